@@ -1,4 +1,4 @@
-"""Gradient codecs (INCEPTIONN, BFP): parameters, and what is done with files of values."""
+"""Gradient codecs (INCEPTIONN, BFP): parameters, golden models, and operations on files of values."""
 
 from fanin.codec.facts import Bfp, Inceptionn
 

@@ -14,23 +14,23 @@ EXPONENT_BITS = 8
 FRACTION_BITS = 23  # of binary32, without the leading one
 EXPONENT_BIAS = 127  # the exponent of 1.0
 SPECIAL_EXPONENT = 255  # infinities and NaN
-QUIET_NAN = 0x7FC00000  # the one NaN that arithmetic and BFP return
+QUIET_NAN = 0x7FC00000  # the only NaN that arithmetic and BFP return
 
 MIN_BOUND, MAX_BOUND = 1, 15  # error bound 2^-b
 GROUPS = (8, 16)  # values of a group: a 256-bit and a 512-bit burst
 BLOCKS = (4, 8, 16, 32, 64)  # values of a BFP block
 MIN_MANTISSA, MAX_MANTISSA = 3, 15  # bits of a BFP magnitude, its leading one among them
 MIN_EXPONENT, MAX_EXPONENT = 1, EXPONENT_BITS  # bits of a BFP block's exponent
-MAX_OFFSET = 31  # powers of two by which the range of a narrow exponent lies lower than IEEE 754's
+MAX_OFFSET = 31  # powers of two by which a narrow exponent's range can lie below IEEE 754's
 
-MAX_FRAME = 9216  # bytes, of INCEPTIONN's NIC by default: a longer frame is dropped, restored ones among them
+MAX_FRAME = 9216  # bytes, default of INCEPTIONN's NIC: longer frames, also restored ones, are dropped
 
-TOS_COMPRESSIBLE = 0x28  # what the host asks for, and what a compressed packet carries
-TOS_RAW = 0x2C  # on the wire only: asked for, but it would not have shrunk
+TOS_COMPRESSIBLE = 0x28  # set by the host to request compression; also marks compressed packets on the wire
+TOS_RAW = 0x2C  # on the wire only: compression was requested, but the packet would not have shrunk
 
 
 class Tag(IntEnum):
-    """How a value travels (INCEPTIONN, algorithm 2)."""
+    """Form in which a value is sent (INCEPTIONN, algorithm 2)."""
 
     ZERO = 0b00
     BITS8 = 0b01
@@ -41,19 +41,19 @@ class Tag(IntEnum):
 TAG_BITS = 2
 _LARGE_GROUP = 0x80  # bit of the mode's byte
 _OFFSET_AT, _NARROWER_AT = 3, 4  # bits of BFP's bytes of parameters
-TAG_BYTES = {Tag.ZERO: 0, Tag.BITS8: 1, Tag.BITS16: 2, Tag.RAW: 4}  # of the value behind the tag
+TAG_BYTES = {Tag.ZERO: 0, Tag.BITS8: 1, Tag.BITS16: 2, Tag.RAW: 4}  # bytes of the value after the tag
 SHORT_FRACTION = {Tag.BITS8: 7, Tag.BITS16: 15}  # fraction bits that a short form keeps
 
 
 class Mode(IntEnum):
-    """Which form a value takes: as the run-time register holds it."""
+    """Choice of a value's form, as encoded in the run-time register."""
 
     PUBLISHED = 0  # algorithm 2 to the letter; errors reach 2^-7 whatever the bound
     STRICT = 1  # the shortest form whose decoded value is within the bound
 
 
 class Codec(StrEnum):
-    """What shrinks a gradient on the wire; ``id`` is its number in the ring's header."""
+    """Codec of gradients on the wire; ``id`` is its number in the ring's header."""
 
     NONE = "none"
     INCEPTIONN = "inceptionn"
@@ -67,7 +67,7 @@ class Codec(StrEnum):
 
 @dataclass(frozen=True)
 class Inceptionn:
-    """Parameters of the error-bounded codec: bound 2^-``bound``, mode, values of a group.
+    """Parameters of the error-bounded codec: error bound 2^-``bound``, mode, values per group.
 
     Raises ValueError that names the parameter, the value and the limit.
     """
@@ -88,27 +88,29 @@ class Inceptionn:
         return f"{self.kind}, 2^-{self.bound}, {self.mode.name.lower()}, group {self.group}"
 
     def pack(self) -> bytes:
-        """The two bytes of parameters in a file's header."""
+        """Return the two bytes of parameters for a file's header."""
         return bytes([self.bound, self.mode | (_LARGE_GROUP if self.group == 16 else 0)])
 
     @classmethod
     def unpack(cls, parameters: Sequence[int]) -> Inceptionn:
-        """The codec that two such bytes say. Raises ValueError for what no codec has."""
+        """Return the codec of two such bytes. Raises ValueError for invalid parameters."""
         bound, mode = parameters
         return cls(bound=bound, mode=Mode(mode & ~_LARGE_GROUP), group=16 if mode & _LARGE_GROUP else 8)
 
     def stream_limits(self, count: int) -> tuple[int, int]:
-        """Least and most bytes of the stream of ``count`` values."""
+        """Return the least and most bytes of the stream of ``count`` values."""
         groups = -(-count // self.group)
         return groups * self.tag_bytes, groups * self.max_group_bytes
 
     def check_frame(self, *, lanes: int, frame_values: int) -> None:
-        """Raise ValueError unless frames of words of ``lanes`` values can be compressed: a word is a group."""
+        """Raise ValueError unless a word of ``lanes`` values is a group, so frames of words can be
+        compressed.
+        """
         if self.group != lanes:
             raise ValueError(f"group must be the lanes, {lanes}, not {self.group!r}")
 
     def max_word_bytes(self, lanes: int) -> int:
-        """Most bytes of a word of ``lanes`` values on the link: tags come on top of what does not compress."""
+        """Return the most bytes of a word on the link: tags add to a word that does not compress."""
         return self.max_group_bytes
 
     @property
@@ -124,12 +126,15 @@ class Inceptionn:
 
 @dataclass(frozen=True)
 class Bfp:
-    """Parameters of block floating point: ``block`` values share an exponent of ``exponent`` bits, and each
-    has ``mantissa`` bits of magnitude.
+    """Parameters of block floating point.
 
-    Code F of an exponent stands for the scale 2^(F - bias) with IEEE 754's bias, 2^(exponent - 1) - 1, plus
-    ``offset``. An exponent of 8 bits is binary32's and has no offset. Raises ValueError that names the
-    parameter, the value and the limit.
+    - ``block``: values that share an exponent.
+    - ``mantissa``: bits of a value's magnitude.
+    - ``exponent``: bits of the exponent. An exponent of 8 bits is binary32's.
+    - ``offset``: powers of two by which the range lies below IEEE 754's; 0 with an exponent of 8 bits.
+
+    Code F of an exponent means the scale 2^(F - bias), where bias is IEEE 754's, 2^(exponent - 1) - 1, plus
+    ``offset``. Raises ValueError that names the parameter, the value and the limit.
     """
 
     kind: ClassVar[Codec] = Codec.BFP
@@ -156,17 +161,17 @@ class Bfp:
         return f"{self.kind}, block {self.block}, mantissa {self.mantissa}{narrow}"
 
     def pack(self) -> bytes:
-        """The two bytes of parameters in a file's header and in the ring's.
+        """Return the two bytes of parameters for a file's header and the ring's.
 
-        The second has the mantissa below and, above, by how many bits the exponent is narrower than 8. The
-        first is the block; of a narrow exponent it has the block's logarithm below and the offset above.
+        The second byte has ``mantissa`` in its low bits and 8 - ``exponent`` in its high bits. The first byte
+        is ``block`` or, for a narrow exponent, log2(``block``) in its low bits and ``offset`` in its high bits.
         """
         first = self.offset << _OFFSET_AT | self.block.bit_length() - 1 if self.is_narrow else self.block
         return bytes([first, MAX_EXPONENT - self.exponent << _NARROWER_AT | self.mantissa])
 
     @classmethod
     def unpack(cls, parameters: Sequence[int]) -> Bfp:
-        """The codec that two such bytes say. Raises ValueError for what no codec has."""
+        """Return the codec of two such bytes. Raises ValueError for invalid parameters."""
         first, second = parameters
         mantissa, narrower = second & (1 << _NARROWER_AT) - 1, second >> _NARROWER_AT
         if narrower == 0:
@@ -175,17 +180,17 @@ class Bfp:
         return cls(block=block, mantissa=mantissa, exponent=MAX_EXPONENT - narrower, offset=offset)
 
     def stream_limits(self, count: int) -> tuple[int, int]:
-        """Least and most bytes of the stream of ``count`` values: it has but one size."""
+        """Return the least and most bytes of the stream of ``count`` values; they are equal."""
         size = -(-(-(-count // self.block) * self.block_bits) // 8)
         return size, size
 
     def check_frame(self, *, lanes: int, frame_values: int) -> None:
-        """Raise ValueError unless frames of ``frame_values`` values can be compressed: in whole blocks."""
+        """Raise ValueError unless a frame of ``frame_values`` values is a whole number of blocks."""
         if frame_values % self.block:
             raise ValueError(f"block must divide a frame's {frame_values} values, not be {self.block!r}")
 
     def max_word_bytes(self, lanes: int) -> int:
-        """Most bytes of a word of ``lanes`` values on the link: never more than the values themselves."""
+        """Return the most bytes of a word on the link: at most those of the values themselves."""
         return lanes * FLOAT_BITS // 8
 
     @property
@@ -200,17 +205,17 @@ class Bfp:
 
     @property
     def is_narrow(self) -> bool:
-        """Whether the exponent has fewer bits than binary32's, and so another range."""
+        """True if the exponent has fewer bits than binary32's, and therefore another range."""
         return self.exponent < EXPONENT_BITS
 
     @property
     def lowest(self) -> int:
-        """What code 0 stands for, as an exponent of binary32, whose bias is 127."""
+        """Exponent of code 0 in binary32's coding, whose bias is 127."""
         return (1 << EXPONENT_BITS - 1) - (1 << self.exponent - 1) - self.offset
 
     @property
     def highest(self) -> int:
-        """What the largest code of finite blocks stands for, likewise."""
+        """Exponent of the largest code of finite blocks in binary32's coding, whose bias is 127."""
         return self.lowest + self.special - 1
 
     @property

@@ -1,4 +1,4 @@
-"""The host's side of a node: training jobs in, batches of register accesses out."""
+"""Host driver of a GLM node: turns training jobs into batches of register accesses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,16 @@ from fanin.wire.ethernet import Endpoint
 
 @dataclass(frozen=True, kw_only=True)
 class NodeJob:
-    """The aggregation job as one worker sees it; ``timeout`` in cycles, ``slots`` a power of two."""
+    """The aggregation job as one worker sees it.
+
+    - ``id``: number of the job.
+    - ``base``: its first slot at the switch.
+    - ``slots``: number of its slots, a power of two.
+    - ``member``: one-hot bit of the worker in the job's bitmap.
+    - ``own``, ``switch``: addresses of the two ends.
+    - ``timeout``: cycles until an unanswered packet is sent again.
+    - ``retries``: retransmissions of a packet before the node fails.
+    """
 
     id: int
     base: int
@@ -33,7 +42,7 @@ class NodeJob:
 
 @dataclass(frozen=True, kw_only=True)
 class NodeMemories:
-    """Byte addresses of what a node reads: two ports of samples an engine, and labels."""
+    """Byte addresses that a node reads from: ``samples``, two ports per engine, and ``labels``."""
 
     samples: Sequence[int]
     labels: int
@@ -41,7 +50,7 @@ class NodeMemories:
 
 @dataclass(frozen=True)
 class NodeStatus:
-    """What a node does."""
+    """State of a node. ``cause`` is NONE unless ``failed``."""
 
     busy: bool
     idle: bool
@@ -50,7 +59,7 @@ class NodeStatus:
 
 
 class NodeDriver(BaseDriver):
-    """Batches of register accesses for a node of ``config`` whose registers lie at ``base``."""
+    """Makes batches of register accesses for a node of ``config``; its registers start at address ``base``."""
 
     def __init__(self, config: GlmConfig, *, base: int = 0):
         super().__init__(node_registers(config), node_constants(config), base=base)
@@ -67,9 +76,9 @@ class NodeDriver(BaseDriver):
         memories: NodeMemories,
         decay: Decay = NO_DECAY,
     ) -> Batch:
-        """Everything that a run needs; the transport is reset for the job.
+        """Return the writes that prepare a run; they also reset the transport for the job.
 
-        Raises ValueError for a decay of a node whose weights cannot.
+        Raises ValueError if ``decay`` is given for a node that was elaborated without ``l2``.
         """
         batch = self.batch().write("control", reset_transport=1)
         batch.write(
@@ -119,19 +128,19 @@ class NodeDriver(BaseDriver):
         )
 
     def status(self) -> Batch:
-        """Read the status; see :meth:`status_of`."""
+        """Read the status register; :meth:`status_of` decodes the value."""
         return self.batch().read("status")
 
     @staticmethod
     def status_of(values: Sequence[Value]) -> NodeStatus:
-        """The status that was read."""
+        """Decode the value that the batch of :meth:`status` read."""
         (fields,) = values
         assert isinstance(fields, dict)
         cause = Failure(fields["cause"]) if fields["failed"] else Failure.NONE
         return NodeStatus(bool(fields["busy"]), bool(fields["idle"]), bool(fields["failed"]), cause)
 
     def read_model(self, chunks: int) -> Batch:
-        """Read the first ``chunks`` chunks of every engine; see :meth:`model_of`."""
+        """Read the first ``chunks`` chunks of each engine; :meth:`model_of` decodes the values."""
         batch = self.batch()
         for engine in range(self.config.engines):
             batch.write("model_address", model_address(engine, 0))
@@ -149,6 +158,6 @@ class NodeDriver(BaseDriver):
         return batch
 
     def model_of(self, values: Sequence[Value]) -> npt.NDArray[np.int32]:
-        """The weights that were read, [engine, chunk, lane]."""
+        """Decode the values that :meth:`read_model` read: weights, [engine, chunk, lane]."""
         weights = np.array(values, dtype=np.uint32).view(np.int32)
         return weights.reshape(self.config.engines, -1, self.config.lanes)

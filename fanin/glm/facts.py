@@ -1,4 +1,4 @@
-"""Configuration: the elaboration shape of a node, its presets, and the shape of a data set on such nodes."""
+"""Configuration of a GLM node, its presets, and the shape of a data set spread over such nodes."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ LABEL_BITS = 32
 MIN_ADDRESS_BITS = 16
 MAX_ENGINES = 8
 MAX_LANES = 64
-MAX_DEPTH = 4096  # chunks; the widths of an engine's sums rest on it
-MIN_PING_WIDTH = 16  # bits of the MAC of a node that can be pinged
-MAX_MICRO_BATCHES = (1 << 24) - 1  # of a mini-batch: the width of its register
-MAX_RUN_MICRO_BATCHES = 1 << 13  # data-parallel: of a mini-batch, per worker; its gradients fit 48 bits then
+MAX_DEPTH = 4096  # chunks; the widths of an engine's sums depend on it
+MIN_PING_WIDTH = 16  # narrowest MAC, in bits, of a node that answers pings
+MAX_MICRO_BATCHES = (1 << 24) - 1  # per mini-batch: the width of its register
+MAX_RUN_MICRO_BATCHES = 1 << 13  # data-parallel, per worker and mini-batch: keeps gradients within 48 bits
 
 
 class Partitioning(StrEnum):
-    """What is spread over the workers: the columns of the data set, or its samples."""
+    """Dimension of the data set that is spread over the workers: columns or samples."""
 
     MODEL_PARALLEL = "model-parallel"
     DATA_PARALLEL = "data-parallel"
@@ -43,33 +43,31 @@ def _check(name: str, value: int, low: int, high: int, *, power_of_two: bool = F
 
 @dataclass(frozen=True, kw_only=True)
 class GlmConfig:
-    """What is fixed when a node is elaborated; everything else is a run-time register.
+    """Parameters that are fixed when a node is elaborated; all others are run-time registers.
 
-    Raises ValueError naming parameter, value and limit.
+    Raises ValueError that names the parameter, its value and its limit.
     """
 
     name: str
     engines: int = 1  #: 1…8
     lanes: int = 64  #: features per word; a power of two, 2…64
-    depth: int = 16  #: chunks that an engine's model memory holds; 1…4096
-    sample_fifo: int = 512  #: words that an engine's replay FIFO holds; 8…65536
-    slots: int = 64  #: aggregation slots of a job at most; a power of two, 2…65536
+    depth: int = 16  #: capacity of an engine's model memory in chunks; 1…4096
+    sample_fifo: int = 512  #: capacity of an engine's replay FIFO in words; 8…65536
+    slots: int = 64  #: most aggregation slots of a job; a power of two, 2…65536
     mac_width: int = 512  #: bits of the MAC streams; a power of two, 8…512
     label_width: int = LABEL_BITS * MICRO_BATCH  #: bits of the label port; a power of two, 32…256
-    read_ahead: int = 512  #: words that a memory's reader asks for in advance; a power of two, 16…4096
-    address_width: int = 64  #: bits of an address of samples and labels; 16…64
-    compact: bool = False  #: smaller and slower where speed is not needed: counters lie in a memory
-    block_ram_fas: bool = False  #: FAs that wait for their turn lie in block RAM, however few slots there are
+    read_ahead: int = 512  #: words that a memory reader requests in advance; a power of two, 16…4096
+    address_width: int = 64  #: address bits of samples and labels; 16…64
+    compact: bool = False  #: smaller and slower where speed is not needed: counters are in a memory
+    block_ram_fas: bool = False  #: waiting FAs are stored in block RAM, even with few slots
     encap: Encap = Encap.L2
     protocol: Protocol = Protocol.P4SGD
     frac: int = DEFAULT_FRAC  #: fractional bits of weights, activations and gradients; 6…28
     mode: Partitioning = Partitioning.MODEL_PARALLEL
-    l2: bool = False  #: weights can decay (L2 regularisation): a shifter for each lane
-    vanilla: bool = False  #: forward and backward of a mini-batch can be kept from overlapping
-    gradient_values: int = MICRO_BATCH  #: gradients of a packet, data-parallel; a power of two, 8…32
-    ping: bool = (
-        False  #: ARP and echo requests for its IPv4 address are answered; in UDP, from 16 bits of MAC on
-    )
+    l2: bool = False  #: weights can decay (L2 regularisation); costs a shifter per lane
+    vanilla: bool = False  #: a register can forbid that forward and backward of a mini-batch overlap
+    gradient_values: int = MICRO_BATCH  #: gradients per packet, data-parallel; a power of two, 8…32
+    ping: bool = False  #: answers ARP and echo requests for its IPv4 address; needs UDP and a MAC of ≥ 16 bits
 
     def __post_init__(self) -> None:
         _check("engines", self.engines, 1, MAX_ENGINES)
@@ -106,12 +104,12 @@ class GlmConfig:
 
     @property
     def banks(self) -> int:
-        """Samples that an engine takes side by side: a micro-batch."""
+        """Samples that an engine takes in parallel: a micro-batch."""
         return MICRO_BATCH
 
     @property
     def values(self) -> int:
-        """Values in a packet: one carries a micro-batch; data-parallel, gradients of as many features."""
+        """Values in a packet: activations of a micro-batch or, data-parallel, ``gradient_values`` gradients."""
         return self.gradient_values
 
     @property
@@ -121,7 +119,7 @@ class GlmConfig:
 
     @property
     def sample_ports(self) -> int:
-        """AXI4 read ports for samples: two an engine, each reads one half of every word."""
+        """Number of AXI4 read ports for samples: two per engine, one for each half of a word."""
         return 2 * self.engines
 
     @property
@@ -131,12 +129,12 @@ class GlmConfig:
 
     @property
     def loss_lanes(self) -> int:
-        """Samples whose loss is derived at once; those of a micro-batch follow one another."""
+        """Samples whose loss is computed in parallel; a micro-batch takes 8 / ``loss_lanes`` steps."""
         return self.label_width // LABEL_BITS
 
     @property
     def columns(self) -> int:
-        """Columns that the model memories of one worker hold."""
+        """Capacity of one worker's model memories in columns."""
         return self.engines * self.depth * self.lanes
 
 
@@ -145,15 +143,17 @@ def _presets(*configs: GlmConfig) -> Mapping[str, GlmConfig]:
 
 
 def address_width(memory: BoardMemory) -> int:
-    """Bits of a node's addresses that reach all of a memory."""
+    """Return the address width, in bits, with which a node reaches all of a memory."""
     return max(MIN_ADDRESS_BITS, memory.address_bits)
 
 
 def _board(
     name: str, *, lanes: int, depth: int, sample_fifo: int = 512, block_ram_fas: bool = False
 ) -> GlmConfig:
-    """A node for an ECP5 at 1 Gb/s, samples in block RAM; what is no parameter here is as small as it can be
-    without a pause: memory is near, and the network takes longer for a micro-batch than the loss unit.
+    """Return a node for an ECP5 at 1 Gb/s with its samples in block RAM.
+
+    All other parameters are as small as they can be without a pause: memory is near, and a micro-batch takes
+    longer on the network than in the loss unit.
     """
     return GlmConfig(
         name=name,
@@ -182,9 +182,9 @@ PRESETS = _presets(
 
 @dataclass(frozen=True, kw_only=True)
 class TrainShape:
-    """A data set on ``workers`` nodes: the run-time registers, derived and checked.
+    """Run-time registers for a data set on ``workers`` nodes, derived and checked.
 
-    ``columns`` counts the bias column. Raises InputError, one line that says what would fit.
+    ``columns`` includes the bias column. Raises InputError with one line that says what would fit.
     """
 
     node: GlmConfig
@@ -193,7 +193,7 @@ class TrainShape:
     columns: int
     batch: int
     precision: int = DEFAULT_PRECISION
-    vanilla: bool = False  #: backward of a mini-batch begins when its last FA has come, and nothing overlaps
+    vanilla: bool = False  #: the backward pass of a mini-batch starts after its last FA; nothing overlaps
 
     def __post_init__(self) -> None:
         self._check_parameters()
@@ -237,9 +237,9 @@ class TrainShape:
             )
 
     def _check_vanilla(self) -> None:
-        """Between forward and backward a mini-batch's words wait in the sample FIFO, its FAs in the slots."""
+        """Check the capacity for a mini-batch: until the backward pass, words are in the FIFO, FAs in slots."""
         if not self.node.vanilla:
-            raise InputError("vanilla: the nodes were made without it, so that forward and backward overlap")
+            raise InputError("vanilla: the nodes were made without it, so forward and backward overlap")
         words = self.micro_batches * self.words_per_micro_batch
         operations = self.node.slots // self.node.protocol.slots_per_operation
         most = MICRO_BATCH * min(operations, self.node.sample_fifo // self.words_per_micro_batch)
@@ -265,22 +265,22 @@ class TrainShape:
 
     @property
     def columns_per_worker(self) -> int:
-        """Columns that each worker holds, padding of the last ones included."""
+        """Columns per worker, including the padding of the last worker."""
         return self.columns if self.data_parallel else _ceil_div(self.columns, self.workers)
 
     @property
     def columns_per_engine(self) -> int:
-        """Columns that each engine holds, padding of the last ones included."""
+        """Columns per engine, including the padding of the last engine."""
         return _ceil_div(self.columns_per_worker, self.node.engines)
 
     @property
     def chunks(self) -> int:
-        """C: words of ``lanes`` weights that an engine holds."""
+        """C: chunks (words of ``lanes`` weights) per engine."""
         return _ceil_div(self.columns_per_engine, self.node.lanes)
 
     @property
     def words_per_micro_batch(self) -> int:
-        """C·s: words that an engine takes per micro-batch, one a cycle."""
+        """C·s: words that an engine takes per micro-batch, one per cycle."""
         return self.chunks * self.precision
 
     @property
@@ -295,12 +295,15 @@ class TrainShape:
 
     @property
     def micro_batches(self) -> int:
-        """M: micro-batches of a full mini-batch that one worker sees; data-parallel, the last may be short."""
+        """M: micro-batches of a full mini-batch that one worker sees.
+
+        In data-parallel mode the last micro-batch may be short.
+        """
         return _ceil_div(self.batch_per_worker, MICRO_BATCH)
 
     @property
     def operations(self) -> int:
-        """AllReduces of a full mini-batch: of activations, or of gradients, padding included."""
+        """AllReduces of a full mini-batch: one per micro-batch or, data-parallel, per packet of gradients."""
         if not self.data_parallel:
             return self.micro_batches
         return self.node.engines * self.chunks * self.node.lanes // self.node.values
@@ -309,8 +312,8 @@ class TrainShape:
     def samples_per_worker(self) -> int:
         """Samples of an epoch that each worker sees.
 
-        In data-parallel mode this is worker 0, which has the most; the others are padded with zero samples,
-        so that all workers run through the same shape.
+        In data-parallel mode this is the count of worker 0, the largest. The other workers are padded with zero
+        samples, so all workers have the same shape.
         """
         full, rest = divmod(self.samples, self.batch)
         return full * self.batch_per_worker + min(rest, self.batch_per_worker)

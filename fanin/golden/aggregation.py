@@ -1,8 +1,8 @@
-"""The worker's end of the aggregation protocol (docs/systems/aggregation.md), as plain Python.
+"""Worker's end of the aggregation protocol (docs/systems/aggregation.md), in plain Python.
 
-It decides; it has no clock. The RTL (:mod:`fanin.hdl.aggregation.transport`) is compared with it, and the model
-checker uses it as its worker: :meth:`WorkerEndpoint.snapshot` is hashable, :meth:`WorkerEndpoint.restore`
-takes it back.
+The model decides and has no clock. The RTL (:mod:`fanin.hdl.aggregation.transport`) is compared with it. The
+model checker uses it as its worker: :meth:`WorkerEndpoint.snapshot` returns a hashable state for
+:meth:`WorkerEndpoint.restore`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Values = tuple[int, ...]
 
 
 class State(Enum):
-    """What a slot waits for."""
+    """State of a slot, named after the packet that it waits for."""
 
     FREE = "free"
     WAIT_RESULT = "wait_result"
@@ -25,7 +25,7 @@ class State(Enum):
 
 
 class Verdict(Enum):
-    """What a received packet was; the values are the transport's counters."""
+    """Classification of a received packet; the values are names of the transport's counters."""
 
     RESULT = "results"
     CONFIRM = "confirms"
@@ -41,21 +41,21 @@ class TransportTimeout(Exception):
 
 
 class RoundWrap(Exception):
-    """The rounds are used up."""
+    """All rounds of the job are used up."""
 
 
 class Slot(NamedTuple):
-    """One slot: its state, the round of its current or last use, and what is kept for it."""
+    """One slot: its state, the round of its current or last use, and its values."""
 
     state: State = State.FREE
     round: int = 0
-    pa: Values = ()  # until its RESULT
-    fa: Values = ()  # from its RESULT until it is handed on
-    retries: int = 0  # retransmissions of the packet sent last
+    pa: Values = ()  # kept until its RESULT arrives
+    fa: Values = ()  # kept from its RESULT until it is delivered
+    retries: int = 0  # retransmissions of the last packet
 
 
 class Snapshot(NamedTuple):
-    """All that the future of an endpoint depends on."""
+    """Complete state of an endpoint."""
 
     submitted: int
     delivered: int
@@ -64,7 +64,7 @@ class Snapshot(NamedTuple):
 
 @dataclass(frozen=True)
 class Received:
-    """What a packet led to: ``packets`` to send, ``delivered`` FAs in order, and what it was."""
+    """Effect of a received packet: its classification, ``packets`` to send, and ``delivered`` FAs in order."""
 
     verdict: Verdict
     packets: tuple[AggPacket, ...] = ()
@@ -72,9 +72,12 @@ class Received:
 
 
 class WorkerEndpoint:
-    """One worker of a job; ``member`` is its bit, ``retries`` R.
+    """One worker of a job.
 
-    ``slots`` are those of the job, which the switch knows; ``window`` is how many of them wait at most.
+    - ``member``: the worker's one-hot bit.
+    - ``retries``: R, most retransmissions of a packet.
+    - ``slots``: slots of the job at the switch.
+    - ``window``: most operations in flight.
     """
 
     def __init__(
@@ -98,32 +101,32 @@ class WorkerEndpoint:
         self._slots = [Slot(round=first_round - 1)] * slots
 
     def snapshot(self) -> Snapshot:
-        """The endpoint's state, hashable."""
+        """Return the endpoint's state, which is hashable."""
         return Snapshot(self.submitted, self.delivered, tuple(self._slots))
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Go on from an earlier state of an endpoint with the same parameters."""
+        """Continue from an earlier state of an endpoint with the same parameters."""
         self.submitted, self.delivered = snapshot.submitted, snapshot.delivered
         self._slots = list(snapshot.slots)
 
     @property
     def idle(self) -> bool:
-        """No slot is in use."""
+        """True if no slot is in use."""
         return all(slot.state is State.FREE for slot in self._slots)
 
     def waiting(self) -> list[int]:
-        """Indices of the slots whose timer runs."""
+        """Return the indices of slots whose timer is running."""
         return [index for index, slot in enumerate(self._slots) if slot.state is not State.FREE]
 
     def can_submit(self) -> bool:
-        """Whether the next operation's slot is free, and the FA handed on of that a window before."""
+        """Return whether the next slot is free, and the FA of the operation one window earlier is delivered."""
         if self._next_round() > ROUND_MAX:
             return False
         slot = self._slots[self.submitted % len(self._slots)]
         return slot.state is State.FREE and self.submitted - self.delivered < self.window
 
     def submit(self, pa: Values) -> list[AggPacket]:
-        """Begin an operation. RoundWrap when there is no round left; only when :meth:`can_submit`."""
+        """Begin an operation; requires :meth:`can_submit`. Raises RoundWrap if no round is left."""
         number = self._next_round()
         if number > ROUND_MAX:
             raise RoundWrap(f"operation {self.submitted} needs round {number}")
@@ -135,7 +138,7 @@ class WorkerEndpoint:
         return [self._packet(index)]
 
     def receive(self, packet: AggPacket) -> Received:
-        """Take a packet in; the ACK to send, if there are any, and the FAs that it completes."""
+        """Handle a packet; return the ACK to send, if any, and the FAs that can be delivered now."""
         verdict = self._judge(packet)
         index = packet.slot - self.base
         if verdict is Verdict.CONFIRM:
@@ -149,7 +152,7 @@ class WorkerEndpoint:
         return Received(verdict, packets, tuple(self._deliver()))
 
     def timeout(self, index: int) -> list[AggPacket]:
-        """The timer of slot ``base + index`` ran out. TransportTimeout after R retransmissions."""
+        """Handle a timeout of slot ``base + index``. Raises TransportTimeout after R retransmissions."""
         slot = self._slots[index]
         if slot.state is State.FREE:
             return []
@@ -183,7 +186,7 @@ class WorkerEndpoint:
         return Verdict.CONFIRM if slot.state is State.WAIT_CONFIRM else Verdict.DUPLICATE
 
     def _deliver(self) -> list[Values]:
-        """FAs that are next in order."""
+        """Return the FAs that are next in order."""
         out = []
         while self.delivered < self.submitted:
             index = self.delivered % len(self._slots)

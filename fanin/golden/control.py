@@ -1,7 +1,7 @@
-"""What a board answers beside its node (docs/boards.md, "Control"), as plain Python: ARP, ping and control.
+"""Model of a board's own replies (docs/boards.md, "Control"), in plain Python: ARP, ping and control.
 
-It decides; it has no clock: each frame comes with the time. The RTL (:mod:`fanin.hdl.net.control`) is compared
-with it, and host programs are tested against it.
+The model decides and has no clock: each frame comes with its time. The RTL (:mod:`fanin.hdl.net.control`) is
+compared with it, and host programs are tested against it.
 """
 
 from __future__ import annotations
@@ -52,21 +52,21 @@ from fanin.wire.fields import byte_length, pack_fields, unpack_fields
 from fanin.wire.icmp import ICMP_ECHO, IP_PROTOCOL_ICMP, EchoType, encode_icmp
 
 LEASE_SECONDS = 60.0
-#: A frame must reach so far that its destination can be told: up to the word with the UDP port.
+#: Shortest frame, in bytes, whose destination can be determined: it includes the word with the UDP port.
 LEAST_FRAME = 40
 _HALF_SEQUENCE = 1 << 31
 
 
 class Destination(Enum):
-    """Whose a frame is that has arrived."""
+    """Addressee of a received frame."""
 
     NODE = "node"
     BOARD = "board"  #: ARP, echo requests and control
-    NOBODY = "nobody"  #: another MAC address, or too short
+    NOBODY = "nobody"  #: frames for another MAC address, and frames that are too short
 
 
 def destination(frame: bytes, own: Endpoint) -> Destination:
-    """Whose a frame is; bytes that are missing up to a whole word count as 0."""
+    """Return the addressee of a frame; bytes missing in its last word count as 0."""
     if len(frame) <= LEAST_FRAME - WORD_BYTES:
         return Destination.NOBODY
     frame = frame.ljust(CONTROL_AT, b"\0")
@@ -86,7 +86,7 @@ def destination(frame: bytes, own: Endpoint) -> Destination:
 
 
 class Bus(Protocol):
-    """Words of 32 bits by byte address, as a dict has them. KeyError: the bus answers with an error."""
+    """Words of 32 bits by byte address; a dict is one. KeyError means that the bus answers with an error."""
 
     def __getitem__(self, address: int, /) -> int:
         """Read a word."""
@@ -97,7 +97,7 @@ class Bus(Protocol):
 
 @dataclass(frozen=True)
 class _Answer:
-    """What a reply says behind the request's own kind, lease and sequence."""
+    """Content of a reply after the request's own kind, lease and sequence."""
 
     status: Status
     words: tuple[int, ...] = ()
@@ -105,18 +105,19 @@ class _Answer:
 
 @dataclass(frozen=True)
 class Offer:
-    """The number of the next lease, and the host that may take it: its IPv4 and MAC address; no port."""
+    """Number of the next lease, and the host that may take it: its IPv4 and MAC address, without port."""
 
     lease: int
     host: Endpoint
 
 
 class BoardModel:
-    """A board: frames in, replies out, accesses to ``bus`` between. Times are numbers in any unit.
+    """A board: frames in, replies out, and accesses to ``bus``. Times are numbers in any unit.
 
-    ``about`` gives the words of ABOUT between holder and offer. ``draw`` gives a number of 32 bits, and is
-    called again for one that cannot be offered. ``counters`` are those of the RTL: ``requests`` that were
-    carried out, ``repeats``, ``stale``, ``refused``, ``malformed``, ``arps``, ``echoes``.
+    - ``about``: returns the words of ABOUT between holder and offer.
+    - ``draw``: returns a random 32-bit number; it is called again for a number that cannot be offered.
+    - ``counters``: those of the RTL: ``requests`` carried out, ``repeats``, ``stale``, ``refused``,
+      ``malformed``, ``arps``, ``echoes``.
     """
 
     def __init__(
@@ -133,22 +134,22 @@ class BoardModel:
         self.lease_time = lease_time
         self.about = about
         self.draw = draw
-        self.offer: Offer | None = None  #: the last one, until it is taken
+        self.offer: Offer | None = None  #: last offer, until it is taken
         self.counters: Counter[str] = Counter()
-        self.lease = 0  # the last one that held the board, and
-        self._held = False  # whether it still does
-        self._host = Endpoint(0, 0)  # which the last lease is bound to
+        self.lease = 0  # last lease that held the board
+        self._held = False  # whether that lease still holds it
+        self._host = Endpoint(0, 0)  # host of that lease
         self._heard = 0.0
         self._sequence = 0
         self._answer = _Answer(Status.DONE)
 
     def holder(self, now: float) -> int:
-        """The IPv4 address of the host that holds the board, 0 for none."""
+        """Return the IPv4 address of the host that holds the board; 0 for none."""
         self._held = self._held and now - self._heard < self.lease_time
         return self._host.ip if self._held else 0
 
     def answer(self, frame: bytes, now: float) -> bytes | None:
-        """The reply to a frame whose destination is the board, without padding; None if there is none."""
+        """Return the reply to a frame for the board, without padding; None if there is none."""
         if len(frame) > MAX_FRAME:
             return None
         if unpack_fields(ETHERNET, frame)["ethertype"] == ETHERTYPE_ARP:
@@ -178,7 +179,7 @@ class BoardModel:
         return encode_arp(Operation.REPLY, sender=self.own, target=asks, destination=asks.mac)
 
     def _echo(self, inside: bytes, sender: Endpoint) -> bytes | None:
-        """The same bytes with another type, which the checksum follows; a wrong one stays wrong."""
+        """Return the echo reply: the same bytes, type and checksum updated; a wrong checksum stays wrong."""
         if len(inside) < byte_length(ICMP_ECHO):
             self.counters["malformed"] += 1
             return None
@@ -202,7 +203,7 @@ class BoardModel:
         )
 
     def control(self, payload: bytes, host: Endpoint, now: float) -> bytes | None:
-        """The reply to a control request, UDP payloads both, from the addresses of ``host``."""
+        """Return the reply to a control request from ``host``; both are UDP payloads."""
         size = byte_length(CONTROL)
         if len(payload) < size:
             self.counters["malformed"] += 1
@@ -225,7 +226,7 @@ class BoardModel:
         return encode_control(reply)
 
     def _judge(self, header: dict[str, int], body: bytes, host: Endpoint, now: float) -> _Answer | None:
-        """What is said to a request: its form first, then its lease and address, then its sequence number."""
+        """Return the answer to a request: check its form, then lease and address, then sequence number."""
         holder = self.holder(now)
         if not _well_formed(header, body):
             self.counters["malformed"] += 1
@@ -259,7 +260,7 @@ class BoardModel:
         return self._answer
 
     def _draw_offer(self, host: Endpoint) -> Offer:
-        """A number that is neither 0 nor the last lease's, for ``host``."""
+        """Draw an offer for ``host`` whose number is neither 0 nor the last lease's."""
         while (number := self.draw()) in (0, self.lease):
             pass
         return Offer(number, host)
@@ -281,7 +282,7 @@ class BoardModel:
 
 
 def _well_formed(header: dict[str, int], body: bytes) -> bool:
-    """Whether version, kind, lease, count and length go together."""
+    """Return whether version, kind, lease, count and length are consistent."""
     kind, count, words = header["kind"], header["count"], len(body) // WORD_BYTES
     if header["version"] != VERSION or kind not in set(Kind) or len(body) % WORD_BYTES:
         return False
@@ -302,7 +303,7 @@ def _well_formed(header: dict[str, int], body: bytes) -> bool:
 
 
 def _accesses(kind: Kind, count: int, words: Sequence[int]) -> list[tuple[int, int | None]]:
-    """Addresses in order, each with the data that is written or None."""
+    """Return addresses in order, each with the data to write, or None for a read."""
     if kind is Kind.ACCESS:
         pairs = zip(words[::2], words[1::2], strict=True)
         return [(at & ~WRITE_BIT, data if at & WRITE_BIT else None) for at, data in pairs]

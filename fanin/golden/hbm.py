@@ -1,6 +1,6 @@
-"""When a pseudo-channel answers: the rules of docs/reference/memory.md, an access after the other.
+"""Timing model of an HBM pseudo-channel: the rules of docs/reference/memory.md, applied to accesses in order.
 
-sim/cosim/hbm.cpp is the same for a running simulation, and is held to this.
+sim/cosim/hbm.cpp implements the same rules for a running simulation, and is compared with this model.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Command:
-    """A command and its cycle; ``group`` and ``bank`` are -1 where it is for all banks."""
+    """A command and its cycle; ``group`` and ``bank`` are -1 for a command to all banks."""
 
     kind: Kind
     cycle: int
@@ -38,16 +38,16 @@ class Command:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a block lies in its pseudo-channel."""
+    """Location of a block in its pseudo-channel."""
 
     group: int
-    bank: int  #: of the group
+    bank: int  #: number within the group
     row: int
     column: int
 
 
 def place(hbm: Hbm, block: int) -> Place:
-    """Where the block of that number lies, by the address map."""
+    """Return the location of a block by the address map."""
     parts = dict.fromkeys("GBC", 0)
     width = len(hbm.address_map)
     for index, part in enumerate(hbm.address_map):
@@ -63,9 +63,9 @@ class _Bank:
 
 
 class PseudoChannel:
-    """Banks, their open rows, and refreshes; ``read`` is called in the order in which accesses are served.
+    """Banks with their open rows, and refreshes; call ``read`` in the order in which accesses are served.
 
-    Its first refresh is due a tREFI after the start, and ``number`` sixteenths of one later.
+    The first refresh is due one tREFI plus ``number`` sixteenths of one after the start.
     """
 
     def __init__(self, hbm: Hbm, number: int = 0):
@@ -76,11 +76,11 @@ class PseudoChannel:
         self._group_activates: dict[int, int] = {}
         self._group_reads: dict[int, int] = {}
         self._last_read = _LONG_AGO
-        self._refreshed = 0  # the cycle from which banks may be activated again
+        self._refreshed = 0  # first cycle after a refresh at which banks may be activated
         self._due = hbm.refresh + number % CHANNELS * hbm.refresh // CHANNELS
 
     def read(self, block: int, seen: int) -> int:
-        """Read a block that the controller has seen from cycle ``seen`` on; the cycle of the read command."""
+        """Read a block that the controller knows of from cycle ``seen`` on; return the read command's cycle."""
         where = place(self.hbm, block)
         while (planned := self._plan(where, seen))[-1].cycle >= self._due:
             self._refresh()
@@ -98,7 +98,7 @@ class PseudoChannel:
         return self._banks.setdefault((where.group, where.bank), _Bank())
 
     def _plan(self, where: Place, seen: int) -> list[Command]:
-        """The commands that a read takes, each as early as may be."""
+        """Return the commands for a read, each as early as possible."""
         hbm, bank = self.hbm, self._bank(where)
         commands: list[Command] = []
         opened = bank.activated
@@ -126,7 +126,7 @@ class PseudoChannel:
         return [*commands, Command(Kind.READ, read, where.group, where.bank, where.row)]
 
     def _refresh(self) -> None:
-        """All banks are closed, then refreshed."""
+        """Close all banks, then refresh them."""
         hbm = self.hbm
         begin = self._due
         opened = [bank for bank in self._banks.values() if bank.row is not None]
@@ -147,7 +147,7 @@ class PseudoChannel:
 
 @dataclass(frozen=True)
 class Burst:
-    """A burst that a port asks for at a rising edge: ``beats`` words of ``word_bytes`` from ``address`` on."""
+    """A burst that a port requests at a rising edge: ``beats`` words of ``word_bytes`` from ``address`` on."""
 
     edge: int
     address: int
@@ -159,7 +159,7 @@ class Burst:
 class _Access:
     block: int
     arrival: int
-    words: int  # of the burst, that the block holds
+    words: int  # words of the burst in the block
 
 
 @dataclass
@@ -169,10 +169,10 @@ class _Port:
 
 
 def serve(hbm: Hbm, bursts: Sequence[Sequence[Burst]], *, period_ps: int, number: int = 0) -> list[list[int]]:
-    """For each port of a pseudo-channel and each word of its bursts, when the port has it, in ps.
+    """Return the arrival time in ps of each word of each port's bursts at a pseudo-channel.
 
-    ``bursts`` are those of each port, in order. The controller takes in an access every ``access`` cycles at
-    most, of one port after the other where several have one, and answers in that order.
+    ``bursts``: bursts of each port, in order. The controller accepts at most one access every ``access``
+    cycles, round-robin over the ports that have one, and answers in that order.
     """
     ports = [_Port(_accesses(hbm, own, index, period_ps)) for index, own in enumerate(bursts)]
     channel = PseudoChannel(hbm, number)
@@ -191,7 +191,7 @@ def serve(hbm: Hbm, bursts: Sequence[Sequence[Burst]], *, period_ps: int, number
 
 
 def _accesses(hbm: Hbm, bursts: Sequence[Burst], index: int, period_ps: int) -> deque[_Access]:
-    """The blocks that a port's bursts lie in."""
+    """Return the accesses to the blocks that a port's bursts cover."""
     accesses: deque[_Access] = deque()
     for burst in bursts:
         arrival = -(-burst.edge * period_ps // hbm.period_ps) + hbm.to_controller

@@ -1,7 +1,7 @@
-"""Both ends of a reliable link, event by event: what is sent again, and what is taken (docs/systems/link.md).
+"""Both ends of a reliable link, event by event: retransmissions and acceptance (docs/systems/link.md).
 
-Time is the caller's: it moves frames, and says when ``timeout`` or ``ack_delay`` has passed. The RTL does
-nothing that these two do not permit, and ``fanin link check`` visits all that they permit.
+The model has no time: the caller moves frames, and reports when ``timeout`` or ``ack_delay`` has passed. The
+RTL does only what these two classes permit, and ``fanin link check`` explores all that they permit.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ SEQUENCES = 1 << 32
 
 
 def distance(behind: int, ahead: int, sequences: int = SEQUENCES) -> int:
-    """How far ``ahead`` is ahead, modulo ``sequences``: negative when it is behind."""
+    """Return the steps from ``behind`` to ``ahead``, modulo ``sequences``; negative if ``ahead`` is earlier."""
     return (ahead - behind + sequences // 2) % sequences - sequences // 2
 
 
 @dataclass(frozen=True)
 class Answer:
-    """An ACK or NAK: the next sequence number expected, and the first one for which there is no room."""
+    """An ACK or NAK: the next sequence number expected, and the first one without room."""
 
     kind: LinkKind
     sequence: int
@@ -30,10 +30,12 @@ class Answer:
 
 @dataclass
 class Sender:
-    """Keeps what is not acknowledged, in ``frames``, the oldest first; ``next`` is what goes out next.
+    """Sending end. It keeps unacknowledged payloads in ``frames``, oldest first.
 
-    ``fresh`` is the first that has never gone out.
-    It begins without credit: the node behind grants it, on its own start and when asked by a PROBE.
+    - ``next``: sequence number to send next.
+    - ``fresh``: first sequence number that was never sent.
+    - ``limit``: first sequence number without credit. Initially there is no credit: the next node grants it
+      when it starts, and in answer to a PROBE.
     """
 
     replay_frames: int
@@ -43,22 +45,22 @@ class Sender:
     fresh: int = 0
     limit: int = 0
     timeouts: int = 0
-    watch: bool = False  # make sure that the node behind lives, also while no frame is kept
-    published: bool = False  # nothing is sent again
+    watch: bool = False  # probe the next node even while no frame is kept
+    published: bool = False  # mode without retransmissions
     sequences: int = SEQUENCES  # sequence numbers are modulo this
-    asking: bool = True  # a PROBE is due: at the start for the first room
-    failed: bool = False  # TIMEOUT
+    asking: bool = True  # a PROBE is due; the first one requests the initial credit
+    failed: bool = False  # the link has failed with TIMEOUT
     frames: deque[bytes] = field(default_factory=deque)
 
     def offer(self, payload: bytes) -> bool:
-        """Whether there was place to keep ``payload``, and it is on its way."""
+        """Accept ``payload`` for transmission; return False if there is no room."""
         if self.failed or len(self.frames) == self.replay_frames:
             return False
         self.frames.append(payload)
         return True
 
     def send(self) -> tuple[int, bytes] | None:
-        """The DATA frame that goes out now, as sequence number and payload, if any may."""
+        """Return the next DATA frame to send as sequence number and payload; None if none may be sent."""
         place = self._distance(self.oldest, self.next)
         if self.failed or place == len(self.frames) or self._distance(self.next, self.limit) <= 0:
             return None
@@ -68,18 +70,18 @@ class Sender:
         return sequence, self.frames[place]
 
     def probe(self) -> int | None:
-        """The PROBE that goes out now, if one is due: the first sequence number that was never sent."""
+        """Return the PROBE to send, if one is due: the first sequence number that was never sent."""
         if self.failed or not self.asking:
             return None
         self.asking = False
         return self.fresh
 
     def answer(self, answer: Answer) -> None:
-        """An ACK or NAK has come. Any proves that the peer lives, and a larger count grants room.
+        """Handle an ACK or NAK. Any answer proves that the peer is alive, and a larger count grants room.
 
-        One that is older than another, or acknowledges what was never sent, does no more. A peer that keeps the
-        protocol never sends the latter, so its count needs no check: a forged one could as well name a frame
-        that was sent.
+        An answer that is older than another, or acknowledges a number that was never sent, has no further
+        effect. A peer that keeps the protocol never sends the latter. Its count is not checked: a forged answer
+        could as well name a frame that was sent.
         """
         if self.failed:
             return
@@ -98,9 +100,9 @@ class Sender:
             self.next = answer.sequence
 
     def timeout(self, asks: bool = False) -> None:
-        """``timeout`` has passed without progress, while frames are kept or with ``watch``.
+        """Handle ``timeout`` without progress, while frames are kept or with ``watch``.
 
-        With ``asks`` a PROBE is due in any case: hardware decides so a moment before it sends a frame.
+        With ``asks`` a PROBE becomes due in any case: hardware decides this a moment before it sends a frame.
         """
         if self.failed or not (self.frames or self.watch):
             return
@@ -110,7 +112,9 @@ class Sender:
             self.next = self.oldest
 
     def give_up(self) -> bool:
-        """Whether ``retries`` timeouts in a row had no answer: the job has failed, and nothing more is sent."""
+        """Return whether the job has failed after ``retries`` consecutive timeouts; then nothing more is
+        sent.
+        """
         self.failed = self.failed or self.timeouts >= self.retries
         return self.failed
 
@@ -120,25 +124,25 @@ class Sender:
 
 @dataclass
 class Receiver:
-    """Takes frames in order; ``frames`` are those that are not consumed yet.
+    """Receiving end. It accepts frames in order; ``frames`` are those that are not consumed yet.
 
-    ``due`` are the kinds of answer that may go out. Where both are, hardware may not yet know of the event
-    before, so either goes: a NAK says all that an ACK does, and after an ACK the NAK is still due.
+    ``due``: kinds of answer that may be sent. If both are due, either may be sent, since hardware may not know
+    of the last event yet. A NAK says all that an ACK does; after an ACK the NAK is still due.
     """
 
     buffer_frames: int
     ack_frames: int = 1
     expected: int = 0
-    events: int = 0  # taken or consumed since the last answer, while no ACK is due
-    gap: bool = False  # a NAK was due since the last frame taken
-    due: frozenset[LinkKind] = frozenset({LinkKind.ACK})  # the credit to begin with
-    published: bool = False  # a gap is a loss
-    lost: bool = False  # and there was one: the job ends
+    events: int = 0  # frames accepted or consumed since the last answer, while no ACK is due
+    gap: bool = False  # a NAK was due since the last accepted frame
+    due: frozenset[LinkKind] = frozenset({LinkKind.ACK})  # the first ACK grants the initial credit
+    published: bool = False  # mode in which a gap is a loss
+    lost: bool = False  # a frame was lost: the job ends
     sequences: int = SEQUENCES  # sequence numbers are modulo this
     frames: deque[bytes] = field(default_factory=deque)
 
     def receive(self, sequence: int, payload: bytes) -> bool:
-        """A DATA frame has come, whole and right; whether it is taken."""
+        """Handle an intact DATA frame; return whether it is accepted."""
         ahead = distance(self.expected, sequence, self.sequences)
         if self.published and (ahead > 0 or (ahead == 0 and len(self.frames) == self.buffer_frames)):
             self.lost = True
@@ -158,24 +162,24 @@ class Receiver:
         return False
 
     def consume(self) -> bytes:
-        """The oldest frame, which makes room; IndexError when there is none."""
+        """Remove and return the oldest frame, which makes room. Raises IndexError if there is none."""
         payload = self.frames.popleft()
         self._event()
         return payload
 
     def probe(self, sequence: int = 0) -> None:
-        """A PROBE has come; in published mode ``sequence`` is that of the first frame that was never sent."""
+        """Handle a PROBE; in published mode ``sequence`` is the number of the first frame never sent."""
         if self.published and distance(self.expected, sequence, self.sequences) > 0:
             self.lost = True
         self._acknowledge()
 
     def delay(self) -> None:
-        """``ack_delay`` has passed since the first frame that no answer covers."""
+        """Handle ``ack_delay`` since the first frame that no answer covers."""
         if self.events:
             self._acknowledge()
 
     def answer(self, kind: LinkKind | None = None) -> Answer | None:
-        """The answer that goes out now, if one is due: of a ``kind``, or of the right one."""
+        """Return the answer to send, if one is due: of the given ``kind``, or of the appropriate one."""
         if kind is None:
             kind = LinkKind.NAK if self.gap and LinkKind.NAK in self.due else LinkKind.ACK
         if kind not in self.due:

@@ -1,7 +1,8 @@
-"""A multi-layer perceptron in which every sum has a stated order: every machine computes the same bits.
+"""Multi-layer perceptron with a defined order of every sum, so that every machine computes the same bits.
 
-All is computed in the type of the parameters: binary32, or binary64 to compare with. Each product and each sum
-is rounded on its own, none is fused. BLAS promises neither, which is why ``product`` does not call it.
+Everything is computed in the type of the parameters: binary32, or binary64 for comparison. Each product and
+each sum is rounded separately, without fused operations. BLAS guarantees neither, so ``product`` does not call
+it.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ Int64 = npt.NDArray[np.int64]
 
 _LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10  # 0x3fe62e42_fee00000 and the rest
 _LOG2_E = 1.4426950408889634
-_TERMS = 12  # of e^r's series: |r| <= ln 2 / 2, so what is left out is below 2^-51
+_TERMS = 12  # of e^r's series: |r| <= ln 2 / 2, so the truncation error is below 2^-51
 _LEAST_EXPONENT = -700.0  # e^-700 is a normal binary64, and 0 as binary32
 
 
 def product(a: Floats, b: Floats) -> Floats:
-    """The matrix product of (rows, n) and (n, columns): a[i, 0]·b[0, j], then a[i, 1]·b[1, j] added, and so on.
+    """Return the matrix product of (rows, n) and (n, columns), n >= 1.
 
-    n is at least 1. One addition a step, from left to right.
+    Terms are added from left to right, one rounded addition each: a[i, 0]·b[0, j], then a[i, 1]·b[1, j], ….
     """
     total = a[:, :1] * b[:1]
     term = np.empty_like(total)
@@ -36,10 +37,10 @@ def product(a: Floats, b: Floats) -> Floats:
 
 
 def exp(x: Floats) -> Floats:
-    """e^x for x <= 0, to less than an ulp of binary32, by binary64 sums and products in a stated order.
+    """Return e^x for x <= 0, to less than an ulp of binary32, by binary64 operations in a defined order.
 
-    C libraries differ in an exponential's last bit. This one is n = round(x·log2 e), r = x − n·ln 2 in two
-    parts, Horner's scheme of the series for e^r, and 2^n.
+    C libraries differ in an exponential's last bit. This function computes n = round(x·log2 e), r = x − n·ln 2
+    in two parts, the series of e^r by Horner's scheme, and 2^n.
     """
     wide = np.maximum(x.astype(np.float64), _LEAST_EXPONENT)
     n = np.rint(wide * _LOG2_E)
@@ -47,17 +48,17 @@ def exp(x: Floats) -> Floats:
     total = np.ones_like(r)
     for k in range(_TERMS, 0, -1):
         total = total * r / k + 1.0
-    exponent = np.where(n < 0, n, 0).astype(np.int32)  # a NaN stays one, in the series
+    exponent = np.where(n < 0, n, 0).astype(np.int32)  # a NaN stays NaN in the series
     return np.ldexp(total, exponent).astype(x.dtype)
 
 
 @dataclass(frozen=True)
 class Mlp:
-    """Fully connected layers of these ``widths``: ReLU between them, softmax cross-entropy behind the last.
+    """Fully connected layers of these ``widths``: ReLU between them, softmax cross-entropy after the last.
 
-    Layer l has a matrix of (widths[l] + 1) × widths[l + 1] values, row by row, the biases as its last row.
-    What belongs to a layer, parameters or gradient, is one flat vector. Layers count from 0, at the input.
-    Raises ValueError for less than two widths, and for one below 1.
+    Layer l has a matrix of (widths[l] + 1) × widths[l + 1] values, row by row; its last row holds the biases.
+    Values of a layer, parameters or gradient, are one flat vector. Layers count from 0, at the input. Raises
+    ValueError for less than two widths, and for a width below 1.
     """
 
     widths: tuple[int, ...]
@@ -68,25 +69,27 @@ class Mlp:
 
     @property
     def layers(self) -> int:
-        """Matrices."""
+        """Number of layers, that is, of matrices."""
         return len(self.widths) - 1
 
     def shape(self, layer: int) -> tuple[int, int]:
-        """Rows and columns of a layer's matrix, the biases' row included."""
+        """Return rows and columns of a layer's matrix, including the biases' row."""
         return self.widths[layer] + 1, self.widths[layer + 1]
 
     def count(self, layer: int) -> int:
-        """Values of a layer."""
+        """Return the number of values of a layer."""
         rows, columns = self.shape(layer)
         return rows * columns
 
     @property
     def counts(self) -> list[int]:
-        """Values of each layer."""
+        """Number of values of each layer."""
         return [self.count(layer) for layer in range(self.layers)]
 
     def initial(self, seed: int) -> list[Floats]:
-        """Normal weights of variance 2 / inputs (He), biases of 0: binary32, a vector for each layer."""
+        """Return initial binary32 parameters per layer: normal weights of variance 2 / inputs (He), biases
+        0.
+        """
         rng = np.random.default_rng(seed)
         found: list[Floats] = []
         for layer in range(self.layers):
@@ -97,23 +100,23 @@ class Mlp:
         return found
 
     def matrix(self, layer: int, values: Floats) -> Floats:
-        """A layer's vector as its matrix; a view."""
+        """Return a layer's vector as its matrix, a view."""
         return values.reshape(self.shape(layer))
 
     def forward(self, parameters: Sequence[Floats], images: Floats) -> list[Floats]:
-        """What goes into each layer, and the scores that the last one makes: (samples, width) each."""
+        """Return the inputs of each layer, then the scores of the last; each is (samples, width)."""
         found = [images.astype(parameters[0].dtype)]
         for layer in range(self.layers):
             scores = product(_with_one(found[-1]), self.matrix(layer, parameters[layer]))
             if layer < self.layers - 1:
-                scores = np.where(scores <= 0, scores.dtype.type(0), scores)  # a NaN stays one
+                scores = np.where(scores <= 0, scores.dtype.type(0), scores)  # a NaN stays NaN
             found.append(scores)
         return found
 
     def output_error(self, scores: Floats, labels: Int64) -> Floats:
-        """The mean cross-entropy's derivative by the scores: (softmax − one-hot) / samples.
+        """Return the mean cross-entropy's derivative by the scores: (softmax − one-hot) / samples.
 
-        Softmax is e^(score − greatest) over the sum of these from class 0 on.
+        Softmax is e^(score − greatest) divided by the sum of these, added from class 0 on.
         """
         powers = exp(scores - scores.max(axis=1, keepdims=True))
         ones = np.ones((scores.shape[1], 1), scores.dtype)
@@ -122,10 +125,10 @@ class Mlp:
         return error / scores.dtype.type(len(labels))
 
     def backward(self, layer: int, parameters: Floats, inputs: Floats, error: Floats) -> tuple[Floats, Floats]:
-        """A layer's gradient, as its vector, and the derivative by its inputs.
+        """Return a layer's gradient as its vector, and the derivative by its inputs.
 
-        ``error`` is the derivative by its outputs, those of a hidden layer masked by ReLU already; what is
-        returned is masked by the inputs. The gradient adds the samples up from the first one on.
+        ``error`` is the derivative by the layer's outputs; for a hidden layer it is masked by ReLU already. The
+        returned derivative is masked by the inputs. The gradient adds the samples in order.
         """
         gradient = product(_with_one(inputs).T, error)
         before = product(error, self.matrix(layer, parameters)[:-1].T)
@@ -133,7 +136,7 @@ class Mlp:
 
 
 def _with_one(inputs: Floats) -> Floats:
-    """A column of ones behind the inputs: the biases' input."""
+    """Return the inputs with a column of ones appended, the biases' input."""
     return np.concatenate([inputs, np.ones((len(inputs), 1), inputs.dtype)], axis=1)
 
 

@@ -1,4 +1,4 @@
-"""What a node with an IPv4 address answers beside its own protocol: ARP and ICMP echo for that address."""
+"""Replies of a node with an IPv4 address outside its own protocol: ARP and ICMP echo."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from fanin.wire.ethernet import ETHERNET, ETHERTYPE_IPV4, IPV4, MAX_FRAME_BYTES,
 from fanin.wire.fields import byte_length, pack_fields, unpack_fields
 from fanin.wire.icmp import ICMP_ECHO, IP_PROTOCOL_ICMP, EchoType
 
-MAX_PING = MAX_FRAME_BYTES - 4  #: bytes of the longest frame that is answered, without FCS
+MAX_PING = MAX_FRAME_BYTES - 4  #: longest frame that is answered, in bytes without FCS
 _IP = byte_length(ETHERNET)
 _ICMP = _IP + byte_length(IPV4)
-HEADER_BYTES = _ICMP + byte_length(ICMP_ECHO)  #: as long as an ARP packet's frame
+HEADER_BYTES = _ICMP + byte_length(ICMP_ECHO)  #: same length as an ARP packet's frame
 
 
 def reply(frame: bytes, own: Endpoint) -> bytes | None:
-    """The answer to a frame, as long as that is, or None. IPv4's checksum and lengths are the asker's affair.
+    """Return the reply to a frame, which has the frame's length; None if there is none.
 
-    An echo goes back with the request's header, addresses turned round: a wrong checksum stays as wrong.
+    IPv4's checksum and lengths are not checked. An echo reply has the request's header with addresses swapped:
+    a wrong checksum stays wrong.
     """
     if not HEADER_BYTES <= len(frame) <= MAX_PING:
         return None

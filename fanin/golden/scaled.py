@@ -1,7 +1,7 @@
-"""Float32 vectors as the 32-bit integers that a switch adds, bit for bit: a scale for each vector.
+"""Float32 vectors as the 32-bit integers that a switch adds, bit for bit, with a scale per vector.
 
-As SwitchML does, the workers agree on the largest exponent first, and scale by it. Here the switch finds it:
-each worker gives a one in the place of its own largest exponent, of 256 places, and zeros elsewhere.
+As in SwitchML, the workers first agree on the largest exponent, and scale by it. Here the switch finds it: of
+256 integers, each worker sends a one at the index of its own largest exponent, and zeros elsewhere.
 """
 
 from __future__ import annotations
@@ -20,47 +20,49 @@ PLACES = 1 << EXPONENT_BITS
 
 
 def exponent(values: Float32) -> int:
-    """The largest biased exponent of the values: 0 of zeros and subnormals, 255 of what is not finite."""
+    """Return the largest biased exponent of the values: 0 for zeros and subnormals, 255 if not all are
+    finite.
+    """
     bits = np.ascontiguousarray(values).view(np.uint32)
     return int((bits >> FRACTION_BITS & SPECIAL_EXPONENT).max())
 
 
 def places(largest: int) -> Int32:
-    """What a worker gives for its exponent: 256 integers."""
+    """Return the 256 integers that a worker sends for its exponent."""
     given = np.zeros(PLACES, np.int32)
     given[largest] = 1
     return given
 
 
 def largest(sums: Int32) -> int:
-    """The largest exponent of all workers, from the sum of what they have given."""
+    """Return the largest exponent of all workers from the sum of their integers."""
     return int(np.flatnonzero(sums)[-1])
 
 
 def fraction_bits(largest: int, workers: int) -> int:
-    """How many bits of the integers stand behind the point: as many as no sum of ``workers`` overflows with."""
+    """Return the fraction bits of the integers: the most for which no sum of ``workers`` overflows."""
     return fixed.clamp_bits(workers) - (largest + 1 - EXPONENT_BIAS)
 
 
 def integers(values: Float32, largest: int, workers: int) -> Int32:
-    """What a worker gives: rounded to nearest, ties to even; what rounds up to the limit is one less."""
+    """Return a worker's integers, rounded to nearest, ties to even, and clamped to the limit."""
     exact = np.rint(np.ldexp(values.astype(np.float64), fraction_bits(largest, workers)))
     return fixed.clamp(exact.astype(np.int64), fixed.clamp_bits(workers)).astype(np.int32)
 
 
 def floats(sums: Int32, largest: int, workers: int) -> Float32:
-    """What a worker makes of the sums: rounded to binary32, ties to even."""
+    """Return the sums as binary32, rounded to nearest, ties to even."""
     with np.errstate(over="ignore"):
         return np.ldexp(sums.astype(np.float64), -fraction_bits(largest, workers)).astype(np.float32)
 
 
 def not_finite(count: int) -> Float32:
-    """What all become where a value of a worker is not finite."""
+    """Return the result if a value of a worker is not finite: NaN everywhere."""
     return np.full(count, np.nan, np.float32)
 
 
 def all_reduce(vectors: Sequence[Float32]) -> Float32:
-    """The sum that every worker ends with."""
+    """Return the sum that every worker ends with."""
     workers = len(vectors)
     most = largest(np.sum([places(exponent(own)) for own in vectors], axis=0, dtype=np.int32))
     if most == SPECIAL_EXPONENT:

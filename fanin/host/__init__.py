@@ -1,4 +1,4 @@
-"""The host's side: drivers of the registers that hardware declares, sockets, Linux interfaces."""
+"""Host side: drivers of registers that hardware declares, sockets, and Linux interfaces."""
 
 from fanin.host.sockets import compressed
 

@@ -1,4 +1,4 @@
-"""INCEPTIONN's algorithm 1, whatever carries its messages; what ranks compare before it (section V-B)."""
+"""INCEPTIONN's algorithm 1 over any transport, and the check that ranks agree first (section V-B)."""
 
 from __future__ import annotations
 
@@ -16,26 +16,31 @@ Facts = tuple[str, str, list[int], str]
 
 
 class Hops(Protocol):
-    """To the next rank of a ring and from the one before; ``rank`` of ``size``."""
+    """Transport of a ring: sends to the next rank and receives from the previous one.
+
+    ``rank``: this rank's number. ``size``: number of ranks.
+    """
 
     rank: int
     size: int
 
     def encoded(self, values: Float32) -> bytes:
-        """A partial sum, as it travels."""
+        """Return a partial sum as it is sent."""
 
     def settled(self, values: Float32) -> bytes:
-        """A total, as it travels: all ranks decode the same of it, however often it has been sent on."""
+        """Return a total as it is sent: all ranks decode the same values, however often it is forwarded."""
 
     def decoded(self, stream: bytes, count: int) -> Float32:
-        """The values of a stream."""
+        """Return the values of a stream."""
 
     def exchange(self, stream: bytes, count: int) -> bytes:
-        """The stream of ``count`` values that the rank before sends, while the next one gets ``stream``."""
+        """Send ``stream`` to the next rank; return the stream of ``count`` values from the previous one."""
 
 
 def all_reduce(hops: Hops, own: Float32) -> Float32:
-    """The sum of all ranks' arrays: each block gathers what the next rank adds, then each total goes round."""
+    """Return the sum of all ranks' arrays: each block collects the ranks' values, then its total is
+    forwarded.
+    """
     flat = np.ascontiguousarray(own).reshape(-1)
     total, parts, nodes = flat.copy(), blocks(flat.size, hops.size), hops.size
     if nodes > 1 and flat.size:
@@ -53,13 +58,13 @@ def all_reduce(hops: Hops, own: Float32) -> Float32:
 
 
 def facts(array: Any, codec: CodecConfig | None) -> Facts:
-    """What ranks must give alike."""
+    """Return the properties of an array that must be equal on all ranks."""
     shape = list(getattr(array, "shape", ()))
     return type(array).__name__, str(getattr(array, "dtype", "")), shape, str(codec)
 
 
 def check(said: Sequence[Facts]) -> None:
-    """Raise ValueError, naming a rank, unless all give float32 arrays of one shape and the same codec."""
+    """Raise ValueError that names a rank unless all have float32 arrays of one shape and the same codec."""
     for rank, own in enumerate(said):
         if not _are_facts(own):
             raise ValueError(f"rank {rank}: must say type, shape and codec of its array, not {own!r}")
@@ -76,7 +81,7 @@ def check(said: Sequence[Facts]) -> None:
 
 
 def _are_facts(said: Any) -> bool:
-    """Whether a peer has said what :func:`facts` returns."""
+    """Return whether a peer sent a value in the form that :func:`facts` returns."""
     if not isinstance(said, (tuple, list)) or len(said) != 4:
         return False
     kind, dtype, shape, codec = said

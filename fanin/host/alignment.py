@@ -1,9 +1,9 @@
-"""Which TCP segments begin with a value: the only ones that INCEPTIONN's NIC may compress.
+"""Alignment of TCP segments to values; INCEPTIONN's NIC may compress only segments that begin with a value.
 
-The NIC takes a payload as values of four bytes from its first byte on. TCP may cut its stream anywhere, and
-promises nothing else. What a host hands to its NIC therefore goes through :class:`Alignment`, as it would in a
-driver: it knows by a connection's SYN where its stream begins, and keeps the NIC off a segment that begins
-inside a value (docs/systems/inceptionn-nic.md).
+The NIC reads a payload as values of four bytes from its first byte on, but TCP may cut its stream anywhere. All
+frames from a host to its NIC therefore pass :class:`Alignment`, as they would in a driver. It learns the start
+of a connection's stream from the SYN, and prevents compression of segments that begin inside a value
+(docs/systems/inceptionn-nic.md).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fanin.wire.ethernet import ETHERNET, ETHERTYPE_IPV4, IP_PROTOCOL_TCP, IPV4,
 from fanin.wire.fields import byte_length, unpack_fields
 from fanin.wire.tcp import SYN
 
-MAX_CONNECTIONS = 65_536  #: that are known at once; of more, the one that was silent for longest is forgotten
+MAX_CONNECTIONS = 65_536  #: most connections tracked at once; the least recently used one is dropped
 _IP = byte_length(ETHERNET)
 _TCP = _IP + byte_length(IPV4)
 _PAYLOAD = _TCP + byte_length(TCP)
@@ -26,18 +26,18 @@ _VALUE_BYTES = FLOAT_BITS // 8
 
 
 class Alignment:
-    """The connections that a host opens and accepts. ``unaligned`` counts the segments that were held back.
+    """Tracks the connections that a host opens and accepts. ``unaligned`` counts segments sent uncompressed.
 
-    A stream's first byte is a value's first byte. Of a connection whose SYN has not been seen, nothing is
+    The first byte of a stream is the first byte of a value. A connection whose SYN was not seen is never
     compressed.
     """
 
     def __init__(self) -> None:
         self.unaligned = 0
-        self._starts: OrderedDict[bytes, int] = OrderedDict()  # sequence number of the first byte, by ends
+        self._starts: OrderedDict[bytes, int] = OrderedDict()  # by both ends: sequence number of the first byte
 
     def checked(self, frame: bytes) -> bytes:
-        """A frame of the host as its NIC may have it: itself, or marked not to be compressed."""
+        """Return the frame for the NIC: unchanged, or marked against compression."""
         plain = frame[_IP - 2 : _IP] == _TYPE and frame[_IP : _IP + 1] == _PLAIN
         if not plain or len(frame) < _PAYLOAD or frame[_IP + 9] != IP_PROTOCOL_TCP:
             return frame

@@ -1,7 +1,7 @@
-"""The host's end of a board's control port: register batches and memories over UDP, each carried out once.
+"""Host end of a board's control port: register batches and memories over UDP, with exactly-once requests.
 
-docs/boards.md, "Control". A client speaks to one board and waits for each reply; several boards at a time are
-several clients, in threads.
+Protocol: docs/boards.md, "Control". A client controls one board and waits for each reply. To control several
+boards in parallel, use several clients in threads.
 """
 
 from __future__ import annotations
@@ -45,95 +45,95 @@ from fanin.wire.fields import unpack_fields
 
 TIMEOUT = 0.05  # seconds until a request is sent again
 TRIES = 20
-OFFERS = 20  # that a client tries to take before it gives up
-_NUMBERS = 1 << 32  # of sequences
-CHECKED = 4096  # words in a checksum: what a simulated board reads before the host gives it up
+OFFERS = 20  # offers that a client tries to take before it gives up
+_NUMBERS = 1 << 32  # number of sequence numbers
+CHECKED = 4096  # words per checksum; a simulated board must read them before the host gives up
 POLL_INTERVAL = 0.002  # seconds
-_LARGEST = 65536  # bytes: no datagram is larger
+_LARGEST = 65536  # bytes; above the size of any datagram
 
 Item = TypeVar("Item")
 
 
 class BoardError(InputError):
-    """A board does not do what it is asked; the message is one line and names it."""
+    """A board cannot do what was requested; the message is one line that names the board."""
 
 
 class BoardLost(BoardError):
-    """It does not answer, or has forgotten us."""
+    """The board does not answer, or has dropped our lease."""
 
 
 class LeaseUnknown(BoardLost):
-    """It does not know our lease, or offers it no more."""
+    """The board does not know our lease, or no longer offers it."""
 
 
 class Held(BoardError):
-    """Another host holds it."""
+    """Another host holds the board."""
 
 
 class WrongBoard(BoardError):
-    """It is another board, build or version than the one that was expected."""
+    """The board has another kind, build or version than expected."""
 
 
 class BusFault(BoardError):
-    """Its bus answered an access with an error."""
+    """The board's bus answered an access with an error."""
 
 
 @dataclass(frozen=True)
 class About:
-    """What a board says of itself to anybody."""
+    """Description that a board gives to any host."""
 
     holder: IPv4Address | None  #: the host that holds it
-    board: int  #: which kind of board
-    version: int  #: of its registers
+    board: int  #: kind of board
+    version: int  #: version of its registers
     build: int  #: number of the build
     uptime: int  #: seconds since reset
-    state: int  #: the register of that name
-    offer: int  #: number of the next lease, which this host alone may take until the next hello of any host
+    state: int  #: value of the register ``state``
+    offer: int  #: next lease; only this host may take it, until any host's next hello
 
 
 class Channel(Protocol):
-    """How datagrams get to a board and back."""
+    """Transport of datagrams to and from one board."""
 
     @property
     def local_host(self) -> str:
-        """The address of this host that the board is spoken to from."""
+        """Address of this host on the path to the board."""
 
     @property
     def remote_host(self) -> str:
-        """The board's address, in numbers."""
+        """Numeric address of the board."""
 
     def exchange(self, payload: bytes, timeout: float) -> Iterator[bytes]:
-        """Send one; then what comes from the board, until ``timeout`` seconds have gone."""
+        """Send a datagram; yield those from the board until ``timeout`` seconds have passed."""
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the channel."""
 
 
 class UdpChannel:
-    """A UDP socket. Raises InputError for a host that is not known."""
+    """Channel over a UDP socket. Raises InputError for an unknown host."""
 
     def __init__(self, host: str, port: int):
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         try:
             self._socket.connect((host, port))
-        except (OSError, TypeError) as error:  # the latter for a text that cannot be a name
+        except (OSError, TypeError) as error:  # TypeError: the text cannot be a host name
             self._socket.close()
             raise InputError(f"board {host}: {getattr(error, 'strerror', None) or error}") from error
 
     @property
     def local_host(self) -> str:
-        """The address of this host that the board is spoken to from."""
+        """Address of this host on the path to the board."""
         local: str = self._socket.getsockname()[0]
         return local
 
     @property
     def remote_host(self) -> str:
-        """The board's address, in numbers."""
+        """Numeric address of the board."""
         remote: str = self._socket.getpeername()[0]
         return remote
 
     def exchange(self, payload: bytes, timeout: float) -> Iterator[bytes]:
-        """Send one, and yield what comes; where nobody listens, nothing does."""
+        """Send a datagram; yield those that arrive in time. Without a listener, none does."""
         end = time.monotonic() + timeout
         try:
             self._socket.send(payload)
@@ -142,7 +142,7 @@ class UdpChannel:
                 yield self._socket.recv(_LARGEST)
         except TimeoutError:
             return
-        except OSError:  # nobody listens there (yet), or the network is down: as good as no answer
+        except OSError:  # no listener (yet), or the network is down: equivalent to no answer
             time.sleep(max(0.0, end - time.monotonic()))
 
     def close(self) -> None:
@@ -151,14 +151,17 @@ class UdpChannel:
 
 
 class BoardClient:
-    """A board at ``host``, held from the first request or :meth:`acquire` to :meth:`release`; or as a context.
+    """Client of the board at ``host``; also a context manager.
 
-    ``timeout``: seconds until a request is sent again; ``tries``: how often one is sent. ``board``, ``build``
-    and ``version``, where they are given, must be what the board says of itself when it is acquired. It is
-    spoken to by ``channel``, by UDP unless one is given; errors name it by ``host`` always.
+    The client holds the board from :meth:`acquire`, or its first request, to :meth:`release`.
 
-    All methods raise BoardLost when the board does not answer or knows the lease no more, and Held when it is
-    another host's. A board that did not answer is asked once, and not waited for, until it answers again.
+    - ``timeout``: seconds until a request is sent again.
+    - ``tries``: most transmissions of a request.
+    - ``board``, ``build``, ``version``: if given, the values that the board must report when it is acquired.
+    - ``channel``: transport; UDP by default. Errors name ``host`` in any case.
+
+    All methods raise BoardLost if the board does not answer or has dropped the lease, and Held if another host
+    holds it. After a request without an answer, each request is sent only once until the board answers again.
     """
 
     def __init__(
@@ -179,12 +182,12 @@ class BoardClient:
         self.port = port
         self.timeout = timeout
         self.tries = tries
-        self.resent = 0  #: requests that had to be sent again
+        self.resent = 0  #: number of retransmissions
         self._expected = {"board": board, "version": version, "build": build}
         self._lease = 0
         self._sequence = 0
         self._hellos = 0
-        self._lost = False  # it has left a request without an answer
+        self._lost = False  # the last request had no answer
         self._channel = channel or UdpChannel(host, port)
 
     def __enter__(self) -> Self:
@@ -198,7 +201,7 @@ class BoardClient:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None:
-        """Let the board go; where an error has ended the work, what that meets in turn is of no interest."""
+        """Release the board. After an error, further errors of the board are suppressed."""
         try:
             self.release()
         except BoardError:
@@ -209,30 +212,30 @@ class BoardClient:
 
     @property
     def local_host(self) -> str:
-        """The address of this host that the board is spoken to from."""
+        """Address of this host on the path to the board."""
         return self._channel.local_host
 
     @property
     def remote_host(self) -> str:
-        """The board's address, in numbers."""
+        """Numeric address of the board."""
         return self._channel.remote_host
 
     def close(self) -> None:
-        """Close the channel; the board stays held until it has heard nothing for a minute."""
+        """Close the channel; without a release the lease ends after a minute of silence."""
         self._channel.close()
 
     def hello(self) -> About:
-        """What the board is and who holds it; anybody may ask."""
+        """Return the board's description and holder; possible for any host."""
         self._hellos = (self._hellos + 1) % _NUMBERS
         return _about(self._exchange(hello_request(self._hellos, lease=self._lease)))
 
     def acquire(self) -> About:
-        """Hold the board by a new lease; the one that we have ends before.
+        """Take a new lease of the board; an earlier lease of this client ends first.
 
-        Another host's hello before our first request ends our offer: then we try again after a random time.
-        Raises WrongBoard, and Held, which names the other host.
+        Another host's hello before our first request invalidates our offer; the client then tries again after a
+        random delay. Raises WrongBoard, and Held, which names the other host.
         """
-        with contextlib.suppress(BoardError):  # it was reset: the lease has ended by itself
+        with contextlib.suppress(BoardError):  # after a reset of the board the lease no longer exists
             self.release()
         for _ in range(OFFERS):
             about = self.hello()
@@ -251,7 +254,7 @@ class BoardClient:
                 raise WrongBoard(f"board {self.host}: its {name} must be {expected:#x}, not {found:#x}")
 
     def _take(self, offer: int) -> bool:
-        """Make the first request of the lease that is offered; False if it is offered no more."""
+        """Make the first request with the offered lease; return False if the offer is no longer valid."""
         self._lease, self._sequence = offer, FIRST_SEQUENCE - 1
         try:
             self.operate([])
@@ -264,7 +267,7 @@ class BoardClient:
         return True
 
     def release(self) -> None:
-        """Let go of the board, if it is ours."""
+        """Release the board if this client holds it."""
         if self._lease:
             try:
                 self._request(Kind.RELEASE)
@@ -272,11 +275,11 @@ class BoardClient:
                 self._lease = 0
 
     def run(self, batch: Batch) -> list[Value]:
-        """Carry out a batch; the values of its reads. Raises BusFault at the first access that fails."""
+        """Run a batch; return the values of its reads. Raises BusFault at the first access that fails."""
         return batch.results(self.operate(batch.operations))
 
     def operate(self, operations: Sequence[Operation]) -> list[int]:
-        """Carry out accesses in order, as many as one likes; the words that were read."""
+        """Perform any number of accesses in order; return the words that were read."""
         read: list[int] = []
         for some in _parts(operations, MAX_OPERATIONS):
             pairs = [(at, 0) if data is None else (at | WRITE_BIT, data) for at, data in some]
@@ -293,7 +296,7 @@ class BoardClient:
         self.operate([Operation(address, data)])
 
     def load(self, address: int, words: Sequence[int]) -> None:
-        """Write words in a row, and have the board read them again: raises BoardError if they differ."""
+        """Write consecutive words, then compare a checksum on the board. Raises BoardError if it differs."""
         for n, some in enumerate(_parts(words, MAX_LOAD)):
             at = address + n * MAX_LOAD * WORD_BYTES
             self._request(Kind.LOAD, len(some), (at, *map(int, some)))
@@ -304,7 +307,7 @@ class BoardClient:
                 raise BoardError(f"board {self.host}: {at:#x} to {end:#x} does not hold what was loaded")
 
     def dump(self, address: int, count: int) -> list[int]:
-        """Read ``count`` words in a row."""
+        """Read ``count`` consecutive words."""
         read: list[int] = []
         while len(read) < count:
             some = min(MAX_DUMP, count - len(read))
@@ -317,7 +320,7 @@ class BoardClient:
     def _request(
         self, kind: Kind, count: int = 0, words: tuple[int, ...] = (), *, reads: int = 0
     ) -> tuple[int, ...]:
-        """What the board, under our lease, answers to the next request: so many words."""
+        """Send the next request with our lease; return its ``reads`` words."""
         if not self._lease:
             self.acquire()
         self._sequence = (self._sequence + 1) % _NUMBERS
@@ -327,7 +330,7 @@ class BoardClient:
         return reply.words
 
     def _exchange(self, request: ControlFrame) -> ControlFrame:
-        """Send a request until it is answered; the reply, whose status is DONE. A lost board is asked once."""
+        """Send a request until it is answered; return the reply, whose status is DONE."""
         payload = encode_control(request)
         tries = 1 if self._lost else self.tries
         for attempt in range(tries):
@@ -342,7 +345,7 @@ class BoardClient:
         raise BoardLost(f"board {self.host}: no answer to {tries} requests in {seconds:g} s")
 
     def _send(self, payload: bytes, request: ControlFrame) -> ControlFrame | None:
-        """Send once and wait; None if its reply does not come in time. What else comes is of earlier ones."""
+        """Send once and wait; return the reply, or None after the timeout. Late earlier replies are ignored."""
         for data in self._channel.exchange(payload, self.timeout):
             reply = decode_control(data)
             if reply is not None and _answers(reply, request):
@@ -365,11 +368,11 @@ class BoardClient:
                 f"board {self.host}: speaks version {reply.version} of the control protocol, this host version "
                 f"{VERSION}; build and flash the board anew, or use the fanin that built it"
             )
-        raise BoardError(f"board {self.host}: it takes a request for malformed")
+        raise BoardError(f"board {self.host}: it reports a malformed request")
 
 
 def _answers(reply: ControlFrame, request: ControlFrame) -> bool:
-    """Whether a frame is the reply to this request, with the words that its status promises."""
+    """Return whether a frame is a complete reply to this request, with the words that its status implies."""
     if reply.status == Status.REQUEST or reply.count != len(reply.words):
         return False
     if reply.status == Status.DONE:
@@ -389,7 +392,7 @@ def _about(reply: ControlFrame) -> About:
 
 
 def _parts(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
-    """``items`` in parts of ``size`` at most; one part, without any, if there are none."""
+    """Yield ``items`` in parts of at most ``size``; one empty part if there are none."""
     yield items[:size]
     for at in range(size, len(items), size):
         yield items[at : at + size]
@@ -405,7 +408,7 @@ def poll_field(
     timeout: float,
     base: int = 0,
 ) -> None:
-    """Wait until a field of the register ``name`` has a value; BoardError after ``timeout`` seconds."""
+    """Wait until a field of the register ``name`` has a value. Raises BoardError after ``timeout`` seconds."""
     end = time.monotonic() + timeout
     while True:
         (found,) = board.run(Batch(registers, base=base).read(name))

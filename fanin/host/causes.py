@@ -1,6 +1,6 @@
-"""Causes that nodes report, in words: what happened, and what helps.
+"""Failure causes of nodes in words: the fault, and its remedy.
 
-Drivers, commands, run folders, ``fanin doctor`` and docs/reference/causes.md take their words from here.
+Drivers, commands, run folders, ``fanin doctor`` and docs/reference/causes.md use these texts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fanin.rdma.facts import Refusal as WriteRefusal
 
 @dataclass(frozen=True)
 class Cause:
-    """A cause: ``what`` happened, and what ``helps``; each is a part of a line."""
+    """A cause: ``what`` happened, and what ``helps``; each text is part of a line."""
 
     what: str
     helps: str
@@ -35,15 +35,15 @@ class Cause:
 class Causes:
     """Causes of one enumeration."""
 
-    title: str  #: the node, and what it reports
-    members: Mapping[Enum, Cause | None]  #: by member; None: the member is no failure
+    title: str  #: the node and the kind of failure
+    members: Mapping[Enum, Cause | None]  #: cause by member; None for a member that is no failure
 
 
 _LINK: Any = LinkFailure  # Amaranth's enumerations have no types
 _NEW_JOB = "reset the transport, give the job a new id and start it again"
 _RECONNECT = "connect the queue pair anew, at both ends"
 
-#: Of every enumeration of causes that a node's registers report.
+#: All enumerations of causes in nodes' registers.
 CAUSES: Mapping[type[Enum], Causes] = {
     GlmFailure: Causes(
         "GLM node: a run fails",
@@ -211,17 +211,17 @@ CAUSES: Mapping[type[Enum], Causes] = {
 
 
 def cause_of(member: Enum) -> Cause | None:
-    """Return a member's cause in words; None for a member that is no failure."""
+    """Return a member's cause; None for a member that is no failure."""
     return CAUSES[type(member)].members[member]
 
 
 def explain(member: Enum) -> str:
-    """Return the member's name, what happened and what helps, as a part of a line."""
+    """Return the member's name with its cause, as part of a line."""
     cause = cause_of(member)
     return f"{member.name}: {cause}" if cause else member.name
 
 
 def explain_name(kind: type[Enum], name: object) -> str | None:
-    """Return :func:`explain` of the member with that name; None where no member has it."""
+    """Return :func:`explain` of the member with that name; None if there is no such member."""
     found = next((member for member in CAUSES[kind].members if member.name == name), None)
     return explain(found) if found else None

@@ -1,4 +1,4 @@
-"""The host's side of a register map: names and numbers in, bus operations out."""
+"""Host side of a register map: turns names and values into bus operations."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class Operation(NamedTuple):
 
 
 class Batch:
-    """Register accesses in order, as bus operations: all of them can be handed over at once.
+    """Register accesses in order, as bus operations that can be sent together.
 
-    ``base`` is the bus address of the map. Send ``operations`` to the hardware, give the words that its
-    reads returned to :meth:`results`.
+    ``base``: bus address of the map. Send ``operations`` to the hardware, then pass the words that its reads
+    returned to :meth:`results`.
     """
 
     def __init__(self, registers: RegisterMap, *, base: int = 0):
@@ -33,7 +33,7 @@ class Batch:
     def write(self, name: str, value: int | None = None, /, *, index: int = 0, **fields: int) -> Batch:
         """Write a register: a ``value``, or its fields by name (see :meth:`Register.pack`).
 
-        Raises KeyError, IndexError, and ValueError for a register that takes no writes or a bad value.
+        Raises KeyError, IndexError, and ValueError for a register that is not writable or a bad value.
         """
         register = self.registers[name]
         if register.access not in (Access.RW, Access.PULSE, Access.WINDOW):
@@ -49,14 +49,14 @@ class Batch:
         return self
 
     def read(self, name: str, /, *, index: int = 0) -> Batch:
-        """Read a register; its value is the next of :meth:`results`. Raises KeyError, IndexError."""
+        """Read a register; :meth:`results` returns the values in order. Raises KeyError, IndexError."""
         register = self.registers[name]
         self.operations += [Operation(address) for address in self._addresses(register, index)]
         self._reads.append(register)
         return self
 
     def results(self, words: Sequence[int]) -> list[Value]:
-        """One value per read, in order: a number, or a dict of fields where the register has fields."""
+        """Return one value per read, in order: a number, or a dict if the register has fields."""
         expected = sum(register.words for register in self._reads)
         if len(words) != expected:
             raise ValueError(f"words must be the {expected} that were read, not {len(words)}")
@@ -90,7 +90,7 @@ class RegisterDriver:
         self._write32 = write32
 
     def run(self, batch: Batch) -> list[Value]:
-        """Carry out a batch; the values of its reads."""
+        """Run a batch; return the values of its reads."""
         words = []
         for address, data in batch.operations:
             if data is None:
@@ -100,16 +100,16 @@ class RegisterDriver:
         return batch.results(words)
 
     def write(self, name: str, value: int | None = None, /, *, index: int = 0, **fields: int) -> None:
-        """See :meth:`Batch.write`."""
+        """Write a register as :meth:`Batch.write` does."""
         self.run(Batch(self.registers, base=self.base).write(name, value, index=index, **fields))
 
     def read(self, name: str, /, *, index: int = 0) -> Value:
-        """See :meth:`Batch.read`."""
+        """Read a register as :meth:`Batch.read` does; return its value."""
         return self.run(Batch(self.registers, base=self.base).read(name, index=index))[0]
 
 
 class AsyncRegisterDriver:
-    """:class:`RegisterDriver` over two coroutine functions, as simulated buses are driven."""
+    """:class:`RegisterDriver` over two coroutine functions, for simulated buses."""
 
     def __init__(
         self,
@@ -125,7 +125,7 @@ class AsyncRegisterDriver:
         self._write32 = write32
 
     async def run(self, batch: Batch) -> list[Value]:
-        """Carry out a batch; the values of its reads."""
+        """Run a batch; return the values of its reads."""
         words = []
         for address, data in batch.operations:
             if data is None:
@@ -135,19 +135,19 @@ class AsyncRegisterDriver:
         return batch.results(words)
 
     async def write(self, name: str, value: int | None = None, /, *, index: int = 0, **fields: int) -> None:
-        """See :meth:`Batch.write`."""
+        """Write a register as :meth:`Batch.write` does."""
         await self.run(Batch(self.registers, base=self.base).write(name, value, index=index, **fields))
 
     async def read(self, name: str, /, *, index: int = 0) -> Value:
-        """See :meth:`Batch.read`."""
+        """Read a register as :meth:`Batch.read` does; return its value."""
         return (await self.run(Batch(self.registers, base=self.base).read(name, index=index)))[0]
 
 
 class BaseDriver:
-    """Batches of register accesses for a node whose ``registers`` lie at ``base``: those that all nodes have.
+    """Makes the batches of register accesses that all nodes have in common.
 
-    Run each with any :class:`RegisterDriver`, and give what its reads returned to the method named ``…_of``.
-    ``constants`` are the fields that say what the node is, with the values that they must have.
+    Run each batch with any :class:`RegisterDriver`, and pass the values of its reads to the method ``…_of``.
+    ``constants``: fields that identify the node, with their expected values.
     """
 
     def __init__(self, registers: RegisterMap, constants: Mapping[str, int], *, base: int = 0):
@@ -164,22 +164,22 @@ class BaseDriver:
         ]
 
     def batch(self) -> Batch:
-        """An empty batch."""
+        """Return an empty batch."""
         return Batch(self.registers, base=self.base)
 
     def command(self, *names: str) -> Batch:
-        """Pulse some of the fields of the register ``control``."""
+        """Pulse the named fields of the register ``control``."""
         return self.batch().write("control", **dict.fromkeys(names, 1))
 
     def identify(self) -> Batch:
-        """Read what the node is; see :meth:`check_identity`."""
+        """Read the node's identity; :meth:`check_identity` compares it."""
         batch = self.batch()
         for name in self._identity:
             batch.read(name)
         return batch
 
     def check_identity(self, values: Sequence[Value]) -> None:
-        """Raise ValueError unless the node is what the driver was made for."""
+        """Raise ValueError unless the node is of the kind that the driver was made for."""
         found: dict[str, int] = {}
         for name, value in zip(self._identity, values, strict=True):
             found |= value if isinstance(value, dict) else {name: value}
@@ -188,12 +188,12 @@ class BaseDriver:
                 raise ValueError(f"the node's {name} must be {value}, not {found[name]}")
 
     def counters(self) -> Batch:
-        """Read all counters; see :meth:`counters_of`."""
+        """Read all counters; :meth:`counters_of` decodes them."""
         batch = self.batch()
         for name in self._counters:
             batch.read(name)
         return batch
 
     def counters_of(self, values: Sequence[Value]) -> dict[str, int]:
-        """The counters that were read, by name."""
+        """Return the counters that were read, by name."""
         return {name: int(value) for name, value in zip(self._counters, values, strict=True)}  # type: ignore[arg-type]

@@ -1,8 +1,8 @@
-"""Frames to and from Linux interfaces: veth and physical ones by AF_PACKET, TAP by /dev/net/tun.
+"""Frames to and from Linux interfaces: AF_PACKET for veth and physical interfaces, /dev/net/tun for TAP.
 
-docs/reference/interfaces.md. Frames are whole Ethernet frames without FCS. What the kernel leaves to a network
-card (VLAN tags, checksums, segments of large sends) is done here, so that a frame is what the wire would carry.
-Nothing of an interface is changed; what a socket sets ends with it, also when the process is killed.
+Documentation: docs/reference/interfaces.md. Frames are complete Ethernet frames without FCS. VLAN tags,
+checksums and segmentation of large sends, which the kernel leaves to a network card, are completed here. No
+setting of an interface is changed; settings of a socket end with it, also if the process is killed.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from typing import Self
 from fanin.base.errors import InputError
 from fanin.host.offload import OFFLOAD_BYTES, finished
 
-BATCH = 64  #: frames that one call of receive() returns at most
-_LONGEST = OFFLOAD_BYTES + 65536 + 18  # what segmentation offload may hand over at once
-_QUEUE = 1 << 22  # bytes of the kernel's queue
+BATCH = 64  #: most frames that a call of receive() returns
+_LONGEST = OFFLOAD_BYTES + 65536 + 18  # largest frame that segmentation offload delivers
+_QUEUE = 1 << 22  # bytes of the kernel's receive queue
 _HEADER = 14
 _ALL_PROTOCOLS = 3  # ETH_P_ALL
 _SOL_PACKET = 263
@@ -44,10 +44,11 @@ _ETHERNET = 1  # ARPHRD_ETHER
 
 
 class Interface(ABC):
-    """One port of ours on a Linux interface.
+    """A port on a Linux interface.
 
-    ``lost`` counts frames that came and could not be taken; ``unsent`` those that the interface would not take:
-    its queue full, the frame longer than its MTU or shorter than a header, the interface down.
+    - ``lost``: received frames that could not be read.
+    - ``unsent``: frames that the interface refused. Its queue was full, the frame was longer than the MTU or
+      shorter than a header, or the interface was down.
     """
 
     def __init__(self, name: str):
@@ -60,33 +61,35 @@ class Interface(ABC):
 
     @abstractmethod
     def fileno(self) -> int:
-        """What to poll; readable where a frame waits."""
+        """Return the file descriptor to poll; it is readable while a frame waits."""
 
     @abstractmethod
     def receive(self) -> list[tuple[int, bytes]]:
-        """The frames that wait, :data:`BATCH` at most (more where one was a large send), each with the time
-        in ns since the epoch at which the kernel had it. The kernel takes times from a moment after the
-        interface is opened; a frame before that has the time at which it is read. Never waits. Raises
-        InterfaceLost."""
+        """Return waiting frames without blocking, each with its time; raises InterfaceLost.
+
+        At most :data:`BATCH` frames are returned, or more if one was a large send. A time is in ns since the
+        epoch, when the kernel received the frame. The kernel takes times only from shortly after the interface
+        is opened; earlier frames have the time at which they are read.
+        """
 
     def overrun(self) -> int:
-        """Frames that the kernel had no room for since the last call, where it says. Raises InterfaceLost."""
+        """Return how many frames the kernel dropped since the last call, if known. Raises InterfaceLost."""
         return 0
 
     def up(self) -> bool:
-        """Whether it is up and has a carrier: whether frames can leave by it."""
+        """Return whether frames can leave: the interface is up and has a carrier."""
         try:
             flags = struct.unpack_from("=H", _asked_by(self._claim, _GIFFLAGS, self.name), 16)[0]
-        except OSError:  # it is gone
+        except OSError:  # the interface was removed
             return False
         return flags & _CARRIES == _CARRIES
 
     @abstractmethod
     def _send(self, frame: bytes) -> None:
-        """Hand over; OSError where the kernel does not take it."""
+        """Send a frame; raises OSError if the kernel refuses it."""
 
     def send(self, frame: bytes) -> bool:
-        """Send a frame, if it is taken at once. Raises InterfaceLost."""
+        """Send a frame; return False if it is refused. Raises InterfaceLost."""
         if len(frame) < _HEADER:
             self.unsent += 1
             return False
@@ -100,7 +103,7 @@ class Interface(ABC):
         return True
 
     def close(self) -> None:
-        """Let go; the interface is as it was."""
+        """Release the interface, which is unchanged."""
         self._claim.close()
 
     def __enter__(self) -> Self:
@@ -117,17 +120,17 @@ class InterfaceLost(InputError):
 
 
 def open_interface(name: str) -> Interface:
-    """The interface ``name``, which exists and is up, for us alone.
+    """Open the interface ``name`` for exclusive use; it must exist and be up.
 
-    Raises InputError, one line, where it does not exist, is down, is in use by another fanin or, if it is a
-    TAP interface, by another program, or may not be opened.
+    Raises InputError of one line if the interface does not exist, is down or in use, or if permission is
+    missing. A TAP interface can be in use by any program, others only by another fanin.
     """
     if name not in _names():
-        raise InputError(f"{name}: there is no such interface; there are {', '.join(_names())}")
+        raise InputError(f"{name}: no such interface; available are {', '.join(_names())}")
     if not struct.unpack_from("=H", _asked(_GIFFLAGS, name), 16)[0] & _IFF_UP:
         raise InputError(f"{name}: the interface is down: ip link set {name} up")
     if struct.unpack_from("=H", _asked(_GIFHWADDR, name), 16)[0] != _ETHERNET:
-        raise InputError(f"{name}: is no Ethernet interface")
+        raise InputError(f"{name}: is not an Ethernet interface")
     try:
         return TapInterface(name) if _driver(name) == "tun" else PacketInterface(name)
     except PermissionError as error:
@@ -140,28 +143,28 @@ def open_interface(name: str) -> Interface:
 
 
 def mtu_of(name: str) -> int:
-    """The MTU of an interface that exists: bytes of a frame behind its Ethernet header, at most."""
+    """Return the MTU of an existing interface: most bytes of a frame after its Ethernet header."""
     return int(struct.unpack_from("=i", _asked(_GIFMTU, name), 16)[0])
 
 
 def _names() -> list[str]:
-    """The interfaces of this process's namespace."""
+    """Return the interfaces of this process's namespace."""
     return [name for _, name in socket.if_nameindex()]
 
 
 def _asked(question: int, name: str, pointer: int = 0) -> bytes:
-    """What the kernel says of an interface: ``struct ifreq``."""
+    """Return the kernel's answer about an interface, a ``struct ifreq``."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
         return _asked_by(asking, question, name, pointer)
 
 
 def _asked_by(asking: socket.socket, question: int, name: str, pointer: int = 0) -> bytes:
-    """The same in the namespace of a socket."""
+    """Return the kernel's answer about an interface in the namespace of the socket ``asking``."""
     return fcntl.ioctl(asking, question, struct.pack("=16sQ16x", name.encode(), pointer))
 
 
 def _driver(name: str) -> str:
-    """The name of an interface's driver; empty where it has none."""
+    """Return the name of an interface's driver; empty if it has none."""
     answer = array.array("B", struct.pack("=I192x", _GET_DRIVER))
     try:
         _asked(_ETHTOOL, name, answer.buffer_info()[0])
@@ -171,7 +174,7 @@ def _driver(name: str) -> str:
 
 
 def _claimed(name: str) -> socket.socket:
-    """A claim on an interface that ends with the process: a socket's name, which is its namespace's alone."""
+    """Claim an interface until the process ends, by binding an abstract socket name in its namespace."""
     claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     try:
         claim.bind(f"\0fanin/interface/{name}")
@@ -182,7 +185,7 @@ def _claimed(name: str) -> socket.socket:
 
 
 class PacketInterface(Interface):
-    """An interface by AF_PACKET, beside whatever the kernel itself does with its frames."""
+    """An interface opened by AF_PACKET; the kernel also processes its frames."""
 
     def __init__(self, name: str):
         super().__init__(name)
@@ -215,15 +218,15 @@ class PacketInterface(Interface):
         except BlockingIOError:
             pass
         except OSError as error:
-            if error.errno == errno.EINVAL:  # a large send of a kind that virtio's header has no word for
+            if error.errno == errno.EINVAL:  # a large send that virtio's header cannot describe
                 self.lost += 1
-            elif error.errno != errno.ENETDOWN:  # it may come up again
+            elif error.errno != errno.ENETDOWN:  # it can come up again
                 raise
             self._check_there()
         return frames
 
     def _check_there(self) -> None:
-        """Raise InterfaceLost where the interface was removed: the socket is bound to none then."""
+        """Raise InterfaceLost if the interface was removed: the socket is then bound to none."""
         if not self._socket.getsockname()[0]:
             raise InterfaceLost(f"{self.name}: the interface is gone")
 
@@ -253,7 +256,7 @@ class PacketInterface(Interface):
         self._socket.send(_NO_OFFLOAD + frame)
 
     def overrun(self) -> int:  # noqa: D102
-        self._check_there()  # one that was set down first is silent when it goes
+        self._check_there()  # an interface that was down first is removed without an error
         _, drops = struct.unpack("=II", self._socket.getsockopt(_SOL_PACKET, _STATISTICS, 8))
         return drops
 
@@ -263,9 +266,9 @@ class PacketInterface(Interface):
 
 
 class TapInterface(Interface):
-    """The program's end of a TAP interface that exists: the kernel sees what it sends as received.
+    """The program's end of an existing TAP interface: the kernel receives the frames that it sends.
 
-    The kernel itself completes checksums and segments here. Times are those of the call, not the kernel's.
+    The kernel itself completes checksums and segments. Times are those of the call, not of the kernel.
     """
 
     def __init__(self, name: str):
@@ -284,7 +287,7 @@ class TapInterface(Interface):
         except OSError as error:
             if error.errno != errno.EINVAL or flags & _IFF_MULTI_QUEUE:
                 raise
-            self._attach(flags | _IFF_MULTI_QUEUE)  # it was made with several queues
+            self._attach(flags | _IFF_MULTI_QUEUE)  # the interface was created with several queues
 
     def fileno(self) -> int:  # noqa: D102
         return self._file

@@ -1,7 +1,8 @@
-"""A network of Linux namespaces: hosts with network stacks of their own, joined by veth pairs.
+"""Network of Linux namespaces: hosts with their own network stacks, connected by veth pairs.
 
-docs/reference/interfaces.md. A namespace lives as long as a process of ours that waits for its input to end.
-So it goes, with its interfaces, when the lab is closed and also when this process is killed.
+Documentation: docs/reference/interfaces.md. Each namespace lives as long as a child process that waits for the
+end of its input. The namespace and its interfaces therefore disappear when the lab is closed, and also when
+this process is killed.
 """
 
 from __future__ import annotations
@@ -23,21 +24,21 @@ from fanin.base.tools import program
 T = TypeVar("T")
 _NEEDED = 1 << 12 | 1 << 13 | 1 << 21  # CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_ADMIN
 _CLONE_NEWNET = 0x4000_0000
-_LIMIT = 30.0  # seconds, for one command of ours
+_LIMIT = 30.0  # seconds per command
 _QUIET = (
     "echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6; echo 1 > /proc/sys/net/ipv6/conf/default/disable_ipv6"
 )
 
 
 def may_have_namespace() -> bool:
-    """Whether this process may make a network namespace with interfaces; root in a container may not."""
+    """Return whether this process may create a network namespace; root in a container may not."""
     status = Path("/proc/self/status").read_text()
     capabilities = re.search(r"^CapEff:\s*([0-9a-f]+)", status, re.MULTILINE)
     return capabilities is not None and int(capabilities[1], 16) & _NEEDED == _NEEDED
 
 
 def in_namespace(pid: int, action: Callable[[], T]) -> T:
-    """What ``action`` returns in a process's network namespace; sockets that it opens stay usable outside."""
+    """Run ``action`` in a process's network namespace; return its result. Its sockets stay usable outside."""
 
     def enter() -> T:
         with open(f"/proc/{pid}/ns/net") as namespace:
@@ -51,10 +52,10 @@ def in_namespace(pid: int, action: Callable[[], T]) -> T:
     def carry_out() -> None:
         try:
             future.set_result(enter())
-        except BaseException as error:  # the caller's
+        except BaseException as error:  # raised in the caller's thread
             future.set_exception(error)
 
-    # The namespace is the thread's alone, and ends with it.
+    # Only the thread enters the namespace, and leaves it by ending.
     threading.Thread(target=carry_out, daemon=True).start()
     try:
         return future.result(_LIMIT)
@@ -63,9 +64,9 @@ def in_namespace(pid: int, action: Callable[[], T]) -> T:
 
 
 class Lab:
-    """Namespaces by name, empty but for their loopback. Raises InputError where they may not be made.
+    """Namespaces by name, with only a loopback. Raises InputError if they cannot be created.
 
-    IPv6 is off in them, so that no host sends what it is not asked for.
+    IPv6 is off in them, so that hosts send no unrequested frames.
     """
 
     def __init__(self, names: Sequence[str]):
@@ -73,7 +74,7 @@ class Lab:
         self._holders: dict[str, subprocess.Popen[bytes]] = {}
         try:
             for name in names:
-                # ``cat`` says that the namespace is there, and waits until we end or close its input.
+                # ``cat`` confirms that the namespace exists, and waits until we kill it or close its input.
                 holder = subprocess.Popen(
                     [unshare, "--net", "--", "cat"],
                     stdin=subprocess.PIPE,
@@ -99,14 +100,14 @@ class Lab:
             raise
 
     def inside(self, name: str, command: Sequence[str | Path]) -> list[str]:
-        """``command``, to be started in a namespace."""
+        """Return ``command`` with the prefix that runs it in a namespace."""
         net = f"--net=/proc/{self._holders[name].pid}/ns/net"
         return [program("nsenter", "util-linux"), net, "--", *map(str, command)]
 
     def run(
         self, name: str, command: Sequence[str | Path], *, check: bool = True, limit: float = _LIMIT
     ) -> str:
-        """Run a command to its end; what it printed. Raises ToolFailed when it fails, or takes too long."""
+        """Run a command; return its output. Raises ToolFailed if it fails or exceeds ``limit`` seconds."""
         try:
             done = subprocess.run(
                 self.inside(name, command),
@@ -123,15 +124,15 @@ class Lab:
         return done.stdout
 
     def start(self, name: str, command: Sequence[str | Path], **options: Any) -> subprocess.Popen[Any]:
-        """Start a command; ``options`` as for Popen. It is the caller's to end."""
+        """Start a command; ``options`` as for Popen. The caller must end it."""
         return subprocess.Popen(self.inside(name, command), **options)
 
     def opened(self, name: str, action: Callable[[], T]) -> T:
-        """What ``action`` returns in a namespace; sockets that it opens stay usable outside."""
+        """Run ``action`` in a namespace; return its result. Its sockets stay usable outside."""
         return in_namespace(self._holders[name].pid, action)
 
     def wire(self, one: str, interface: str, other: str, peer: str) -> None:
-        """A veth pair, both ends up: ``interface`` in the namespace ``one``, ``peer`` in ``other``."""
+        """Add a veth pair, both ends up: ``interface`` in namespace ``one``, ``peer`` in ``other``."""
         pid = str(self._holders[other].pid)
         self.run(
             one, ["ip", "link", "add", "name", interface, "type", "veth", "peer", "name", peer, "netns", pid]
@@ -149,7 +150,13 @@ class Lab:
         gateway: str | None = None,
         neighbours: Mapping[str, str] | None = None,
     ) -> None:
-        """An address (with its prefix's length), a default route, neighbours that need no ARP: MAC by IP."""
+        """Configure an interface.
+
+        - ``ip``: address with prefix length.
+        - ``mac``: MAC address; by default unchanged.
+        - ``gateway``: default route, if any.
+        - ``neighbours``: MAC by IP address of hosts that need no ARP.
+        """
         if mac:
             self.run(name, ["ip", "link", "set", interface, "address", mac])
         self.run(name, ["ip", "address", "add", ip, "dev", interface])
@@ -159,7 +166,7 @@ class Lab:
             self.run(name, ["ip", "route", "add", "default", "via", gateway])
 
     def close(self) -> None:
-        """Remove the namespaces; what still runs in one keeps it until it ends."""
+        """Remove the namespaces; a process that still runs in one keeps it until it ends."""
         for holder in self._holders.values():
             holder.kill()
             holder.wait()

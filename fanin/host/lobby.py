@@ -1,4 +1,4 @@
-"""Connections at a listening socket, of which each says first, in so many bytes, who it is."""
+"""Accepts connections at a listening socket that each identify themselves by a hello of fixed size."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import time
 from types import TracebackType
 from typing import Self
 
-MOST = 256  #: connections that have not said yet who they are
+MOST = 256  #: most connections whose hello is incomplete
 
 
 class Lobby:
-    """Takes connections at ``server``, and waits for a hello of ``size`` bytes on all of them at once.
+    """Accepts connections at ``server``, and waits for a hello of ``size`` bytes on all of them at once.
 
-    So one that says nothing holds up no other. Of more than ``MOST`` the one that came first is closed. The
-    server is its owner's.
+    A connection that sends nothing does not delay the others. Above ``MOST`` such connections the oldest one is
+    closed. The server remains open afterwards.
     """
 
     def __init__(self, server: socket.socket, size: int):
@@ -34,10 +34,10 @@ class Lobby:
         self._selector.close()
 
     def next(self, deadline: float) -> tuple[socket.socket, bytes]:
-        """The next connection that has said its hello, which blocks, and the hello.
+        """Return the next connection with a complete hello, in blocking mode, and the hello.
 
-        Raises TimeoutError at ``deadline``, a time of the monotonic clock, and OSError where nothing can be
-        taken, as without descriptors.
+        Raises TimeoutError at ``deadline``, a time of the monotonic clock, and OSError if no connection can be
+        accepted, for example for lack of descriptors.
         """
         while True:
             ready = self._selector.select(max(deadline - time.monotonic(), 0))
@@ -54,7 +54,7 @@ class Lobby:
     def _take(self) -> None:
         try:
             connection, _ = self._server.accept()
-        except (BlockingIOError, ConnectionAbortedError):  # it has gone again
+        except (BlockingIOError, ConnectionAbortedError):  # the client has closed it already
             return
         if len(self._said) >= MOST:
             self._leave(next(iter(self._said))).close()

@@ -6,8 +6,8 @@
 
     total = allreduce(MPI.COMM_WORLD, gradient, codec=Inceptionn(bound=10))
 
-What the paper's ``MPI_allreduce_comp`` does by NICs, the hosts do here: their bits are
-:func:`fanin.codec.golden.exchange.host_ring`'s.
+The codec of the paper's ``MPI_allreduce_comp`` is in the NICs; here it is in the hosts. The bits are those of
+:func:`fanin.codec.golden.exchange.host_ring`.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from fanin.codec.golden.codecs import decode, encode
 from fanin.host.algorithm1 import all_reduce, check, facts
 
 Float32 = npt.NDArray[np.float32]
-_TAG = 0x28  # of our messages: ToS' value of compressed packets
+_TAG = 0x28  # MPI tag of these messages: the ToS of compressed packets
 
 
 def allreduce(comm: MPI.Comm, array: Float32, *, codec: CodecConfig | None = None) -> Float32:
-    """The sum of all ranks' arrays, with ``array``'s shape; the same bits on every rank.
+    """Return the sum of all ranks' arrays, with ``array``'s shape; the same bits on every rank.
 
-    ``codec``: what each hop sends is compressed, so that each addition sees what it leaves of a partial sum;
-    None sends float32. Every rank sends 2·(n - 1)/n of the array. A block of the array is added up in the order
-    of ranks, from its own rank on.
+    ``codec``: codec of each hop; each addition uses a partial sum after its round trip. None sends float32.
+    Every rank sends 2·(n - 1)/n of the array. Block b of the array is added up in the order of ranks, starting
+    at rank b.
 
-    Raises ValueError on every rank, naming one that differs, unless all give float32 arrays of one shape and
+    Raises ValueError on every rank, naming a rank that differs, unless all have float32 arrays of one shape and
     the same codec.
     """
     check(comm.allgather(facts(array, codec)))
@@ -42,10 +42,10 @@ def allreduce(comm: MPI.Comm, array: Float32, *, codec: CodecConfig | None = Non
 
 
 class _Hops:
-    """To the next rank and from the one before, with or without a codec."""
+    """Sends to the next rank and receives from the previous one, with or without a codec."""
 
     def __init__(self, comm: MPI.Comm, codec: CodecConfig | None):
-        self._comm = comm.Dup()  # of our own, so that no message of the program's is taken for ours
+        self._comm = comm.Dup()  # a communicator of our own, separate from the program's messages
         self._codec = codec
         self.rank, self.size = comm.rank, comm.size
         self._next, self._before = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
@@ -59,7 +59,7 @@ class _Hops:
     def encoded(self, values: Float32) -> bytes:
         return values.tobytes() if self._codec is None else encode(values, self._codec)
 
-    settled = encoded  # a total goes round as it was encoded once
+    settled = encoded  # a total is forwarded as it was first encoded
 
     def decoded(self, stream: bytes, count: int) -> Float32:
         if self._codec is None:
@@ -67,7 +67,7 @@ class _Hops:
         return decode(stream, count, self._codec)
 
     def exchange(self, stream: bytes, count: int) -> bytes:
-        """Its length travels with a message: a codec's depends on the values."""
+        """Exchange streams of any length, which depends on the values; MPI transmits it with the message."""
         sending = self._comm.Isend([stream, MPI.BYTE], dest=self._next, tag=_TAG)
         status = MPI.Status()
         self._comm.Probe(source=self._before, tag=_TAG, status=status)

@@ -1,8 +1,9 @@
-"""A rank's TCP connections in a ring of ranks, and who is to blame when one does not come.
+"""TCP connections of a rank in a ring, with diagnosis of the rank that fails.
 
-To the next rank there are two: *data*, which holds nothing but values, so that NICs may compress it, and
-*notes*, frames of JSON. A rank that gives up says why in a note, which goes round; so all ranks name the same.
-Where nothing comes, a rank asks the one before whether it, too, waits: one that does not answer is to blame.
+A rank has two connections to the next rank. *data* carries only values, so NICs may compress it. *notes*
+carries frames of JSON. A rank that gives up sends its reason in a note that is forwarded around the ring, so
+all ranks report the same cause. A rank that receives nothing asks the previous rank whether it is waiting, too;
+if the previous rank does not answer, it is the one that failed.
 """
 
 from __future__ import annotations
@@ -21,21 +22,23 @@ from fanin.base.records import parse_json
 from fanin.host.lobby import Lobby
 from fanin.host.sockets import limit_segments, refuse_self
 
-_FRAME_BYTES = 1024  # of a note, filled up with spaces; values behind a hello lie at multiples of 4, too
-_AHEAD = 4  # notes of the rank before, by ranks, that may wait: it is no more than two rounds ahead
-_CAUSE_LENGTH = 150  # characters of another rank's message: it fits a frame with each one as an escape
-_GRACE_SECONDS = 2.0  # for a note that is under way, and for an answer
-_RETRY_SECONDS = 0.05  # until a rank that does not listen yet is called again
+_FRAME_BYTES = 1024  # of a note, padded with spaces; values after a hello stay at multiples of 4
+_AHEAD = 4  # most queued notes of the previous rank, per rank: it is at most two rounds ahead
+_CAUSE_LENGTH = 150  # characters of another rank's message: fits a frame even if all are escaped
+_GRACE_SECONDS = 2.0  # wait for a note in flight or an answer
+_RETRY_SECONDS = 0.05  # delay between connection attempts to a rank that does not listen yet
 _KINDS = _DATA, _NOTES = "data", "notes"
 Address = tuple[str, int]
 
 
 class Neighbours:
-    """Connected with the ranks beside ``rank``; ``addresses`` are those of all ranks, at least two.
+    """Connections of ``rank`` with its neighbours; ``addresses`` are those of all ranks, at least two.
 
-    ``timeout``, in seconds, bounds how long a rank is waited for, ``mss`` the bytes of a segment of values.
-    Raises InputError where its own address cannot be listened at, ConnectionError, of one line that names the
-    rank, where another does not come or has another number of ranks.
+    - ``timeout``: longest wait for another rank, in seconds.
+    - ``mss``: most bytes of a segment of values; None: the path's.
+
+    Raises InputError if the rank cannot listen at its own address. Raises ConnectionError of one line that
+    names the rank if another rank does not connect or has another number of ranks.
     """
 
     def __init__(self, rank: int, addresses: Sequence[Address], *, timeout: float, mss: int | None):
@@ -46,9 +49,9 @@ class Neighbours:
         self._next, self._before = (rank + 1) % self._size, (rank - 1) % self._size
         self._to: dict[str, socket.socket] = {}
         self._from: dict[str, socket.socket] = {}
-        self._partial: dict[socket.socket, bytes] = {}  # of a note
-        self._notes: deque[Any] = deque()  # of the rank before, in order
-        self._noting: list[socket.socket] = []  # connections on which notes may still come
+        self._partial: dict[socket.socket, bytes] = {}  # incomplete notes
+        self._notes: deque[Any] = deque()  # notes from the previous rank, in order
+        self._noting: list[socket.socket] = []  # connections on which notes can still arrive
         self._answered = False
         self._failure = ""
         with contextlib.ExitStack() as stack:
@@ -58,7 +61,7 @@ class Neighbours:
 
     @property
     def data(self) -> socket.socket:
-        """The connection that holds this rank's values."""
+        """Connection that carries this rank's values."""
         return self._to[_DATA]
 
     def close(self) -> None:
@@ -67,16 +70,18 @@ class Neighbours:
             connection.close()
 
     def exchange(self, stream: bytes, size: int) -> bytes:
-        """Send ``stream`` to the next rank, while ``size`` bytes come from the one before.
+        """Send ``stream`` to the next rank while receiving ``size`` bytes from the previous one.
 
-        Raises ConnectionError, of one line that names a rank, the same at all ranks.
+        Raises ConnectionError of one line that names a rank, the same on all ranks.
         """
         taken = bytearray(size)
         self._carry(memoryview(stream), memoryview(taken))
         return bytes(taken)
 
     def hand_round(self, note: Any) -> list[Any]:
-        """A note of each rank, by rank; each fits a frame as JSON. Raises as ``exchange``."""
+        """Exchange a note with every rank; return the notes by rank. A note fits a frame as JSON. Raises as
+        ``exchange`` does.
+        """
         said = {self._rank: note}
         for step in range(1, self._size):
             self._send_note(self._to[_NOTES], {"said": note})
@@ -84,7 +89,7 @@ class Neighbours:
             note = said[(self._rank - step) % self._size] = self._notes.popleft()
         return [said[rank] for rank in range(self._size)]
 
-    # ---- how the ring is joined ----
+    # ---- joining the ring ----
 
     def _join(self, addresses: Sequence[Address], mss: int | None) -> None:
         deadline = time.monotonic() + self._timeout
@@ -100,7 +105,7 @@ class Neighbours:
             with Lobby(server, _FRAME_BYTES) as lobby:
                 while len(self._from) < len(_KINDS):
                     self._take(lobby, until)
-        for connection in self._to.values():  # a hello is answered before values follow it
+        for connection in self._to.values():  # each hello is answered before values follow it
             reply = _read_frame(connection, deadline)
             if reply is None:
                 raise ConnectionError(self._absent(self._next))
@@ -109,7 +114,7 @@ class Neighbours:
         for connection in (self._to[_DATA], self._from[_DATA]):
             connection.settimeout(None)
         self._noting = [self._to[_NOTES], self._from[_NOTES]]
-        for connection in self._noting:  # a rank that asks, and does not read the answers, stops no other
+        for connection in self._noting:  # a rank that does not read answers must not block the others
             connection.settimeout(self._timeout)
 
     def _call(self, address: Address, kind: str, deadline: float, mss: int | None) -> socket.socket:
@@ -135,7 +140,7 @@ class Neighbours:
                 time.sleep(_RETRY_SECONDS)
 
     def _take(self, lobby: Lobby, deadline: float) -> None:
-        """Take a connection of the rank before; one without a hello, or that has gone, is none."""
+        """Accept a connection of the previous rank; connections without a valid hello are ignored."""
         try:
             connection, said = lobby.next(deadline)
         except TimeoutError as error:
@@ -164,10 +169,12 @@ class Neighbours:
     def _absent(self, rank: int) -> str:
         return f"rank {rank} has not come in {self._timeout:g} s"
 
-    # ---- how messages go ----
+    # ---- exchanging messages ----
 
     def _carry(self, given: memoryview, taken: memoryview, *, note: bool = False) -> None:
-        """Until ``given`` is sent, ``taken`` is full and, if asked for, the rank before has sent a ``note``."""
+        """Send all of ``given`` and fill ``taken``; with ``note``, also wait for a note of the previous
+        rank.
+        """
         if self._failure:
             raise ConnectionError(self._failure)
         sender, receiver = self._to[_DATA], self._from[_DATA]
@@ -208,7 +215,7 @@ class Neighbours:
     def _ready(
         self, reading: Sequence[socket.socket], writing: Sequence[socket.socket], deadline: float
     ) -> set[Any]:
-        """Those that are ready by the deadline. Notes are read meanwhile, and may be all that has come."""
+        """Return connections that are ready by the deadline; empty if only notes arrived, which are read."""
         with selectors.PollSelector() as selector:
             for connection in (*reading, *self._noting):
                 selector.register(connection, selectors.EVENT_READ)
@@ -254,7 +261,7 @@ class Neighbours:
             self._broken(self._next if connection is self._to[_NOTES] else self._before)
 
     def _cause(self, note: dict[str, Any]) -> str:
-        """The text by which a rank says that it has failed."""
+        """Return the reason in another rank's failure note."""
         text = note["failed"]
         if isinstance(text, str) and text.isprintable() and text:
             return text[:_CAUSE_LENGTH]
@@ -263,10 +270,10 @@ class Neighbours:
     def _before_is_gone(self) -> bool:
         return self._from[_NOTES] not in self._noting
 
-    # ---- who is to blame ----
+    # ---- diagnosis ----
 
     def _ask(self, of_before: bool, *, last: bool) -> None:
-        """Nothing has moved for the whole timeout: raise, unless the rank before waits for another itself."""
+        """Handle a timeout without progress: raise, unless the previous rank is itself waiting."""
         if of_before and not last and not self._before_is_gone():
             self._answered = False
             self._send_note(self._from[_NOTES], {"asked": True})
@@ -277,18 +284,18 @@ class Neighbours:
         self._fail(f"{self._absent(rank)}, or has stopped answering")
 
     def _broken(self, rank: int) -> NoReturn:
-        """A connection with ``rank`` has ended. Another may be the cause: then a note of it is under way."""
+        """Raise for a connection to ``rank`` that has ended, or for the cause in a note that is in flight."""
         self._serve(lambda: rank == self._before and self._before_is_gone())
         self._fail(f"rank {rank} has ended, or closed its connections")
 
     def _serve(self, done: Callable[[], bool]) -> None:
-        """Read and answer notes until ``done``, for a while."""
+        """Read and answer notes until ``done``, for at most the grace period."""
         deadline = time.monotonic() + _GRACE_SECONDS
         while not done() and time.monotonic() < deadline:
             self._ready([], [], deadline)
 
     def _fail(self, message: str) -> NoReturn:
-        """Give up, and let the ranks behind know."""
+        """Raise the failure, and report it to the next rank."""
         if not self._failure:
             self._failure = message
             with contextlib.suppress(OSError):
@@ -301,7 +308,7 @@ def _frame(note: dict[str, Any]) -> bytes:
 
 
 def _read_frame(connection: socket.socket, deadline: float) -> dict[str, Any] | None:
-    """A note, by the deadline; None where none has come, or something else."""
+    """Read a note by the deadline; return None if none arrives, or something else."""
     whole, end = b"", max(deadline, time.monotonic() + _RETRY_SECONDS)
     try:
         while len(whole) < _FRAME_BYTES:
@@ -316,7 +323,7 @@ def _read_frame(connection: socket.socket, deadline: float) -> dict[str, Any] | 
 
 
 def _note(data: bytes) -> dict[str, Any] | None:
-    """What a rank has noted; None for anything else that came."""
+    """Return the note in a frame; None for other content."""
     try:
         note = parse_json(data)
     except ValueError:

@@ -1,6 +1,6 @@
-"""A node of one-sided writes that runs at a Linux interface, asked from a program.
+"""Client of a node of one-sided writes that runs at a Linux interface.
 
-``fanin nic run --kind rdma --control SOCKET`` serves the socket; docs/reference/nic.md has its requests.
+``fanin nic run --kind rdma --control SOCKET`` serves the socket; docs/reference/nic.md describes the requests.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ _MAX_LINE = 1 << 20  # bytes of an answer
 
 
 class RdmaNic:
-    """The node behind a control socket. ``seconds`` bound each wait for an answer, but those for messages.
+    """Node at a control socket, used as a context manager from one thread.
 
-    Use it as a context, from one thread. Raises InputError where nobody serves the socket. Each call raises
-    InputError with the node's words where it refuses, and ToolFailed where it has ended or does not answer in
-    time; then :meth:`wait` may be called again.
+    ``seconds``: longest wait for an answer, not counting waits for messages. Raises InputError if no node
+    serves the socket. Each call raises InputError with the node's message if the node refuses the request, and
+    ToolFailed if the node has ended or does not answer in time. After a timeout :meth:`wait` may be called
+    again.
     """
 
     def __init__(self, control: str | os.PathLike[str], *, seconds: float = 60.0):
@@ -41,49 +42,57 @@ class RdmaNic:
         except OSError as error:
             self._socket.close()
             raise InputError(f"{self._name}: no node serves it: {error.strerror or error}") from error
-        self._rest = b""  # of the node's answers: a line that has not ended, lines that follow it
+        self._rest = b""  # received bytes not yet processed
 
     def info(self) -> dict[str, Any]:
-        """What the node is: addresses, sizes, connected queue pairs, regions, its memory's file."""
+        """Return the node's addresses, sizes, connected queue pairs, regions, and memory file."""
         return self.ask("info")
 
     def memory(self) -> npt.NDArray[np.uint8]:
-        """The node's memory, shared with it, to read and to write."""
+        """Map the node's memory, shared with the node, for reading and writing."""
         info = self.info()
         return np.memmap(info["memory"], np.uint8, "r+", shape=(info["bytes"],))
 
     def connect(self, pair: int, ip: str, **fields: Any) -> None:
         """Connect a queue pair anew with one at ``ip``.
 
-        ``fields``: its number ``peer`` (256), ``send_psn`` and ``receive_psn`` (0), ``mtu``, ``window``,
-        ``retries``, and its ``mac``, which ARP finds otherwise.
+        Optional ``fields``:
+
+        - ``peer``: number of the other queue pair; 256.
+        - ``send_psn``, ``receive_psn``: first sequence numbers; 0.
+        - ``mtu``, ``window``, ``retries``: as in ``Connection``.
+        - ``mac``: of the other end; by default found by ARP.
         """
         self.ask("connect", pair=pair, ip=ip, **fields)
 
     def set_regions(self, *regions: dict[str, Any]) -> None:
-        """These regions and no others may be written.
+        """Allow peers to write these regions and no others.
 
-        Of each the ``rkey``, and ``base``, ``length`` and ``pairs``, which are all there is by default.
+        Each region has an ``rkey``. By default its ``base`` and ``length`` cover the whole memory, and its
+        ``pairs`` are all queue pairs.
         """
         self.ask("regions", regions=list(regions))
 
     def write(self, length: int, **fields: int) -> Ending:
-        """Write ``length`` bytes from ``local`` here to ``remote`` there; how that ended.
+        """Write ``length`` bytes from ``local`` to the peer's ``remote``; return the result.
 
-        ``fields``: ``local``, ``remote`` and ``pair`` (0), the key ``rkey`` (1), ``immediate`` data (none).
+        ``fields``, with defaults: ``local``, ``remote`` and ``pair`` (0), key ``rkey`` (1), ``immediate`` data
+        (none).
         """
         return self.wait(self.post(length, **fields))
 
     def post(self, length: int, **fields: int) -> int:
-        """Begin a write, and go on; a number for :meth:`wait`."""
+        """Begin a write without waiting; return its number for :meth:`wait`."""
         return self._send("write", length=length, **fields)
 
     def wait(self, posted: int) -> Ending:
-        """How a write that was posted has ended. Each is waited for once."""
+        """Wait for the result of a posted write; once per write."""
         return Ending[self._answer(posted)["ending"].upper()]
 
     def arrival(self, seconds: float = 0.0) -> dict[str, int] | None:
-        """The next message with immediate data, as ``pair``, ``immediate``, ``length``; None: none in time."""
+        """Return the next message with immediate data as ``pair``, ``immediate``, ``length``; None after
+        ``seconds``.
+        """
         self._socket.settimeout(self._seconds + seconds)
         try:
             return self.ask("arrival", seconds=seconds)["arrival"]
@@ -91,15 +100,15 @@ class RdmaNic:
             self._socket.settimeout(self._seconds)
 
     def counters(self) -> dict[str, int]:
-        """What the node has counted, by its registers' names."""
+        """Return the node's counters by the names of its registers."""
         return self.ask("counters")["counters"]
 
     def ask(self, do: str, **fields: Any) -> dict[str, Any]:
-        """Carry out any request; its answer."""
+        """Send any request; return its answer."""
         return self._answer(self._send(do, **fields))
 
     def close(self) -> None:
-        """Hang up; what was posted is carried out."""
+        """Close the connection; posted writes are still carried out."""
         self._socket.close()
 
     def _send(self, do: str, **fields: Any) -> int:
@@ -127,7 +136,7 @@ class RdmaNic:
         return found
 
     def _keep(self, line: bytes) -> None:
-        """Keep an answer under the number of its request. Raises ToolFailed for a line that is none."""
+        """Store an answer under its request's number. Raises ToolFailed for a line that is not an answer."""
         try:
             answer = parse_json(line)
         except ValueError:
@@ -137,7 +146,7 @@ class RdmaNic:
         self._answers[answer.pop("id")] = answer
 
     def _line(self) -> bytes:
-        """The next line; empty where the node has ended. What has come before a timeout is kept."""
+        """Return the next line; empty if the node has ended. Bytes received before a timeout are kept."""
         while b"\n" not in self._rest:
             more = self._socket.recv(_PIECE)
             if not more:

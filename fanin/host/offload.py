@@ -1,7 +1,7 @@
-"""What the kernel leaves to a network card, done in software: checksums, and segments of large sends.
+"""Network card offloads in software: checksums, and segmentation of large sends.
 
-A frame from the other end of a veth pair has no checksum yet, and a TCP send may come as one frame of up to
-64 KiB. The kernel says so in virtio's header (Linux, ``include/uapi/linux/virtio_net.h``).
+A frame from the other end of a veth pair has no checksum yet, and a TCP send may arrive as one frame of up to
+64 KiB. The kernel describes both in virtio's header (Linux, ``include/uapi/linux/virtio_net.h``).
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from fanin.wire.ethernet import internet_checksum
 
 OFFLOAD = struct.Struct("=BBHHHH")  # flags, gso_type, hdr_len, gso_size, csum_start, csum_offset
 OFFLOAD_BYTES = OFFLOAD.size
-MAX_SEGMENTS = 256  #: of a large send; 64 KiB in segments of 536 bytes, IPv4's least, are 123
+MAX_SEGMENTS = 256  #: most segments of a large send; 64 KiB in IPv4's smallest segments, 536 bytes, are 123
 _NEEDS_CHECKSUM = 1
 _TCP4, _TCP6, _UDP = 1, 4, 5  # VIRTIO_NET_HDR_GSO_*
 _ECN = 0x80
 _TCP_PROTOCOL, _UDP_PROTOCOL = 6, 17
 _FIN, _PSH, _CWR = 0x01, 0x08, 0x80
-_IPV4_AT = 14  # the kernel takes a VLAN tag out
+_IPV4_AT = 14  # the kernel removes VLAN tags
 
 
 def finished(offload: bytes, frame: bytes) -> list[bytes]:
-    """The frames that the wire would carry, ``MAX_SEGMENTS`` at most.
+    """Return the frames that a wire would carry, at most ``MAX_SEGMENTS``.
 
-    Raises ValueError where the kernel asks for something else, or a sender for more segments.
+    Raises ValueError if the kernel requests another offload, or a sender more segments.
     """
     flags, kind, _, size, start, offset = OFFLOAD.unpack(offload)
     kind &= ~_ECN
@@ -33,18 +33,18 @@ def finished(offload: bytes, frame: bytes) -> list[bytes]:
             raise ValueError("segments without a checksum")
         return [frame]
     if start + offset + 2 > len(frame):
-        raise ValueError("a checksum behind the end of the frame")
+        raise ValueError("a checksum after the end of the frame")
     if not kind:
         return [_with_checksum(frame, start, offset)]
     if kind not in (_TCP4, _TCP6, _UDP) or not size:
         raise ValueError(f"segments of kind {kind}")
     if start != _transport_at(frame, _UDP_PROTOCOL if kind == _UDP else _TCP_PROTOCOL):
-        raise ValueError("segments behind other headers than Ethernet and IP")  # a tunnel's
+        raise ValueError("segments after other headers than Ethernet and IP")  # a tunnel's
     return _segments(frame, start, offset, size, tcp=kind != _UDP)
 
 
 def _transport_at(frame: bytes, protocol: int) -> int | None:
-    """Where the transport header of this protocol begins, right behind an IP header; None where it does not."""
+    """Return the offset of this protocol's header directly after an IP header; None if it is not there."""
     version = frame[_IPV4_AT] >> 4
     if version == 4 and frame[_IPV4_AT + 9] == protocol:
         return _IPV4_AT + (frame[_IPV4_AT] & 15) * 4
@@ -54,7 +54,7 @@ def _transport_at(frame: bytes, protocol: int) -> int | None:
 
 
 def _with_checksum(frame: bytes, start: int, offset: int) -> bytes:
-    """The field holds the pseudo header's sum; the checksum is over it and all that follows."""
+    """Complete a checksum whose field holds the pseudo-header's sum."""
     at = start + offset
     found = internet_checksum(frame[start:])
     return frame[:at] + (found or 0xFFFF).to_bytes(2, "big") + frame[at + 2 :]
@@ -82,7 +82,7 @@ def _segments(frame: bytes, start: int, offset: int, size: int, *, tcp: bool) ->
 
 
 def _shorten(head: bytearray, start: int, offset: int, length: int, number: int) -> None:
-    """Lengths, identification and the pseudo header's sum of one segment, ``length`` bytes long."""
+    """Set lengths, identification and pseudo-header sum of one segment of ``length`` bytes."""
     before = int.from_bytes(head[start + offset : start + offset + 2], "big")
     whole = _length_in_pseudo_header(head, start)
     if head[_IPV4_AT] >> 4 == 4:
@@ -105,7 +105,7 @@ def _shorten(head: bytearray, start: int, offset: int, length: int, number: int)
 
 
 def _length_in_pseudo_header(head: bytearray, start: int) -> int:
-    """Bytes from the transport header on, as the whole send's IP header has it."""
+    """Return the bytes from the transport header on, according to the large send's IP header."""
     if head[_IPV4_AT] >> 4 == 4:
         return _IPV4_AT + int.from_bytes(head[_IPV4_AT + 2 : _IPV4_AT + 4], "big") - start
     return _IPV4_AT + 40 + int.from_bytes(head[_IPV4_AT + 4 : _IPV4_AT + 6], "big") - start

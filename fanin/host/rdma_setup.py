@@ -1,7 +1,7 @@
-"""Queue pairs set up out of band: two ends tell each other of themselves over TCP, then each connects its own.
+"""Out-of-band set-up of queue pairs: two ends exchange their parameters over TCP, then each connects its own.
 
-Contract: docs/systems/rdma.md, "Setting up". What an end says is one line of JSON; a peer may be a node of
-fanin's, its golden model, or a standard NIC (:mod:`fanin.host.rdma_verbs`).
+Contract: docs/systems/rdma.md, "Setting up". Each end sends one line of JSON. A peer may be a fanin node, its
+golden model, or a standard NIC (:mod:`fanin.host.rdma_verbs`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TIMEOUT = 30.0  # seconds in which an end must answer
 _LONGEST = 4096  # bytes of a line
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 _RETRY = 0.1  # seconds until a connection is tried again
-# The numbers that an end tells, and their limits; queue pairs 0 and 1 are for management.
+# Numeric parameters of an end and their limits; queue pairs 0 and 1 are for management.
 _LIMITS = {
     "queue_pair": (2, (1 << field_bits(BTH, "queue_pair")) - 1),
     "psn": (0, (1 << PSN_BITS) - 1),
@@ -38,17 +38,17 @@ _LIMITS = {
     "address": (0, (1 << field_bits(RETH, "address")) - 1),
     "length": (0, (1 << field_bits(RETH, "address")) - 1),
 }
-_FIRST_PORT = 0xC000  # of those that RoCEv2 sends from
-_LABEL_BITS = 20  # of an IPv6 flow label
+_FIRST_PORT = 0xC000  # first of RoCEv2's source ports
+_LABEL_BITS = 20  # bits of an IPv6 flow label
 
 
 def _shown(value: object) -> str:
-    """The beginning of a peer's value, for messages."""
+    """Return the beginning of a peer's value, for messages."""
     return f"{value!r:.60}"
 
 
 def _is_gid(value: object) -> bool:
-    """Whether a value is the text of an IPv6 address without a scope such as ``%eth0``."""
+    """Return whether a value is the text of an IPv6 address without a scope such as ``%eth0``."""
     try:
         return isinstance(value, str) and IPv6Address(value).scope_id is None
     except AddressValueError:
@@ -56,17 +56,22 @@ def _is_gid(value: object) -> bool:
 
 
 def mapped_gid(ip: IPv4Address) -> str:
-    """The GID that stands for an IPv4 address."""
+    """Return the GID of an IPv4 address."""
     return f"::ffff:{ip}"
 
 
 @dataclass(frozen=True)
 class End:
-    """What the other end must know of a queue pair to send to it, and to write into its memory.
+    """Parameters of a queue pair that the other end needs to send to it and to write into its memory.
 
-    ``psn`` is the number of the first packet that this end sends. ``gid`` is the address in IPv6's notation,
-    ``::ffff:10.0.0.1`` for IPv4's. ``mtu`` is the largest path MTU that it can have. The other end may write
-    ``length`` bytes from ``address`` on with the key ``rkey``. ``vlan`` is None for frames without a tag.
+    - ``queue_pair``: number of the queue pair.
+    - ``psn``: number of the first packet that this end sends.
+    - ``gid``: address in IPv6 notation; ``::ffff:10.0.0.1`` for an IPv4 address.
+    - ``mac``: MAC address.
+    - ``mtu``: largest possible path MTU in bytes.
+    - ``rkey``, ``address``, ``length``: key and range of memory that the other end may write.
+    - ``vlan``: VLAN of its frames; None for frames without a tag.
+
     Raises InputError that names field, value and limit.
     """
 
@@ -99,7 +104,7 @@ class End:
     def of_node(
         cls, index: int, own: Endpoint, region: Region, *, psn: int, mtu: int = 4096, vlan: int | None = None
     ) -> End:
-        """The queue pair at ``index`` of a node at ``own``, and what may be written there."""
+        """Return the end of the queue pair at ``index`` of a node at ``own``, with its writable region."""
         mac = own.mac.to_bytes(6, "big").hex(":")
         gid = mapped_gid(IPv4Address(own.ip))
         there = {"rkey": region.rkey, "address": region.base, "length": region.length}
@@ -107,26 +112,26 @@ class End:
 
     @property
     def ipv4(self) -> int | None:
-        """The IPv4 address that the GID stands for, if it does."""
+        """IPv4 address in the GID; None if the GID has none."""
         mapped = IPv6Address(self.gid).ipv4_mapped
         return None if mapped is None else int(mapped)
 
     def endpoint(self, source_port: int) -> Endpoint:
-        """The addresses of its frames, and the UDP port to send to it from: what drivers and models connect to.
+        """Return the addresses of its frames, with the UDP port to send from, for drivers and models.
 
-        Raises InputError if it has no IPv4 address.
+        Raises InputError if the GID has no IPv4 address.
         """
         if self.ipv4 is None:
-            raise InputError(f"the GID {self.gid} is no IPv4 address: RoCEv2 is spoken over IPv4 only")
+            raise InputError(f"the GID {self.gid} is not an IPv4 address; fanin's RoCEv2 uses IPv4 only")
         return Endpoint(int(self.mac.replace(":", ""), 16), self.ipv4, source_port)
 
     def to_json(self) -> str:
-        """The line that says it."""
+        """Return the line of JSON that describes this end."""
         return json.dumps({"format": FORMAT} | asdict(self))
 
     @classmethod
     def from_json(cls, line: str, *, source: str) -> End:
-        """What a line says. Raises InputError that names ``source`` and the cause."""
+        """Parse the line of JSON of an end. Raises InputError that names ``source`` and the cause."""
         try:
             said = parse_json(line)
         except ValueError as error:
@@ -145,14 +150,14 @@ class End:
 
 
 def negotiate(ours: End, theirs: End, **settings: Any) -> Connection:
-    """The connection of ``ours`` with ``theirs``: both ends come to the same path MTU, the smaller one.
+    """Return the connection of ``ours`` with ``theirs``; both ends use the smaller path MTU.
 
-    ``settings`` are this end's own: window, retries, traffic_class, priority. Raises InputError that names what
-    keeps the ends from being connected.
+    ``settings``: this end's window, retries, traffic_class and priority. Raises InputError that names the
+    conflict between the ends.
     """
     if theirs.ipv4 is None or ours.ipv4 is None:
         other = theirs if theirs.ipv4 is None else ours
-        raise InputError(f"the GID {other.gid} is no IPv4 address: RoCEv2 is spoken over IPv4 only")
+        raise InputError(f"the GID {other.gid} is not an IPv4 address; fanin's RoCEv2 uses IPv4 only")
     if ours.ipv4 == theirs.ipv4:
         raise InputError(f"both ends have the address {theirs.gid}")
     if ours.mac == theirs.mac:
@@ -173,8 +178,10 @@ def negotiate(ours: End, theirs: End, **settings: Any) -> Connection:
 
 
 def source_port(ours: End, theirs: End) -> int:
-    """The UDP port that ``ours`` sends from: alike for all of a queue pair, and different ones for different
-    pairs, so that a network spreads them. Linux reckons it alike (``rdma_calc_flow_label``): 0xC000 and on.
+    """Return the UDP port that ``ours`` sends from, from 0xC000 on.
+
+    The port is the same for all packets of a queue pair and differs between queue pairs, so that networks
+    spread their load. The formula is that of Linux (``rdma_calc_flow_label``).
     """
     label = ours.queue_pair * theirs.queue_pair
     label ^= label >> _LABEL_BITS ^ label >> 2 * _LABEL_BITS
@@ -183,7 +190,7 @@ def source_port(ours: End, theirs: End) -> int:
 
 
 class Rendezvous:
-    """A TCP connection over which two ends tell each other of themselves, and when they are ready.
+    """TCP connection over which two ends exchange their parameters and signal when they are ready.
 
     Every wait ends after ``timeout`` seconds. All errors are InputErrors that name the other end.
     """
@@ -196,10 +203,10 @@ class Rendezvous:
 
     @classmethod
     def listen(cls, port: int, *, host: str = LOOPBACK, timeout: float = TIMEOUT) -> Self:
-        """Wait at a port for the other end: on this machine alone, or at the address ``host`` ("" for all).
+        """Wait at a port for the other end; ``host`` is the address to listen at ("" for all).
 
-        The first one that connects is taken for it, and is told the key of the memory: an address beyond
-        this machine is for networks in which everybody is trusted.
+        By default only this machine can connect. The first client that connects is accepted and receives the
+        key of the memory. Use other addresses only in networks in which every host is trusted.
         """
         name = f"{host or '*'}:{port}"
         try:
@@ -207,14 +214,14 @@ class Rendezvous:
                 server.settimeout(timeout)
                 stream, (peer, *_) = server.accept()
         except TimeoutError as error:
-            raise InputError(f"{name}: nobody has connected within {timeout:g} s") from error
+            raise InputError(f"{name}: no connection within {timeout:g} s") from error
         except (OSError, OverflowError) as error:
             raise InputError(f"{name}: cannot listen: {error}") from error
         return cls(stream, f"{peer}", timeout)
 
     @classmethod
     def connect(cls, host: str, port: int, *, timeout: float = TIMEOUT) -> Self:
-        """Connect to the end that listens there, or will soon."""
+        """Connect to an end that listens there, or will listen within ``timeout``."""
         name, end = f"{host}:{port}", time.monotonic() + timeout
         while True:
             try:
@@ -223,24 +230,24 @@ class Rendezvous:
                 return cls(stream, name, timeout)
             except (ConnectionRefusedError, TimeoutError) as error:
                 if time.monotonic() + _RETRY > end:
-                    raise InputError(f"{name}: nobody listens there, for {timeout:g} s") from error
+                    raise InputError(f"{name}: no listener for {timeout:g} s") from error
                 time.sleep(_RETRY)
             except (OSError, OverflowError) as error:
                 raise InputError(f"{name}: cannot connect: {error}") from error
 
     def exchange(self, ours: End) -> End:
-        """Tell the other end of ours, and be told of its own."""
+        """Send our parameters to the other end; return its parameters."""
         self._send(ours.to_json())
         return End.from_json(self._line(), source=self.name)
 
     def wait(self, word: str) -> None:
-        """Come to a point together: both ends say the same ``word``, and go on when they have heard it.
+        """Synchronise: both ends send the same ``word``, and continue when they have received it.
 
-        The first one is for queue pairs: none may send before the other one is connected.
+        The first such point is needed for queue pairs: no end may send before the other one is connected.
         """
         self._send(word)
         if (said := self._line()) != word:
-            raise InputError(f"{self.name}: it said {said[:40]!r} where {word!r} was due")
+            raise InputError(f"{self.name}: it sent {said[:40]!r} instead of {word!r}")
 
     def _send(self, line: str) -> None:
         try:
@@ -268,7 +275,7 @@ class Rendezvous:
         return line.decode(errors="replace")
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         self._stream.close()
 
     def __enter__(self) -> Self:

@@ -1,7 +1,7 @@
-"""A standard NIC's end of a queue pair, by rdma-core's pyverbs: ConnectX, soft-RoCE and their like.
+"""A standard NIC's end of a queue pair through rdma-core's pyverbs: ConnectX, soft-RoCE and others.
 
-Contract: docs/systems/rdma.md, "A standard peer". pyverbs comes with rdma-core (Debian: python3-pyverbs); it is
-not on PyPI, and is looked for when a :class:`VerbsPeer` is made.
+Contract: docs/systems/rdma.md, "A standard peer". pyverbs comes with rdma-core (Debian: python3-pyverbs). It is
+not on PyPI, and is imported only when a :class:`VerbsPeer` is made.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from fanin.rdma.facts import Connection
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# What the RC service asks for beside the negotiated attributes: as rdma-core's own rc_pingpong has them.
+# Further attributes of the RC service, with the values of rdma-core's rc_pingpong.
 _TIMEOUT = 14  # 4.096 µs · 2^14, some 67 ms without an answer
 _RNR_TIMER = 12  # 0.64 ms
-_RNR_RETRIES = 7  # without an end
+_RNR_RETRIES = 7  # unlimited
 _HOPS = 64
-_QUEUE = 64  # work requests that may be unfinished
+_QUEUE = 64  # most unfinished work requests
 _MAX_GIDS = 256
 _POLL = 1e-4  # seconds
 
@@ -43,7 +43,7 @@ def _module(name: str) -> Any:
 
 @contextmanager
 def _explained(what: str) -> Iterator[None]:
-    """pyverbs' errors as one line."""
+    """Turn pyverbs' errors into InputErrors of one line."""
     try:
         yield
     except _module("pyverbs_error").PyverbsError as error:
@@ -53,10 +53,14 @@ def _explained(what: str) -> Iterator[None]:
 class VerbsPeer:
     """A reliable connected queue pair of an RDMA device, and memory that its peer may write.
 
-    ``device`` is its name, as in ``ibv_devices``; ``length`` bytes of memory are registered. ``gid_index`` is
-    the entry of its GID table: the first RoCEv2 one with an IPv4 address, if None. ``psn`` is the number of
-    the first packet that it sends. Use it in a ``with``; tell the peer of its ``end``, then ``connect`` it.
-    Raises InputError that names the device and the cause, also where pyverbs is missing.
+    - ``device``: name, as in ``ibv_devices``.
+    - ``length``: bytes of memory to register.
+    - ``psn``: number of the first packet that it sends.
+    - ``gid_index``: entry of its GID table; None: the first RoCEv2 entry with an IPv4 address.
+    - ``port``: port of the device.
+
+    Use it as a context manager: send its ``end`` to the peer, then ``connect`` it. Raises InputError that names
+    device and cause, also if pyverbs is missing.
     """
 
     def __init__(self, device: str, *, length: int, psn: int, gid_index: int | None = None, port: int = 1):
@@ -74,7 +78,7 @@ class VerbsPeer:
             raise
 
     def _make(self, length: int) -> None:
-        """The queue pair in INIT, and what it needs."""
+        """Make a queue pair in state INIT, and its resources."""
         verbs, enums = self._verbs, self._enums
         self._context = self._open.enter_context(verbs["device"].Context(name=self.device))
         self._domain = self._open.enter_context(verbs["pd"].PD(self._context))
@@ -90,7 +94,7 @@ class VerbsPeer:
         self._pair = self._open.enter_context(verbs["qp"].QP(self._domain, kind, start))
 
     def _chosen_gid(self, index: int | None) -> Any:
-        """The entry of the GID table, of RoCEv2 with an IPv4 address."""
+        """Return the entry of the GID table, which must be RoCEv2 with an IPv4 address."""
         table = self._context.query_gid_table(_MAX_GIDS)
         fit = [
             entry
@@ -122,10 +126,10 @@ class VerbsPeer:
         )
 
     def connect(self, connection: Connection, theirs: End) -> None:
-        """Bring the queue pair to RTS, with what was negotiated."""
+        """Bring the queue pair to RTS with the negotiated parameters."""
         verbs = self._verbs
         with _explained(self.device):
-            # pyverbs takes a GID as eight groups of four digits
+            # pyverbs expects a GID as eight groups of four digits
             there = verbs["addr"].GID(IPv6Address(theirs.gid).exploded)
             way = verbs["addr"].GlobalRoute(
                 dgid=there, sgid_index=self._gid.gid_index, hop_limit=_HOPS,
@@ -145,22 +149,22 @@ class VerbsPeer:
             self._pair.to_rts(attributes)
 
     def read(self, length: int, offset: int = 0) -> bytes:
-        """Bytes of its memory."""
+        """Read bytes of its memory."""
         return bytes(self._region.read(length, offset))
 
     def fill(self, content: bytes, offset: int = 0) -> None:
-        """Put bytes into its memory."""
+        """Write bytes into its memory."""
         self._region.write(content, len(content), offset)
 
     def await_immediate(self) -> None:
-        """Post a receive: each message with immediate data that comes takes one."""
+        """Post a receive; each message with immediate data consumes one."""
         wr = self._verbs["wr"]
         with _explained(self.device):
             empty = wr.SGE(self._region.buf, 0, self._region.lkey)
             self._pair.post_recv(wr.RecvWR(num_sge=1, sg=[empty]))
 
     def write(self, tag: int, offset: int, length: int, *, remote: int, rkey: int) -> None:
-        """Have ``length`` bytes of its memory written into the peer's."""
+        """Post a write of ``length`` bytes of its memory into the peer's."""
         wr, enums = self._verbs["wr"], self._enums
         with _explained(self.device):
             piece = wr.SGE(self._region.buf + offset, length, self._region.lkey)
@@ -169,7 +173,7 @@ class VerbsPeer:
             self._pair.post_send(request)
 
     def completion(self, *, timeout: float = 10.0) -> tuple[int, str]:
-        """The next completion: its tag, and how it ended: ``success``, or rdma-core's word for what went wrong.
+        """Return tag and result of the next completion: ``success``, or rdma-core's name of the error.
 
         Raises InputError if there is none within ``timeout`` seconds.
         """
@@ -197,7 +201,7 @@ class VerbsPeer:
 
 
 def _mapped(entry: Any) -> IPv4Address:
-    """The IPv4 address of an entry that has one."""
+    """Return the IPv4 address of an entry that has one."""
     ip = IPv6Address(entry.gid_str()).ipv4_mapped
     assert ip is not None
     return ip
@@ -207,11 +211,11 @@ def _interface(index: int) -> str:
     try:
         return socket.if_indextoname(index)
     except OSError as error:
-        raise InputError(f"the GID's network interface (index {index}) is not there") from error
+        raise InputError(f"the GID's network interface (index {index}) does not exist") from error
 
 
 def _vlan(interface: str) -> int | None:
-    """The VLAN of an interface that is one."""
+    """Return the VLAN of a VLAN interface; None for other interfaces."""
     try:
         said = Path("/proc/net/vlan", interface).read_text()
     except OSError:

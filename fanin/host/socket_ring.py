@@ -1,9 +1,9 @@
-"""INCEPTIONN's all-reduce over TCP sockets, which NICs on the way compress (docs/systems/inceptionn-mpi.md).
+"""INCEPTIONN's all-reduce over TCP sockets, compressed by NICs on the path (docs/systems/inceptionn-mpi.md).
 
     with Ring(rank, [("10.28.0.1", 34998), ("10.28.0.2", 34998)]) as ring:
         total = ring.allreduce(gradient)
 
-The hosts send float32 and mark the packets (ToS 0x28). Whoever can reach a rank's port can take part: the
+The hosts send float32 and mark the packets (ToS 0x28). Any host that can reach a rank's port can take part: the
 network is trusted, as with MPI.
 """
 
@@ -27,13 +27,14 @@ Float32 = npt.NDArray[np.float32]
 
 
 class Ring:
-    """A rank's place in the ring of ``addresses``, host and port of each rank in their order.
+    """A rank in the ring of ``addresses``, which are host and port of each rank in order.
 
-    ``codec`` is that of the NICs on the way; None leaves packets unmarked, and sums are exact. ``timeout``
-    bounds in seconds how long a rank is waited for. ``mss`` is as for :func:`fanin.host.sockets.compressed`.
+    - ``codec``: codec of the NICs on the path; None leaves packets unmarked, and sums are exact.
+    - ``timeout``: longest wait for another rank, in seconds.
+    - ``mss``: bytes per segment, as in :func:`fanin.host.sockets.compressed`.
 
-    Raises InputError where there is no such rank or its address cannot be listened at, ConnectionError, of one
-    line that names the rank, where another does not come, or has another number of ranks.
+    Raises InputError if there is no such rank or it cannot listen at its address. Raises ConnectionError of one
+    line that names the rank if another rank does not connect or has another number of ranks.
     """
 
     def __init__(
@@ -41,7 +42,7 @@ class Ring:
         rank: int,
         addresses: Sequence[Address],
         *,
-        codec: Inceptionn | None = Inceptionn(),  # noqa: B008 (it does not change)
+        codec: Inceptionn | None = Inceptionn(),  # noqa: B008 (immutable)
         timeout: float = 60.0,
         mss: int | None = None,
     ):
@@ -55,14 +56,15 @@ class Ring:
                 compressed(self._neighbours.data)
 
     def allreduce(self, array: Float32) -> Float32:
-        """The sum of all ranks' arrays, with ``array``'s shape; the same bits on every rank.
+        """Return the sum of all ranks' arrays, with ``array``'s shape; the same bits on every rank.
 
-        Every rank sends 2·(n - 1)/n of the array. A block of the array is added up in the order of ranks, from
-        its own rank on. Through NICs each hop keeps the codec's bound, and a total is off by two more.
+        Every rank sends 2·(n - 1)/n of the array. Block b of the array is added up in the order of ranks,
+        starting at rank b. With NICs each hop keeps the codec's error bound; the total has at most twice the
+        bound in addition.
 
-        Raises ValueError on every rank, naming one that differs, unless all give float32 arrays of one shape
-        and have the same codec; ConnectionError, naming the rank, when one has ended or does not come: from
-        then on each call does.
+        Raises ValueError on every rank, naming a rank that differs, unless all have float32 arrays of one shape
+        and the same codec. Raises ConnectionError that names the rank if a rank has ended or does not answer;
+        all later calls then raise the same error.
         """
         own = facts(array, self._codec)
         check(self._neighbours.hand_round(own) if self._neighbours else [own])
@@ -81,7 +83,7 @@ class Ring:
 
 
 class _Hops:
-    """Values travel as they are; NICs compress what is on the wire."""
+    """Sends values uncompressed; NICs compress them on the wire."""
 
     def __init__(self, rank: int, size: int, neighbours: Neighbours | None, codec: Inceptionn | None):
         self.rank, self.size = rank, size
@@ -91,12 +93,14 @@ class _Hops:
         return values.astype("<f4", copy=False).tobytes()
 
     def settled(self, values: Float32) -> bytes:
-        """What two round trips leave goes through NICs unchanged (``fanin.codec.golden.exchange``)."""
+        """Return the values after two round trips, which pass NICs unchanged
+        (``fanin.codec.golden.exchange``).
+        """
         return self.encoded(roundtrip(roundtrip(values, self._codec), self._codec))
 
     def decoded(self, stream: bytes, count: int) -> Float32:
         return np.frombuffer(stream, "<f4", count).astype(np.float32, copy=False)
 
     def exchange(self, stream: bytes, count: int) -> bytes:
-        assert self._neighbours is not None  # of one rank there is nothing to exchange
+        assert self._neighbours is not None  # a single rank has nothing to exchange
         return self._neighbours.exchange(stream, count * VALUE_BYTES)

@@ -1,4 +1,4 @@
-"""The host's side of an INCEPTIONN NIC: its codec's settings and its counters."""
+"""Host driver of an INCEPTIONN NIC: settings of its codec, and its counters."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from fanin.host.driver import BaseDriver, Batch
 
 
 class InceptionnDriver(BaseDriver):
-    """Batches of register accesses for a NIC whose registers lie at ``base``."""
+    """Makes batches of register accesses for a NIC whose registers start at address ``base``."""
 
     def __init__(self, *, base: int = 0):
         super().__init__(nic_registers(), {"id": IDENTITY, "version": VERSION}, base=base)
 
     def configure(self, codec: Inceptionn | None) -> Batch:
-        """Bound and mode; with None, all frames pass. Only while no packet with ToS 0x28 is inside."""
+        """Set bound and mode, or let all frames pass (None), while the NIC has no packet with ToS 0x28."""
         used, on = codec or Inceptionn(), codec is not None
         return self.batch().write("settings", compress=on, decompress=on, mode=used.mode, bound=used.bound)

@@ -1,4 +1,4 @@
-"""INCEPTIONN's training: who exchanges gradients with whom, in which messages, and how messages are cut
+"""INCEPTIONN's training: topology of the exchange, its kinds of messages, and their segments
 (docs/systems/inceptionn-training.md).
 """
 
@@ -17,12 +17,15 @@ from fanin.wire.fields import byte_length
 FIRST_PORT = 34998  # TCP port of the first leg, at both ends; each leg has its own
 VALUE_BYTES = 4
 HEADER_BYTES = byte_length(ETHERNET) + byte_length(IPV4) + byte_length(TCP)
-MAX_WINDOW_BYTES = (1 << 16) - 1  # of TCP's field, which is not scaled
+MAX_WINDOW_BYTES = (1 << 16) - 1  # largest value of TCP's window field, without scaling
 MIN_WORKERS, MAX_WORKERS = 2, 64
 
 
 class Leg(Enum):
-    """A leg of an exchange: its name, and whether a codec may touch what it carries. Each has its own port."""
+    """Kind of messages in an exchange: its label, and whether a codec may change their values.
+
+    Each leg has its own TCP port.
+    """
 
     RING = ("ring", True)
     GROUP_RING = ("rings of workers", True)
@@ -35,23 +38,25 @@ class Leg(Enum):
 
     def __init__(self, label: str, gradients: bool):
         self.label = label
-        #: Whether it carries gradients, which may lose precision; weights may not.
+        #: True for gradients, which may lose precision; False for weights, which may not.
         self.gradients = gradients
 
     @property
     def port(self) -> int:
-        """TCP port of its connections, at both ends."""
+        """TCP port of the leg's connections, at both ends."""
         return FIRST_PORT + list(Leg).index(self)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TransportConfig:
-    """The hosts' transport.
+    """Parameters of the hosts' transport. Raises ValueError that names parameter, value and limit.
 
-    ``mss``: payload bytes of a segment. ``window``: segments in flight on a connection. ``ack_every``: segments
-    after which the receiver acknowledges, a message's end apart. ``timeout``: seconds until a segment is sent
-    again, ``retries`` times at most. ``probe``: seconds in which a connection that is waited for may be silent.
-    Raises ValueError that names parameter, value and limit.
+    - ``mss``: payload bytes per segment.
+    - ``window``: segments in flight per connection.
+    - ``ack_every``: segments per acknowledgement; the end of a message is always acknowledged.
+    - ``timeout``: seconds until a segment is sent again.
+    - ``retries``: most retransmissions of a segment.
+    - ``probe``: seconds for which a connection may be silent while the host waits for it.
     """
 
     mss: int = 1460
@@ -77,18 +82,22 @@ class TransportConfig:
 
 
 def blocks(count: int, parts: int) -> list[slice]:
-    """A vector of ``count`` values, cut into so many parts as even as can be (algorithm 1, line 8)."""
+    """Divide a vector of ``count`` values into ``parts`` as evenly as possible (algorithm 1, line 8)."""
     bounds = [count * part // parts for part in range(parts + 1)]
     return [slice(first, last) for first, last in pairwise(bounds)]
 
 
 @dataclass(frozen=True)
 class Topology:
-    """Who adds up with whom: ``workers`` in ``groups`` of one size, and what joins the groups (figure 1).
+    """Groups of workers, and the exchanges within and between groups (figure 1).
 
-    ``below`` is the scheme inside a group, ``above`` that between groups; of one group, it is that of the
-    group. Nodes are numbered: workers, the groups' aggregators, the one above all. Raises ValueError for what
-    cannot be.
+    - ``workers``: number of workers.
+    - ``below``: scheme within a group.
+    - ``groups``: number of groups, all of the same size.
+    - ``above``: scheme between groups; None for a single group.
+
+    Nodes are numbered: workers, then the groups' aggregators, then the aggregator above them. Raises ValueError
+    for impossible combinations.
     """
 
     workers: int
@@ -105,40 +114,42 @@ class Topology:
         if size < MIN_WORKERS:
             raise ValueError(f"a group must have at least {MIN_WORKERS} workers, not {size}")
         if (self.groups == 1) != (self.above is None):
-            raise ValueError(f"above must be given for several groups, and not for one, but is {self.above!r}")
+            raise ValueError(
+                f"above must be given for several groups and must be None for one, not {self.above!r}"
+            )
         if self.below is Scheme.AGGREGATOR and self.above is Scheme.RING:
             raise ValueError("above must be aggregator where groups have aggregators, not ring")
 
     @property
     def members(self) -> list[tuple[int, ...]]:
-        """The workers of each group."""
+        """Workers of each group."""
         size = self.workers // self.groups
         return [tuple(range(first, first + size)) for first in range(0, self.workers, size)]
 
     @property
     def leaders(self) -> tuple[int, ...]:
-        """Who stands for each group above: its aggregator, or its first worker."""
+        """Node that represents each group in the upper exchange: its aggregator, or its first worker."""
         if self.groups > 1 and self.below is Scheme.AGGREGATOR:
             return tuple(range(self.workers, self.workers + self.groups))
         return tuple(group[0] for group in self.members)
 
     @property
     def aggregator(self) -> int | None:
-        """The node that updates the weights for all; None where each worker updates its own."""
+        """Node that updates the weights for all workers; None if each worker updates its own."""
         if Scheme.AGGREGATOR not in (self.below, self.above):
             return None
         return self.nodes - 1
 
     @property
     def nodes(self) -> int:
-        """Workers and aggregators."""
+        """Number of workers and aggregators."""
         if self.below is Scheme.AGGREGATOR:
             return self.workers + (self.groups if self.groups > 1 else 0) + 1
         return self.workers + (self.above is Scheme.AGGREGATOR)
 
     @property
     def name(self) -> str:
-        """As the paper calls it."""
+        """Name of the topology in the paper."""
         if self.groups == 1:
             return "INC" if self.below is Scheme.RING else "WA"
         level = "a" if self.below is Scheme.AGGREGATOR else "b" if self.above is Scheme.AGGREGATOR else "c"
@@ -146,9 +157,9 @@ class Topology:
 
 
 def relays(members: Sequence[int], node: int) -> tuple[int | None, list[int]]:
-    """A node's place in the binomial tree that spreads a message from the first of ``members``.
+    """Return a node's place in the binomial tree that spreads a message from the first of ``members``.
 
-    Returns who sends it to the node, None for the first, and to whom the node sends it on, in order.
+    The place is the node's sender, None for the first member, and its receivers in order.
     """
     rank, count = members.index(node), len(members)
     bit = 1 << max(count - 1, 1).bit_length() if rank == 0 else rank & -rank

@@ -1,4 +1,4 @@
-"""The host's side of a parameter server's node: what it wants in, batches of register accesses out."""
+"""Host driver of a parameter server's node: makes batches of register accesses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,15 @@ from fanin.wire.ethernet import Endpoint
 
 @dataclass(frozen=True)
 class ServerStatus:
-    """What a server has done: updates begun, sum and largest of their staleness, workers left out."""
+    """Progress of a server.
+
+    - ``busy``: the server is at work.
+    - ``exhausted``: all versions of w are used up.
+    - ``version``: number of updates begun.
+    - ``staleness``: sum of the staleness of all updates.
+    - ``stalest``: largest staleness of an update.
+    - ``gone``: workers that are left out.
+    """
 
     busy: bool
     exhausted: bool
@@ -28,36 +36,46 @@ class ServerStatus:
     staleness: int
     stalest: int
     gone: tuple[int, ...]
-    refused: Refusal = (
-        Refusal.NONE
-    )  #: why the last ``set_worker``, ``start``, ``exclude`` or ``readmit`` was refused
-    drained: tuple[int, ...] = ()  #: workers of ``gone`` that may be taken back
+    #: Why the last ``set_worker``, ``start``, ``exclude`` or ``readmit`` was refused.
+    refused: Refusal = Refusal.NONE
+    drained: tuple[int, ...] = ()  #: workers of ``gone`` that can be readmitted
 
 
 class ParamServerDriver(NicDriver):
-    """Batches of register accesses for a node of ``config`` whose registers lie at ``base``.
+    """Makes batches of register accesses for a node of ``config``; its registers start at ``base``.
 
-    Behind ``configure`` and ``connect``: ``set_job``; every worker with ``set_worker``, awaiting the status
-    ``setting`` 0 after each; w into row 0 of memory, and zeros into the rest; then ``start``. ``run(False)``
-    has it take no more gradients; begin anew when it is not ``busy``.
+    To run a job:
 
-    A worker is replaced while the others continue: ``disconnect`` its queue pair; ``exclude`` it; await its bit
-    in ``drained``; write :func:`vacated` at the begin of its region; ``connect``; then ``readmit``.
+    1. ``configure`` the node and ``connect`` the queue pairs;
+    2. ``set_job``;
+    3. ``set_worker`` for each worker; wait until the status field ``setting`` is 0 after each;
+    4. write w into row 0 of memory, and zeros into the rest;
+    5. ``start``.
+
+    ``run(False)`` stops taking gradients; a new job can begin when the server is not ``busy``.
+
+    To replace a worker while the others continue:
+
+    1. ``disconnect`` its queue pair, and ``exclude`` it;
+    2. wait for its bit in ``drained``;
+    3. write :func:`vacated` to the start of its region;
+    4. ``connect``, then ``readmit``.
     """
 
     def __init__(self, config: RdmaConfig, *, base: int = 0):
         super().__init__(config, param_server_registers(config), param_server_constants(config), base=base)
-        self._mtu: int | None = None  # of all queue pairs
+        self._mtu: int | None = None  # path MTU of all queue pairs
 
     def configure(self, own: Endpoint, *, timeout: int = TIMEOUT) -> Batch:
-        """As any NIC's; what is connected then may have another path MTU."""
+        """Configure the NIC; queue pairs that are connected later may have another path MTU."""
         self._mtu = None
         return super().configure(own, timeout=timeout)
 
     def connect(self, index: int, connection: Connection, peer: Endpoint) -> Batch:
-        """As any NIC's. Raises ValueError unless all have one path MTU.
+        """Connect a queue pair. Raises ValueError unless all queue pairs have the same path MTU.
 
-        A packet that is sent again must be cut where the first one was: else it asks for words of the stream.
+        A retransmission must be cut into packets like the first transmission, or it would need other words of
+        the stream.
         """
         if self._mtu not in (None, connection.mtu):
             raise ValueError(f"mtu must be {self._mtu}, as of the other queue pairs, not {connection.mtu}")
@@ -73,11 +91,14 @@ class ParamServerDriver(NicDriver):
         broadcast: bool = False,
         scan: bool = False,
     ) -> Batch:
-        """Sizes and places of the job, and α/N; with ``barrier`` it is Sync-DSGD, with ``broadcast`` rows go to
-        all workers, with ``scan`` behind a scan and not behind every gradient.
+        """Set sizes and addresses of the job, and the step α/N.
 
-        Raises ValueError for what this node cannot have, and for more than a slot, ``broadcast`` or ``scan``
-        with a barrier.
+        - ``barrier``: Sync-DSGD.
+        - ``broadcast``: rows go to all workers.
+        - ``scan``: rows are pushed after a scan, not after every gradient.
+
+        Raises ValueError for sizes that the node does not support, and if ``barrier`` is combined with several
+        slots, ``broadcast`` or ``scan``.
         """
         job, config = layout.config, self.config
         if barrier and job.slots != 1:
@@ -105,20 +126,20 @@ class ParamServerDriver(NicDriver):
         return batch.write("slot_bytes", slot.size).write("rows_base", row.base)
 
     def set_worker(self, worker: int, layout: ServerLayout, *, buffers: int, rkey: int) -> Batch:
-        """A worker whose model buffers lie at ``buffers`` in its memory, in the region of that key."""
+        """Set a worker whose model buffers are at ``buffers`` in its memory, in the region with that key."""
         self._check_index(worker)
         batch = self.batch().write("worker", worker).write("worker_table", layout.slot(worker, 0).base)
         return batch.write("worker_buffers", buffers).write("worker_key", rkey).write("control", set_worker=1)
 
     def exclude(self, worker: int) -> Batch:
-        """Leave a worker out of the job, as the server does itself when a push to it fails."""
+        """Leave a worker out of the job, as the server does by itself when a push to the worker fails."""
         self._check_index(worker)
         return self.batch().write("worker", worker).write("control", exclude=1)
 
     def readmit(self, worker: int, *, buffers: int, rkey: int) -> Batch:
-        """Take a drained worker back, whose model buffers lie at ``buffers`` in the region of that key.
+        """Readmit a drained worker whose model buffers are at ``buffers`` in the region with that key.
 
-        Done once the field ``setting`` of ``status`` is 0 and ``refused`` is NONE.
+        The command is complete when the field ``setting`` of ``status`` is 0 and ``refused`` is NONE.
         """
         self._check_index(worker)
         batch = self.batch().write("worker", worker)
@@ -126,15 +147,15 @@ class ParamServerDriver(NicDriver):
         return batch.write("control", readmit=1)
 
     def start(self) -> Batch:
-        """Begin with version 0 of w."""
+        """Begin the job with version 0 of w."""
         return self.batch().write("control", start=1).write("run", 1)
 
     def run(self, enable: bool) -> Batch:
-        """Take gradients, or no more."""
+        """Take gradients (True), or take no more (False)."""
         return self.batch().write("run", int(enable))
 
     def status(self) -> Batch:
-        """Read what it has done; see :meth:`status_of`."""
+        """Read the server's progress; :meth:`status_of` decodes it."""
         batch = self.batch().read("status").read("w_version").read("stalest")
         batch.read("staleness", index=0).read("staleness", index=1)
         for name in "gone", "drained":
@@ -144,7 +165,7 @@ class ParamServerDriver(NicDriver):
 
     @staticmethod
     def status_of(values: Sequence[Value]) -> ServerStatus:
-        """What was read."""
+        """Decode the values that the batch of :meth:`status` read."""
         status, *numbers = values
         assert isinstance(status, dict)
         version, stalest, low, high, *flags = (int(number) for number in numbers)  # type: ignore[arg-type]
@@ -162,11 +183,14 @@ class ParamServerDriver(NicDriver):
 
 
 def vacated(layout: ServerLayout, worker: int, *, lgvnum: int, version: int) -> bytes:
-    """Content of a worker's region at the server before its replacement is taken in.
+    """Return the content of a worker's region at the server before its replacement is admitted.
 
-    ``version`` is the register ``w_version`` as read after the worker was drained; ``lgvnum`` is the worker's,
-    in a row of that version or a later one. All slots are zeros, except the trailer of the next gradient, which
-    is one of zeros: the server applies it first, and pushes the row that the replacement begins with.
+    - ``version``: register ``w_version``, read after the worker was drained.
+    - ``lgvnum``: the worker's LGVnum in a row of that version or a later one.
+
+    All slots are zeros, except the trailer of the next gradient, which makes that slot a valid gradient of
+    zeros.
+    The server applies it first and pushes the row that the replacement begins with.
     """
     base, size = layout.region(worker)
     slot = layout.slot(worker, layout.config.slot_of(lgvnum + 1))
@@ -179,7 +203,7 @@ def vacated(layout: ServerLayout, worker: int, *, lgvnum: int, version: int) -> 
 def lgvnum_of(
     memory: bytes | bytearray | npt.NDArray[np.uint8], layout: ServerLayout, worker: int, *, version: int
 ) -> int | None:
-    """A worker's LGVnum in a row of ``version`` or a later one; None until one is in a server's memory."""
+    """Return a worker's LGVnum in a row of ``version`` or later; None until the server has such a row."""
 
     def word(place: int) -> int:
         return int.from_bytes(memory[place : place + VERSION_BYTES], "little")

@@ -1,4 +1,4 @@
-"""The asynchronous parameter server: its sizes, where everything lies in memory, and what a version allows.
+"""Asynchronous parameter server: sizes, memory layout, and the meaning of versions.
 
 Contract: docs/systems/param-server.md. RTL, host code and golden model take addresses from here. All numbers
 in memory are little-endian; addresses are in bytes. Source: RDMA-wild, section 4.2 and figure 4.
@@ -11,22 +11,22 @@ from enum import StrEnum
 
 FLOAT_BYTES = 4
 VERSION_BYTES = 4
-MAX_VERSION = (1 << 8 * VERSION_BYTES) - 1  # nothing wraps: 0 is no gradient
-MAX_PARAMETERS = 1 << 28  # with its trailer a gradient stays within one RDMA write of 2^31 bytes
+MAX_VERSION = (1 << 8 * VERSION_BYTES) - 1  # versions never wrap; 0 means no gradient
+MAX_PARAMETERS = 1 << 28  # a gradient with its trailer fits one RDMA write of 2^31 bytes
 MAX_WORKERS = 255
 MAX_SLOTS = 8
 MAX_SERVERS = 8
 MAX_ROWS = 16
 WIDTHS = (128, 256, 512)
-MODEL_BUFFERS = 2  # of a worker, a shard
-MODELS = ("lr", "lr-rff", "fcnn")  # that RDMA-wild trains (section 5)
+MODEL_BUFFERS = 2  # per worker and shard
+MODELS = ("lr", "lr-rff", "fcnn")  # models that RDMA-wild trains (section 5)
 
 
 class Algorithm(StrEnum):
     """Algorithm of the server.
 
-    ``WILD`` : apply each gradient when it arrives
-    ``SYNC`` : wait for the gradients of all workers
+    - ``WILD``: apply each gradient when it arrives.
+    - ``SYNC``: wait for the gradients of all workers.
     """
 
     WILD = "wild"
@@ -36,8 +36,8 @@ class Algorithm(StrEnum):
 class PushAfter(StrEnum):
     """Event after which the asynchronous server pushes w.
 
-    ``GRADIENT`` : every update by a gradient
-    ``SCAN`` : a scan of the table, to all workers whose gradients it found (algorithm 1)
+    - ``GRADIENT``: every update by a gradient.
+    - ``SCAN``: a scan of the table; w goes to all workers whose gradients it found (algorithm 1).
     """
 
     GRADIENT = "gradient"
@@ -47,8 +47,8 @@ class PushAfter(StrEnum):
 class Receivers(StrEnum):
     """Workers that get a row.
 
-    ``BARTER`` : those whose gradients are new in it
-    ``BROADCAST`` : all
+    - ``BARTER``: those whose gradients are new in it.
+    - ``BROADCAST``: all workers.
     """
 
     BARTER = "barter"
@@ -57,12 +57,15 @@ class Receivers(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class ParamServerConfig:
-    """Sizes that all servers and workers of a job share.
+    """Sizes that all servers and workers of a job share. Raises ValueError that names parameter, value and
+    limit.
 
-    ``parameters`` float32 values are the model w; each of ``workers`` has ``slots`` places for gradients in the
-    table (1: the paper's); ``servers`` own a shard of w each, of which they keep ``rows`` versions, so that one
-    can be sent again while the next is made; ``width`` is a memory word in bits. Raises ValueError that names
-    parameter, value and limit.
+    - ``parameters``: float32 values of the model w.
+    - ``workers``: number of workers.
+    - ``slots``: gradients per worker in the table; 1 in the paper.
+    - ``servers``: number of servers; each owns a shard of w.
+    - ``rows``: versions of its shard that a server keeps, so that one can be sent while the next is made.
+    - ``width``: bits of a memory word.
     """
 
     parameters: int
@@ -93,7 +96,7 @@ class ParamServerConfig:
 
     @property
     def lanes(self) -> int:
-        """Float32 values of a word."""
+        """Float32 values per word."""
         return self.word_bytes // FLOAT_BYTES
 
     @property
@@ -108,57 +111,62 @@ class ParamServerConfig:
 
     @property
     def writes_on_a_link(self) -> int:
-        """Gradients, at most: to a server come those of all workers, from a worker go those to all servers."""
+        """Most gradients in flight on one link: of all workers to a server, or of a worker to all servers."""
         return max(self.workers, self.servers) * self.slots
 
     def shard_start(self, shard: int) -> int:
-        """The first value of w that a server owns; its shard ends where the next one's begins.
+        """Return the index of the first value of w that a server owns; the next shard starts at this one's end.
 
-        Shards are whole words, and the first ones have one more where words do not divide.
+        Shards are whole words. If the words do not divide evenly, the first shards have one more.
         """
         each, more = divmod(self.words, self.servers)
         return min((shard * each + min(shard, more)) * self.lanes, self.parameters)
 
     def shard_values(self, shard: int) -> int:
-        """How many values of w a server owns."""
+        """Return the number of values of w that a server owns."""
         return self.shard_start(shard + 1) - self.shard_start(shard)
 
     def shard_bytes(self, shard: int) -> int:
-        """Bytes of a server's values of w, or of a gradient, in whole words; those behind the values are 0."""
+        """Return the bytes of a server's part of w, or of a gradient: whole words, padded with zeros."""
         return self.whole_words(self.shard_values(shard) * FLOAT_BYTES)
 
     def slot_of(self, version: int) -> int:
-        """The slot that a worker's gradient of this version takes."""
+        """Return the slot for a worker's gradient of this version."""
         return version % self.slots
 
     def may_push(self, version: int, consumed: int) -> bool:
-        """Whether a worker may compute and push this version, if ``consumed`` is its LGVnum as it knows it.
+        """Return whether a worker may compute and push this version, given the newest LGVnum it knows.
 
-        With one slot: only when the one before has been consumed (algorithm 2, line 8).
+        With one slot, the previous gradient must have been consumed (algorithm 2, line 8).
         """
         return version - consumed <= self.slots
 
     def row_of(self, version: int) -> int:
-        """The server's row that holds w after so many updates: an update reads one row and writes the next."""
+        """Return the server's row for this version of w: an update reads one row and writes the next."""
         return version % self.rows
 
     def buffer_of(self, consumed: int) -> int:
-        """The worker's model buffer that gets the model with this LGVnum of its own: they take turns."""
+        """Return the worker's model buffer for the model with this LGVnum of its own; buffers alternate."""
         return consumed % MODEL_BUFFERS
 
     def whole_words(self, size: int) -> int:
-        """Bytes of the words that hold ``size`` bytes."""
+        """Return the bytes of the words that hold ``size`` bytes."""
         return -(-size // self.word_bytes) * self.word_bytes
 
 
 @dataclass(frozen=True)
 class RowLayout:
-    """A model row from ``base``: at the server, and in each of a worker's buffers.
+    """A model row from ``base``, at the server and in each of a worker's buffers.
 
-    A head word that ends with the version of w; w; then the LGVnum vector, one entry a worker, in whole words
-    of which the last one ends with the version of w again. A write of the row, in increasing address order,
-    leaves both versions equal only when all between them has arrived. In front are zeros: Wireshark takes a
-    payload that begins with an EtherType and two zeros for IP over InfiniBand, and versions 6 and 8 are such.
+    The row consists of:
+
+    1. a head word, zeros that end with the version of w;
+    2. w;
+    3. the LGVnum vector, one entry per worker, in whole words; the last word ends with the version of w again.
+
+    A write of the row goes in increasing address order, so both versions are equal only if everything between
+    them has arrived. The zeros in front are there for Wireshark, which takes a payload that begins with an
+    EtherType and two zeros for IP over InfiniBand. Versions 6 and 8 would look like that.
     """
 
     config: ParamServerConfig
@@ -167,37 +175,37 @@ class RowLayout:
 
     @property
     def head_version(self) -> int:
-        """The version of w in front: written first."""
+        """Address of the version of w in front, which is written first."""
         return self.w - VERSION_BYTES
 
     @property
     def w(self) -> int:
-        """The first value."""
+        """Address of the first value of w."""
         return self.base + self.config.word_bytes
 
     @property
     def lgvnum(self) -> int:
-        """Worker 0's LGVnum; the others follow."""
+        """Address of worker 0's LGVnum; those of other workers follow."""
         return self.w + self.config.shard_bytes(self.shard)
 
     @property
     def tail_version(self) -> int:
-        """The version of w behind everything: written last."""
+        """Address of the version of w at the end, which is written last."""
         return self.base + self.size - VERSION_BYTES
 
     @property
     def size(self) -> int:
-        """Bytes of the row, whole words."""
+        """Bytes of the row, in whole words."""
         vector = self.config.whole_words((self.config.workers + 1) * VERSION_BYTES)
         return self.lgvnum - self.base + vector
 
 
 @dataclass(frozen=True)
 class SlotLayout:
-    """A gradient of a shard from ``base``: at the server, and where a worker keeps it until it is sent.
+    """A gradient of a shard from ``base``: in the server's table, and at the worker until it is sent.
 
-    The gradient, then a trailer word that begins with ``others`` and ends with GVnum: the last bytes of the one
-    write that carries both.
+    The gradient is followed by a trailer word that begins with ``others`` and ends with GVnum. One write
+    carries gradient and trailer, so GVnum is written last.
     """
 
     config: ParamServerConfig
@@ -206,22 +214,22 @@ class SlotLayout:
 
     @property
     def gradient(self) -> int:
-        """The first value."""
+        """Address of the first value of the gradient."""
         return self.base
 
     @property
     def others(self) -> int:
-        """How many updates by other workers the model had that the gradient was computed on."""
+        """Address of the number of other workers' updates in the model that the gradient was computed on."""
         return self.base + self.config.shard_bytes(self.shard)
 
     @property
     def gvnum(self) -> int:
-        """The gradient's version: written last."""
+        """Address of the gradient's version, which is written last."""
         return self.base + self.size - VERSION_BYTES
 
     @property
     def size(self) -> int:
-        """Bytes of gradient and trailer, whole words."""
+        """Bytes of gradient and trailer, in whole words."""
         return self.config.shard_bytes(self.shard) + self.config.word_bytes
 
 
@@ -229,8 +237,8 @@ class SlotLayout:
 class ServerLayout:
     """A server's memory from ``base``: its model rows, then the gradient table.
 
-    The slots of a worker lie together, so that they are one region that only its queue pair may write. Raises
-    ValueError if ``base`` is not a word's.
+    A worker's slots are adjacent: they form one region that only the worker's queue pair may write. Raises
+    ValueError if ``base`` is not aligned to a word.
     """
 
     config: ParamServerConfig
@@ -241,18 +249,18 @@ class ServerLayout:
         _check_base(self.config, self.base)
 
     def row(self, number: int) -> RowLayout:
-        """Where a version of w and its LGVnum vector are."""
+        """Return the layout of a model row."""
         first = RowLayout(self.config, self.shard, self.base)
         return RowLayout(self.config, self.shard, self.base + number * first.size)
 
     def slot(self, worker: int, slot: int) -> SlotLayout:
-        """Where a worker's gradient of a slot is."""
+        """Return the layout of one of a worker's slots."""
         first = SlotLayout(self.config, self.shard, self.row(self.config.rows).base)
         number = worker * self.config.slots + slot
         return SlotLayout(self.config, self.shard, first.base + number * first.size)
 
     def region(self, worker: int) -> tuple[int, int]:
-        """Address and bytes of what a worker may write."""
+        """Return address and bytes of the region that a worker may write."""
         own = self.slot(worker, 0)
         return own.base, self.config.slots * own.size
 
@@ -266,8 +274,8 @@ class ServerLayout:
 class WorkerLayout:
     """A worker's memory from ``base``: per shard its model buffers; then per slot and shard the gradient.
 
-    A shard's buffers lie together, so that they are one region that only its server may write. Raises
-    ValueError if ``base`` is not a word's.
+    A shard's buffers are adjacent: they form one region that only the shard's server may write. Raises
+    ValueError if ``base`` is not aligned to a word.
     """
 
     config: ParamServerConfig
@@ -277,18 +285,18 @@ class WorkerLayout:
         _check_base(self.config, self.base)
 
     def buffer(self, shard: int, number: int) -> RowLayout:
-        """One of a shard's model buffers."""
+        """Return the layout of one of a shard's model buffers."""
         before = sum(MODEL_BUFFERS * self._row(other).size for other in range(shard))
         row = self._row(shard)
         return RowLayout(self.config, shard, self.base + before + number * row.size)
 
     def region(self, shard: int) -> tuple[int, int]:
-        """Address and bytes of what a shard's server may write."""
+        """Return address and bytes of the region that a shard's server may write."""
         first = self.buffer(shard, 0)
         return first.base, MODEL_BUFFERS * first.size
 
     def slot(self, slot: int, shard: int) -> SlotLayout:
-        """Where a shard's part of a gradient waits until its write completes."""
+        """Return the layout of a shard's part of a gradient, which waits here until its write completes."""
         sizes = [SlotLayout(self.config, other, 0).size for other in range(self.config.servers)]
         base = self._buffers_end + slot * sum(sizes) + sum(sizes[:shard])
         return SlotLayout(self.config, shard, base)

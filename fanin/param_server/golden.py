@@ -1,8 +1,9 @@
-"""The asynchronous parameter server and its workers, memory included: what their RTL and host code must do.
+"""Golden model of the asynchronous parameter server and its workers, including their memory.
 
-Contract: docs/systems/param-server.md; addresses: ``fanin.param_server.facts``. Nothing here knows of time: the
-caller says when a scan, an update or a look at memory happens, and carries the bytes of a write. Source:
-RDMA-wild, section 4.2, algorithms 1 and 2.
+RTL and host code must match it. Contract: docs/systems/param-server.md; addresses:
+``fanin.param_server.facts``.
+The model has no time: the caller decides when a scan, an update or a read of the model happens, and copies the
+bytes of each write. Source: RDMA-wild, section 4.2, algorithms 1 and 2.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ Memory = bytearray | npt.NDArray[np.uint8]
 
 
 _MAGNITUDE = np.uint32(0x7FFF_FFFF)
-_LEAST = np.uint32(0x0080_0000)  # the bits of the least normal magnitude
+_LEAST = np.uint32(0x0080_0000)  # bits of the least normal magnitude
 
 
 def update(w: Float32, gradient: Float32, step: np.float32) -> Float32:
-    """w - step · gradient, elementwise: one multiplication and one subtraction of ``sim.golden.fp32``.
+    """Return w - step · gradient, elementwise: one multiplication and one subtraction of ``fanin.golden.fp32``.
 
-    NumPy's own arithmetic has the same bits, and is many times faster, where nothing is subnormal or NaN.
+    NumPy's own arithmetic is many times faster and has the same bits if no value is subnormal or NaN.
     """
     with np.errstate(all="ignore"):
         product = gradient * step
@@ -49,14 +50,16 @@ def update(w: Float32, gradient: Float32, step: np.float32) -> Float32:
 
 
 def _ordinary(values: Float32) -> bool:
-    """Whether all are finite, and zero or above the least normal: a product may be rounded up to that."""
+    """Return whether all values are finite, and zero or above the least normal, to which a product may
+    round.
+    """
     with np.errstate(all="ignore"):
         finite = np.isfinite(values.sum())
     return bool(finite and ((values.view(np.uint32) & _MAGNITUDE) - np.uint32(1)).min() >= _LEAST)
 
 
 class _Row:
-    """A model row in a memory."""
+    """View of a model row in a memory."""
 
     def __init__(self, memory: Memory, layout: RowLayout):
         config = layout.config
@@ -68,21 +71,21 @@ class _Row:
 
     @property
     def head(self) -> int:
-        """The version that is written first."""
+        """Version that is written first."""
         return int(self._head[0])
 
     @property
     def tail(self) -> int:
-        """The version that is written last."""
+        """Version that is written last."""
         return int(self._tail[0])
 
     def set_version(self, version: int) -> None:
-        """Both."""
+        """Set both versions."""
         self._head[0] = self._tail[0] = version
 
 
 class _Slot:
-    """A gradient with its trailer in a memory."""
+    """View of a gradient and its trailer in a memory."""
 
     def __init__(self, memory: Memory, layout: SlotLayout):
         self.layout = layout
@@ -93,7 +96,7 @@ class _Slot:
 
 @dataclass(frozen=True)
 class Update:
-    """A gradient that was applied, and by how many updates of others its model was older than w."""
+    """An applied gradient; ``staleness``: updates of other workers since the model it was computed on."""
 
     worker: int
     version: int
@@ -102,7 +105,7 @@ class Update:
 
 @dataclass(frozen=True)
 class Push:
-    """A write between server and worker: bytes from ``local`` to ``remote``."""
+    """A write between server and worker of ``length`` bytes from address ``local`` to address ``remote``."""
 
     worker: int
     shard: int
@@ -112,11 +115,14 @@ class Push:
 
 
 class ParameterServer:
-    """A server of one shard, in ``memory`` that RDMA writes reach; it starts with the values of ``initial``.
+    """Server of one shard. RDMA writes change its ``memory``; w starts with the values of ``initial``.
 
-    ``rate`` is α; what is multiplied is α/N, rounded once to float32. With ``broadcast`` all workers get every
-    row that is pushed. ``applied`` counts every (worker, version), ``version`` the updates of w. Raises
-    ValueError if ``initial`` is not as long as the shard.
+    - ``rate``: α; gradients are multiplied by α/N, rounded once to float32.
+    - ``broadcast``: all workers get every row that is pushed.
+    - ``applied``: count of each applied (worker, version).
+    - ``version``: number of updates of w.
+
+    Raises ValueError if ``initial`` is not as long as the shard.
     """
 
     def __init__(self, layout: ServerLayout, *, rate: float, initial: npt.ArrayLike, broadcast: bool = False):
@@ -125,7 +131,8 @@ class ParameterServer:
         self.memory = bytearray(layout.base + layout.size)
         self.rows = [_Row(self.memory, layout.row(number)) for number in range(self.config.rows)]
         self.version = 0
-        self._broadcast, self._pushed, self._rows_pushed = broadcast, 0, 0  # the newest row pushed; how many
+        # Version of the newest row pushed, and number of rows pushed.
+        self._broadcast, self._pushed, self._rows_pushed = broadcast, 0, 0
         if np.shape(initial) != self.row.w.shape:
             raise ValueError(f"initial must have shape {self.row.w.shape}, not {np.shape(initial)}")
         self.row.w[:] = initial
@@ -140,29 +147,31 @@ class ParameterServer:
 
     @property
     def row(self) -> _Row:
-        """The row that holds w as it is now."""
+        """The row that holds the current w."""
         return self.rows[self.config.row_of(self.version)]
 
     def fresh(self, worker: int) -> bool:
-        """Whether the worker's next gradient is there: GVnum > LGVnum in the slot whose turn it is."""
+        """Return whether the worker's next gradient is present: GVnum > LGVnum in the slot whose turn it is."""
         consumed = int(self.row.lgvnum[worker])
         return int(self._next_slot(worker).gvnum[0]) > consumed
 
     def scan(self, start: int = 0, excluded: Container[int] = ()) -> int | None:
-        """The first worker with a fresh gradient, from ``start`` on and round, but for ``excluded`` ones."""
+        """Return the first worker with a fresh gradient, searching cyclically from ``start``; skip
+        ``excluded``.
+        """
         workers = self.config.workers
         order = ((start + step) % workers for step in range(workers))
         return next((worker for worker in order if worker not in excluded and self.fresh(worker)), None)
 
     def apply(self, worker: int) -> Update:
-        """Consume a worker's fresh gradient: the next row gets w, its version and the LGVnum vector.
+        """Consume a worker's fresh gradient: write w, its version and the LGVnum vector to the next row.
 
-        Pushes of the row that is overwritten have completed: the caller sees to that.
-        LGVnum becomes what GVnum says: a version that was overwritten is never applied. Raises ValueError if
-        there is no fresh gradient, OverflowError after the last version of w.
+        The caller must wait for pushes of the row that is overwritten. LGVnum becomes the gradient's GVnum, so
+        a gradient that was overwritten in its slot is never applied. Raises ValueError if there is no fresh
+        gradient, OverflowError after the last version of w.
         """
         if not self.fresh(worker):
-            raise ValueError(f"worker {worker} has no gradient behind {int(self.row.lgvnum[worker])}")
+            raise ValueError(f"worker {worker} has no gradient after {int(self.row.lgvnum[worker])}")
         if self.version == MAX_VERSION:
             raise OverflowError(f"the server has used up its {MAX_VERSION} versions of w")
         slot = self._next_slot(worker)
@@ -177,10 +186,10 @@ class ParameterServer:
         return Update(worker, version, staleness)
 
     def push(self, worker: int) -> Push:
-        """The write of the model row to the worker, into the buffer whose turn it is.
+        """Return the write of the current row to the worker, into the buffer whose turn it is.
 
-        In barter that follows from its LGVnum, which every row for it changes; rows that are broadcast go to
-        one buffer of all workers, then to the other.
+        In barter, the worker's LGVnum selects the buffer; every row for the worker changes it. Broadcast rows
+        alternate between the two buffers of all workers.
         """
         if self.version != self._pushed:
             self._pushed, self._rows_pushed = self.version, self._rows_pushed + 1
@@ -189,14 +198,15 @@ class ParameterServer:
         return Push(worker, row.shard, row.base, self.buffer(turn), self._row_bytes)
 
     def buffer(self, turn: int) -> int:
-        """Where a worker has the buffer whose turn it is: by its LGVnum, or by the rows that were broadcast."""
+        """Return the address of a worker's buffer; ``turn`` is its LGVnum, or the number of broadcast rows."""
         return self._buffers[self.config.buffer_of(turn)].base
 
     def readmit(self, worker: int, version: int | None = None) -> int:
         """Empty the slots of an excluded worker for its replacement; its next gradient is one of zeros.
 
-        ``version`` is one that w has had since the worker's last gradient: by default that of now. The gradient
-        is of that model, so that the updates since count as its staleness. Returns the gradient's own version.
+        ``version``: a version of w since the worker's last gradient, by default the current one. The gradient
+        of zeros counts as computed on that model, so later updates are its staleness. Returns the version of
+        this gradient.
         """
         consumed = int(self.row.lgvnum[worker])
         for slot in self._slots[worker]:
@@ -212,7 +222,7 @@ class ParameterServer:
 
 @dataclass(frozen=True)
 class Reading:
-    """A look at the model that has begun: each shard's buffer, and the version that it is expected to have."""
+    """A started read of the model: the buffer of each shard, and the version it is expected to have."""
 
     buffers: tuple[int, ...]
     versions: tuple[int, ...]
@@ -220,13 +230,16 @@ class Reading:
 
 @dataclass
 class WorkerEndpoint:
-    """A worker's side, in ``memory`` that the servers' writes reach; its own unless one of zeros is given.
+    """A worker's side of the protocol. The servers' writes change ``memory``, which is allocated unless given.
 
-    ``waits`` False is a worker without line 8 of algorithm 2, for tests: it overwrites what is not consumed.
-    The first ``warm_up`` gradients each wait for the one before, as if there was one slot.
-    ``rereads`` counts looks at the model that a write got in the way of.
-    ``joins``: it replaces a worker of a run that goes on, its memory is zeros, and it awaits the rows of the
-    gradient of zeros: see ``join``.
+    - ``number``: the worker's number.
+    - ``initial``: initial values of w.
+    - ``waits``: False omits line 8 of algorithm 2, for tests: unconsumed gradients are overwritten.
+    - ``warm_up``: this many first gradients each wait for the previous one, as with one slot.
+    - ``version``: of the newest gradient.
+    - ``rereads``: reads of the model that a write invalidated.
+    - ``joins``: the worker replaces another during a run. Its memory is zeros, and it waits for the rows of the
+      gradient of zeros; see ``join``.
     """
 
     number: int
@@ -234,7 +247,7 @@ class WorkerEndpoint:
     initial: npt.ArrayLike
     waits: bool = True
     warm_up: int = 0
-    version: int = 0  # of the newest gradient
+    version: int = 0
     rereads: int = 0
     joins: bool = False
     memory: Memory = field(default_factory=bytearray, repr=False)
@@ -261,13 +274,15 @@ class WorkerEndpoint:
 
     @property
     def consumed(self) -> int:
-        """The version up to which every server has consumed this worker's gradients, as far as it knows."""
+        """Newest version that every server has consumed of this worker's gradients, as far as the worker
+        knows.
+        """
         newest = (buffers[self._newest(shard)] for shard, buffers in enumerate(self._buffers))
         return min(int(row.lgvnum[self.number]) for row in newest)
 
     @property
     def may_push(self) -> bool:
-        """Whether all shards give credit for the next gradient. Raises OverflowError after the last one."""
+        """True if all shards give credit for the next gradient. Raises OverflowError after the last version."""
         if self.joins:
             return False
         if self.version == MAX_VERSION:
@@ -279,23 +294,23 @@ class WorkerEndpoint:
         return self.config.may_push(self.version + 1, self.consumed)
 
     def join(self, version: int) -> None:
-        """Continue after the gradient of zeros, which has this version, once every shard has a row with it.
+        """Continue after the gradient of zeros with this version, once every shard has a row with it.
 
-        A row that is broadcast may be older: a gradient after its LGVnum would overwrite the one of zeros.
+        An older broadcast row does not count: a gradient sent after it would overwrite the one of zeros.
         """
         if self.joins and self.consumed >= version:
             self.version, self.joins = version, False
 
     def begin_read(self) -> Reading:
-        """Choose the newest buffer of each shard, by the version at its end."""
+        """Choose the newest buffer of each shard by the version at its end."""
         buffers = tuple(self._newest(shard) for shard in range(self.config.servers))
         versions = tuple(self._buffers[shard][number].tail for shard, number in enumerate(buffers))
         return Reading(buffers, versions)
 
     def end_read(self, reading: Reading) -> tuple[Float32, list[int]] | None:
-        """The model, and per shard how many updates by others it has had; None if a write has begun since.
+        """Return the model, and other workers' updates in it per shard; None if a write has begun since.
 
-        The version in front is looked at behind the values, as it is the first that a write changes.
+        The front version is read after the values, because a write changes it first.
         """
         rows = [self._buffers[shard][number] for shard, number in enumerate(reading.buffers)]
         w = np.concatenate([row.w for row in rows])
@@ -308,9 +323,9 @@ class WorkerEndpoint:
         return w, others
 
     def push(self, gradient: npt.ArrayLike, others: list[int]) -> Iterator[Push]:
-        """The writes of the next gradient, one a shard, which is rounded to float32.
+        """Yield the writes of the next gradient, one per shard; the gradient is rounded to float32.
 
-        ``others`` as ``end_read`` gave it. Raises ValueError if there is no credit for it.
+        ``others``: from ``end_read``. Raises ValueError if there is no credit for the gradient.
         """
         if not self.may_push:
             raise ValueError(f"worker {self.number}: no credit for gradient {self.version + 1}")
@@ -336,7 +351,7 @@ class WorkerEndpoint:
 
 
 class Pusher(Protocol):
-    """A worker, and the version of its newest gradient."""
+    """A worker and the version of its newest gradient."""
 
     number: int
     version: int
@@ -344,7 +359,7 @@ class Pusher(Protocol):
 
 @dataclass(frozen=True)
 class Tally:
-    """What became of the gradients, counted by (worker, version), per shard."""
+    """Count of gradients per shard by their fate; a gradient is a (worker, version)."""
 
     pushed: int
     applied: int
@@ -355,7 +370,7 @@ class Tally:
     def of(
         cls, workers: Sequence[Pusher], servers: Sequence[ParameterServer], gone: Container[int] = ()
     ) -> Tally:
-        """Of a run that has ended; what workers that are ``gone`` have pushed may be missing."""
+        """Count the gradients of a finished run; pushes of workers that are ``gone`` may be missing."""
         pushed = {(w.number, v) for w in workers if w.number not in gone for v in range(1, w.version + 1)}
         counts = [count for server in servers for count in server.applied.values()]
         lost = sum(1 for server in servers for key in pushed if not server.applied[key])

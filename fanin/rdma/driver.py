@@ -1,4 +1,4 @@
-"""The host's side of a node of one-sided writes: what it wants in, batches of register accesses out."""
+"""Host driver of a node of one-sided writes: makes batches of register accesses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fanin.rdma.nic_driver import NicDriver
 
 @dataclass(frozen=True)
 class Completed:
-    """What became of a write: its queue pair's place, its tag, how it ended."""
+    """Completion of a write: index of its queue pair, its tag, and its result."""
 
     index: int
     tag: int
@@ -22,7 +22,7 @@ class Completed:
 
 @dataclass(frozen=True)
 class Arrived:
-    """A message with immediate data that is in memory."""
+    """A message with immediate data that has been written to memory."""
 
     index: int
     immediate: int
@@ -30,16 +30,16 @@ class Arrived:
 
 
 class RdmaDriver(NicDriver):
-    """Batches of register accesses for a node of ``config`` whose registers lie at ``base``.
+    """Makes batches of register accesses for a node of ``config``; its registers start at ``base``.
 
-    Post writes while the status is not ``full``.
+    Post writes only while the status is not ``full``.
     """
 
     def __init__(self, config: RdmaConfig, *, base: int = 0):
         super().__init__(config, rdma_registers(config), rdma_constants(config), base=base)
 
     def post(self, index: int, write: Write) -> Batch:
-        """Have a write done; one that is refused shows in ``refused_posts``, its cause in ``post_refusal``."""
+        """Post a write. A refused write is counted in ``refused_posts``; ``post_refusal`` has the cause."""
         self._check_index(index)
         immediate = write.immediate is not None
         batch = self.batch().write("write", write_index=index, with_immediate=immediate, tag=write.tag)
@@ -50,24 +50,24 @@ class RdmaDriver(NicDriver):
         return batch.write("control", post=1)
 
     def take_completion(self) -> Batch:
-        """Read the oldest completion, once the register says that there is one, and let the next come up."""
+        """Read and remove the oldest completion; its field ``completed`` must be 1."""
         return self.batch().read("completion").write("control", take_completion=1)
 
     @staticmethod
     def completed_of(values: Sequence[Value]) -> Completed:
-        """The completion that was read."""
+        """Decode the completion that was read."""
         (word,) = values
         assert isinstance(word, dict)
         return Completed(word["completed_index"], word["completed_tag"], Ending(word["ending"]))
 
     def take_arrival(self) -> Batch:
-        """Read the oldest message with immediate data, once there is one, and let the next come up."""
+        """Read and remove the oldest message with immediate data; ``arrived`` must be 1."""
         batch = self.batch().read("arrival").read("arrived_immediate").read("arrived_length")
         return batch.write("control", take_arrival=1)
 
     @staticmethod
     def arrived_of(values: Sequence[Value]) -> Arrived:
-        """The message that was read."""
+        """Decode the message that was read."""
         word, immediate, length = values
         assert isinstance(word, dict)
         assert isinstance(immediate, int)

@@ -1,4 +1,4 @@
-"""The NIC of one-sided writes: its sizes, and how its queue pairs are numbered (docs/systems/rdma.md)."""
+"""NIC of one-sided writes: its sizes, and the numbering of its queue pairs (docs/systems/rdma.md)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fanin.wire.ethernet import IPV4, TCI
 from fanin.wire.fields import field_bits
 from fanin.wire.rdma import PATH_MTUS, PSN_BITS, Fault
 
-# The number of a NIC's first queue pair: 0 and 1 mean management to others.
+# Number of a NIC's first queue pair; other NICs use 0 and 1 for management.
 FIRST_QUEUE_PAIR = 0x100
 MAX_QUEUE_PAIRS = 64
 MAX_REGIONS = 64
@@ -20,11 +20,11 @@ MAX_DESCRIPTORS = 256
 MAX_WINDOW_BITS = 10  # a window is a power of two of packets, at most 1024
 MAX_RETRIES = 7
 MAX_VLAN = 4094  # 4095 is reserved
-WIDTHS = (128, 256, 512)  # a burst of these reaches from one 4 KiB boundary to the next
+WIDTHS = (128, 256, 512)  # bits; the longest burst of such words is 4 KiB
 MAX_PAYLOAD = max(PATH_MTUS)  # bytes of a packet
 
 
-#: The counter of frames that were dropped for a fault.
+#: Counter of frames dropped for each fault.
 DROPPED = {
     Fault.FOREIGN: "dropped_foreign",
     Fault.DAMAGED: "dropped_damaged",
@@ -35,54 +35,58 @@ DROPPED = {
 
 
 class Ending(IntEnum):
-    """How a write ended, as the NIC says it."""
+    """Result of a write, as encoded by the NIC."""
 
     DONE = 0
     REQUEST = 1  #: refused as an invalid request
-    ACCESS = 2  #: refused: no such region, or no right to write there
-    OPERATION = 3  #: refused: the other end could not
-    RETRIES = 4  #: sent again too often without an answer
-    FLUSHED = 5  #: its queue pair had ended, or was connected anew
+    ACCESS = 2  #: refused: no such region, or no permission to write there
+    OPERATION = 3  #: refused: the peer failed
+    RETRIES = 4  #: unanswered after all retransmissions
+    FLUSHED = 5  #: its queue pair had failed, or was connected again
 
 
 class Refusal(IntEnum):
-    """Why a node refused a command of its host: ``connect``, ``set_region`` or ``post``."""
+    """Reason why a node refused its host's command ``connect``, ``set_region`` or ``post``."""
 
-    NONE = 0  #: it did not refuse it
-    PLACE = 1  #: the node has no queue pair, or no region, with that place
-    BUSY = 2  #: the command before it has not been carried out
+    NONE = 0  #: the command was accepted
+    PLACE = 1  #: the node has no queue pair or region with that index
+    BUSY = 2  #: the previous command is not complete
     SETTINGS = 3  #: no such path MTU, or a window above 1024 packets
     RANGE = 4  #: bytes beyond the memory's addresses
     LENGTH = 5  #: a message above 2^31 bytes
-    FULL = 6  #: no place for its completion, or for the write
+    FULL = 6  #: no room for the completion or for the write
 
 
 def check_width(width: int) -> None:
-    """Raises ValueError unless packets can come in words of ``width`` bits."""
+    """Raise ValueError unless packets can be carried in words of ``width`` bits."""
     if width not in WIDTHS:
         raise ValueError(f"width must be one of {', '.join(map(str, WIDTHS))}, not {width!r}")
 
 
 def check_path(*, width: int, address_width: int) -> None:
-    """Raises ValueError unless packets can go between MAC and memory in words of ``width`` bits."""
+    """Raise ValueError unless packets can be carried between MAC and memory in words of ``width`` bits."""
     check_width(width)
     check_address_width(address_width)
 
 
 def payload_words(width: int) -> int:
-    """Words in which the longest payload lies, wherever it begins."""
+    """Return the words that the longest payload can occupy at any alignment."""
     return MAX_PAYLOAD * 8 // width + 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class RdmaConfig:
-    """Sizes of a NIC.
+    """Sizes of a NIC. Raises ValueError that names parameter, value and limit.
 
-    ``width`` bits of a word at MAC and memory; ``descriptors`` of a queue pair may be unfinished;
-    ``buffer_words`` is the receive buffer, ``fetch_words`` what may be read ahead of the MAC. A frame begins
-    when ``start_words`` of its payload are there, or all with 0: with any other number memory must deliver a
-    word a cycle once it has begun. ``vlan``: it takes 802.1Q tags out of frames that come, and puts them into
-    those of queue pairs that have one. Raises ValueError that names parameter, value and limit.
+    - ``width``: bits of a word at MAC and memory.
+    - ``address_width``: bits of a byte address in memory.
+    - ``queue_pairs``, ``regions``: numbers of each; powers of two.
+    - ``descriptors``: most unfinished writes per queue pair; a power of two.
+    - ``buffer_words``: words of the receive buffer.
+    - ``fetch_words``: words of payload that are read ahead of the MAC.
+    - ``start_words``: words of payload that are read before a frame starts; 0: the whole payload. For any other
+      number, memory must deliver a word per cycle once it has begun.
+    - ``vlan``: remove 802.1Q tags from received frames, and add them to frames of queue pairs that have one.
     """
 
     width: int = 512
@@ -113,11 +117,11 @@ class RdmaConfig:
 
     @property
     def payload_words(self) -> int:
-        """Words in which the longest payload lies."""
+        """Words that the longest payload can occupy at any alignment."""
         return payload_words(self.width)
 
     def check_regions(self, regions: Sequence[Region]) -> None:
-        """Raises ValueError for more regions than the NIC has, or some that ``check_regions`` refuses."""
+        """Raise ValueError for more regions than the NIC has, or regions that ``check_regions`` refuses."""
         if len(regions) > self.regions:
             raise ValueError(f"regions must be at most {self.regions}, not {len(regions)}")
         check_regions(regions, address_width=self.address_width)
@@ -125,7 +129,7 @@ class RdmaConfig:
 
 @dataclass(frozen=True)
 class Region:
-    """Memory that may be written by who knows the key, over the queue pairs that are listed."""
+    """Memory that peers may write with the key ``rkey`` over the listed queue pairs."""
 
     base: int
     length: int
@@ -134,12 +138,12 @@ class Region:
     writable: bool = True
 
     def has(self, address: int, length: int) -> bool:
-        """Whether a stretch lies in it."""
+        """Return whether the range lies within the region."""
         return self.base <= address and address + length <= self.base + self.length
 
 
 def check_regions(regions: Sequence[Region], *, address_width: int = 64) -> None:
-    """Raises ValueError naming regions that overlap, share a key, are empty or exceed the address space."""
+    """Raise ValueError that names regions that overlap, share a key, are empty or exceed the address space."""
     for region in regions:
         if region.length < 1 or not 0 <= region.base <= (1 << address_width) - region.length:
             raise ValueError(
@@ -157,7 +161,7 @@ def check_regions(regions: Sequence[Region], *, address_width: int = 64) -> None
 
 @dataclass(frozen=True)
 class Write:
-    """A descriptor: ``length`` bytes from ``local`` to ``remote`` at the other end of its queue pair."""
+    """Descriptor of a write: ``length`` bytes from ``local`` to ``remote`` at the queue pair's other end."""
 
     tag: int
     local: int
@@ -169,18 +173,23 @@ class Write:
 
 @dataclass(frozen=True)
 class Connection:
-    """One end of a queue pair: the peer's number, both first sequence numbers, limits, and marks of its frames.
+    """One end of a queue pair. Raises ValueError that names field, value and limit.
 
-    First numbers of 0 are for a queue pair's first connection; those of later ones come from :func:`next_psn`.
-    ``traffic_class`` is IPv4's ToS byte (DSCP and ECN); ``vlan`` and ``priority`` are those of an 802.1Q tag,
-    which there is unless ``vlan`` is None. Raises ValueError that names field, value and limit.
+    - ``peer``: number of the peer's queue pair.
+    - ``send_psn``, ``receive_psn``: first packet sequence numbers in each direction. They are 0 for a queue
+      pair's first connection; later connections take them from :func:`next_psn`.
+    - ``mtu``: path MTU in bytes.
+    - ``window``: most packets in flight.
+    - ``retries``: most retransmissions of a packet.
+    - ``traffic_class``: IPv4's ToS byte (DSCP and ECN).
+    - ``vlan``, ``priority``: of the frames' 802.1Q tag; no tag if ``vlan`` is None.
     """
 
     peer: int
     send_psn: int = 0
     receive_psn: int = 0
     mtu: int = 4096
-    window: int = 64  # packets
+    window: int = 64
     retries: int = 7
     traffic_class: int = 0
     vlan: int | None = None
@@ -207,16 +216,19 @@ class Connection:
             )
 
 
-_STEP = 6_408_367  # 2^24 times the golden ratio's smaller part, about; odd: 2^24 steps reach 2^24 numbers
+_STEP = (
+    6_408_367  # about 2^24 · 0.38, the golden ratio's smaller part; odd, so 2^24 steps reach all 2^24 numbers
+)
 
 
 def next_psn(last: int) -> int:
     """Return the first sequence number for a queue pair's next connection.
 
-    ``last`` is a number that the connection before sent among its last 1024: a node's register ``ended_psn``.
-    The next connection begins 0.38 of all numbers later. Late packets and answers of the old one are none of
-    its numbers, until both have sent ten million packets. Connections that send little begin at numbers far
-    apart: the golden ratio keeps the first numbers of 1000 connections 10,000 apart.
+    ``last``: one of the last 1024 numbers that the previous connection sent, from the register ``ended_psn``.
+
+    The next connection begins 0.38 of the number range later. Its numbers therefore differ from those of late
+    packets and answers of the old connection, until both have sent ten million packets. Connections that send
+    little begin at distant numbers: the golden ratio keeps the first numbers of 1000 connections 10,000 apart.
     """
     return (last + _STEP) % (1 << PSN_BITS)
 

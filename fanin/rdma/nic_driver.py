@@ -1,4 +1,4 @@
-"""The host's side of a NIC, whatever node it is in."""
+"""Host driver of an RDMA NIC, in any node."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from fanin.wire.rdma import PATH_MTUS
 
 
 class NicDriver(BaseDriver):
-    """Batches of register accesses for a node of ``config`` with ``registers`` that lie at ``base``.
+    """Makes batches of register accesses for a node of ``config`` with ``registers`` that start at ``base``.
 
-    Begin with ``identify`` and ``configure``; then connect queue pairs, each before the first packet comes
-    from its peer. A queue pair that has been connected before is first disconnected; both ends then choose a
-    new ``send_psn`` by :func:`fanin.rdma.facts.next_psn`, so that nothing late of the old connection is taken.
+    Run ``identify`` and ``configure`` first. Then connect each queue pair before its peer sends the first
+    packet. A queue pair that was connected before must first be disconnected. Both ends then choose a new
+    ``send_psn`` by :func:`fanin.rdma.facts.next_psn`, so that late packets of the old connection are not
+    accepted.
     """
 
     def __init__(
@@ -28,17 +29,17 @@ class NicDriver(BaseDriver):
         self.config = config
 
     def configure(self, own: Endpoint, *, timeout: int = TIMEOUT) -> Batch:
-        """The node's addresses, and its timeout in cycles. ``own.port`` counts for nothing."""
+        """Set the node's addresses, and its timeout in cycles; ``own.port`` is not used."""
         if not 1 <= timeout < 1 << 32:
             raise ValueError(f"timeout must be 1 to {(1 << 32) - 1} cycles, not {timeout!r}")
         batch = self.batch().write("own_mac", own.mac).write("own_ip", own.ip)
         return batch.write("timeout", timeout)
 
     def connect(self, index: int, connection: Connection, peer: Endpoint) -> Batch:
-        """Connect the queue pair at ``index`` with the one of number ``connection.peer`` at ``peer``.
+        """Connect the queue pair at ``index`` with number ``connection.peer`` at ``peer``.
 
-        Done once the field ``connecting`` of ``status`` is 0 and ``connect_refusal`` of ``refusals`` is 0.
-        ``peer.port`` is the UDP port that packets are sent from: alike for all of a queue pair. Raises
+        The command is complete when the field ``connecting`` of ``status`` and the field ``connect_refusal`` of
+        ``refusals`` are 0. ``peer.port`` is the UDP source port of all the queue pair's packets. Raises
         ValueError for a VLAN if the node has no tags.
         """
         self._check_index(index)
@@ -63,10 +64,10 @@ class NicDriver(BaseDriver):
         return batch.write("receive_psn", connection.receive_psn).write("control", connect=1)
 
     def disconnect(self, index: int) -> Batch:
-        """End the queue pair at ``index``: its unfinished writes complete as flushed.
+        """End the queue pair at ``index``; its unfinished writes complete as flushed.
 
-        Once the field ``connecting`` of ``status`` is 0, memory is neither read nor written for it, and
-        ``ended_psn`` is what :func:`fanin.rdma.facts.next_psn` needs.
+        When the field ``connecting`` of ``status`` is 0, the queue pair no longer accesses memory, and
+        ``ended_psn`` has the number for :func:`fanin.rdma.facts.next_psn`.
         """
         self._check_index(index)
         batch = self.batch().write("pair", pair_index=index, pair_enable=0, mtu=0, window=0, retries=0)
@@ -78,7 +79,7 @@ class NicDriver(BaseDriver):
 
     @staticmethod
     def check_refusals(values: Sequence[Value]) -> None:
-        """Raise ValueError that names the command and the cause, if one was refused."""
+        """Raise ValueError that names command and cause if one of them was refused."""
         (word,) = values
         assert isinstance(word, dict)
         from fanin.host.causes import cause_of  # of all nodes: only once something was refused
@@ -92,7 +93,7 @@ class NicDriver(BaseDriver):
             raise ValueError(f"index must be 0 to {self.config.queue_pairs - 1}, not {index!r}")
 
     def set_regions(self, regions: Sequence[Region]) -> Batch:
-        """All regions; those that there were end. Raises ValueError for regions that cannot be.
+        """Replace all regions by these. Raises ValueError for invalid regions.
 
         Their ``queue_pairs`` are numbers, from ``FIRST_QUEUE_PAIR`` on.
         """

@@ -1,4 +1,4 @@
-"""The host's side of a ring node: jobs and descriptors in, batches of register accesses out."""
+"""Host driver of a ring node: turns jobs and descriptors into batches of register accesses."""
 
 from __future__ import annotations
 
@@ -23,17 +23,21 @@ from fanin.host.causes import cause_of
 from fanin.host.driver import BaseDriver, Batch, Value
 from fanin.ring.facts import MAX_NODES, MIN_NODES, RingConfig
 
-#: What may differ in a MISMATCH, by name, with what that says.
+#: Differences that a MISMATCH can report: name → description.
 DIFFERENCES = JOB_DIFFERENCES | FRAME_DIFFERENCES
 
 
 @dataclass(frozen=True, kw_only=True)
 class RingMember:
-    """One node's part in a ring: ``macs`` of all nodes in the ring's order, and its place among them.
+    """One node's part in a ring. Raises ValueError that names parameter, value and limit.
 
-    ``timeout`` and ``ack_delay`` are in cycles. With ``watch`` the node probes the next one also while no
-    descriptor is unfinished, as a check of the ring needs it. Raises ValueError that names parameter, value and
-    limit.
+    - ``id``: number of the job.
+    - ``macs``: addresses of all nodes in the ring's order; ``rank``: the node's index among them.
+    - ``timeout``: cycles until an unacknowledged frame is sent again.
+    - ``retries``: retransmissions before the node fails.
+    - ``ack_frames``: frames per acknowledgement.
+    - ``ack_delay``: longest delay of an acknowledgement in cycles.
+    - ``watch``: probe the next node even when no descriptor is unfinished, as a check of the ring needs.
     """
 
     id: int
@@ -41,7 +45,7 @@ class RingMember:
     rank: int
     timeout: int = TIMEOUT
     retries: int = RETRIES
-    ack_frames: int | None = None  #: the configuration's own unless given
+    ack_frames: int | None = None  #: None: the configuration's default
     ack_delay: int = ACK_DELAY
     watch: bool = False
 
@@ -59,7 +63,7 @@ class RingMember:
 
 @dataclass(frozen=True)
 class RingStatus:
-    """What a node does; ``posted`` of the job's descriptors were accepted, ``completed`` of these are done."""
+    """Status of a node: ``posted`` descriptors were accepted in this job; ``completed`` of them are done."""
 
     running: bool
     busy: bool
@@ -71,18 +75,18 @@ class RingStatus:
 
     @property
     def finished(self) -> bool:
-        """Nothing is to be waited for: every accepted descriptor is done, or none will ever be."""
+        """True if no descriptor is pending: all accepted ones are done, or the node has failed."""
         return not self.busy
 
 
 @dataclass(frozen=True)
 class RingFindings:
-    """Findings of a node about its neighbours, since its job began.
+    """Findings of a node about its neighbours since its job began.
 
-    ``differs``: names of what differed in a MISMATCH, as in ``JOB_DIFFERENCES`` and ``FRAME_DIFFERENCES``.
-    ``heard_previous``: the previous node runs this job, with the same settings and the right place.
-    ``heard_next``: the next node answers.
-    ``heard_stranger``: a frame of this job came from a node that is not the neighbour listed.
+    - ``differs``: names of the differences in a MISMATCH, keys of ``DIFFERENCES``.
+    - ``heard_previous``: the previous node runs this job with the same settings and the right place.
+    - ``heard_next``: the next node answers.
+    - ``heard_stranger``: a frame of this job came from a node that is not the listed neighbour.
     """
 
     running: bool
@@ -94,12 +98,12 @@ class RingFindings:
 
     @property
     def complete(self) -> bool:
-        """Both neighbours were heard and nothing differs: the node's part of the ring is right."""
+        """True if both neighbours were heard and nothing differs: the node's part of the ring is right."""
         return self.running and self.heard_previous and self.heard_next and not self.heard_stranger
 
     @property
     def problem(self) -> str | None:
-        """One line on what is wrong; None while nothing is known to be wrong."""
+        """Description of the problem in one line; None if none is known."""
         if self.differs:
             return "; ".join(DIFFERENCES[name] for name in self.differs)
         if self.cause in (Failure.SETTINGS, Failure.MEMORY):
@@ -117,10 +121,10 @@ class RingFindings:
 
 
 class RingDriver(BaseDriver):
-    """Batches of register accesses for a ring node of ``config`` whose registers lie at ``base``.
+    """Makes batches of register accesses for a ring node of ``config``; its registers start at ``base``.
 
-    A job is ``configure``, ``start``, ``post`` as often as wanted, then ``wait`` until
-    the status is ``finished``.
+    Per job: call ``configure`` and ``start``, ``post`` each descriptor, and repeat ``wait`` until the status is
+    ``finished``.
     """
 
     register_map, constants = staticmethod(ring_registers), staticmethod(ring_constants)
@@ -130,7 +134,7 @@ class RingDriver(BaseDriver):
         self.config = config
 
     def configure(self, member: RingMember) -> Batch:
-        """Everything that a job needs, while the node does not run; it begins with :meth:`start`."""
+        """Write the settings of a job while the node does not run; :meth:`start` begins the job."""
         nodes, batch = len(member.macs), self.batch()
         batch.write("job", job_id=member.id, nodes=nodes, rank=member.rank)
         if isinstance(self.config.codec, Inceptionn):
@@ -143,21 +147,23 @@ class RingDriver(BaseDriver):
         return batch.write("acknowledge", ack_frames=ack_frames, ack_delay=member.ack_delay)
 
     def start(self) -> Batch:
-        """Begin the job; all that the node did before ends. Descriptors count from 0 again.
+        """Begin the job and end the node's earlier one. Descriptors count from 0 again.
 
-        A descriptor that is posted before the job runs is refused, and counts as such.
+        A descriptor that is posted while no job runs is refused and counted in ``refused``.
         """
         return self.command("start")
 
     def post(self, address: int, count: int) -> Batch:
-        """Reduce the ``count`` values from byte ``address`` on. Refused ones show in the status."""
+        """Post a descriptor that reduces ``count`` values from byte ``address`` on; see ``posted``,
+        ``refused``.
+        """
         batch = self.batch().write("address", address).write("count", count)
         return batch.write("post", post_descriptor=1)
 
     def post_stripes(self, address: int, count: int, engines: int) -> list[Batch]:
-        """A vector that ``engines`` share: what each one's node is to get; nothing if its stripe is empty.
+        """Return a batch per engine that posts the engine's stripe of a vector; empty if its stripe is empty.
 
-        The vector is reduced when all nodes are ``finished``.
+        The vector is reduced when all engines' nodes are ``finished``.
         """
         return [
             self.post(address + FLOAT_BITS // 8 * stripe.start, stripe.count) if stripe.count else self.batch()
@@ -165,12 +171,12 @@ class RingDriver(BaseDriver):
         ]
 
     def wait(self) -> Batch:
-        """Read the status, to be repeated until :meth:`status_of` it is ``finished``."""
+        """Read the status; repeat until its :meth:`status_of` is ``finished``."""
         return self.batch().read("status").read("posted").read("completed").read("refused")
 
     @staticmethod
     def status_of(values: Sequence[Value]) -> RingStatus:
-        """The status that was read."""
+        """Decode the values that the batch of :meth:`wait` read."""
         fields, posted, completed, refused = values
         assert isinstance(fields, dict)
         assert isinstance(posted, int)
@@ -181,12 +187,12 @@ class RingDriver(BaseDriver):
         return RingStatus(running, busy, failed, cause, posted, completed, refused)
 
     def findings(self) -> Batch:
-        """Read what the node has found out about its neighbours; :meth:`findings_of` says what it is."""
+        """Read the node's findings about its neighbours; :meth:`findings_of` decodes them."""
         return self.batch().read("status").read("mismatch").read("neighbours")
 
     @staticmethod
     def findings_of(values: Sequence[Value]) -> RingFindings:
-        """The findings that were read."""
+        """Decode the values that the batch of :meth:`findings` read."""
         status, mismatch, neighbours = values
         assert isinstance(status, dict)
         assert isinstance(mismatch, dict)
@@ -198,10 +204,10 @@ class RingDriver(BaseDriver):
 
 
 class RingNicDriver(RingDriver):
-    """That of a ring node with a host packet port."""
+    """Driver of a ring node with a host packet port."""
 
     register_map, constants = staticmethod(ring_nic_registers), staticmethod(ring_nic_constants)
 
     def share(self, sixteenths: int) -> Batch:
-        """What the host's other traffic has of the link at least, 0 to 15 sixteenths; at any time."""
+        """Set the least share of the link for the host's other traffic, 0 to 15 sixteenths, at any time."""
         return self.batch().write("host_share", sixteenths)

@@ -1,4 +1,4 @@
-"""The ring all-reduce: its sizes, and how a vector is cut into stripes and slices (docs/systems/ring.md)."""
+"""Ring all-reduce: its sizes, and how a vector is cut into stripes and slices (docs/systems/ring.md)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ MAX_MEMORY_WORDS = 1 << 14
 
 @dataclass(frozen=True)
 class Slice:
-    """A slice of a segment: its first word in the vector; its words, those behind the vector's end included."""
+    """A slice of a segment: its first word in the vector, and its words, including any after the vector's
+    end.
+    """
 
     start: int
     words: int
@@ -29,7 +31,7 @@ class Slice:
 
 @dataclass(frozen=True)
 class Stripe:
-    """The part of a vector that one engine reduces: its first value, on a word's boundary, and how many."""
+    """Part of a vector that one engine reduces: first value, at a word boundary, and number of values."""
 
     start: int
     count: int
@@ -37,14 +39,20 @@ class Stripe:
 
 @dataclass(frozen=True, kw_only=True)
 class RingConfig:
-    """Sizes of a ring node, all nodes alike.
+    """Sizes of a ring node, equal on all nodes. Raises ValueError that names parameter, value and limit.
 
-    ``lanes`` values make a word, ``frame_words`` words a frame, ``slice_frames`` frames a slice;
-    ``buffer_frames`` is the receive buffer, ``replay_frames`` what may be unacknowledged; byte addresses of
-    memory have ``address_width`` bits. ``memory_words``, each way, are buffered on top of what memory's latency
-    asks for: where memory is slower than the lanes, they even out that a segment's first half reads words and
-    its second half stores some. The defaults are those of a 100 Gb/s node with frames of 4 KiB. Raises
-    ValueError that names parameter, value and limit.
+    - ``lanes``: values per word.
+    - ``frame_words``: words per frame.
+    - ``slice_frames``: frames per slice.
+    - ``buffer_frames``: frames that the receive buffer holds.
+    - ``replay_frames``: most unacknowledged frames.
+    - ``address_width``: bits of a byte address in memory.
+    - ``memory_words``: words buffered in each direction in addition to those that memory latency needs. They
+      help a memory slower than the lanes: a segment's first half only reads words, its second half also stores
+      them.
+    - ``codec``: codec on the link, if any.
+
+    The defaults are those of a 100 Gb/s node with frames of 4 KiB.
     """
 
     lanes: int = 16
@@ -80,12 +88,12 @@ class RingConfig:
 
     @property
     def ack_frames(self) -> int:
-        """Frames, taken or consumed, after which a node acknowledges: room for a slice is known in time."""
+        """Frames, taken or consumed, per acknowledgement; the sender learns of room for a slice in time."""
         return max(1, (self.buffer_frames - self.slice_frames) // 2)
 
     @property
     def width(self) -> int:
-        """Bits of a word: of the MAC's and the memory's data, too."""
+        """Bits of a word, and of the data of MAC and memory."""
         return self.lanes * FLOAT_BITS
 
     @property
@@ -100,14 +108,14 @@ class RingConfig:
 
     @property
     def frame_beats(self) -> int:
-        """Beats of a frame's payload at most."""
+        """Most beats of a frame's payload."""
         beat_bytes = self.width // 8
         word_bytes = beat_bytes if self.codec is None else self.codec.max_word_bytes(self.lanes)
         return -(-self.frame_words * word_bytes // beat_bytes)
 
     @property
     def codec_kind(self) -> Codec:
-        """Which codec is on the link."""
+        """Codec on the link."""
         return Codec.NONE if self.codec is None else self.codec.kind
 
     def words(self, count: int) -> int:
@@ -115,19 +123,20 @@ class RingConfig:
         return -(-count // self.lanes)
 
     def stripes(self, count: int, engines: int) -> list[Stripe]:
-        """How ``engines`` share a vector of ``count`` values: in order, in whole words, alike but for one word.
+        """Divide a vector of ``count`` values among ``engines``: in order, in whole words.
 
-        None is longer than the first one. Where words are fewer than engines, some stripes are empty.
+        Sizes differ by at most one word, and no stripe is longer than the first. With fewer words than engines,
+        some stripes are empty.
         """
         words = self.words(count)
         bounds = [min(-(-words * n // engines) * self.lanes, count) for n in range(engines + 1)]
         return [Stripe(start, end - start) for start, end in pairwise(bounds)]
 
     def segments(self, count: int, nodes: int) -> Iterator[list[Slice]]:
-        """The slices of each segment of a vector; slice c begins at node c.
+        """Yield the slices of each segment of a vector; slice c begins at node c.
 
-        What is left after the whole segments is one of shorter slices or, so that these are not much shorter
-        than a hop, two together with the last whole one.
+        Slices have ``slice_words`` words while at least two whole segments remain. A remainder between one
+        and two whole segments is halved, so that the last slices are not much shorter than a hop.
         """
         words, start = self.words(count), 0
         while start < words:
@@ -137,9 +146,9 @@ class RingConfig:
             start += nodes * size
 
 
-#: Named sizes, without a codec: ``tiny`` for tests, ``u280`` for a 100 Gb/s card, ``prototype`` for AI Smart
-#: NIC's 40 Gb/s, with frames of 4 KiB, too, slices that are longer than a hop, and buffers for a PCIe that is
-#: slower than the lanes.
+#: Named sizes, without a codec: ``tiny`` for tests, ``u280`` for a 100 Gb/s card, ``prototype`` for the 40 Gb/s
+#: NIC of AI Smart NIC. The prototype, too, has frames of 4 KiB. Its slices are longer than a hop, and its
+#: buffers suit a PCIe that is slower than the lanes.
 PRESETS = {
     "tiny": RingConfig(lanes=8, frame_words=4, slice_frames=2, buffer_frames=4, replay_frames=4),
     "prototype": RingConfig(

@@ -9,11 +9,11 @@ from enum import StrEnum
 
 from fanin.ring.facts import MAX_NODES, MIN_NODES
 
-BARRIER = 10e-6  # seconds in which hosts synchronise between rounds, unless given
+BARRIER = 10e-6  # default seconds for hosts to synchronise between rounds
 
 
 class Scheme(StrEnum):
-    """A ring of the members, or a node that adds up what all others send it."""
+    """Exchange within a group: a ring of its members, or a node that adds up the vectors of all others."""
 
     RING = "ring"  # INC, algorithm 1
     AGGREGATOR = "aggregator"  # WA
@@ -21,9 +21,9 @@ class Scheme(StrEnum):
 
 @dataclass(frozen=True)
 class Ring:
-    """One job: ``members`` in the ring's order, of which some give what they hold, the others zeros.
+    """One job of ``members`` in ring order.
 
-    Those that take hold what the job has stored from then on.
+    Members in ``gives`` contribute their vectors, the others zeros. Members in ``takes`` keep the job's result.
     """
 
     members: tuple[int, ...]
@@ -33,7 +33,7 @@ class Ring:
 
 @dataclass(frozen=True)
 class Round:
-    """Rings without a node in common, at work at the same time; ``level`` says where they are."""
+    """Rings without common nodes that run at the same time; ``level`` is the hierarchy level for display."""
 
     level: str
     rings: tuple[Ring, ...]
@@ -41,9 +41,9 @@ class Round:
 
 @dataclass(frozen=True)
 class Plan:
-    """An exchange: nodes 0 to ``workers`` - 1 begin with a vector each, the other ones with zeros.
+    """An exchange: nodes 0 to ``workers`` - 1 begin with a vector each, the other nodes with zeros.
 
-    Behind the last round all workers hold the sum.
+    After the last round all workers hold the sum.
     """
 
     workers: int
@@ -51,7 +51,7 @@ class Plan:
     rounds: tuple[Round, ...]
 
     def last_round(self, node: int) -> int:
-        """The last round that a node has a part in."""
+        """Return the number of the last round in which a node takes part."""
         return max(
             number
             for number, each in enumerate(self.rounds)
@@ -60,14 +60,15 @@ class Plan:
 
 
 def one_ring(workers: int) -> Plan:
-    """All workers in one ring, for comparison."""
+    """Return a plan with all workers in one ring, for comparison."""
     everyone = tuple(range(workers))
     return Plan(workers, workers, (Round("ring", (Ring(everyone, everyone, everyone),)),))
 
 
 @dataclass(frozen=True)
 class Groups:
-    """So many groups of so many workers each, and how either level exchanges.
+    """``groups`` groups of ``members`` workers each, and the exchange within (``below``) and between groups
+    (``above``).
 
     Raises ValueError that names parameter, value and limit.
     """
@@ -86,7 +87,7 @@ class Groups:
 
     @classmethod
     def parse(cls, text: str, *, below: str = Scheme.RING, above: str = Scheme.RING) -> Groups:
-        """From ``4x4``: groups, workers of each. Raises ValueError for anything else."""
+        """Parse ``4x4``: groups, workers per group. Raises ValueError for any other form."""
         sizes = re.fullmatch(r"(\d{1,6})x(\d{1,6})", text)
         if not sizes:
             raise ValueError(f"groups must be like 4x4, groups and workers of each, not {text!r}")
@@ -96,7 +97,7 @@ class Groups:
         return f"{self.groups}x{self.members}"
 
     def check_workers(self, nodes: int) -> None:
-        """Raise ValueError unless these are groups of so many workers."""
+        """Raise ValueError unless the groups have ``nodes`` workers in all."""
         if self.workers != nodes:
             raise ValueError(
                 f"groups must be of the {nodes} nodes that train, not {self}: {self.workers} workers"
@@ -104,12 +105,12 @@ class Groups:
 
     @property
     def workers(self) -> int:
-        """Of all groups."""
+        """Workers of all groups."""
         return self.groups * self.members
 
     @property
     def nodes(self) -> int:
-        """Workers, then the groups' aggregators, then the one above."""
+        """All nodes: workers, then the groups' aggregators, then the aggregator above them."""
         return self._root + (self.above is Scheme.AGGREGATOR)
 
     @property
@@ -118,7 +119,7 @@ class Groups:
 
     @property
     def plan(self) -> Plan:
-        """The rounds of an exchange."""
+        """Rounds of an exchange."""
         teams = [tuple(range(first, first + self.members)) for first in range(0, self.workers, self.members)]
         if self.below is Scheme.RING:
             hubs = tuple(team[0] for team in teams)
@@ -136,19 +137,21 @@ class Groups:
 
 
 def _up(hub: int, members: tuple[int, ...]) -> list[Ring]:
-    """Rings, one after the other, that leave the sum with the hub, which may be a member."""
+    """Return consecutive rings that leave the sum with the hub, which may be a member."""
     if hub in members:
         return [Ring(members, gives=members, takes=(hub,))]
     return [Ring((hub, member), gives=(hub, member), takes=(hub,)) for member in members]
 
 
 def _down(hub: int, members: tuple[int, ...]) -> list[Ring]:
-    """Rings that leave what the hub holds with all members."""
+    """Return consecutive rings that copy the hub's vector to all members."""
     if hub in members:
         return [Ring(members, gives=(hub,), takes=members)]
     return [Ring((hub, member), gives=(hub,), takes=(member,)) for member in members]
 
 
 def _rounds(level: str, of_groups: Sequence[Sequence[Ring]]) -> list[Round]:
-    """The rings of each group one after the other, those of all groups at once."""
+    """Return rounds in which each group's rings run one after the other, and all groups run at the same
+    time.
+    """
     return [Round(level, rings) for rings in zip(*of_groups, strict=True)]

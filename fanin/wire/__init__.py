@@ -1,1 +1,1 @@
-"""What travels: fields and headers, a file per protocol."""
+"""Headers and fields of all protocols, a file per protocol."""

@@ -1,4 +1,4 @@
-"""The aggregation packet, declared once for RTL, P4, Python, tests and docs.
+"""Aggregation packet, declared once for RTL, P4, Python, tests and docs.
 
 Contract: docs/reference/aggregation-packet.md, docs/systems/aggregation.md. Frames are padded with zeros to
 60 bytes.
@@ -17,13 +17,13 @@ ETHERTYPE_AGGREGATION = 0x88B5  # IEEE 802 local experimental
 VERSION = 1
 VALUE_BITS = 32
 DEFAULT_VALUES = 8
-MAX_VALUES = 32  # of a packet that a switch adds; no packet with more is tested on either target
-MAX_WORKERS = 32  # a bit each of the header's bitmap
+MAX_VALUES = 32  # per packet at a switch; the largest number tested on both targets
+MAX_WORKERS = 32  # one bit each in the header's bitmap
 ROUND_MAX = 2**32 - 1
 
 
 class Kind(IntEnum):
-    """What a packet is: partial activations up, full activations down, and their two acknowledgements."""
+    """Kind of a packet: partial activations up, full activations down, and their two acknowledgements."""
 
     AGG = 0
     RESULT = 1
@@ -32,29 +32,29 @@ class Kind(IntEnum):
 
 
 class Protocol(StrEnum):
-    """What frees a slot for its next round; everything else is common (docs/systems/aggregation.md)."""
+    """Condition that frees a slot for its next round; all else is common (docs/systems/aggregation.md)."""
 
-    P4SGD = "p4sgd"  # that all members have acknowledged its RESULT
-    SWITCHML = "switchml"  # that as many operations behind it have their RESULT: the baseline
+    P4SGD = "p4sgd"  # all members have acknowledged the slot's RESULT
+    SWITCHML = "switchml"  # an operation one window later has its RESULT: the baseline
 
     @property
     def acknowledges(self) -> bool:
-        """Whether there are ACK and CONFIRM."""
+        """True if the protocol has ACK and CONFIRM."""
         return self is Protocol.P4SGD
 
     @property
     def slots_per_operation(self) -> int:
-        """Slots of a job for each operation that a worker may have in flight."""
+        """Slots of a job per operation that a worker may have in flight."""
         return 1 if self.acknowledges else 2
 
     @property
     def to_switch(self) -> tuple[Kind, ...]:
-        """What a worker sends; any other kind is malformed."""
+        """Kinds that a worker sends; other kinds are malformed."""
         return (Kind.AGG, Kind.ACK) if self.acknowledges else (Kind.AGG,)
 
     @property
     def to_worker(self) -> tuple[Kind, ...]:
-        """What the switch sends; any other kind is malformed."""
+        """Kinds that the switch sends; other kinds are malformed."""
         return (Kind.RESULT, Kind.CONFIRM) if self.acknowledges else (Kind.RESULT,)
 
 
@@ -69,18 +69,18 @@ AGGREGATION = (
 
 
 def payload_length(values: int = DEFAULT_VALUES) -> int:
-    """Bytes of aggregation header and values."""
+    """Return the bytes of aggregation header and values."""
     return byte_length(AGGREGATION) + values * VALUE_BITS // 8
 
 
 def header_length(encap: Encap) -> int:
-    """Bytes in front of the aggregation header."""
+    """Return the bytes before the aggregation header."""
     length = byte_length(ETHERNET)
     return length + byte_length(IPV4) + byte_length(UDP) if encap is Encap.UDP else length
 
 
 def frame_length(encap: Encap, values: int = DEFAULT_VALUES) -> int:
-    """Bytes of a whole frame, padding included, FCS not."""
+    """Return the bytes of a frame, with padding, without FCS."""
     return max(MIN_FRAME_BYTES, header_length(encap) + payload_length(values))
 
 
@@ -98,13 +98,13 @@ class AggPacket:
 
 
 def encode_payload(packet: AggPacket) -> bytes:
-    """Aggregation header and values."""
+    """Return aggregation header and values as bytes."""
     names = {f.name: getattr(packet, f.name) for f in AGGREGATION}
     return pack_fields(AGGREGATION, names) + struct.pack(f">{len(packet.values)}i", *packet.values)
 
 
 def encode(packet: AggPacket, *, encap: Encap, source: Endpoint, destination: Endpoint) -> bytes:
-    """The frame of a packet, zero-padded to 60 bytes, without FCS."""
+    """Return the frame of a packet, padded with zeros to 60 bytes, without FCS."""
     payload = encode_payload(packet)
     if encap is Encap.L2:
         ethernet = {"destination": destination.mac, "source": source.mac, "ethertype": ETHERTYPE_AGGREGATION}
@@ -115,7 +115,7 @@ def encode(packet: AggPacket, *, encap: Encap, source: Endpoint, destination: En
 
 
 def decode_payload(data: bytes, values: int = DEFAULT_VALUES) -> AggPacket:
-    """Aggregation header and values from the start of ``data``. Raises ValueError when it is too short."""
+    """Decode aggregation header and values at the start of ``data``. Raises ValueError if it is too short."""
     if len(data) < payload_length(values):
         raise ValueError(f"payload needs {payload_length(values)} bytes, not {len(data)}")
     header = unpack_fields(AGGREGATION, data)

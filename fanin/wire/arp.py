@@ -1,4 +1,4 @@
-"""ARP for IPv4 on Ethernet (RFC 826), declared once: who has an address, and the answer."""
+"""ARP for IPv4 on Ethernet (RFC 826), declared once: requests for an address, and replies."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAC_BYTES, IPV4_BYTES = 6, 4
 
 
 class Operation(IntEnum):
-    """What an ARP packet is."""
+    """Kind of an ARP packet."""
 
     REQUEST = 1
     REPLY = 2
@@ -26,17 +26,17 @@ ARP = (
     Field("hardware_bytes", 8, "6"),
     Field("protocol_bytes", 8, "4"),
     Field("operation", 16, "1 request, 2 reply"),
-    Field("sender_mac", 48, "of whoever sends this"),
-    Field("sender_ip", 32, "of whoever sends this; 0: it looks whether the address is in use"),
-    Field("target_mac", 48, "request: 0, ignored; reply: whoever asked"),
-    Field("target_ip", 32, "request: the address in question; reply: whoever asked"),
+    Field("sender_mac", 48, "of the sender"),
+    Field("sender_ip", 32, "of the sender; 0: it probes whether the address is in use"),
+    Field("target_mac", 48, "request: 0, ignored; reply: of the requester"),
+    Field("target_ip", 32, "request: the address in question; reply: of the requester"),
 )
 
 
 def encode_arp(
     operation: Operation, *, sender: Endpoint, target: Endpoint, destination: int = BROADCAST
 ) -> bytes:
-    """The frame to the MAC address ``destination``, without padding and FCS."""
+    """Return the frame to the MAC address ``destination``, without padding and FCS."""
     ethernet = {"destination": destination, "source": sender.mac, "ethertype": ETHERTYPE_ARP}
     arp = {
         "hardware": HARDWARE_ETHERNET,

@@ -1,4 +1,4 @@
-"""The frames of a connection between two devices of a CNN's cluster (docs/systems/link.md, "A connection")."""
+"""Frames of a connection between two devices of a CNN cluster (docs/systems/link.md, "A connection")."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from fanin.wire.ethernet import (
 from fanin.wire.fields import Field, byte_length, pack_fields, unpack_fields
 from fanin.wire.link import ETHERTYPE_LINK, LINK_PORT, MAX_FRAMES, TOS_SHIFT, LinkFormat, LinkKind
 
-VERSION = 2  # the ring, on the same EtherType, has 1 and 3
+VERSION = 2  # the ring uses other versions on the same EtherType
 WORD_BYTES = 4
-MAX_PAYLOAD_BYTES = 1408  # with all headers less than 1,500, in whole beats of 64
-MIN_PAYLOAD_BYTES = 32  # so that a frame is no shorter than Ethernet's shortest
+MAX_PAYLOAD_BYTES = 1408  # less than 1,500 with all headers, in whole beats of 64
+MIN_PAYLOAD_BYTES = 32  # a frame is then at least as long as Ethernet's shortest
 MAX_PAYLOAD_WORDS = MAX_PAYLOAD_BYTES // WORD_BYTES
 IN_FLIGHT_BYTES = 8 * MAX_PAYLOAD_BYTES  # 40 Gb/s for 2.2 µs
-MAC_WIDTH = 512  # bits of a beat at a device's MAC, unless said otherwise
+MAC_WIDTH = 512  # default bits of a beat at a device's MAC
 
 CONNECTION = (
     Field("version", 4, "2"),
@@ -50,35 +50,35 @@ CONNECTION_LINK = LinkFormat(
 
 @dataclass(frozen=True)
 class RowFrames:
-    """How a row of ``row`` words is cut into frames, on beats of ``data_width`` bits."""
+    """Division of a row of ``row`` words into frames, on beats of ``data_width`` bits."""
 
     row: int
     data_width: int
 
     @property
     def beats(self) -> int:
-        """Of a row, padded to whole beats and to the shortest payload."""
+        """Beats of a row, padded to whole beats and to the shortest payload."""
         unit = max(self.data_width // 8, MIN_PAYLOAD_BYTES)
         return -(-self.row * WORD_BYTES // unit) * unit * 8 // self.data_width
 
     @property
     def frame_beats(self) -> int:
-        """Of the longest frame's payload."""
+        """Beats of the longest frame's payload."""
         return min(8 * MAX_PAYLOAD_BYTES // self.data_width, self.beats)
 
     @property
     def frames(self) -> int:
-        """Of a row."""
+        """Frames of a row."""
         return -(-self.beats // self.frame_beats)
 
     @property
     def payloads(self) -> tuple[int, ...]:
-        """Bytes of each frame's payload, padded: all are as long but the last."""
+        """Bytes of each frame's payload, with padding; all are equal except the last."""
         beats = (*(self.frames - 1) * (self.frame_beats,), self.beats - (self.frames - 1) * self.frame_beats)
         return tuple(each * self.data_width // 8 for each in beats)
 
     def wire_bytes(self, encap: Encap = Encap.L2) -> tuple[int, ...]:
-        """Bytes of a link's time that each frame of a row takes, with all that Ethernet has around it."""
+        """Return the bytes that each frame of a row takes on the link, including preamble, FCS and gap."""
         beat_bytes = self.data_width // 8
         return tuple(
             CONNECTION_LINK.frame_bytes(LinkKind.DATA, payload, encap=encap, beat_bytes=beat_bytes)
@@ -88,14 +88,14 @@ class RowFrames:
 
     @property
     def in_flight(self) -> int:
-        """The power of two whose frames, of a row's average length, have ``IN_FLIGHT_BYTES``."""
+        """Frames in flight: the power of two that covers ``IN_FLIGHT_BYTES`` of a row's average frames."""
         needed = -(-8 * IN_FLIGHT_BYTES * self.frames // (self.beats * self.data_width))
         return min(max(2, 1 << (needed - 1).bit_length()), MAX_FRAMES)
 
 
 @dataclass(frozen=True)
 class ConnectionFrame:
-    """A frame of a connection; only DATA has ``words``: bits of binary32, the first one sent first."""
+    """A frame of a connection; only DATA has ``words``: bits of binary32, first word sent first."""
 
     kind: int
     run: int
@@ -116,9 +116,9 @@ def encode_connection(
     encap: Encap = Encap.L2,
     priority: int = 0,
 ) -> bytes:
-    """The frame between two devices, its payload padded with zeros to whole beats and to 32 bytes, without FCS.
+    """Return the frame without FCS; its payload is padded with zeros to whole beats and to 32 bytes.
 
-    ``priority``, 0 to 7, is the upper three bits of UDP's type of service; raw Ethernet has no place for it.
+    ``priority``, 0 to 7, is the upper three bits of UDP's type of service; raw Ethernet does not carry it.
     """
     words = struct.pack(f"<{len(frame.words)}I", *frame.words)
     unit = max(beat_bytes, MIN_PAYLOAD_BYTES)
@@ -137,7 +137,7 @@ def encode_connection(
 
 
 def decode_connection(data: bytes) -> ConnectionFrame | None:
-    """The frame in ``data``, Ethernet header included; None for other traffic, and for what is cut short."""
+    """Decode the frame in ``data``, with Ethernet header; None for other traffic and truncated frames."""
     if len(data) < byte_length(ETHERNET):
         return None
     ethertype = unpack_fields(ETHERNET, data)["ethertype"]
@@ -154,7 +154,9 @@ def decode_connection(data: bytes) -> ConnectionFrame | None:
 
 
 def _to_link_port(packet: bytes) -> bool:
-    """Whether an IP packet is UDP to the link's port, whole, and its header's checksum right."""
+    """Return whether an IP packet is a complete UDP packet to the link's port with a correct header
+    checksum.
+    """
     ip, udp = unpack_fields(IPV4, packet), unpack_fields(UDP, packet[byte_length(IPV4) :])
     fixed = (ip["version"], ip["ihl"], ip["flags"] & 1, ip["fragment"], ip["protocol"])
     right = fixed == (4, 5, 0, 0, IP_PROTOCOL_UDP) and internet_checksum(packet[: byte_length(IPV4)]) == 0

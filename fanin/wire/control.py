@@ -1,6 +1,6 @@
-"""Control of a board over UDP, declared once: docs/boards.md, "Control". Network byte order.
+"""Control protocol of a board over UDP, declared once: docs/boards.md, "Control". Network byte order.
 
-A request and its reply have the same header. Words that follow are of 32 bits, the first one of a load at the
+A request and its reply have the same header, followed by words of 32 bits. The first word of a load is for the
 lowest address.
 """
 
@@ -21,25 +21,25 @@ WORD_BYTES = 4
 
 
 class Kind(IntEnum):
-    """What is asked for."""
+    """Kind of a request."""
 
-    HELLO = 0  #: who holds the board, and the offer of a lease; needs no lease
+    HELLO = 0  #: holder of the board, and an offer of a lease; needs no lease
     ACCESS = 1  #: reads and writes of single words, in order
-    LOAD = 2  #: words written in a row
-    DUMP = 3  #: words read in a row
-    CHECKSUM = 4  #: the CRC-32 of words read in a row
-    RELEASE = 5  #: the lease is given up
+    LOAD = 2  #: writes of consecutive words
+    DUMP = 3  #: reads of consecutive words
+    CHECKSUM = 4  #: CRC-32 of consecutive words
+    RELEASE = 5  #: end of the lease
 
 
 class Status(IntEnum):
-    """What became of a request."""
+    """Result of a request."""
 
-    REQUEST = 0  #: it is one: a reply never has this, so that two boards cannot answer each other for ever
+    REQUEST = 0  #: not a reply; replies never have it, so that two boards cannot answer each other endlessly
     DONE = 1
     HELD = 2  #: another lease holds the board; nothing was carried out
     MALFORMED = 3  #: nothing was carried out
-    BUS = 4  #: the bus answered with an error, or not at all; the address follows, nothing behind it was done
-    UNKNOWN = 5  #: nobody holds the board; the lease is neither the last one nor offered to this address
+    BUS = 4  #: bus error or timeout at the address that follows; later operations were not carried out
+    UNKNOWN = 5  #: no lease holds the board, and this one is neither the last nor offered to this address
 
 
 def _named(values: Iterable[IntEnum]) -> str:
@@ -57,7 +57,7 @@ CONTROL = (
 )
 FIRST_SEQUENCE = 1
 
-#: Words of the reply to hello, a field each. Its request has as many words, of any value.
+#: Words of the reply to hello, one field each. The request has the same number of words, of any value.
 ABOUT = (
     Field("holder", 32, "IPv4 address of the host that holds the board; 0: nobody"),
     Field("board", 32, "which kind of board it is; in the upper half, the version of its registers"),
@@ -68,20 +68,20 @@ ABOUT = (
 )
 VERSION_AT = 16  # bit of ``board``
 ABOUT_WORDS = byte_length(ABOUT) // WORD_BYTES
-IDENTITY_WORDS = ABOUT_WORDS - 2  # between holder and offer, which the lease gives
+IDENTITY_WORDS = ABOUT_WORDS - 2  # without holder and offer
 
-# Where headers begin in a frame, in bytes; at REST_AT, that of UDP or ICMP.
+# Offsets of headers in a frame, in bytes; UDP or ICMP is at REST_AT.
 IP_AT = byte_length(ETHERNET)
 REST_AT = IP_AT + byte_length(IPV4)
 CONTROL_AT = REST_AT + byte_length(UDP)
-MAX_FRAME = 1514  #: bytes without FCS: Ethernet's usual limit, that of echo and ARP, too
+MAX_FRAME = 1514  #: bytes without FCS: Ethernet's usual limit; also for echo and ARP
 MAX_PAYLOAD = MAX_FRAME - CONTROL_AT
 MAX_BODY = MAX_PAYLOAD - byte_length(CONTROL)
 MAX_OPERATIONS = MAX_BODY // (2 * WORD_BYTES)
-MAX_LOAD = MAX_BODY // WORD_BYTES - 1  # behind the address
+MAX_LOAD = MAX_BODY // WORD_BYTES - 1  # words after the address
 MAX_DUMP = MAX_BODY // WORD_BYTES
 MAX_CHECKSUM = 65535  # words: the board is busy while it reads them
-WRITE_BIT = 1  # of an access' address
+WRITE_BIT = 1  # in the address of an access
 
 
 @dataclass(frozen=True)
@@ -99,18 +99,18 @@ class ControlFrame:
 
 
 def encode_control(frame: ControlFrame) -> bytes:
-    """The UDP payload."""
+    """Return the UDP payload of a frame."""
     header = pack_fields(CONTROL, {field.name: int(getattr(frame, field.name)) for field in CONTROL})
     return header + pack_words(frame.words)
 
 
 def hello_request(sequence: int, *, lease: int = 0) -> ControlFrame:
-    """The request for what a board is, who holds it, and an offer."""
+    """Return a request for a board's description, holder, and an offer."""
     return ControlFrame(Kind.HELLO, lease, sequence, words=(0,) * ABOUT_WORDS)
 
 
 def decode_control(payload: bytes) -> ControlFrame | None:
-    """The frame of a UDP payload; None if that is too short, has another magic, or a part of a word."""
+    """Decode a UDP payload; None if it is too short, has another magic, or ends within a word."""
     size = byte_length(CONTROL)
     if len(payload) < size or (len(payload) - size) % WORD_BYTES:
         return None
@@ -121,15 +121,15 @@ def decode_control(payload: bytes) -> ControlFrame | None:
 
 
 def pack_words(words: Sequence[int]) -> bytes:
-    """Words as they travel."""
+    """Return words as bytes on the wire."""
     return struct.pack(f">{len(words)}I", *words)
 
 
 def unpack_words(body: bytes) -> tuple[int, ...]:
-    """The words of whole words of bytes."""
+    """Return the words in ``body``, whose length is a multiple of 4 bytes."""
     return struct.unpack(f">{len(body) // WORD_BYTES}I", body)
 
 
 def memory_bytes(words: Sequence[int]) -> bytes:
-    """Words as bytes in a memory, the lowest first: what a checksum is of."""
+    """Return words as bytes in memory, lowest first; checksums are computed over these."""
     return struct.pack(f"<{len(words)}I", *words)

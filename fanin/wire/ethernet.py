@@ -1,4 +1,4 @@
-"""Ethernet, IPv4, UDP and TCP, as fanin's packets use them. A frame has neither preamble nor FCS."""
+"""Ethernet, IPv4, UDP and TCP as fanin's packets use them. A frame has neither preamble nor FCS."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ IP_PROTOCOL_TCP = 6
 IP_PROTOCOL_UDP = 17
 UDP_PORT = 34997
 MIN_FRAME_BYTES = 60  # without FCS
-MAX_FRAME_BYTES = 2000  # with FCS: IEEE 802.3's envelope frame, the longest that there is
+MAX_FRAME_BYTES = 2000  # with FCS: IEEE 802.3's longest frame, the envelope frame
 PREAMBLE_BYTES, FCS_BYTES, GAP_BYTES = 8, 4, 12
-AROUND_FRAME = PREAMBLE_BYTES + FCS_BYTES + GAP_BYTES  # of a link's time, beside the frame
+AROUND_FRAME = PREAMBLE_BYTES + FCS_BYTES + GAP_BYTES  # bytes of link time per frame, in addition to the frame
 TTL = 64
-DONT_FRAGMENT = 0b010  # of the IPv4 flags
+DONT_FRAGMENT = 0b010  # in the IPv4 flags
 
 ETHERNET = (
     Field("destination", 48, "destination MAC"),
@@ -31,7 +31,7 @@ TCI = (
     Field("vlan", 12, "number of the VLAN; 0: none, the tag says the priority only"),
 )
 VLAN_TAG = (Field("protocol", 16, "0x8100"), *TCI)
-TAG_AT = 12  # bytes of a frame in front of the tag: both addresses
+TAG_AT = 12  # offset of the tag in a frame, after both addresses
 IPV4 = (
     Field("version", 4, "4"),
     Field("ihl", 4, "5: options are other traffic"),
@@ -66,7 +66,7 @@ TCP = (
 
 
 class Encap(StrEnum):
-    """How a header of fanin's travels: raw Ethernet or UDP over IPv4."""
+    """Encapsulation of a fanin header: raw Ethernet, or UDP over IPv4."""
 
     L2 = "l2"
     UDP = "udp"
@@ -82,7 +82,7 @@ class Endpoint:
 
 
 def internet_checksum(data: bytes) -> int:
-    """Ones' complement sum of 16-bit words (RFC 1071); 0 over a header with a right checksum."""
+    """Return the ones' complement sum of 16-bit words (RFC 1071); 0 over a header with a correct checksum."""
     if len(data) % 2:
         data += b"\0"
     total = sum(struct.unpack(f">{len(data) // 2}H", data))
@@ -92,13 +92,13 @@ def internet_checksum(data: bytes) -> int:
 
 
 def tagged(frame: bytes, *, vlan: int, priority: int = 0) -> bytes:
-    """The frame with an 802.1Q tag. Raises ValueError for numbers that do not fit."""
+    """Return the frame with an 802.1Q tag. Raises ValueError for numbers out of range."""
     tag = pack_fields(VLAN_TAG, {"protocol": ETHERTYPE_VLAN, "priority": priority, "vlan": vlan})
     return frame[:TAG_AT] + tag + frame[TAG_AT:]
 
 
 def untagged(frame: bytes) -> bytes:
-    """The frame without its (outer) 802.1Q tag, if it has one."""
+    """Return the frame without its outer 802.1Q tag, if any."""
     if frame[TAG_AT : TAG_AT + 2] != ETHERTYPE_VLAN.to_bytes(2, "big"):
         return frame
     return frame[:TAG_AT] + frame[TAG_AT + byte_length(VLAN_TAG) :]
@@ -107,7 +107,7 @@ def untagged(frame: bytes) -> bytes:
 def encode_udp(
     payload: bytes, *, source: Endpoint, destination: Endpoint, tos: int = 0, flags: int = 0
 ) -> bytes:
-    """Ethernet, IPv4 and UDP (checksum 0: none) in front of a payload, without padding and FCS."""
+    """Return a frame with Ethernet, IPv4 and UDP (checksum 0: none) headers, without padding and FCS."""
     udp_length = byte_length(UDP) + len(payload)
     ethernet = {"destination": destination.mac, "source": source.mac, "ethertype": ETHERTYPE_IPV4}
     ip = {

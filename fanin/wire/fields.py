@@ -1,4 +1,4 @@
-"""Headers as sequences of fields: how each is declared, packed and unpacked, in network byte order."""
+"""Headers as sequences of fields in network byte order: declaration, packing and unpacking."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ class Field:
 
 
 def byte_length(fields: Sequence[Field]) -> int:
-    """Length of a header in bytes."""
+    """Return the length of a header in bytes."""
     return sum(f.bits for f in fields) // 8
 
 
 def field_bits(fields: Sequence[Field], name: str) -> int:
-    """Width of a header's field."""
+    """Return the width of a header's field in bits."""
     return next(f.bits for f in fields if f.name == name)
 
 
 def pack_fields(fields: Sequence[Field], values: dict[str, int]) -> bytes:
-    """Pack one header; fields that ``values`` does not name are 0."""
+    """Pack a header; fields missing in ``values`` are 0."""
     word = 0
     for f in fields:
         value = values.get(f.name, 0)
@@ -37,7 +37,7 @@ def pack_fields(fields: Sequence[Field], values: dict[str, int]) -> bytes:
 
 
 def unpack_fields(fields: Sequence[Field], data: bytes) -> dict[str, int]:
-    """Unpack one header from the start of ``data``, which must hold at least its length."""
+    """Unpack a header at the start of ``data``. Raises ValueError if ``data`` is shorter."""
     size = byte_length(fields)
     if len(data) < size:
         raise ValueError(f"header needs {size} bytes, not {len(data)}")

@@ -1,4 +1,4 @@
-"""ICMP echo (RFC 792), declared once: what ``ping`` sends, and what answers it."""
+"""ICMP echo (RFC 792), declared once: requests of ``ping``, and replies."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ IP_PROTOCOL_ICMP = 1
 
 
 class EchoType(IntEnum):
-    """The types of an echo."""
+    """Type of an echo message."""
 
     REPLY = 0
     REQUEST = 8
@@ -36,14 +36,16 @@ ICMP_ECHO = (
 def encode_echo(
     kind: EchoType, data: bytes, *, identifier: int, sequence: int, source: Endpoint, destination: Endpoint
 ) -> bytes:
-    """The frame of an echo, without padding and FCS; both checksums are right."""
+    """Return the frame of an echo with correct checksums, without padding and FCS."""
     echo = {"type": kind, "identifier": identifier, "sequence": sequence}
     echo["checksum"] = internet_checksum(pack_fields(ICMP_ECHO, echo) + data)
     return encode_icmp(pack_fields(ICMP_ECHO, echo) + data, source=source, destination=destination)
 
 
 def encode_icmp(message: bytes, *, source: Endpoint, destination: Endpoint) -> bytes:
-    """Ethernet and IPv4 in front of a message that has its checksum, without padding and FCS."""
+    """Return a frame with Ethernet and IPv4 headers and a message that has its checksum, without padding and
+    FCS.
+    """
     ip = {
         "version": 4,
         "ihl": 5,

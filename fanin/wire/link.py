@@ -1,4 +1,4 @@
-"""What the reliable link's headers have in common, whoever uses it (docs/systems/link.md)."""
+"""Common part of all headers of the reliable link (docs/systems/link.md)."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from fanin.wire.ethernet import ETHERNET, ETHERTYPE_IPV4, IP_PROTOCOL_UDP, IPV4,
 from fanin.wire.fields import Field, byte_length, unpack_fields
 
 ETHERTYPE_LINK = 0x88B6  # IEEE 802 local experimental
-LINK_PORT = ETHERTYPE_LINK  # of UDP
+LINK_PORT = ETHERTYPE_LINK  # UDP port
 TOS_SHIFT = 5  # a priority is the upper three bits of IPv4's type of service
-MAX_FRAMES = 256  # of a link's buffer
-LINK_CONTROL_BYTES = 64  # a frame of any kind but DATA, zeros behind the header
-_UDP_HEADER_BYTES = 64  # with UDP zeros behind the header, so that it is whole beats
+MAX_FRAMES = 256  # in a link's buffer
+LINK_CONTROL_BYTES = 64  # length of a frame of any kind except DATA, padded with zeros
+_UDP_HEADER_BYTES = 64  # headers with UDP, padded with zeros to a whole beat
 
 _IP_AT = byte_length(ETHERNET)
 _UDP_AT = _IP_AT + byte_length(IPV4)
 _BEHIND_UDP = _UDP_AT + byte_length(UDP)
-#: Where a link's header begins, by the EtherType.
+#: Offset of a link's header by EtherType.
 _HEADER_AT = {ETHERTYPE_LINK.to_bytes(2, "big"): _IP_AT, ETHERTYPE_IPV4.to_bytes(2, "big"): _BEHIND_UDP}
 
 
 class LinkKind(IntEnum):
-    """What a frame of a link is: words for the peer, its two answers, and the question for one."""
+    """Kind of a link's frame: data, its two answers, and the request for an answer."""
 
     DATA = 0
     ACK = 1
@@ -35,16 +35,15 @@ class LinkKind(IntEnum):
 class LinkFormat:
     """Header of one user of the link, and the use of its fields.
 
-    All headers have the fields ``version``, ``kind`` and ``sequence``.
+    All headers have the fields ``version``, ``kind`` and ``sequence``. The other fields are named by their use:
 
-    ``job``: names of the fields that identify the job. A frame of another job is foreign.
-    ``agreed``: fields with settings that both ends have alike. A DATA or PROBE frame with another value is a
-    mismatch.
-    ``data``: fields that the user sets in each DATA frame.
-    ``limit``: field of an ACK or NAK with the first sequence number without room.
-    ``sender``: fields that identify the sender. A DATA or PROBE frame with another value than that of the
-    previous end is a mismatch.
-    ``told``: fields that the user sets in answers.
+    - ``job``: identify the job. A frame of another job is foreign.
+    - ``agreed``: settings that both ends share. A DATA or PROBE frame with another value is a mismatch.
+    - ``data``: set by the user in each DATA frame.
+    - ``limit``: in an ACK or NAK, the first sequence number without room.
+    - ``sender``: identify the sender. A DATA or PROBE frame with another value than the previous node's is a
+      mismatch.
+    - ``told``: set by the user in answers.
     """
 
     fields: tuple[Field, ...]
@@ -58,23 +57,23 @@ class LinkFormat:
 
     @property
     def compared(self) -> tuple[str, ...]:
-        """Fields of which another value than the expected one is a mismatch."""
+        """Fields in which an unexpected value is a mismatch."""
         return self.agreed + self.sender
 
     def header_bytes(self, encap: Encap) -> int:
-        """Bytes of a frame in front of its payload."""
+        """Return the bytes of a frame before its payload."""
         if encap is Encap.UDP:
             return _UDP_HEADER_BYTES
         return byte_length(ETHERNET) + byte_length(self.fields)
 
     def header_at(self, encap: Encap) -> int:
-        """Bytes of a frame in front of the header itself."""
+        """Return the bytes of a frame before the link's header."""
         return _BEHIND_UDP if encap is Encap.UDP else _IP_AT
 
     def read_header(self, frame: bytes) -> dict[str, int] | None:
-        """The fields of a frame, of which its beginning is enough; None for other traffic.
+        """Decode the header of a frame, of which the beginning suffices; None for other traffic.
 
-        Told apart by EtherType, with UDP by the port, by version and kind. Nothing else is checked.
+        Traffic is recognised by EtherType (and UDP port), version and kind. Nothing else is checked.
         """
         at = _HEADER_AT.get(frame[_IP_AT - 2 : _IP_AT])
         if at is None or len(frame) < at + byte_length(self.fields):
@@ -88,6 +87,6 @@ class LinkFormat:
         return header if ours else None
 
     def frame_bytes(self, kind: int, payload: int, *, encap: Encap, beat_bytes: int) -> int:
-        """Bytes of a frame without FCS: whole beats, and never less than a control frame."""
+        """Return the bytes of a frame without FCS: whole beats, at least the length of a control frame."""
         size = self.header_bytes(encap) + payload if kind == LinkKind.DATA else LINK_CONTROL_BYTES
         return max(-(-size // beat_bytes) * beat_bytes, LINK_CONTROL_BYTES)

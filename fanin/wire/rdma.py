@@ -1,8 +1,8 @@
-"""RDMA writes on the wire: the packets of RoCEv2 that fanin's NIC speaks, declared once.
+"""RDMA writes on the wire: the RoCEv2 packets that fanin's NIC supports, declared once.
 
-Contract: docs/systems/rdma.md. Reliable connected service, WRITE and its acknowledgements; everything but
-the ICRC is in network byte order. Source: InfiniBand Architecture Specification, volume 1, chapter 9 and
-annex A17; numbers of opcodes: rdma-core, libibverbs/opcode.h.
+Contract: docs/systems/rdma.md. The service is reliable connected, with WRITE and its acknowledgements.
+Everything except the ICRC is in network byte order. Sources: InfiniBand Architecture Specification, volume 1,
+chapter 9 and annex A17; opcode numbers: rdma-core, libibverbs/opcode.h.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from fanin.wire.ethernet import (
 from fanin.wire.fields import Field, byte_length, field_bits, pack_fields, unpack_fields
 
 ROCE_PORT = 4791
-PARTITION = 0xFFFF  # full member of the default partition; no other one is known
-PARTITION_BITS = 15  # of the key, without the bit that tells full members (1) from limited ones
+PARTITION = 0xFFFF  # full member of the default partition, the only one supported
+PARTITION_BITS = 15  # of the key, without the bit for full (1) or limited membership
 ICRC_BYTES = 4
 PATH_MTUS = (256, 512, 1024, 2048, 4096)
 MAX_MESSAGE_BYTES = 1 << 31
-LINK_HEADER = b"\xff" * 8  # of ones, in front of what the ICRC covers
+LINK_HEADER = b"\xff" * 8  # ones that precede the frame in the ICRC
 ACK_SYNDROME = 31  # no credits: the responder does not limit messages
 
 
 class Opcode(IntEnum):
-    """What a packet is: a part of a WRITE, or its acknowledgement."""
+    """Kind of a packet: part of a WRITE, or an acknowledgement."""
 
     WRITE_FIRST = 0x06
     WRITE_MIDDLE = 0x07
@@ -48,39 +48,39 @@ class Opcode(IntEnum):
 
     @property
     def begins(self) -> bool:
-        """Whether it begins a message, and so has a RETH."""
+        """True if the packet begins a message, and therefore has a RETH."""
         return self in (Opcode.WRITE_FIRST, Opcode.WRITE_ONLY, Opcode.WRITE_ONLY_IMMEDIATE)
 
     @property
     def ends(self) -> bool:
-        """Whether it ends a message."""
+        """True if the packet ends a message."""
         return self in (Opcode.WRITE_LAST, Opcode.WRITE_ONLY) or self.has_immediate
 
     @property
     def has_immediate(self) -> bool:
-        """Whether it brings immediate data."""
+        """True if the packet has immediate data."""
         return self in (Opcode.WRITE_LAST_IMMEDIATE, Opcode.WRITE_ONLY_IMMEDIATE)
 
 
-CONGESTION_NOTICE = 0x81  # CNP: an opcode outside of every service
-# Opcodes of the same service that ask for what the NIC does not do: SEND and its kinds, READ, COMPARE SWAP,
-# FETCH ADD, SEND with invalidate, FLUSH, ATOMIC WRITE.
+CONGESTION_NOTICE = 0x81  # CNP: its opcode belongs to no service
+# Opcodes of the same service that the NIC does not support: SEND and its kinds, READ, COMPARE SWAP, FETCH ADD,
+# SEND with invalidate, FLUSH, ATOMIC WRITE.
 REFUSED_OPCODES = (*range(6), 0x0C, 0x13, 0x14, 0x16, 0x17, 0x1C, 0x1D)
 
 
 class Fault(IntEnum):
-    """Why a frame is no packet to act on; the first that holds."""
+    """Reason why a frame has no acceptable packet; the first that applies."""
 
     NONE = 0
-    FOREIGN = 1  #: no RoCEv2, or for other addresses
+    FOREIGN = 1  #: not RoCEv2, or for other addresses
     DAMAGED = 2  #: a length, the checksum or the ICRC is wrong
     CONGESTION = 3  #: a congestion notice
-    OPCODE = 4  #: any other opcode that is neither spoken nor refused
+    OPCODE = 4  #: an opcode that is neither supported nor refused
     UNKNOWN = 5  #: another version or partition, or no queue pair of this NIC
 
 
 class Nak(IntEnum):
-    """Why a responder refuses a packet; all but the first end the connection."""
+    """Reason why a responder refuses a packet; all except SEQUENCE end the connection."""
 
     SEQUENCE = 0
     INVALID_REQUEST = 1
@@ -89,11 +89,11 @@ class Nak(IntEnum):
 
     @property
     def syndrome(self) -> int:
-        """The AETH's syndrome."""
+        """Syndrome in the AETH."""
         return 0b011 << 5 | self
 
 
-NOT_READY = 0b001  # type of a syndrome: the receiver has no buffer for a message yet ("RNR NAK")
+NOT_READY = 0b001  # syndrome type "RNR NAK": the receiver has no buffer for a message yet
 
 BTH = (
     Field("opcode", 8, "what the packet is"),
@@ -120,7 +120,7 @@ AETH = (
     Field("msn", 24, "messages that are complete"),
 )
 
-# Where the headers of a frame begin, in bytes; at REST_AT, that which the opcode asks for.
+# Offsets of a frame's headers, in bytes; the opcode's extension headers are at REST_AT.
 IP_AT = byte_length(ETHERNET)
 UDP_AT = IP_AT + byte_length(IPV4)
 BTH_AT = UDP_AT + byte_length(UDP)
@@ -128,7 +128,7 @@ REST_AT = BTH_AT + byte_length(BTH)
 
 
 def _bytes_of(fields: tuple[Field, ...], *names: str) -> list[int]:
-    """Where the bytes of some fields lie in their header."""
+    """Return the offsets of some fields' bytes in their header."""
     at = 0
     found: list[int] = []
     for field in fields:
@@ -138,7 +138,7 @@ def _bytes_of(fields: tuple[Field, ...], *names: str) -> list[int]:
     return found
 
 
-# What a router may change, for which the ICRC takes ones: offsets in bytes from the IPv4 header.
+# Bytes that a router may change, replaced by ones in the ICRC: offsets from the IPv4 header.
 MUTABLE = (
     *_bytes_of(IPV4, "tos", "ttl", "checksum"),
     *(UDP_AT - IP_AT + at for at in _bytes_of(UDP, "checksum")),
@@ -148,9 +148,9 @@ MUTABLE = (
 
 @dataclass(frozen=True)
 class RdmaPacket:
-    """A packet without its addresses; what its opcode does not have is left at its default.
+    """A packet without its addresses; fields that its opcode does not have keep their defaults.
 
-    One to be refused has all that follows its BTH as ``payload``.
+    In a packet to be refused, ``payload`` is everything after the BTH.
     """
 
     opcode: int
@@ -169,7 +169,7 @@ class RdmaPacket:
 
 
 def extensions(opcode: int) -> list[tuple[Field, ...]]:
-    """The headers between BTH and payload. Raises ValueError for an opcode that is not spoken."""
+    """Return the headers between BTH and payload. Raises ValueError for an unsupported opcode."""
     known = Opcode(opcode)
     if known is Opcode.ACKNOWLEDGE:
         return [AETH]
@@ -181,7 +181,7 @@ def _extension_fields(opcode: int) -> tuple[Field, ...]:
 
 
 def header_bytes(opcode: Opcode) -> int:
-    """Bytes from the Ethernet header to the payload."""
+    """Return the bytes from the Ethernet header to the payload."""
     return REST_AT + sum(byte_length(fields) for fields in extensions(opcode))
 
 
@@ -189,9 +189,10 @@ MOST_HEADER_BYTES = max(map(header_bytes, Opcode))
 
 
 def read_headers(frame: bytes) -> dict[str, int] | None:
-    """The fields of BTH and of what the opcode asks for, of a frame of which its beginning is enough.
+    """Return the fields of BTH and extension headers of a frame, of which the beginning suffices.
 
-    None for other traffic, told apart by EtherType, protocol, UDP port and opcode. Nothing else is checked.
+    Returns None for other traffic, recognised by EtherType, protocol, UDP port and opcode. Nothing else is
+    checked.
     """
     if len(frame) < REST_AT:
         return None
@@ -210,10 +211,10 @@ def read_headers(frame: bytes) -> dict[str, int] | None:
 
 
 def icrc(frame: bytes) -> int:
-    """The invariant CRC of a frame that ends where its ICRC belongs.
+    """Return the invariant CRC of ``frame``, which ends before its ICRC.
 
-    Over a link header of ones, then all from the IPv4 header on, in which ones stand for what a router may
-    change.
+    The CRC covers a link header of ones, then everything from the IPv4 header on; bytes that a router may
+    change count as ones.
     """
     covered = bytearray(frame[IP_AT:])
     for at in MUTABLE:
@@ -222,7 +223,7 @@ def icrc(frame: bytes) -> int:
 
 
 def encode(packet: RdmaPacket, *, source: Endpoint, destination: Endpoint, tos: int = 0) -> bytes:
-    """The frame of a packet, without FCS. ``source.port`` may be any; the destination's is 4791."""
+    """Return the frame of a packet, without FCS. ``source.port`` is free; the destination port is 4791."""
     pad = -len(packet.payload) % 4
     names = {f.name: int(getattr(packet, f.name)) for f in BTH if hasattr(packet, f.name)}
     header = pack_fields(BTH, names | {"migration": 1, "pad": pad})
@@ -236,16 +237,16 @@ def encode(packet: RdmaPacket, *, source: Endpoint, destination: Endpoint, tos: 
 
 
 def decode(frame: bytes) -> RdmaPacket | None:
-    """The packet of a frame, or None if there is a :class:`Fault` with it. Nobody's addresses are asked for."""
+    """Return the packet of a frame, or None if the frame has a :class:`Fault`; addresses are not checked."""
     found = judge(frame)
     return found if isinstance(found, RdmaPacket) else None
 
 
 def judge(frame: bytes, *, own: Endpoint | None = None) -> RdmaPacket | Fault:
-    """The packet of a frame, or why there is none.
+    """Return the packet of a frame, or the fault of the frame.
 
-    A packet may be one that is to be refused: its payload is all that follows the BTH. Bytes behind the IPv4
-    length are ignored. ``own``: the MAC and IPv4 address that it must be for.
+    The packet may be one to be refused; its payload is then everything after the BTH. Bytes after the IPv4
+    length are ignored. ``own``: MAC and IPv4 address that the frame must have as destination.
     """
     if len(frame) < UDP_AT:
         return Fault.FOREIGN
@@ -268,7 +269,7 @@ def judge(frame: bytes, *, own: Endpoint | None = None) -> RdmaPacket | Fault:
 
 
 def _judge_transport(frame: bytes, check: bytes) -> RdmaPacket | Fault:
-    """What becomes of a frame that ends where its ICRC begins, which is ``check``."""
+    """Judge BTH and later headers of a frame that ends before its ICRC; ``check`` is that ICRC."""
     bth = unpack_fields(BTH, frame[BTH_AT:])
     spoken = bth["opcode"] in set(Opcode)
     behind = _extension_fields(bth["opcode"]) if spoken else ()

@@ -1,4 +1,4 @@
-"""The frames of the ring all-reduce (docs/systems/ring.md), padded with zeros to whole beats."""
+"""Frames of the ring all-reduce (docs/systems/ring.md), padded with zeros to whole beats."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from fanin.wire.ethernet import ETHERNET, Encap
 from fanin.wire.fields import Field, byte_length, pack_fields, unpack_fields
 from fanin.wire.link import ETHERTYPE_LINK, LinkFormat, LinkKind
 
-VERSION = 4  # 1: without rank and slice; 2 is that of connections, on the same EtherType; 3: without checksum
-SUM_BITS = 16  # of the checksum of sums: its upper half is ``slice``, its lower one ``length`` of an answer
-SUM_HISTORY = 16  # descriptors back of which a node knows its checksum
+VERSION = 4  # 1: without rank and slice; 2: used by connections, on the same EtherType; 3: without checksum
+SUM_BITS = 16  # checksum of sums; in an answer, ``slice`` is its upper half and ``length`` its lower half
+SUM_HISTORY = 16  # number of recent descriptors whose checksum a node remembers
 
 RING = (
     Field("version", 4, "4"),
@@ -48,7 +48,7 @@ RING_LINK = LinkFormat(
 
 @dataclass(frozen=True)
 class RingFrame:
-    """A frame of the ring; only DATA has a ``payload``, at least one beat and whole beats."""
+    """A frame of the ring; only DATA has a ``payload``, of one or more whole beats."""
 
     kind: int
     job: int
@@ -67,7 +67,7 @@ class RingFrame:
 
 
 def encode_ring(frame: RingFrame, *, beat_bytes: int, source: int, destination: int) -> bytes:
-    """The frame between two MAC addresses, padded with zeros to whole beats, without FCS."""
+    """Return the frame between two MAC addresses, padded with zeros to whole beats, without FCS."""
     ethernet = {"destination": destination, "source": source, "ethertype": ETHERTYPE_LINK}
     data = pack_fields(ETHERNET, ethernet)
     data += pack_fields(RING, {f.name: getattr(frame, f.name) for f in RING}) + frame.payload
@@ -76,9 +76,9 @@ def encode_ring(frame: RingFrame, *, beat_bytes: int, source: int, destination: 
 
 
 def decode_ring(data: bytes, *, beat_bytes: int) -> RingFrame:
-    """The frame of the ring in ``data``, Ethernet header included. Raises ValueError when it is too short.
+    """Decode the ring frame in ``data``, with Ethernet header. Raises ValueError if it is too short.
 
-    A payload of n beats makes a frame of n + 1: with 64-byte beats the last one is half padding.
+    A payload of n beats makes a frame of n + 1 beats; with 64-byte beats half of the last one is padding.
     """
     header = unpack_fields(RING, data[byte_length(ETHERNET) :])
     size = len(data) - beat_bytes if header["kind"] == LinkKind.DATA else 0

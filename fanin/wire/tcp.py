@@ -1,4 +1,4 @@
-"""TCP segments in IPv4 and Ethernet, with their checksums: 54 bytes of headers, no options."""
+"""TCP segments in IPv4 and Ethernet with their checksums: 54 bytes of headers, no options."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _WORDS = byte_length(TCP) // 4
 
 @dataclass(frozen=True)
 class Segment:
-    """A TCP segment; ``source`` and ``destination`` have the ports in question."""
+    """A TCP segment; ``source`` and ``destination`` include the ports."""
 
     source: Endpoint
     destination: Endpoint
@@ -38,7 +38,7 @@ class Segment:
 
 
 def encode_tcp(segment: Segment) -> bytes:
-    """The frame that carries it, without padding and FCS; both checksums are right."""
+    """Return the frame of a segment with correct checksums, without padding and FCS."""
     source, destination = segment.source, segment.destination
     size = byte_length(TCP) + len(segment.payload)
     ethernet = {"destination": destination.mac, "source": source.mac, "ethertype": ETHERTYPE_IPV4}
@@ -68,7 +68,7 @@ def encode_tcp(segment: Segment) -> bytes:
 
 
 def decode_tcp(frame: bytes) -> Segment | None:
-    """The segment of a frame; None for other traffic, and for one whose lengths or checksums are wrong."""
+    """Decode the segment of a frame; None for other traffic, and for wrong lengths or checksums."""
     if len(frame) < _PAYLOAD:
         return None
     ethernet, ip = unpack_fields(ETHERNET, frame), unpack_fields(IPV4, frame[_IP:])
@@ -95,10 +95,10 @@ def decode_tcp(frame: bytes) -> Segment | None:
 
 
 def read_headers(frame: bytes) -> dict[str, int] | None:
-    """The fields of TCP, of a frame of which its beginning is enough; and ``tos`` of IPv4.
+    """Return the TCP fields of a frame, of which the beginning suffices, with IPv4's ``tos`` and ``payload``.
 
-    ``payload`` is how many bytes it has on the wire. None for other traffic, told apart by EtherType and
-    protocol. Nothing else is checked.
+    ``payload`` is the number of payload bytes on the wire. Returns None for other traffic, recognised by
+    EtherType and protocol. Nothing else is checked.
     """
     if len(frame) < _PAYLOAD:
         return None

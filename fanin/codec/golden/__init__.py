@@ -1,1 +1,1 @@
-"""The gradient codecs in NumPy, bit for bit as the hardware (docs/systems/codec.md)."""
+"""Gradient codecs in NumPy, bit for bit as in hardware (docs/systems/codec.md)."""

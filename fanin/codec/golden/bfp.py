@@ -16,10 +16,10 @@ _FARTHEST = FRACTION_BITS + 2  # a leading one shifted by more rounds to zero
 
 
 def compress(values: Float32, config: Bfp) -> tuple[UInt8, UInt32]:
-    """Exponent's code of each block and code of each value (sign above the magnitude).
+    """Return the exponent code of each block and the code of each value (sign above the magnitude).
 
-    Zeros fill the last block. One whose exponent is out of the codec's range takes the nearest in it: so small
-    values lose bits, and large ones become the largest.
+    The last block is padded with zeros. A block exponent outside the codec's range is clamped to the range:
+    small values lose bits, and large ones become the largest value.
     """
     flat = np.ascontiguousarray(values, dtype=np.float32).reshape(-1)
     bits = np.pad(flat, (0, -len(flat) % config.block)).view(np.uint32).reshape(-1, config.block)
@@ -29,7 +29,8 @@ def compress(values: Float32, config: Bfp) -> tuple[UInt8, UInt32]:
     finite = np.clip(largest, config.lowest, config.highest)
     shared = np.where(largest == SPECIAL_EXPONENT, SPECIAL_EXPONENT, finite)
     whole = np.where(exponent > 0, 1 << FRACTION_BITS | fraction, 0)  # subnormals are flushed
-    distance = np.clip(shared - exponent, -1, _FARTHEST)  # a value above the range is too large by far enough
+    # -1 for values above the range: that is enough for them to saturate.
+    distance = np.clip(shared - exponent, -1, _FARTHEST)
     magnitude = _rounded(whole, FRACTION_BITS + 1 - config.mantissa + distance)
     infinite = 1 << config.mantissa - 1
     most = np.where(largest == SPECIAL_EXPONENT, infinite - 1, 2 * infinite - 1)
@@ -43,7 +44,7 @@ def compress(values: Float32, config: Bfp) -> tuple[UInt8, UInt32]:
 
 
 def _rounded(whole: npt.NDArray[np.int64], shift: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """``whole`` · 2^-shift to the nearest integer, ties to even."""
+    """Return ``whole`` · 2^-shift rounded to the nearest integer, ties to even."""
     down = whole >> shift
     rest = whole - (down << shift)
     half = np.int64(1) << shift - 1
@@ -51,15 +52,15 @@ def _rounded(whole: npt.NDArray[np.int64], shift: npt.NDArray[np.int64]) -> npt.
 
 
 def decompress(exponents: UInt8, codes: UInt32, config: Bfp) -> Float32:
-    """The values of whole blocks, from the codes of their exponents and of themselves.
+    """Return the values of whole blocks from the codes of exponents and values.
 
-    A result that would be subnormal is +0, as every zero is.
+    Subnormal results become +0, like every zero.
     """
     coded = exponents.astype(np.int64).reshape(-1, 1)
     shared = np.where(coded == config.special, SPECIAL_EXPONENT, coded + config.lowest)
     code = codes.astype(np.int64).reshape(-1, config.block)
     magnitude, sign = code & (1 << config.mantissa) - 1, code >> config.mantissa
-    place = np.frexp(magnitude.astype(np.float64))[1].astype(np.int64)  # of the leading one, from 1; 0: none
+    place = np.frexp(magnitude.astype(np.float64))[1].astype(np.int64)  # of the leading one, from 1; 0: no one
     exponent = shared - config.mantissa + place
     fraction = (magnitude << FRACTION_BITS + 1 - np.maximum(place, 1)) & (1 << FRACTION_BITS) - 1
     bits = sign << 31 | exponent << FRACTION_BITS | fraction
@@ -71,12 +72,14 @@ def decompress(exponents: UInt8, codes: UInt32, config: Bfp) -> Float32:
 
 
 def roundtrip(values: Float32, config: Bfp) -> Float32:
-    """What the receiver sees; the shape is kept."""
+    """Return the values as the receiver decodes them, in the same shape."""
     return decompress(*compress(values, config), config)[: np.size(values)].reshape(np.shape(values))
 
 
 def encode(values: Float32, config: Bfp) -> bytes:
-    """The bit stream of ``values``, lowest bit of a byte first: per block its exponent, then its codes."""
+    """Return the bit stream of ``values``, lowest bit of a byte first: per block its exponent, then its
+    codes.
+    """
     exponents, codes = compress(values, config)
     blocks = np.concatenate(
         [
@@ -94,7 +97,7 @@ def _bits(numbers: UInt32, width: int) -> UInt8:
 
 
 def decode(stream: bytes, count: int, config: Bfp) -> Float32:
-    """The first ``count`` values of a bit stream. Raises InputError unless its length is right for them."""
+    """Decode the first ``count`` values of a bit stream. Raises InputError unless its length matches."""
     blocks = -(-count // config.block)
     size = -(-blocks * config.block_bits // 8)
     if len(stream) != size:
@@ -109,5 +112,5 @@ def decode(stream: bytes, count: int, config: Bfp) -> Float32:
 
 
 def decode_prefix(stream: bytes, count: int, config: Bfp) -> tuple[Float32, int]:
-    """The first ``count`` values of a bit stream that is theirs alone, and its bytes."""
+    """Decode a bit stream of exactly ``count`` values; return them and the stream's length in bytes."""
     return decode(stream, count, config), len(stream)

@@ -1,4 +1,4 @@
-"""Any codec: its stream, and what comes back, by the golden model that its parameters belong to."""
+"""Functions of every codec, dispatched to its golden model by the type of its parameters."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fanin.codec.golden import bfp, inceptionn
 
 Float32 = npt.NDArray[np.float32]
 
-#: Each has ``encode``, ``decode``, ``decode_prefix`` and ``roundtrip``.
+#: Golden models; each has ``encode``, ``decode``, ``decode_prefix`` and ``roundtrip``.
 MODELS: dict[Codec, ModuleType] = {Codec.INCEPTIONN: inceptionn, Codec.BFP: bfp}
 
 
@@ -24,25 +24,25 @@ def _model(config: CodecConfig) -> Any:
 
 
 def encode(values: Float32, config: CodecConfig) -> bytes:
-    """The stream of ``values``, without a header."""
+    """Return the stream of ``values``, without a header."""
     stream: bytes = _model(config).encode(values, config)
     return stream
 
 
 def decode(stream: bytes, count: int, config: CodecConfig) -> Float32:
-    """The ``count`` values of a stream without a header. Raises InputError unless its length is theirs."""
+    """Decode a stream of ``count`` values without a header. Raises InputError unless its length matches."""
     values: Float32 = _model(config).decode(stream, count, config)
     return values
 
 
 def decode_prefix(stream: bytes, count: int, config: CodecConfig) -> tuple[Float32, int]:
-    """The first ``count`` values, and the bytes that they take. Raises InputError where they are not whole."""
+    """Decode the first ``count`` values; return them and their bytes. Raises InputError for a short stream."""
     values, used = _model(config).decode_prefix(stream, count, config)
     return values, used
 
 
 def roundtrip(values: Float32, config: CodecConfig | None) -> Float32:
-    """What the next node receives of ``values``; themselves where there is no codec."""
+    """Return ``values`` as the next node receives them; unchanged without a codec."""
     if config is None:
         return values
     received: Float32 = _model(config).roundtrip(values, config)

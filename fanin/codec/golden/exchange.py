@@ -1,4 +1,4 @@
-"""INCEPTIONN's exchanges, bit for bit: order of additions, and what the NICs make of each packet
+"""Golden model of INCEPTIONN's exchanges, bit for bit: order of additions, and the NICs' effect on each packet
 (docs/systems/inceptionn-training.md).
 """
 
@@ -22,12 +22,12 @@ Float32 = npt.NDArray[np.float32]
 Int64 = npt.NDArray[np.int64]
 
 _SIZES = np.array([TAG_BYTES[tag] for tag in Tag], dtype=np.int64)
-_NIC_GROUP = 8  # values of a group: InceptionnNic's bursts have 256 bits
+_NIC_GROUP = 8  # values per group: InceptionnNic's bursts have 256 bits
 
 
 @dataclass(frozen=True)
 class Packets:
-    """How a message of float32 values becomes packets: of ``mss`` bytes, each on its own through the codec.
+    """Division of a message of float32 values into packets of ``mss`` bytes; the codec treats each separately.
 
     Raises ValueError for a codec that the NIC does not have.
     """
@@ -40,9 +40,9 @@ class Packets:
             raise ValueError(f"group must be {_NIC_GROUP}, the NIC's, not {self.codec.group!r}")
 
     def carry(self, values: Float32) -> tuple[Float32, Int64]:
-        """What arrives of a message, and the payload bytes of each of its packets on the wire.
+        """Return the values that arrive of a message, and the payload bytes of each of its packets on the wire.
 
-        A packet that does not shrink arrives as it is.
+        A packet that does not shrink arrives unchanged.
         """
         each = self.mss // VALUE_BYTES
         counts = np.diff(np.append(np.arange(0, values.size, each), values.size))  # values of each packet
@@ -59,9 +59,10 @@ class Packets:
         return received.reshape(-1)[: values.size], np.where(shrinks, coded, plain)
 
     def settled(self, values: Float32) -> Float32:
-        """A message that arrives as it is sent, however often: what two round trips leave of ``values``.
+        """Return ``values`` after two round trips: a message that further round trips leave unchanged.
 
-        One is not enough in strict mode: a value that arrives as 2^-b exactly is a zero of the next.
+        One round trip is not enough in strict mode: a value that arrives as exactly 2^-b becomes zero in the
+        next.
         """
         once, _ = self.carry(values)
         twice, _ = self.carry(once)
@@ -70,18 +71,18 @@ class Packets:
 
 @dataclass
 class Wire:
-    """Carries messages, and counts their packets and payload bytes, leg by leg; lost ones do not exist."""
+    """Carries messages, and counts their packets and payload bytes per leg, without retransmissions."""
 
     packets: Packets
     frames: Counter[Leg] = field(default_factory=Counter)
     payload: Counter[Leg] = field(default_factory=Counter)
 
     def of(self, leg: Leg) -> Packets:
-        """How a leg's messages become packets: weights keep their bits."""
+        """Return the packets of a leg; weights are sent without the codec."""
         return self.packets if leg.gradients else Packets(None, self.packets.mss)
 
     def send(self, leg: Leg, values: Float32, *, times: int = 1) -> Float32:
-        """What arrives of a message that is sent so many ``times``."""
+        """Return the values that arrive of a message; count the message ``times`` times."""
         received, sizes = self.of(leg).carry(values)
         self.frames[leg] += times * len(sizes)
         self.payload[leg] += times * int(sizes.sum())
@@ -89,9 +90,9 @@ class Wire:
 
 
 def exchange(topology: Topology, gradients: Sequence[Float32], wire: Wire) -> Float32:
-    """The sum that all workers end with, or that the aggregator updates the weights with; in order of nodes.
+    """Return the sum that all workers end with, or the aggregator's; ``gradients`` are in order of workers.
 
-    Weights are not sent: see :func:`hand_down`.
+    Weights are not sent; see :func:`hand_down`.
     """
     groups = [[gradients[worker] for worker in members] for members in topology.members]
     if topology.groups == 1:
@@ -101,13 +102,13 @@ def exchange(topology: Topology, gradients: Sequence[Float32], wire: Wire) -> Fl
     if topology.above is Scheme.AGGREGATOR:
         return aggregate(sums, wire, Leg.UP)
     total = ring(sums, wire, Leg.UPPER_RING)
-    for block in blocks(total.size, topology.groups):  # each is settled already
+    for block in blocks(total.size, topology.groups):  # each block is settled already
         wire.send(Leg.SUM_DOWN, total[block], times=topology.workers - topology.groups)
     return total
 
 
 def hand_down(topology: Topology, weights: Float32, wire: Wire) -> None:
-    """Count what sends the aggregator's weights to all other nodes."""
+    """Count the messages that send the aggregator's weights to all other nodes."""
     if topology.groups == 1:
         wire.send(Leg.DOWN, weights, times=topology.workers)
         return
@@ -117,9 +118,9 @@ def hand_down(topology: Topology, weights: Float32, wire: Wire) -> None:
 
 
 def ring(gradients: Sequence[Float32], wire: Wire, leg: Leg) -> Float32:
-    """Algorithm 1: block b starts at node b, each next node adds its own, and the last one's total goes round.
+    """Algorithm 1: block b starts at node b, each next node adds its own, and the total is forwarded.
 
-    The total is settled, so that the node that has made it and all others have the same.
+    The total is settled, so all nodes, including the one that computed it, have the same values.
     """
     nodes, total = len(gradients), np.empty_like(gradients[0])
     for first, block in enumerate(blocks(total.size, nodes)):
@@ -145,7 +146,7 @@ def host_ring(gradients: Sequence[Float32], codec: CodecConfig | None) -> Float3
 
 
 def aggregate(gradients: Sequence[Float32], wire: Wire, leg: Leg) -> Float32:
-    """What an aggregator makes of the gradients that are sent to it, in their order."""
+    """Return the sum, in order, of gradients as they arrive at an aggregator."""
     total, *others = [wire.send(leg, gradient) for gradient in gradients]
     for gradient in others:
         total = total + gradient

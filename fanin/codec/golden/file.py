@@ -21,27 +21,29 @@ Float32 = npt.NDArray[np.float32]
 MAGIC, VERSION = b"FANC", 1
 _HEADER = struct.Struct("<4sBB2sQ")
 HEADER_BYTES = _HEADER.size
-PIECE = 1 << 18  # values that are coded at a time: whole groups, and blocks that end with a byte
+PIECE = 1 << 18  # values coded at a time: whole groups, and blocks that end at a byte boundary
 FLOAT_BYTES = FLOAT_BITS // 8
 assert PIECE % (8 * max(BLOCKS)) == 0
 
 
 @dataclass(frozen=True)
 class Header:
-    """What a file says of its stream: the codec with its parameters, and how many values there are."""
+    """Header of a file: the stream's codec with its parameters, and the number of values."""
 
     config: CodecConfig
     count: int
 
     def pack(self) -> bytes:
-        """The 16 bytes."""
+        """Return the 16 bytes of the header."""
         return _HEADER.pack(MAGIC, VERSION, self.config.kind.id, self.config.pack(), self.count)
 
     @classmethod
     def unpack(cls, data: bytes) -> Header:
-        """Read the 16 bytes. Raises InputError that says what is wrong with them."""
+        """Read the 16 bytes. Raises InputError that names the defect."""
         if not MAGIC.startswith(data[: len(MAGIC)]):
-            raise InputError(f"is no file of fanin codec: it begins with {data[: len(MAGIC)]!r}, not {MAGIC!r}")
+            raise InputError(
+                f"is not a file of fanin codec: it begins with {data[: len(MAGIC)]!r}, not {MAGIC!r}"
+            )
         if len(data) < HEADER_BYTES:
             raise InputError(f"ends after {len(data)} bytes, within its header of {HEADER_BYTES}")
         _, version, codec, parameters, count = _HEADER.unpack(data[:HEADER_BYTES])
@@ -52,11 +54,13 @@ class Header:
         return cls(_unpack_parameters(codec, parameters), count)
 
     def check_size(self, size: int) -> None:
-        """Raise InputError unless a stream of ``size`` bytes can hold the values: before they take memory."""
+        """Raise InputError unless a stream of ``size`` bytes can hold the values; call before allocating
+        them.
+        """
         least, most = self.config.stream_limits(self.count)
         if not least <= size <= most:
             limits = f"{least:,}" if least == most else f"{least:,} to {most:,}"
-            raise InputError(f"has {size:,} bytes behind its header, but {self.count:,} values take {limits}")
+            raise InputError(f"has {size:,} bytes after its header, but {self.count:,} values take {limits}")
 
 
 def _unpack_parameters(codec: int, parameters: bytes) -> CodecConfig:
@@ -67,13 +71,13 @@ def _unpack_parameters(codec: int, parameters: bytes) -> CodecConfig:
     try:
         return known[codec].unpack(parameters)
     except ValueError as error:
-        raise InputError(f"has parameters that no codec has: {error}") from error
+        raise InputError(f"has invalid parameters: {error}") from error
 
 
 def decode_pieces(file: BinaryIO, header: Header) -> Iterator[Float32]:
-    """The values behind a header, ``PIECE`` at a time; ``file`` stands at the stream's begin.
+    """Yield the values after a header, ``PIECE`` at a time; ``file`` is positioned at the start of the stream.
 
-    Raises InputError when the stream ends before them or goes on behind them.
+    Raises InputError if the stream has too few or too many bytes for the values.
     """
     rest = b""
     for first in range(0, header.count, PIECE):
@@ -86,4 +90,4 @@ def decode_pieces(file: BinaryIO, header: Header) -> Iterator[Float32]:
         rest = rest[used:]
         yield values
     if rest or file.read(1):
-        raise InputError(f"has bytes behind its {header.count:,} values")
+        raise InputError(f"has bytes after its {header.count:,} values")

@@ -27,19 +27,19 @@ Float32 = npt.NDArray[np.float32]
 _SIZES = np.array([TAG_BYTES[tag] for tag in Tag], dtype=np.int64)
 _VALUE_BYTES = 4
 _KEPT = (SHORT_FRACTION[Tag.BITS8], SHORT_FRACTION[Tag.BITS16])
-_FARTHEST = FRACTION_BITS + 2  # a shift by more changes nothing: no bit is left
-_BYTES_OF_TAGS = [  # of the values whose tags a byte holds
+_FARTHEST = FRACTION_BITS + 2  # larger shifts have the same result: no bit is left
+_BYTES_OF_TAGS = [  # bytes of the values whose tags are in a byte
     sum(TAG_BYTES[Tag(byte >> k & 3)] for k in range(0, 8, TAG_BITS)) for byte in range(256)
 ]
 
 
 def compress(values: Float32, config: Inceptionn) -> tuple[UInt8, UInt32]:
-    """Tag of each value and, right-aligned, the 0, 8, 16 or 32 bits behind it."""
+    """Return the tag of each value and, right-aligned, the 0, 8, 16 or 32 bits after it."""
     bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32).reshape(-1)
     exponent = (bits >> FRACTION_BITS & 0xFF).astype(np.int64)
     shift = EXPONENT_BIAS - exponent  # |f| is in [2^-shift, 2^(1 - shift))
     whole = (1 << FRACTION_BITS | bits & (1 << FRACTION_BITS) - 1).astype(np.int64)
-    fraction = whole >> np.clip(shift, 0, _FARTHEST)  # |f| in units of 2^-23, cut off
+    fraction = whole >> np.clip(shift, 0, _FARTHEST)  # |f| in units of 2^-23, truncated
     tags = _published(shift, config.bound)
     if config.mode is Mode.STRICT:
         tags = _strict(shift, whole, config.bound)
@@ -52,7 +52,7 @@ def compress(values: Float32, config: Inceptionn) -> tuple[UInt8, UInt32]:
 
 
 def _published(shift: npt.NDArray[np.int64], bound: int) -> npt.NDArray[np.int64]:
-    """Algorithm 2's choice, with e = 127 − shift and error_bound = 127 − bound."""
+    """Return the tags that algorithm 2 chooses, with e = 127 − shift and error_bound = 127 − bound."""
     tags = np.full(shift.shape, Tag.BITS8, dtype=np.int64)
     tags[shift <= bound // 2] = Tag.BITS16  # e >= error_bound + ceil(bound / 2)
     tags[shift > bound] = Tag.ZERO
@@ -61,7 +61,9 @@ def _published(shift: npt.NDArray[np.int64], bound: int) -> npt.NDArray[np.int64
 
 
 def _strict(shift: npt.NDArray[np.int64], whole: npt.NDArray[np.int64], bound: int) -> npt.NDArray[np.int64]:
-    """The shortest form whose error is at most 2^-bound, decided on exact integers in units of 2^-(23 + 16)."""
+    """Return the shortest forms with an error of at most 2^-bound, computed exactly in units of 2^-(23 +
+    16).
+    """
     finest = MAX_BOUND + 1  # whole >> shift is exact in these units for every shift up to 16
     exact = whole << finest - np.clip(shift, 0, finest)
     limit = 1 << FRACTION_BITS + finest - bound
@@ -74,7 +76,7 @@ def _strict(shift: npt.NDArray[np.int64], whole: npt.NDArray[np.int64], bound: i
 
 
 def decompress(tags: UInt8, words: UInt32) -> Float32:
-    """Algorithm 3; a short form without a leading one is +0."""
+    """Decode values by algorithm 3; a short form without a leading one is +0."""
     word = words.astype(np.int64)
     bits = np.where(tags == Tag.RAW, word, 0)
     for tag, kept in SHORT_FRACTION.items():
@@ -90,19 +92,19 @@ def decompress(tags: UInt8, words: UInt32) -> Float32:
 
 
 def roundtrip(values: Float32, config: Inceptionn) -> Float32:
-    """What the receiver sees; the shape is kept."""
+    """Return the values as the receiver decodes them, in the same shape."""
     return deliver(values, config)[0]
 
 
 def deliver(values: Float32, config: Inceptionn) -> tuple[Float32, UInt8]:
-    """What the receiver sees, and the tag of each value; both in the shape of ``values``.
+    """Return the values as the receiver decodes them, and the tag of each, both in the shape of ``values``.
 
-    The same as ``decompress`` of ``compress`` and its tags, in an eighth of the time: a short form is f cut off
-    behind its fraction bits, and both the scaling by powers of two and the difference are exact.
+    The result equals ``decompress`` of ``compress``, in an eighth of the time. A short form is f truncated
+    after its fraction bits; the scaling by powers of two and the difference are exact.
     """
     values = np.asarray(values, dtype=np.float32)
     size, bound = np.abs(values), np.float32(2.0**-config.bound)
-    with np.errstate(all="ignore"):  # what overflows or is NaN is taken as it is
+    with np.errstate(all="ignore"):  # overflow and NaN are handled as values
         short, long = (np.trunc(values * np.float32(1 << kept)) / np.float32(1 << kept) for kept in _KEPT)
         if config.mode is Mode.STRICT:
             is_short, is_zero = np.abs(values - short) <= bound, size <= bound
@@ -113,13 +115,13 @@ def deliver(values: Float32, config: Inceptionn) -> tuple[Float32, UInt8]:
     tags[is_zero] = Tag.ZERO
     is_raw = ~(size < 1)
     tags[is_raw] = Tag.RAW
-    return np.where(is_raw, values, received + np.float32(0)), tags  # adding 0 makes -0 +0
+    return np.where(is_raw, values, received + np.float32(0)), tags  # adding 0 turns -0 into +0
 
 
 def encode(values: Float32, config: Inceptionn) -> bytes:
-    """The byte stream of ``values``: per group its tags, first value lowest, then its values' bytes in order.
+    """Return the byte stream of ``values``: per group its tags, first value lowest, then its values' bytes.
 
-    The last group is filled up with zeros, which cost no bytes but their tags.
+    The last group is padded with zeros, which take no bytes except their tags.
     """
     tags, words = compress(values, config)
     fill = -len(tags) % config.group
@@ -145,21 +147,21 @@ def _pack_tags(tags: UInt8, config: Inceptionn) -> UInt8:
 
 
 def decode(stream: bytes, count: int, config: Inceptionn) -> Float32:
-    """The first ``count`` values of a byte stream, and never more.
+    """Decode a byte stream of exactly ``count`` values.
 
-    Raises InputError when the stream ends before them or goes on behind the last group.
+    Raises InputError if the stream has too few bytes, or bytes after the last group.
     """
     values, end = decode_prefix(stream, count, config)
     if end < len(stream):
         groups = -(-count // config.group)
-        raise InputError(f"compressed stream: {len(stream) - end} bytes behind its {groups} groups")
+        raise InputError(f"compressed stream: {len(stream) - end} bytes after its {groups} groups")
     return values
 
 
 def decode_prefix(stream: bytes, count: int, config: Inceptionn) -> tuple[Float32, int]:
-    """The first ``count`` values of a byte stream that may go on, and the bytes of their groups.
+    """Decode the first ``count`` values of a byte stream; return them and the bytes of their groups.
 
-    Raises InputError when the stream ends before them.
+    More bytes may follow. Raises InputError if the stream has too few.
     """
     data = np.frombuffer(stream, dtype=np.uint8)
     groups = -(-count // config.group)
@@ -177,7 +179,7 @@ def decode_prefix(stream: bytes, count: int, config: Inceptionn) -> tuple[Float3
 
 
 def _group_starts(data: UInt8, groups: int, config: Inceptionn) -> tuple[npt.NDArray[np.int64], int]:
-    """Where each group begins and the last one ends: a chain, since a group's tags say how long it is."""
+    """Return the start of each group and the end of the last; each group's tags give its length."""
     stream, starts, at = data.tobytes(), [], 0
     for group in range(groups):
         if at + config.tag_bytes > len(stream):

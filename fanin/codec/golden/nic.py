@@ -1,4 +1,4 @@
-"""INCEPTIONN's NIC, frame by frame: what its stages do, and what its registers count."""
+"""Model of INCEPTIONN's NIC, frame by frame: the effect of its stages, and its counters."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _TOS = byte_length(ETHERNET) + 1
 
 
 class InceptionnNicModel:
-    """The twin of :class:`fanin.hdl.codec.nic.nic.InceptionnNic`.
+    """Model of :class:`fanin.hdl.codec.nic.nic.InceptionnNic`.
 
-    ``counters`` has the counters of its register map, by name. Frames are Ethernet without FCS.
+    ``counters``: the counters of its register map, by name. Frames are Ethernet without FCS.
     """
 
     def __init__(self, config: Inceptionn, *, max_frame: int = MAX_FRAME):
@@ -23,12 +23,12 @@ class InceptionnNicModel:
         self.counters: Counter[str] = Counter()
 
     def transmit(self, frame: bytes) -> bytes | None:
-        """The frame on the wire, for one of the host; None where it is dropped."""
+        """Return the frame on the wire for a frame of the host; None if the NIC drops it."""
         left = packet.transmit(frame, self.config, max_frame=self.max_frame)
         return self._counted("tx", frame, left, on_wire=left)
 
     def receive(self, frame: bytes) -> bytes | None:
-        """The frame for the host, for one from the wire; None where it is dropped."""
+        """Return the frame for the host for a frame from the wire; None if the NIC drops it."""
         left = packet.receive(frame, self.config, max_frame=self.max_frame)
         return self._counted("rx", frame, left, on_wire=frame)
 
@@ -37,7 +37,7 @@ class InceptionnNicModel:
         self.counters[f"{way}_bytes_out"] += len(left or b"")
         if left is None or on_wire is None:
             kind = "dropped"
-        elif left is came:  # the stages make a frame of their own of every one that they touch
+        elif left is came:  # the stages return a new object for every frame that they change
             kind = "bypassed"
         else:
             kind = "raw" if on_wire[_TOS] == TOS_RAW else "coded"

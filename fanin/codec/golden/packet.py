@@ -1,9 +1,8 @@
-"""The NIC stages around INCEPTIONN's codec: what they do to a frame (docs/systems/inceptionn-nic.md; section
-VI).
+"""NIC stages around INCEPTIONN's codec: their effect on a frame (docs/systems/inceptionn-nic.md; section VI).
 
-Frames are Ethernet without preamble and FCS. Sums are updated by what was taken out and put in (RFC 1624,
-equation 3): a checksum that was wrong at the sender is wrong at the receiver, and so is one behind an error on
-the way.
+Frames are Ethernet without preamble and FCS. Checksums are updated incrementally from the words removed and
+added (RFC 1624, equation 3). A checksum that was wrong at the sender, or became wrong on the link, is therefore
+still wrong at the receiver.
 """
 
 from __future__ import annotations
@@ -29,16 +28,16 @@ from fanin.wire.ethernet import (
 )
 from fanin.wire.fields import byte_length, pack_fields, unpack_fields
 
-LENGTH_BYTES = 2  # in front of the groups: bytes of the payload before compression
+LENGTH_BYTES = 2  # before the groups: length of the payload before compression
 _IP_START = byte_length(ETHERNET)
 _TRANSPORT_START = _IP_START + byte_length(IPV4)
 _VALUE_BYTES = 4
-_PLACEHOLDER = np.float32(np.inf)  # travels raw, as the tail does
+_PLACEHOLDER = np.float32(np.inf)  # sent raw, like the tail
 
 
 @dataclass(frozen=True)
 class _Packet:
-    """A frame that may be compressed: UDP or TCP over plain IPv4, its lengths consistent."""
+    """A frame that may be compressed: UDP or TCP over plain IPv4 with consistent lengths."""
 
     frame: bytes
     ip: dict[str, int]
@@ -50,7 +49,7 @@ class _Packet:
 
     @property
     def start(self) -> int:
-        """Where the payload begins."""
+        """Offset of the payload in bytes."""
         return _TRANSPORT_START + (byte_length(UDP) if self.is_udp else 4 * self.transport["offset"])
 
     @cached_property
@@ -58,11 +57,11 @@ class _Packet:
         return self.frame[self.start : _IP_START + self.ip["length"]]
 
     def marked(self, tos: int) -> bytes:
-        """The frame with another ToS, else as it is, padding too."""
+        """Return the frame with another ToS; everything else, including padding, is unchanged."""
         return self.frame[:_IP_START] + self._ip_header(tos, self.ip["length"]) + self.frame[_TRANSPORT_START:]
 
     def carrying(self, payload: bytes) -> bytes:
-        """The frame with another payload, padded with zeros to 60 bytes."""
+        """Return the frame with another payload, padded with zeros to 60 bytes."""
         length = self.start - _IP_START + len(payload)
         header = self.frame[:_IP_START] + self._ip_header(self.ip["tos"], length)
         return (header + self._transport_header(payload) + payload).ljust(MIN_FRAME_BYTES, b"\0")
@@ -95,7 +94,7 @@ def _sum(data: bytes) -> int:
 
 
 def _updated(checksum: int, *, taken: list[int], put: list[int]) -> int:
-    """RFC 1624, equation 3, for as many words as there are."""
+    """Update a checksum by RFC 1624, equation 3, for any number of words."""
     total = (~checksum & 0xFFFF) + sum(~word & 0xFFFF for word in taken) + sum(put)
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)
@@ -103,7 +102,7 @@ def _updated(checksum: int, *, taken: list[int], put: list[int]) -> int:
 
 
 def _parse(frame: bytes) -> _Packet | None:
-    """The packet in a frame, or None where the stages must not touch it, whatever its ToS."""
+    """Return the packet in a frame; None if the stages must not touch it, whatever its ToS."""
     if len(frame) < _TRANSPORT_START or unpack_fields(ETHERNET, frame)["ethertype"] != ETHERTYPE_IPV4:
         return None
     ip = unpack_fields(IPV4, frame[_IP_START:])
@@ -122,17 +121,19 @@ def _parse(frame: bytes) -> _Packet | None:
 
 
 def compress_payload(payload: bytes, config: Inceptionn) -> bytes:
-    """Length and groups of a payload; a tail of less than four bytes is one value more, which travels raw."""
+    """Return length and groups of a payload; a tail of less than four bytes becomes one more value, sent
+    raw.
+    """
     tail = payload[len(payload) // _VALUE_BYTES * _VALUE_BYTES :]
     values = np.frombuffer(payload[: len(payload) - len(tail)], dtype="<f4").astype(np.float32)
     groups = inceptionn.encode(np.append(values, _PLACEHOLDER) if tail else values, config)
-    if tail:  # the last four bytes: the zeros that fill the group up have none
+    if tail:  # the tail replaces the last four bytes: zeros that pad the group take no bytes
         groups = groups[:-_VALUE_BYTES] + tail.ljust(_VALUE_BYTES, b"\0")
     return len(payload).to_bytes(LENGTH_BYTES, "big") + groups
 
 
 def decompress_payload(data: bytes, config: Inceptionn) -> bytes | None:
-    """The payload, or None where the groups end before it does. What follows the groups is ignored."""
+    """Return the payload; None if the groups end before it does. Bytes after the groups are ignored."""
     length = int.from_bytes(data[:LENGTH_BYTES], "big")
     try:
         values, _ = inceptionn.decode_prefix(data[LENGTH_BYTES:], -(-length // _VALUE_BYTES), config)
@@ -142,7 +143,7 @@ def decompress_payload(data: bytes, config: Inceptionn) -> bytes | None:
 
 
 def transmit(frame: bytes, config: Inceptionn, *, max_frame: int = MAX_FRAME) -> bytes | None:
-    """The frame on the wire, for one that the host sends; None for one above ``max_frame``: dropped."""
+    """Return the frame on the wire for a frame of the host; None for a frame above ``max_frame`` bytes."""
     if len(frame) > max_frame:
         return None
     packet = _parse(frame)
@@ -153,20 +154,24 @@ def transmit(frame: bytes, config: Inceptionn, *, max_frame: int = MAX_FRAME) ->
 
 
 def without_compression(frame: bytes) -> bytes:
-    """A frame of ToS 0x28 as a host sends it whose payload is to stay as it is: the other end finds 0x28.
+    """Return a frame of ToS 0x28 marked to keep its payload; the receiver restores 0x28.
 
-    Every other frame as it is.
+    Every other frame is returned unchanged.
     """
     packet = _parse(frame)
     return frame if packet is None or packet.ip["tos"] != TOS_COMPRESSIBLE else packet.marked(TOS_RAW)
 
 
 def receive(frame: bytes, config: Inceptionn | None = None, *, max_frame: int = MAX_FRAME) -> bytes | None:
-    """The frame for the host, for one from the wire; None where it is dropped.
+    """Return the frame for the host for a frame from the wire; None if it is dropped.
 
-    That is: a frame longer than ``max_frame``, and one with a compressed payload that is broken: it ends before
-    its groups do, is not shorter than what it stands for, or stands for more than fits a frame of ``max_frame``
-    bytes. Of ``config`` only the group counts.
+    Dropped are frames longer than ``max_frame`` bytes, and frames whose compressed payload is broken:
+
+    - it ends before its groups do;
+    - it is not shorter than the original payload;
+    - the original payload does not fit a frame of ``max_frame`` bytes.
+
+    Of ``config`` only the group is used.
     """
     if len(frame) > max_frame:
         return None

@@ -1,4 +1,4 @@
-"""Values that show what a codec gets wrong: all exponents, special values, places at which choices change."""
+"""Test values for codecs: all exponents, special values, and values at which a codec's choices change."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ Float32 = npt.NDArray[np.float32]
 UInt32 = npt.NDArray[np.uint32]
 
 _FRACTION_BITS, _SIGN = 23, 1 << 31
-_ENDS = 4  # fractions at either end of an exponent's range that always occur
+_ENDS = 4  # fractions at each end of an exponent's range that are always included
 
 
 def corners() -> UInt32:
-    """Bits of values of every exponent and sign: the first and last fractions, single ones, rows of ones.
+    """Return bits of values with every exponent and sign: the first and last fractions, single ones, runs of
+    ones.
 
-    Zeros, subnormals, infinities and NaN are among them, as is every power of two with its neighbours.
+    They include zeros, subnormals, infinities and NaN, and every power of two with its neighbours.
     """
     top = 1 << _FRACTION_BITS
     powers = [1 << bit for bit in range(_FRACTION_BITS)]
@@ -27,9 +28,9 @@ def corners() -> UInt32:
 
 
 def samples(count: int, seed: int) -> Float32:
-    """``count`` values: the corners, as far as there is room, random bits, and what looks like gradients.
+    """Return ``count`` values: corners, up to half of the count, random bits, and values like gradients.
 
-    Those have runs of equal magnitude, from compressible to not, as layers of a network have.
+    The latter have runs of equal magnitude, from compressible to incompressible, as layers of a network have.
     """
     rng = np.random.default_rng(seed)
     corner = rng.permutation(corners())[: count // 2]

@@ -1,7 +1,7 @@
-"""The codecs once more, value by value and from their description alone: what the NumPy is checked against.
+"""Second implementation of the codecs, value by value from their description, to check the NumPy models.
 
-Slow and plain. Nothing is shared with the NumPy or the RTL but the parameters: INCEPTIONN is the text of
-algorithms 2 and 3 on strings of bits, BFP exact fractions.
+This implementation is slow and plain, and shares only the parameters with NumPy and RTL. INCEPTIONN is the text
+of algorithms 2 and 3 on strings of bits; BFP uses exact fractions.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _NAN, _INFINITY = "nan", "infinity"
 
 
 def inceptionn_compress(bits: int, config: Inceptionn) -> tuple[int, int]:
-    """Tag and word of one value, given and returned as bits."""
+    """Return tag and word of one value; values are given and returned as bits."""
     text = f"{bits:032b}"
     sign, exponent, mantissa = text[0], int(text[1:9], 2), text[9:]
     if exponent >= 127:
@@ -35,14 +35,14 @@ def inceptionn_compress(bits: int, config: Inceptionn) -> tuple[int, int]:
 
 
 def inceptionn_decompress(tag: int, word: int) -> int:
-    """The bits of a value from its tag and word."""
+    """Return the bits of a value from its tag and word."""
     if tag == 0b11:
         return word
     width = {0b00: 0, 0b01: 8, 0b10: 16}[tag]
     text = f"{word:0{width}b}" if width else "0"
     if "1" not in text[1:]:
         return 0
-    shift = text.index("1", 1)  # places from before the fraction to its leading one
+    shift = text.index("1", 1)  # position of the leading one in the fraction, from 1
     mantissa = text[shift + 1 :].ljust(23, "0")
     return int(f"{text[0]}{127 - shift:08b}{mantissa}", 2)
 
@@ -53,7 +53,7 @@ def _float(bits: int) -> float:
 
 
 def bfp_compress(block: Sequence[int], config: Bfp) -> tuple[int, list[int]]:
-    """The exponent's code and the values' codes of one block of values, given as bits."""
+    """Return exponent code and value codes of one block of values, given as bits."""
     largest = max(bits >> 23 & 0xFF for bits in block)
     special = 2**config.exponent - 1
     shared = special if largest == 255 else sorted((0, largest - 127 + _bfp_bias(config), special - 1))[1]
@@ -65,7 +65,7 @@ def _bfp_bias(config: Bfp) -> int:
 
 
 def _bfp_scale(shared: int, config: Bfp) -> Fraction:
-    """What a magnitude of 1.0 stands for in a block of this exponent's code."""
+    """Return the value of magnitude 1.0 in a block with this exponent code."""
     is_special = shared == 2**config.exponent - 1
     return Fraction(2) ** (128 if is_special else shared - _bfp_bias(config))
 
@@ -85,7 +85,7 @@ def _bfp_code(bits: int, shared: int, config: Bfp) -> int:
 
 
 def bfp_decompress(shared: int, code: int, config: Bfp) -> int:
-    """The bits of one value from its block's exponent's code and its own."""
+    """Return the bits of one value from its block's exponent code and its own code."""
     infinity = 2 ** (config.mantissa - 1)
     magnitude, sign = code % (2 * infinity), code >> config.mantissa
     if shared == 2**config.exponent - 1 and magnitude >= infinity:
@@ -98,7 +98,7 @@ def bfp_decompress(shared: int, code: int, config: Bfp) -> int:
 
 
 def inceptionn_encode(values: Sequence[int], config: Inceptionn) -> bytes:
-    """The byte stream of values given as bits."""
+    """Return the byte stream of values given as bits."""
     out = bytearray()
     for first in range(0, len(values), config.group):
         forms = [inceptionn_compress(bits, config) for bits in values[first : first + config.group]]
@@ -110,7 +110,7 @@ def inceptionn_encode(values: Sequence[int], config: Inceptionn) -> bytes:
 
 
 def bfp_encode(values: Sequence[int], config: Bfp) -> bytes:
-    """The bit stream of values given as bits."""
+    """Return the bit stream of values given as bits."""
     text = []  # lowest bit first
     for first in range(0, len(values), config.block):
         block = [*values[first : first + config.block]]
@@ -122,12 +122,12 @@ def bfp_encode(values: Sequence[int], config: Bfp) -> bytes:
 
 
 def inceptionn_roundtrip(values: Sequence[int], config: Inceptionn) -> list[int]:
-    """What the receiver sees of values, given and returned as bits."""
+    """Return values as the receiver decodes them; values are given and returned as bits."""
     return [inceptionn_decompress(*inceptionn_compress(bits, config)) for bits in values]
 
 
 def bfp_roundtrip(values: Sequence[int], config: Bfp) -> list[int]:
-    """What the receiver sees of values, given and returned as bits; the last block may be short."""
+    """Return values as the receiver decodes them, as bits; the last block may be short."""
     out = []
     for first in range(0, len(values), config.block):
         shared, codes = bfp_compress(values[first : first + config.block], config)
@@ -136,7 +136,7 @@ def bfp_roundtrip(values: Sequence[int], config: Bfp) -> list[int]:
 
 
 def encode(values: Sequence[int], config: CodecConfig) -> bytes:
-    """The stream of values of either codec."""
+    """Return the stream of values of either codec."""
     match config:
         case Inceptionn():
             return inceptionn_encode(values, config)
@@ -146,7 +146,7 @@ def encode(values: Sequence[int], config: CodecConfig) -> bytes:
 
 
 def roundtrip(values: Sequence[int], config: CodecConfig) -> list[int]:
-    """What comes back of values by either codec."""
+    """Return values as the receiver decodes them, for either codec."""
     match config:
         case Inceptionn():
             return inceptionn_roundtrip(values, config)

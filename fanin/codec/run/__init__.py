@@ -1,1 +1,1 @@
-"""``fanin codec``: files of values, and what codecs make of them."""
+"""``fanin codec``: encodes, decodes and measures files of values."""

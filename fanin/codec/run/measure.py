@@ -1,4 +1,4 @@
-"""What codecs make of values: a row per codec, INCEPTIONN's as its table III has them."""
+"""Measurements of codecs on values: a row per codec; INCEPTIONN's are like its table III."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ Float32 = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """What one codec makes of values. Errors are those of the finite ones; what does not apply is None."""
+    """Measurements of one codec. Errors are those of finite values; fields that do not apply are None."""
 
     codec: str
     mode: str | None = None
-    bound: int | None = None  #: of the error bound 2^-bound
+    bound: int | None = None  #: b of the error bound 2^-b
     block: int | None = None
     mantissa: int | None = None
     exponent: int | None = None
     offset: int | None = None
-    shares: dict[int, float] | None = None  #: of the values, by the bits of INCEPTIONN's forms
-    bits: float  #: per value, without what fills up the last group
-    bytes: int | None = None  #: of the whole stream
+    shares: dict[int, float] | None = None  #: share of values by the bits of INCEPTIONN's forms
+    bits: float  #: bits per value, without the padding of the last group
+    bytes: int | None = None  #: bytes of the whole stream
     ratio: float
     max_error: float | None = None
     mean_error: float | None = None
 
 
 class Meter:
-    """Adds up what a codec makes of values that come in pieces."""
+    """Accumulates the measurements of a codec on values that arrive in pieces."""
 
     def __init__(self, config: CodecConfig):
         self.config = config
@@ -46,7 +46,7 @@ class Meter:
         self._largest = self._sum = 0.0
 
     def add(self, values: Float32) -> None:
-        """Take a piece: whole blocks, unless it is the last."""
+        """Add a piece, which is a whole number of blocks unless it is the last."""
         self._count += len(values)
         if isinstance(self.config, Inceptionn):
             tags, words = inceptionn.compress(values, self.config)
@@ -61,8 +61,8 @@ class Meter:
         self._largest = max(self._largest, float(errors.max(initial=0.0)))
 
     def row(self) -> Row:
-        """What has come out so far; at least one value has."""
-        config, (size, _) = self.config, self.config.stream_limits(self._count)  # INCEPTIONN: of tags alone
+        """Return the measurements so far; requires at least one value."""
+        config, (size, _) = self.config, self.config.stream_limits(self._count)  # INCEPTIONN: only tags
         size += sum(TAG_BYTES[tag] * int(self._forms[tag]) for tag in Tag)
         row = Row(
             codec="bfp",
@@ -90,7 +90,7 @@ def _by_bits(shares: Sequence[float]) -> dict[int, float]:
 
 
 def paper_rows(bounds: Sequence[int]) -> Iterator[Row]:
-    """Table III's rows of the handwritten-digit network, where it has the bound."""
+    """Yield the rows of the handwritten-digit network in table III for those of ``bounds`` that it has."""
     for bound, percent in zip(BOUNDS, TABLE_III["HDC"], strict=True):
         if bound in bounds:
             shares = _by_bits([share / 100 for share in percent])
@@ -101,7 +101,7 @@ def paper_rows(bounds: Sequence[int]) -> Iterator[Row]:
 
 
 def format_rows(rows: Sequence[Row]) -> str:
-    """The rows for people."""
+    """Format the rows as a table."""
     head = ["codec", "mode", "parameters", *(f"{size} bits" for size in FORM_BITS)]
     head += ["bits/value", "ratio", "max error", "mean error", "bytes"]
     return table([head, *map(_cells, rows)], right=range(3, len(head)))

@@ -32,11 +32,11 @@ CODECS = tuple(kind.value for kind in CONFIGS)
 MODES = tuple(mode.name.lower() for mode in Mode)
 CODEC = Group("codec")
 _OWNERS = {field.name: kind for kind, config in CONFIGS.items() for field in fields(config)}
-PARAMETERS = tuple(_OWNERS)  #: of all codecs
+PARAMETERS = tuple(_OWNERS)  #: names of the parameters of all codecs
 
 
 def bound_text(bound: int) -> str:
-    """Return a bound as ``--bound`` has it."""
+    """Return a bound in the form of ``--bound``."""
     return f"2^-{bound}"
 
 
@@ -46,7 +46,7 @@ def _list(numbers: tuple[int, ...]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class CodecOptions(Options):
-    """Parameters of every codec. A parameter that is not given is None, and the codec's default."""
+    """Parameters of every codec; None for a parameter that is not given, which selects the codec's default."""
 
     bound: str | None = option(
         CODEC, None, "INCEPTIONN's error bound", "2^-B", default_text=bound_text(Inceptionn.bound)
@@ -57,7 +57,7 @@ class CodecOptions(Options):
     group: int | None = option(
         CODEC,
         None,
-        "values of a group of INCEPTIONN's",
+        "values of an INCEPTIONN group",
         choices=GROUPS,
         default_text=str(Inceptionn.group),
     )
@@ -81,7 +81,7 @@ class CodecOptions(Options):
     offset: int | None = option(
         CODEC,
         None,
-        f"powers of two by which an exponent of less than {MAX_EXPONENT} bits counts lower, 0 to {MAX_OFFSET}",
+        f"powers of two by which an exponent of less than {MAX_EXPONENT} bits is lowered, 0 to {MAX_OFFSET}",
         "O",
         default_text=str(Bfp.offset),
     )
@@ -91,7 +91,7 @@ Values = argparse.Namespace | CodecOptions
 
 
 def parse_bound(text: str) -> int:
-    """The exponent B of a bound 2^-B, written so or as a number that is such a power. Raises InputError."""
+    """Parse a bound, ``2^-B`` or a number that is such a power; return B. Raises InputError."""
     if match := re.fullmatch(r"2\^-(\d{1,4})", text):
         bound = int(match[1])
     else:
@@ -106,7 +106,7 @@ def parse_bound(text: str) -> int:
 
 
 def given(codec: str | None, values: Values) -> dict[str, Any]:
-    """Return the parameters that are given, by name. Raises InputError for one of another codec."""
+    """Return the given parameters by name. Raises InputError for a parameter of another codec."""
     found = {name: getattr(values, name) for name in PARAMETERS if getattr(values, name) is not None}
     for name in found:
         if codec not in (None, _OWNERS[name]):
@@ -121,7 +121,7 @@ def given(codec: str | None, values: Values) -> dict[str, Any]:
 def configuration(codec: str, values: Values, *, group: int | None = None) -> CodecConfig:
     """Return a codec with its parameters. Raises InputError for a parameter out of range.
 
-    ``group`` : values of a group of INCEPTIONN's where ``--group`` is not given; None: the codec's default
+    ``group``: values per INCEPTIONN group if ``--group`` is not given; None: the codec's default.
     """
     parameters = given(codec, values)
     if codec == Codec.INCEPTIONN and group is not None:
@@ -133,7 +133,7 @@ def configuration(codec: str, values: Values, *, group: int | None = None) -> Co
 
 
 def optional_configuration(codec: str | None, values: Values, *, group: int | None) -> CodecConfig | None:
-    """Return as ``configuration``, or None without a codec. Raises InputError for parameters without one."""
+    """Like ``configuration``, but return None without a codec. Raises InputError for parameters without one."""
     if codec not in (None, Codec.NONE):
         return configuration(codec, values, group=group)
     if strange := [name for name in PARAMETERS if getattr(values, name) is not None]:
@@ -142,7 +142,7 @@ def optional_configuration(codec: str | None, values: Values, *, group: int | No
 
 
 def as_options(config: CodecConfig) -> dict[str, str | int]:
-    """The parameters of a codec by name, as they are written as options."""
+    """Return the parameters of a codec by name, in the form of options."""
     found = {field.name: getattr(config, field.name) for field in fields(config)}
     if isinstance(config, Inceptionn):
         found |= {"bound": bound_text(config.bound), "mode": config.mode.name.lower()}

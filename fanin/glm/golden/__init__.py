@@ -1,1 +1,1 @@
-"""GLM training, bit for bit as the hardware: quantised features, memory layout, training, its measures."""
+"""GLM training, bit for bit as in hardware: quantised features, memory layout, trainers, metrics."""

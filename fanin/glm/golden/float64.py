@@ -1,4 +1,4 @@
-"""The same training in floating point: what the fixed-point formats cost is the distance to this."""
+"""GLM training in float64, the reference for the cost of the fixed-point formats."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fanin.glm.golden.quantise import Float64, Samples
 
 
 def derivative(fa: Float64, labels: Float64, loss: Loss) -> Float64:
-    """df of each sample; ``labels`` are the targets (linear) or the classes 0 and 1."""
+    """Return df of each sample; ``labels`` are the targets (linear) or the classes 0 and 1."""
     match loss:
         case Loss.LINEAR:
             return fa - labels
@@ -35,10 +35,10 @@ def train_float64(
     epochs: int,
     decay: Decay = NO_DECAY,
 ) -> Iterator[Float64]:
-    """Mini-batch SGD in float64 on the same quantised features, in the same order; ``rate`` is γ/B.
+    """Train by mini-batch SGD in float64; yield the model after every epoch. ``rate`` is γ/B.
 
-    Features, dense or CSR, are those given times 2^-``precision``. Weights decay by just as much, 2^-shift in
-    each mini-batch. Yields the model after every epoch.
+    Samples and their order are those of the fixed-point training: ``features``, dense or CSR, are quantised
+    integers and are multiplied by 2^-``precision``. Weights decay by 2^-shift in each mini-batch.
     """
     samples, columns = features.shape
     model = np.zeros(columns)

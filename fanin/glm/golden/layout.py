@@ -1,13 +1,13 @@
-"""Where samples, labels and weights lie in a worker's memories (docs/reference/numbers.md, "In memory").
+"""Layout of samples, labels and weights in a worker's memories (docs/reference/numbers.md, "In memory").
 
-Samples are words ``[engine][micro-batch][chunk][plane]`` of lanes · 8 bits, planes most significant first;
-bit lanes·b + k of a word is feature k of sample b, the lowest bit first in byte order. Two AXI4 ports read
-an engine's words; port p has a region of its own that holds half p of every word. Labels are one int32 per
+Samples are words ``[engine][micro-batch][chunk][plane]`` of lanes · 8 bits, most significant plane first. Bit
+lanes·b + k of a word is feature k of sample b; the lowest bit is first in byte order. Each engine reads its
+words through two AXI4 ports; port p has its own region with half p of every word. Labels are one int32 per
 sample, 8 per micro-batch. Weights are ``[engine][chunk][lane]``.
 
-In data-parallel mode worker w sees samples [w·B/W, (w+1)·B/W) of every mini-batch, which begin a micro-batch.
-Every worker has as many micro-batches as worker 0; samples that it lacks, as those that a short micro-batch
-lacks, are zero: no gradient comes from them.
+In data-parallel mode worker w sees samples [w·B/W, (w+1)·B/W) of every mini-batch, starting at a micro-batch.
+Every worker has the same number of micro-batches as worker 0. Missing samples, in a short micro-batch or on a
+worker with fewer samples, are zero: they add nothing to the gradient.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Int32 = npt.NDArray[np.int32]
 
 
 def engine_columns(shape: TrainShape, worker: int, engine: int) -> slice:
-    """The columns of the data set that an engine holds; empty where there is only padding."""
+    """Return the columns of the data set that an engine holds; empty if the engine has only padding."""
     first = 0 if shape.data_parallel else worker * shape.columns_per_worker
     end = min(first + shape.columns_per_worker, shape.columns)
     start = first + engine * shape.columns_per_engine
@@ -33,7 +33,7 @@ def engine_columns(shape: TrainShape, worker: int, engine: int) -> slice:
 
 
 class Place(NamedTuple):
-    """Where a worker holds a weight."""
+    """Position of a weight in a worker's model memories."""
 
     engine: int
     chunk: int
@@ -41,7 +41,7 @@ class Place(NamedTuple):
 
 
 def place_of(column: int, shape: TrainShape, worker: int) -> Place | None:
-    """Where that worker holds the weight of a column; None where another one does."""
+    """Return the position of a column's weight on ``worker``; None if another worker holds it."""
     for engine in range(shape.node.engines):
         columns = engine_columns(shape, worker, engine)
         if columns.start <= column < columns.stop:
@@ -50,7 +50,7 @@ def place_of(column: int, shape: TrainShape, worker: int) -> Place | None:
 
 
 def worker_samples(shape: TrainShape, worker: int) -> npt.NDArray[np.int64]:
-    """The sample in each place of a worker's micro-batches, −1 where there is none."""
+    """Return the sample number for each place in a worker's micro-batches; −1 for padding."""
     place = np.arange(shape.micro_batches_per_epoch * MICRO_BATCH)
     mini_batch, within = np.divmod(place, shape.micro_batches * MICRO_BATCH)
     first = worker * shape.batch_per_worker if shape.data_parallel else 0
@@ -64,7 +64,7 @@ def _place(source: npt.NDArray, samples: npt.NDArray[np.int64], out: npt.NDArray
 
 
 def pack_samples(features: Bytes, shape: TrainShape, worker: int) -> Bytes:
-    """A worker's words, uint8[engine, micro-batch, chunk, plane, lanes]; a word is its last axis' bytes."""
+    """Return a worker's words, uint8[engine, micro-batch, chunk, plane, byte of the word]."""
     samples = worker_samples(shape, worker)
     node, batches, chunks = shape.node, shape.micro_batches_per_epoch, shape.chunks
     words = np.empty((node.engines, batches, chunks, shape.precision, node.word_bits // 8), dtype=np.uint8)
@@ -80,7 +80,7 @@ def pack_samples(features: Bytes, shape: TrainShape, worker: int) -> Bytes:
 
 
 def split_ports(words: Bytes) -> list[Bytes]:
-    """The contents of the 2·E sample memories: region 2·e + p has half p of every word of engine e."""
+    """Return the contents of the 2·E sample memories; memory 2·e + p has half p of every word of engine e."""
     half = words.shape[-1] // 2
     return [
         np.ascontiguousarray(engine[..., p * half : (p + 1) * half]).reshape(-1)
@@ -90,7 +90,7 @@ def split_ports(words: Bytes) -> list[Bytes]:
 
 
 def pack_labels(labels: Int32, shape: TrainShape, worker: int) -> Int32:
-    """A worker's labels, int32[micro-batch, 8], little-endian; 0 where there is no sample."""
+    """Return a worker's labels, little-endian int32[micro-batch, 8]; 0 for padding."""
     samples = worker_samples(shape, worker)
     out = np.zeros((len(samples), 1), dtype="<i4")
     _place(labels[:, np.newaxis], samples, out)
@@ -98,9 +98,10 @@ def pack_labels(labels: Int32, shape: TrainShape, worker: int) -> Int32:
 
 
 def join_model(parts: Sequence[Int32], shape: TrainShape, workers: Sequence[int] | None = None) -> Int32:
-    """The model in column order from the parts of ``workers``, all unless given: 0 in others' columns.
+    """Return the model in column order from the ``parts`` that ``workers`` (default: all) hold.
 
-    In data-parallel mode it is the first part.
+    Columns of other workers are 0. In data-parallel mode every worker has the whole model; the first part is
+    returned.
     """
     model = np.zeros(shape.columns, dtype=np.int32)
     places = workers or range(len(parts))
@@ -112,9 +113,9 @@ def join_model(parts: Sequence[Int32], shape: TrainShape, workers: Sequence[int]
 
 
 def split_model(model: Int32, shape: TrainShape, worker: int) -> Int32:
-    """Return the weights that a worker holds, [engine, chunk, lane], of a model in column order.
+    """Return the weights, [engine, chunk, lane], that a worker holds of a model in column order.
 
-    Places without a column are 0, as ``join_model`` leaves them out.
+    Padding is 0.
     """
     node = shape.node
     part = np.zeros((node.engines, shape.chunks * node.lanes), dtype=np.int32)
@@ -125,7 +126,7 @@ def split_model(model: Int32, shape: TrainShape, worker: int) -> Int32:
 
 
 def columns_of(shape: TrainShape, workers: Sequence[int]) -> npt.NDArray[np.bool_]:
-    """Which columns of the model ``workers`` hold: in data-parallel mode all."""
+    """Return a mask of the model's columns that ``workers`` hold; in data-parallel mode all."""
     held = np.full(shape.columns, shape.data_parallel)
     for worker in workers:
         for engine in range(shape.node.engines):

@@ -14,7 +14,7 @@ from fanin.glm.golden.quantise import Float64, Samples, column_blocks
 
 
 class Score(NamedTuple):
-    """Mean loss, and how well the predictions fit, as ``measure_of`` the loss names it."""
+    """Mean loss, and the fit of the predictions: the ``measure_of`` that loss."""
 
     loss: float
     fit: float
@@ -22,19 +22,19 @@ class Score(NamedTuple):
 
 @dataclass(frozen=True)
 class Measure:
-    """What a fit is: ``name`` for people, ``key`` in JSON."""
+    """Kind of fit: ``name`` for people, ``key`` in JSON."""
 
     name: str
     key: str
 
     def text(self, fit: float | None) -> str:
-        """A fit for people."""
+        """Format a fit for people."""
         if fit is None:
             return "none held out"
         return f"{fit:.4f}" if self is R2 else f"{100 * fit:.1f} %"
 
     def loss_text(self, loss: float, digits: int = 4) -> str:
-        """A loss for people; that of targets is in their units, squared, and may be of any size."""
+        """Format a loss for people. A loss of targets is in their squared units, so its size varies."""
         return f"{loss:.{digits}g}" if self is R2 else f"{loss:.{digits}f}"
 
 
@@ -43,12 +43,12 @@ R2 = Measure("R²", "r2")  #: 1 − Σ(y − prediction)² / Σ(y − mean of y)
 
 
 def measure_of(loss: Loss) -> Measure:
-    """How well a model fits that was trained with this loss: targets have an R², classes an accuracy."""
+    """Return the measure of fit for a loss: R² for targets, accuracy for classes."""
     return ACCURACY if loss.classifies else R2
 
 
 def activations(features: Samples, model: npt.NDArray[np.int32], *, precision: int, frac: int) -> Float64:
-    """FA = (Σ_k q_k · x_k) / 2^(s + frac): the sum is exact, so its order does not matter."""
+    """Return FA = (Σ_k q_k · x_k) / 2^(s + frac). The sum is exact, so its order does not matter."""
     if issparse(features):
         fa = features.astype(np.int64) @ model.astype(np.int64)
         return np.ldexp(fa.astype(np.float64), -precision - frac)
@@ -59,7 +59,7 @@ def activations(features: Samples, model: npt.NDArray[np.int32], *, precision: i
 
 
 def activations_float64(features: Samples, model: Float64, *, precision: int) -> Float64:
-    """FA of a float64 model."""
+    """Return the FAs of a float64 model."""
     if issparse(features):
         return np.ldexp(features.astype(np.float64) @ model, -precision)
     fa = np.zeros(len(features))
@@ -69,7 +69,7 @@ def activations_float64(features: Samples, model: Float64, *, precision: int) ->
 
 
 def score(fa: Float64, labels: Float64, loss: Loss) -> Score:
-    """Loss and fit; ``labels`` are the targets (linear) or the classes 0 and 1.
+    """Return loss and fit; ``labels`` are the targets (linear) or the classes 0 and 1.
 
     linear: mean ½(FA − y)². logistic: mean cross-entropy. hinge: mean max(0, 1 − y·FA), y = ±1.
     """
@@ -87,12 +87,15 @@ def score(fa: Float64, labels: Float64, loss: Loss) -> Score:
 
 
 def is_larger_class(fa: Float64) -> npt.NDArray[np.bool_]:
-    """Which samples are predicted to be of the larger class: those of FA >= 0, where σ(FA) >= ½."""
+    """Return a mask of the samples predicted as the larger class: FA >= 0, that is, σ(FA) >= ½."""
     return fa >= 0
 
 
 def r_squared(predictions: Float64, targets: Float64) -> float:
-    """1 for exact predictions, 0 for those of no more use than the mean; of equal targets nothing between."""
+    """Return R²: 1 for exact predictions, 0 for predictions no better than the mean.
+
+    If all targets are equal, the result is 1 for exact predictions and 0 for all others.
+    """
     missed, spread = np.sum((targets - predictions) ** 2), np.sum((targets - np.mean(targets)) ** 2)
     if spread:
         return float(1 - missed / spread)

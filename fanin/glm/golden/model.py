@@ -1,4 +1,4 @@
-"""A trained model with all that a prediction takes: scaling, number format, classes, float64's weights."""
+"""A trained model and everything a prediction needs: scaling, number format, classes, float64 weights."""
 
 from __future__ import annotations
 
@@ -21,19 +21,22 @@ from fanin.glm.golden.targets import AS_THEY_ARE, TargetScale
 
 Label: TypeAlias = float | str
 
-FORMAT, READ = 3, (2, 3)  # of the file: written, and read; another one is refused
-_NO_INDEX = -1  # in the file: the samples were in no LIBSVM file, or the model is older than the array
+FORMAT, READ = 3, (2, 3)  # of the file: version written, versions read; others are refused
+_NO_INDEX = -1  # in the file: the samples were in no LIBSVM file, or the file predates the array
 
 
 @dataclass(frozen=True, kw_only=True)
 class GlmModel:
-    """Weights of the nodes, in fixed point of ``frac`` bits, and those of float64, trained on the same samples.
+    """Fixed-point weights of the nodes, and float64 weights trained on the same samples.
 
-    The last weight is the bias' if there is one. ``l2``: λ of the regularisation. ``classes``: the labels of
-    the smaller and the larger class; none for the linear loss. Of more than two classes the weights have a row
-    for each, which tells it from the rest. ``columns`` and ``target``: names in the CSV file of the samples, if
-    it was one. ``first_index``: index of the first feature in the LIBSVM file of the samples, if it was one.
-    ``scale``: from sums to targets, of the linear loss.
+    - ``weights``: fixed point with ``frac`` fractional bits; with ``bias`` the last weight is the bias. For
+      more than two classes there is a row of weights per class, which separates it from the other classes.
+    - ``ranges``, ``precision``: quantisation of the features.
+    - ``l2``: λ of the regularisation.
+    - ``classes``: labels of the smaller and the larger class, or of all rows; None for the linear loss.
+    - ``columns``, ``target``: names in the samples' CSV file; empty for other files.
+    - ``first_index``: index of the first feature in the samples' LIBSVM file; None for other files.
+    - ``scale``: from sums to targets, linear loss only.
     """
 
     loss: Loss
@@ -51,10 +54,10 @@ class GlmModel:
     scale: TargetScale = AS_THEY_ARE
 
     def activations(self, features: Features) -> tuple[Float64, Float64]:
-        """Σ of features times weights, by the nodes' weights and by float64's; a column for each row of these.
+        """Return Σ features · weights, by the nodes' and by the float64 weights; a column per row of weights.
 
-        Sparse features may have fewer columns than the model, as a LIBSVM file has that ends in zeros. Raises
-        ValueError for any other number.
+        Sparse features may have fewer columns than the model, since a LIBSVM file omits trailing zeros. Raises
+        ValueError for any other number of columns.
         """
         wanted = len(self.ranges.low)
         samples, columns = features.shape
@@ -70,7 +73,10 @@ class GlmModel:
         )
 
     def predict(self, activations: Float64) -> npt.NDArray[Any]:
-        """Labels of these sums; of more than two classes the largest decides. The linear loss': targets."""
+        """Return the predicted labels, or targets for the linear loss.
+
+        With more than two classes, the largest sum decides.
+        """
         if self.classes is None:
             return self.scale.to_targets(activations)
         if activations.ndim == 2:
@@ -79,7 +85,9 @@ class GlmModel:
 
     @classmethod
     def of_classes(cls, models: Sequence[GlmModel], classes: tuple[Label, ...]) -> GlmModel:
-        """One model of these classes: from a model of two; of more, from those that tell each from the rest."""
+        """Return a model of ``classes``: ``models`` is one model of two classes, or one per class against the
+        rest.
+        """
         if len(classes) == 2:
             return replace(models[0], classes=classes)
         return replace(
@@ -90,7 +98,7 @@ class GlmModel:
         )
 
     def save(self, file: BinaryIO) -> None:
-        """Write an .npz that :meth:`load` reads, and NumPy without us."""
+        """Write an .npz file for :meth:`load`; NumPy alone can read it too."""
         np.savez(
             file,
             format=FORMAT,
@@ -113,7 +121,7 @@ class GlmModel:
 
     @classmethod
     def load(cls, path: Path) -> GlmModel:
-        """A file that :meth:`save` wrote. Raises InputError for another one."""
+        """Read a file that :meth:`save` wrote. Raises InputError for any other file."""
         try:
             found = read_archive(path)
             if (version := int(found["format"])) not in READ:

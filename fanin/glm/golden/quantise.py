@@ -1,7 +1,7 @@
-"""Features to unsigned fractions of ``precision`` bits (docs/reference/numbers.md).
+"""Quantise features to unsigned fractions of ``precision`` bits (docs/reference/numbers.md).
 
 Per column, in float64 and in this order: q = min(floor((x − min) / (max − min) · 2^s), 2^s − 1). A constant
-column is 0. The bias is one more column, the last, of constant 2^s − 1.
+column is 0. The bias is an additional last column with the constant 2^s − 1.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ COLUMNS_AT_ONCE = 4096  # a block's temporaries stay in the cache
 
 
 def column_blocks(columns: int) -> Iterator[slice]:
-    """All columns, in blocks of at most 4096.
+    """Yield all columns in blocks of at most 4096.
 
     Over one block, float64 sums of products below 2^40 are integers below 2^53: exact in any order.
     """
@@ -33,9 +33,9 @@ def column_blocks(columns: int) -> Iterator[slice]:
 
 
 def canonical(features: sparse.csr_matrix) -> sparse.csr_matrix:
-    """CSR features with one entry for each place: entries of one place are added, as in the dense form.
+    """Return CSR features with one entry per place; duplicate entries are summed, as in the dense form.
 
-    Returns ``features`` themselves if they have this form, else a copy.
+    Returns ``features`` itself if it already has this form, else a copy.
     """
     if not features.has_canonical_format:
         features = features.copy()
@@ -52,7 +52,7 @@ class ColumnRanges:
 
     @classmethod
     def of(cls, features: Features) -> ColumnRanges:
-        """The ranges of dense or CSR features, whose absent entries are zeros; at least one sample."""
+        """Return the ranges of dense or CSR features with at least one sample; absent CSR entries are 0."""
         low, high = features.min(axis=0), features.max(axis=0)
         if sparse.issparse(features):
             low, high = low.toarray()[0], high.toarray()[0]
@@ -60,9 +60,9 @@ class ColumnRanges:
 
 
 def quantise(features: Features, ranges: ColumnRanges, precision: int, *, bias: bool) -> Quantised:
-    """All samples by the given ranges; what lies outside them goes to 0 or 2^s − 1.
+    """Quantise all samples with the given ranges; values outside them are clipped to 0 or 2^s − 1.
 
-    CSR features are never made dense in float64. Returns (samples, columns + bias).
+    CSR features are never made dense in float64. Returns a dense array (samples, columns + bias).
     """
     if sparse.issparse(features):
         features = canonical(features)
@@ -82,7 +82,10 @@ def quantise(features: Features, ranges: ColumnRanges, precision: int, *, bias: 
 def quantise_sparse(
     features: sparse.csr_matrix, ranges: ColumnRanges, precision: int, *, bias: bool
 ) -> sparse.csr_matrix:
-    """CSR features as :func:`quantise` has them, in CSR. Raises ValueError unless their zeros become zeros."""
+    """Quantise CSR features to the values of :func:`quantise`, as CSR.
+
+    Raises ValueError if a column has values below 0: its zeros would not stay 0.
+    """
     features = canonical(features)
     columns = features.indices
     codes = _fractions(features.data, ranges.low[columns], ranges.high[columns], precision)
@@ -90,7 +93,7 @@ def quantise_sparse(
 
 
 def fractions(features: sparse.csr_matrix, ranges: ColumnRanges, *, bias: bool) -> sparse.csr_matrix:
-    """The same without rounding: in [0, 1], the bias 1."""
+    """Scale CSR features to [0, 1] like :func:`quantise_sparse`, without rounding; the bias is 1."""
     features = canonical(features)
     columns = features.indices
     span = ranges.high - ranges.low
@@ -103,12 +106,10 @@ def _with_bias(
 ) -> sparse.csr_matrix:
     if (ranges.low < 0).any():
         k = int(np.argmax(ranges.low < 0))
-        raise ValueError(
-            f"column {k + 1} has values below 0, {ranges.low[k]:g}, so that its zeros do not stay 0"
-        )
+        raise ValueError(f"column {k + 1} has values below 0, {ranges.low[k]:g}, so its zeros do not stay 0")
     out = sparse.csr_matrix((values, features.indices, features.indptr), shape=features.shape)
     if bias is None:
-        out = out.copy()  # the caller's indices are not ours to change
+        out = out.copy()  # do not change the caller's indices
     else:
         constant = np.full((features.shape[0], 1), bias, dtype=values.dtype)
         out = sparse.hstack([out, sparse.csr_matrix(constant)], format="csr")

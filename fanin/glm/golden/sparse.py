@@ -1,7 +1,7 @@
-"""The golden trainers' sums over CSR samples, of entries that are not 0 alone; the bits of the dense sums.
+"""Sums over the non-zero entries of CSR samples for the golden trainers, bit-identical to the dense sums.
 
-Sums are taken in float64: a term is below 2^31 and a sample or a micro-batch has fewer than 2^21 of them for a
-sum, so that each partial sum is an integer below 2^53, exact in any order.
+Sums are taken in float64. A term is below 2^31, and a sum has fewer than 2^21 terms of a sample or micro-batch.
+Each partial sum is therefore an integer below 2^53, exact in any order.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fanin.fixed import Int64
 
 
 def forward(features: sparse.csr_matrix, model: Int64, precision: int, *, share: int) -> Int64:
-    """The exact PA of every sample over every ``share`` columns: [slice, sample]."""
+    """Return the exact PA of every sample over each slice of ``share`` columns: [slice, sample]."""
     samples, columns = features.shape
     slices = -(-columns // share)
     products = fixed.bit_serial(features.data, model[features.indices], precision)
@@ -24,14 +24,14 @@ def forward(features: sparse.csr_matrix, model: Int64, precision: int, *, share:
 
 
 def gradient(features: sparse.csr_matrix, scale: Int64, precision: int) -> tuple[npt.NDArray[np.int64], Int64]:
-    """Columns that the samples have entries in, and the exact gradient of each."""
+    """Return the columns with entries in these samples, and the exact gradient of each."""
     columns, place = np.unique(features.indices, return_inverse=True)
     products = fixed.bit_serial(features.data, scale[_samples(features)], precision)
     return columns, _sums(place, products, len(columns))
 
 
 def _samples(features: sparse.csr_matrix) -> npt.NDArray[np.int64]:
-    """The sample of every entry."""
+    """Return the sample number of every entry."""
     return np.repeat(np.arange(features.shape[0]), np.diff(features.indptr))
 
 

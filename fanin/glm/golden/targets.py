@@ -1,4 +1,4 @@
-"""From targets to numbers that nodes hold, and back."""
+"""Scale targets to numbers that nodes can hold, and back."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from fanin.glm.golden.quantise import Float64
 
 @dataclass(frozen=True)
 class TargetScale:
-    """Targets are ``offset`` + ``scale`` · sum: of a model, a sum of features times weights."""
+    """Linear scale: target = ``offset`` + ``scale`` · sum, where a model's sum is Σ features · weights."""
 
     offset: float = 0.0
     scale: float = 1.0
 
     @classmethod
     def of(cls, targets: Float64) -> Self:
-        """The mean, and the power of two that brings these targets into [−1, 1].
+        """Return the scale with the targets' mean and the power of two that brings them into [−1, 1].
 
         Raises InputError for targets that span more than float64 holds.
         """
@@ -36,12 +36,12 @@ class TargetScale:
         return cls(offset, float(2.0 ** np.ceil(np.log2(largest))) if largest else 1.0)
 
     def to_sums(self, targets: Float64) -> Float64:
-        """The sums that stand for these targets."""
+        """Convert targets to sums."""
         return (targets - self.offset) / self.scale
 
     def to_targets(self, sums: Float64) -> Float64:
-        """The targets that these sums stand for."""
+        """Convert sums to targets."""
         return self.offset + self.scale * sums
 
 
-AS_THEY_ARE = TargetScale()  #: of classes
+AS_THEY_ARE = TargetScale()  #: identity, for classes

@@ -1,11 +1,11 @@
-"""The golden trainers: exactly what the RTL computes, in integer NumPy (docs/reference/numbers.md).
+"""Golden trainers: exactly what the RTL computes, in integer NumPy (docs/reference/numbers.md).
 
-Both modes start from model 0, take the samples in order, and keep γ/B for a short last mini-batch.
+Both modes start from model 0, take the samples in order, and use γ/B for a short last mini-batch too.
 
-Products of bits with shifted integers are summed by float64 matrix products, block by block of columns:
-every partial sum is an integer below 2^53, hence exact in any order. Blocks are then added in int64; a sum
-over D columns stays below D · 2^31, so nothing overflows for D < 2^32. CSR samples give the same bits
-(``fanin.glm.golden.sparse``) in time and memory of what is not 0.
+Products of bits with shifted integers are summed by float64 matrix products, one block of columns at a time.
+Every partial sum is an integer below 2^53, hence exact in any order. Blocks are then added in int64. A sum over
+D columns stays below D · 2^31, so nothing overflows for D < 2^32. CSR samples give the same bits
+(``fanin.glm.golden.sparse``); their time and memory depend on the non-zero entries only.
 """
 
 from __future__ import annotations
@@ -26,10 +26,9 @@ from fanin.glm.golden.quantise import Samples, column_blocks
 
 @dataclass(frozen=True)
 class Epoch:
-    """The end of an epoch: the model in column order, and how many values were clamped in it.
+    """End of an epoch: the model in column order, and the number of values clamped during the epoch.
 
-    ``clamps`` counts, over all workers, the PAs (and, in data-parallel mode, the gradients) that lay
-    outside the clamp's range.
+    ``clamps`` counts PAs (and, in data-parallel mode, gradients) of all workers outside the clamp's range.
     """
 
     model: npt.NDArray[np.int32]
@@ -37,7 +36,7 @@ class Epoch:
 
 
 def forward(features: npt.NDArray[np.uint8], model: Int64, precision: int) -> Int64:
-    """The exact PA of every sample: Σ_k Σ_j b_kj · (x_k >> j)."""
+    """Return the exact PA of every sample: Σ_k Σ_j b_kj · (x_k >> j)."""
     pa: Int64 = np.zeros(len(features), dtype=np.int64)
     for columns in column_blocks(features.shape[1]):
         block, weights = features[:, columns], model[columns]
@@ -48,7 +47,7 @@ def forward(features: npt.NDArray[np.uint8], model: Int64, precision: int) -> In
 
 
 def gradient(features: npt.NDArray[np.uint8], scale: Int64, precision: int) -> Int64:
-    """The exact gradient of every column: g_k = Σ_samples Σ_j b_kj · (scale >> j)."""
+    """Return the exact gradient of every column: g_k = Σ_samples Σ_j b_kj · (scale >> j)."""
     codes = np.arange(1 << precision)
     g: Int64 = np.zeros(features.shape[1], dtype=np.int64)
     for row, value in zip(features, scale, strict=True):
@@ -66,9 +65,9 @@ def train(
     epochs: int,
     decay: Decay = NO_DECAY,
 ) -> Iterator[Epoch]:
-    """Train in the mode of ``shape.node``; yields the end of every epoch.
+    """Train in the mode of ``shape.node``; yield the end of every epoch.
 
-    ``features`` are quantised, (samples, columns), dense or CSR; ``labels`` are as ``fixed.labels`` gives them.
+    ``features``: quantised, (samples, columns), dense or CSR. ``labels``: as ``fixed.labels`` returns them.
     """
     if features.shape != (shape.samples, shape.columns) or labels.shape != (shape.samples,):
         raise ValueError(
@@ -100,7 +99,7 @@ class _Trainer:
         return fixed.scale(fixed.df(fa, labels, self.loss, self.shape.node.frac), *self.rate)
 
     def decay_model(self) -> None:
-        """Take the mini-batch's decay from each weight; none grows by it."""
+        """Subtract the mini-batch's decay from each weight; no weight's magnitude grows."""
         if not self.decay.shift:
             return
         lost = fixed.decay(self.model, self.decay.shift)
@@ -109,7 +108,7 @@ class _Trainer:
         self.model -= lost
 
     def activations(self, features: Samples, share: int) -> Int64:
-        """The exact PA of every sample over every ``share`` columns: [slice, sample]."""
+        """Return the exact PA of every sample over each slice of ``share`` columns: [slice, sample]."""
         precision = self.shape.precision
         if issparse(features):
             return sparse.forward(features, self.model, precision, share=share)
@@ -117,7 +116,7 @@ class _Trainer:
         return np.stack([forward(features[:, part], self.model[part], precision) for part in slices])
 
     def gradient(self, features: Samples, scale: Int64) -> tuple[slice | npt.NDArray[np.int64], Int64]:
-        """Columns that the samples may change, and the exact gradient of each."""
+        """Return the columns that the samples can change, and the exact gradient of each."""
         if issparse(features):
             return sparse.gradient(features, scale, self.shape.precision)
         return slice(None), gradient(features, scale, self.shape.precision)
@@ -129,7 +128,7 @@ class _ModelParallel(_Trainer):
     def mini_batch(self, features: Samples, labels: npt.NDArray[np.int32]) -> None:
         pa = self.activations(features, self.shape.columns_per_worker)
         scale = self.scale(self.clamp(pa, fixed.clamp_bits(self.shape.workers)).sum(axis=0), labels)
-        self.decay_model()  # RTL takes it together with the first micro-batch's gradient
+        self.decay_model()  # the RTL applies it together with the first micro-batch's gradient
         for start in range(0, len(labels), MICRO_BATCH):
             micro_batch = slice(start, start + MICRO_BATCH)
             columns, g = self.gradient(features[micro_batch], scale[micro_batch])

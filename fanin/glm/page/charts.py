@@ -1,4 +1,4 @@
-"""The charts of a run's report."""
+"""Charts of a GLM run's report."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from fanin.report.palette import STYLES
 
 @dataclass(frozen=True)
 class Span:
-    """A stage of a micro-batch at work, from ``start`` to ``end`` (exclusive), in cycles.
+    """One stage of one micro-batch, from cycle ``start`` to ``end`` (exclusive).
 
-    ``stage`` is F (words accepted by forward), C (AGG sent to FA received) or B (words taken by backward).
+    ``stage``: F (words accepted by forward), C (from AGG sent to FA received) or B (words taken by backward).
     """
 
     node: int
@@ -33,18 +33,18 @@ _BINS = 60  # of the histogram
 
 
 def loss_chart(losses: Mapping[str, Sequence[float]]) -> Chart:
-    """Loss per epoch, of ``run``, ``golden`` and ``binary64``."""
+    """Return the chart of loss per epoch for ``run``, ``golden`` and ``binary64``."""
     return _per_epoch(losses, loss_axis())
 
 
 def difference_chart(losses: Mapping[str, Sequence[float]]) -> Chart:
-    """What the run's loss is above that of ``binary64``."""
+    """Return the chart of the run's loss minus that of ``binary64``, per epoch."""
     above = [run - exact for run, exact in zip(losses["run"], losses["binary64"], strict=True)]
     return _per_epoch({"difference": above}, loss_axis("loss, RTL minus float64"))
 
 
 def fit_chart(fits: Mapping[str, Sequence[float]], measure: Measure) -> Chart:
-    """Accuracy, or R², of the training samples per epoch, of ``run`` and ``binary64``."""
+    """Return the chart of training accuracy or R² per epoch for ``run`` and ``binary64``."""
     name = f"{measure.name} of training samples"
     return _per_epoch(fits, Axis.share(name) if measure is ACCURACY else Axis(name, exact=".4f"))
 
@@ -55,7 +55,7 @@ def _per_epoch(values: Mapping[str, Sequence[float]], y: Axis) -> Chart:
 
 
 def _stack(spans: Sequence[Span]) -> list[list[Span]]:
-    """Rows in which no two spans overlap, as few as there are spans at once."""
+    """Distribute spans over the fewest rows in which no two spans overlap."""
     rows: list[list[Span]] = []
     for span in sorted(spans, key=lambda s: (s.start, s.end)):
         row = next((row for row in rows if row[-1].end <= span.start), None)
@@ -67,7 +67,7 @@ def _stack(spans: Sequence[Span]) -> list[list[Span]]:
 
 
 def timeline_chart(spans: Sequence[Span], cycle_ns: float) -> Chart:
-    """Forward, communication and backward of every micro-batch, rows per stage and node, in cycles."""
+    """Return the timeline of each micro-batch's forward, communication, backward; a row per node and stage."""
     names: list[str] = []
     bars: dict[str, list[Bar]] = {}
     for node in sorted({s.node for s in spans}):
@@ -98,7 +98,7 @@ def _bar(span: Span, row: int) -> Bar:
 
 
 def histogram_chart(values: Sequence[float], marks: Mapping[str, float], unit: str) -> Chart:
-    """How often each value occurs; ``marks`` are named values. The counts are logarithmic."""
+    """Return a histogram with a logarithmic count axis; ``marks`` are named values drawn as lines."""
     low, high = min(values), max(values)
     margin = max((high - low) * 0.03, low * 0.02, 1.0)
     low, high = low - margin, high + margin
@@ -125,7 +125,10 @@ def histogram_chart(values: Sequence[float], marks: Mapping[str, float], unit: s
 
 
 def stall_chart(nodes: Sequence[Mapping[str, int]], causes: Mapping[str, str]) -> Chart:
-    """Where each node's forward cycles went: a row per node. ``causes``, in order, by what has their colour."""
+    """Return a stacked bar per node: its forward cycles by cause.
+
+    ``causes``, in order: cause → the entry of ``STYLES`` that gives its colour.
+    """
     chart = Chart(
         "Cycles of forward by cause",
         Axis.share("cycles of forward", high=1.0),

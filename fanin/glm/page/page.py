@@ -1,4 +1,4 @@
-"""The page of ``fanin train``: what it shows, and its HTML."""
+"""Content of the report of ``fanin train``, and its HTML."""
 
 from __future__ import annotations
 
@@ -12,13 +12,16 @@ from fanin.report.html import Rows, fill
 
 @dataclass(frozen=True)
 class Report:
-    """Everything that the page shows.
+    """Content of the page.
 
-    ``warning``: what is wrong with the model itself, if anything is. ``headline``: a few figures, large.
-    ``losses``: of run, golden and binary64 a value per epoch, ``fits``: of run and binary64, by ``measure``.
-    ``timeline``: the first mini-batches of some nodes, ``window`` says of which. ``allreduce_ns``: one latency
-    per operation and node. ``stalls``: per node, cycles of forward by cause; ``causes``: what has the colour of
-    each. ``counters``: per table, its header and rows; ``epochs`` is such a table.
+    - ``warning``: defect of the trained model itself; empty if none.
+    - ``headline``: a few key figures, shown large.
+    - ``losses``: a value per epoch for ``run``, ``golden`` and ``binary64``.
+    - ``fits``: a value per epoch for ``run`` and ``binary64``, measured by ``measure``.
+    - ``timeline``: spans of the first micro-batches of some nodes; ``window`` says in words which.
+    - ``allreduce_ns``: one latency per operation and node; ``allreduce_marks``: percentiles by name.
+    - ``stalls``: per node, forward cycles by cause; ``causes``: the style that colours each cause.
+    - ``counters``: tables by name, each a header and rows; ``epochs`` is one such table.
     """
 
     title: str
@@ -42,7 +45,7 @@ class Report:
 
 
 def render(report: Report) -> str:
-    """The report as one HTML document that refers to nothing outside itself."""
+    """Render the report as one HTML document without external references."""
     losses, latencies = report.losses, report.allreduce_ns
     return fill(
         "glm.html.j2",

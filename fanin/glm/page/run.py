@@ -1,4 +1,4 @@
-"""From the result of a run to the page that shows it."""
+"""Build the page of a GLM run from the run's result."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from fanin.sim.glm.result import TrainResult
 from fanin.sim.network import FAULTS
 
 TIMELINE_NODES = 4
-TIMELINE_BARS = 12  # micro-batches a node: more would be too narrow to read
-# Stage: the events that begin and end it, each counting micro-batches in order, and how late they come.
+TIMELINE_BARS = 12  # micro-batches per node: more bars would be too narrow to read
+# Stage: its first event, its last event (each counts micro-batches in order), and the events' delay in cycles.
 _STAGES = {
     "F": ("forward_first", "forward_last", 1),
     "C": ("agg", "fa", 0),
     "B": ("backward_first", "backward_last", 1),
 }
-# What engines' cycles go into: the counter, and what has its colour; the rest is the end of each epoch.
+# Cause of an engine cycle: its counter, and the style that colours it; the rest is the end of each epoch.
 _CYCLES = {
     "word taken": ("words", "forward"),
     "model waits for its gradient": ("stall_model_wait", "communication"),
@@ -31,7 +31,7 @@ _REST = "epoch's start and end"
 
 
 def report_of(result: TrainResult) -> Report:
-    """The page of a run."""
+    """Return the page of a run."""
     options = result.options
     run = result.run
     return Report(
@@ -65,7 +65,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def _here(result: TrainResult) -> str:
-    """Whose nodes the run had, where it had not all."""
+    """Return which workers' nodes the run had, if it did not have all of them."""
     here = result.options.network.here
     nodes = ", ".join(f"node {place} here is worker {worker}'s" for place, worker in enumerate(here))
     return f" ({nodes})" if here else ""
@@ -89,7 +89,7 @@ def _headline(result: TrainResult) -> Rows:
 
 
 def _timeline(result: TrainResult) -> list[Span]:
-    """Data-parallel nodes send gradients, not micro-batches, so that C has no place in their picture."""
+    """Return the spans to draw; without C for data-parallel nodes, which send gradients, not micro-batches."""
     if result.run.timeline is None:
         return []
     found = spans(result.run.timeline, result.shape.micro_batches)
@@ -97,15 +97,15 @@ def _timeline(result: TrainResult) -> list[Span]:
 
 
 def _window(workers: int) -> str:
-    """Which part of the run the timeline is, in words."""
+    """Return in words which part of the run the timeline shows."""
     nodes = "all nodes" if workers <= TIMELINE_NODES else f"the first {TIMELINE_NODES} of {workers} nodes"
     return f"the first {TIMELINE_BARS} micro-batches of {nodes} (trace.json has more)"
 
 
 def spans(timeline: Timeline, micro_batches: int) -> list[Span]:
-    """The first micro-batches of the first nodes; ``micro_batches`` make a mini-batch.
+    """Return spans of the first micro-batches of the first nodes; ``micro_batches`` is M, per mini-batch.
 
-    Cycles count from the first word that any node takes.
+    Cycle 0 is the first word that any node takes.
     """
     found = stage_spans(timeline, micro_batches, nodes=TIMELINE_NODES, most=TIMELINE_BARS)
     origin = min((span.start for span in found), default=0)
@@ -113,7 +113,7 @@ def spans(timeline: Timeline, micro_batches: int) -> list[Span]:
 
 
 def stage_spans(timeline: Timeline, micro_batches: int, *, nodes: int, most: int | None = None) -> list[Span]:
-    """The micro-batches of the first ``nodes``, the first ``most`` of each; cycles are the run's."""
+    """Return spans of the first ``nodes`` nodes, at most ``most`` micro-batches each, in cycles of the run."""
     found = []
     for node in range(nodes):
         for stage, (first_event, last_event, late) in _STAGES.items():
@@ -125,13 +125,13 @@ def stage_spans(timeline: Timeline, micro_batches: int, *, nodes: int, most: int
 
 
 def _cycles(timeline: Timeline, node: int, name: str, late: int, most: int | None) -> list[int]:
-    """When the first events of a name happened."""
+    """Return the cycles of a node's first events of that name, minus their delay ``late``."""
     wanted = (timeline.node == node) & (timeline.event == timeline.names.index(name))
     return [int(cycle) - late for cycle in timeline.cycle[wanted][:most]]
 
 
 def _stalls(result: TrainResult, counters: Mapping[str, int]) -> dict[str, int]:
-    """Engine cycles of a node by what they went into."""
+    """Return a node's engine cycles by cause."""
     engine_cycles = counters["cycles"] * result.options.node.engines
     parts = {cause: counters[counter] for cause, (counter, _) in _CYCLES.items()}
     return parts | {_REST: max(engine_cycles - sum(parts.values()), 0)}
@@ -178,7 +178,7 @@ def _counters(result: TrainResult) -> dict[str, list[list[str]]]:
     node_rows = [["counter", *(f"node {index}" for index in range(len(nodes)))]]
     node_rows += [[name, *(f"{node[name]:,}" for node in nodes)] for name in nodes[0]]
     tables = {"Nodes": node_rows}
-    if raw.links:  # boards' are not seen
+    if raw.links:  # empty on boards: their links are not observed
         link_rows = [["link", "direction", *raw.links[0]["up"]]]
         link_rows += [
             [f"node {node}", direction, *(f"{value:,}" for value in counts.values())]

@@ -17,9 +17,9 @@ _MAC = 6  # bytes
 
 
 def train_trace(result: TrainResult, frames: Iterable[tuple[int, bytes]]) -> str:
-    """The trace of a run; ``frames`` are those at the switch, each with its time in nanoseconds.
+    """Return the trace of a run; ``frames`` are those at the switch, each with its time in nanoseconds.
 
-    Micro-batches are as many as the run's timeline has, frames the first ``MOST_EVENTS``.
+    The trace has every micro-batch of the run's timeline, and the first ``MOST_EVENTS`` frames.
     """
     trace = Trace()
     options, timeline = result.options, result.run.timeline
@@ -42,18 +42,18 @@ def train_trace(result: TrainResult, frames: Iterable[tuple[int, bytes]]) -> str
 
 
 class _Packets:
-    """Packets as they are on the switch's links, and what they are of."""
+    """Adds packets on the switch's links to a trace, with their meaning in the protocol."""
 
     def __init__(self, trace: Trace, result: TrainResult):
         node = result.options.node
         self._trace, self._header, self._values = trace, header_length(node.encap), node.values
         self._link: LinkConfig = result.options.network.link
-        self._sent: set[tuple[Kind, int, int, int]] = set()  # by workers: kind, worker, slot, round
-        self._begun: dict[tuple[int, int], float] = {}  # AllReduces by slot and round
+        self._sent: set[tuple[Kind, int, int, int]] = set()  # packets from workers: kind, worker, slot, round
+        self._begun: dict[tuple[int, int], float] = {}  # start times of AllReduces by slot and round
         self._summed: set[tuple[int, int]] = set()
 
     def add(self, frames: Iterable[tuple[int, bytes]]) -> None:
-        """All packets, in order of time. Other frames, as a board may send them, are left out."""
+        """Add all packets, in order of time. Other frames, which boards may send, are skipped."""
         for time, frame in frames:
             if len(frame) < self._header + payload_length(self._values):
                 continue
@@ -67,7 +67,7 @@ class _Packets:
             if frame[:_MAC] == SWITCH.mac.to_bytes(_MAC, "big"):
                 worker = packet.bitmap.bit_length() - 1
                 name = self._received(kind, worker, packet, time)
-                # Captured when its last bit has come; an answer, when its first one leaves.
+                # The capture time is that of the last bit received, or of the first bit sent.
                 self._trace.slice("switch", f"from node {worker}", name, time - wire_ns, time, **facts)
             else:
                 worker = int.from_bytes(frame[_MAC - 2 : _MAC], "big") - 1
@@ -75,7 +75,7 @@ class _Packets:
                 self._trace.slice("switch", f"to node {worker}", kind.name, time, time + wire_ns, **facts)
 
     def _received(self, kind: Kind, worker: int, packet: AggPacket, time: float) -> str:
-        """The name of a packet from a worker, which says whether it has come before."""
+        """Return the display name of a worker's packet, marked if the packet is a repetition."""
         key = (kind, worker, packet.slot, packet.round)
         again = key in self._sent
         self._sent.add(key)
@@ -84,7 +84,7 @@ class _Packets:
         return f"{kind.name} again" if again else kind.name
 
     def _answered(self, kind: Kind, packet: AggPacket, time: float) -> None:
-        """The first RESULT of a round ends its sum in the switch."""
+        """End the AllReduce of a round at its first RESULT."""
         key = packet.slot, packet.round
         if kind is Kind.RESULT and key not in self._summed and key in self._begun:
             self._summed.add(key)

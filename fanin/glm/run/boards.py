@@ -1,4 +1,4 @@
-"""The file that ``fanin train --on`` names: boards, where each answers and what was flashed into it."""
+"""Reader of the file that ``fanin train --on`` names: boards, their addresses, their flashed builds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fanin.sim.glm.boards import BoardAddress
 
 @dataclass(frozen=True)
 class BoardCluster:
-    """The boards of a run, worker by worker, the preset of their nodes, and whether their weights can decay."""
+    """The boards of a run in order of workers, their nodes' preset, and whether their weights can decay."""
 
     preset: str
     l2: bool
@@ -26,9 +26,9 @@ class BoardCluster:
 
 
 def read_boards(path: Path) -> BoardCluster:
-    """Read the file: a table ``board`` for each worker, with ``host`` and ``build``, the folder of its build.
+    """Read the file: a table ``board`` per worker with ``host`` and ``build``, the folder of its build.
 
-    A relative folder is beside the file. Raises InputError that names file and place.
+    Relative folders start at the file's own folder. Raises InputError that names file and place.
     """
     try:
         with path.open("rb") as file:
@@ -62,7 +62,7 @@ def _board(record: Record, beside: Path) -> tuple[BoardAddress, str, bool]:
     if preset is None:
         raise record.wrong(f"{build.folder} is a shell without a node")
     if preset not in MEMORIES:
-        raise record.wrong(f"{build.folder} has the node {preset}, whose control is not by UDP")
+        raise record.wrong(f"{build.folder} has the node {preset}, which is not controlled by UDP")
     sdram = find_board(build.record.text("board")).sdram if build.memory == SDRAM else None
     identity = build.record.record("identity")
     address = BoardAddress(

@@ -1,4 +1,4 @@
-"""What ``fanin train`` does with its options: train, compare, write the run's folder, tell."""
+"""Run of ``fanin train``: trains, compares, writes the run's folder and prints the summary."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ from fanin.sim.glm.result import TrainOptions, TrainResult
 from fanin.sim.glm.train import Trainer
 
 DIFFERS = "the RTL's model differs from the golden model"
-_SCRATCH_PCAP = f".fanin-{PCAP_FILE}"  # while it is being written
+_SCRATCH_PCAP = f".fanin-{PCAP_FILE}"  # name during writing
 
 
 def execute(
@@ -65,7 +65,7 @@ def execute(
 ) -> TrainResult | ClassesResult | None:
     """Train, write the run's folder, and ``say`` its summary. Return the result.
 
-    A run that is resumed after its end returns None. Raises CheckFailed where the models differ or a node
+    Returns None if the resumed run had already finished. Raises CheckFailed if the models differ or a node
     stopped, InputError for options that do not fit.
     """
     earlier = None
@@ -80,7 +80,7 @@ def execute(
     check_directory(output)
     if earlier and output.resolve() == earlier.folder.resolve() and is_complete(earlier, options):
         ended = (earlier.folder / RUN_FILE).read_bytes() if call.as_json else None
-        say(json_text(json.loads(ended)) if ended else f"{earlier.folder}: has come to its end")
+        say(json_text(json.loads(ended)) if ended else f"{earlier.folder}: the run has finished already")
         return None
     copies = _copies(options, output)
     with waveform(options, rtl=options.on is None) as wave:
@@ -88,7 +88,7 @@ def execute(
 
 
 def _copies(options: GlmOptions, output: Path) -> dict[str, Path]:
-    """Which of the run's files are wanted elsewhere, too. Raises InputError where they cannot be written."""
+    """Return files of the run that are also wanted elsewhere. Raises InputError if one cannot be written."""
     wanted = {MODEL_FILE: options.model_out, PCAP_FILE: options.pcap}
     copies = {name: path for name, path in wanted.items() if path}
     taken = {(output / name).resolve(): name for name in RUN.names}
@@ -103,9 +103,10 @@ def _copies(options: GlmOptions, output: Path) -> dict[str, Path]:
 
 
 class _Command:
-    """A call of the command, with its run, or one for each class.
+    """One call of the command: a run, or a run per class.
 
-    Without states and restarts its folder appears whole, at the end. Else it is written while the run goes on.
+    Without states and restarts, the folder appears as a whole at the end. Otherwise it is written during the
+    run.
     """
 
     def __init__(
@@ -126,7 +127,7 @@ class _Command:
         self._live = LiveFile(self.output, "train", title=options.data or "", unit="AllReduces")
 
     def _survival_of(self) -> Survival:
-        """How the run survives. Raises InputError."""
+        """Return the states and restarts of the run. Raises InputError."""
         options, earlier = self.options, self.earlier
         for name in ("checkpoint", "restart"):
             if getattr(options, name) is not None:
@@ -136,13 +137,13 @@ class _Command:
             restart=options.restart or 0,
             lasting=bool(options.checkpoint or options.restart or earlier),
         )
-        if earlier:  # whose packets may still be in flight at a switch that is not simulated
+        if earlier:  # its packets may still be in flight at a switch that is not simulated
             survival.job = earlier.job
             survival.next_job()
         return survival
 
     def carry_out(self, copies: dict[str, Path]) -> TrainResult | ClassesResult | None:
-        """Train, write the run's folder, tell; the result. Raises CheckFailed as ``execute``."""
+        """Train, write the run's folder, print the summary, return the result. Raises CheckFailed."""
         output = self.output
         with self._folder() as (runs, folder):
             follow = Following(self._live, runs)
@@ -163,7 +164,7 @@ class _Command:
 
     @contextlib.contextmanager
     def _folder(self) -> Iterator[tuple[list[Trainer], Path]]:
-        """The runs, and the folder that they write."""
+        """Yield the runs, and the folder that they write to."""
         if not self._survival.lasting:
             with (
                 sole_writer(self.output),
@@ -190,7 +191,7 @@ class _Command:
         return asked(self.call, self.options)
 
     def _prepare(self, runs: list[Trainer], folder: Path) -> None:
-        """Fill a new folder: run.json of a run that has not come to its end, and states of an earlier one."""
+        """Fill a new folder: run.json of an unfinished run, and states of the earlier run."""
         write_unended(folder, runs[0])
         if self.earlier:
             for part in self.earlier.states:
@@ -199,7 +200,7 @@ class _Command:
                     shutil.copyfile(self.earlier.folder / part / name, folder / part / name)
 
     def _trainers(self) -> list[Trainer]:
-        """What trains. Raises InputError where it does not go with what is resumed."""
+        """Return the trainers. Raises InputError for options that contradict the resumed run."""
         self._live.stage("reading the samples, building the simulator")
         return trainers_of(self.options, self.call, self._wave, check=self._check, loaded=self._loaded)
 
@@ -217,7 +218,7 @@ class _Command:
             self.earlier.check_data(self.options.data or "", self._digest)
 
     def _run(self, trainer: Trainer, folder: Path, follow: Following) -> BaseException | None:
-        """Fill the run's folder; what has stopped it, or nothing."""
+        """Train and fill the run's folder; return the failure that stopped the run, or None."""
         result = self._train(trainer, folder, ".", follow)
         if isinstance(result, BaseException):
             return result
@@ -230,9 +231,10 @@ class _Command:
     def _run_classes(
         self, runs: list[Trainer], folder: Path, follow: Following
     ) -> tuple[BaseException | None, Path]:
-        """Fill the folder with a run for each class, and what they say together.
+        """Train one run per class; fill the folder with them and their joint result.
 
-        What has stopped it, or nothing; and which run's folder says more. Raises InputError for --pcap.
+        Return the failure that stopped the runs, or None, and the folder with its details. Raises InputError
+        for --pcap.
         """
         output = self.output
         if self.options.pcap:
@@ -256,7 +258,9 @@ class _Command:
     def _train(
         self, trainer: Trainer, folder: Path, part: str, follow: Following
     ) -> TrainResult | BaseException:
-        """The result of a run, whose folder has all but the model; or what has stopped it."""
+        """Train and fill the folder, except the model. Return the result, or the failure that stopped the
+        run.
+        """
         survival = self._survival
         attempts = Attempts(
             trainer, folder, survival, self._history(part), lambda: write_unended(folder, trainer, attempts)
@@ -282,13 +286,13 @@ class _Command:
         return result
 
     def _history(self, part: str) -> History | None:
-        """The epochs that a run has already."""
+        """Return the epochs that the earlier run has finished."""
         found = self.earlier.states.get(part) if self.earlier else None
         return found.history if found else None
 
 
 def _lost_interface(trainer: Trainer, stop: BaseException) -> InputError | None:
-    """What the user has done to the network, where that has ended the run."""
+    """Return an error about the interface if the user's change to the network ended the run."""
     from fanin.sim.nic.outside import check_interfaces
 
     if isinstance(stop, SimulationFailed) and (ports := trainer.options.network.ports):

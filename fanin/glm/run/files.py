@@ -1,4 +1,4 @@
-"""The files that ``fanin train`` writes into a run's folder, each whole or not at all."""
+"""Files that ``fanin train`` writes into a run's folder; each is written whole or not at all."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from fanin.sim.glm.course import Course
 from fanin.sim.glm.result import TrainResult, observations, options_json
 from fanin.sim.glm.train import Trainer
 
-#: Fields of run.json that count what came before a stop, too; none of their values is a result of the training.
+#: Fields of run.json that also count what happened before a stop; none is a result of the training.
 COUNTED = (
     *("counters", "links", "switch", "jobs", "first_packet", "packets", "retransmissions", "duplicates"),
     *("frames_rejected", "clamps", "cycles", "utilization", "allreduce_ns", "epochs", "restarts", "job"),
@@ -46,7 +46,7 @@ COUNTED = (
 
 
 def write_result(folder: Path, result: TrainResult, attempts: Attempts) -> None:
-    """Write what a run that has come to its end leaves, except its model."""
+    """Write the results of a finished run, except its model."""
     write_file(folder / REPORT_FILE, render(report_of(result)))
     if (folder / PCAP_FILE).exists():
         write_file(folder / TRACE_FILE, train_trace(result, read_capture(folder / PCAP_FILE)))
@@ -54,7 +54,7 @@ def write_result(folder: Path, result: TrainResult, attempts: Attempts) -> None:
 
 
 def write_unended(folder: Path, trainer: Trainer, attempts: Attempts | None = None) -> None:
-    """Write that a run has not come to its end, and its states."""
+    """Write run.json of an unfinished run, with its states."""
     found = {"error": UNENDED, "options": options_json(trainer.options)}
     write_json(folder, found | observations(trainer.partial(RunResult())) | _survived(attempts))
 
@@ -67,7 +67,7 @@ def write_failure(
     output: Path,
     attempts: Attempts | None = None,
 ) -> None:
-    """Write what is known of a run that was stopped before its end. ``output``: the folder for users."""
+    """Write the results known of a run that was stopped early. ``output``: the folder's path for users."""
     found = {"error": cause_of(stop), "options": options_json(trainer.options)}
     found |= observations(trainer.partial(result_of(stop) or RunResult()))
     finding = train_finding(record_of(found | _survived(attempts)), output)
@@ -80,7 +80,7 @@ def write_failure(
 
 
 def _survived(attempts: Attempts | None) -> dict[str, Any]:
-    """States and restarts of a run whose folder is written while the run goes on."""
+    """Return states and restarts of a run whose folder is written during the run."""
     if attempts is None or not attempts.survival.lasting:
         return {}
     survival = attempts.survival
@@ -89,7 +89,7 @@ def _survived(attempts: Attempts | None) -> dict[str, Any]:
 
 
 def write_model(folder: Path, model: GlmModel) -> None:
-    """Write the model."""
+    """Write the model file."""
     content = io.BytesIO()
     model.save(content)
     write_file(folder / MODEL_FILE, content.getvalue())

@@ -28,7 +28,7 @@ _CHECKPOINTS = Group("checkpoints")
 
 @dataclass(frozen=True, kw_only=True)
 class GlmOptions(LinkOptions, WaveOptions, RunOptions):
-    """What ``fanin train`` and ``fanin.train`` take."""
+    """Options of ``fanin train`` and ``fanin.train``."""
 
     data: str | None = option(
         _DATA,

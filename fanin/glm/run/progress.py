@@ -1,4 +1,4 @@
-"""Who looks at ``fanin train`` while it goes on: the terminal's bar, and the live file."""
+"""Progress of ``fanin train``: the terminal's bar, and the live file."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ GOLDEN = "golden model"
 
 
 def label_text(label: Label) -> str:
-    """A class, in words."""
+    """Return a class label as text."""
     return f"{label:g}" if isinstance(label, float) else label
 
 
 class Following:
-    """Follows the runs of a command, one after the other: one, or one for each class.
+    """Reports the progress of a command's runs, one after the other: one run, or one per class.
 
-    Losses are those of the golden model, which it trains beside the simulator up to the epoch that the nodes
-    are behind; the nodes' own models are known, and compared with it, when they have ended.
+    The losses shown are those of the golden model. It is trained here, beside the simulator, up to the last
+    epoch that the nodes have finished. The nodes' own models are compared with it only at the end.
     """
 
     def __init__(self, live: LiveFile, runs: Sequence[Trainer]):
         self._live, self._runs = live, runs
-        self._begun, self._before = 0, 0  # runs, and AllReduces of those that have ended
+        self._begun, self._before = 0, 0  # runs started; AllReduces of finished runs
         self._run: Trainer | None = None
-        self._shown = 0  # epochs of the run whose losses have been told
+        self._shown = 0  # epochs of the current run whose losses are reported
         self._what = ""
         live.expect(sum(run.operations for run in runs))
 
     @contextlib.contextmanager
     def training(self, run: Trainer, done: int = 0) -> Iterator[Callable[[Progress], None]]:
-        """A run trains, after so many epochs that are done; yields what is to be called with its progress."""
+        """Start reporting a run with ``done`` finished epochs; yield the callback for its progress."""
         self.begin(run)
         label = run.against_the_rest
         series = GOLDEN if label is None else f"class {label_text(label)}"
@@ -64,7 +64,7 @@ class Following:
             yield progress
 
     def begin(self, run: Trainer) -> None:
-        """Note that a run begins; where it begins again, nothing changes."""
+        """Note that a run starts; a restart of the same run changes nothing."""
         if run is self._run:
             return
         if self._run:
@@ -73,5 +73,5 @@ class Following:
         self._begun += 1
 
     def comparing(self) -> None:
-        """The nodes have ended, and their models are compared."""
+        """Report that the nodes have finished and their models are being compared."""
         self._live.stage(f"{self._what}comparing with the golden model")

@@ -1,4 +1,4 @@
-"""Training that survives: checkpoints on the way, and restarts from the last one."""
+"""Fault tolerance of training: checkpoints during the run, and restarts from the last one."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from fanin.sim.glm.train import Trainer
 from fanin.sim.nic.agreement import SLOTS as AGREEMENT_SLOTS
 from fanin.sim.nic.agreement import Agreement
 
-FAILURES = (SimulationFailed, ToolFailed)  #: of nodes; another attempt may succeed
+FAILURES = (SimulationFailed, ToolFailed)  #: failures of nodes, after which another attempt may succeed
 
 
 @dataclass
 class Survival:
-    """How the runs of a command survive, and what has happened to them.
+    """Fault tolerance of a command's runs, and their restarts so far.
 
-    ``checkpoint`` : epochs between two states; None: there are none
-    ``restart`` : restarts that are left
-    ``about`` : the training, for states; None where there are none
-    ``job`` : id of the job that trains
-    ``joined`` : whether all workers have come to that job, as far as is known
-    ``lasting`` : whether the folder is written while the run goes on
-    ``restarts`` : of each restart: ``error``, ``epoch`` from which it began, and ``job``
+    - ``checkpoint``: epochs between two states; None for no states.
+    - ``restart``: number of restarts left.
+    - ``about``: makes a state's description of the training from a job id; None without states.
+    - ``job``: id of the current job.
+    - ``joined``: whether all workers are known to have joined this job.
+    - ``lasting``: whether the folder is written during the run.
+    - ``restarts``: per restart so far, its cause ``error``, the ``epoch`` it started after, and its ``job``.
     """
 
     checkpoint: int | None = None
@@ -46,12 +46,12 @@ class Survival:
     restarts: list[dict[str, Any]] = field(default_factory=list)
 
     def next_job(self) -> None:
-        """Take a new id, which no packet of an earlier job has; 0 is left out."""
+        """Take the next job id, so packets of earlier jobs are recognised; id 0 is skipped."""
         self.job, self.joined = self.job % (JOBS - 1) + 1, False
 
 
 class Attempts:
-    """A training in a folder, attempt by attempt. ``history``: epochs that are done, if any are."""
+    """Attempts to train one model in a folder. ``history``: epochs that are already finished, if any."""
 
     def __init__(
         self,
@@ -63,16 +63,16 @@ class Attempts:
     ):
         self.folder, self.survival, self.history = folder, survival, history
         self._trainer, self._changed = trainer, changed
-        self._before = history  # of the attempt
-        self._seconds = 0.0  # simulated, of attempts that have failed
+        self._before = history  # epochs before the current attempt
+        self._seconds = 0.0  # simulated time of failed attempts
 
     @property
     def earlier(self) -> History | None:
-        """Epochs before the attempt that has trained last."""
+        """Epochs before the last attempt."""
         return self._before
 
     def course(self) -> Course:
-        """What is left to train, and as which job."""
+        """Return the remaining epochs, and the job that trains them."""
         survival, history = self.survival, self.history
         apart = survival.lasting and self._trainer.options.network.ports
         return Course(
@@ -85,7 +85,7 @@ class Attempts:
         )
 
     def train(self, follow: Following, pcap: Path) -> TrainRun:
-        """Train to the end; return the last attempt. Raises what has stopped it, where no restart is left."""
+        """Train to the end; return the last attempt. Raises the last failure if no restart is left."""
         while True:
             if self.course().first == self._trainer.options.epochs:
                 follow.begin(self._trainer)
@@ -98,7 +98,7 @@ class Attempts:
                 self._restart(failure)
 
     def _attempt(self, follow: Following, pcap: Path) -> TrainRun:
-        """Train from the last state to the end. Raises what has stopped it."""
+        """Train from the last state to the end. Raises the failure that stopped the attempt."""
         self._agree()
         course, self._before = self.course(), self.history
         try:
@@ -107,17 +107,17 @@ class Attempts:
         except BoardError as error:
             if not self.survival.restarts:
                 raise
-            raise ToolFailed(str(error)) from error  # a board that was there before: it may come back
+            raise ToolFailed(str(error)) from error  # the board answered before and may do so again
 
     @property
     def _slots_each(self) -> int:
-        """Slots of a job at an outside switch: the nodes', and as many for the workers' agreement."""
+        """Slots per job at an external switch: those of the nodes, and as many for the workers' agreement."""
         return 2 * max(self._trainer.nodes.program(self._trainer.options.network).slots, AGREEMENT_SLOTS)
 
     def _agree(self) -> None:
-        """Begin where all workers can: at the least epoch of those that their processes have states of.
+        """Agree with the other processes on the epoch to start from: the least of all processes' last states.
 
-        A process with all workers need not ask.
+        A process that has all workers skips this.
         """
         survival, options = self.survival, self._trainer.options
         network = options.network
@@ -139,7 +139,7 @@ class Attempts:
         self._changed()
 
     def _restart(self, failure: BaseException) -> None:
-        """Prepare the next attempt: a new job, from the last state."""
+        """Prepare the next attempt: a new job that starts from the last state."""
         survival, options = self.survival, self._trainer.options
         if isinstance(failure, SimulationFailed) and failure.result:
             self._seconds += failure.result.cycles / (options.clock_mhz * 1e6)
@@ -153,12 +153,12 @@ class Attempts:
         self._changed()
 
     def _stops(self) -> tuple[tuple[int, float], ...]:
-        """Workers that stop in the next attempt: those that have stopped before are replaced."""
+        """Workers that stop in the next attempt; workers that stopped in earlier attempts are replaced."""
         stops = self._trainer.options.network.stops
         return tuple((worker, when - self._seconds) for worker, when in stops if when > self._seconds)
 
     def _keep(self, run: TrainRun) -> None:
-        """Write a state, unless the run's bits are not golden: nothing goes on from such ones."""
+        """Write a state, unless the run's model differs from the golden one: such a state is never resumed."""
         history = self._trainer.history(run, self._before)
         if history is None:
             return
@@ -168,5 +168,5 @@ class Attempts:
         self._changed()
 
     def states(self) -> list[str]:
-        """The states in the folder."""
+        """Return the names of the states in the folder."""
         return names_of(self.folder)

@@ -1,4 +1,4 @@
-"""``--resume``: a run that a folder of ``fanin train`` has begun, and its options."""
+"""``--resume``: reads an earlier run of ``fanin train`` and its options."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _TRAINING = tuple(each for each in options_of(GlmOptions) if each.training)
 class Earlier:
     """A run that another one resumes.
 
-    ``folder`` : of the run
-    ``states`` : newest whole state by folder of a training: the run's own, or one for each class
-    ``job`` : the last job to which all workers have come
-    ``error`` : why the run has not trained to its end; None where it has
+    - ``folder``: the run's folder.
+    - ``states``: newest whole state by sub-folder: ``.`` for the run itself, or one per class.
+    - ``job``: id of the last job that all workers joined.
+    - ``error``: why the run did not finish; None if it did.
     """
 
     folder: Path
@@ -35,7 +35,7 @@ class Earlier:
 
     @property
     def about(self) -> About:
-        """The training, as all states have it."""
+        """The training, which is the same in all states."""
         return next(iter(self.states.values())).about
 
     def check(self, training: Mapping[str, Any]) -> None:
@@ -47,19 +47,19 @@ class Earlier:
                 raise InputError(f"{option.spelled(now)}: {self.folder} was trained with {was_text}")
 
     def check_data(self, name: str, digest: str) -> None:
-        """Raise InputError for other samples than the run's."""
+        """Raise InputError if the samples are not those of the run."""
         if digest == self.about.data:
             return
         was = self.about.configuration["data"]
         if name != was:
             raise InputError(f"DATA {name}: {self.folder} was trained with {was}")
-        raise InputError(f"{name}: is not what {self.folder} was trained on")
+        raise InputError(f"{name}: has other samples than {self.folder} was trained with")
 
     def check_epochs(self, epochs: int) -> None:
-        """Raise InputError for fewer epochs than the run has."""
+        """Raise InputError if ``epochs`` is below the number that the run has finished."""
         done = max(state.history.epoch for state in self.states.values())
         if epochs < done:
-            raise InputError(f"epochs must be more than the {done} that {self.folder} has, not {epochs}")
+            raise InputError(f"epochs must be at least the {done} that {self.folder} has, not {epochs}")
 
 
 def configuration_of(options: GlmOptions) -> dict[str, Any]:
@@ -73,23 +73,23 @@ def configuration_of(options: GlmOptions) -> dict[str, Any]:
 
 
 def open_earlier(options: GlmOptions) -> tuple[GlmOptions, Earlier]:
-    """Read the run that ``resume`` names; return its options where the call gives no others, and the run.
+    """Read the run that ``resume`` names. Return ``options``, completed with the run's, and the run.
 
     Raises InputError.
     """
     folder = options.resume
     assert folder is not None
     if not is_kind(folder, RUN):
-        raise InputError(f"{folder}: no run of fanin train to go on from")
+        raise InputError(f"{folder}: not a run of fanin train, cannot be resumed")
     parts = [f"{CLASSES_FOLDER}/{part.name}" for part in class_folders(folder)] or ["."]
     states = {}
     for part in parts:
         if found := last_whole(folder / part):
             name, states[part], damage = found
             if damage:
-                print(f"fanin: warning: {damage}; goes on from {folder / part / name}", file=sys.stderr)
+                print(f"fanin: warning: {damage}; resumes from {folder / part / name}", file=sys.stderr)
     if not states:
-        raise InputError(f"{folder}: has no state: it was stopped before it had kept its first one")
+        raise InputError(f"{folder}: has no state to resume from: the run was stopped before its first one")
     marks = [
         open_record(folder / part / RUN.mark).value for part in (".", *parts) if is_kind(folder / part, RUN)
     ]
@@ -101,13 +101,13 @@ def open_earlier(options: GlmOptions) -> tuple[GlmOptions, Earlier]:
         for each in _TRAINING
         if each.name not in options.given and each.name in before
     }
-    if "lr" not in options.given:  # not that of another data set
+    if "lr" not in options.given:  # the default could be another data set's
         kept["lr"] = earlier.about.training["lr"]
     return replace(options, **kept), earlier
 
 
 def is_complete(earlier: Earlier, options: GlmOptions) -> bool:
-    """Return whether a run has come to its end, and the call that resumes it asks for nothing else."""
+    """Return whether the run has finished and the resuming call requests no other options."""
     before, now = earlier.about.configuration, configuration_of(options)
     done = min(state.history.epoch for state in earlier.states.values())
     same = all(before[name] == now[name] for name in options.given if name in before)

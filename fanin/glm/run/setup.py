@@ -1,4 +1,4 @@
-"""From the options of ``fanin train`` to its runs."""
+"""Build the trainers of ``fanin train`` from its options."""
 
 from __future__ import annotations
 
@@ -48,9 +48,10 @@ def trainers_of(
     check: Callable[[TrainOptions], None] | None = None,
     loaded: Callable[[Dataset], None] | None = None,
 ) -> list[Trainer]:
-    """Make what trains: simulated nodes, or the boards of ``--on``. Raises InputError.
+    """Return the trainers: of simulated nodes, or of the boards of ``--on``. Raises InputError.
 
-    ``check`` gets the options before the data is loaded, ``loaded`` the data before a simulator is built.
+    ``check`` is called with the options before the data is loaded, ``loaded`` with the data before a simulator
+    is built.
     """
     for name in ("on", "ports"):
         if getattr(options, name) is not None:
@@ -62,7 +63,7 @@ def trainers_of(
 
 
 def _on_boards(options: GlmOptions) -> tuple[TrainOptions, Boards]:
-    """The options of a run on boards, and these. Raises InputError."""
+    """Return the options of a run on boards, and the boards. Raises InputError."""
     network = "boards have a network of their own, so it does not go with --on"
     if options.ports is not None:
         raise InputError(f"--ports: {network}")
@@ -91,7 +92,9 @@ def _on_boards(options: GlmOptions) -> tuple[TrainOptions, Boards]:
 
 
 def _at_interfaces(options: GlmOptions) -> TrainOptions:
-    """The options of a run with simulated nodes, on simulated links or at ``--ports``. Raises InputError."""
+    """Return the options of a run with simulated nodes, on simulated links or at ``--ports``. Raises
+    InputError.
+    """
     if options.ports is None:
         options.refuse({PORTS: "is of nodes at --ports, and there are none"})
         return train_options(options)
@@ -110,7 +113,7 @@ def _at_interfaces(options: GlmOptions) -> TrainOptions:
 
 
 def _workers_here(options: GlmOptions, ports: int) -> tuple[int, ...]:
-    """Those whose nodes are here, by ``--worker``; none for all. Raises InputError."""
+    """Return the workers whose nodes are here, from ``--worker``; empty for all. Raises InputError."""
     text, workers = options.worker, options.workers
     if text is None:
         return ()
@@ -132,10 +135,11 @@ def train_options(
     ports: tuple[str, ...] = (),
     here: tuple[int, ...] = (),
 ) -> TrainOptions:
-    """The options of a run, resolved. Raises InputError.
+    """Return the resolved options of a run. Raises InputError.
 
-    ``l2_nodes``: whether the nodes' weights can decay; they are made so where ``--l2`` asks for it, by default.
-    ``ports``, ``here``: interfaces, and whose nodes are there.
+    - ``l2_nodes``: whether the nodes' weights can decay; by default they can if ``--l2`` is not 0.
+    - ``ports``: Linux interfaces of the nodes.
+    - ``here``: the worker at each of these interfaces.
     """
     loss = LOSSES[options.loss]
     data = options.data or ""
@@ -165,20 +169,20 @@ def _node(options: GlmOptions, *, l2: bool) -> GlmConfig:
         mode=options.mode,
         gradient_values=options.gradient_values,
         l2=l2,
-        vanilla=options.vanilla and options.on is None,  # boards were made before
-        ping=bool(options.ports) and options.encap == Encap.UDP,  # hosts beside the nodes may want to
+        vanilla=options.vanilla and options.on is None,  # boards are already built
+        ping=bool(options.ports) and options.encap == Encap.UDP,  # other hosts may ping the nodes
     )
     # Fewer slots than the preset's are a register of the job, not another node.
     return dataclasses.replace(node, slots=max(node.slots, preset.slots))
 
 
 def _hbm(options: GlmOptions) -> Hbm | None:
-    """What samples and labels lie in. Raises InputError."""
+    """Return the memory of samples and labels; None for constant latency. Raises InputError."""
     hbm = MEMORIES[options.memory]
     if options.ports_per_channel is None:
         return hbm
     if hbm is None:
-        raise InputError(f"--ports-per-channel: a memory that is {options.memory} has no channels")
+        raise InputError(f"--ports-per-channel: --memory {options.memory} has no channels")
     return dataclasses.replace(hbm, ports_per_channel=options.ports_per_channel)
 
 
@@ -207,7 +211,7 @@ def _network(options: GlmOptions, ports: tuple[str, ...], here: tuple[int, ...])
 
 
 def _stops(options: GlmOptions) -> tuple[tuple[int, float], ...]:
-    """Workers that stop, and when. Raises InputError."""
+    """Return the workers that stop, and their times in seconds. Raises InputError."""
     if not options.stop:
         return ()
     if options.ports is not None:

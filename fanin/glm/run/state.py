@@ -1,4 +1,4 @@
-"""States of ``fanin train``: the model between two epochs, and what was seen of the epochs before."""
+"""States of ``fanin train``: the model between two epochs, and the results of the epochs before."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _COUNTS = ("cycles", "frames", "links", "switch", "first_packet")  # of a RunRes
 
 @dataclass(frozen=True)
 class About:
-    """Training that a state belongs to.
+    """Description of the training that a state belongs to.
 
-    ``configuration`` : the command's options by name
-    ``training`` : options that decide the bits or the measures of an epoch, as ``training_of`` gives them
-    ``data`` : SHA-256 of the samples
-    ``job`` : id of the aggregation job that trained up to the state
+    - ``configuration``: the command's options by name.
+    - ``training``: options that determine an epoch's bits or metrics, from ``training_of``.
+    - ``data``: SHA-256 of the samples.
+    - ``job``: id of the aggregation job that trained up to the state.
     """
 
     configuration: Mapping[str, Any]
@@ -40,14 +40,14 @@ class About:
 
 @dataclass(frozen=True)
 class State:
-    """A state, read from a file."""
+    """A state as read from a file."""
 
     about: About
     history: History
 
 
 def training_of(options: TrainOptions) -> dict[str, Any]:
-    """Return what must be the same in all parts of a training, by option."""
+    """Return the options that must be equal in all parts of a training, by name."""
     node, hbm = options.node, options.hbm
     found = {"loss": options.loss.name.lower()}
     found |= {name: getattr(options, name) for name in ("target", "batch", "lr", "l2", "bias", "shuffle")}
@@ -65,7 +65,7 @@ def training_of(options: TrainOptions) -> dict[str, Any]:
 
 
 def data_digest(dataset: Dataset) -> str:
-    """Return the SHA-256 of the samples that a run trains on, and of those held out."""
+    """Return the SHA-256 of a run's training and held-out samples."""
     found = hashlib.sha256()
     for values in (dataset.features, dataset.labels, dataset.test_features, dataset.test_labels):
         found.update(f"{values.dtype.str} {values.shape}\n".encode())
@@ -74,7 +74,7 @@ def data_digest(dataset: Dataset) -> str:
 
 
 def save(folder: Path, about: About, history: History) -> str:
-    """Write a state into a run's folder, whole or not at all; its name there. Raises InputError."""
+    """Write a state into a run's folder, whole or not at all; return its name there. Raises InputError."""
     name, raw = state_name(history.epoch), history.raw
     fields = {
         "command": COMMAND,
@@ -91,7 +91,7 @@ def save(folder: Path, about: About, history: History) -> str:
 
 
 def load(path: Path) -> State:
-    """Read a state. Raises InputError of one line for a file that is none, or is damaged."""
+    """Read a state. Raises InputError of one line for a damaged file or one of another kind."""
     fields, arrays = load_state(path, COMMAND)
     try:
         found = _state(fields, arrays)
@@ -103,7 +103,7 @@ def load(path: Path) -> State:
 
 
 def _state(fields: Mapping[str, Any], arrays: Arrays) -> State:
-    """A state of what its file holds. Raises what Python does where that is something else."""
+    """Build a state from its file's content. Raises Python's own errors for other content."""
     raw = RunResult(**{name: fields[name] for name in _COUNTS})
     raw.jobs = {int(job): counts for job, counts in fields["jobs"].items()}
     history = History(
@@ -121,7 +121,7 @@ def _state(fields: Mapping[str, Any], arrays: Arrays) -> State:
 
 
 def names_of(folder: Path) -> list[str]:
-    """Return the files of states in a run's folder, in the order of their epochs; links are none."""
+    """Return the state files in a run's folder in order of epochs; symbolic links are ignored."""
     if (folder / STATES).is_symlink():
         return []
     found = sorted((folder / STATES).glob(STATE_PATTERN))
@@ -129,9 +129,9 @@ def names_of(folder: Path) -> list[str]:
 
 
 def last_whole(folder: Path) -> tuple[str, State, InputError | None] | None:
-    """Return the newest whole state of a run, and what is wrong with the newest file; None without any file.
+    """Return name and content of a run's newest whole state, and the defect of the newest file, if any.
 
-    Raises InputError where there are files and none is whole.
+    Returns None if there are no files. Raises InputError if there are files and none is whole.
     """
     newest = None
     for name in reversed(names_of(folder)):

@@ -1,4 +1,4 @@
-"""What ``fanin train`` tells people at its end."""
+"""Summary that ``fanin train`` prints at the end of a run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BIT_EXACT = "yes: every epoch's model equals the golden model"
 
 
 def summary(result: TrainResult, output: Path) -> str:
-    """The result for people."""
+    """Return the summary of one run."""
     clamps = result.total("clamps")
     meetings = Meetings()
     meetings.add(result.run.raw)
@@ -50,7 +50,7 @@ def summary(result: TrainResult, output: Path) -> str:
 
 
 def summary_of_classes(whole: ClassesResult, output: Path) -> str:
-    """The result of more than two classes for people."""
+    """Return the summary of a run with more than two classes."""
     classes, results = whole.model.classes or (), whole.results
     rows = [["class", "loss", "float64", "against the rest", "cycles"]]
     for label, result in zip(classes, results, strict=True):
@@ -86,7 +86,7 @@ def _heading(result: TrainResult, what: str = "") -> str:
 
 
 def _exact(result: TrainResult) -> str:
-    """Of what it has been seen."""
+    """Return whether the run was bit-exact, and for which columns this was compared."""
     here = result.options.network.here
     if not (result.bit_exact and here) or result.shape.data_parallel:
         return BIT_EXACT if result.bit_exact else "NO"
@@ -95,8 +95,8 @@ def _exact(result: TrainResult) -> str:
 
 
 def _decay(result: TrainResult) -> str:
-    """Which λ it is, and what it means for the weights."""
-    weights = "the weights, the bias apart" if result.options.bias else "the weights"
+    """Return the λ that was used, and its effect on the weights."""
+    weights = "the weights, except the bias" if result.options.bias else "the weights"
     asked = result.options.l2
     share = f"each mini-batch takes 2^-{result.decay.shift} of {weights}"
     return f"λ = {result.l2:.4g} for {asked:g}: {share}; losses are the data's alone"

@@ -1,4 +1,4 @@
-"""Several runs beside one another: what tells them apart, a table, their timelines, accuracy and loss."""
+"""Comparison of several runs: their differing options, a table, timelines, accuracy and loss."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Metrics = Mapping[str, Any]
 
 
 def names_of(runs: Sequence[Metrics]) -> list[str]:
-    """What tells each run from the others: the options in which any two differ."""
+    """Return a name per run: the options in which any two runs differ."""
     options = [run["configuration"] for run in runs]
     differ = [key for key in options[0] if any(other[key] != options[0][key] for other in options)]
     told = [{key: each[key] for key in differ if each[key] is not None} for each in options]
@@ -23,7 +23,7 @@ def names_of(runs: Sequence[Metrics]) -> list[str]:
 
 
 def table(runs: Sequence[Metrics]) -> list[list[str]]:
-    """A row each; shares are of its own simulated time."""
+    """Return a header row and a row per run; shares are of the run's own simulated time."""
     first = runs[0]["simulated_seconds"]
     unit = Unit.of(first)
     heads = [
@@ -55,7 +55,7 @@ def table(runs: Sequence[Metrics]) -> list[list[str]]:
 
 
 def timelines(runs: Sequence[Metrics], outcomes: Sequence[Outcome]) -> list[Chart]:
-    """One of each run, all up to the same time: as far as the slowest one's window."""
+    """Return a timeline per run, all with the time axis of the slowest run's window."""
     known = [each.spans for each in outcomes]
     if not all(known):
         return []
@@ -73,7 +73,7 @@ def timelines(runs: Sequence[Metrics], outcomes: Sequence[Outcome]) -> list[Char
 
 
 def curves(runs: Sequence[Metrics], key: str, y: Axis) -> list[Chart]:
-    """A value of every epoch, over epochs and over simulated time; none where a run has one epoch only."""
+    """Return charts of a value over epochs and over simulated time; none if a run has only one epoch."""
     if any(len(run["epochs"]) < 2 for run in runs):
         return []
     axes = {
@@ -94,7 +94,7 @@ def curves(runs: Sequence[Metrics], key: str, y: Axis) -> list[Chart]:
 
 
 def all_curves(runs: Sequence[Metrics]) -> list[Chart]:
-    """Accuracy on held-out samples, and the loss of those to train on."""
+    """Return charts of accuracy on held-out samples, and of loss on training samples."""
     return [
         *curves(runs, "accuracy", Axis.share("accuracy")),
         *curves(runs, "loss", loss_axis("loss of training samples")),

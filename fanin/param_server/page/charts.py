@@ -1,4 +1,4 @@
-"""The charts of a run with the parameter server, as in RDMA-wild's figures 5 to 8."""
+"""Charts of a run with the parameter server, as in RDMA-wild's figures 5 to 8."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from fanin.report.palette import STYLES, Style, step_colour
 from fanin.report.unit import Unit
 from fanin.sim.param_server.training import Outcome, ServerSpan, Span
 
-#: What workers and servers do, in words, and what has its colour.
+#: Activity of workers and servers: its name in words, and the style that colours it.
 KINDS = {
     "compute": ("computes", "compute"),
     "update": ("updates", "update"),
     "push": ("pushes", "communication"),
     "wait": ("waits", "waiting"),
 }
-_WORK, _PUSH = 0.54, 0.24  # of a row: the bars of computing and waiting, and those below them
-WINDOW = 8  # mini-batches of the median worker in the timeline
-BARS = 100  # of the histogram
+_WORK, _PUSH = 0.54, 0.24  # heights within a row: bars of computing and waiting, and bars of pushing below them
+WINDOW = 8  # mini-batches of the median worker shown in the timeline
+BARS = 100  # most bars of the histogram
 
 
 def window(spans: Sequence[Span]) -> float:
-    """When the median worker has computed its first ``WINDOW`` gradients, or what it computes at all.
+    """Return the time at which the median worker has computed its first ``WINDOW`` gradients, or all if fewer.
 
-    Where computing takes no time, when it has pushed them.
+    If computing takes no time, pushing counts instead.
     """
     kind = "compute" if any(span.kind == "compute" for span in spans) else "push"
     ends: dict[int, list[float]] = {}
@@ -36,7 +36,7 @@ def window(spans: Sequence[Span]) -> float:
 
 
 def timeline_chart(outcome: Outcome, workers: int, servers: int, end: float, name: str = "Timeline") -> Chart:
-    """What every worker and server does until ``end``: computing, updating and waiting, and below them pushing.
+    """Return the timeline of every worker and server until ``end``: computing, updating, waiting; pushes below.
 
     With several slots a worker pushes one gradient while it computes the next.
     """
@@ -59,14 +59,14 @@ def timeline_chart(outcome: Outcome, workers: int, servers: int, end: float, nam
 
 
 def _bar_of_worker(span: Span, version: int) -> Bar:
-    """``version``: of the gradient that is computed, or that was computed last."""
+    """Return the bar of a worker's span; ``version`` is that of the current or last computed gradient."""
     what = "" if span.kind == "wait" else f" gradient {version}"
     text = str(version) if span.kind == "compute" else ""
     return _bar(span, span.worker, f"worker {span.worker} {KINDS[span.kind][0]}{what}", text)
 
 
 def _bar_of_server(span: ServerSpan, workers: int) -> Bar:
-    """Of an update, its number is that of the worker whose gradient it is."""
+    """Return the bar of a server's span; an update shows the number of the gradient's worker."""
     what = "the gradient of" if span.kind == "update" else "a row to"
     hint = f"server {span.shard} {KINDS[span.kind][0]} {what} worker {span.worker}"
     return _bar(span, workers + span.shard, hint, str(span.worker) if span.kind == "update" else "")
@@ -80,7 +80,7 @@ def _bar(span: Span | ServerSpan, row: int, what: str, text: str) -> Bar:
 
 
 def beside_chart(runs: Mapping[str, Sequence[Point]], x: Axis, y: Axis) -> Chart:
-    """The same value of several runs; ``runs`` by what tells them apart."""
+    """Return a chart of one value of several runs; ``runs`` by name."""
     chart = Chart(f"{y.label} over {x.label}, beside one another", x, y)
     for number, (name, points) in enumerate(runs.items()):
         chart.line(name, points, Style(step_colour(number)))
@@ -88,7 +88,7 @@ def beside_chart(runs: Mapping[str, Sequence[Point]], x: Axis, y: Axis) -> Chart
 
 
 def staleness_chart(histogram: Mapping[int, int], mean: float) -> Chart:
-    """How many gradients were so many updates old; the mean is marked."""
+    """Return the histogram of gradients by staleness; the mean is marked."""
     oldest = max(histogram)
     step = -(-(oldest + 1) // BARS)
     counts: dict[int, int] = {}

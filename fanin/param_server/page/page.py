@@ -1,4 +1,4 @@
-"""The page of a run with the parameter server: how it learnt, who did what when, how old gradients were."""
+"""Page of a run with the parameter server: learning curves, timelines, staleness of gradients."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from fanin.report.html import Rows, fill
 from fanin.report.unit import Unit
 from fanin.sim.param_server.training import Outcome
 
-_ACCURACIES = {"held out": "accuracy", "training": "train_accuracy"}  #: as STYLES has them
+_ACCURACIES = {"held out": "accuracy", "training": "train_accuracy"}  #: names in STYLES → fields of an epoch
 _CONVERGENCE = {"distance": "distance to w*", "gradient_norm": "gradient's norm", "loss_gap": "loss above w*'s"}
-#: What the page says of the run's options, all of them, by heading.
+#: Options shown on the page, by heading: all options of the run.
 TABLES = {
     "Training": ("data", "model", "epochs", "batch", "lr", "decay", "features", "gamma", "dtype", "seed"),
     "Parameter server": (
@@ -34,7 +34,7 @@ _NAMES = {
     "dtype": "workers compute in",
     "features": "random features D",
     "gamma": "kernel's γ",
-    "push_after": "pushes behind a",
+    "push_after": "pushes after a",
     "receivers": "rows go by",
     "costs": "what else takes time",
     "slots": "slots K",
@@ -50,11 +50,11 @@ _PLACES = {"model": "event model", "rtl": "RTL"}
 
 
 def param_server_page(metrics: Mapping[str, Any], outcomes: Sequence[Outcome]) -> str:
-    """The run as one HTML document that refers to nothing outside itself.
+    """Render the run as one HTML document without external references.
 
-    ``metrics`` is the run's run.json, of which a null is no number and in no chart; ``outcomes`` are the run's,
-    and those of the runs beside it, in their order there: workers' and servers' times are taken from them. The
-    last run beside it has none if it has not come to its end: ``error`` alone says so.
+    - ``metrics``: the run's run.json; a null is not a number and is left out of charts.
+    - ``outcomes``: of the run, then of the runs beside it, for the times of workers and servers. If the
+      last run beside it did not finish, it has no outcome, and only ``error`` says so.
     """
     options, epochs = metrics["configuration"], metrics["epochs"]
     ages = {int(age): times for age, times in metrics["staleness"]["histogram"].items()}
@@ -82,7 +82,7 @@ def param_server_page(metrics: Mapping[str, Any], outcomes: Sequence[Outcome]) -
 
 
 def stop_lines(metrics: Mapping[str, Any]) -> list[str]:
-    """A sentence each on the workers that stopped, and on those that were to stop and had ended already."""
+    """Return a sentence on the workers that stopped, and one on those that had finished before their stop."""
     options = metrics["configuration"]
     lines = [
         stopped_line(metrics["stopped"], of=options["workers"]),
@@ -92,17 +92,17 @@ def stop_lines(metrics: Mapping[str, Any]) -> list[str]:
 
 
 def stopped_line(workers: Sequence[int], *, of: int) -> str:
-    """A sentence on the workers that stopped, ``of`` so many; empty without any."""
+    """Return a sentence on the workers that stopped, out of ``of``; empty if none did."""
     if not workers:
         return ""
     if len(workers) == of:
         return "all workers stopped answering: the run ends with the last update"
     who, them = (f"worker {workers[0]}", "it") if len(workers) == 1 else (f"workers {_list(workers)}", "them")
-    return f"{who} stopped answering; the others went on without {them}"
+    return f"{who} stopped answering; the others continued without {them}"
 
 
 def _unused_stops_line(workers: Sequence[int]) -> str:
-    """A sentence on the workers that were to stop when they had ended already; empty without any."""
+    """Return a sentence on the workers that had finished before they were to stop; empty without any."""
     if not workers:
         return ""
     who, they = (f"worker {workers[0]}", "it") if len(workers) == 1 else (f"workers {_list(workers)}", "they")
@@ -115,7 +115,7 @@ def _list(numbers: Sequence[int]) -> str:
 
 
 def _fault(metrics: Mapping[str, Any]) -> str:
-    """What is wrong with the run, if anything is."""
+    """Return the defect of the run; empty if it has none."""
     if metrics["gradients_lost"] or metrics["gradients_repeated"]:
         return "gradients were lost or applied again"
     return "the model diverged" if metrics["loss"] is None else metrics["error"] or ""
@@ -137,13 +137,13 @@ def _headline(metrics: Mapping[str, Any], unit: Unit) -> Rows:
 
 
 def _idle(metrics: Mapping[str, Any]) -> float:
-    """The share of the run in which the mean server has nothing to do."""
+    """Return the share of the run in which the average server is idle."""
     took = metrics["server_seconds"]
     return float(took["idle"]) / (sum(took.values()) or 1)
 
 
 def _window(outcomes: Sequence[Outcome], unit: Unit, metrics: Mapping[str, Any]) -> str:
-    """Which part of the run the timeline is, in words."""
+    """Return in words which part of the run the timeline shows."""
     if not all(each.spans for each in outcomes):
         return ""
     end = max(charts.window(each.spans) for each in outcomes)
@@ -153,7 +153,7 @@ def _window(outcomes: Sequence[Outcome], unit: Unit, metrics: Mapping[str, Any])
 
 
 def _curves(epochs: Sequence[Mapping[str, Any]], y: Axis, series: Mapping[str, str]) -> list[Chart]:
-    """The same values over epochs and over time; nothing where there are no two of them."""
+    """Return charts of the same values over epochs and over time; none with fewer than two points per line."""
     charts = []
     for key, x in (
         ("epoch", epoch_axis(len(epochs))),
@@ -169,7 +169,7 @@ def _curves(epochs: Sequence[Mapping[str, Any]], y: Axis, series: Mapping[str, s
 
 
 def _convergence(epochs: Sequence[Mapping[str, Any]]) -> list[Chart]:
-    """Figure 8's measures; none where there is no w*, or one epoch only."""
+    """Return charts of figure 8's measures; none without w* or with only one epoch."""
     charts = []
     for key, name in _CONVERGENCE.items():
         measures = [(e["epoch"], e["convergence"][key]) for e in epochs if e["convergence"]]

@@ -1,4 +1,4 @@
-"""The timeline of ``fanin ps train``: what workers do, each gradient's way through each server, packets."""
+"""Timeline of ``fanin ps train``: activity of workers, each gradient's path through each server, packets."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from fanin.wire.rdma import ACK_SYNDROME, Opcode, read_headers
 
 _KINDS = ("compute", "push", "wait")  # of a worker's spans
 _WAYS = {"update": "update for worker", "push": "row to worker"}  # of a server's spans, on the event model
-_NS = 1e9  # in a second
-_LEFT_OUT = ("solicited", "migration", "version", "partition", "congestion", "reserved")  # say nothing here
+_NS = 1e9  # nanoseconds per second
+_LEFT_OUT = ("solicited", "migration", "version", "partition", "congestion", "reserved")  # no use to readers
 
 
 def param_server_trace(outcome: Outcome | None, log: LinkLog, *, workers: int, servers: int) -> str:
-    """The trace of a run; without its outcome, of what links carried until it failed.
+    """Return the trace of a run; of a failed run (no outcome) only the links' traffic until then.
 
-    Of a run on the event model there are no packets.
+    Runs on the event model have no packets.
     """
     trace = Trace()
     names = [f"worker {number}" for number in range(workers)] + [
@@ -35,17 +35,17 @@ def param_server_trace(outcome: Outcome | None, log: LinkLog, *, workers: int, s
 
 
 def _add_workers(trace: Trace, outcome: Outcome) -> None:
-    """Computing, pushing, waiting."""
+    """Add the workers' computing, pushing and waiting."""
     for span in trace.first("spans of workers", sorted(outcome.spans, key=lambda one: (one.begin, one.worker))):
         begin, end = ((outcome.began + time) * _NS for time in (span.begin, span.end))
         trace.slice(f"worker {span.worker}", span.kind, span.kind, begin, end)
 
 
 def _add_servers(trace: Trace, outcome: Outcome) -> None:
-    """Of each gradient: until its update is made, and until the row with it has arrived at its worker.
+    """Add each gradient's time until its update, and then until the row with it arrives at its worker.
 
-    A row that came to no worker any more has no slice. The event model knows what its servers did when, and
-    nothing of single gradients.
+    A row that never arrived has no slice. The event model records the servers' activity, but not single
+    gradients.
     """
     if not outcome.updates:
         for span in trace.first("spans of servers", outcome.server_spans):
@@ -63,7 +63,7 @@ def _add_servers(trace: Trace, outcome: Outcome) -> None:
 
 
 def packet(logged: LoggedFrame) -> Frame | None:
-    """A packet of RoCEv2: a part of a write, or an acknowledgement."""
+    """Decode a RoCEv2 packet: part of a write, or an acknowledgement; None for other frames."""
     header = read_headers(logged.head)
     if header is None:
         return None

@@ -16,7 +16,7 @@ _CHANGEABLE = tuple(each for each in options_of(ParamServerOptions) if each.besi
 
 
 def runs_beside(options: ParamServerOptions) -> Iterator[ParamServerOptions]:
-    """Return the options of each further run. Raises InputError that names entry and cause."""
+    """Yield the options of each further run. Raises InputError that names entry and cause."""
     for entry in options.beside or ():
         try:
             yield _changed(options, entry)
@@ -34,7 +34,8 @@ def _changed(options: ParamServerOptions, entry: str) -> ParamServerOptions:
         value = option.parsed(text)
         values[option.name] = values.get(option.name, ()) + value if option.several else value
     given = options.given | values.keys()
-    if values.get("algorithm") is Algorithm.SYNC is not options.algorithm:  # wild's pushes are not taken over
+    # The push options of wild do not apply to sync.
+    if values.get("algorithm") is Algorithm.SYNC is not options.algorithm:
         values = {"push_after": None, "receivers": ParamServerOptions.receivers} | values
     changed = replace(options, **values, given=given)
     changed.check_values()

@@ -1,4 +1,4 @@
-"""What ``fanin ps train`` does with its options: train, write the run's folder, tell."""
+"""Run of ``fanin ps train``: trains, writes the run's folder and prints the summary."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ if TYPE_CHECKING:  # Amaranth takes a second to load
 SHOWN_EPOCHS = 20
 UNANSWERED = "a write that was not answered"
 LOSS = "the servers' model"
-STEPS = 500  # of the progress line, over the run
+STEPS = 500  # updates of the progress line per run
 
 Metrics = dict[str, Any]
 
@@ -63,7 +63,7 @@ Metrics = dict[str, Any]
 def execute(options: ParamServerOptions, call: Call, say: Callable[[str], None] = print) -> list[Outcome]:
     """Train, write the run's folder, and ``say`` its summary. Return the outcome, then those of ``--beside``.
 
-    Raises CheckFailed where gradients were lost or repeated, or w diverged; InputError for options that do not
+    Raises CheckFailed if gradients were lost or repeated, or w diverged; InputError for options that do not
     fit.
     """
     output = options.output or FOLDER
@@ -82,7 +82,9 @@ def _run(
     output: Path,
     wave: Waveform | None,
 ) -> list[Outcome]:
-    """Train, write the run's folder, tell; all outcomes. Raises CheckFailed as ``execute``."""
+    """Train, write the run's folder, print the summary; return all outcomes. Raises CheckFailed as
+    ``execute``.
+    """
     setups = [setup_of(each, call) for each in (options, *runs_beside(options))]
     setup = setups[0]
     elsewhere = {PCAP_FILE: options.pcap} if options.pcap else {}
@@ -135,9 +137,9 @@ def _run(
 def _works(
     setups: Sequence[Setup], beside: Sequence[str], workload: Workload, status: RunStatus
 ) -> list[_Work]:
-    """All runs, the first one's and those of ``--beside``, which train a workload one after the other.
+    """Return all runs in order: the first one and those of ``--beside``, which train the same workload.
 
-    Raises InputError for one that cannot be, before any begins.
+    Raises InputError for a run with impossible sizes, before any run begins.
     """
     works: list[_Work] = []
     for setup, entry in zip(setups, ("", *beside), strict=True):
@@ -148,37 +150,38 @@ def _works(
 
 
 def _learner(setup: Setup, status: RunStatus) -> Training:
-    """Who trains, with w* where one is asked for."""
+    """Return the learner, with w* if requested."""
     learner = learner_of(setup)
     if learner.convergence:
         status.stage("looking for w*, which --no-optimum leaves out")
-        _ = learner.workload.optimum  # it is kept; else the first epoch's end would look for it
+        _ = learner.workload.optimum  # cached; otherwise the end of the first epoch would compute it
     return learner
 
 
 class _Work:
-    """A run, and how far it is: gradients ``applied`` of all workers, and simulated ``seconds``.
+    """A run and its progress: gradients ``applied`` of all workers, and simulated ``seconds``.
 
-    ``entry`` is that of ``--beside``, empty for the first run; ``batches``: of a worker and epoch; ``before``:
-    gradients of the runs before this one.
+    - ``entry``: the run's entry in ``--beside``; empty for the first run.
+    - ``batches``: mini-batches per worker and epoch.
+    - ``before``: gradients of the runs before this one.
     """
 
     def __init__(self, setup: Setup, entry: str, status: RunStatus, batches: int, *, before: int):
         self.setup = setup
-        #: What stands before all that is said of it.
+        #: Prefix of the run's messages.
         self.name = f"--beside {entry}: " if entry else ""
         self.applied, self.seconds = 0, 0.0
         self._status, self._before, self._shown = status, before, -1
         self._series = f"{LOSS}, {entry}" if entry else LOSS
-        self._measured = 0  # epochs whose loss has been told
-        #: Gradients of a worker, and of all.
+        self._measured = 0  # epochs whose loss has been reported
+        #: Gradients per worker, and of all workers.
         self.each = setup.job.epochs * batches
         self.total = self.each * setup.job.workers
 
     def train(self, learner: Training, **outputs: Any) -> Outcome:
-        """Carry the run out; ``outputs`` of ``backend_of``. Raises CheckFailed where it cannot be ended."""
+        """Run; ``outputs`` are those of ``backend_of``. Raises CheckFailed if the run cannot finish."""
         backend = backend_of(self.setup, **outputs)
-        with np.errstate(over="ignore", invalid="ignore"):  # of a model that diverges, which is told at the end
+        with np.errstate(over="ignore", invalid="ignore"):  # a diverging model is reported at the end
             return backend(self.setup.job, learner, progress=self._progress)
 
     def _progress(self, applied: int, seconds: float, ended: Sequence[Epoch]) -> None:
@@ -198,9 +201,9 @@ class _Work:
 
 
 def _metrics(works: Sequence[_Work], outcomes: Sequence[Outcome], stop: BaseException | None) -> Metrics:
-    """The first run as JSON, those beside it in it. ``error`` says which one has failed.
+    """Return the first run as JSON, with the runs beside it inside; ``error`` names the failed run.
 
-    ``outcomes`` are of the runs that have come to their end; the next one, if any, is what ``stop`` has ended.
+    ``outcomes``: of the finished runs. ``stop``: the failure that stopped the next run, if any.
     """
     runs = [metrics_of(work.setup, outcome) for work, outcome in zip(works, outcomes, strict=False)]
     if stop:
@@ -209,12 +212,12 @@ def _metrics(works: Sequence[_Work], outcomes: Sequence[Outcome], stop: BaseExce
     if outcomes:
         runs[0] |= {"error": errors[-1 if stop else 0] if errors else None, "beside": runs[1:]}
     if stop and cause_of(stop) in STOPPED:
-        runs[0]["error"] = cause_of(stop)  # so that it counts as a run that could have gone on
+        runs[0]["error"] = cause_of(stop)  # the exact text marks a run that was stopped from outside
     return runs[0]
 
 
 def failure_of(work: _Work, error: str) -> Metrics:
-    """A run that has not come to its end as JSON."""
+    """Return run.json of an unfinished run."""
     found = {
         "error": error,
         "on": work.setup.options.on,
@@ -227,7 +230,7 @@ def failure_of(work: _Work, error: str) -> Metrics:
 
 
 def metrics_of(setup: Setup, outcome: Outcome) -> Metrics:
-    """The run as JSON: what is not finite is null."""
+    """Return run.json of a finished run; values that are not finite become null."""
     epochs = [
         {
             "epoch": epoch.number,
@@ -267,7 +270,7 @@ def metrics_of(setup: Setup, outcome: Outcome) -> Metrics:
 
 
 def _workers(setup: Setup, outcome: Outcome) -> list[Metrics]:
-    """How far each worker got, and what stopped it."""
+    """Return each worker's progress, and the cause if it stopped."""
     stops = {worker: f"--stop {worker}:{seconds:g}" for worker, seconds in setup.job.stops.items()}
     return [
         {
@@ -280,7 +283,7 @@ def _workers(setup: Setup, outcome: Outcome) -> list[Metrics]:
 
 
 def _error(outcome: Outcome) -> str | None:
-    """What is wrong with the run, if anything is."""
+    """Return the defect of the run; None if it has none."""
     lost, repeated = outcome.tally.lost, outcome.tally.repeated
     if lost or repeated:
         return f"{lost:,} gradients were lost, {repeated:,} applied again"
@@ -290,13 +293,13 @@ def _error(outcome: Outcome) -> str | None:
 
 
 def summary(metrics: Metrics, output: Path, meetings: list[list[str]]) -> str:
-    """The result for people; ``meetings`` are facts of ranks."""
+    """Return the summary of a run; ``meetings`` are facts about ranks."""
     options, ages = metrics["configuration"], metrics["staleness"]
     unit = Unit.of(metrics["simulated_seconds"])
     where = {"rtl": "in RTL", "model": "on the event model"}[metrics["on"]]
     fates = [f"{metrics[f'gradients_{fate}']:,} {fate}" for fate in ("pushed", "applied", "lost", "repeated")]
     if metrics["stopped"]:
-        fates[0] += " by those that went on"
+        fates[0] += " by those that continued"
     facts = [
         ["test accuracy", f"{100 * metrics['accuracy']:.1f} %"],
         ["gradients", ", ".join(fates) + (f", in {options['servers']} parts each" * (options["servers"] > 1))],
@@ -316,7 +319,7 @@ def summary(metrics: Metrics, output: Path, meetings: list[list[str]]) -> str:
 
 
 def _epochs(epochs: list[Metrics], unit: Unit) -> str:
-    """Every epoch, or of many every so many and the last one."""
+    """Return the table of epochs; of many epochs, evenly spaced ones and the last."""
     rows = [["epoch", "loss", "accuracy", "simulated"]]
     each = -(-len(epochs) // SHOWN_EPOCHS)
     for epoch in epochs:

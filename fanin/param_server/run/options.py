@@ -1,4 +1,4 @@
-"""The options of ``fanin ps train``."""
+"""Options of ``fanin ps train``."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from fanin.runs.option import OUTPUT, Group, Place, RunOptions, Trait, option
 from fanin.runs.shared_options import fault, images
 from fanin.runs.wave import WaveOptions
 
-BUNDLED = "digits"  # that of fanin.sim.learning.workloads, which loads scikit-learn
-FOLDER = Path("runs/ps")  # of a run whose command names none
+BUNDLED = "digits"  # as in fanin.sim.learning.workloads, whose import loads scikit-learn
+FOLDER = Path("runs/ps")  # default folder of a run
 
 RTL = Trait("RTL")
 RANDOM_FEATURES = Trait("random features")
@@ -37,7 +37,7 @@ _OF_MODEL = "the model's"
 
 @dataclass(frozen=True, kw_only=True)
 class ParamServerOptions(WaveOptions, RunOptions):
-    """Arguments of ``fanin ps train`` and ``fanin.ps_train``."""
+    """Options of ``fanin ps train`` and ``fanin.ps_train``."""
 
     data: str = images(_DATA)
 
@@ -97,12 +97,12 @@ class ParamServerOptions(WaveOptions, RunOptions):
     )
 
     algorithm: Algorithm = option(
-        _SERVERS, Algorithm.WILD, "update with what is there, or wait for all", beside=True
+        _SERVERS, Algorithm.WILD, "update with each gradient as it arrives, or wait for all", beside=True
     )
     push_after: PushAfter | None = option(
         _SERVERS,
         None,
-        "wild: push w behind every gradient, or, as the paper does, behind a scan to all whose gradients "
+        "wild: push w after every gradient, or, as in the paper, after a scan, to all workers whose gradients "
         "it found",
         default_text=f"{PushAfter.GRADIENT}, of --costs cluster {PushAfter.SCAN}",
         beside=True,
@@ -110,7 +110,7 @@ class ParamServerOptions(WaveOptions, RunOptions):
     receivers: Receivers = option(
         _SERVERS,
         Receivers.BARTER,
-        "wild: w goes to those whose gradients are new in it, or to all workers",
+        "wild: w goes to workers whose gradients are new in it, or to all workers",
         beside=True,
     )
     workers: int = option(
@@ -119,7 +119,7 @@ class ParamServerOptions(WaveOptions, RunOptions):
     slots: int = option(
         _SERVERS,
         ParamServerConfig.slots,
-        "gradients of a worker on the way",
+        "gradients of a worker in flight",
         "K",
         low=1,
         high=MAX_SLOTS,
@@ -128,7 +128,7 @@ class ParamServerOptions(WaveOptions, RunOptions):
     warm_up: int | None = option(
         _SERVERS,
         None,
-        "first epochs, in which a worker uses one slot: w changes fast",
+        "first epochs, in which a worker uses one slot because w changes fast",
         "E",
         low=0,
         high=10**6,

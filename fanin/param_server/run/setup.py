@@ -1,4 +1,4 @@
-"""From the options of ``fanin ps train`` to a run: its job, its learner and what it runs on."""
+"""Build the run of ``fanin ps train`` from its options: job, learner and backend."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # Amaranth takes a second to load
     from fanin.sim.cosim.run import RunResult
     from fanin.sim.cosim.waves import Waveform
 
-_FEATURE_BYTES = 3 * 8  # float64, and what stands beside it while it is made
+_FEATURE_BYTES = 3 * 8  # float64, and the temporaries of its computation
 _OF_JOB = (
     *("algorithm", "push_after", "receivers", "workers", "slots", "servers", "warm_up"),
     *("lr", "batch", "epochs", "seed"),
@@ -37,26 +37,26 @@ _OF_JOB = (
 
 
 class Backend(Protocol):
-    """What carries a run out: the event model, or RTL.
+    """Platform that runs a training: the event model, or RTL.
 
-    Raises CheckFailed of one line where the run cannot be ended: with the names of the workers without which
-    Sync-DSGD cannot go on, or with what went wrong in the simulation.
+    Raises CheckFailed of one line if the run cannot finish. The line names the workers without which Sync-DSGD
+    cannot continue, or the failure of the simulation.
     """
 
     def __call__(
         self, job: training.TrainingJob, learner: Learner, *, progress: training.Progress
     ) -> training.Outcome:
-        """Carry the job out, and call ``progress`` on the way."""
+        """Run the job, and call ``progress`` during the run."""
 
 
 @dataclass(frozen=True)
 class Setup:
-    """A run as it was asked for.
+    """A run as requested.
 
-    ``options`` : options, with the defaults of model and data
-    ``data`` : folder with MNIST, or an archive; None for the bundled digits
-    ``job`` : training job of the simulator or of the event model
-    ``link`` : links of the simulated network
+    - ``options``: options, with the defaults of model and data filled in.
+    - ``data``: folder or archive with MNIST; None for the bundled digits.
+    - ``job``: training job for the simulator or the event model.
+    - ``link``: links of the simulated network.
     """
 
     options: ParamServerOptions
@@ -66,7 +66,7 @@ class Setup:
 
     @property
     def configuration(self) -> dict[str, Any]:
-        """Options of the training as JSON; one that may be repeated as one text."""
+        """Options of the training as JSON; a repeatable option is one text."""
         values = self.options.as_json()
         return {
             each.name: ",".join(values[each.name] or ()) if each.several else values[each.name]
@@ -76,7 +76,7 @@ class Setup:
 
 
 def setup_of(options: ParamServerOptions, call: Call) -> Setup:
-    """Return the run that options ask for, as far as it can be known without the data. Raises InputError."""
+    """Return the requested run, as far as it is known without the data. Raises InputError."""
     _refuse(options, call)
     data = source_of(options.data)
     options = _filled(options, data)
@@ -104,7 +104,7 @@ def setup_of(options: ParamServerOptions, call: Call) -> Setup:
 
 
 def _refuse(options: ParamServerOptions, call: Call) -> None:
-    """Raise InputError for options that do not go together."""
+    """Raise InputError for options that contradict one another."""
     reasons = {}
     if options.model != "lr-rff":
         reasons[RANDOM_FEATURES] = f"only lr-rff has random features, not {options.model}"
@@ -112,16 +112,18 @@ def _refuse(options: ParamServerOptions, call: Call) -> None:
         refuse_ranks(call, "--on model")
         reasons[RTL] = "faults and packets need --on rtl"
         if options.width != WORD_BITS:
-            raise InputError(f"--width: the model is one of {WORD_BITS} bits; {options.width} need --on rtl")
+            raise InputError(
+                f"--width {options.width}: needs --on rtl; the event model has words of {WORD_BITS} bits"
+            )
     else:
         check_nodes(call, options.workers + options.servers)
         if options.costs != "design":
-            raise InputError("--costs: of the event model alone; add --on model")
+            raise InputError("--costs {options.costs}: needs --on model")
     options.refuse(reasons)
 
 
 def _costs(options: ParamServerOptions) -> dict[str, Any]:
-    """Return the times of a job, and the size of w on links where the paper has another."""
+    """Return the times of a job, and the size of w on links if the paper's differs."""
     if options.costs == "design":
         return {"costs": DESIGN}
     row = PAPER[options.model]
@@ -129,7 +131,7 @@ def _costs(options: ParamServerOptions) -> dict[str, Any]:
 
 
 def _filled(options: ParamServerOptions, data: Path | None) -> ParamServerOptions:
-    """Fill in what follows from model and data where it is not given. Raises InputError."""
+    """Fill in options that were not given from model and data. Raises InputError."""
     recipe = recipes_of(data)[options.model]
     names = ("lr", "decay", "epochs", "warm_up", *(("features", "gamma") * (options.model == "lr-rff")))
     found = {name: getattr(recipe, name) for name in names}
@@ -139,12 +141,12 @@ def _filled(options: ParamServerOptions, data: Path | None) -> ParamServerOption
     if options.model != "fcnn" and options.decay:
         return options
     if options.optimum and "optimum" in options.given:
-        raise InputError("--optimum: only lr and lr-rff with a --decay above 0 have one w*")
+        raise InputError("--optimum: only lr and lr-rff with a --decay above 0 have a unique w*")
     return replace(options, optimum=False)
 
 
 def learner_of(setup: Setup) -> Training:
-    """Return the learner of a run, with w* where the options ask for it. Raises InputError."""
+    """Return the learner of a run, with w* if the options request it. Raises InputError."""
     options = setup.options
     samples = load(setup.data, options.seed)
     _check_memory(sum(map(len, samples)), options.features)
@@ -158,9 +160,9 @@ def learner_of(setup: Setup) -> Training:
 
 
 def check_sizes(setup: Setup, workload: Workload) -> int:
-    """Mini-batches of a worker and epoch.
+    """Return the mini-batches per worker and epoch.
 
-    Raises InputError unless a workload's samples and w can be shared out.
+    Raises InputError unless the workload's samples and w can be divided among workers and servers.
     """
     options = setup.options
     try:
@@ -182,7 +184,7 @@ def _sizes(options: ParamServerOptions) -> dict[str, int]:
 
 
 def _check_memory(samples: int, features: int | None) -> None:
-    """Raise InputError for more random features than memory has room for, before the system ends us."""
+    """Raise InputError if the random features do not fit in memory, before the OS kills us."""
     need = _FEATURE_BYTES * samples * (features or 0)
     have = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if need > have:
@@ -198,9 +200,10 @@ def backend_of(
     wave: Waveform | None = None,
     finished: Callable[[RunResult], None] | None = None,
 ) -> Backend:
-    """What the run runs on; all frames go to ``pcap``, what links do to ``link_log``, signals to ``wave``.
+    """Return the backend of the run; all frames go to ``pcap``, link events to ``link_log``, signals to
+    ``wave``.
 
-    ``finished`` gets the result of a run in RTL.
+    ``finished`` is called with the result of a run in RTL.
     """
     if setup.options.on == "model":
         return events.run

@@ -1,4 +1,4 @@
-"""What ``--stragglers`` says: pairs WHO:VALUE, separated by commas."""
+"""Parser of ``--stragglers``: pairs WHO:VALUE, separated by commas."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ MAX_FACTOR = 1_000_000
 
 @dataclass(frozen=True)
 class Stragglers:
-    """Who takes how many times as long: workers always, by ``slow``; any gradient with probability ``odds``."""
+    """Factors on computing time: per worker in ``slow``, and ``factor`` for any gradient with probability
+    ``odds``.
+    """
 
     odds: float = 0.0
     factor: float = 1.0
@@ -21,7 +23,7 @@ class Stragglers:
 
 
 def parse_stragglers(text: str, workers: int) -> Stragglers:
-    """``3:2.5`` is worker 3, ``5%:4`` a probability. Raises InputError that names what is none."""
+    """Parse ``3:2.5`` (worker 3) and ``5%:4`` (probability). Raises InputError that names a malformed entry."""
     odds: list[tuple[float, float]] = []
     slow: dict[int, float] = {}
     for entry, who, value in pairs("--stragglers", text, "3:2.5 or 5%:4"):

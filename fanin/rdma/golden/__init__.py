@@ -1,1 +1,1 @@
-"""One-sided writes, bit for bit as the hardware: the NIC, and a node of it."""
+"""One-sided writes, bit for bit as in hardware: the NIC, and a node with it."""

@@ -1,9 +1,9 @@
-"""The one-sided write NIC, packet by packet: what its RTL must do.
+"""Golden model of the one-sided write NIC, packet by packet.
 
-Contract: docs/systems/rdma.md. A requester cuts WRITEs into packets, keeps a window of them in flight and
-goes back to the first that is missing; a responder checks a packet wholly before it writes a byte. Nothing
-here knows of cycles: the caller carries packets and says when a timeout has passed. Source: InfiniBand
-Architecture Specification, volume 1, section 9.7; RDMA-wild, section 3.
+Contract: docs/systems/rdma.md. A requester divides writes into packets, keeps a window of them in flight and
+goes back to the first missing one. A responder checks a packet completely before it writes a byte. The model
+has no time: the caller carries packets and reports timeouts. Source: InfiniBand Architecture Specification,
+volume 1, section 9.7; RDMA-wild, section 3.
 """
 
 from __future__ import annotations
@@ -29,24 +29,26 @@ PSNS = 1 << PSN_BITS
 
 
 def psn_after(psn: int, steps: int) -> int:
-    """The packet sequence number so many steps on, or back."""
+    """Return the packet sequence number ``steps`` after ``psn``; negative steps go back."""
     return (psn + steps) % PSNS
 
 
 def psn_distance(psn: int, since: int) -> int:
-    """Steps from ``since`` to ``psn``: negative if it is behind, by up to half of all numbers."""
+    """Return the steps from ``since`` to ``psn``; negative if ``psn`` is earlier, by up to half of all
+    numbers.
+    """
     return (psn - since + PSNS // 2) % PSNS - PSNS // 2
 
 
 class Status(Enum):
-    """How a write ended."""
+    """Result of a write."""
 
     DONE = "done"
     ACCESS = "remote access error"
     REQUEST = "remote invalid request"
     OPERATION = "remote operation error"
     RETRIES = "retries exceeded"
-    FLUSHED = "flushed"  # an earlier one of its queue pair failed
+    FLUSHED = "flushed"  # an earlier write of its queue pair failed
 
 
 _REFUSED = {
@@ -58,7 +60,7 @@ _REFUSED = {
 
 @dataclass(frozen=True)
 class Completion:
-    """What a requester says of a descriptor, once."""
+    """Report of a requester on a descriptor; there is one per descriptor."""
 
     tag: int
     status: Status
@@ -66,7 +68,7 @@ class Completion:
 
 @dataclass(frozen=True)
 class Arrival:
-    """What a responder says of a message with immediate data, once."""
+    """Report of a responder on a message with immediate data; there is one per message."""
 
     queue_pair: int
     immediate: int
@@ -85,7 +87,7 @@ class _Message:
 
 
 class Requester:
-    """The sending half of a queue pair."""
+    """Sending half of a queue pair."""
 
     def __init__(self, connection: Connection, memory: bytearray):
         self.connection = connection
@@ -95,15 +97,15 @@ class Requester:
         self._messages: deque[_Message] = deque()
         self._oldest = self._next = self._free = connection.send_psn
         self._attempts = 0
-        self._not_ready = False  # the receiver has no buffer for the oldest packet: it waits for the timeout
+        self._not_ready = False  # the receiver has no buffer for the oldest packet, which waits for the timeout
 
     @property
     def idle(self) -> bool:
-        """Whether no write is unfinished."""
+        """True if no write is unfinished."""
         return not self._messages
 
     def post(self, write: Write) -> None:
-        """Take a descriptor. Raises ValueError if it is longer than a message may be."""
+        """Accept a descriptor. Raises ValueError if it is longer than a message may be."""
         if not 0 <= write.length <= MAX_MESSAGE_BYTES:
             raise ValueError(f"write {write.tag}: {write.length} bytes; at most {MAX_MESSAGE_BYTES}")
         if self.failed:
@@ -114,7 +116,7 @@ class Requester:
         self._free = psn_after(self._free, packets)
 
     def packets(self) -> Iterator[RdmaPacket]:
-        """What may be sent now, one packet at a time."""
+        """Yield the packets that may be sent now."""
         while not self.failed and self._next != self._free:
             if psn_distance(self._next, self._oldest) >= self.connection.window:
                 return
@@ -123,7 +125,7 @@ class Requester:
             yield packet
 
     def receive(self, packet: RdmaPacket) -> None:
-        """An acknowledgement. One of a packet that is not in flight is ignored."""
+        """Handle an acknowledgement; one for a packet that is not in flight is ignored."""
         sequence = packet.syndrome == Nak.SEQUENCE.syndrome
         refused = next((status for nak, status in _REFUSED.items() if packet.syndrome == nak.syndrome), None)
         positive = packet.syndrome >> 5 == 0
@@ -132,17 +134,17 @@ class Requester:
             return
         if not 0 <= psn_distance(packet.psn, self._oldest) < psn_distance(self._next, self._oldest):
             return
-        # a NAK acknowledges all in front of its packet
+        # A NAK acknowledges all packets before its own.
         self._acknowledge(psn_after(packet.psn, 1) if positive else packet.psn)
         if refused:
             self._fail(refused)
         elif not_ready:
             self._not_ready = True
-        elif sequence and not self._not_ready:  # else it is about what follows the packet that must wait
+        elif sequence and not self._not_ready:  # otherwise the NAK is about packets after the waiting one
             self._go_back()
 
     def timeout(self) -> None:
-        """No acknowledgement has made progress for the timeout."""
+        """Retransmit: no acknowledgement has made progress for the timeout."""
         if not self.failed and self._next != self._oldest:
             self._go_back()
 
@@ -180,7 +182,7 @@ class Requester:
         else:
             opcode = Opcode.WRITE_MIDDLE
         start, end = number * mtu, min(write.length, (number + 1) * mtu)
-        # asked for at a message's end, and often enough for the window to move on
+        # Request an acknowledgement at the message's end, and often enough for the window to advance.
         every = max(1, self.connection.window // 4)
         return RdmaPacket(
             opcode,
@@ -197,7 +199,7 @@ class Requester:
 
 @dataclass
 class _Open:
-    """A message that has begun: where its next byte goes, and how many are missing."""
+    """A message in progress: address of its next byte, bytes left, and its length."""
 
     address: int
     left: int
@@ -206,7 +208,7 @@ class _Open:
 
 @dataclass
 class Responder:
-    """The receiving half of a queue pair."""
+    """Receiving half of a queue pair."""
 
     number: int
     connection: Connection
@@ -219,10 +221,10 @@ class Responder:
         self._expected = self.connection.receive_psn
         self._messages = 0
         self._open: _Open | None = None
-        self._refused = False  # a NAK for the expected packet has gone
+        self._refused = False  # a NAK for the expected packet was sent
 
     def receive(self, packet: RdmaPacket) -> RdmaPacket | None:
-        """Take a request; what is answered, if anything. All but a part of a WRITE is refused."""
+        """Handle a request; return the answer, if any. Only parts of WRITEs are accepted."""
         if self.failed:
             return None
         ahead = psn_distance(packet.psn, self._expected)
@@ -239,7 +241,7 @@ class Responder:
         return self._answer(packet.psn) if packet.acknowledge else None
 
     def _check(self, packet: RdmaPacket) -> Nak | None:
-        """Why it is refused: order of opcodes and lengths first, then the right to write."""
+        """Return the NAK for a refused packet: check order of opcodes and lengths first, then the region."""
         if packet.opcode in REFUSED_OPCODES:
             return Nak.INVALID_REQUEST
         opcode, size, mtu = Opcode(packet.opcode), len(packet.payload), self.connection.mtu

@@ -1,7 +1,7 @@
-"""The node of one-sided writes, frame by frame: queue pairs at one MAC and IPv4 address.
+"""Golden model of the node of one-sided writes, frame by frame: queue pairs at one MAC and IPv4 address.
 
-Contract: docs/systems/rdma.md, "Packets". Between :mod:`fanin.rdma.golden.nic`, which knows packets only, and a
-wire: it drops what is no packet to act on, and counts it by its cause, as the node's registers do.
+Contract: docs/systems/rdma.md, "Packets". The node connects the packets of :mod:`fanin.rdma.golden.nic` with a
+wire. It drops frames without an acceptable packet and counts them by cause, as the node's registers do.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fanin.wire.rdma import IP_AT, Fault, Opcode, RdmaPacket, encode, judge
 
 @dataclass(frozen=True)
 class _Pair:
-    """A queue pair, and where its packets go."""
+    """A queue pair, and the destination of its packets."""
 
     peer: Endpoint
     requester: Requester
@@ -27,10 +27,12 @@ class _Pair:
 
 
 class Node:
-    """Frames in, frames out, as a node has them; one without ``tags`` as where ``RdmaConfig.vlan`` is false.
+    """Model of a node: frames in, frames out. Without ``tags`` it is one whose ``RdmaConfig.vlan`` is false.
 
-    ``own``: its MAC and IPv4 address. ``memory`` is read and written in place. ``regions`` list queue pairs by
-    their numbers. ``counters`` has the causes for which frames were dropped.
+    - ``own``: its MAC and IPv4 address.
+    - ``memory``: read and written in place.
+    - ``regions``: regions; their queue pairs are numbers.
+    - ``counters``: dropped frames by cause.
     """
 
     def __init__(self, own: Endpoint, memory: bytearray, regions: Sequence[Region] = (), *, tags: bool = True):
@@ -43,9 +45,10 @@ class Node:
         self._answers: list[bytes] = []
 
     def connect(self, index: int, connection: Connection, peer: Endpoint) -> None:
-        """Queue pair ``index`` begins anew, with the one of number ``connection.peer`` at ``peer``.
+        """Connect queue pair ``index`` anew with number ``connection.peer`` at ``peer``.
 
-        ``peer.port`` is the UDP port that it sends from. Raises ValueError for a tag that it cannot put in.
+        ``peer.port`` is the UDP port that this node sends from. Raises ValueError for a VLAN if the node has no
+        tags.
         """
         if connection.vlan is not None and not self.tags:
             raise ValueError(f"vlan {connection.vlan}: this node has no tags (RdmaConfig.vlan)")
@@ -54,24 +57,24 @@ class Node:
         self._pairs[number] = _Pair(peer, Requester(connection, self.memory), responder)
 
     def requester(self, index: int) -> Requester:
-        """The sending half of a queue pair, with its completions."""
+        """Return the sending half of a queue pair, with its completions."""
         return self._pairs[FIRST_QUEUE_PAIR + index].requester
 
     def responder(self, index: int) -> Responder:
-        """The receiving half of a queue pair, with the messages that brought immediate data."""
+        """Return the receiving half of a queue pair, with its messages with immediate data."""
         return self._pairs[FIRST_QUEUE_PAIR + index].responder
 
     def post(self, index: int, write: Write) -> None:
-        """Have a write done over a queue pair."""
+        """Post a write on a queue pair."""
         self.requester(index).post(write)
 
     def timeout(self, index: int | None = None) -> None:
-        """The timeout has passed since a queue pair's last progress; without ``index`` since any one's."""
+        """Report a timeout since the last progress of queue pair ``index``, or of every queue pair."""
         for pair in self._pairs.values() if index is None else [self._pairs[FIRST_QUEUE_PAIR + index]]:
             pair.requester.timeout()
 
     def receive(self, frame: bytes) -> RdmaPacket | None:
-        """Take a frame; an answer is among the next ``answers``. The packet, or None if it was dropped."""
+        """Handle a frame; return its packet, or None if dropped. An answer is queued for ``answers``."""
         packet = self._judge(frame)
         if isinstance(packet, Fault):
             self.counters[DROPPED[packet]] += 1
@@ -84,22 +87,25 @@ class Node:
         return packet
 
     def frames(self) -> Iterator[bytes]:
-        """What it sends now, answers first."""
+        """Yield the frames to send now, answers first."""
         yield from self.answers()
         yield from self.requests()
 
     def answers(self) -> list[bytes]:
-        """Those to what it has received."""
+        """Return the queued answers to received packets."""
         answers, self._answers = self._answers, []
         return answers
 
     def requests(self) -> Iterator[bytes]:
-        """What its writes may send now."""
+        """Yield the frames that its writes may send now."""
         for pair in self._pairs.values():
             yield from (self._frame(pair, packet) for packet in pair.requester.packets())
 
     def _judge(self, frame: bytes) -> RdmaPacket | Fault:
-        """The packet for one of its queue pairs; a frame ends with its ICRC, or is filled up to 60 bytes."""
+        """Return the packet of a frame for a queue pair, or its fault.
+
+        A frame must end with its ICRC or be padded to 60 bytes.
+        """
         frame = untagged(frame) if self.tags else frame
         found = judge(frame, own=self.own)
         if found is Fault.FOREIGN:

@@ -1,4 +1,4 @@
-"""The ring all-reduce's arithmetic, bit for bit: order of additions, codec on every hop
+"""Arithmetic of the ring all-reduce, bit for bit: order of additions, and codec on every hop
 (docs/systems/ring.md).
 """
 
@@ -20,12 +20,13 @@ Float32 = npt.NDArray[np.float32]
 def all_reduce(
     gradients: Sequence[Float32], config: RingConfig, hop: Callable[[Float32], Float32] | None = None
 ) -> Float32:
-    """The sum that every node ends with; ``gradients`` are theirs, in the order of the ring.
+    """Return the sum that every node ends with; ``gradients`` are the nodes' vectors in ring order.
 
-    ``hop``: what arrives of what a node sends, instead of the round trip of ``config``'s codec. It is called
-    with the N - 1 partial sums of a slice in order, then with the total.
+    ``hop``: maps values that a node sends to those that arrive; by default the round trip of ``config``'s
+    codec.
+    It is called with the N - 1 partial sums of a slice in order, then with the total.
 
-    Raises ValueError unless there are 2 to 255 of them, of one length, at least 1.
+    Raises ValueError unless there are 2 to 255 gradients of one length, at least 1.
     """
     nodes, count = len(gradients), np.size(gradients[0]) if len(gradients) else 0
     if nodes not in range(MIN_NODES, MAX_NODES + 1):
@@ -42,7 +43,7 @@ def all_reduce(
 
 
 def owned(count: int, config: RingConfig, nodes: int) -> list[list[slice]]:
-    """Per node, in the padded vector, the slices whose totals it has before any other node."""
+    """Return per node the slices of the padded vector whose totals the node has first."""
     found: list[list[slice]] = [[] for _ in range(nodes)]
     for segment in config.segments(count, nodes):
         for first, piece in enumerate(segment):
@@ -52,7 +53,7 @@ def owned(count: int, config: RingConfig, nodes: int) -> list[list[slice]]:
 
 
 def padded_to_words(gradient: Float32, config: RingConfig, nodes: int) -> Float32:
-    """A node's vector, with zeros up to the end of the last slice."""
+    """Return a node's vector, padded with zeros to the end of the last slice."""
     *_, segment = config.segments(np.size(gradient), nodes)
     padded = np.zeros((segment[-1].start + segment[-1].words) * config.lanes, dtype=np.float32)
     padded[: np.size(gradient)] = np.reshape(gradient, -1)
@@ -60,9 +61,10 @@ def padded_to_words(gradient: Float32, config: RingConfig, nodes: int) -> Float3
 
 
 def slice_total(words: Float32, node: int, hop: Callable[[Float32], Float32]) -> Float32:
-    """The total of a slice that ``node`` has first; ``words`` are the nodes', a row each.
+    """Return the total of a slice that ``node`` has first; ``words`` has a row per node.
 
-    The slice begins at the node behind, and each node adds its own to what arrives over ``hop``.
+    The slice starts at the node after ``node``; each further node adds its own words to those that arrive over
+    ``hop``.
     """
     order = np.roll(words, -(node + 1), axis=0)
     travelling = order[0]
@@ -72,9 +74,9 @@ def slice_total(words: Float32, node: int, hop: Callable[[Float32], Float32]) ->
 
 
 def striped(gradients: Sequence[Float32], config: RingConfig, engines: int) -> Float32:
-    """The sum of ``engines`` rings that share the vector: each stripe is an all-reduce of its own.
+    """Return the sum computed by ``engines`` rings, each an all-reduce of one stripe of the vector.
 
-    Raises ValueError as ``all_reduce``.
+    Raises ValueError as ``all_reduce`` does.
     """
     flat = [np.reshape(gradient, -1) for gradient in gradients]
     stripes = config.stripes(max(map(len, flat), default=0), engines)

@@ -1,4 +1,4 @@
-"""An exchange in groups, bit for bit, and its bytes: the rings' golden models, one after the other
+"""Golden model of an exchange in groups, bit for bit, and its bytes: all-reduces of rings, one after the other
 (docs/systems/ring-groups.md).
 """
 
@@ -18,17 +18,17 @@ Float32 = npt.NDArray[np.float32]
 
 
 def exchange(gradients: Sequence[Float32], config: RingConfig, plan: Plan) -> Float32:
-    """What every worker of the plan ends with; ``gradients`` are the workers'.
+    """Return the sum that every worker of the plan ends with; ``gradients`` has one vector per worker.
 
-    Raises ValueError unless there is one for each, and as ``all_reduce``.
+    Raises ValueError for another number of gradients, and as ``all_reduce`` does.
     """
     return _held(gradients, plan, lambda number, given: all_reduce(given, config))[0]
 
 
 def data_bytes(gradients: Sequence[Float32], config: RingConfig, plan: Plan) -> list[int]:
-    """Bytes of all DATA frames of each round, without FCS, none sent twice.
+    """Return the bytes of all DATA frames of each round, without FCS and without retransmissions.
 
-    Raises ValueError as ``exchange``.
+    Raises ValueError as ``exchange`` does.
     """
     sizes = [0] * len(plan.rounds)
 
@@ -44,9 +44,9 @@ def data_bytes(gradients: Sequence[Float32], config: RingConfig, plan: Plan) -> 
 def _held(
     gradients: Sequence[Float32], plan: Plan, reduce: Callable[[int, Sequence[Float32]], Float32]
 ) -> list[Float32]:
-    """What each node holds in the end.
+    """Return the vector that each node holds at the end.
 
-    ``reduce`` gets a round's number and what the members of one of its rings give, in order.
+    ``reduce`` gets the number of a round and the vectors that one of its rings' members give, in order.
     """
     if len(gradients) != plan.workers:
         raise ValueError(f"gradients must be those of {plan.workers} workers, not of {len(gradients)}")
@@ -63,13 +63,13 @@ def _held(
 
 
 def _counted(given: Sequence[Float32], config: RingConfig) -> tuple[Float32, int]:
-    """The sum, and the bytes of the ring's DATA frames."""
+    """Return the sum, and the bytes of the ring's DATA frames."""
     nodes, hops, size = len(given), 0, 0
 
     def hop(values: Float32) -> Float32:
         nonlocal hops, size
         hops += 1
-        times = 1 if hops % nodes else nodes - 1  # each N-th is the total, which is forwarded as it is
+        times = 1 if hops % nodes else nodes - 1  # each N-th hop is a total, which nodes forward unchanged
         size += times * _frame_bytes(values, config)
         return roundtrip(values, config.codec)
 
@@ -78,7 +78,7 @@ def _counted(given: Sequence[Float32], config: RingConfig) -> tuple[Float32, int
 
 
 def _frame_bytes(values: Float32, config: RingConfig) -> int:
-    """Bytes of the frames of a slice: the payload's beats, and one for the header."""
+    """Return the bytes of a slice's frames: beats of the payload, and one beat per header."""
     beat, size = config.width // 8, 0
     for start in range(0, values.size, config.frame_values):
         frame = values[start : start + config.frame_values]

@@ -1,4 +1,4 @@
-"""The charts of a training over the ring: figure 3b's trace, and where an iteration's time goes."""
+"""Charts of a training over the ring: figure 3b's trace, and the parts of an iteration's time."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from fanin.report.palette import STYLES
 from fanin.report.unit import Unit
 from fanin.sim.ring.schedule import Span, Times
 
-NODES = 4  # of the trace, at most
+NODES = 4  # most nodes in the trace
 KINDS = {"F": "forward", "B": "backward", "U": "update", "AR": "all-reduce"}
-#: Of an iteration; each system has some of them.
+#: Parts of an iteration; each system has some of them.
 PARTS = {
     "forward": "forward",
     "backward": "backward",
@@ -22,7 +22,7 @@ PARTS = {
     "update": "update",
     "posting": "descriptors and status",
 }
-#: What has the colour of a kind or a part, where that has another name in STYLES.
+#: Entry of STYLES that colours a kind or part, if its name differs.
 _LIKE = {
     "F": "forward",
     "B": "backward",
@@ -32,14 +32,14 @@ _LIKE = {
     "communicate": "communication",
     "posting": "overhead",
 }
-_NIC = "AR"  # the kind that is not the worker's
+_NIC = "AR"  # kind of spans of the NIC; all others belong to the worker
 
 
 def trace_chart(times: Sequence[Times], adder: str) -> Chart:
-    """What the workers of the first nodes, and their NICs, do in the first steps.
+    """Return the timeline of the first nodes' workers and NICs in the first steps.
 
-    A NIC takes one all-reduce after the other: a bar begins with its post, or where the one before ends.
-    ``adder`` is what the rows of the all-reduces are called.
+    A NIC runs one all-reduce at a time: a bar starts at its post or at the end of the previous one.
+    ``adder`` is the label of the all-reduces' rows.
     """
     shown = [_in_order(each.spans) for each in times[:NODES]]
     end = max(span.end for spans in shown for span in spans)
@@ -61,7 +61,7 @@ def trace_chart(times: Sequence[Times], adder: str) -> Chart:
 
 
 def _in_order(spans: Sequence[Span]) -> list[Span]:
-    """By their beginnings; an all-reduce waits in the queue until the one before has ended."""
+    """Sort spans by start; an all-reduce starts no earlier than the previous one's end."""
     found, free = [], 0.0
     for span in sorted(spans, key=lambda span: (span.begin, span.end)):
         begin = span.begin
@@ -79,7 +79,7 @@ def _bar(span: Span, node: int, unit: Unit) -> Bar:
 
 
 def split_chart(iteration: Mapping[str, float]) -> Chart:
-    """An iteration's parts, one behind the other."""
+    """Return one bar with the parts of an iteration in order."""
     unit = Unit.of(iteration["seconds"])
     parts = {part: iteration[part] for part in PARTS if iteration.get(part, 0.0) > 0}
     whole = sum(parts.values())

@@ -1,4 +1,4 @@
-"""The timeline of ``fanin ring train --system inceptionn``: what hosts do and wait for, TCP segments."""
+"""Timeline of ``fanin ring train --system inceptionn``: hosts' work and waits, and TCP segments."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NS = 1 / 1000  # in a picosecond
 
 
 def inceptionn_trace(timelines: Sequence[FirstSpans[Span]], log: LinkLog, *, nodes: int) -> str:
-    """The trace of a run of so many nodes; ``timelines`` are the hosts', none of a run that has failed."""
+    """Return the trace of a run of ``nodes`` nodes; ``timelines`` are the hosts', empty for a failed run."""
     trace, names = Trace(), [f"node {node}" for node in range(nodes)]
     for name in names:
         trace.declare(name, _TRACKS.values())
@@ -37,7 +37,7 @@ def inceptionn_trace(timelines: Sequence[FirstSpans[Span]], log: LinkLog, *, nod
 
 
 def segment(logged: LoggedFrame) -> Frame | None:
-    """A TCP segment of a leg: one with payload, or an acknowledgement."""
+    """Decode a TCP segment of a leg, with payload or as acknowledgement; None for other frames."""
     header = read_headers(logged.head)
     leg = header and _LEGS.get(header["destination_port"])
     if not header or not leg:

@@ -1,4 +1,4 @@
-"""The page of a training over the ring: how it learnt, who did what when, what the NICs counted."""
+"""Page of a training over the ring: learning curves, timeline, the NICs' counters."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fanin.sim.ring.schedule import TRACED_STEPS, Times
 Metrics = Mapping[str, Any]
 
 _CODECS = {"none": "no codec", "bfp": "BFP", "inceptionn": "INCEPTIONN's codec"}
-#: INCEPTIONN's hosts, by what adds up in a group, or in all, and above the groups.
+#: INCEPTIONN's hosts by the exchange within a group, or of all nodes, and the exchange between groups.
 _INCEPTIONN = {
     ("ring", None): "hosts in a ring",
     ("aggregator", None): "workers and aggregator",
@@ -50,7 +50,7 @@ _UNITS = {
     "pcie": (1e9, "Gb/s"),
     "gbps": (1, "Gb/s"),
 }
-#: What is shown of counters: those of a ring node, or of the transport of INCEPTIONN's hosts.
+#: Counters shown: those of a ring node, or of the transport of INCEPTIONN's hosts.
 _COUNTERS = {
     "sent": "frames sent",
     "retransmitted": "sent again",
@@ -67,7 +67,7 @@ _COUNTERS = {
     "acknowledgements": "ACKs",
     "timeouts": "timeouts",
 }
-#: Likewise of traffic: of the rounds of groups, or of the legs of INCEPTIONN's exchange.
+#: Columns of traffic shown: of the rounds of groups, or of the legs of INCEPTIONN's exchange.
 _TRAFFIC = {
     "round": "round",
     "leg": "leg",
@@ -84,7 +84,7 @@ _TRAFFIC = {
 
 
 def title(metrics: Metrics) -> str:
-    """What was trained, on what."""
+    """Return the title: network, data, and the nodes that trained it."""
     options = metrics["configuration"]
     codec = _CODECS[options["codec"]]
     groups = f" in groups of {options['groups']}" if options["groups"] else ""
@@ -93,21 +93,21 @@ def title(metrics: Metrics) -> str:
 
 
 def _who(options: Metrics) -> str:
-    """What adds up."""
+    """Return the part of the system that adds up, in words."""
     if options["system"] == "inceptionn":
         return _INCEPTIONN[options["exchange"], options["above"]]
     return "hosts reduce" if options["all_reduce"] == "host" else f"{options['lanes']} lanes"
 
 
 def carried(options: Metrics) -> str:
-    """What the run was carried out by, in words."""
+    """Return the platform of the run, in words."""
     if options["on"] == "rtl":
         return "NICs in RTL"
     return f"on the model of {'NICs' if options['all_reduce'] == 'nic' else 'hosts that reduce themselves'}"
 
 
 def exact_line(metrics: Metrics) -> str:
-    """What was compared with the golden model, in words."""
+    """Return in words which results were compared with the golden model."""
     options, steps = metrics["configuration"], f"{metrics['steps']:,}"
     if not metrics["bit_exact"]:
         return f"NO: {metrics['error']}"
@@ -121,19 +121,19 @@ def exact_line(metrics: Metrics) -> str:
 
 
 def notes(metrics: Metrics) -> list[str]:
-    """A sentence each on what a run goes on from, and on stops that it has ended before."""
+    """Return a sentence about the resumed folder and one about stops that came after the run's end, if any."""
     found = []
     if metrics["resumed"]:
-        found.append(f"this run goes on from {metrics['resumed']}, with epoch {metrics['first_epoch']}")
+        found.append(f"this run resumes {metrics['resumed']}, with epoch {metrics['first_epoch']}")
     if metrics["configuration"]["stop"]:  # a node that stops ends the run
         found.append(f"--stop {metrics['configuration']['stop']} changed nothing: the run had ended by then")
     return found
 
 
 def ring_page(metrics: Metrics, times: Sequence[Times]) -> str:
-    """The run as one HTML document that refers to nothing outside itself.
+    """Render the run as one HTML document without external references.
 
-    ``metrics`` is the run's run.json, of which a null is no number and in no chart; ``times`` are its hosts'.
+    ``metrics``: the run's run.json; a null is not a number and is left out of charts. ``times``: of its hosts.
     """
     options, epochs = metrics["configuration"], metrics["epochs"]
     nic = options["all_reduce"] == "nic"
@@ -176,13 +176,13 @@ def _headline(metrics: Metrics) -> Rows:
 
 
 def _waiting(iteration: Mapping[str, float]) -> tuple[str, str]:
-    """The share of an iteration that goes to the network."""
+    """Return the share of an iteration that is spent on the network."""
     part, name = ("exposed", "exposed") if "exposed" in iteration else ("communicate", "communication")
     return name, f"{100 * iteration[part] / iteration['seconds']:.1f} %"
 
 
 def _window(metrics: Metrics, nodes: int, nic: bool) -> str:
-    """What the trace shows, in words."""
+    """Return in words which part of the run the trace shows."""
     steps = min(TRACED_STEPS, metrics["steps"])
     first = f"the first {steps} iterations" if steps > 1 else "the first iteration"
     of = f"all {nodes} nodes" if nodes <= charts.NODES else f"the first {charts.NODES} of {nodes} nodes"
@@ -191,7 +191,7 @@ def _window(metrics: Metrics, nodes: int, nic: bool) -> str:
 
 
 def _curves(epochs: Sequence[Metrics], key: str, y: Axis) -> list[Chart]:
-    """Over epochs; nothing where there are no two of them."""
+    """Return a chart over epochs; none with fewer than two points per line."""
     lines = {}
     for name, kind in _RUNS.items():
         points = [(epoch["epoch"], (epoch[kind] if kind else epoch)[key]) for epoch in epochs]
@@ -202,7 +202,7 @@ def _curves(epochs: Sequence[Metrics], key: str, y: Axis) -> list[Chart]:
 
 
 def _counters(counters: Sequence[Mapping[str, int]]) -> list[list[str]]:
-    """A row for each node under a row of headings; nothing without counters."""
+    """Return a header row and a row per node; empty without counters."""
     if not counters:
         return []
     names = [name for name in _COUNTERS if name in counters[0]]
@@ -213,7 +213,7 @@ def _counters(counters: Sequence[Mapping[str, int]]) -> list[list[str]]:
 
 
 def _traffic(traffic: Sequence[Metrics]) -> list[list[str]]:
-    """A row for each round, or each leg, under a row of headings; nothing without any."""
+    """Return a header row and a row per round or leg; empty without traffic."""
     if not traffic:
         return []
     names = [name for name in _TRAFFIC if name in traffic[0]]

@@ -1,4 +1,4 @@
-"""The timeline of ``fanin ring train`` on smart NICs: steps, what hosts do, all-reduces by phase, frames."""
+"""Timeline of ``fanin ring train`` on smart NICs: steps, hosts' work, all-reduces by phase, frames."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from fanin.wire.ring import RING_LINK
 TRACKS = ("steps", "worker", "all-reduces, host", "all-reduces, frames", "phases")  # of a node
 STEPS, WORKER, HOST, FRAMES, SEGMENTS = TRACKS
 PHASES = ("reduce-scatter", "all-gather")
-_NIC = "AR"  # a span that is not the worker's
-_NS = 1e9  # in a second
+_NIC = "AR"  # kind of spans of the NIC; all others belong to the worker
+_NS = 1e9  # nanoseconds per second
 
 
 def ring_trace(
     job: RingTraining, times: Sequence[Times], log: LinkLog, *, began: float = 0.0, first_step: int = 0
 ) -> str:
-    """The trace of a run from step ``first_step`` on.
+    """Return the trace of a run from step ``first_step`` on.
 
-    ``times`` are the hosts', from ``began`` on, in seconds; none of a run that has failed. ``log`` has no
-    frames where a model of the NICs' time has trained.
+    ``times`` are the hosts', in seconds from ``began`` on; empty for a failed run. ``log`` has no frames if the
+    run used a model of the NICs' time.
     """
     trace, names = Trace(), [f"node {node}" for node in range(job.nodes)]
     for name in names:
@@ -45,7 +45,7 @@ def ring_trace(
 def _add_hosts(
     trace: Trace, times: Sequence[Times], names: Sequence[str], began_ns: float, first_step: int
 ) -> None:
-    """Steps, and what workers and NICs do in them."""
+    """Add steps, and the work of workers and NICs in them."""
 
     def add(name: str, track: str, text: str, begin: float, end: float) -> None:
         trace.slice(name, track, text, began_ns + begin * _NS, began_ns + end * _NS)
@@ -65,16 +65,16 @@ def _add_hosts(
 
 
 class _Jobs:
-    """Tells jobs apart that have the same number, as those of groups have after a while.
+    """Distinguishes jobs that reuse the same number, as groups do after a while.
 
-    A node has one at a time. What comes to it may be of an earlier one, or of the next.
+    A node runs one job at a time. Frames that arrive may be of an earlier job or of the next one.
     """
 
     def __init__(self) -> None:
-        self._numbers: dict[int, list[int]] = {}  # by port: of the jobs so far
+        self._numbers: dict[int, list[int]] = {}  # job numbers so far, by port
 
     def frame(self, logged: LoggedFrame) -> Frame | None:
-        """A frame, whose stream is the count of its node's jobs."""
+        """Decode a frame; its stream is the count of its node's jobs so far."""
         found = link_frame(RING_LINK, logged.head)
         if found is None:
             return None
@@ -86,7 +86,7 @@ class _Jobs:
 
 
 def _data_of(sent: Sequence[Sent], node: int) -> list[Sent]:
-    """The DATA frames of a node, each as it was sent first: in the order of its all-reduces."""
+    """Return the first transmissions of a node's DATA frames, in the order of its all-reduces."""
     return [
         one
         for one in sent
@@ -96,14 +96,14 @@ def _data_of(sent: Sequence[Sent], node: int) -> list[Sent]:
 
 @dataclass(frozen=True)
 class _AllReduces:
-    """What the all-reduces of a node are called, and of how many nodes each is, by its number in the run."""
+    """Names of a node's all-reduces and their numbers of nodes, by index in the run."""
 
     job: RingTraining
     node: int
     first_step: int
 
     def describe(self, number: int) -> tuple[str, int]:
-        """Its name, and its nodes."""
+        """Return the name of an all-reduce, and its number of nodes."""
         if self.job.groups is None:
             return self._layer(number), self.job.nodes
         own = [
@@ -123,7 +123,7 @@ class _AllReduces:
 
 
 def _add_all_reduces(trace: Trace, name: str, sent: Sequence[Sent], all_reduces: _AllReduces) -> None:
-    """A slice for each all-reduce of a node, and one for each phase of its segments: while it sends."""
+    """Add a slice per all-reduce of a node, and per phase of its segments, for the time in which it sends."""
     operations = groupby(sent, key=lambda one: (one.frame.stream, one.frame.facts["operation"]))
     for number, (_, frames) in enumerate(operations):
         own = list(frames)
@@ -138,7 +138,7 @@ def _add_all_reduces(trace: Trace, name: str, sent: Sequence[Sent], all_reduces:
 
 
 def phases(config: RingConfig, values: int, nodes: int) -> Iterator[tuple[int, str]]:
-    """Of each DATA frame that a node sends in an all-reduce, in their order: its segment and its phase.
+    """Yield segment and phase of each DATA frame that a node sends in an all-reduce, in order.
 
     Of 2(N - 1) slices a node sends its own and N - 2 partial sums, then totals.
     """

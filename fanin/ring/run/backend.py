@@ -1,4 +1,4 @@
-"""What ``fanin ring train`` runs on, as the command sees it."""
+"""Interface between ``fanin ring train`` and the backends that run it."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from fanin.sim.spans import FirstSpans
 if TYPE_CHECKING:  # Amaranth takes a second to load
     from fanin.sim.cosim.waves import Waveform
 
-#: Is told how many steps of the run all nodes have made.
+#: Called with the number of steps that all nodes have finished.
 Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True)
 class Outputs:
-    """Where a run writes: all frames to ``pcap``, what links do to ``link_log``, signals to ``wave``."""
+    """Output files of a run: all frames to ``pcap``, link events to ``link_log``, signals to ``wave``."""
 
     pcap: Path | None = None
     link_log: Path | None = None
@@ -32,28 +32,32 @@ class Outputs:
 
 
 class Epoch(Protocol):
-    """The end of an epoch."""
+    """End of an epoch."""
 
     @property
     def number(self) -> int:
-        """From 1 on."""
+        """Number of the epoch, from 1."""
 
     @property
     def seconds(self) -> float:
-        """Simulated, since the start."""
+        """Simulated seconds since the start."""
 
     @property
     def measures(self) -> Measures:
-        """How good the model was then."""
+        """Loss and accuracy of the model at that point."""
 
 
 @dataclass
 class Result:
-    """What a run leaves. ``iteration``: the seconds of the mean one, by what they were spent on.
+    """Results of a run.
 
-    ``seconds``: of the whole run, simulated. ``times`` are of each host, ``counters`` of each node,
-    ``traffic`` of each round or leg; each may be empty. ``times`` count from ``began``, in seconds of
-    the simulation. ``timelines``: of each host of INCEPTIONN.
+    - ``seconds``: simulated time of the whole run.
+    - ``iteration``: seconds of the mean iteration, by part.
+    - ``times``: of each host, in seconds from ``began`` on; may be empty.
+    - ``counters``: of each node; may be empty.
+    - ``traffic``: of each round or leg; may be empty.
+    - ``began``: start of ``times``, in seconds of the simulation.
+    - ``timelines``: of each of INCEPTIONN's hosts; may be empty.
     """
 
     epochs: Sequence[Epoch]
@@ -68,32 +72,34 @@ class Result:
 
 
 class Backend(Protocol):
-    """A job, and what carries it out."""
+    """A training job, and the platform that runs it."""
 
     @property
     def training(self) -> DataParallel:
-        """What is trained."""
+        """The training: network, data sizes and hyper-parameters."""
 
     @property
     def nodes(self) -> int:
-        """Those that train, and aggregators."""
+        """Number of nodes: those that train, and aggregators."""
 
     @property
     def exchanges(self) -> int:
-        """Of a step."""
+        """All-reduces per step."""
 
     def references(self, data: Dataset) -> References:
-        """The same training in NumPy, from its first step on. Raises CheckFailed where it diverges."""
+        """Train in NumPy from the first step on, for comparison. Raises CheckFailed if that diverges."""
 
     def golden(self, data: Dataset, epochs: int, state: State) -> State:
-        """The state behind so many epochs, on from one before."""
+        """Train the golden model from ``state`` to the end of epoch ``epochs``; return its state."""
 
     def run(self, data: Dataset, state: State, outputs: Outputs, progress: Progress) -> Result:
-        """Carry it out, on from a state.
+        """Run the job from a state to its end.
 
-        Raises CheckFailed of one line where the run cannot be ended: with the node that is silent, with where a
-        gradient is not finite, or with the sum or the weights that differ.
+        Raises CheckFailed with one line if the run cannot finish. The line names the silent node, the place of
+        a gradient that is not finite, or the sum or weights that differ.
         """
 
     def trace(self, state: State, result: Result | None, log: LinkLog) -> str:
-        """The timeline of a run on from a state; without its result, of what links carried until it failed."""
+        """Return the timeline of a run that began with ``state``; of a failed run (no result) only the
+        links.
+        """

@@ -1,4 +1,4 @@
-"""What ``fanin ring train`` does with its options: train, compare, write the run's folder, tell."""
+"""Run of ``fanin ring train``: trains, compares, writes the run's folder and prints the summary."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ if TYPE_CHECKING:  # Amaranth takes a second to load
 def execute(options: RingOptions, call: Call, say: Callable[[str], None] = print) -> Result | None:
     """Train, write the run's folder, and ``say`` its summary. Return the result.
 
-    The folder of a failed run says why, and has the state after its last whole epoch, unless its last weights
-    are not the golden model's. Raises InputError for options that do not fit, CheckFailed where the run cannot
-    end, or its bits differ.
+    The folder of a failed run has the cause, and the state after the last whole epoch unless the last weights
+    differ from the golden model's. Raises InputError for options that do not fit, CheckFailed if the run cannot
+    finish or its bits differ.
     """
     output = options.output or FOLDER
     check_directory(output, RING_RUN)
@@ -78,12 +78,12 @@ def execute(options: RingOptions, call: Call, say: Callable[[str], None] = print
 def _fill(
     folder: Path, setup: Setup, call: Call, wave: Waveform | None, status: RunStatus
 ) -> tuple[Metrics, Result | None, BaseException | None]:
-    """Train, and write the run's files; figures, the result, and the cause where the run has none.
+    """Train and write the run's files. Return the metrics, the result, and the failure that stopped the run.
 
-    Raises CheckFailed where the golden model itself cannot train so.
+    Raises CheckFailed if the golden model itself cannot be trained with these options.
     """
     status.stage("training in NumPy, to compare with")
-    # From the first epoch on: a state to resume from is checked, too.
+    # From the first epoch on, so the state of a resumed run is checked, too.
     beside = setup.backend.references(setup.data)
     pcap = setup.options.pcap
     capture = folder / PCAP_FILE if pcap else None
@@ -103,7 +103,7 @@ def _fill(
         (folder / REPORT_FILE).write_text(page)
     else:
         metrics = metrics_of(setup, result, beside)
-        # Nothing goes on from weights that are not the golden model's: its end would differ, too.
+        # Weights that differ from the golden model's are never resumed: the run's end would differ, too.
         state = result.state if metrics["bit_exact"] else None
         (folder / REPORT_FILE).write_text(ring_page(metrics, result.times))
     (folder / TRACE_FILE).write_text(setup.backend.trace(setup.state, result, read_link_log(link_log)))
@@ -118,9 +118,9 @@ def _fill(
 
 
 class _Steps:
-    """Shows the steps that all nodes have made, and keeps their number.
+    """Reports the steps that all nodes have finished, and keeps their number in ``made``.
 
-    ``losses``: of the golden model, behind each epoch of the whole training; the nodes' weights equal its.
+    ``losses``: of the golden model after each epoch of the whole training; the nodes' weights are the same.
     """
 
     def __init__(self, setup: Setup, status: RunStatus, losses: Sequence[float]):
@@ -143,9 +143,10 @@ class _Steps:
 
 
 def _last_epoch(setup: Setup, steps: int) -> State | None:
-    """The state behind the last whole epoch of a run of so many steps, if it has one.
+    """Return the state after the last whole epoch of a run that made ``steps`` steps; None without such an
+    epoch.
 
-    It is the golden model's: every sum that a node has used was compared with that.
+    The state is the golden model's: every sum that a node used was compared with it.
     """
     epochs = (setup.state.step + steps) // setup.data.steps
     if not epochs:

@@ -1,4 +1,4 @@
-"""INCEPTIONN's training as a backend: hosts add up over sockets, the codec is in their NICs."""
+"""Backend of INCEPTIONN's training: hosts add up over sockets, their NICs have the codec."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PARTS = ("compute", "sum", "update", "communicate")
 
 @dataclass(frozen=True)
 class InceptionnRtl:
-    """INCEPTIONN's NICs in Verilator: weights are compared with the golden model's behind every step."""
+    """INCEPTIONN's NICs in Verilator; weights are compared with the golden model's after every step."""
 
     training: DataParallel
     plan: Plan
@@ -27,29 +27,29 @@ class InceptionnRtl:
 
     @property
     def nodes(self) -> int:
-        """Those that train, and aggregators."""
+        """Number of nodes: those that train, and aggregators."""
         return self.plan.topology.nodes
 
     @property
     def exchanges(self) -> int:
-        """All layers are exchanged at once."""
+        """Exchanges per step: one, of all layers together."""
         return 1
 
     def references(self, data: Dataset) -> References:
-        """With the exchange's arithmetic."""
+        """Train in NumPy with the exchange's arithmetic."""
         from fanin.sim.inceptionn.training import references  # Amaranth takes a second to load
 
         return references(self.training, data, self.plan)
 
     def golden(self, data: Dataset, epochs: int, state: State) -> State:
-        """With the exchange's arithmetic."""
+        """Train the golden model with the exchange's arithmetic."""
         from fanin.sim.inceptionn.training import reducer
 
         job = replace(self.training, epochs=epochs)
         return train(job, data, reducer(self.plan), state=state, whole=True)
 
     def run(self, data: Dataset, state: State, outputs: Outputs, progress: Progress) -> Result:
-        """Counters are those of the hosts' transport; traffic is that of each leg."""
+        """Run the job; counters are those of the hosts' transport, traffic is that of each leg."""
         from fanin.sim.cosim.simulator import SimulationFailed
         from fanin.sim.inceptionn.training import run
 
@@ -78,5 +78,5 @@ class InceptionnRtl:
         return Result(epochs, found.state, seconds, iteration, (), counters, legs, timelines=timelines)
 
     def trace(self, state: State, result: Result | None, log: LinkLog) -> str:
-        """What hosts do and what they wait for, frames."""
+        """Return the timeline of the hosts' work and waits, and of frames."""
         return inceptionn_trace(result.timelines if result else (), log, nodes=self.nodes)

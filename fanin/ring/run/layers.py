@@ -1,4 +1,4 @@
-"""What ``--layers`` says: widths, or a file with them."""
+"""Parser of ``--layers``: widths, or a file with them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def is_list(text: str) -> bool:
 
 
 def parse_layers(text: str) -> tuple[int, ...]:
-    """``64,128,10``, or a file with such widths, apart by commas, blanks or lines.
+    """Parse ``64,128,10``, or a file with such widths, separated by commas, blanks or newlines.
 
-    Raises InputError that names what is none, in a file with its line.
+    Raises InputError that names the word that is no width and, for a file, its line.
     """
     if is_list(text):
         return _widths(text, f"--layers {text}")
@@ -36,12 +36,12 @@ def parse_layers(text: str) -> tuple[int, ...]:
 
 
 def widths_text(widths: tuple[int, ...]) -> str:
-    """Return widths as ``--layers`` and ``run.json`` have them."""
+    """Return widths as text, in the form of ``--layers`` and ``run.json``."""
     return ",".join(map(str, widths))
 
 
 def _widths(text: str, where: str) -> tuple[int, ...]:
     words = text.replace(",", " ").split()
     if wrong := [word for word in words if not _WIDTH.fullmatch(word)]:
-        raise InputError(f"{where}: {wrong[0]!r} is no width")
+        raise InputError(f"{where}: {wrong[0]!r} is not a width")
     return tuple(map(int, words))

@@ -21,7 +21,7 @@ _SENT, _AGAIN = (
 
 
 def metrics_of(setup: Setup, result: Result, beside: References) -> Metrics:
-    """Of a run that has come to its end; ``beside`` it the same training in NumPy, from its first epoch on."""
+    """Return run.json of a finished run; ``beside`` is the same training in NumPy from its first epoch on."""
     exact = result.state.equals(beside.final)
     epochs = [
         {
@@ -52,7 +52,7 @@ def metrics_of(setup: Setup, result: Result, beside: References) -> Metrics:
 
 
 def failure_of(setup: Setup, error: str, steps: int) -> Metrics:
-    """Of a run that has ended with an error, when all nodes had made so many steps."""
+    """Return run.json of a failed run in which all nodes had made ``steps`` steps."""
     return {"error": error, **_done(setup, steps), **_asked(setup)}
 
 
@@ -65,7 +65,7 @@ def _asked(setup: Setup) -> Metrics:
 
 
 def _done(setup: Setup, steps: int) -> Metrics:
-    """All-reduces that are complete on all nodes; each leaves a sum on every node."""
+    """Return the count of steps and all-reduces complete on all nodes."""
     return {"all_reduces": steps * setup.backend.exchanges, "steps": steps, "steps_asked": setup.steps}
 
 
@@ -74,7 +74,7 @@ def _measures(measures: Measures) -> Metrics:
 
 
 def _total(result: Result, names: tuple[str, ...]) -> int | None:
-    """Of all nodes' counters of one of these names; None without counters."""
+    """Return the sum over nodes of the counter with one of these names; None without counters."""
     if not result.counters:
         return None
     return sum(each[name] for each in result.counters for name in names if name in each)

@@ -1,4 +1,4 @@
-"""The options of ``fanin ring train``."""
+"""Options of ``fanin ring train``."""
 
 from __future__ import annotations
 
@@ -26,25 +26,26 @@ class System(StrEnum):
 
 
 class Reducer(StrEnum):
-    """What adds gradients up where NICs are smart."""
+    """Part that adds gradients up in a system of smart NICs."""
 
     NIC = "nic"
     HOST = "host"
 
 
 class Platform(StrEnum):
-    """What smart NICs run on."""
+    """Platform that smart NICs run on."""
 
     RTL = "rtl"
     MODEL = "model"
 
 
-SIZES = {8: PRESETS["prototype"], 16: PRESETS["u280"]}  #: of a smart NIC, by its lanes
+SIZES = {8: PRESETS["prototype"], 16: PRESETS["u280"]}  #: sizes of a smart NIC by its lanes
+#: Default link rate: of the prototype with 8 lanes, and of INCEPTIONN's cluster.
 GBPS = {
     System.SMART_NIC: 40.0,
     System.INCEPTIONN: 10.0,
-}  #: the prototype's with 8 lanes, INCEPTIONN's cluster's
-FOLDER = Path("runs/ring")  #: of a run, by default
+}
+FOLDER = Path("runs/ring")  #: default folder of a run
 
 SMART = Trait("smart NICs")
 ADDING = Trait("smart NICs that add up")
@@ -60,7 +61,7 @@ _NETWORK = Group("network", training=False)
 
 @dataclass(frozen=True, kw_only=True)
 class RingOptions(CodecOptions, WaveOptions, RunOptions):
-    """What ``fanin ring train`` and ``fanin.ring_train`` take."""
+    """Options of ``fanin ring train`` and ``fanin.ring_train``."""
 
     data: str = images(_DATA)
 
@@ -75,7 +76,7 @@ class RingOptions(CodecOptions, WaveOptions, RunOptions):
     epochs: int = option(_MODEL, 10, "passes over the training samples", "N", low=1, high=10**6, training=False)
     batch: int = option(_MODEL, 32, "samples of a node's mini-batch", "B")
     lr: float = option(_MODEL, 0.1, "learning rate", "A", low=1e-9, high=1e9, aliases=("rate",))
-    momentum: float = option(_MODEL, 0.9, "share of the last update that goes on", "M")
+    momentum: float = option(_MODEL, 0.9, "share of the last update that is added to the next", "M")
     decay: float = option(
         _MODEL, 0.0, "share of a weight that is added to its gradient", "D", low=0.0, high=1e9
     )
@@ -158,7 +159,7 @@ class RingOptions(CodecOptions, WaveOptions, RunOptions):
     resume: Path | None = option(
         OUTPUT,
         None,
-        "go on behind the last whole epoch of the run in this folder, with its model and data",
+        "continue after the last whole epoch of the run in this folder, with its model and data",
         "DIR",
         place=Place.INPUT,
     )
@@ -173,5 +174,5 @@ class RingOptions(CodecOptions, WaveOptions, RunOptions):
     )
 
 
-#: Options whose values ``run.json`` has: those of the run, without places and a codec's parameters.
+#: Options whose values are in ``run.json``: those of the run, without paths and a codec's parameters.
 SHOWN = (_DATA, _MODEL, _RING, CODEC, _HOSTS, _NETWORK)

@@ -1,4 +1,4 @@
-"""The state that ``fanin ring train`` leaves, and what a run that goes on from it takes from the folder."""
+"""State that ``fanin ring train`` saves, and the options that a resumed run takes from the earlier folder."""
 
 from __future__ import annotations
 
@@ -26,13 +26,15 @@ _TRAINING = tuple(each for each in options_of(RingOptions) if each.training)
 
 @dataclass(frozen=True)
 class Earlier:
-    """A run's folder; ``options``: those that decide its bits, by name, a codec's only where it has one."""
+    """Folder of an earlier run; ``options``: those that determine its bits, by name, and its codec's, if
+    any.
+    """
 
     folder: Path
     options: dict[str, Any]
 
     def resumed(self, options: RingOptions) -> RingOptions:
-        """Return options with those of the run. Raises InputError for one that is given with another value."""
+        """Return options with those of the run. Raises InputError for an option given with another value."""
         for each in _TRAINING:
             now, was = _comparable(each.name, getattr(options, each.name)), self.options.get(each.name)
             if each.name in options.given and now != was:
@@ -40,22 +42,22 @@ class Earlier:
         return replace(options, **self.options)
 
     def state(self, network: Mlp) -> State:
-        """Behind the run's last whole epoch. Raises InputError."""
+        """Read the state after the run's last whole epoch. Raises InputError."""
         path = self.folder / STATE_FILE
         if not path.exists():
-            raise InputError(f"{path}: no such file: the run has left no state to go on from")
+            raise InputError(f"{path}: no such file: the run has no state to resume from")
         return load_state(path, network)
 
 
 def open_run(folder: Path) -> Earlier:
-    """The run in a folder. Raises InputError."""
+    """Open the run in a folder. Raises InputError."""
     if not is_kind(folder, RING_RUN):
-        raise InputError(f"{folder}: no run of fanin ring train to go on from")
+        raise InputError(f"{folder}: not a run of fanin ring train, cannot be resumed")
     return Earlier(folder, dict(_read(open_record(folder / RING_RUN.mark).record("configuration"))))
 
 
 def _read(record: Record) -> Iterator[tuple[str, Any]]:
-    """Each option that decides the run's bits, by its name today."""
+    """Yield name and value of each option that determines the run's bits; old names become today's."""
     for each in _TRAINING:
         name = next((name for name in (each.name, *each.aliases) if name in record.value), None)
         if name is None:
@@ -73,21 +75,21 @@ def _read(record: Record) -> Iterator[tuple[str, Any]]:
 
 
 def _comparable(name: str, value: Any) -> Any:
-    """An option's value as ``run.json`` has it."""
+    """Return an option's value in the form of ``run.json``."""
     if name == "layers" and value is not None:
         return widths_text(parse_layers(value))
     return bound_text(parse_bound(value)) if name == "bound" and value is not None else value
 
 
 def save_state(path: Path, state: State) -> None:
-    """Write it as a NumPy archive: step, and for each layer its parameters and velocities."""
+    """Write a state as a NumPy archive: step, and parameters and velocities of each layer."""
     arrays = {f"{part}{layer}": values for part in _PARTS for layer, values in enumerate(getattr(state, part))}
     with path.open("wb") as file:
         np.savez(file, step=np.int64(state.step), **arrays)
 
 
 def load_state(path: Path, network: Mlp) -> State:
-    """What ``save_state`` has written of this network. Raises InputError."""
+    """Read a state of this network that ``save_state`` wrote. Raises InputError."""
     names = ["step", *(f"{part}{layer}" for part in _PARTS for layer in range(network.layers))]
     try:
         found = read_archive(path, names)

@@ -1,4 +1,4 @@
-"""From the options of ``fanin ring train`` to a run: what carries it out, its data, where it begins."""
+"""Build the run of ``fanin ring train`` from its options: backend, data, initial state."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ from fanin.sim.ring.profile import WorkerProfile
 from fanin.sim.ring.schedule import Schedule
 from fanin.sim.ring.training import RingTraining
 
-HIDDEN = 128  # units, unless layers are given
-_COPIES = 5  # of a node's values: weights, velocities, gradient, what is compared, the NIC's memory
+HIDDEN = 128  # default units of the hidden layer
+_COPIES = 5  # of a node's values: weights, velocities, gradient, reference, the NIC's memory
 _VALUE_BYTES = 4
 _TRAINING = ("nodes", "batch", "epochs", "momentum", "decay", "seed")
 _PROFILE = ("flops", "memory_bandwidth", "pcie")
@@ -55,9 +55,9 @@ _PROFILE = ("flops", "memory_bandwidth", "pcie")
 
 @dataclass(frozen=True)
 class Setup:
-    """A run as it was asked for, and the state that it begins with.
+    """A run as requested, and its initial state.
 
-    ``configuration`` : the options by name, as ``run.json`` has them
+    ``configuration``: the options by name, as in ``run.json``.
     """
 
     options: RingOptions
@@ -73,14 +73,14 @@ class Setup:
 
     @property
     def steps(self) -> int:
-        """Of the run."""
+        """Steps of this run, from the initial state on."""
         return self.backend.training.epochs * self.data.steps - self.state.step
 
 
 def resolve(options: RingOptions, call: Call) -> tuple[RingOptions, Earlier | None]:
-    """Return options with what others or a resumed run decide, and that run.
+    """Return complete options, with values implied by others or by a resumed run, and the resumed run.
 
-    Raises InputError where one contradicts what is resumed, or the system.
+    Raises InputError for an option that contradicts the resumed run or the system.
     """
     earlier = open_run(options.resume) if options.resume else None
     known = options.given
@@ -104,7 +104,7 @@ def resolve(options: RingOptions, call: Call) -> tuple[RingOptions, Earlier | No
 
 
 def _lacking(options: RingOptions) -> Mapping[Trait, str]:
-    """What such a run lacks, and why."""
+    """Return the traits that such a run lacks, each with the reason for users."""
     if options.system is not System.SMART_NIC:
         return dict.fromkeys((SMART, ADDING), f"of smart NICs, not of --system {options.system}")
     if options.all_reduce is Reducer.HOST:
@@ -118,7 +118,7 @@ def _platform(options: RingOptions) -> Platform:
 
 
 def _groups(options: RingOptions) -> Groups:
-    """Raises InputError."""
+    """Parse ``--groups``. Raises InputError."""
     try:
         return Groups.parse(
             options.groups or "", below=options.exchange, above=options.above or options.exchange
@@ -128,7 +128,7 @@ def _groups(options: RingOptions) -> Groups:
 
 
 def setup_of(options: RingOptions, earlier: Earlier | None) -> Setup:
-    """What resolved options say. Raises InputError of one line for what cannot be run."""
+    """Build the run from resolved options. Raises InputError of one line for options that cannot be run."""
     try:
         return _setup(options, earlier)
     except ValueError as error:  # the configurations name parameter, value and limit
@@ -155,7 +155,7 @@ def _setup(options: RingOptions, earlier: Earlier | None) -> Setup:
 
 
 def _configuration(options: RingOptions, network: Mlp, codec: CodecConfig | None) -> dict[str, Any]:
-    """The options by name; None for those that such a run has no use for."""
+    """Return the options by name; None for options that do not apply to such a run."""
     lacking, values = _lacking(options), options.as_json()
     shown = {
         each.name: None if each.of in lacking else values[each.name]
@@ -177,7 +177,7 @@ def _smart_nic(
     link: LinkConfig,
     profile: WorkerProfile,
 ) -> Backend:
-    """Raises InputError for options that what is asked for does not have."""
+    """Return the backend for smart NICs. Raises InputError for options that they do not support."""
     if options.exchange is Scheme.AGGREGATOR and not options.groups:
         raise InputError(
             "--exchange aggregator: smart NICs are in a ring; --groups of them may have aggregators"
@@ -190,11 +190,9 @@ def _smart_nic(
     if options.all_reduce is Reducer.NIC:
         return Rtl(job, link) if options.on is Platform.RTL else nic_model(job, link)
     if options.on is Platform.RTL:
-        raise InputError("--on rtl: no RTL is in hosts that reduce themselves, of --all-reduce host")
+        raise InputError("--on rtl: hosts of --all-reduce host have no RTL")
     if codec:
-        raise InputError(
-            f"--codec {options.codec}: a NIC has a codec, and hosts of --all-reduce host have none"
-        )
+        raise InputError(f"--codec {options.codec}: only NICs have a codec, not the hosts of --all-reduce host")
     return cores(job)
 
 
@@ -205,7 +203,7 @@ def _inceptionn(
     link: LinkConfig,
     profile: WorkerProfile,
 ) -> Backend:
-    """All cores of a host compute; the rate at which they add up is the paper's."""
+    """Return the backend for INCEPTIONN: all cores of a host compute; their adding rate is the paper's."""
     from fanin.sim.inceptionn.training import costs_of  # Amaranth takes a second to load
 
     if codec is not None and not isinstance(codec, Inceptionn):
@@ -216,7 +214,7 @@ def _inceptionn(
     topology = Topology(training.nodes, options.exchange, groups.groups if groups else 1, options.above)
     stops = _stops(options, topology.nodes)
     plan = Plan(topology, codec, costs=costs_of(training, profile), stops=stops)
-    _ = plan.packets  # which knows the codecs that the NIC does not have
+    _ = plan.packets  # raises for codecs that the NIC does not have
     return InceptionnRtl(training, plan, link)
 
 
@@ -225,7 +223,7 @@ def _stops(options: RingOptions, nodes: int) -> dict[int, float]:
 
 
 def _network(options: RingOptions, samples: tuple[Samples, Samples]) -> Mlp:
-    """Raises InputError for one that the machine has no memory for, before the system ends us."""
+    """Return the network. Raises InputError if the machine has too little memory, before the OS kills us."""
     features, classes = samples[0].images.shape[1], classes_of(*samples)
     network = Mlp(parse_layers(options.layers) if options.layers else (features, HIDDEN, classes))
     need = _COPIES * _VALUE_BYTES * sum(network.counts) * options.nodes
@@ -237,7 +235,7 @@ def _network(options: RingOptions, samples: tuple[Samples, Samples]) -> Mlp:
 
 
 def _check_epochs(training: DataParallel, data: Dataset, state: State, earlier: Earlier) -> None:
-    """Raise InputError unless the run has epochs left, from the end of one on."""
+    """Raise InputError unless the state ends an epoch and the run has epochs left."""
     done, rest = divmod(state.step, data.steps)
     if rest:
         raise InputError(f"{earlier.folder}: step {state.step} ends no epoch of {data.steps} steps")

@@ -1,4 +1,4 @@
-"""The smart NIC's ring as a backend: in RTL, on the model of its time, or as hosts that reduce themselves."""
+"""Backends for smart NICs in a ring: in RTL, on the model of their time, or as hosts that reduce themselves."""
 
 from __future__ import annotations
 
@@ -21,36 +21,36 @@ from fanin.sim.ring.training import Outcome, RingTraining, references
 
 @dataclass(frozen=True)
 class _Ring(ABC):
-    """What these backends have in common; ``job`` is as it is carried out."""
+    """Common part of these backends; ``job`` is the job as it is run."""
 
     job: RingTraining
 
     @property
     def training(self) -> DataParallel:
-        """What is trained."""
+        """The training: network, data sizes and hyper-parameters."""
         return self.job.training
 
     @property
     def nodes(self) -> int:
-        """Ring nodes."""
+        """Number of ring nodes."""
         return self.job.nodes
 
     @property
     def exchanges(self) -> int:
-        """One for each layer."""
+        """All-reduces per step: one per layer."""
         return self.training.network.layers
 
     def references(self, data: Dataset) -> References:
-        """With the ring's arithmetic."""
+        """Train in NumPy with the ring's arithmetic."""
         return references(self.job, data)
 
     def golden(self, data: Dataset, epochs: int, state: State) -> State:
-        """With the ring's arithmetic."""
+        """Train the golden model with the ring's arithmetic."""
         exchange = self.job.reducer(self.job.config)
         return train(replace(self.training, epochs=epochs), data, exchange, state=state)
 
     def run(self, data: Dataset, state: State, outputs: Outputs, progress: Progress) -> Result:
-        """Counters and rounds are those of RTL alone."""
+        """Run the job; only RTL has counters and rounds."""
         outcome = self._outcome(data, state, outputs, progress)
         rounds = [{"round": number, **asdict(each)} for number, each in enumerate(outcome.rounds)]
         return Result(
@@ -65,16 +65,18 @@ class _Ring(ABC):
         )
 
     def trace(self, state: State, result: Result | None, log: LinkLog) -> str:
-        """What hosts do, all-reduces by their phases, frames."""
+        """Return the timeline of the hosts' work, all-reduces by phase, and frames."""
         times, began = (result.times, result.began) if result else ((), 0.0)
         return ring_trace(self.job, times, log, began=began, first_step=state.step)
 
     @abstractmethod
     def _outcome(self, data: Dataset, state: State, outputs: Outputs, progress: Progress) -> Outcome:
-        """Carry it out."""
+        """Run the job."""
 
     def _iteration(self, outcome: Outcome) -> dict[str, float]:
-        """At node 0. ``posting`` is what is left: descriptors written, the status read."""
+        """Return an iteration's parts at node 0; ``posting`` is the rest: writing descriptors, reading
+        status.
+        """
         counts, batch, profile = self.training.network.counts, self.training.batch, self.job.profile
         first = outcome.times[0]
         parts = {
@@ -88,7 +90,7 @@ class _Ring(ABC):
 
 @dataclass(frozen=True)
 class Rtl(_Ring):
-    """Ring nodes in Verilator: every sum is compared with the golden model's."""
+    """Ring nodes in Verilator; every sum is compared with the golden model's."""
 
     link: LinkConfig
 
@@ -106,7 +108,7 @@ class Rtl(_Ring):
 
 @dataclass(frozen=True)
 class Model(_Ring):
-    """The golden sums; an all-reduce of so many values takes ``seconds``. There are no frames."""
+    """Model with the golden sums; an all-reduce of n values takes ``seconds(n)``. There are no frames."""
 
     seconds: Callable[[int], float]
 
@@ -115,7 +117,7 @@ class Model(_Ring):
 
 
 def nic_model(job: RingTraining, link: LinkConfig) -> Model:
-    """In the time of the NICs' model; PCIe gives and takes their memory's words."""
+    """Return the model of the NICs' time; PCIe limits the rate of their memory."""
     config, memory_gbps = job.config, job.profile.pcie / 1e9
     if job.groups:
         plan = job.groups.plan
@@ -126,5 +128,5 @@ def nic_model(job: RingTraining, link: LinkConfig) -> Model:
 
 
 def cores(job: RingTraining) -> Model:
-    """The paper's baseline: hosts that add up on their own cores, with MPI and a conventional NIC."""
+    """Return the paper's baseline: hosts that add up on their own cores, with MPI and a conventional NIC."""
     return Model(*on_cores(job, fitted().cores()))

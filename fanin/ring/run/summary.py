@@ -1,4 +1,4 @@
-"""What ``fanin ring train`` says of a run."""
+"""Summary that ``fanin ring train`` prints."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BESIDE = ("binary32", "binary64")
 
 
 def summary(metrics: Metrics, output: Path) -> str:
-    """The result for people."""
+    """Return the summary of a run."""
     options, last = metrics["configuration"], metrics["epochs"][-1]
     unit = Unit.of(metrics["simulated_seconds"])
     beside = ", ".join(f"{100 * last[kind]['accuracy']:.1f} % in {kind}" for kind in _BESIDE)
@@ -44,7 +44,7 @@ def _iteration(metrics: Metrics) -> str:
 
 
 def _epochs(metrics: Metrics, unit: Unit) -> str:
-    """Every epoch, or of many every so many and the last one."""
+    """Return the table of epochs; of many epochs, evenly spaced ones and the last."""
     epochs = metrics["epochs"]
     rows = [["epoch", "loss", *_BESIDE, "accuracy", *_BESIDE, "simulated"]]
     each = -(-len(epochs) // SHOWN_EPOCHS)

@@ -127,15 +127,15 @@ def test_bad_input_is_refused(capsys, tmp_path):
         return line.removeprefix(f"{path}: ")
 
     assert refused(b"") == "is empty"
-    assert refused(bytes(1023)) == "has 1,023 bytes, which is no multiple of 4"
+    assert refused(bytes(1023)) == "has 1,023 bytes, which is not a multiple of 4"
     encode = ["encode", "--codec", "bfp"]
     missing = tmp_path / "missing"
     assert _refused(capsys, *encode, missing, tmp_path / "out").endswith(
         f"{missing}: cannot be read: No such file or directory"
     )
-    assert _refused(capsys, *encode, tmp_path, tmp_path / "out") == f"{tmp_path}: is no regular file"
+    assert _refused(capsys, *encode, tmp_path, tmp_path / "out") == f"{tmp_path}: is not a regular file"
     os.mkfifo(tmp_path / "pipe")
-    assert _refused(capsys, "stats", tmp_path / "pipe") == f"{tmp_path / 'pipe'}: is no regular file"
+    assert _refused(capsys, "stats", tmp_path / "pipe") == f"{tmp_path / 'pipe'}: is not a regular file"
     (tmp_path / "in").write_bytes(bytes(8))
     assert (
         _refused(capsys, *encode, tmp_path / "in", tmp_path) == f"{tmp_path}: cannot be written: Is a directory"
@@ -160,21 +160,21 @@ def test_bad_compressed_files_are_refused(capsys, values, tmp_path):
 
     assert refused(b"") == "is empty"
     assert refused(b"FAN") == "ends after 3 bytes, within its header of 16"
-    assert refused(b"fanc" + good[4:]) == "is no file of fanin codec: it begins with b'fanc', not b'FANC'"
+    assert refused(b"fanc" + good[4:]) == "is not a file of fanin codec: it begins with b'fanc', not b'FANC'"
     assert refused(good[:15]) == "ends after 15 bytes, within its header of 16"
     assert refused(patched(4, 2)) == "has version 2 of the file format; this is version 1"
     assert refused(patched(5, 3)) == "has codec 3; known are 1 (inceptionn) and 2 (bfp)"
-    assert refused(patched(6, 16)).startswith("has parameters that no codec has: bound must be from")
-    assert refused(patched(7, 2)).startswith("has parameters that no codec has: 2 is not a valid Mode")
-    assert refused(patched(5, 2, 17)).startswith("has parameters that no codec has: block must be one of")
+    assert refused(patched(6, 16)).startswith("has invalid parameters: bound must be from")
+    assert refused(patched(7, 2)).startswith("has invalid parameters: 2 is not a valid Mode")
+    assert refused(patched(5, 2, 17)).startswith("has invalid parameters: block must be one of")
     assert refused(patched(5, 2, 4, 0x87)).endswith("exponent must be 1 to 8 bits, not 0")
     assert refused(patched(5, 2, 7, 0x37)).endswith("block must be one of 4, 8, 16, 32, 64, not 128")
     assert refused(patched(8, 0, 0)) == "holds no values"
     size = len(good) - 16
-    assert refused(patched(8, *[255] * 8)).startswith(f"has {size:,} bytes behind its header, but 18,446,744,")
-    assert refused(patched(5, 2, 16, 7)) == f"has {size:,} bytes behind its header, but 1,000 values take 1,071"
+    assert refused(patched(8, *[255] * 8)).startswith(f"has {size:,} bytes after its header, but 18,446,744,")
+    assert refused(patched(5, 2, 16, 7)) == f"has {size:,} bytes after its header, but 1,000 values take 1,071"
     assert refused(good[:-1]) == "its stream ends within values 0 to 999"
-    assert refused(good + b"\0") == "has bytes behind its 1,000 values"
+    assert refused(good + b"\0") == "has bytes after its 1,000 values"
     whole = "is inceptionn, 2^-10, strict, group 8"
     assert refused(good, "--codec", "bfp") == f"{whole}; --codec says otherwise"
     assert refused(good, "--bound", "2^-9") == f"{whole}; --bound says otherwise"
@@ -265,8 +265,8 @@ def test_what_holds_no_float_values_is_refused(capsys, tmp_path):
     for array, complaint in (
         (np.arange(9), "holds values of type int64, not float32: save array.astype(numpy.float32)"),
         (np.ones(3, complex), "holds values of type complex128, not float32: "),
-        (np.array([1.0, -1e300]), "value 1 is -1e+300, which no float32 holds"),
-        (np.asfortranarray(np.ones((2, 3), "f4")), "is in Fortran's order: "),
+        (np.array([1.0, -1e300]), "value 1 is -1e+300, which float32 cannot hold"),
+        (np.asfortranarray(np.ones((2, 3), "f4")), "is in Fortran order: "),
         (np.ones(0, "f4"), "holds no values"),
     ):
         np.save(path, array)
@@ -274,11 +274,11 @@ def test_what_holds_no_float_values_is_refused(capsys, tmp_path):
     np.save(path, np.ones(9, "f4"))
     whole = path.read_bytes()
     path.write_bytes(whole[:-1])
-    assert refused() == "has 35 bytes behind its header, but 9 values of type float32 take 36"
+    assert refused() == "has 35 bytes after its header, but 9 values of type float32 take 36"
     path.write_bytes(whole[:20])
-    assert refused().startswith("is no whole .npy: ")
+    assert refused().startswith("is not a complete .npy file: ")
     path.write_bytes(whole[:6] + b"\x09" + whole[7:])
-    assert refused().startswith("is no whole .npy: ")
+    assert refused().startswith("is not a complete .npy file: ")
     with path.open("wb") as file:
         np.savez(file, np.ones(8, "f4"))
     assert refused().startswith("is a zip archive (.npz, .pt): ")
@@ -296,7 +296,7 @@ def test_a_warning_counts_values_that_are_no_gradients(capsys, tmp_path):
     np.array([0, -1e15, 9e14, np.inf, np.nan], "f4").tofile(tmp_path / "values")
     assert _run(capsys, "stats", tmp_path / "values")[2] == (
         f"fanin: warning: {tmp_path / 'values'}: 3 of 5 values (60.00%) are NaN, infinite or of magnitude "
-        "1e+15 and more: most likely no float32 gradients\n"
+        "1e+15 and more: most likely not float32 gradients\n"
     )
 
 

@@ -162,7 +162,7 @@ def test_two_classes_are_needed_to_classify(capsys, tmp_path, loss):
         ("--gbps 1e-320", "gbps must be at least 0.001"),
         ("--seed 4294967296", "seed must be in 0…4294967295"),
         ("--clock-mhz 0", "clock_mhz must be in 1…2000, not 0"),
-        ("--ports-per-channel 2", "--ports-per-channel: a memory that is constant has no channels"),
+        ("--ports-per-channel 2", "--ports-per-channel: --memory constant has no channels"),
         ("--memory hbm2 --ports-per-channel 0", "ports_per_channel must be at least 1, not 0"),
         ("--memory hbm2 --ports-per-channel 17", "ports_per_channel must be in 1…16, not 17"),
         ("--timeout-ns 0", "timeout"),

@@ -167,8 +167,8 @@ AT_LO = f"{NIC} --port lo --ip 10.0.0.1 --memory"
     [
         (NIC, "--port: --kind rdma needs it"),
         (f"{NIC} --port lo --ip 10.0.0.1", "--memory: --kind rdma needs it"),
-        (f"{AT_LO} m", "lo: is no Ethernet interface"),
-        (f"{NIC} --port no-such --ip 10.0.0.1 --memory m", "no-such: there is no such interface"),
+        (f"{AT_LO} m", "lo: is not an Ethernet interface"),
+        (f"{NIC} --port no-such --ip 10.0.0.1 --memory m", "no-such: no such interface"),
         (f"{NIC} --port lo --ip 10.0.0 --memory m", "--ip 10.0.0: is no IPv4 address"),
         (f"{NIC} --port lo --ip 10.0.0.1 --mac 3 --memory m", "--mac 3: is no MAC address"),
         (f"{AT_LO} no/m", "--memory no/m: there is no folder no"),

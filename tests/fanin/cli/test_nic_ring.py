@@ -167,7 +167,7 @@ AT_LO = f"{RING} --port lo --rank 0 --ranks 2 --gradient"
         (f"{RING} --port lo --rank 0 --ranks 1 --gradient v.npy", "--ranks 1: a ring has 2 to"),
         (f"{AT_LO} no.npy", "no.npy: cannot be read"),
         (f"{AT_LO} v.npy --frame-words 0", "--frame-words 0: frame_words must"),
-        (f"{AT_LO} v.npy", "lo: is no Ethernet interface"),
+        (f"{AT_LO} v.npy", "lo: is not an Ethernet interface"),
         (f"{AT_LO} v.npy --wait 0", "--wait 0: must be 1 to 86400"),
         (f"{AT_LO} v.npy --block 8", "--block: needs a --codec"),
         (f"{RING} --model", "--model: there is none of a ring's node"),

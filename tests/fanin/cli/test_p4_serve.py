@@ -232,8 +232,8 @@ def _resident(pid):
         (["--port", "1=a", "--port", "2=a"], "--port 2=a: the port or the interface was named before"),
         (["--port", "1=a", "--cpu-port", "1"], "--cpu-port 1: must be a port of its own"),
         (["--port", "1=lo", "--seconds", "0"], "--seconds 0: must be above 0"),
-        (["--port", "1=none-such"], "none-such: there is no such interface; there are"),
-        (["--port", "1=lo"], "lo: is no Ethernet interface"),
+        (["--port", "1=none-such"], "none-such: no such interface; available are"),
+        (["--port", "1=lo"], "lo: is not an Ethernet interface"),
         (["--port", "1=lo", "--entries", "nothing.json"], "nothing.json"),
     ],
 )

@@ -141,7 +141,7 @@ def test_the_optimum_is_of_convex_models_alone(capsys, tmp_path):
         found = json_of_ps(capsys, tmp_path / "run", f"{given} {model}")
         assert found["configuration"]["optimum"] is False
         assert found["epochs"][0]["convergence"] is None
-        assert "--optimum: only lr and lr-rff with a --decay above 0 have one w*" in refused_ps(
+        assert "--optimum: only lr and lr-rff with a --decay above 0 have a unique w*" in refused_ps(
             capsys, tmp_path, f"{given} {model} --optimum"
         )
 
@@ -165,14 +165,14 @@ def test_stragglers_slow_the_run(capsys, tmp_path, stragglers):
 def test_wild_goes_on_without_a_worker_that_stops(capsys, tmp_path):
     status, out, err = run_ps(capsys, tmp_path / "run", f"{SMALL} --stop 2:0.001")
     assert (status, err) == (0, "")
-    assert out.count("worker 2 stopped answering; the others went on without it\n") == 1
+    assert out.count("worker 2 stopped answering; the others continued without it\n") == 1
     found = json.loads((tmp_path / "run" / "run.json").read_text())
     assert (found["stopped"], found["gradients_lost"]) == ([2], 0)
     assert found["gradients_pushed"] == 3 * 3 * EACH
     assert 3 * 3 * EACH < found["gradients_applied"] < 4 * 3 * EACH
     assert "Worker 2 stopped answering" in (tmp_path / "run" / "report.html").read_text()
     _, out, _ = run_ps(capsys, tmp_path / "run", f"{SMALL} --stop 2:0.001,0:0.002 --stop 1:0.001")
-    assert "workers 0, 1 and 2 stopped answering; the others went on without them\n" in out
+    assert "workers 0, 1 and 2 stopped answering; the others continued without them\n" in out
 
 
 def test_a_stop_beyond_the_end_is_told(capsys, tmp_path):
@@ -344,7 +344,7 @@ def test_an_interrupted_run_leaves_what_it_knows(capsys, tmp_path, monkeypatch):
         ("--drop 0.1", "--drop: faults and packets need --on rtl"),
         ("--duplicate 0.1 --reorder 0.1", "--duplicate: faults and packets need --on rtl"),
         ("--pcap frames", "--pcap: faults and packets need --on rtl"),
-        ("--width 128", "--width: the model is one of 512 bits; 128 need --on rtl"),
+        ("--width 128", "--width 128: needs --on rtl; the event model has words of 512 bits"),
         ("--width 64 --on rtl", "argument --width: invalid choice: 64"),
         ("--warm-up -1", "warm-up must be in [0, 1000000], not -1"),
         ("--on rtl --drop 2", "drop must be a probability, not 2.0"),
@@ -364,7 +364,7 @@ def test_an_interrupted_run_leaves_what_it_knows(capsys, tmp_path, monkeypatch):
             "--costs cluster --jitter 2",
             "jitter must be smaller with the paper's cluster: with 2 Sync-DSGD takes",
         ),
-        ("--on rtl --costs cluster", "--costs: of the event model alone; add --on model"),
+        ("--on rtl --costs cluster", "--costs cluster: needs --on model"),
         ("nowhere", "nowhere: no folder with MNIST's four idx files, no .npz; the bundled set is digits"),
     ],
 )

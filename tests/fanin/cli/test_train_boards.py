@@ -66,7 +66,7 @@ def test_boards_are_read_with_what_their_builds_say(tmp_path):
         (board("10.0.0.1", "a") + board("10.0.0.2", "decay"), "either all boards or none .* with --l2"),
         (board("10.0.0.1", "none"), "none: holds no board.json of fanin board build"),
         (board("10.0.0.1", "shell"), "board[0]: .*shell is a shell without a node"),
-        (board("10.0.0.1", "vendor"), "board[0]: .*vendor has the node u280, whose control is not by UDP"),
+        (board("10.0.0.1", "vendor"), "board[0]: .*vendor has the node u280, which is not controlled by UDP"),
         (board("10.0.0.1", "a", "port = 7\n"), 'board[0]: "port" is not known here'),
     ],
 )

@@ -130,7 +130,7 @@ def test_a_run_may_be_resumed_until_it_has_come_to_its_end(golden, whole, capsys
     before = (whole / "run.json").read_bytes()
     capsys.readouterr()
     assert run("train", "--resume", whole) == 0
-    assert capsys.readouterr().out == f"{whole}: has come to its end\n"
+    assert capsys.readouterr().out == f"{whole}: the run has finished already\n"
     assert (whole / "run.json").read_bytes() == before
     assert len(golden) == 1
 
@@ -160,7 +160,7 @@ def test_only_the_files_of_the_end_are_missing(golden, whole, stopped):
         ("--mode data-parallel", "--mode data-parallel: FOLDER was trained with model-parallel"),
         ("--seed 3", "--seed 3: FOLDER was trained with 0"),
         ("--preset demo", "--preset demo: FOLDER was trained with tiny"),
-        ("--epochs 2", "epochs must be more than the 4 that FOLDER has, not 2"),
+        ("--epochs 2", "epochs must be at least the 4 that FOLDER has, not 2"),
         ("OTHER", "DATA OTHER: FOLDER was trained with breast_cancer"),
     ],
 )
@@ -175,9 +175,12 @@ def test_what_contradicts_the_run_is_refused_by_name(golden, stopped, tmp_path, 
 
 
 def test_what_cannot_be_resumed_is_refused(golden, whole, tmp_path, capsys):
-    assert refusal(capsys, "train", "--resume", tmp_path) == f"{tmp_path}: no run of fanin train to go on from"
+    assert (
+        refusal(capsys, "train", "--resume", tmp_path)
+        == f"{tmp_path}: not a run of fanin train, cannot be resumed"
+    )
     shutil.rmtree(whole / "states")
-    said = f"{whole}: has no state: it was stopped before it had kept its first one"
+    said = f"{whole}: has no state to resume from: the run was stopped before its first one"
     assert refusal(capsys, "train", "--resume", whole) == said
     assert refusal(capsys, "train").startswith("the following arguments are required: DATA, or --resume")
     assert refusal(capsys, *NODES, "--checkpoint", 0) == "checkpoint must be at least 1, not 0"
@@ -205,7 +208,7 @@ def test_a_torn_state_is_left_out(golden, whole, stopped, capsys):
     assert run("train", "--resume", stopped) == 0
     (line,) = capsys.readouterr().err.splitlines()
     assert line == (
-        f"fanin: warning: {path}: no NumPy archive, or one that was cut off; goes on from {stopped / STATES[3]}"
+        f"fanin: warning: {path}: no NumPy archive, or one that was cut off; resumes from {stopped / STATES[3]}"
     )
     assert same(stopped, whole)
 
@@ -218,7 +221,7 @@ def test_other_data_of_the_same_name_is_refused(golden, tmp_path, capsys):
     assert run("train", path, *options, "-o", folder) == 0
     np.savez(path, X=rng.random((40, 30)), y=np.arange(40) % 2)
     said = refusal(capsys, "train", "--resume", folder, "--epochs", 3)
-    assert said == f"{path}: is not what {folder} was trained on"
+    assert said == f"{path}: has other samples than {folder} was trained with"
 
 
 def test_a_failed_run_restarts_as_a_new_job_from_its_last_state(golden, whole, tmp_path, capsys):

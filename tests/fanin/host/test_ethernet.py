@@ -183,8 +183,8 @@ def test_the_kernels_own_tcp_passes_whole(lab):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("nope", "nope: there is no such interface; there are .*near"),
-        ("lo", "lo: is no Ethernet interface"),
+        ("nope", "nope: no such interface; available are .*near"),
+        ("lo", "lo: is not an Ethernet interface"),
         ("down0", "down0: the interface is down: ip link set down0 up"),
     ],
 )

@@ -31,8 +31,8 @@ def test_nodes_and_leaders(topology, name, nodes, leaders, aggregator):
         ((6, RING, 4, RING), "groups must divide the 6 workers, not be 4"),
         ((4, RING, 0), "groups must divide the 4 workers, not be 0"),
         ((4, RING, 4, RING), "a group must have at least 2 workers, not 1"),
-        ((4, RING, 2), "above must be given for several groups, and not for one, but is None"),
-        ((4, RING, 1, RING), "above must be given for several groups, and not for one"),
+        ((4, RING, 2), "above must be given for several groups and must be None for one, not None"),
+        ((4, RING, 1, RING), "above must be given for several groups and must be None for one, not "),
         ((4, AGGREGATOR, 2, RING), "above must be aggregator where groups have aggregators, not ring"),
     ],
 )

@@ -114,7 +114,7 @@ def test_the_scanner_finds_fresh_gradients_in_turn_and_each_once():
     assert server.scan() == 3
     server.apply(3)
     assert server.scan() is None
-    with pytest.raises(ValueError, match="worker 3 has no gradient behind 1"):
+    with pytest.raises(ValueError, match="worker 3 has no gradient after 1"):
         server.apply(3)
 
 

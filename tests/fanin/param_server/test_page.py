@@ -256,9 +256,9 @@ def test_what_is_not_finite_is_in_no_chart_and_what_there_is_not_has_none():
 def test_lost_gradients_and_stopped_workers_are_told():
     assert "gradients were lost or applied again" in _page(gradients_lost=1)
     assert "gradients were lost or applied again" in _page(gradients_repeated=1)
-    assert "Worker 1 stopped answering; the others went on without it." in _page(stopped=[1])
+    assert "Worker 1 stopped answering; the others continued without it." in _page(stopped=[1])
     assert "stopped answering" not in _page()
-    some = "workers 2, 4 and 5 stopped answering; the others went on without them"
+    some = "workers 2, 4 and 5 stopped answering; the others continued without them"
     assert stopped_line([2, 4, 5], of=6) == some
     assert stopped_line([0, 1], of=2).startswith("all workers stopped answering")
 

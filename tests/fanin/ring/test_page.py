@@ -161,7 +161,7 @@ def test_the_page_shows_everything_and_refers_to_nothing():
         assert escape(text) in page
     assert "The first 3 iterations of all 2 nodes; below each worker its NIC." in page
     assert len(re.findall(r'<th scope="row">[123]</th>', page)) == 3 + 1  # epochs, and node 1
-    assert "goes on from" not in page
+    assert "run resumes" not in page
     assert "between groups" not in page
 
 
@@ -216,7 +216,7 @@ def test_what_went_wrong_and_what_was_resumed_is_told():
     assert exact_line(wrong) == "NO: the weights are not the golden model's"
     assert "the weights are not the golden model&#39;s" in page_of(wrong, host_times())
     resumed = page_of(run_file(resumed="runs/ring", first_epoch=4), host_times())
-    assert "This run goes on from runs/ring, with epoch 4." in resumed
+    assert "This run resumes runs/ring, with epoch 4." in resumed
     late = page_of(run_file(options={"stop": "1:9"}), host_times())
     assert "--stop 1:9 changed nothing: the run had ended by then." in late
     assert "--stop" not in resumed

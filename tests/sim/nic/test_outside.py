@@ -72,7 +72,7 @@ def test_frames_that_an_interface_does_not_take_are_counted(switch):
 def test_interfaces_are_checked_before_a_run(monkeypatch):
     with pytest.raises(InputError, match=r"lo, lo: an interface is named twice"):
         check_interfaces(["lo", "lo"])
-    with pytest.raises(InputError, match="no-such: there is no such interface"):
+    with pytest.raises(InputError, match="no-such: no such interface"):
         check_interfaces(["no-such"])
 
 

@@ -76,7 +76,7 @@ def test_streams_are_within_their_limits(config, count):
         Header(config, count).check_size(size)
     assert len(encode(np.zeros(count, dtype=np.float32), config)) == least
     for size in (least - 1, most + 1):
-        with pytest.raises(InputError, match="bytes behind its header, but"):
+        with pytest.raises(InputError, match="bytes after its header, but"):
             Header(config, count).check_size(size)
 
 
@@ -99,5 +99,5 @@ def test_a_stream_that_ends_early_or_late_is_refused_in_its_piece(monkeypatch, c
     stream = encode(samples(1500, 7), config)
     with pytest.raises(InputError, match="its stream ends within values 1,024 to 1,499"):
         list(decode_pieces(io.BytesIO(stream[:-1]), Header(config, 1500)))
-    with pytest.raises(InputError, match="has bytes behind its 1,500 values"):
+    with pytest.raises(InputError, match="has bytes after its 1,500 values"):
         list(decode_pieces(io.BytesIO(stream + b"\0"), Header(config, 1500)))

@@ -121,7 +121,7 @@ def test_streams_that_are_too_short_or_too_long_are_refused(group):
     for size in range(len(stream)):
         with pytest.raises(InputError, match="it ends in group"):
             inceptionn.decode(stream[:size], 3 * group - 1, config)
-    with pytest.raises(InputError, match="2 bytes behind its 3 groups"):
+    with pytest.raises(InputError, match="2 bytes after its 3 groups"):
         inceptionn.decode(stream + b"\0\0", 3 * group - 1, config)
     with pytest.raises(InputError, match="it ends in group 3 of 4"):
         inceptionn.decode(stream, 3 * group + 1, config)

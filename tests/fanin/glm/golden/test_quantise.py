@@ -85,7 +85,7 @@ def test_sparse_samples_stay_sparse_and_have_the_dense_codes(precision):
 
 def test_zeros_that_would_not_stay_zeros_are_refused():
     rows = sparse.csr_matrix(np.array([[0.0, 1.0], [1.0, -2.0]]))
-    with pytest.raises(ValueError, match="column 2 has values below 0, -2, so that its zeros do not stay 0"):
+    with pytest.raises(ValueError, match="column 2 has values below 0, -2, so its zeros do not stay 0"):
         quantise_sparse(rows, ColumnRanges.of(rows), 4, bias=False)
 
 

@@ -30,7 +30,7 @@ def test_a_run_is_resumed_in_its_own_folder_with_the_same_options(capsys, tmp_pa
     given = f"{SMALL} --epochs 4 --lr 0.1 --seed 0 digits"
     found = run_json(capsys, tmp_path / "out", f"{given} --resume {tmp_path / 'out'}")
     assert found["first_epoch"] == 4
-    assert "goes on from" in (tmp_path / "out" / "report.html").read_text()
+    assert "This run resumes" in (tmp_path / "out" / "report.html").read_text()
 
 
 def test_a_run_of_before_the_learning_rate_was_renamed_is_resumed(capsys, tmp_path):
@@ -66,7 +66,7 @@ def test_what_contradicts_the_run_that_is_resumed_is_refused(capsys, tmp_path, a
 @pytest.mark.parametrize(
     ("name", "content", "cause"),
     [
-        ("run.json", "{}", "FOLDER: no run of fanin ring train to go on from"),
+        ("run.json", "{}", "FOLDER: not a run of fanin ring train, cannot be resumed"),
         ("run.json", '{"all_reduces": 1}', '"configuration" is missing'),
         ("run.json", '{"all_reduces": 1, "configuration": {}}', 'configuration: "data" is missing'),
         (
@@ -74,7 +74,7 @@ def test_what_contradicts_the_run_that_is_resumed_is_refused(capsys, tmp_path, a
             '{"all_reduces": 1, "configuration": {"data": "digits", "layers": "64,10", "batch": "32"}}',
             "run.json: configuration: batch must be an integer, not '32'",
         ),
-        ("state.npz", None, "no such file: the run has left no state to go on from"),
+        ("state.npz", None, "no such file: the run has no state to resume from"),
         ("state.npz", "text", "no state of such a network"),
     ],
 )
