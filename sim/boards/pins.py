@@ -187,9 +187,9 @@ def _open_plls(netlist: Netlist, pins: Pins) -> None:
 
 
 def _clocks(cell: Cell, source: str) -> Iterator[PllClock]:
-    """Yield the outputs in use. With CPHASE = DIV - 1, Lattice's setting, they are in phase with the reference."""
-    feedback = re.sub("^INT_", "CLK", cell.text("FEEDBK_PATH", "CLKOP"))
     """Yield the outputs in use, in phase with the reference if CPHASE is DIV - 1, as Lattice sets it."""
+    feedback = re.sub("^INT_", "CLK", cell.text("FEEDBK_PATH", "CLKOP"))
+    if feedback not in _OUTPUTS:
         raise InputError(f"{cell.name}: a PLL with the feedback {cell.text('FEEDBK_PATH')} has no model")
     if cell.text("DPHASE_SOURCE", "DISABLED") != "DISABLED":
         raise InputError(f"{cell.name}: a PLL whose phase is moved has no model")

@@ -1,1 +1,1 @@
-"""The codecs in Verilator, and what they do to gradients and trainings."""
+"""Codecs in Verilator, and their effects on gradients and trainings."""

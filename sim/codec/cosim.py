@@ -1,4 +1,4 @@
-"""The codecs' RTL in Verilator against NumPy: compressor and decompressor, on frames of all kinds."""
+"""Comparison of the codecs' RTL in Verilator with NumPy, in both directions, on frames of many sizes."""
 
 from __future__ import annotations
 
@@ -20,45 +20,45 @@ UInt32 = npt.NDArray[np.uint32]
 
 MAX_FRAME_VALUES = 1024
 _VALUE_BYTES = FLOAT_BITS // 8
-_CUT_SHARE = 0.25  # of the frames: their last value lacks bytes
+_CUT_SHARE = 0.25  # share of the frames whose last value lacks bytes
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """One direction's comparison."""
+    """Result of the comparison in one direction."""
 
     direction: str
     values: int
     groups: int  #: words of the uncompressed side
-    mismatches: int  #: values that differ, or frames in which no value, but the stream differs
-    first: str  #: the first of them, or nothing
+    mismatches: int  #: values that differ, plus frames whose stream differs although no value does
+    first: str  #: text of the first mismatch, or empty
     run: StreamRun
 
     @property
     def cycles_per_group(self) -> float:
-        """Of the whole run, what lies between frames included."""
+        """Cycles per word of the whole run, with the gaps between frames."""
         return self.run.cycles / self.groups
 
 
 class CodecRtl:
-    """Compressor and decompressor, Verilated. INCEPTIONN's bound and mode may change from check to check."""
+    """Verilated compressor and decompressor. INCEPTIONN's bound and mode may change from check to check."""
 
     def __init__(self, config: CodecConfig, *, width: int = 512, quiet: bool = False):
-        """``width`` is BFP's, in bits: INCEPTIONN's is its group's."""
+        """Build both; ``width`` is BFP's, in bits: INCEPTIONN's follows from its group."""
         compressor = make_compressor(config, width)
         self.word_bytes = len(compressor.i.p.data) // 8
         self.compressor = StreamFile(compressor, quiet=quiet)
         self.decompressor = StreamFile(make_decompressor(config, width), quiet=quiet)
 
     def compress(self, frames: Sequence[bytes], config: CodecConfig, **options: object) -> StreamRun:
-        """Frames of values through the compressor; ``options`` are those of ``StreamFile.run``."""
+        """Send frames of values through the compressor; ``options`` are those of ``StreamFile.run``."""
         registers = {}
         if isinstance(config, Inceptionn):
             registers = {"bound": config.bound, "mode": int(config.mode)}
         return self.compressor.run(frames, registers=registers, **options)  # type: ignore[arg-type]
 
     def decompress(self, frames: Sequence[bytes], lengths: Sequence[int], **options: object) -> StreamRun:
-        """Compressed frames, and the lengths of what they stand for, through the decompressor."""
+        """Send compressed frames, with the lengths of the uncompressed ones, through the decompressor."""
         return self.decompressor.run(frames, lengths=lengths, **options)  # type: ignore[arg-type]
 
     def check(
@@ -69,7 +69,7 @@ class CodecRtl:
         seed: int,
         stalls: tuple[float, float] = (0.0, 0.0),
     ) -> Iterator[Outcome]:
-        """Both directions on frames of ``values``, which NumPy has compressed for the second one.
+        """Compare both directions on frames of ``values``; for the second one, NumPy has compressed them.
 
         Raises CheckFailed as ``StreamFile.run``.
         """
@@ -86,7 +86,7 @@ class CodecRtl:
 
 
 def cut(values: Float32, seed: int) -> list[bytes]:
-    """Frames of 1 to ``MAX_FRAME_VALUES`` values, of some of which the last value lacks bytes."""
+    """Return frames of 1 to ``MAX_FRAME_VALUES`` values; in some frames the last value lacks bytes."""
     rng = np.random.default_rng(seed)
     frames, at = [], 0
     while at < len(values):
@@ -102,27 +102,27 @@ def _padded(frame: bytes) -> Float32:
 
 
 def encode_frame(frame: bytes, config: CodecConfig) -> bytes:
-    """The compressed frame of any number of bytes below 64 KiB."""
-    if isinstance(config, Inceptionn):  # of any number of bytes, not of whole values alone
+    """Return the compressed frame of any number of bytes below 64 KiB."""
+    if isinstance(config, Inceptionn):  # accepts any number of bytes, not only whole values
         return packet.compress_payload(frame, config)[packet.LENGTH_BYTES :]
     return encode(_padded(frame), config)
 
 
 def decode_frame(stream: bytes, length: int, config: CodecConfig) -> bytes:
-    """The ``length`` bytes that a compressed frame stands for."""
+    """Return the ``length`` bytes of a compressed frame."""
     return decode(stream, -(-length // _VALUE_BYTES), config).astype("<f4").tobytes()[:length]
 
 
 @dataclass(frozen=True)
 class _Difference:
-    """What is wrong with a frame: so many values, and words on the first."""
+    """Differences in a frame: their number, and a text about the first."""
 
     count: int
     text: str
 
 
 def _difference(frame: bytes, got: bytes, expected: bytes) -> _Difference | None:
-    """Compare what a frame has become, value by value."""
+    """Compare a frame's result with the expected one, value by value."""
     if got == expected:
         return None
     if len(got) != len(expected):
@@ -135,7 +135,7 @@ def _difference(frame: bytes, got: bytes, expected: bytes) -> _Difference | None
 
 
 def _stream_difference(frame: bytes, got: bytes, expected: bytes, config: CodecConfig) -> _Difference | None:
-    """Compare a compressed frame: by the values in it, where it can be read."""
+    """Compare a compressed frame; count the values that differ, if it can be decoded."""
     if got == expected:
         return None
     place = next((at for at, (a, b) in enumerate(zip(got, expected, strict=False)) if a != b), None)

@@ -1,7 +1,7 @@
-"""What codecs do to training, over seeds: INCEPTIONN's figures 13 and 14 and its table III.
+"""Effects of codecs on training, over seeds: INCEPTIONN's figures 13 and 14 and its table III.
 
-All trainings of a seed begin with the same weights and see the same samples in the same order: a codec is
-compared with none seed by seed.
+All trainings of a seed begin with the same weights and see the same samples in the same order. A codec is
+therefore compared with no codec seed by seed.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ EXCHANGES: dict[str, Exchange] = {
     "figure 1(b), +C": RingsUnderAggregator(2, STRICT),
     "figure 1(c), +C": RingOfRings(2, STRICT),
 }
-TOLERANCE = 0.5  # percentage points: an accuracy is equal to another from so far below it
-MORE = (1, 2, 4, 8)  # epochs that a training is given beyond its own number, one after another
-SAMPLED = 20  # each so many iterations a sum is compared with the exact one
+TOLERANCE = 0.5  # percentage points by which an accuracy may be lower and still count as equal
+MORE = (1, 2, 4, 8)  # additional epochs that are tried, one after another
+SAMPLED = 20  # interval, in iterations, at which a sum is compared with the exact one
 
 
 @dataclass(frozen=True)
 class Spread:
-    """Mean and standard deviation of a measure over seeds; of one seed, the deviation is 0."""
+    """Mean and standard deviation of a measure over seeds; the deviation of one seed is 0."""
 
     mean: float
     deviation: float
@@ -62,14 +62,14 @@ class Spread:
 
 
 def spread(values: Iterable[float]) -> Spread:
-    """Of at least one value."""
+    """Return the spread of at least one value."""
     found = list(values)
     return Spread(float(np.mean(found)), float(np.std(found, ddof=1)) if len(found) > 1 else 0.0)
 
 
 @dataclass(frozen=True)
 class Run:
-    """A training: accuracy after each epoch in per cent, and all that travelled."""
+    """A training: accuracy after each epoch in per cent, and all traffic."""
 
     accuracies: tuple[float, ...]
     traffic: Leg
@@ -81,7 +81,7 @@ class Run:
 
 
 def run(training: Training, exchange: Exchange) -> Run:
-    """Train once."""
+    """Train once, and return its accuracies and traffic."""
     epochs = list(training.run(exchange))
     whole = together(epoch.traffic.total for epoch in epochs)
     return Run(tuple(100 * epoch.accuracy for epoch in epochs), whole)
@@ -89,14 +89,14 @@ def run(training: Training, exchange: Exchange) -> Run:
 
 @dataclass(frozen=True)
 class Effect:
-    """The runs of a codec and those without any, seed by seed."""
+    """Runs with a codec and runs without, seed by seed."""
 
     runs: Sequence[Run]
     base: Sequence[Run]
 
     @property
     def accuracy(self) -> Spread:
-        """After the last epoch."""
+        """Accuracy after the last epoch."""
         return spread(run.last for run in self.runs)
 
     @property
@@ -106,7 +106,7 @@ class Effect:
 
     @property
     def ratio(self) -> Spread:
-        """Compression ratio of all bytes, headers left out."""
+        """Compression ratio of all bytes without headers."""
         return spread(run.traffic.ratio for run in self.runs)
 
     @property
@@ -121,7 +121,7 @@ def effects(
     codecs: Mapping[str, AnyCodec] = CODECS,
     ran: Callable[[], None] = lambda: None,
 ) -> Iterator[tuple[str, Effect]]:
-    """The effect of each codec on a ring's training, over seeds 0 to ``seeds`` - 1; ``ran`` after each run."""
+    """Yield the effect of each codec on a ring's training over ``seeds`` seeds; call ``ran`` after each run."""
 
     def runs(codec: AnyCodec) -> list[Run]:
         found = []
@@ -136,10 +136,10 @@ def effects(
 
 
 def more_epochs(training: Training, codec: AnyCodec, effect: Effect) -> list[int | None]:
-    """For each seed, how many epochs more the codec needs to end as accurate as without one (figure 13).
+    """Return, for each seed, the extra epochs that the codec needs for the accuracy without one (figure 13).
 
-    The rate's reductions are spread over the longer training. Of 0 and the numbers in ``MORE`` it is the least
-    that is enough; None where none of them is.
+    The rate's reductions are spread over the longer training. The result is the least of 0 and the numbers in
+    ``MORE`` that is enough, or None.
     """
 
     def enough(seed: int, goal: float) -> int | None:
@@ -159,14 +159,14 @@ def more_epochs(training: Training, codec: AnyCodec, effect: Effect) -> list[int
 
 @dataclass(frozen=True)
 class Fidelity:
-    """Of sums over a ring with a codec: their length over the exact sums', and the cosine between both."""
+    """Fidelity of sums over a ring with a codec: their length relative to the exact sums, and the cosine."""
 
     length: Spread
     cosine: Spread
 
 
 def fidelities(training: Training, codecs: Mapping[str, AnyCodec] = CODECS) -> dict[str, Fidelity]:
-    """Of each codec, over iterations of a training without any."""
+    """Return the fidelity of each codec, over iterations of a training without a codec."""
     steps = training.steps(Ring(), Traffic())
     gradients = [step.gradients for index, step in enumerate(steps) if index % SAMPLED == 0]
     exact = [np.asarray(np.sum(of, axis=0, dtype=np.float64)) for of in gradients]
@@ -180,7 +180,7 @@ def fidelities(training: Training, codecs: Mapping[str, AnyCodec] = CODECS) -> d
 
 
 def _cosine(a: Float64, b: Float64) -> float:
-    """0 where one of them is 0."""
+    """Return the cosine of two vectors; 0 if one of them is 0."""
     size = float(np.linalg.norm(a) * np.linalg.norm(b))
     return float(a @ b) / size if size else 0.0
 
@@ -188,7 +188,7 @@ def _cosine(a: Float64, b: Float64) -> float:
 def legs(
     training: Training, exchanges: Mapping[str, Exchange] = EXCHANGES
 ) -> Iterator[tuple[str, str, float, float]]:
-    """Exchange, leg, MB of all nodes in an average iteration, and ratio."""
+    """Yield exchange, leg, MB of all nodes in an average iteration, and compression ratio."""
     for name, exchange in exchanges.items():
         epochs = list(training.run(exchange))
         iterations = sum(epoch.iterations for epoch in epochs)

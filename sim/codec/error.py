@@ -1,4 +1,4 @@
-"""INCEPTIONN's error over magnitude: ``python -m fanin.sim.codec.error docs/images/codec-error.png``."""
+"""Plot of INCEPTIONN's error by magnitude: ``python -m fanin.sim.codec.error docs/images/codec-error.png``."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ Float64 = npt.NDArray[np.float64]
 
 BOUNDS = (10, 6)
 SMALLEST = 13  # magnitudes from 2^-13 to 1
-BINS = 32  # to an octave: a bin's largest error is drawn
-SAMPLES = 64  # to a bin
+BINS = 32  # bins per octave; each bin's largest error is drawn
+SAMPLES = 64  # samples per bin
 
 
 def largest_errors(config: Inceptionn) -> tuple[Float64, Float64]:
-    """Magnitudes, and the largest |decoded - value| of those from each to the next."""
+    """Return magnitudes, and the largest |decoded - value| in the interval from each to the next."""
     at = np.exp2(np.arange(-SMALLEST, 0, 1 / (BINS * SAMPLES)))
     values = at.astype(np.float32)
     errors = np.abs(inceptionn.roundtrip(values, config).astype(np.float64) - values.astype(np.float64))
@@ -29,10 +29,10 @@ def largest_errors(config: Inceptionn) -> tuple[Float64, Float64]:
 
 
 def draw(path: Path) -> None:
-    """Both modes at 2^-10 and 2^-6, with the bound, as a PNG."""
+    """Draw both modes at 2^-10 and 2^-6, with the bound, as a PNG."""
     import matplotlib
 
-    matplotlib.use("Agg")  # no display is asked for
+    matplotlib.use("Agg")  # needs no display
     from matplotlib import pyplot
 
     drawing = pyplot.figure(figsize=(10, 4), layout="constrained")

@@ -1,9 +1,9 @@
 """INCEPTIONN's analytic gradient exchange times (section VIII-D) beside its measurements (table II, figures).
 
-The paper prints model sizes, seconds and reductions, but none of α, β and γ: β and γ are fitted to AlexNet's
-seconds, and α left out, as the paper calls it negligible. The compression ratios follow from table III. A
-packet costs time apart from its bytes, and packets do not become fewer (section VIII-C): that share is fitted,
-too.
+The paper prints model sizes, times and reductions, but not α, β and γ. β and γ are fitted to AlexNet's times; α
+is left out, as the paper calls it negligible. The compression ratios follow from table III. A packet costs time
+apart from its bytes, and compression does not reduce the number of packets (section VIII-C): this share is also
+fitted.
 """
 
 from __future__ import annotations
@@ -15,14 +15,16 @@ from fanin.sim.codec import tags
 from fanin.sim.ring.collectives import Link, ring, worker_aggregator
 
 WORKERS = 4
-ITERATIONS = 100  # of which table II gives the seconds
-MIB = 1 << 20  # the printed MB: AlexNet's 61 million parameters are 233 of them
+ITERATIONS = 100  # iterations that table II's times are for
+MIB = 1 << 20  # the paper's MB: AlexNet's 61 million parameters are 233 of them
 
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A column of table II, in seconds of 100 iterations, its share of communication in per cent as printed,
-    and figure 12's reductions in per cent of WA's.
+    """A column of table II and figure 12.
+
+    Times are in seconds of 100 iterations. ``share`` is the printed share of communication in per cent; the
+    reductions of figure 12 are in per cent of WA's.
     """
 
     name: str
@@ -31,8 +33,8 @@ class Benchmark:
     sum: float
     communicate: float
     total: float
-    share: float  # that communicates; HDC's rounded seconds make 80.0
-    saved_communication: float  # INC instead of WA
+    share: float  # share of communication; HDC's rounded times give 80.0
+    saved_communication: float  # by INC instead of WA
     saved_total: float
 
     @property
@@ -54,7 +56,7 @@ SAVED_BY_WA_C = 30.8  # %, WA+C's communication against WA's
 
 @dataclass(frozen=True)
 class Comparison:
-    """A figure of the model beside the paper's; ``fitted``: an input was chosen so that they agree."""
+    """A figure of the model beside the paper's; if ``fitted``, an input was chosen so that they agree."""
 
     name: str
     model: float
@@ -64,32 +66,32 @@ class Comparison:
 
 
 def aggregator_link() -> Link:
-    """β and γ of the worker-aggregator system, from AlexNet's communication and sum."""
+    """Return β and γ of the worker-aggregator system, from AlexNet's communication and sum."""
     one = ITERATIONS * ALEXNET.size
     byte = ALEXNET.communicate / one / worker_aggregator(WORKERS, 1, Link(0, 1, 0))
     return Link(0, byte, ALEXNET.sum / one / worker_aggregator(WORKERS, 1, Link(0, 0, 1)))
 
 
 def ring_link() -> Link:
-    """β of the ring, from AlexNet's saved communication: it reaches less of its links than the aggregator."""
+    """Return β of the ring, from AlexNet's saved communication: it uses its links less than the aggregator."""
     seconds = (1 - ALEXNET.saved_communication / 100) * ALEXNET.communicate
     byte = seconds / (ITERATIONS * ALEXNET.size) / ring(WORKERS, 1, Link(0, 1, 0))
     return Link(0, byte, aggregator_link().add)
 
 
 def fixed_share() -> float:
-    """Share of the communication that no compression shortens, from ResNet-50's figures."""
+    """Return the share of the communication that compression does not shorten, from ResNet-50's figures."""
     left = 1 - SAVED_BY_COMPRESSION / 100
     return (left - 1 / RESNET.ratio) / (1 - 1 / RESNET.ratio)
 
 
 def compressed(share: float, ratio: float) -> float:
-    """What is left of a time, of which ``share`` is fixed, by a compression ratio."""
+    """Return the rest of a time after compression by ``ratio``, if ``share`` of it is fixed."""
     return share + (1 - share) / ratio
 
 
 def comparisons() -> Iterator[Comparison]:
-    """Table II and figure 12, model beside paper."""
+    """Yield table II and figure 12, model beside paper."""
     for of in BENCHMARKS:
         yield from _uncompressed(of)
     yield from _with_compression()
@@ -109,14 +111,14 @@ def _uncompressed(of: Benchmark) -> Iterator[Comparison]:
 
 
 def _aggregator_seconds(of: Benchmark) -> tuple[float, float]:
-    """What communication and gradient sum take with an aggregator."""
+    """Return the seconds of communication and gradient sum with an aggregator."""
     byte, add = Link(0, aggregator_link().byte, 0), Link(0, 0, aggregator_link().add)
     communicate = ITERATIONS * worker_aggregator(WORKERS, of.size, byte)
     return communicate, ITERATIONS * worker_aggregator(WORKERS, of.size, add)
 
 
 def communication_shares() -> Iterator[Comparison]:
-    """Figure 3(b): per cent of the training time that a worker-aggregator system communicates."""
+    """Yield figure 3(b): per cent of the training time that a worker-aggregator system communicates."""
     for of in BENCHMARKS:
         communicate, summing = _aggregator_seconds(of)
         whole = of.total - of.communicate - of.sum + communicate + summing
@@ -136,25 +138,25 @@ def _with_compression() -> Iterator[Comparison]:
 
 
 def _left(of: Benchmark, ratio: float) -> float:
-    """INC+C's communication over WA's."""
+    """Return INC+C's communication as a share of WA's."""
     return (1 - of.saved_communication / 100) * compressed(fixed_share(), ratio)
 
 
 def speedup(of: Benchmark, ratio: float) -> float:
-    """How much faster INC+C with this compression ratio is than WA, in as many iterations (figure 12)."""
+    """Return the speed-up of INC+C with this compression ratio over WA, for equal iterations (figure 12)."""
     return of.total / _total(of, _left(of, ratio) * of.communicate)
 
 
 def _upward_share() -> float:
-    """Share of an aggregator's communication that gradients are; weights are the rest."""
+    """Return the share of gradients in an aggregator's communication; the rest are weights."""
     return WORKERS / worker_aggregator(WORKERS, 1, Link(0, 1, 0))
 
 
 def with_host_codec(of: Benchmark, ratio: float, compress: float, decompress: float) -> float:
-    """Figure 7: WA's training time over that without a codec, when hosts compress the gradients.
+    """Return figure 7: WA's training time relative to that without a codec, if hosts compress the gradients.
 
-    ``compress`` and ``decompress``: bytes of floats a second; the aggregator decompresses one worker's gradient
-    after another. Packets become fewer with the bytes, as the sockets carry less.
+    ``compress`` and ``decompress`` are bytes of floats a second; the aggregator decompresses one worker's
+    gradient after another. The number of packets shrinks with the bytes, since the sockets carry less.
     """
     saved = of.communicate * _upward_share() * (1 - 1 / ratio)
     spent = ITERATIONS * of.size * (1 / compress + WORKERS / decompress)
@@ -162,11 +164,11 @@ def with_host_codec(of: Benchmark, ratio: float, compress: float, decompress: fl
 
 
 def _total(of: Benchmark, communicate: float) -> float:
-    """Seconds of training with the ring: each worker sums a share, and updates its own model on its GPU."""
+    """Return the seconds of training with the ring: each worker sums a share, and updates its own model."""
     return of.local + of.sum / WORKERS + communicate
 
 
 def scaling(workers: int, size: float = ALEXNET.size) -> tuple[float, float]:
-    """Figure 15: exchange times of WA and INC without compression, over WA's with four workers."""
+    """Return figure 15: exchange times of WA and INC, uncompressed, relative to WA's with four workers."""
     one = worker_aggregator(WORKERS, size, aggregator_link())
     return worker_aggregator(workers, size, aggregator_link()) / one, ring(workers, size, ring_link()) / one

@@ -1,7 +1,7 @@
-"""How workers add up their gradients: INCEPTIONN's ring, its baseline, and both in the groups of its figure 1.
+"""Exchanges that add up workers' gradients: INCEPTIONN's ring, its baseline, and groups of both (figure 1).
 
-An exchange takes every worker's gradient, in order, and returns the sum as every replica of the model gets it:
-replicas stay equal bit for bit, so one stands for all. What travels is counted leg by leg.
+An exchange takes every worker's gradient, in order, and returns the sum as every replica of the model gets it.
+Replicas stay equal bit for bit, so one represents all. Traffic is counted leg by leg.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ BROADCAST = "sum down"
 
 
 class Exchange(Protocol):
-    """A way of adding gradients up."""
+    """A way of adding up gradients."""
 
     def __call__(self, gradients: Sequence[Float32], traffic: Traffic) -> Float32:
-        """The sum; ``traffic`` counts what it took."""
+        """Return the sum; ``traffic`` counts the bytes sent."""
 
 
 @dataclass(frozen=True)
@@ -37,14 +37,14 @@ class Ring:
     """The gradient-centric exchange (algorithm 1): every hop compresses, with the arithmetic of
     docs/systems/ring.md.
 
-    A slice's bytes are those of whole words, the zeros behind the vector's end included.
+    A slice's bytes are those of whole words, with the zeros after the vector's end.
     """
 
     codec: AnyCodec = None
     leg: str = "ring"
 
     def __call__(self, gradients: Sequence[Float32], traffic: Traffic) -> Float32:
-        """The sum; of one gradient, itself."""
+        """Return the sum; a single gradient is returned unchanged."""
         nodes = len(gradients)
         if nodes == 1:
             return gradients[0]
@@ -54,7 +54,7 @@ class Ring:
         def hop(values: Float32) -> Float32:
             nonlocal calls
             calls += 1
-            times = 1 if calls % nodes else nodes - 1  # each N-th is the total: the others get the same bytes
+            times = 1 if calls % nodes else nodes - 1  # each N-th hop is the total, which all others receive
             return traffic.send(self.leg, values, self.codec, times=times)
 
         return all_reduce(gradients, config, hop)
@@ -62,12 +62,12 @@ class Ring:
 
 @dataclass(frozen=True)
 class WorkerAggregator:
-    """The baseline: gradients up to one aggregator, weights down, which no codec may touch."""
+    """The baseline: gradients up to one aggregator, and weights down, which are not compressed."""
 
     codec: AnyCodec = None
 
     def __call__(self, gradients: Sequence[Float32], traffic: Traffic) -> Float32:
-        """The sum in the workers' order."""
+        """Return the sum in the workers' order."""
         total = _gathered(gradients, traffic, "gradients up", self.codec)
         traffic.send(WEIGHTS, total, times=len(gradients))  # as many values as weights
         return total
@@ -81,7 +81,7 @@ class AggregatorTree:
     codec: AnyCodec = None
 
     def __call__(self, gradients: Sequence[Float32], traffic: Traffic) -> Float32:
-        """The groups' sums, added."""
+        """Return the sum of the groups' sums."""
         add = partial(_gathered, traffic=traffic, leg="gradients up, groups", codec=self.codec)
         total = _gathered(_grouped(gradients, self.groups, add), traffic, "gradients up, root", self.codec)
         traffic.send(WEIGHTS, total, times=self.groups + len(gradients))
@@ -90,13 +90,13 @@ class AggregatorTree:
 
 @dataclass(frozen=True)
 class RingsUnderAggregator:
-    """Figure 1(b): a ring in each group; its first worker reports to an aggregator, and hands weights on."""
+    """Figure 1(b): a ring in each group, whose first worker sends to an aggregator and distributes weights."""
 
     groups: int
     codec: AnyCodec = None
 
     def __call__(self, gradients: Sequence[Float32], traffic: Traffic) -> Float32:
-        """The groups' sums, added by the aggregator."""
+        """Return the sum of the groups' sums, added by the aggregator."""
         ring = partial(Ring(self.codec, "rings of workers"), traffic=traffic)
         total = _gathered(_grouped(gradients, self.groups, ring), traffic, "gradients up", self.codec)
         traffic.send(WEIGHTS, total, times=len(gradients))
@@ -105,20 +105,20 @@ class RingsUnderAggregator:
 
 @dataclass(frozen=True)
 class RingOfRings:
-    """Figure 1(c): a ring in each group, one of their first workers, and its sum down to the others."""
+    """Figure 1(c): a ring in each group, a ring of their first workers, and the sum sent down to the others."""
 
     groups: int
     codec: AnyCodec = None
 
     def __call__(self, gradients: Sequence[Float32], traffic: Traffic) -> Float32:
-        """The groups' sums, added by the upper ring. First workers, too, keep what the others get of it."""
+        """Return the sum of the groups' sums; first workers also keep it as the others receive it."""
         ring = partial(Ring(self.codec, "rings of workers"), traffic=traffic)
         total = Ring(self.codec, "ring of groups")(_grouped(gradients, self.groups, ring), traffic)
         return traffic.send(BROADCAST, total, self.codec, times=len(gradients) - self.groups)
 
 
 def _gathered(gradients: Sequence[Float32], traffic: Traffic, leg: str, codec: AnyCodec) -> Float32:
-    """What an aggregator makes of the gradients that are sent to it."""
+    """Return an aggregator's sum of the gradients that are sent to it."""
     total, *others = [traffic.send(leg, gradient, codec) for gradient in gradients]
     total = total.copy()
     for gradient in others:
@@ -129,7 +129,7 @@ def _gathered(gradients: Sequence[Float32], traffic: Traffic, leg: str, codec: A
 def _grouped(
     gradients: Sequence[Float32], groups: int, add: Callable[[Sequence[Float32]], Float32]
 ) -> list[Float32]:
-    """The sum of each of so many equal groups. Raises ValueError where they cannot be equal."""
+    """Return the sum of each of ``groups`` equal groups. Raises ValueError if they cannot be equal."""
     if len(gradients) % groups:
         raise ValueError(f"groups must divide the {len(gradients)} workers, not be {groups}")
     size = len(gradients) // groups

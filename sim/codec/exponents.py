@@ -1,5 +1,6 @@
-"""What narrow exponents of BFP cost on real gradients: ``python -m fanin.sim.codec.exponents`` prints the table
-of docs/systems/codec.md.
+"""Cost of narrow BFP exponents on real gradients.
+
+``python -m fanin.sim.codec.exponents`` prints the table of docs/systems/codec.md.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ SMALL_BLOCK = 4
 
 
 def cost(values: Float32, config: Bfp) -> tuple[float, float]:
-    """Root of the mean square error relative to that of the values; share of them that becomes zero."""
+    """Return the root mean square error relative to the values', and the share of values that become zero."""
     received = bfp.roundtrip(values, config)
     exact = values.astype(np.float64)
     error = np.square(received - exact).sum() / np.square(exact).sum()
@@ -29,7 +30,7 @@ def cost(values: Float32, config: Bfp) -> tuple[float, float]:
 
 
 def table(found: Mapping[str, Float32]) -> Iterator[str]:
-    """A Markdown table: a row per format, the costs on each of the gradients."""
+    """Yield a Markdown table: a row per format, with the costs on each of the gradients."""
     head = [f"error: {', '.join(found)}", f"to zero: {', '.join(found)}"]
     ratio = f"ratio, blocks of {Bfp().block} (of {SMALL_BLOCK})"
     yield f"| {' | '.join(['exponent, offset', 'scales', ratio, *head])} |"

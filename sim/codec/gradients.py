@@ -1,6 +1,6 @@
-"""Gradients of a really trained network, to try codecs on: ``python -m fanin.sim.codec.gradients DIR``.
+"""Gradients of a trained network, to try codecs on: ``python -m fanin.sim.codec.gradients DIR``.
 
-INCEPTIONN's classifier is trained by four workers (``trainers``); a stage's gradient is the first worker's, as
+INCEPTIONN's classifier is trained by four workers (``trainers``). A stage's gradient is the first worker's, as
 computed.
 """
 
@@ -21,26 +21,26 @@ from fanin.sim.codec.wire import Traffic
 
 Float32 = npt.NDArray[np.float32]
 
-STAGES = {"early": 0.05, "middle": 0.5, "final": 1.0}  # how much of the training is done
+STAGES = {"early": 0.05, "middle": 0.5, "final": 1.0}  # share of the training that is done
 
 
 def gradients(
     stages: Sequence[str] = tuple(STAGES), seed: int = 0, training: Training | None = None
 ) -> dict[str, Float32]:
-    """The flat gradient of each stage, by its name in ``STAGES``; the same bits for the same seed.
+    """Return the flat gradient of each stage, by its name in ``STAGES``; the same seed gives the same bits.
 
-    ``training`` replaces the whole run, its seed included. Raises KeyError for an unknown stage.
+    ``training`` replaces the whole run with its seed. Raises KeyError for an unknown stage.
     """
     run = training or Training(seed=seed)
     taken = [step.gradients[0] for step in run.steps(WorkerAggregator(), Traffic())]
     return {stage: taken[round(STAGES[stage] * (len(taken) - 1))] for stage in stages}
 
 
-BINS = 64  # of the histogram, from -1 to 1
+BINS = 64  # bins of the histogram, from -1 to 1
 
 
 def histogram(values: Float32) -> list[tuple[float, float]]:
-    """Figure 5: middle of each bin of 1/32 from -1 to 1, and per cent of the values in it; no empty bins."""
+    """Return figure 5: the middle of each non-empty bin of 1/32 from -1 to 1, and its per cent of values."""
     counts, edges = np.histogram(values, BINS, (-1, 1))
     middles = (edges[:-1] + edges[1:]) / 2
     shares = 100 * counts / values.size
@@ -48,7 +48,7 @@ def histogram(values: Float32) -> list[tuple[float, float]]:
 
 
 def save(found: Mapping[str, Float32], folder: Path) -> list[Path]:
-    """Write each as ``gradient-STAGE.f32``: little-endian float32, nothing else. Returns the paths."""
+    """Write each gradient as little-endian float32 to ``gradient-STAGE.f32``; return the paths."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
     for stage, values in found.items():
@@ -58,7 +58,7 @@ def save(found: Mapping[str, Float32], folder: Path) -> list[Path]:
 
 
 def table(found: Mapping[str, Float32]) -> list[str]:
-    """Shares of the four forms, for the paper's bounds and both modes, beside table III's: a Markdown table."""
+    """Return a Markdown table of the forms' shares, for the paper's bounds and both modes, and table III's."""
     lines = ["| gradient | bound | mode | 2 bits | 10 bits | 18 bits | 34 bits | bits/value |"]
     lines.append("|" + "---|" * 8)
     for row, bound in enumerate(tags.BOUNDS):

@@ -1,6 +1,6 @@
-"""What compressing gradients costs a host (INCEPTIONN, figure 7): Snappy, SZ, and dropping whole bytes, timed.
+"""Measured cost of compressing gradients on a host (INCEPTIONN, figure 7): Snappy, SZ, and dropped bytes.
 
-Snappy is cramjam's, SZ pysz's (SZ3, which followed the paper's SZ); both are optional: pip install
+Snappy is cramjam's, SZ is pysz's (SZ3, the successor of the paper's SZ). Both are optional: pip install
 'fanin[compressors]'.
 """
 
@@ -24,7 +24,7 @@ REPEATS = 7
 
 @dataclass(frozen=True)
 class HostCodec:
-    """A compressor: values to bytes, and so many values back."""
+    """A compressor: values to bytes, and bytes back to a number of values."""
 
     compress: Callable[[Float32], Any]
     decompress: Callable[[Any, int], Float32]
@@ -32,7 +32,7 @@ class HostCodec:
 
 @dataclass(frozen=True)
 class Cost:
-    """Compression ratio, and bytes of floats that a core compresses and decompresses in a second."""
+    """Compression ratio, and bytes of floats that a core compresses and decompresses per second."""
 
     ratio: float
     compress: float
@@ -40,7 +40,7 @@ class Cost:
 
 
 def snappy() -> HostCodec:
-    """Google's, lossless. Raises ImportError without cramjam."""
+    """Return Google's lossless compressor. Raises ImportError without cramjam."""
     from cramjam import snappy as library
 
     def decompress(data: Any, count: int) -> Float32:
@@ -50,7 +50,7 @@ def snappy() -> HostCodec:
 
 
 def sz() -> HostCodec:
-    """SZ3 with an absolute error bound. Raises ImportError without pysz."""
+    """Return SZ3 with an absolute error bound. Raises ImportError without pysz."""
     import pysz
 
     config = pysz.szConfig()
@@ -63,7 +63,7 @@ def sz() -> HostCodec:
 
 
 def truncation(dropped: int) -> HostCodec:
-    """The upper bytes of each value: two or one, as ``dropped`` is 16 or 24. Whole bytes are cheapest."""
+    """Return a codec that keeps two (``dropped`` 16) or one (24) upper bytes: whole bytes are cheapest."""
     size = 4 - dropped // 8
     kind, step = np.dtype(f"<u{size}"), 4 // size
 
@@ -84,7 +84,7 @@ CODECS: dict[str, Callable[[], HostCodec]] = {
 
 
 def cost(codec: HostCodec, values: Float32, repeats: int = REPEATS) -> Cost:
-    """Time both ways on one core, the best of some repetitions. Raises ValueError where too much is lost."""
+    """Time both directions on one core, as the best of ``repeats``. Raises ValueError if too much is lost."""
     data = codec.compress(values)
     arrived = codec.decompress(data, values.size)
     lost = float(np.abs(arrived - values).max())
@@ -98,7 +98,7 @@ def cost(codec: HostCodec, values: Float32, repeats: int = REPEATS) -> Cost:
 
 
 def _best(work: Callable[[], object], repeats: int) -> float:
-    """The least CPU seconds of some repetitions."""
+    """Return the least CPU seconds of some repetitions."""
     found = []
     for _ in range(repeats):
         begin = time.process_time()

@@ -1,4 +1,4 @@
-"""How many values take which of INCEPTIONN's forms: measured, published (table III), and what strict costs."""
+"""Shares of INCEPTIONN's forms: measured, published (table III), and estimated for strict mode."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _EXPONENTS = (
     (-9.9, -8.1),
     (-4.9, -3.1),
     (0.1, 2),
-)  # of each form, at 2^-10; of 8 times as much, too
+)  # range per form at 2^-10; the sums of up to 8 values have the same form
 
 # Per cent of the values in each form, for each of BOUNDS (table III).
 TABLE_III: dict[str, tuple[tuple[float, float, float, float], ...]] = {
@@ -31,25 +31,25 @@ TABLE_III: dict[str, tuple[tuple[float, float, float, float], ...]] = {
 
 
 def shares(values: Float32, config: Inceptionn) -> tuple[float, ...]:
-    """Per cent of ``values`` in each form, in the order of ``Tag``."""
+    """Return the per cent of ``values`` in each form, in the order of ``Tag``."""
     tags, _ = inceptionn.compress(values, config)
     return tuple((100 * np.bincount(tags, minlength=len(Tag)) / len(tags)).tolist())
 
 
 def bits(of: Sequence[float]) -> float:
-    """Bits of a value, tag included, with these shares."""
+    """Return the bits of a value with its tag, for these shares."""
     return sum(share * size for share, size in zip(of, FORM_BITS, strict=True)) / sum(of)
 
 
 def ratio(of: Sequence[float]) -> float:
-    """Compression ratio with these shares."""
+    """Return the compression ratio for these shares."""
     return FLOAT_BITS / bits(of)
 
 
 def gradients(of: Sequence[float], count: int, workers: int, seed: int = 0) -> list[Float32]:
-    """``count`` values for each of up to 8 workers, of which ``of`` per cent take each form, in published mode.
+    """Return ``count`` values for up to 8 workers each; ``of`` per cent take each form, published mode, 2^-10.
 
-    At 2^-10, and so do the sums of any of them: at one place all have one form and one sign.
+    The workers' values at one place have the same form and sign, and so does any sum of them.
     """
     rng = np.random.default_rng(seed)
     form = rng.choice(len(Tag), size=count, p=np.array(of) / sum(of))
@@ -60,11 +60,11 @@ def gradients(of: Sequence[float], count: int, workers: int, seed: int = 0) -> l
 
 
 def strict(published: Sequence[float], bound: int, within: float | None = None) -> tuple[float, ...]:
-    """An estimate of strict mode's shares from those of published mode.
+    """Return an estimate of strict mode's shares from those of published mode.
 
     Zeros and raw values are the same in both modes. Of the others, strict mode sends the share ``within`` in 8
-    bits: those of which the 8-bit form cuts off at most the bound. None: what is cut off is evenly distributed
-    over its 2^-7.
+    bits: the values of which the 8-bit form cuts off at most the bound. Default: the cut-off parts are evenly
+    distributed over 2^-7.
     """
     zero, short, long, raw = published
     if within is None:

@@ -1,7 +1,7 @@
-"""What codecs are tried on: four networks with their data, none of which needs a download.
+"""Tasks to try codecs on: four networks with their data, none of which needs a download.
 
-A rate is that of 0.005, 0.01, 0.02, 0.05, 0.1 and 0.2 with which the network learns best without a codec; the
-digit classifier has table I's (INCEPTIONN, section VII-A).
+Each rate is the best one without a codec of 0.005, 0.01, 0.02, 0.05, 0.1 and 0.2. The digit classifier has
+table I's rate (INCEPTIONN, section VII-A).
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from fanin.sim.learning.mlp import CLASSES, HIDDEN, Descent, Mlp
 from fanin.sim.learning.mnist import load_mnist
 from fanin.sim.learning.templates import Templates
 
-MNIST_EPOCHS = 17  # of 600 iterations: table I's 10,000
+MNIST_EPOCHS = 17  # of 600 iterations, together table I's 10,000
 HARD = Templates()
 NOISY = Templates(classes=50, noise=1.5)
 
 
 def hdc(mnist: Path | None = None) -> Training:
-    """INCEPTIONN's digit classifier, on MNIST from a folder or on scikit-learn's digits. Raises InputError."""
+    """Return INCEPTIONN's digit classifier, on MNIST from a folder or scikit-learn's digits."""
     if mnist is None:
         return Training()
     data = load_mnist(mnist)
@@ -29,14 +29,14 @@ def hdc(mnist: Path | None = None) -> Training:
 
 
 def cnn() -> Training:
-    """Two convolutions on scikit-learn's digits. Raises ImportError without PyTorch."""
+    """Return two convolutions on scikit-learn's digits. Raises ImportError without PyTorch."""
     from fanin.sim.learning.convolutional import Convolutions, FlatNetwork
 
     return Training(network=FlatNetwork(Convolutions, channels=32), descent=Descent(rate=0.2))
 
 
 def residual() -> Training:
-    """Residual blocks that norm each sample, on noisier templates. Raises ImportError without PyTorch."""
+    """Return residual blocks with a norm per sample, on noisy templates. Raises ImportError without PyTorch."""
     from fanin.sim.learning.convolutional import FlatNetwork, Residual
 
     network = FlatNetwork(Residual, side=NOISY.side, classes=NOISY.classes)
@@ -44,7 +44,7 @@ def residual() -> Training:
 
 
 def templates() -> Training:
-    """Five layers on a hundred templates, eight samples a worker and iteration: hard for truncation."""
+    """Return five layers on a hundred templates, eight samples per worker and iteration."""
     network = Mlp((HARD.side**2, *[64] * 4, HARD.classes))
     descent = Descent(rate=0.02, reductions=2)
     return Training(network=network, data=HARD, epochs=10, batch=8, descent=descent)

@@ -1,6 +1,6 @@
 """Distributed training of a small network over any exchange and codec (INCEPTIONN, sections IV and VIII).
 
-Everything follows from the seed: split, initial weights, who trains on what and in which order.
+The seed determines everything: split, initial weights, and each worker's samples and their order.
 """
 
 from __future__ import annotations
@@ -23,19 +23,22 @@ class Network(Protocol):
     """A model whose parameters, and the gradient of their loss, are one float32 vector each."""
 
     def initial(self, seed: int) -> Float32:
-        """The first parameters."""
+        """Return the initial parameters."""
 
     def gradient(self, vector: Float32, samples: Samples) -> Float32:
-        """Of the samples' mean loss, at the parameters ``vector``."""
+        """Return the gradient of the samples' mean loss, at the parameters ``vector``."""
 
     def accuracy(self, vector: Float32, samples: Samples) -> float:
-        """Share of the samples that are recognised."""
+        """Return the share of correctly classified samples."""
 
 
 @dataclass(frozen=True)
 class Batches:
-    """The mini-batch of each worker in an iteration; the ``last`` of its epoch? ``done``: the share of the
-    training that is behind it.
+    """The mini-batch of each worker in an iteration.
+
+    - ``epoch``: number of its epoch, from 1.
+    - ``last``: it is the last iteration of its epoch.
+    - ``done``: share of the training before it.
     """
 
     epoch: int
@@ -46,7 +49,7 @@ class Batches:
 
 @dataclass(frozen=True)
 class Step:
-    """An iteration: the workers' gradients as computed, the parameters behind it; the ``last`` of its epoch?"""
+    """An iteration: the workers' gradients, and the parameters after it; ``last``: it ends its epoch."""
 
     epoch: int
     last: bool
@@ -56,7 +59,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Epoch:
-    """``accuracy`` on the held-out samples after it, and what travelled in its ``iterations``."""
+    """An epoch: ``accuracy`` on the held-out samples after it, and the traffic of its ``iterations``."""
 
     number: int
     iterations: int
@@ -66,12 +69,18 @@ class Epoch:
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """A run: ``workers`` with a share of the samples each, ``batch`` samples a worker and iteration (table I).
+    """A training run.
 
-    ``data``: the samples to train on and the held-out ones, by seed. The sum of the gradients is applied at
-    1/workers of the rate: table I's 0.1 on the sum itself diverges. ``weights``: the codec of the weights on
-    their way to the workers after every update; ``traffic`` counts them whole. What arrives is what stays, so
-    that errors add up over iterations (figure 4), unless the aggregator keeps a ``master`` copy.
+    - ``workers``: number of workers, each with a share of the samples.
+    - ``epochs``: passes over the samples.
+    - ``batch``: samples per worker and iteration (table I).
+    - ``data``: function from a seed to training and held-out samples.
+    - ``weights``: codec of the weights sent to the workers after every update; ``traffic`` counts them
+      uncompressed.
+    - ``master``: the aggregator keeps an exact copy of the weights. Otherwise the received weights are kept,
+      and errors add up over iterations (figure 4).
+
+    The sum of the gradients is applied at 1/workers of the rate: table I's 0.1 on the sum itself diverges.
     """
 
     workers: int = 4
@@ -85,7 +94,7 @@ class Training:
     master: bool = False
 
     def batches(self) -> Iterator[Batches]:
-        """What the workers train on, iteration by iteration."""
+        """Yield the workers' mini-batches, iteration by iteration."""
         samples, _ = self.data(self.seed)
         rng = np.random.default_rng(self.seed)
         shards = np.array_split(rng.permutation(len(samples)), self.workers)
@@ -99,7 +108,7 @@ class Training:
                 yield Batches(epoch + 1, index == iterations - 1, done, of_workers)
 
     def steps(self, exchange: Exchange, traffic: Traffic) -> Iterator[Step]:
-        """Train, iteration by iteration; what travels is added to ``traffic``."""
+        """Train, iteration by iteration; add the bytes sent to ``traffic``."""
         parameters = self.network.initial(self.seed)
         received = transfer(parameters, self.weights).values
         velocity = np.zeros_like(parameters)

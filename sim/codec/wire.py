@@ -1,4 +1,4 @@
-"""What a gradient becomes on its way and the bytes that carry it: our codecs, and truncation for comparison."""
+"""Transfer of gradients: received values and bytes on the wire, for fanin's codecs and for truncation."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _TAG_BYTES = np.array([TAG_BYTES[tag] for tag in Tag])
 
 @dataclass(frozen=True)
 class Truncation:
-    """The ``dropped`` lowest bits of a value are not sent, and arrive as zeros (INCEPTIONN, figures 4 and 14).
+    """Truncation of the ``dropped`` lowest bits of a value, received as zeros (INCEPTIONN, figures 4 and 14).
 
-    24 take the exponent's lowest bit, too. Raises ValueError unless 1 to 31 are dropped.
+    24 bits include the exponent's lowest bit. Raises ValueError unless 1 to 31 bits are dropped.
     """
 
     dropped: int
@@ -35,9 +35,9 @@ AnyCodec = Truncation | CodecConfig | None
 
 
 class Transfer(NamedTuple):
-    """What arrives of a vector, and the bytes that carried it: payload, without headers.
+    """Received values of a vector, and the bytes that carried them: payload, without headers.
 
-    ``forms``: how many values took each of INCEPTIONN's forms, in the order of ``Tag``; else zeros.
+    ``forms``: number of values in each of INCEPTIONN's forms, in the order of ``Tag``; zeros for other codecs.
     """
 
     values: Float32
@@ -46,7 +46,7 @@ class Transfer(NamedTuple):
 
 
 def transfer(values: Float32, codec: AnyCodec) -> Transfer:
-    """Send a vector of ``values`` once. Raises ValueError for a codec without bytes on the wire."""
+    """Send a vector once. Raises ValueError for a codec without bytes on the wire."""
     match codec:
         case None:
             return Transfer(values, values.nbytes)
@@ -68,8 +68,12 @@ def transfer(values: Float32, codec: AnyCodec) -> Transfer:
 
 @dataclass
 class Leg:
-    """Bytes of one leg of an exchange: as float32 and as they travelled; and of the values that were sent by
-    INCEPTIONN's codec how many took each form."""
+    """Traffic of one leg of an exchange.
+
+    - ``plain``: bytes as float32.
+    - ``sent``: bytes on the wire.
+    - ``forms``: values in each of INCEPTIONN's forms, of those sent by its codec.
+    """
 
     plain: int = 0
     sent: int = 0
@@ -77,12 +81,12 @@ class Leg:
 
     @property
     def ratio(self) -> float:
-        """Compression ratio; 1 where nothing travelled."""
+        """Compression ratio; 1 without traffic."""
         return self.plain / self.sent if self.sent else 1.0
 
     @property
     def shares(self) -> tuple[float, ...]:
-        """Per cent of the values in each form. Raises ValueError where INCEPTIONN's codec sent none."""
+        """Per cent of the values in each form. Raises ValueError if INCEPTIONN's codec sent none."""
         if not sum(self.forms):
             raise ValueError("no value was sent by INCEPTIONN's codec")
         return tuple(100 * count / sum(self.forms) for count in self.forms)
@@ -90,12 +94,12 @@ class Leg:
 
 @dataclass
 class Traffic:
-    """Bytes of all nodes' messages together, leg by leg; headers are not counted."""
+    """Bytes of all nodes' messages together, leg by leg, without headers."""
 
     legs: dict[str, Leg] = field(default_factory=dict)
 
     def send(self, leg: str, values: Float32, codec: AnyCodec = None, *, times: int = 1) -> Float32:
-        """What arrives of a vector that is sent so many ``times``."""
+        """Count a vector that is sent ``times`` times; return the received values."""
         arrived = transfer(values, codec)
         forms = tuple(times * count for count in arrived.forms)
         sent = Leg(times * values.nbytes, times * arrived.size, forms)
@@ -104,12 +108,12 @@ class Traffic:
 
     @property
     def total(self) -> Leg:
-        """All legs together."""
+        """Sum of all legs."""
         return together(self.legs.values())
 
 
 def together(legs: Iterable[Leg]) -> Leg:
-    """Several as one."""
+    """Return the sum of legs."""
     whole = list(legs)
     forms = tuple(map(sum, zip(*(leg.forms for leg in whole), strict=True)))
     return Leg(sum(leg.plain for leg in whole), sum(leg.sent for leg in whole), forms or Leg().forms)

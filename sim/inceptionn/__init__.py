@@ -1,1 +1,1 @@
-"""INCEPTIONN as published: the exchange in the hosts, over sockets, with the codec in their NICs."""
+"""INCEPTIONN as published: hosts exchange gradients over sockets, with the codec in their NICs."""

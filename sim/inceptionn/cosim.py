@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""Hosts that exchange gradients over simulated INCEPTIONN NICs, RTL, at one switch."""
+"""Hosts that exchange gradients over simulated INCEPTIONN NICs in RTL, at one switch."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ from fanin.wire.fields import byte_length
 
 Float32 = npt.NDArray[np.float32]
 
-GBPS = 10.0  # of the links: the paper's Ethernet
-MAX_NODES = MAX_WORKERS + MAX_WORKERS // MIN_WORKERS + 1  # an aggregator for each group, and one above
+GBPS = 10.0  # rate of the links: the paper's Ethernet
+MAX_NODES = MAX_WORKERS + MAX_WORKERS // MIN_WORKERS + 1  # with an aggregator per group, and one above
 _FRAMES = FrameFormat(TCP, byte_length(ETHERNET) + byte_length(IPV4), ("sequence", "acknowledgement", "flags"))
-QUIET_CYCLES = 300  # in which a frame passes a NIC, however long it is
+QUIET_CYCLES = 300  # above the time that a frame of any length takes through a NIC
 
 
 @dataclass
 class ExchangeRun:
-    """What came out of an exchange: its sum, times, and the traffic of each leg."""
+    """Result of an exchange: its sum, times, and the traffic of each leg."""
 
     outcome: Exchanged
     legs: dict[Leg, LegTraffic] = field(default_factory=dict)
@@ -48,12 +48,12 @@ class ExchangeRun:
 
     @property
     def seconds(self) -> float:
-        """From the start, when all have their gradients, until the last node has the sum, or the weights."""
+        """Seconds from the start, when all have their gradients, until the last node has the sum or weights."""
         return max(self.outcome.ended)
 
 
 class InceptionnCosim:
-    """``nodes`` NICs at a forwarding switch, built once; each run begins anew.
+    """``nodes`` NICs at a forwarding switch, built once; each run starts from reset.
 
     Raises InputError for a missing tool and for sizes out of range.
     """
@@ -78,8 +78,8 @@ class InceptionnCosim:
     ) -> ExchangeRun:
         """Carry out one exchange, on as many of the nodes as it has; ``settings`` are those of ``Cluster.run``.
 
-        Raises ValueError for gradients that are not alike, or more nodes than were built; SimulationFailed when
-        it cannot go on, a sum differs from the golden model's, or a node does not answer.
+        Raises ValueError for gradients of different lengths, or more nodes than were built. Raises
+        SimulationFailed if the run fails, a sum differs from the golden model's, or a node does not answer.
         """
         sizes = {np.size(gradient) for gradient in gradients}
         if len(gradients) != plan.topology.workers or len(sizes) != 1 or sizes == {0}:
@@ -111,6 +111,6 @@ class InceptionnCosim:
 
 
 def configuration(driver: InceptionnDriver, codec: Inceptionn | None) -> HostProgram:
-    """What a host does first: it reads who the NIC is, and sets its codec."""
+    """Return a host's first program: it reads the NIC's identity, and sets its codec."""
     program = HostProgram().extend(driver.identify().operations)
     return program.extend(driver.configure(codec).operations)

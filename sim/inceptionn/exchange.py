@@ -1,6 +1,6 @@
-"""The exchanges as the hosts carry them out: programs of one node that send, receive, and take time.
+"""Exchanges as the hosts carry them out: one program per node, which sends, receives, and spends time.
 
-A program is a generator: it yields what it wants done, and gets what it has received. :class:`Host` runs it.
+A program is a generator: it yields steps, and gets received values back. :class:`Host` runs it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class Work(StrEnum):
-    """What a host spends time on besides communication."""
+    """Work of a host in addition to communication."""
 
     COMPUTE = "compute"
     SUM = "sum"
@@ -31,7 +31,7 @@ class Work(StrEnum):
 
 @dataclass(frozen=True)
 class Send:
-    """Hand a message to the transport; the program goes on at once."""
+    """Step: give a message to the transport; the program continues at once."""
 
     to: int
     leg: Leg
@@ -40,7 +40,7 @@ class Send:
 
 @dataclass(frozen=True)
 class Drain:
-    """Wait until all that was sent to a node on a leg is acknowledged; behind ``Send``, a blocking send."""
+    """Step: wait until everything sent to a node on a leg is acknowledged; after ``Send``, a blocking send."""
 
     to: int
     leg: Leg
@@ -48,7 +48,7 @@ class Drain:
 
 @dataclass(frozen=True)
 class Receive:
-    """Wait for a message of ``count`` values."""
+    """Step: wait for a message of ``count`` values."""
 
     source: int
     leg: Leg
@@ -57,7 +57,7 @@ class Receive:
 
 @dataclass(frozen=True)
 class Spend:
-    """Work on so many bytes, or, where ``seconds`` are given, for so long."""
+    """Step: work on ``size`` bytes, or for ``seconds``."""
 
     work: Work
     size: int = 0
@@ -66,7 +66,7 @@ class Spend:
 
 @dataclass(frozen=True)
 class Phase:
-    """A phase of an exchange begins, and the one before ends; without a ``name`` none begins."""
+    """Step: end the present phase of an exchange, and begin the next one unless ``name`` is empty."""
 
     name: str = ""
 
@@ -83,9 +83,10 @@ def receive(source: int, leg: Leg, count: int) -> Program[Float32]:
 
 
 def ring(own: Float32, members: Sequence[int], node: int, leg: Leg, packets: Packets) -> Program[Float32]:
-    """Algorithm 1 at one of ``members``: the sum of all, the same bits at each of them.
+    """Run algorithm 1 at one of ``members``; return the sum, with the same bits at each of them.
 
-    The owner of a block's total settles it before it goes round: it keeps what all others get.
+    The owner of a block's total applies the codec to it before it circulates, and keeps the result, as all
+    others receive it.
     """
     count, place = len(members), members.index(node)
     before, after = members[place - 1], members[(place + 1) % count]
@@ -110,7 +111,7 @@ def ring(own: Float32, members: Sequence[int], node: int, leg: Leg, packets: Pac
 
 
 def gather(members: Sequence[int], leg: Leg, count: int) -> Program[Float32]:
-    """At an aggregator: the sum of what all ``members`` send, in their order."""
+    """Run an aggregator's part: return the sum of the gradients that ``members`` send, in their order."""
     first, *others = members
     total = yield from receive(first, leg, count)
     for member in others:
@@ -123,10 +124,10 @@ def gather(members: Sequence[int], leg: Leg, count: int) -> Program[Float32]:
 def spread(
     values: Float32 | None, members: Sequence[int], node: int, leg: Leg, cuts: Sequence[slice]
 ) -> Program[Float32]:
-    """Send ``values`` of the first of ``members`` to all, down a binomial tree: a message for each cut.
+    """Send ``values`` of the first of ``members`` to all, down a binomial tree, in a message per cut.
 
-    Returns them at each. Sends block, as those of a broadcast of MPI do: the link is one child's at a time, and
-    the first can pass the message on while the next gets it.
+    Returns the values at each member. Sends block, like those of an MPI broadcast: the link serves one child at
+    a time, and the first child can forward the message while the next one receives it.
     """
     before, after = relays(members, node)
     whole = np.empty(cuts[-1].stop, np.float32) if values is None else values
@@ -141,16 +142,16 @@ def spread(
 
 @dataclass(frozen=True)
 class Part:
-    """A node's part in the exchanges of a ``topology``; ``packets`` is what the NICs do to gradients."""
+    """A node's part in the exchanges of a ``topology``; ``packets`` models the NICs' effect on gradients."""
 
     topology: Topology
     node: int
     packets: Packets
 
     def add_up(self, own: Float32 | None, count: int) -> Program[Float32 | None]:
-        """The sum of all workers' gradients, of which ``own`` is the node's; None where it does not get it.
+        """Return the sum of all workers' gradients (``own`` is the node's); None at nodes that do not get it.
 
-        Workers of rings alone get it, and else the aggregator that updates the weights.
+        Workers in rings only get the sum; otherwise the aggregator that updates the weights gets it.
         """
         topology, node = self.topology, self.node
         if topology.groups == 1:
@@ -167,7 +168,7 @@ class Part:
         return (yield from self._above(total, count))
 
     def _above(self, total: Float32 | None, count: int) -> Program[Float32 | None]:
-        """What leaders do with their groups' sums."""
+        """Run the leaders' part with their groups' sums."""
         topology, node = self.topology, self.node
         leaders = topology.leaders
         if topology.above is Scheme.AGGREGATOR:
@@ -189,7 +190,7 @@ class Part:
         return None
 
     def hand_down(self, weights: Float32 | None, count: int) -> Program[Float32]:
-        """The aggregator's ``weights`` at every node."""
+        """Distribute the aggregator's ``weights`` to every node, and return them."""
         topology, node = self.topology, self.node
         assert topology.aggregator is not None
         whole = [slice(0, count)]
@@ -208,7 +209,7 @@ class Part:
 
     @property
     def _group(self) -> tuple[int, ...]:
-        """The workers of the group whose worker or aggregator the node is; none for the one above all."""
+        """Workers of the node's group; empty for the aggregator above all groups."""
         topology = self.topology
         for leader, members in zip(topology.leaders, topology.members, strict=True):
             if self.node == leader or self.node in members:

@@ -1,4 +1,4 @@
-"""A host: runs a program over its connections, and takes the time that its processor takes."""
+"""A host: runs a program over its connections, and models the time of its processor."""
 
 from __future__ import annotations
 
@@ -19,16 +19,18 @@ from fanin.sim.inceptionn.transport import Connection, Counters, Scheduler
 from fanin.sim.spans import FirstSpans
 from fanin.wire.tcp import decode_tcp
 
-_PS = 10**12  # in a second
+_PS = 10**12  # picoseconds per second
 
 
 @dataclass(frozen=True)
 class HostCosts:
-    """Seconds that a host takes. Raises ValueError for a negative one.
+    """Times of a host, in seconds. Raises ValueError for a negative one.
 
-    ``packet``: of its network core, for each segment with payload that it sends or receives, the transport's
-    and the driver's work; 0: none. ``sum``, ``update``: of its other cores, for each byte of a gradient that is
-    added, or settled, and of weights that are updated. ``compute``: of forward and backward pass.
+    - ``packet``: of the network core, per segment with payload that it sends or receives, for transport and
+      driver.
+    - ``sum``: of the other cores, per byte of a gradient that is added or settled.
+    - ``update``: of the other cores, per byte of weights that are updated.
+    - ``compute``: of forward and backward pass.
     """
 
     packet: float = 1e-6
@@ -42,13 +44,13 @@ class HostCosts:
                 raise ValueError(f"{name} must be at least 0 s, not {value!r}")
 
     def seconds(self, spend: Spend) -> float:
-        """How long a piece of work takes."""
+        """Return the time of a piece of work."""
         of_byte = {Work.SUM: self.sum, Work.UPDATE: self.update, Work.COMPUTE: 0.0}
         return spend.seconds + spend.size * of_byte[spend.work]
 
 
 class Activity(StrEnum):
-    """What a host's timeline tells apart."""
+    """Kinds of activity in a host's timeline."""
 
     STEP = "step"
     WORK = "work"
@@ -58,7 +60,7 @@ class Activity(StrEnum):
 
 @dataclass(frozen=True)
 class Span:
-    """What a host did, or waited for, from when to when, in ps."""
+    """An activity or wait of a host, with times in ps."""
 
     activity: Activity
     name: str
@@ -67,20 +69,20 @@ class Span:
 
 
 class Board(Scheduler, Protocol):
-    """What a host needs of :class:`fanin.sim.cosim.live.Board`."""
+    """The part of :class:`fanin.sim.cosim.live.Board` that a host uses."""
 
     def send(self, node: int, frame: bytes) -> None:
-        """Hand a frame to a node's host port."""
+        """Send a frame to a node's host port."""
 
     def on_frame(self, node: int, then: Callable[[bytes], None]) -> None:
-        """Call ``then`` for each frame that a node's host port gives."""
+        """Call ``then`` for each frame from a node's host port."""
 
 
 class Host:
     """A node's host: connections to others by leg, and one program at a time.
 
-    ``compresses``: whether segments with gradients ask the NIC for its codec. ``dead``: nodes whose
-    links are cut.
+    - ``compresses``: mark segments with gradients for the NIC's codec.
+    - ``dead``: nodes whose links are cut.
     """
 
     def __init__(
@@ -104,11 +106,11 @@ class Host:
         board.on_frame(node, self._arrived)
 
     def run(self, program: Program[Any], then: Callable[[Any], None]) -> None:
-        """Carry a program out; ``then`` gets what it returns."""
+        """Carry out a program; call ``then`` with its return value."""
         self._advance(program, then)
 
     def _advance(self, program: Program[Any], then: Callable[[Any], None], data: bytes | None = None) -> None:
-        """Until the program waits; ``data`` is the message that it has waited for."""
+        """Continue the program until it waits; ``data`` is the message that it has waited for."""
         try:
             step = program.send(None if data is None else np.frombuffer(data, "<f4"))
             while isinstance(step, Send | Phase):
@@ -124,7 +126,7 @@ class Host:
         self._begin(step, partial(self._advance, program, then))
 
     def note(self, activity: Activity, name: str, began: int) -> None:
-        """That something that began at ``began`` ends now."""
+        """Note an activity that began at ``began`` and ends now."""
         self.timeline.note(Span(activity, name, began, self.board.now))
 
     def _begin_phase(self, name: str) -> None:
@@ -156,17 +158,17 @@ class Host:
             self.board.at(self.board.now + round(seconds * _PS), partial(then, None))
 
     def _soon(self, then: Callable[[Any], None], data: bytes | None = None) -> None:
-        """Go on a moment later: a program must not go on inside of what it has asked for."""
+        """Continue a moment later: a program must not continue inside the call that it has made."""
         self.board.at(self.board.now, partial(then, data))
 
     @property
     def idle(self) -> bool:
-        """Whether all that it has sent has been acknowledged."""
+        """Whether everything sent has been acknowledged."""
         return all(connection.idle for connection in self._connections.values())
 
     @property
     def counters(self) -> Counters:
-        """Those of all its connections."""
+        """Counters of all its connections together."""
         total: Counter[str] = Counter()
         for connection in self._connections.values():
             total.update(asdict(connection.counters))
@@ -193,7 +195,7 @@ class Host:
         self._process(len(frame), partial(self.board.send, self.node, frame))
 
     def _arrived(self, frame: bytes) -> None:
-        """A frame from the NIC. What is no segment for this host, or damaged, is dropped."""
+        """Receive a frame from the NIC; drop it if it is damaged or no segment for this host."""
         segment = decode_tcp(frame)
         if segment is None or segment.destination.ip != worker_endpoint(self.node).ip:
             return
@@ -205,7 +207,7 @@ class Host:
         self._process(HEADER_BYTES + len(segment.payload), receive)
 
     def _process(self, size: int, then: Callable[[], None]) -> None:
-        """Call ``then`` when the core has come to a frame and is through with it."""
+        """Call ``then`` when the core has processed a frame."""
         now = self.board.now
         cost = round(self.costs.packet * _PS) if size > HEADER_BYTES else 0
         self._core_free = max(self._core_free, now) + cost

@@ -1,4 +1,4 @@
-"""All hosts of a run, as live hosts: each runs its node's program."""
+"""All hosts of a run, as live hosts, each of which runs its node's program."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from fanin.sim.inceptionn.host import Host, HostCosts
 from fanin.sim.inceptionn.transport import Counters
 
 Float32 = npt.NDArray[np.float32]
-_PS = 10**12  # in a second
+_PS = 10**12  # picoseconds per second
 
 
 class Board(host.Board, Protocol):
-    """What the hosts need of :class:`fanin.sim.cosim.live.Board`."""
+    """The part of :class:`fanin.sim.cosim.live.Board` that the hosts use."""
 
     def cut(self, node: int) -> None:
         """Cut a node's link."""
@@ -33,9 +33,9 @@ class Board(host.Board, Protocol):
 
 @dataclass(frozen=True)
 class Plan:
-    """Who exchanges with whom, through which codec and transport, and what hosts cost; to be pickled.
+    """Plan of an exchange: topology, codec, transport, and costs of hosts; picklable.
 
-    ``stops``: nodes whose links are cut so many seconds after the start.
+    ``stops``: nodes whose links are cut, with times in seconds after the start.
     """
 
     topology: Topology
@@ -46,12 +46,12 @@ class Plan:
 
     @property
     def packets(self) -> Packets:
-        """How gradients become packets."""
+        """Conversion of gradients to packets."""
         return Packets(self.codec, self.transport.mss)
 
 
 class Hosts(ABC):
-    """Live hosts that run a program each. The run ends with all of them, and all acknowledged."""
+    """Live hosts that run a program each. The run ends when all programs have ended and all is acknowledged."""
 
     def __init__(self, board: Board, plan: Plan):
         self.board, self.plan = board, plan
@@ -74,19 +74,19 @@ class Hosts(ABC):
 
     @abstractmethod
     def program(self, node: int) -> Program[None]:
-        """What a node does."""
+        """Return a node's program."""
 
     @property
     @abstractmethod
     def progress(self) -> int:
-        """How far the run is, in whatever it counts."""
+        """Progress of the run, in the hosts' own unit."""
 
     @abstractmethod
     def result(self) -> Any:
-        """The run's result; called once done."""
+        """Return the run's result; called once done."""
 
     def start(self) -> None:
-        """All begin."""
+        """Start all hosts, and schedule the cuts."""
         for node, seconds in self.plan.stops.items():
             self.board.at(self._began + round(seconds * _PS), partial(self._stop, node))
         for each in self.hosts:
@@ -101,15 +101,15 @@ class Hosts(ABC):
 
     @property
     def done(self) -> bool:
-        """Whether all have come to their ends."""
+        """Whether all programs have ended, and everything sent is acknowledged."""
         return not self._running and all(each.idle for each in self.hosts)
 
     def may_skip(self) -> bool:
-        """NICs count no time."""
+        """Return True: NICs count no time."""
         return True
 
     def waiting(self) -> str:
-        """Who waits for what."""
+        """Return which node waits for what."""
         waits = [f"node {node} waits for {self.hosts[node].waits_for}" for node in sorted(self._running)]
         return "; ".join(waits) or "no node waits"
 
@@ -120,13 +120,13 @@ class Hosts(ABC):
 
     @property
     def counters(self) -> list[Counters]:
-        """Of each node's transport."""
+        """Counters of each node's transport."""
         return [each.counters for each in self.hosts]
 
 
 @dataclass
 class Exchanged:
-    """What came out of one exchange: when each node had its sum, in seconds, and what hosts have worked."""
+    """Result of one exchange: when each node had its sum, in seconds, and the hosts' work."""
 
     total: Float32
     ended: list[float]
@@ -137,7 +137,7 @@ class Exchanged:
 class ExchangeHosts(Hosts):
     """One exchange of ``gradients``, one for each worker. An aggregator's weights are the sum itself.
 
-    Raises CheckFailed unless all get the golden sum.
+    Raises CheckFailed unless all nodes get the golden sum.
     """
 
     def __init__(self, board: Board, *, plan: Plan, gradients: Sequence[Float32]):
@@ -147,7 +147,7 @@ class ExchangeHosts(Hosts):
         self._ends: dict[int, float] = {}
 
     def program(self, node: int) -> Program[None]:
-        """Add up, and hand down."""
+        """Add up the gradients, and distribute the sum."""
         part, topology = self.parts[node], self.plan.topology
         count = self._golden.size
         own = self._gradients[node] if node < topology.workers else None
@@ -162,14 +162,14 @@ class ExchangeHosts(Hosts):
 
     @property
     def progress(self) -> int:
-        """Nodes that are through."""
+        """Number of nodes that have finished."""
         return len(self._ends)
 
     def result(self) -> Exchanged:
-        """The run's result."""
+        """Return the run's result."""
         ended = [self._ends[node] for node in sorted(self._ends)]
         return Exchanged(self._golden, ended, [each.seconds for each in self.hosts], self.counters)
 
 
-#: Makes the hosts of a run.
+#: Function that makes the hosts of a run.
 MakeHosts = Callable[[Any], Hosts]

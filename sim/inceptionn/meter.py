@@ -1,4 +1,4 @@
-"""What an exchange costs on the wire: a switch that counts the frames of each leg as they pass."""
+"""Traffic of an exchange on the wire: a switch that counts the frames of each leg."""
 
 from __future__ import annotations
 
@@ -28,25 +28,28 @@ _LEGS = {leg.port: leg for leg in Leg}
 
 @dataclass
 class LegTraffic:
-    """What the switch has received of a leg: what was lost before it is not in it, what was sent again is.
+    """Frames of a leg that the switch has received: without frames lost before it, with retransmissions.
 
-    ``raw``: packets that the NIC left as they were, for they would not have shrunk. ``wire``: bytes with
-    headers, padding, preamble, FCS and gap.
+    - ``packets``: frames with payload.
+    - ``raw``: packets that the NIC left uncompressed, since they would not have shrunk.
+    - ``acknowledgements``: frames without payload.
+    - ``payload``: bytes of payload.
+    - ``wire``: bytes with headers, padding, preamble, FCS and gap.
     """
 
-    packets: int = 0  # with payload
+    packets: int = 0
     raw: int = 0
-    acknowledgements: int = 0  # without payload
+    acknowledgements: int = 0
     payload: int = 0
     wire: int = 0
 
     @property
     def header_share(self) -> float:
-        """Share of the wire's bytes that is no payload; 0 where nothing travelled."""
+        """Share of the wire's bytes that are no payload; 0 without traffic."""
         return 1 - self.payload / self.wire if self.wire else 0.0
 
     def add(self, other: LegTraffic) -> LegTraffic:
-        """Both together."""
+        """Return the sum of both."""
         return LegTraffic(**{name: value + getattr(other, name) for name, value in asdict(self).items()})
 
 
@@ -57,7 +60,7 @@ class MeterCounters(SwitchCounters):
     legs: dict[Leg, LegTraffic] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, int]:
-        """Counters by name; a leg's begin with its own name."""
+        """Return the counters by name; a leg's counters begin with its name."""
         flat = {name: value for name, value in super().as_dict().items() if name != "legs"}
         for leg, traffic in self.legs.items():
             flat |= {f"{leg.name} {name}": value for name, value in asdict(traffic).items()}
@@ -65,7 +68,7 @@ class MeterCounters(SwitchCounters):
 
 
 def legs_of(counters: Mapping[str, int]) -> dict[Leg, LegTraffic]:
-    """What a :class:`Meter` has counted, from the counters of a run's switch."""
+    """Return the counts of a :class:`Meter`, from the counters of a run's switch."""
     found: dict[Leg, LegTraffic] = {}
     for name, value in counters.items():
         leg, _, counter = name.partition(" ")
@@ -75,7 +78,7 @@ def legs_of(counters: Mapping[str, int]) -> dict[Leg, LegTraffic]:
 
 
 class Meter(Forwarder):
-    """Forwards, and counts by leg."""
+    """Forwarder that counts frames by leg."""
 
     def __init__(self, ports: Mapping[int, int]):
         super().__init__(ports)
@@ -83,15 +86,15 @@ class Meter(Forwarder):
 
     @classmethod
     def of(cls, macs: Sequence[int]) -> Meter:
-        """The switch whose port n leads to the n-th of these addresses."""
+        """Return the switch whose port n leads to the n-th of these addresses."""
         return cls({mac: port for port, mac in enumerate(macs)})
 
     def counters(self) -> MeterCounters:
-        """The forwarder's, and each leg's."""
+        """Return the forwarder's counters, and each leg's."""
         return MeterCounters(**vars(super().counters()), legs=self._legs)
 
     def inject(self, port: int, frame: bytes, time: int) -> list[Delivery]:
-        """The frame at its destination's port."""
+        """Count a frame, and return it at its destination's port."""
         if len(frame) >= HEADER_BYTES:
             self._count(frame)
         return super().inject(port, frame, time)

@@ -1,4 +1,4 @@
-"""Training over the exchange: workers compute gradients, add them up, and update, each or by the aggregator."""
+"""Training over the exchange: workers compute and add up gradients; each worker or the aggregator updates."""
 
 from __future__ import annotations
 
@@ -36,10 +36,12 @@ Float32 = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Iteration:
-    """Where an iteration's time went, in seconds, as the paper's table II has it.
+    """Breakdown of an iteration's time, in seconds, like the paper's table II.
 
-    ``total`` is the slowest worker's. ``compute``: forward and backward pass. ``sum``, ``update``: of each
-    level of the groups, workers or aggregators, the slowest one's. ``communicate`` is what is left.
+    - ``total``: the slowest worker's.
+    - ``compute``: forward and backward pass.
+    - ``sum``, ``update``: those of the slowest node of each level of the groups, added up over levels.
+    - ``communicate``: the rest.
     """
 
     total: float
@@ -49,13 +51,13 @@ class Iteration:
 
     @property
     def communicate(self) -> float:
-        """The rest."""
+        """Seconds of communication: the rest of the total."""
         return self.total - self.compute - self.sum - self.update
 
 
 @dataclass(frozen=True)
 class Epoch:
-    """What an epoch ended with, and when, in simulated seconds."""
+    """End of an epoch: its time, in simulated seconds, and the model's measures."""
 
     number: int
     seconds: float
@@ -64,10 +66,11 @@ class Epoch:
 
 @dataclass
 class Trained:
-    """What came out of a training: the last state, equal at all nodes, and each epoch and iteration.
+    """Result of a training: the last state, equal at all nodes, and each epoch and iteration.
 
-    ``golden``: packets and payload bytes of each leg where nothing is lost. ``transport``, ``timelines``: of
-    each node.
+    - ``golden``: packets and payload bytes of each leg without loss.
+    - ``transport``: counters of each node's transport.
+    - ``timelines``: activities of each node.
     """
 
     state: State
@@ -82,7 +85,7 @@ class Trained:
 
 
 def costs_of(job: DataParallel, profile: WorkerProfile, costs: HostCosts | None = None) -> HostCosts:
-    """``costs``, with the time that a worker of ``profile`` takes for its passes and its updates."""
+    """Return ``costs`` with the times that a worker of ``profile`` takes for its passes and updates."""
     passes = sum(
         profile.forward(count, job.batch) + profile.backward(count, job.batch) for count in job.network.counts
     )
@@ -90,32 +93,32 @@ def costs_of(job: DataParallel, profile: WorkerProfile, costs: HostCosts | None 
 
 
 def flat(layers: Sequence[npt.NDArray]) -> Float32:
-    """The vectors of all layers as one, in their order."""
+    """Return the vectors of all layers as one, in order."""
     return np.concatenate(layers).astype(np.float32, copy=False)
 
 
 class TrainingHosts(Hosts):
-    """Live hosts that train. Raises CheckFailed where a node's weights differ from the golden model's.
+    """Live hosts that train. Raises CheckFailed if a node's weights differ from the golden model's.
 
-    The golden model takes the same gradients: up to a step, all weights that they come from were its own.
+    The golden model uses the nodes' gradients: these were computed with its own weights of the previous step.
     """
 
     def __init__(self, board: Board, *, plan: Plan, job: DataParallel, data: Dataset, state: State):
         super().__init__(board, plan)
-        self.job, self.data, self.state = job, data, state.copy()  # the golden one
+        self.job, self.data, self.state = job, data, state.copy()  # the golden state
         self._steps = job.epochs * data.steps
-        self._ended_by_all = 0  # steps
+        self._ended_by_all = 0  # steps that all nodes have ended
         self._cuts = np.cumsum(job.network.counts)[:-1]
         self._wire = Wire(plan.packets)
         self._gradients: dict[int, dict[int, Float32]] = defaultdict(dict)  # by step and worker
-        self._weights: dict[int, bytes] = {}  # the golden ones, behind each step, until all nodes have them
-        self._seconds: dict[int, list[float]] = defaultdict(list)  # by step: of each worker
+        self._weights: dict[int, bytes] = {}  # golden weights after each step, until all nodes have ended it
+        self._seconds: dict[int, list[float]] = defaultdict(list)  # by step: seconds of each worker
         self._work: dict[int, dict[int, dict[Work, float]]] = defaultdict(dict)  # by step and node
-        self._measures: dict[int, Measures] = {}  # behind an epoch's last step, until all nodes have made it
+        self._measures: dict[int, Measures] = {}  # by an epoch's last step, until all nodes have ended it
         self._epochs: list[Epoch] = []
 
     def program(self, node: int) -> Program[None]:
-        """Each step of a worker or an aggregator."""
+        """Run all steps of a worker or an aggregator."""
         topology, count = self.plan.topology, sum(self.job.network.counts)
         replica = Replica(self.job, self.data, node, self.state.copy())  # an aggregator's has no samples
         part = self.parts[node]
@@ -137,7 +140,7 @@ class TrainingHosts(Hosts):
             self._end_step(node, replica, began, before)
 
     def _gradient(self, replica: Replica) -> Float32:
-        """A worker's gradient of its next mini-batch, all layers together: it is exchanged as a whole."""
+        """Return a worker's gradient of its next mini-batch, with all layers together, as it is exchanged."""
         replica.forward()
         layers = [replica.backward(layer) for layer in reversed(range(self.job.network.layers))]
         gradient = flat(layers[::-1])
@@ -163,7 +166,7 @@ class TrainingHosts(Hosts):
             self._close_step(step)
 
     def _close_step(self, step: int) -> None:
-        """All nodes have made the step."""
+        """Close a step that all nodes have ended."""
         del self._weights[step]
         self._ended_by_all += 1
         if step in self._measures:
@@ -171,7 +174,7 @@ class TrainingHosts(Hosts):
             self._epochs.append(Epoch(number, self.seconds, self._measures.pop(step)))
 
     def _step_golden(self, step: int) -> None:
-        """The first node is through: all gradients of the step are there."""
+        """Step the golden model, when the first node has finished and all gradients of the step are known."""
         topology, gradients = self.plan.topology, self._gradients.pop(step)
         total = exchange(topology, [gradients[worker] for worker in range(topology.workers)], self._wire)
         golden = Replica(self.job, self.data, 0, self.state)
@@ -186,7 +189,7 @@ class TrainingHosts(Hosts):
 
     @property
     def progress(self) -> int:
-        """Steps that all nodes have ended."""
+        """Number of steps that all nodes have ended."""
         return self._ended_by_all
 
     def _iteration(self, step: int) -> Iteration:
@@ -206,7 +209,7 @@ class TrainingHosts(Hosts):
         return Iteration(total, slowest(Work.COMPUTE), slowest(Work.SUM), slowest(Work.UPDATE))
 
     def result(self) -> Trained:
-        """The run's result."""
+        """Return the run's result."""
         iterations = [self._iteration(step) for step in sorted(self._work)]
         timelines = [host.timeline for host in self.hosts]
         return Trained(
@@ -228,14 +231,15 @@ def run(
     wave: Waveform | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Trained:
-    """Train on simulated NICs, from ``state`` on, which stays as it is.
+    """Train on simulated NICs from ``state``, which is not changed.
 
-    Links have 10 Gb/s unless ``link`` says otherwise. All frames go to ``pcap``; ``progress`` is called with
-    the steps that are done.
+    - ``link``: links; default: 10 Gb/s.
+    - ``pcap``: file for all frames.
+    - ``progress``: called with the number of finished steps.
 
-    Raises ValueError for a job of another number of workers than the plan's, InputError for a missing tool, and
-    SimulationFailed when it cannot go on: weights differ from the golden model's, a gradient is not finite, or
-    a node does not answer.
+    Raises ValueError for a job with another number of workers than the plan's, and InputError for a missing
+    tool. Raises SimulationFailed if weights differ from the golden model's, a gradient is not finite, or a node
+    does not answer.
     """
     if job.nodes != plan.topology.workers:
         raise ValueError(f"nodes must be the {plan.topology.workers} workers, not {job.nodes}")
@@ -254,11 +258,11 @@ def run(
 
 
 def reducer(plan: Plan) -> Exchange:
-    """The golden exchange of a plan, of the gradients of all layers as one vector."""
+    """Return the golden exchange of a plan, for the gradients of all layers as one vector."""
     return lambda gradients: exchange(plan.topology, gradients, Wire(plan.packets))
 
 
 def references(job: DataParallel, data: Dataset, plan: Plan) -> References:
-    """Train as the plan says, in NumPy, three times."""
+    """Train by the plan in NumPy, three times."""
     plain = None if plan.codec is None else reducer(replace(plan, codec=None))
     return compare(job, data, reducer(plan), plain, whole=True)

@@ -1,8 +1,7 @@
-"""The hosts' transport: TCP segments, reliable and in order, of a stated subset of TCP
-(docs/systems/inceptionn-training.md).
+"""The hosts' transport: reliable, in-order TCP segments, of a subset of TCP.
 
-It is driven by events and knows no network: frames go out through a function and come in by a call, and time
-passes in a scheduler.
+docs/systems/inceptionn-training.md states the subset. The transport is driven by events and knows no network:
+frames are sent through a function and received by a call, and a scheduler provides time.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from fanin.wire.ethernet import Endpoint
 from fanin.wire.tcp import ACK, PSH, Segment, encode_tcp
 
 _SEQUENCES = 1 << 32
-_PS = 10**12  # in a second
-_DUPLICATES = 3  # acknowledgements alike, after which the oldest segment counts as lost
+_PS = 10**12  # picoseconds per second
+_DUPLICATES = 3  # equal acknowledgements after which the oldest segment counts as lost
 
 
 class Scheduler(Protocol):
@@ -28,35 +27,40 @@ class Scheduler(Protocol):
 
     @property
     def now(self) -> int:
-        """The time."""
+        """Present time."""
 
     def at(self, time_ps: int, then: Callable[[], None]) -> None:
-        """Call ``then`` once, at that time."""
+        """Call ``then`` once, at ``time_ps``."""
 
 
 @dataclass
 class Counters:
-    """What a connection has sent, and sent again."""
+    """Counters of a connection."""
 
-    segments: int = 0  # with payload, those sent again among them
-    acknowledgements: int = 0  # without payload
-    repeated: int = 0  # segments sent again
+    segments: int = 0  # segments sent with payload, with retransmissions
+    acknowledgements: int = 0  # segments sent without payload
+    repeated: int = 0  # retransmissions
     timeouts: int = 0
-    duplicates: int = 0  # segments received that had been received before
+    duplicates: int = 0  # received segments that had been received before
 
 
 def _distance(sequence: int, base: int) -> int:
-    """The byte number that a 32-bit sequence number stands for: the one nearest to ``base``."""
+    """Return the byte number of a 32-bit sequence number: the one nearest to ``base``."""
     half = _SEQUENCES // 2
     return base + (sequence - base + half) % _SEQUENCES - half
 
 
 class Connection:
-    """One end of a connection, which is established: both streams begin at byte 0.
+    """One end of an established connection: both streams begin at byte 0.
 
-    ``names``: own node and peer, for messages. ``cut``: whether the own link is cut, which is then named as the
-    cause. ``tos`` is that of segments with payload. Bytes arrive in order, each once: ``read`` hands them over.
-    Raises CheckFailed, from the scheduler's call, if the peer has not answered after all retries.
+    - ``own``, ``peer``: addresses of the ends.
+    - ``transmit``: called with each frame to send.
+    - ``tos``: type of service of segments with payload.
+    - ``names``: own node and peer, for messages.
+    - ``cut``: returns whether the own link is cut, which is then named as the cause of a failure.
+
+    Bytes arrive in order, exactly once; ``read`` delivers them. The scheduler's call raises CheckFailed if the
+    peer has not answered after all retries.
     """
 
     def __init__(
@@ -76,30 +80,30 @@ class Connection:
         self.counters = Counters()
         self._unsent: deque[tuple[bytes, int]] = deque()  # payload and flags
         self._flying: deque[tuple[int, bytes, int]] = deque()  # first byte, payload and flags
-        self._next = 0  # byte to be sent
-        self._recover = 0  # all below was sent when a loss was seen
-        self._same = 0  # acknowledgements that acknowledge nothing new, in a row
-        self._expected = 0  # byte to be received
+        self._next = 0  # next byte to send
+        self._recover = 0  # end of the bytes that were sent when a loss was detected
+        self._same = 0  # consecutive acknowledgements of nothing new
+        self._expected = 0  # next byte to receive
         self._early: dict[int, bytes] = {}
         self._unacknowledged = 0  # segments received since the last acknowledgement
         self._stream = bytearray()
         self._wanted: tuple[int, Callable[[bytes], None]] | None = None
         self._drained: Callable[[], None] | None = None
-        self._alarm: int | None = None  # when the next look is due
-        self._tries = 0  # times that nothing has come back from the peer
-        self._heard = 0  # when the peer was last heard, or waiting for it began
+        self._alarm: int | None = None  # time of the next timeout check
+        self._tries = 0  # consecutive timeouts without an answer of the peer
+        self._heard = 0  # time of the peer's last answer, or when waiting for it began
 
     # ---- sending ----
 
     def send(self, message: bytes) -> None:
-        """Send a message: segments begin at its beginning, and keep their bounds when they are sent again."""
+        """Send a message: segments begin at its start, and keep their bounds when they are sent again."""
         mss = self._config.mss
         parts = [message[at : at + mss] for at in range(0, len(message), mss)]
         self._unsent += [(part, ACK if part is not parts[-1] else ACK | PSH) for part in parts]
         self._pump()
 
     def drain(self, then: Callable[[], None]) -> None:
-        """Call ``then`` when all that was sent has been acknowledged, perhaps at once; one caller at a time."""
+        """Call ``then`` when everything sent is acknowledged, perhaps at once; one caller at a time."""
         assert self._drained is None
         self._drained = then
         self._tell_drained()
@@ -111,7 +115,7 @@ class Connection:
 
     @property
     def idle(self) -> bool:
-        """Whether all that was sent has been acknowledged."""
+        """Whether everything sent is acknowledged."""
         return not self._flying and not self._unsent
 
     def _pump(self) -> None:
@@ -153,7 +157,7 @@ class Connection:
     # ---- receiving ----
 
     def read(self, count: int, then: Callable[[bytes], None]) -> None:
-        """Hand over the next ``count`` bytes when they have arrived, perhaps at once; one read at a time."""
+        """Call ``then`` with the next ``count`` bytes once they arrive, perhaps at once; one read at a time."""
         assert self._wanted is None
         self._wanted = (count, then)
         self._heard = self._scheduler.now if self.idle else self._heard
@@ -169,7 +173,7 @@ class Connection:
         then(data)
 
     def receive(self, segment: Segment) -> None:
-        """Take a segment from the peer."""
+        """Receive a segment from the peer."""
         self._tries = 0
         if self.idle:
             self._heard = self._scheduler.now
@@ -191,7 +195,7 @@ class Connection:
                 self._flying.popleft()
             self._same, self._heard = 0, self._scheduler.now
             if self._flying and acknowledged < self._recover:
-                self._repeat()  # the next hole
+                self._repeat()  # fill the next gap
         elif acknowledged == oldest and self._flying and not segment.payload:
             self._same += 1
             if self._same == _DUPLICATES and oldest >= self._recover:
@@ -220,7 +224,7 @@ class Connection:
 
     @property
     def _patience(self) -> int | None:
-        """How long the peer may be silent, in ps; None while nothing is expected of it."""
+        """Time in ps that the peer may be silent; None while no answer is expected."""
         if self._flying:
             return round(self._config.timeout * _PS)
         return round(self._config.probe * _PS) if self._wanted else None
@@ -235,14 +239,14 @@ class Connection:
 
     def _expired(self, due: int) -> None:
         if due != self._alarm:
-            return  # an earlier one has taken its place
+            return  # replaced by an earlier alarm
         self._alarm = None
         if self._patience is not None and self._heard + self._patience <= self._scheduler.now:
             self._insist()
         self._arm()
 
     def _insist(self) -> None:
-        """The peer has been silent: send the oldest segment again, or ask for an acknowledgement."""
+        """Handle a silent peer: send the oldest segment again, or a probe for an acknowledgement."""
         self._tries += 1
         if self._tries > self._config.retries:
             raise self._lost()
@@ -252,7 +256,7 @@ class Connection:
             self._recover, self._same = self._next, 0
             self._repeat()
         else:
-            self._send(self._next - 1, b"", ACK)  # below what the peer expects: it answers
+            self._send(self._next - 1, b"", ACK)  # a number that the peer has already received, so it answers
 
     def _lost(self) -> CheckFailed:
         own, peer = self._names

@@ -1,1 +1,1 @@
-"""Networks, data and measures of learning that several systems train with, in NumPy or PyTorch."""
+"""Networks, data and measures of learning that several systems use, in NumPy or PyTorch."""

@@ -1,7 +1,7 @@
-"""Two small convolutional networks with flat float32 gradients, by PyTorch: a plain one and a residual one.
+"""Two small convolutional networks with flat float32 gradients in PyTorch: a plain one and a residual one.
 
-The same seed gives the same bits on one machine with one thread (``torch.set_num_threads(1)``). Importing this
-without PyTorch raises ImportError.
+The same seed gives the same bits on one machine with one thread (``torch.set_num_threads(1)``). Without
+PyTorch, the import of this module raises ImportError.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Float32 = npt.NDArray[np.float32]
 
 
 class Convolutions(nn.Sequential):
-    """Two convolutions of 3 × 3, each halved by a maximum over 2 × 2, and a linear layer."""
+    """Two convolutions of 3 × 3, each followed by a 2 × 2 maximum, and a linear layer."""
 
     def __init__(self, side: int, classes: int, channels: int):
         super().__init__(
@@ -44,7 +44,7 @@ class Convolutions(nn.Sequential):
 class ResidualBlock(nn.Module):
     """x + convolution(ReLU(norm(convolution(ReLU(norm(x)))))).
 
-    The norm is over a sample's own channels and pixels: it needs no statistics of a batch.
+    The norm is over a sample's own channels and pixels, so it needs no statistics of a batch.
     """
 
     def __init__(self, channels: int):
@@ -52,7 +52,7 @@ class ResidualBlock(nn.Module):
         self.branch = nn.Sequential(*(layer for _ in range(2) for layer in _normalised(channels)))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Of the same shape as ``x``."""
+        """Return the block's output, with the shape of ``x``."""
         return x + self.branch(x)
 
 
@@ -77,9 +77,10 @@ class Residual(nn.Sequential):
 
 @dataclass(frozen=True)
 class FlatNetwork:
-    """A module of ``kind`` whose parameters and gradients are one vector: tensor after tensor, as the module
-    lists them. Images are squares of ``side`` pixels, one per row of the samples; the loss is cross-entropy, in
-    the type of the vector.
+    """A module of ``kind`` whose parameters and gradients are one vector: its tensors in the module's order.
+
+    Images are squares of ``side`` pixels, one per row of the samples. The loss is cross-entropy, in the type of
+    the vector.
     """
 
     kind: type[Convolutions] | type[Residual]
@@ -93,22 +94,22 @@ class FlatNetwork:
 
     @property
     def count(self) -> int:
-        """Values of the vector."""
+        """Number of values of the vector."""
         return sum(parameter.numel() for parameter in self._module.parameters())
 
     def module(self, seed: int) -> nn.Module:
-        """A module of its own, for :meth:`inputs`: PyTorch's initialisation of each layer, by ``seed``."""
+        """Return a new module for :meth:`inputs`, with PyTorch's initialisation of each layer by ``seed``."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             return self.kind(self.side, self.classes, self.channels)
 
     def initial(self, seed: int) -> Float32:
-        """The parameters of :meth:`module`."""
+        """Return the parameters of :meth:`module`."""
         parameters = self.module(seed).parameters()
         return torch.cat([parameter.detach().reshape(-1) for parameter in parameters]).numpy()
 
     def inputs(self, samples: Samples) -> Tensor:
-        """The images as a module takes them."""
+        """Return the images in a module's input shape."""
         return torch.from_numpy(samples.images).view(-1, 1, self.side, self.side)
 
     def _scores(self, flat: Tensor, samples: Samples) -> Tensor:
@@ -121,7 +122,7 @@ class FlatNetwork:
         return functional_call(self._module, views, self.inputs(samples).to(flat.dtype))
 
     def loss(self, vector: Float32, samples: Samples) -> float:
-        """Mean cross-entropy of the samples."""
+        """Return the mean cross-entropy of the samples."""
         with torch.no_grad():
             return self._loss(torch.from_numpy(vector), samples).item()
 
@@ -129,13 +130,13 @@ class FlatNetwork:
         return nn.functional.cross_entropy(self._scores(flat, samples), torch.from_numpy(samples.digits))
 
     def gradient(self, vector: Float32, samples: Samples) -> Float32:
-        """Of the samples' mean loss, at the parameters ``vector``."""
+        """Return the gradient of the samples' mean loss, at the parameters ``vector``."""
         flat = torch.from_numpy(vector).detach().requires_grad_()
         (found,) = torch.autograd.grad(self._loss(flat, samples), flat)
         return found.numpy()
 
     def accuracy(self, vector: Float32, samples: Samples) -> float:
-        """Share of the samples that are recognised."""
+        """Return the share of correctly classified samples."""
         with torch.no_grad():
             guesses = self._scores(torch.from_numpy(vector), samples).argmax(dim=1).numpy()
         return float((guesses == samples.digits).mean())

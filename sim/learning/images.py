@@ -1,6 +1,7 @@
 """Labelled images for a CNN: scikit-learn's digits, MNIST's idx files, or a NumPy archive.
 
-Words are binary32: of digits sixteenths (their brightest pixel is 16), of bytes shares of 255, floats stay.
+Words are binary32: digits in sixteenths (their brightest pixel is 16), bytes as shares of 255, floats
+unchanged.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from fanin.sim.learning.mnist import load_mnist_images
 from fanin.sim.learning.npz import load_npz_images
 from fanin.sim.learning.workloads import ARCHIVE, source_of
 
-SPLIT_SEED = 0  # of the bundled digits: 1,347 to train on and 450 held out, whatever the run's seed is
+SPLIT_SEED = 0  # of the bundled digits: 1,347 for training and 450 held out, for any seed of the run
 _SIDE = 8
-MAX_FRAMES = (1 << 24) - 1  # of a job: fanin.hdl.layers.interface.FRAME_BITS
+MAX_FRAMES = (1 << 24) - 1  # frames of a job: fanin.hdl.layers.interface.FRAME_BITS
 
 
 @dataclass(frozen=True)
 class ImageSet:
-    """Images to train on and held out, axes frame, row, column, channel; ``name``: as it was given."""
+    """Training and held-out images, axes frame, row, column, channel; ``name`` is the name given to load."""
 
     name: str
     train: Samples
@@ -33,7 +34,7 @@ class ImageSet:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of all words and labels, in their order."""
+        """SHA-256 of all words and labels, in order."""
         found = hashlib.sha256()
         for part in (self.train, self.test):
             found.update(str(part.images.shape).encode())
@@ -42,7 +43,7 @@ class ImageSet:
 
 
 def load_images(data: str, shape: Shape, classes: int) -> ImageSet:
-    """What ``data`` names, for a network of such images and so many classes. Raises InputError of one line."""
+    """Return the images of ``data``, checked for a network's shape and classes. Raises InputError."""
     source = source_of(data)
     if source is None:
         parts = tuple(_squared(part) for part in load_digits(SPLIT_SEED))

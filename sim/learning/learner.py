@@ -1,4 +1,4 @@
-"""Who of the workers trains on what, and how far a model is: accuracy, and figure 8's measures."""
+"""Distribution of samples to workers, and measures of a model: accuracy, and those of figure 8."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fanin.sim.learning.workloads import Workload
 
 @dataclass(frozen=True)
 class Convergence:
-    """Figure 8's: how far w is from w*, the gradient's norm, and the loss above w*'s."""
+    """Figure 8's measures: distance of w from w*, the gradient's norm, and the loss above that of w*."""
 
     distance: float
     gradient_norm: float
@@ -22,8 +22,10 @@ class Convergence:
 
 @dataclass(frozen=True)
 class Measures:
-    """Of a model: shares of samples that it recognises, the loss on those to train on, and where there is a w*,
-    how near that is."""
+    """Measures of a model: accuracy on training and held-out samples, loss on training samples, convergence.
+
+    ``convergence`` is None without a w*.
+    """
 
     train_accuracy: float
     accuracy: float
@@ -32,45 +34,45 @@ class Measures:
 
 
 class Learner(Protocol):
-    """What a run asks of a training: the first w, gradients, and how good w is."""
+    """Interface of a training for a run: the initial w, gradients, and measures of w."""
 
     @property
     def parameters(self) -> int:
-        """Values of w."""
+        """Number of values of w."""
 
     @property
     def batches(self) -> int:
-        """Mini-batches of a worker and epoch."""
+        """Mini-batches per worker and epoch."""
 
     def initial(self) -> Floats:
-        """The first w."""
+        """Return the initial w."""
 
     def gradient(self, worker: int, index: int, w: Floats) -> Floats:
-        """Of a worker's mini-batch ``index``, counted on over the epochs."""
+        """Return the gradient of a worker's mini-batch ``index``, which counts through all epochs."""
 
     def measure(self, w: Floats) -> Measures | None:
-        """How good w is; None where nothing is learnt."""
+        """Return measures of w; None if nothing is learned."""
 
 
 class Shards:
-    """The samples, shuffled once by ``seed``, as a run for each worker, cut into mini-batches of ``batch``.
+    """Samples shuffled once by ``seed``, split evenly among workers, and cut into mini-batches of ``batch``.
 
-    Each worker scans its own from left to right in every epoch; what does not fill a batch everywhere is left
-    out. Raises ValueError where a worker has less than a batch.
+    Each worker scans its samples in the same order in every epoch; samples that do not fill a batch at every
+    worker are left out. Raises ValueError if a worker has less than a batch.
     """
 
     def __init__(self, samples: Samples, *, workers: int, batch: int, seed: int):
         self._samples, self.batch = samples, batch
         order = np.random.default_rng(seed).permutation(len(samples))
         self._runs = np.array_split(order, workers)
-        #: Mini-batches of a worker and epoch.
+        #: Mini-batches per worker and epoch.
         self.batches = len(self._runs[-1]) // batch if batch > 0 else 0
         if not self.batches:
             share = f"a worker's share of {len(order)} samples"
             raise ValueError(f"batch must be 1 to {len(self._runs[-1])}, {share}, not {batch!r}")
 
     def __call__(self, worker: int, index: int) -> Samples:
-        """A worker's mini-batch ``index``, counted on over the epochs."""
+        """Return a worker's mini-batch ``index``, which counts through all epochs."""
         at = index % self.batches * self.batch
         return self._samples[self._runs[worker][at : at + self.batch]]
 
@@ -78,8 +80,7 @@ class Shards:
 class Training:
     """A workload that ``workers`` train with mini-batches of ``batch`` samples each.
 
-    Who has which samples, and ValueErrors, are those of :class:`Shards`. Without ``convergence``, w* is not
-    looked for.
+    :class:`Shards` distributes the samples, and raises ValueError. Without ``convergence``, w* is not computed.
     """
 
     def __init__(self, workload: Workload, *, workers: int, batch: int, seed: int, convergence: bool = True):
@@ -89,25 +90,25 @@ class Training:
 
     @property
     def parameters(self) -> int:
-        """Values of w."""
+        """Number of values of w."""
         return self.workload.network.count
 
     @property
     def batches(self) -> int:
-        """Mini-batches of a worker and epoch."""
+        """Mini-batches per worker and epoch."""
         return self._shards.batches
 
     def initial(self) -> Floats:
-        """The first w, by ``seed`` where it is random."""
+        """Return the initial w; if it is random, by ``seed``."""
         return self.workload.initial(self.seed)
 
     def gradient(self, worker: int, index: int, w: Floats) -> Floats:
-        """In the type of the samples, whatever w's."""
+        """Return the gradient of a mini-batch, in the type of the samples."""
         samples = self._shards(worker, index)
         return self.workload.gradient(w.astype(samples.images.dtype), samples)
 
     def measure(self, w: Floats) -> Measures:
-        """Of all samples to train on, those left out of the batches among them."""
+        """Return the measures on all training samples, also those left out of batches, and on test samples."""
         work = self.workload
         train, test = work.network.accuracy(w, work.train), work.network.accuracy(w, work.test)
         loss = work.loss(w, work.train)
@@ -124,18 +125,18 @@ class Training:
 
 @dataclass(frozen=True)
 class NoTraining:
-    """Gradients of 0, for runs of which only the time is asked."""
+    """Gradients of 0, for runs in which only time matters."""
 
     parameters: int
     batches: int
 
     def initial(self) -> Floats:
-        """Zeros."""
+        """Return zeros."""
         return np.zeros(self.parameters, np.float32)
 
     def gradient(self, worker: int, index: int, w: Floats) -> Floats:
-        """Zeros."""
+        """Return zeros."""
         return np.zeros_like(w)
 
     def measure(self, w: Floats) -> None:
-        """Nothing."""
+        """Return None."""

@@ -1,7 +1,7 @@
 """Networks with flat gradients in NumPy; INCEPTIONN's handwritten digit classifier (section VII-A, table I).
 
-The same seed gives the same bits on one machine; matrix products are the BLAS library's, whose last bits differ
-between processors and with the number of its threads. Commands use one thread; programs may by
+The same seed gives the same bits on one machine. Matrix products are the BLAS library's, whose last bits differ
+between processors and with the number of its threads. Commands use one thread; other programs can set
 ``OPENBLAS_NUM_THREADS=1``.
 """
 
@@ -24,12 +24,12 @@ Int64 = npt.NDArray[np.int64]
 HIDDEN = 500
 PIXELS, CLASSES = 64, 10
 TEST = 0.25
-BRIGHTEST = 16  # of scikit-learn's digits
+BRIGHTEST = 16  # greatest pixel of scikit-learn's digits
 
 
 @dataclass(frozen=True)
 class Samples:
-    """Images, from 0 to 1, or features made of them, along the first axis, and the digits they show."""
+    """Images with values from 0 to 1, or features, along the first axis, and their labels."""
 
     images: Floats
     digits: Int64
@@ -42,17 +42,17 @@ class Samples:
 
     @property
     def flat(self) -> Samples:
-        """The same with an image a row."""
+        """The same samples with one row per image."""
         return Samples(self.images.reshape(len(self), -1), self.digits)
 
 
 def classes_of(*parts: Samples) -> int:
-    """Classes of labelled samples: one more than the greatest label."""
+    """Return the number of classes of labelled samples: one more than the greatest label."""
     return 1 + max(int(part.digits.max()) for part in parts)
 
 
 def load_digits(seed: int) -> tuple[Samples, Samples]:
-    """scikit-learn's 1,797 digits: to train on, and a stratified quarter to test with."""
+    """Return scikit-learn's 1,797 digits: training samples, and a stratified quarter for tests."""
     images, digits = datasets.load_digits(return_X_y=True)
     parts = train_test_split(
         (images / BRIGHTEST).astype(np.float32),
@@ -66,24 +66,24 @@ def load_digits(seed: int) -> tuple[Samples, Samples]:
 
 @dataclass(frozen=True)
 class Mlp:
-    """Fully connected layers of these ``widths``, ReLU between them, softmax cross-entropy behind.
+    """Fully connected layers of ``widths``, with ReLU between them and softmax cross-entropy at the end.
 
     Parameters and gradients are one vector each: for every layer its matrix, row by row, then its biases.
-    All is computed in the wider type of parameters and images. One layer alone is softmax regression.
+    Results have the wider type of parameters and images. A single layer is softmax regression.
     """
 
     widths: tuple[int, ...] = (PIXELS, HIDDEN, HIDDEN, HIDDEN, HIDDEN, CLASSES)
 
     @property
     def count(self) -> int:
-        """Values of the vector."""
+        """Number of values of the vector."""
         return sum((rows + 1) * columns for rows, columns in self._shapes())
 
     def _shapes(self) -> list[tuple[int, int]]:
         return list(zip(self.widths, self.widths[1:], strict=False))
 
     def initial(self, seed: int) -> Float32:
-        """Normal weights of variance 2/inputs (He), biases of 0."""
+        """Return normally distributed weights of variance 2/inputs (He), and biases of 0."""
         rng = np.random.default_rng(seed)
         vector = np.zeros(self.count, dtype=np.float32)
         for (rows, columns), (weights, _) in zip(self._shapes(), self._layers(vector), strict=True):
@@ -91,7 +91,7 @@ class Mlp:
         return vector
 
     def _layers(self, vector: Vector) -> list[tuple[Vector, Vector]]:
-        """Views of the matrices and biases in a vector."""
+        """Return views of the matrices and biases in a vector."""
         found: list[tuple[Vector, Vector]] = []
         at = 0
         for rows, columns in self._shapes():
@@ -101,7 +101,7 @@ class Mlp:
         return found
 
     def _activations(self, vector: Floats, images: Floats) -> list[Floats]:
-        """The images, what each hidden layer makes of them, and the scores of the classes."""
+        """Return the images, each hidden layer's output, and the scores of the classes."""
         layers = self._layers(vector)
         found = [images]
         for weights, biases in layers[:-1]:
@@ -110,7 +110,7 @@ class Mlp:
         return [*found, found[-1] @ weights + biases]
 
     def gradient(self, vector: Vector, samples: Samples) -> Vector:
-        """Of the samples' mean loss, at the parameters ``vector``."""
+        """Return the gradient of the samples' mean loss, at the parameters ``vector``."""
         *inputs, scores = self._activations(vector, samples.images)
         likely = np.exp(scores - scores.max(axis=1, keepdims=True))
         delta = likely / likely.sum(axis=1, keepdims=True)
@@ -126,30 +126,30 @@ class Mlp:
         return found
 
     def loss(self, vector: Floats, samples: Samples) -> float:
-        """Mean cross-entropy of the samples."""
+        """Return the mean cross-entropy of the samples."""
         scores = self._activations(vector, samples.images)[-1]
         top = scores.max(axis=1)
         total = np.log(np.exp(scores - top[:, None]).sum(axis=1)) + top
         return float((total - scores[np.arange(len(samples)), samples.digits]).mean())
 
     def accuracy(self, vector: Floats, samples: Samples) -> float:
-        """Share of the digits that are recognised."""
+        """Return the share of correctly classified samples."""
         guesses = self._activations(vector, samples.images)[-1].argmax(axis=1)
         return float((guesses == samples.digits).mean())
 
 
 @dataclass(frozen=True)
 class Descent:
-    """Table I's hyperparameters of HDC; the rate is divided by ``reduction`` so many times, evenly spread."""
+    """Table I's hyperparameters of HDC; ``reductions`` times, evenly spread, the rate is divided."""
 
     rate: float = 0.1
     reduction: float = 5.0
-    reductions: int = 4  # 10,000 iterations, one each 2,000
+    reductions: int = 4  # in 10,000 iterations, one every 2,000
     momentum: float = 0.9
     decay: float = 0.00005
 
     def rate_at(self, done: float) -> float:
-        """The rate when this share of the training is done."""
+        """Return the rate after the share ``done`` of the training."""
         return self.rate / self.reduction ** int(done * (self.reductions + 1))
 
     def step(self, vector: Float32, velocity: Float32, gradient: Float32, done: float) -> None:

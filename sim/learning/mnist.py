@@ -1,4 +1,4 @@
-"""MNIST's idx files, plain or gzipped."""
+"""Reader of MNIST's idx files, plain or gzipped."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from fanin.base.errors import InputError
 from fanin.sim.glm.files import READ_ERRORS, open_bytes
 from fanin.sim.learning.mlp import CLASSES, Samples
 
-_MAGIC = {1: 0x0801, 3: 0x0803}  # unsigned bytes, of so many dimensions
+_MAGIC = {1: 0x0801, 3: 0x0803}  # of unsigned bytes, by number of dimensions
 _NAMES = {"train": "train-{}-ubyte", "test": "t10k-{}-ubyte"}
 _WHITE = 255
 
 
 def load_mnist(folder: Path) -> tuple[Samples, Samples]:
-    """``load_mnist_images``, an image a row."""
+    """Return the samples of ``load_mnist_images`` with one row per image."""
     train, test = (part.flat for part in load_mnist_images(folder))
     return train, test
 
 
 def load_mnist_images(folder: Path) -> tuple[Samples, Samples]:
-    """The samples to train on and the held-out ones, from the four files under their usual names, or with .gz.
+    """Return training and held-out samples, from the four files under their usual names, or with .gz.
 
-    Raises InputError of one line that names the file and what is wrong with it.
+    Raises InputError of one line that names the file and its fault.
     """
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder; MNIST's four idx files are expected in it")
@@ -62,7 +62,7 @@ def _find(folder: Path, name: str) -> Path:
 
 
 def read_idx(path: Path, dimensions: int) -> npt.NDArray[np.uint8]:
-    """An idx file of bytes with so many dimensions; InputError where magic or length are wrong."""
+    """Return an idx file of bytes. Raises InputError for other ``dimensions``, or a wrong length."""
     try:
         with open_bytes(path) as file:
             data = file.read()
@@ -77,5 +77,5 @@ def read_idx(path: Path, dimensions: int) -> npt.NDArray[np.uint8]:
     size = int(np.prod(shape, dtype=object))
     if len(data) - header != size:
         sizes = " × ".join(map(str, shape))
-        raise InputError(f"{path}: {len(data) - header} bytes behind the header, which says {sizes}")
+        raise InputError(f"{path}: {len(data) - header} bytes after the header, which says {sizes}")
     return np.frombuffer(data, np.uint8, offset=header).reshape(shape)

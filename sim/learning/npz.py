@@ -1,4 +1,4 @@
-"""Labelled images in a NumPy archive, by Keras' convention: x_train, y_train, x_test, y_test."""
+"""Reader of labelled images in a NumPy archive, by Keras' convention: x_train, y_train, x_test, y_test."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Array = npt.NDArray[Any]
 
 
 def load_npz(path: Path) -> tuple[Samples, Samples]:
-    """``load_npz_images``, an image a row."""
+    """Return the samples of ``load_npz_images`` with one row per image."""
     train, test = (part.flat for part in load_npz_images(path))
     if train.images.shape[1] != test.images.shape[1]:
         sizes = f"{test.images.shape[1]} values, one to train on {train.images.shape[1]}"
@@ -30,9 +30,9 @@ def load_npz(path: Path) -> tuple[Samples, Samples]:
 
 
 def load_npz_images(path: Path) -> tuple[Samples, Samples]:
-    """The samples to train on and the held-out ones: bytes become shares of 255, floats and shapes stay.
+    """Return training and held-out samples: bytes become shares of 255, floats and shapes are unchanged.
 
-    Raises InputError of one line that names the file and what is wrong with it.
+    Raises InputError of one line that names the file and its fault.
     """
     arrays = _arrays(path)
     train, test = (_samples(path, part, arrays) for part in PARTS)

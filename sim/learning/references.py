@@ -1,4 +1,4 @@
-"""The same training without hardware and without time, in the hardware's arithmetic, binary32 and binary64."""
+"""Reference trainings without hardware and time: in the hardware's arithmetic, in binary32 and in binary64."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ from fanin.sim.learning.replica import DataParallel, Dataset, Exchange, State, m
 class References:
     """Measures at the end of each epoch.
 
-    ``codec``: with the hardware's arithmetic, which it must meet bit for bit; ``binary32``: the same without
-    a codec; ``binary64``: sums of binary64.
+    - ``codec``: with the hardware's arithmetic, which the hardware must match bit for bit.
+    - ``binary32``: the same without a codec.
+    - ``binary64``: sums in binary64.
     """
 
     codec: list[Measures]
     binary32: list[Measures]
     binary64: list[Measures]
-    final: State = field(compare=False, repr=False)  #: of ``codec``
-    distance: float = 0.0  #: the greatest difference of a weight to binary64's
+    final: State = field(compare=False, repr=False)  #: final state of ``codec``
+    distance: float = 0.0  #: greatest difference of a weight from binary64's
 
 
 def compare(
@@ -38,9 +39,9 @@ def compare(
     state: State | None = None,
     whole: bool = False,
 ) -> References:
-    """Train three times; ``plain`` is the exchange without a codec, None where there is none.
+    """Train three times; ``plain`` is the exchange without a codec, None if ``exchange`` has none.
 
-    Goes on from a state, which binary64 takes as it is. ``whole`` as ``train`` has it.
+    Training continues from ``state``, which binary64 takes over unchanged. ``whole`` is that of ``train``.
     """
     with_codec, codec = _train(job, data, exchange, state, whole=whole)
     binary32 = codec if plain is None else _train(job, data, plain, state, whole=whole)[1]
@@ -73,7 +74,7 @@ def _train(
 
 
 def _sum(gradients: Sequence[Floats]) -> Floats:
-    """In the nodes' order."""
+    """Return the sum in the nodes' order."""
     return functools.reduce(np.add, gradients)
 
 

@@ -1,7 +1,7 @@
 """Data-parallel training of an MLP: N replicas of one model, each with a share of the samples.
 
-A replica goes through its backward pass a layer at a time, so that the layer's gradient can be added to those
-of the others while the next one is computed. Which exchange adds them up, and when, is its user's.
+A replica runs its backward pass layer by layer, so that a layer's gradient can be exchanged while the next one
+is computed. The user of this module chooses the exchange and its time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fanin.sim.learning.mlp import Samples, classes_of
 
 @dataclass(frozen=True, kw_only=True)
 class DataParallel:
-    """What is trained, by how many nodes, and how: the same for every exchange.
+    """A training job: model, number of nodes, and hyper-parameters, equal for every exchange.
 
     ``batch`` is a node's mini-batch. Raises ValueError that names parameter, value and limit.
     """
@@ -48,14 +48,14 @@ class DataParallel:
 
     @property
     def descent(self) -> Momentum:
-        """The update rule."""
+        """Update rule."""
         return Momentum(self.rate, self.momentum, self.decay)
 
 
 class Dataset:
-    """Samples to train on, a share for each node, and samples to test with.
+    """Training samples, with a share for each node, and test samples.
 
-    Raises ValueError where the network does not fit the samples, or a node's share is less than a batch.
+    Raises ValueError if the network does not fit the samples, or a node's share is less than a batch.
     """
 
     def __init__(self, job: DataParallel, train: Samples, test: Samples):
@@ -70,13 +70,13 @@ class Dataset:
 
     @property
     def steps(self) -> int:
-        """Mini-batches of a node and epoch."""
+        """Mini-batches per node and epoch."""
         return self.shards.batches
 
 
 @dataclass
 class State:
-    """Parameters and velocities, a vector for each layer, behind so many steps: what a run can go on from."""
+    """State to resume from: parameters and velocities, a vector per layer, after ``step`` steps."""
 
     parameters: list[Floats]
     velocities: list[Floats]
@@ -84,18 +84,18 @@ class State:
 
     @classmethod
     def initial(cls, job: DataParallel, kind: type[np.floating[Any]] = np.float32) -> State:
-        """The first one, by the job's seed; binary64 begins with the same values as binary32."""
+        """Return the initial state, by the job's seed; binary64 begins with the same values as binary32."""
         parameters = [values.astype(kind) for values in job.network.initial(job.seed)]
         return cls(parameters, [np.zeros_like(values) for values in parameters])
 
     def copy(self) -> State:
-        """One that shares nothing with this one."""
+        """Return a copy that shares no memory with this state."""
         return State(
             [each.copy() for each in self.parameters], [each.copy() for each in self.velocities], self.step
         )
 
     def equals(self, other: State) -> bool:
-        """Whether both are the same bit for bit."""
+        """Return whether both are equal bit for bit."""
         return self.step == other.step and all(
             mine.tobytes() == theirs.tobytes()
             for mine, theirs in zip(
@@ -105,14 +105,15 @@ class State:
 
 
 def _unwarned() -> np.errstate:
-    """Of a model that diverges ``Replica.backward`` says so."""
+    """Suppress warnings of a diverging model, which ``Replica.backward`` reports."""
     return np.errstate(over="ignore", invalid="ignore")
 
 
 class Replica:
     """One node's model. A step: ``forward``, ``backward`` of each layer from the last one on, their ``update``.
 
-    A layer may be updated as soon as its own backward pass is through: the layer below does not need it.
+    A layer may be updated as soon as its backward pass is finished: the layer before it does not need its
+    weights.
     """
 
     def __init__(self, job: DataParallel, data: Dataset, node: int, state: State):
@@ -121,14 +122,14 @@ class Replica:
         self._error: Floats = np.zeros(0)
 
     def forward(self) -> None:
-        """With the next mini-batch."""
+        """Run the forward pass of the next mini-batch."""
         samples, network = self.data.shards(self.node, self.state.step), self.job.network
         with _unwarned():
             *self._inputs, scores = network.forward(self.state.parameters, samples.images)
             self._error = network.output_error(scores, samples.digits)
 
     def backward(self, layer: int) -> Floats:
-        """The layer's gradient, of this node's samples. Raises CheckFailed unless all of it is finite."""
+        """Return the layer's gradient of this node's samples. Raises CheckFailed unless it is finite."""
         parameters = self.state.parameters[layer]
         inputs, network = self._inputs[layer], self.job.network
         with _unwarned():
@@ -139,18 +140,18 @@ class Replica:
         return gradient
 
     def update(self, layer: int, total: Floats) -> None:
-        """With the sum of all nodes' gradients, of which the mean counts."""
+        """Update a layer with the mean of all nodes' gradients, given their sum."""
         mean = total / total.dtype.type(self.job.nodes)
         with _unwarned():
             self.job.descent.step(self.state.parameters[layer], self.state.velocities[layer], mean)
 
     def end_step(self) -> None:
-        """All layers are updated."""
+        """End the step, after all layers are updated."""
         self.state.step += 1
 
 
 def measure(job: DataParallel, data: Dataset, parameters: Sequence[Floats]) -> Measures:
-    """Shares of samples that the parameters recognise, and the mean loss of those to train on."""
+    """Return the accuracies on training and test samples, and the mean loss of the training samples."""
     accuracies = []
     for samples in data.train, data.test:
         with _unwarned():
@@ -169,7 +170,7 @@ def _cross_entropy(scores: Floats, labels: npt.NDArray[np.int64]) -> float:
     return float((total - wide[np.arange(len(labels)), labels]).mean())
 
 
-#: Adds up the nodes' vectors.
+#: Function that adds up the nodes' vectors.
 Exchange = Callable[[Sequence[Floats]], Floats]
 
 
@@ -183,11 +184,17 @@ def train(
     whole: bool = False,
     each_epoch: Callable[[State], None] = lambda state: None,
 ) -> State:
-    """Train without any time: ``exchange`` adds up the nodes' gradients of a layer. Returns the last state.
+    """Train without time: ``exchange`` adds up the nodes' gradients of a layer. Return the last state.
 
-    What hardware computes is compared with this; binary64 beside it. All replicas share one state, since they
-    are equal after every step. With ``whole`` the gradients of all layers are exchanged as one vector. Goes on
-    from ``state``, which stays as it is. Raises CheckFailed as ``Replica.backward``.
+    Hardware results are compared with this training. All replicas share one state, since they are equal after
+    every step.
+
+    - ``kind``: binary32 or binary64.
+    - ``state``: state to continue from, which is not changed.
+    - ``whole``: exchange the gradients of all layers as one vector.
+    - ``each_epoch``: called with the state after each epoch.
+
+    Raises CheckFailed as ``Replica.backward``.
     """
     state = state.copy() if state else State.initial(job, kind)
     replicas = [Replica(job, data, node, state) for node in range(job.nodes)]
@@ -207,7 +214,7 @@ def train(
 
 
 def _exchanged(exchange: Exchange, gradients: Sequence[Sequence[Floats]], whole: bool) -> list[Floats]:
-    """The sum of each layer, from its gradient of each node."""
+    """Return the sum of each layer, from each node's gradient of it."""
     if not whole:
         return [exchange(layer) for layer in gradients]
     nodes = [np.concatenate(layers) for layers in zip(*gradients, strict=True)]

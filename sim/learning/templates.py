@@ -1,7 +1,7 @@
-"""Generated images of many classes, which need no download: a smooth random template a class, seen distorted.
+"""Generated images of many classes, without a download: a smooth random template per class, distorted.
 
-Hard on purpose for codecs that cut bits off: with many classes and few epochs a training has no rate to spare,
-and truncation shortens what it sums (docs/systems/gradient-training.md, "A task that truncation hurts").
+The task is hard for codecs that cut off bits: with many classes and few epochs, a training has no rate to
+spare, and truncation shortens its sums (docs/systems/gradient-training.md, "A task that truncation hurts").
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from fanin.sim.learning.mlp import Samples
 
 @dataclass(frozen=True)
 class Templates:
-    """Images of ``side`` × ``side`` pixels: a class's template, moved, of some contrast, under ``noise``.
+    """Images of ``side`` × ``side`` pixels: a class's template, shifted, with random contrast and ``noise``.
 
-    A template is Gaussian noise, smoothed over a pixel and scaled to a standard deviation of 1. It is moved by
-    up to ``shift`` pixels each way and multiplied by 0.5 to 1.5; ``noise`` is the standard deviation of what is
-    added. Classes are equally frequent among the ``train`` images and among the ``test`` ones, as far as their
-    numbers allow. The same seed gives the same bits.
+    A template is Gaussian noise, smoothed over a pixel and scaled to a standard deviation of 1. It is shifted
+    by up to ``shift`` pixels in each direction and multiplied by 0.5 to 1.5; ``noise`` is the standard
+    deviation of the added noise. Classes are equally frequent among the ``train`` and among the ``test``
+    images, as far as their numbers allow. The same seed gives the same bits.
     """
 
     classes: int = 100
@@ -32,7 +32,7 @@ class Templates:
     noise: float = 0.7
 
     def __call__(self, seed: int) -> tuple[Samples, Samples]:
-        """The samples to train on and the held-out ones, images one per row."""
+        """Return training and held-out samples, one image per row."""
         rng = np.random.default_rng(seed)
         wide = self.side + 2 * self.shift
         templates = ndimage.gaussian_filter(rng.standard_normal((self.classes, wide, wide)), (0, 1, 1))

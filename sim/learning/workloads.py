@@ -1,4 +1,4 @@
-"""What RDMA-wild trains (section 5): softmax regression, the same on random features, a small network."""
+"""Workloads of RDMA-wild (section 5): softmax regression, the same on random features, and a small network."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from fanin.sim.learning.mlp import Float64, Floats, Mlp, Samples, Vector, classe
 from fanin.sim.learning.mnist import load_mnist
 from fanin.sim.learning.npz import load_npz
 
-BUNDLED = "digits"  # the name of scikit-learn's, in fanin train, too
+BUNDLED = "digits"  # name of scikit-learn's digits, as in fanin train
 HIDDEN = 128
 PAPER_FEATURES = 10_000
 ARCHIVE = ".npz"
-GAMMA = 0.2  # of the Gaussian kernel: the digits' 64 pixels from 0 to 1
+GAMMA = 0.2  # of the Gaussian kernel, for the digits' 64 pixels from 0 to 1
 
 
 def source_of(data: str) -> Path | None:
-    """The folder or archive that ``data`` names, None for the bundled set. Raises InputError for neither."""
+    """Return the folder or archive named by ``data``; None for the bundled set. Raises InputError."""
     if data == BUNDLED:
         return None
     path = Path(data)
@@ -35,9 +35,9 @@ def source_of(data: str) -> Path | None:
 
 
 def load(source: Path | None, seed: int) -> tuple[Samples, Samples]:
-    """To train on, and held out: MNIST from a folder, an archive, or scikit-learn's digits, split by ``seed``.
+    """Return training and held-out samples: MNIST from a folder, an archive, or scikit-learn's digits.
 
-    Raises InputError of one line that names the file and what is wrong with it.
+    Raises InputError of one line that names the file and its fault.
     """
     if source is None:
         return load_digits(seed)
@@ -46,7 +46,7 @@ def load(source: Path | None, seed: int) -> tuple[Samples, Samples]:
 
 @dataclass(frozen=True)
 class RandomFeatures:
-    """cos features whose inner products approximate the Gaussian kernel exp(-gamma · |x - y|²).
+    """Cosine features whose inner products approximate the Gaussian kernel exp(-gamma · |x - y|²).
 
     √(2/count) · cos(x·F + b), F normal with variance 2 · gamma, b uniform. Source: Rahimi and Recht, 2007.
     """
@@ -57,7 +57,7 @@ class RandomFeatures:
     seed: int
 
     def __call__(self, images: Floats) -> Float64:
-        """The features, one row a sample."""
+        """Return the features, one row per sample."""
         rng = np.random.default_rng(self.seed)
         frequencies = rng.standard_normal((self.inputs, self.count)) * np.sqrt(2 * self.gamma)
         phases = rng.uniform(0, 2 * np.pi, self.count)
@@ -68,7 +68,7 @@ class RandomFeatures:
 class Workload:
     """A model with its data: ``network`` on features, ``decay`` / 2 · |w|² added to the loss.
 
-    Everything is computed in the type of the samples. Convex models start at 0.
+    Results have the type of the samples. Convex models start at 0.
     """
 
     network: Mlp
@@ -78,27 +78,27 @@ class Workload:
 
     @property
     def convex(self) -> bool:
-        """Whether the loss has one optimum only."""
+        """Whether the loss has only one optimum."""
         return len(self.network.widths) == 2
 
     def initial(self, seed: int) -> Floats:
-        """The first w: 0, or Kaiming's initialisation."""
+        """Return the initial w: 0, or Kaiming's initialisation."""
         kind = self.train.images.dtype
         return np.zeros(self.network.count, kind) if self.convex else self.network.initial(seed).astype(kind)
 
     def gradient(self, w: Vector, samples: Samples) -> Vector:
-        """Of the samples' mean loss, decay included."""
+        """Return the gradient of the samples' mean loss, with decay."""
         found = self.network.gradient(w, samples)
         found += self.decay * w
         return found
 
     def loss(self, w: Floats, samples: Samples) -> float:
-        """Mean cross-entropy of the samples, and the decay's share."""
+        """Return the mean cross-entropy of the samples, with decay."""
         return self.network.loss(w, samples) + self.decay / 2 * float(w @ w)
 
     @cached_property
     def optimum(self) -> Float64:
-        """w* of the training samples, by L-BFGS. Raises ValueError where there is no one optimum."""
+        """w* of the training samples, by L-BFGS. Raises ValueError if the optimum is not unique."""
         if not self.convex or not self.decay:
             raise ValueError("only a convex loss with decay has one optimum")
         found = optimize.minimize(
@@ -121,7 +121,7 @@ def build(
     dtype: npt.DTypeLike = np.float64,
     seed: int = 0,
 ) -> Workload:
-    """One of ``MODELS`` on data to train on and to test with; ``features``, ``gamma``, ``seed`` are lr-rff's.
+    """Return one of ``MODELS`` on training and test data; ``features``, ``gamma`` and ``seed`` are for lr-rff.
 
     Raises ValueError for another name, less than one feature, or a type that is not float32 or float64.
     """
