@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
 from fanin.base.records import Record
-from fanin.sim.cosim.exchange import Step, steps_of
+from fanin.sim.switch.operations import Step, steps_of
 from fanin.wire.aggregation import Protocol
 
 

@@ -35,6 +35,7 @@ from fanin.sim.cosim.run import (
     write_memory,
 )
 from fanin.sim.cosim.simulator import Group, SimulationFailed, Simulator
+from fanin.sim.cosim.watch import Watch
 from fanin.sim.cosim.waves import Waveform
 from fanin.sim.network import SWITCH_NS, LinkConfig
 from fanin.sim.switch.base import Job, Switch
@@ -100,6 +101,7 @@ class Cluster:
         memory_gbps: float | None = None,
         hosts: Callable[[Board], LiveHosts] | None = None,
         hosts_apart: bool = False,
+        watch: Callable[[int], Watch] = Watch,
         quiet_cycles: int = QUIET_CYCLES,
         endless: bool = False,
         memory_latency: int = MEMORY_LATENCY,
@@ -127,6 +129,7 @@ class Cluster:
         - ``paced``: MACs keep to the links' rate; otherwise they transfer a beat per cycle.
         - ``memory_gbps``: rate limit of each memory port and direction, like PCIe's; None: a beat per cycle.
         - ``hosts_apart``: the hosts of one rank need no hosts of other ranks.
+        - ``watch``: observer of the frames, made for the number of nodes; its result is ``RunResult.watched``.
         - ``endless``: only ``hosts`` end the run, and a run without progress continues.
         - ``memory_repeats``: how many times ports see their memory's bytes in a row. A small part can then
           stand for a large memory when only time matters.
@@ -163,6 +166,7 @@ class Cluster:
                 watchdog=_NEVER if endless else _WATCHDOG + longest_wait,
                 hosts=hosts,
                 hosts_apart=hosts_apart,
+                watch=watch,
                 quiet_cycles=quiet_cycles,
                 endless=endless,
                 memory_latency=memory_latency,

@@ -39,7 +39,7 @@ class Fabric:
             log=self._link_log,
             cuts=dict(request.cuts),
         )
-        self.exchange = Exchange(self._network, clock, nodes=request.nodes)
+        self.exchange = Exchange(self._network, clock, request.watch(request.nodes))
 
     def finish(self, result: RunResult) -> None:
         """Close files, and collect counters."""
@@ -53,10 +53,9 @@ class Fabric:
     def count(self, result: RunResult) -> None:
         """Collect the counters so far."""
         exchange = self.exchange
-        result.allreduce_cycles = exchange.allreduce_cycles
-        result.frames = dict(exchange.sent)
+        result.frames = dict(exchange.watch.sent)
         result.links = self._network.statistics()
-        result.first_packet = exchange.first_packets(result.cycles)
+        result.watched = exchange.watched(result.cycles)
         with contextlib.suppress(ToolFailed, InputError):  # the switch itself may have failed
             result.switch = self._switch.counters().as_dict()
             result.jobs = {job.id: self._switch.job_counters(job.id).as_dict() for job in self._request.jobs}

@@ -15,6 +15,7 @@ from fanin.hbm import Hbm
 from fanin.sim.cosim.live import Board, LiveHosts
 from fanin.sim.cosim.program import HostProgram
 from fanin.sim.cosim.state import FailedCheck
+from fanin.sim.cosim.watch import Watch
 from fanin.sim.cosim.window import Window
 from fanin.sim.network import LinkConfig
 from fanin.sim.switch.base import Job, Switch
@@ -71,6 +72,7 @@ class RunRequest:
     switch_ns: float
     seed: int
     cuts: tuple[tuple[int, int], ...] = ()  # nodes, and times in ps from which their links drop every frame
+    watch: Callable[[int], Watch] = Watch  # makes the observer of the frames, for a number of nodes
     memory_latency: int = MEMORY_LATENCY
     hbm: Hbm | None = None  # model of memories, instead of a constant latency; for nodes that only read them
     memory_repeats: int = 1  # how many times a memory's bytes follow one another; 1 for nodes that write
@@ -127,8 +129,7 @@ class Progress:
 
     - ``cycle``: rising edge.
     - ``phases``: phases that have ended.
-    - ``operations``: operations whose RESULT a node has received, of all nodes; with live hosts their own
-      count.
+    - ``operations``: operations that the watch has counted, of all nodes; with live hosts their own count.
     - ``frames``: frames that nodes have sent.
     """
 
@@ -149,12 +150,11 @@ class RunResult:
     error: str = ""
     failed_check: FailedCheck | None = None
     last_reads: list[Words] = field(default_factory=list)  # per node, reads of the unfinished phase
-    allreduce_cycles: list[int] = field(default_factory=list)  # per operation: AGG leaves → RESULT is taken
     frames: dict[str, int] = field(default_factory=dict)  # frames that nodes sent, by kind
     links: list[dict[str, dict[str, int]]] = field(default_factory=list)  # per node: up, down
     switch: dict[str, int] = field(default_factory=dict)
     jobs: dict[int, dict[str, int]] = field(default_factory=dict)
-    first_packet: list[dict[str, int]] = field(default_factory=list)  # per node: cycle of each reached step
+    watched: Any = None  # result of the request's ``watch``; None if the run did not begin
     bytes_read: list[list[int]] = field(default_factory=list)  # per node, per memory port
     bytes_written: list[list[int]] = field(default_factory=list)  # per node, per memory port
     occupied: list[Intervals] = field(default_factory=list)  # per node: intervals of traffic on its MAC's link

@@ -98,7 +98,7 @@ class Session:
             await self._step()
         end = max(start, self.state.ended)
         if self.fabric:
-            self.fabric.exchange.note_configured(end)
+            self.fabric.exchange.watch.note_configured(end)
         return PhaseResult(phase.name, start, end, [library.reads(node) for node, _ in nodes])
 
     async def _window_end(self, least: int) -> None:
@@ -259,8 +259,8 @@ class Session:
         self._reported = time.monotonic()
         exchange = self.fabric.exchange if self.fabric else None
         live = self.state.live
-        operations = live.progress if live else len(exchange.allreduce_cycles) if exchange else 0
-        frames = exchange.sent.total() if exchange else 0
+        operations = live.progress if live else exchange.watch.operations if exchange else 0
+        frames = exchange.watch.sent.total() if exchange else 0
         numbers = (self.library.cycle(), len(self.result.phases), operations, frames)
         os.write(int(os.environ[PROGRESS]), (" ".join(map(str, numbers)) + "\n").encode())
 

@@ -37,6 +37,7 @@ from fanin.sim.nic.outside import InterfaceSwitch
 from fanin.sim.nic.pace import Pace
 from fanin.sim.switch.base import Switch
 from fanin.sim.switch.make import make_switch
+from fanin.sim.switch.operations import Operations, times_of
 from fanin.wire.aggregation import AGGREGATION, Kind, header_length
 
 Int32 = npt.NDArray[np.int32]
@@ -156,6 +157,7 @@ class Cosim:
                 longest_wait=self._longest_wait(network),
                 switch=functools.partial(make, nodes),
                 jobs=[job],
+                watch=Operations,
                 paced=False,
                 events=events,
                 link=network.link,
@@ -272,7 +274,7 @@ class Cosim:
             if shape.data_parallel:
                 run.replicas_equal &= all(np.array_equal(weights[0], other) for other in weights[1:])
         run.counters = [self._read_back(words)[0] for words in raw.phases[-1].reads]
-        run.allreduce_ns = np.array(raw.allreduce_cycles) * (self._cluster.period_ps / 1000)
+        run.allreduce_ns = np.array(times_of(raw).allreduce_cycles) * (self._cluster.period_ps / 1000)
         return run
 
     def partial(self, result: RunResult) -> TrainRun:
@@ -317,7 +319,7 @@ def how_far(result: RunResult, workers: Sequence[int]) -> list[str]:
     """Return, per node of ``workers``, the last step that its first packet has reached."""
     return [
         f"node {worker}: {list(steps)[-1] if steps else 'not yet configured'}"
-        for worker, steps in zip(workers, result.first_packet, strict=False)
+        for worker, steps in zip(workers, times_of(result).first_packet, strict=False)
     ]
 
 

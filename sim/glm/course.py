@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fanin.sim.cosim.run import RunResult
+from fanin.sim.switch.operations import OperationTimes, times_of
 
 Int32 = npt.NDArray[np.int32]
 
@@ -115,13 +116,19 @@ def _together(before: RunResult, after: RunResult) -> RunResult:
         error=after.error,
         failed_check=after.failed_check,
         last_reads=after.last_reads,
-        first_packet=before.first_packet or after.first_packet,
+        watched=_first(times_of(before), times_of(after)),
         events=after.events,
         meetings=after.meetings,
         meeting_seconds=after.meeting_seconds,
         seconds=after.seconds,
         **sums,
     )
+
+
+def _first(before: OperationTimes, after: OperationTimes) -> OperationTimes:
+    """Return the times of both runs; the first packets are those of the first one that has any."""
+    cycles = before.allreduce_cycles + after.allreduce_cycles
+    return OperationTimes(cycles, before.first_packet or after.first_packet)
 
 
 def added(before: Any, after: Any) -> Any:

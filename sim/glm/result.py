@@ -20,6 +20,7 @@ from fanin.hdl.aggregation.job import TIMEOUT_BITS
 from fanin.sim.cosim.clock import period_of
 from fanin.sim.glm.course import TrainRun
 from fanin.sim.network import NetworkConfig
+from fanin.sim.switch.operations import times_of
 
 MAX_TIMEOUT = (1 << TIMEOUT_BITS - 1) - 1  # cycles: deadlines are compared modulo 2^32
 RISE = 0.1  # share of chance's loss by which mini-batches may raise the loss above the best epoch's
@@ -214,7 +215,7 @@ def observations(run: TrainRun) -> dict[str, Any]:
     raw = run.raw
     return {
         "counters": run.counters,
-        "first_packet": raw.first_packet,
+        "first_packet": times_of(raw).first_packet,
         "links": raw.links,
         "switch": raw.switch,
         "jobs": raw.jobs,

@@ -20,6 +20,7 @@ from fanin.sim.cosim.clock import Clock
 from fanin.sim.cosim.exchange import Exchange
 from fanin.sim.cosim.meeting import Centre, Channel, Report
 from fanin.sim.cosim.state import State, Verdict
+from fanin.sim.cosim.watch import Watch
 from fanin.sim.network import LinkConfig, Network
 from fanin.sim.ring.cosim import RingCosim
 from fanin.sim.switch.forward import Forwarder
@@ -58,7 +59,7 @@ def _meeting(size: int, meetings: int) -> float:
         [Channel(end.detach(), rank) for rank, end in enumerate(side, 1)] for side in zip(*ends, strict=True)
     )
     network = Network(switch=Forwarder.of([1]), ports=1, link=LinkConfig())
-    exchange = Exchange(network, Clock(4000), nodes=1)
+    exchange = Exchange(network, Clock(4000), Watch(1))
     centre = Centre(exchange, [range(1)] * size, channels, lambda facts: Verdict())
     report = Report([], [], State(busy=True, ended=0, holds_frames=False, progress=0))
     spent: list[float] = []

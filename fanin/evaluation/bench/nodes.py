@@ -17,6 +17,7 @@ from fanin.hdl.glm.backward import backward_latency
 from fanin.sim.glm.cosim import Cosim
 from fanin.sim.glm.course import TrainRun
 from fanin.sim.network import LinkConfig, NetworkConfig
+from fanin.sim.switch.operations import times_of
 from fanin.wire.aggregation import MAX_VALUES, Protocol
 
 CYCLE_NS = 1000 / CLOCK_MHZ
@@ -144,7 +145,7 @@ def _measured(run: TrainRun, shape: TrainShape) -> Measured:
     return Measured(
         shape=shape,
         mini_batch=int(np.diff(ends).max()),
-        latency=int(np.max(run.raw.allreduce_cycles)),
+        latency=int(np.max(times_of(run.raw).allreduce_cycles)),
         ways=_ways(run, shape, event) if shape.node.mode is Partitioning.MODEL_PARALLEL else None,
         cycles_per_second=run.raw.cycles / run.raw.cpu_seconds,
     )
@@ -153,7 +154,7 @@ def _measured(run: TrainRun, shape: TrainShape) -> Measured:
 def _ways(run: TrainRun, shape: TrainShape, event: Mapping[str, np.ndarray]) -> Ways:
     last_word, backward_word = event["forward_last"] - 1, event["backward_first"] - 1
     agg = event["agg"]
-    result = agg[0] + run.raw.allreduce_cycles[0]
+    result = agg[0] + times_of(run.raw).allreduce_cycles[0]
     return Ways(
         word_to_agg=int((agg - last_word).max()),
         pa_to_agg=int((agg - event["pa"]).max()),

@@ -17,9 +17,10 @@ from fanin.sim.cosim.run import RunResult
 from fanin.sim.glm.course import History
 from fanin.sim.glm.data import Dataset
 from fanin.sim.glm.result import TrainOptions
+from fanin.sim.switch.operations import OperationTimes, times_of
 
 COMMAND = "fanin train"
-_COUNTS = ("cycles", "frames", "links", "switch", "first_packet")  # of a RunResult
+_COUNTS = ("cycles", "frames", "links", "switch")  # of a RunResult
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,7 @@ def save(folder: Path, about: About, history: History) -> str:
         "scores": history.scores,
         "counters": history.counters,
         "jobs": raw.jobs,
+        "first_packet": times_of(raw).first_packet,
         **{each: getattr(raw, each) for each in _COUNTS},
     }
     list_files(folder, [name])
@@ -105,6 +107,7 @@ def load(path: Path) -> State:
 def _state(fields: Mapping[str, Any], arrays: Arrays) -> State:
     """Build a state from its file's content. Raises Python's own errors for other content."""
     raw = RunResult(**{name: fields[name] for name in _COUNTS})
+    raw.watched = OperationTimes(first_packet=fields["first_packet"])
     raw.jobs = {int(job): counts for job, counts in fields["jobs"].items()}
     history = History(
         epoch=fields["epoch"],

@@ -15,8 +15,8 @@ from sklearn.datasets import load_iris
 
 from fanin.base.cache import BUILDS, EMISSION
 from fanin.cli.main import main
-from fanin.sim.cosim.exchange import Step
 from fanin.sim.glm.cosim import Cosim
+from fanin.sim.switch.operations import Step
 from tests.fanin.cli.json_page import RIGHT, documented, wrong
 from tests.fanin.report.drawn import bars, figures, points
 

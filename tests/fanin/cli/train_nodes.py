@@ -10,6 +10,7 @@ from fanin.p4.aggregation import ProgramConfig
 from fanin.sim.cosim.run import Progress, RunResult
 from fanin.sim.cosim.simulator import SimulationFailed
 from fanin.sim.glm.course import WHOLE, TrainRun
+from fanin.sim.switch.operations import OperationTimes
 
 CYCLES = 2500  # of an epoch: 10 µs
 
@@ -80,5 +81,5 @@ def counted(epochs, job):
         links=[{"up": way, "down": way}],
         switch={"malformed": 0, "foreign": 0},
         jobs={job: {"aggregated": epochs, "stale": 0}},
-        first_packet=[{"configured": 1}],
+        watched=OperationTimes(first_packet=[{"configured": 1}]),
     )

@@ -22,6 +22,7 @@ from fanin.sim.cosim.run import Phase
 from fanin.sim.cosim.simulator import Group, SimulationFailed
 from fanin.sim.network import LinkConfig
 from fanin.sim.switch.base import Job, Member
+from fanin.sim.switch.operations import Operations
 from fanin.sim.switch.reference import ReferenceSwitch
 from fanin.wire.ethernet import Endpoint
 from tests.sim.cosim.dummy import JOB, REGISTERS, SLOTS, DummyNode
@@ -125,6 +126,7 @@ def _dummies(seed, folder, *, last=lambda program: program, link=None, event_lim
         ],
         longest_wait=0,
         switch=functools.partial(ReferenceSwitch, endpoint=Endpoint(mac=99), ports=NODES),
+        watch=Operations,
         jobs=[Job(JOB, 0, SLOTS, members)],
         link=link,
         seed=seed,

@@ -5,9 +5,10 @@ from operator import attrgetter
 import pytest
 
 from fanin.sim.cosim.clock import Clock
-from fanin.sim.cosim.exchange import Exchange, Sent, Step, Taken
+from fanin.sim.cosim.exchange import Exchange, Sent, Taken
 from fanin.sim.network import LinkConfig, Network
 from fanin.sim.switch.base import Job, Member
+from fanin.sim.switch.operations import Operations, Step
 from fanin.sim.switch.reference import ReferenceSwitch
 from fanin.wire.aggregation import AggPacket, Encap, Kind, encode
 from fanin.wire.ethernet import UDP_PORT, Endpoint
@@ -27,7 +28,7 @@ class Bench:
         self.network = Network(
             switch=switch, ports=nodes, link=LinkConfig(**link), switch_ns=switch_ns, log=log
         )
-        self.exchange = Exchange(self.network, self.clock, nodes=nodes)
+        self.exchange = Exchange(self.network, self.clock, Operations(nodes))
 
     def frame(self, node, kind=Kind.AGG):
         packet = AggPacket(kind, 1, 0, 1, 1 << node)
@@ -88,14 +89,14 @@ def test_latency_is_from_agg_out_to_result_taken_and_counts_an_operation_once():
     bench = Bench(delay_ns=0, gbps=float("inf"))
     bench.run({5: [0], 7: [1], 8: [0]})  # node 0 asks again and gets a second RESULT
     bench.serve(30, taken=[Taken(20 + n, one.tag) for n, one in enumerate(bench.received)])
-    assert sorted(bench.exchange.allreduce_cycles) == [21 - 7, 20 - 5]
-    assert bench.exchange.sent == {"AGG": 3}
+    assert sorted(bench.exchange.watch.allreduce_cycles) == [21 - 7, 20 - 5]
+    assert bench.exchange.watch.sent == {"AGG": 3}
 
 
 def test_the_first_packet_is_followed_as_far_as_it_comes():
     bench = Bench(nodes=3, delay_ns=100)
     bench.run({5: [0], 7: [1]})  # node 2 never sends
-    first = bench.exchange.first_packets(5000)
+    first = bench.exchange.watched(5000).first_packet
     assert list(first[0]) == [Step.AGG_LEFT, Step.AGG_ARRIVED]
     assert first[0][Step.AGG_LEFT] == 5
     assert first[2] == {}
@@ -105,12 +106,12 @@ def test_time_that_is_skipped_makes_later_frames_later_and_no_cycle_another():
     bench, other = Bench(delay_ns=100), Bench(delay_ns=100)
     for each in bench, other:
         each.run({5: [0]})
-    before = other.exchange.first_packets(5000)
+    before = other.exchange.watched(5000).first_packet
     assert not bench.exchange.carries
     bench.skip(10**9)
     _, slack = bench.run({2000: [1]}, cycles=2100)
     assert min(slack) >= 0
-    after = bench.exchange.first_packets(5000)
+    after = bench.exchange.watched(5000).first_packet
     assert after[0] == before[0]
     sent, arrived = after[1].values()
     assert 0 < arrived - sent < 40
@@ -154,8 +155,8 @@ def _udp(port, protocol=17):
 def test_other_traffic_is_carried_and_no_operation_is_seen_in_it(frame):
     bench = Bench(delay_ns=0, gbps=float("inf"))
     bench.serve(3, (3, 0, frame))
-    assert bench.exchange.sent == {"other": 1}
-    assert bench.exchange.first_packets(5000) == [{}, {}]
+    assert bench.exchange.watch.sent == {"other": 1}
+    assert bench.exchange.watched(5000).first_packet == [{}, {}]
     assert bench.network.up[0].statistics.frames == 1
 
 
@@ -189,6 +190,6 @@ def test_it_does_not_matter_how_often_frames_are_carried(link, stride):
             received += arrived
         assert len(received) > 100
         received.sort(key=attrgetter("tag"))
-        return log.entries, received, bench.exchange.allreduce_cycles, bench.network.statistics()
+        return log.entries, received, bench.exchange.watch.allreduce_cycles, bench.network.statistics()
 
     assert carried([*range(0, 2000, stride), 2000]) == carried(range(2001))

@@ -120,7 +120,7 @@ def test_a_failure_is_the_same_on_two_ranks(tmp_path, case):
     assert text == other
     assert alone.cycles == both.cycles
     assert plain(alone.failed_check) == plain(both.failed_check)
-    assert alone.first_packet == both.first_packet
+    assert alone.watched == both.watched
 
 
 def test_a_simulator_that_dies_ends_all_and_is_named(tmp_path):

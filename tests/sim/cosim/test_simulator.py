@@ -12,13 +12,13 @@ import scapy.layers.l2  # noqa: F401  (what a frame is)
 from scapy.utils import rdpcap
 
 from fanin.hbm import HBM2
-from fanin.sim.cosim.exchange import Step
 from fanin.sim.cosim.process import result_of
 from fanin.sim.cosim.program import HostProgram
 from fanin.sim.cosim.run import EVENT, Phase, RunRequest
 from fanin.sim.cosim.simulator import Group, SimulationFailed, Simulator
 from fanin.sim.network import LinkConfig
 from fanin.sim.switch.base import Job, Member
+from fanin.sim.switch.operations import Operations, Step
 from fanin.sim.switch.reference import ReferenceSwitch
 from fanin.wire.ethernet import Endpoint
 from tests.sim.cosim.dummy import JOB, REGISTERS, SLOTS, DummyNode
@@ -84,6 +84,7 @@ def request_of(tmp_path, data):
             "switch_ns": 0.0,
             "seed": 1,
             "watchdog": 5000,
+            "watch": Operations,
         }
         return RunRequest(**(fields | changes))
 
@@ -100,18 +101,18 @@ def test_memory_host_and_frames_work_together(simulator, request_of, data):
 
 
 def test_without_latency_a_result_is_taken_one_edge_after_its_agg(simulator, request_of):
-    assert simulator.run(request_of()).allreduce_cycles == [1] * (NODES * OPERATIONS)
+    assert simulator.run(request_of()).watched.allreduce_cycles == [1] * (NODES * OPERATIONS)
 
 
 def test_latency_is_links_and_switch_rounded_up_to_the_next_edge(simulator, request_of):
     result = simulator.run(request_of(link=LinkConfig(delay_ns=250, gbps=100), switch_ns=400))
     one_way = 250_000 + (8 + 60 + 4) * 80
-    assert set(result.allreduce_cycles) == {-(-(2 * one_way + 400_000) // 4000) + 1}
+    assert set(result.watched.allreduce_cycles) == {-(-(2 * one_way + 400_000) // 4000) + 1}
 
 
 def test_the_clock_is_a_run_time_setting(simulator, request_of):
     link = LinkConfig(delay_ns=1000, gbps=float("inf"))
-    slow = simulator.run(request_of(link=link, period_ps=10_000)).allreduce_cycles
+    slow = simulator.run(request_of(link=link, period_ps=10_000)).watched.allreduce_cycles
     assert set(slow) == {201}
 
 
@@ -150,7 +151,7 @@ def test_the_same_seed_repeats_a_run_and_corrupt_frames_are_marked(simulator, re
 def test_a_lost_packet_ends_with_the_watchdog_and_says_how_far_it_came(simulator, request_of):
     with pytest.raises(SimulationFailed, match="no progress for 5000 cycles") as failure:
         simulator.run(request_of(link=LinkConfig(drop=1)))
-    assert [list(steps) for steps in failure.value.result.first_packet] == [[Step.AGG_LEFT]] * NODES
+    assert [list(steps) for steps in failure.value.result.watched.first_packet] == [[Step.AGG_LEFT]] * NODES
 
 
 def test_events_are_traced_with_their_cycles(simulator, request_of, tmp_path):

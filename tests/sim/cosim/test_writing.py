@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from fanin.hbm import HBM2
-from fanin.sim.cosim.exchange import Step
 from fanin.sim.cosim.program import HostProgram
 from fanin.sim.cosim.run import Phase, RunRequest
 from fanin.sim.cosim.simulator import Group, SimulationFailed, Simulator
@@ -137,9 +136,8 @@ def test_a_link_at_its_rate_is_busy_as_long_as_its_frames_take(run, rate, shapes
 def test_frames_of_another_protocol_are_carried_and_counted_as_such(run):
     result, _ = run([{"frames": 7, "beats": 2}, {}])
     assert result.frames == {"other": 7}
-    assert [list(steps) for steps in result.first_packet] == [[Step.CONFIGURED]] * NODES
     assert result.switch["forwarded"] == result.links[1]["down"]["frames"] == 7
-    assert result.allreduce_cycles == []
+    assert result.watched is None
     assert busy(result, 0) == (14, 14)  # without a rate one follows the other
     assert result.occupied[1].size == 0
 

@@ -13,6 +13,7 @@ from fanin.evaluation.bench import allreduce, area, figures, losses, nodes
 from fanin.evaluation.bench.result import Result, number
 from fanin.glm.facts import PRESETS, Partitioning, TrainShape
 from fanin.sim.glm.course import Timeline
+from fanin.sim.switch.operations import OperationTimes
 from tests.fanin.cli.json_page import documented
 
 
@@ -74,7 +75,7 @@ def _run_of(shape, *, period, latency, early=0):
         names,
     )
     raw = SimpleNamespace(
-        allreduce_cycles=[latency] * shape.micro_batches_per_epoch, cycles=1000, cpu_seconds=0.5
+        watched=OperationTimes([latency] * shape.micro_batches_per_epoch), cycles=1000, cpu_seconds=0.5
     )
     return SimpleNamespace(timeline=timeline, raw=raw)
 
