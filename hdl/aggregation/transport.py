@@ -338,9 +338,7 @@ class AggTransport(wiring.Component):
         """Match packets with their slots; a RESULT goes to the reorder store."""
         received = receiver.o.payload
         ahead = receiver.ahead
-        slot_is_below = (
-            Signal()
-        )  # if high, the slot's last use is in the current round, else in the previous one
+        slot_is_below = Signal()  # high: the slot's last use is in the current round; low: in the previous one
         is_current_round = Signal()
         is_previous_round = Signal()
         # The next operation's slot and rounds, a cycle ago, since no answer arrives that fast. A job's slots

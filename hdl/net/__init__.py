@@ -1,1 +1,1 @@
-"""Framing that several systems share: header layouts, checksums, CRCs."""
+"""Networking parts shared by several systems: header layouts, checksums, CRCs, tags, ping, a MAC hub."""

@@ -1,4 +1,4 @@
-"""The Internet checksum of a header, in hardware."""
+"""Internet checksum of a header, in hardware."""
 
 from typing import Any
 
@@ -15,17 +15,20 @@ LATENCY = 3
 class OnesComplementSum(wiring.Component):
     """Ones' complement sum of the 16-bit words of a header.
 
-    A header with a right checksum sums to 0xFFFF; the checksum to send is the inverted sum over the header
-    with 0 in its place.
+    A header with a correct checksum sums to 0xFFFF. The checksum to send is the inverted sum over the header
+    with 0 in the checksum field.
 
     Members
     -------
     ``i`` : In, array of 16-bit words
+        Words of the header.
     ``o`` : Out, 16
+        Sum of the words.
 
     Parameters
     ----------
     ``words`` : int, 2 to 12
+        Number of words.
 
     Latency
     -------
@@ -43,10 +46,10 @@ class OnesComplementSum(wiring.Component):
         super().__init__({"i": In(data.ArrayLayout(WORD_BITS, words)), "o": Out(WORD_BITS)})
 
     def elaborate(self, platform: Any) -> Module:
-        """Down to three words; the sum of those; its carry is added back, which cannot give another.
+        """Reduce the words to three, add these, and add the carry back, which cannot cause another carry.
 
-        Three words' sum has 17 bits, so that one addition brings its carry back. Were all words added by carry
-        chains, the sum would have 20, and the carry of the last addition would have to be added once more.
+        The sum of three words has 17 bits, so one more addition is enough for its carry. With carry chains
+        alone the sum would have 20 bits, and the carry of that addition would need another addition.
         """
         m = Module()
         words = [Value.cast(word) for word in self.i]
@@ -59,9 +62,9 @@ class OnesComplementSum(wiring.Component):
 
 
 def _three(words: list[Value]) -> list[Value]:
-    """Three words with the ones' complement sum of up to six: the bits of each column's number of ones.
+    """Return three words with the ones' complement sum of up to six words, from the ones of each column.
 
-    What a column carries goes one or two columns up, from the highest to the lowest ones.
+    A column's carries move up one or two columns, and wrap from the highest column to the lowest.
     """
     a, b, c, d, e, f = words + [Const(0, WORD_BITS)] * (6 - len(words))
     (ones, twos), (more_ones, more_twos) = _full_adder(a, b, c), _full_adder(d, e, f)
@@ -70,5 +73,5 @@ def _three(words: list[Value]) -> list[Value]:
 
 
 def _full_adder(a: Value, b: Value, c: Value) -> tuple[Value, Value]:
-    """Of each column the sum and the carry."""
+    """Return the sum and the carry of each column."""
     return a ^ b ^ c, a & b | c & (a | b)

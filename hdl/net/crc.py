@@ -1,4 +1,4 @@
-"""CRC-32 of packets, a word a cycle, whatever the width."""
+"""CRC-32 of packets, one word a cycle, for any word width."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ from fanin.hdl.arith.delay import delayed
 from fanin.hdl.stream.packet import kept_bytes, packet_layout
 
 CRC_BITS = 32
-POLYNOMIAL = 0xEDB88320  # IEEE 802.3's, the lowest bit first
-PART = 36  # bits of a word that are added up in a cycle: two LUTs in series
-STATE_LATENCY = 3  # cycles: the bytes that count, the sums of their pieces, the sum of those
+POLYNOMIAL = 0xEDB88320  # of IEEE 802.3, lowest bit first
+PART = 36  # bits of a word that one cycle adds up: two LUTs in series
+STATE_LATENCY = 3  # cycles: select the counted bytes, add up pieces, add the pieces
 PIECE = 16  # bits
 
 
 def step(state: int, count: int) -> int:
-    """The remainder ``count`` zero bytes later, or earlier: the step is invertible."""
+    """Return the remainder ``count`` zero bytes later.
+
+    A negative ``count`` steps back, since the step is invertible.
+    """
     for _ in range(8 * abs(count)):
         if count > 0:
             state = state >> 1 ^ (POLYNOMIAL if state & 1 else 0)
@@ -30,35 +33,35 @@ def step(state: int, count: int) -> int:
 
 
 def remainder(message: bytes, state: int = 0) -> int:
-    """The remainder after a message, neither preset nor complemented."""
+    """Return the remainder after a message, without preset and without complement."""
     for byte in message:
         state = step(state ^ byte, 1)
     return state
 
 
 def _rows(columns: list[int]) -> list[int]:
-    """A matrix over GF(2) by rows: of each output bit, which input bits it adds up."""
+    """Return the rows of a matrix over GF(2); a row has a one for each input bit of its output bit."""
     return [sum((column >> bit & 1) << n for n, column in enumerate(columns)) for bit in range(CRC_BITS)]
 
 
 def _steps(count: int) -> list[int]:
-    """The rows of a step over so many zero bytes."""
+    """Return the rows of a step over ``count`` zero bytes."""
     return _rows([step(1 << bit, count) for bit in range(CRC_BITS)])
 
 
 def after_byte(state: Value, byte: Value) -> Value:
-    """The remainder a byte later: what :func:`remainder` does for each, as two LUTs in series."""
+    """Return the remainder one byte later, as in :func:`remainder`, through two LUTs in series."""
     mixed = [state[bit] ^ (byte[bit] if bit < 8 else 0) for bit in range(CRC_BITS)]
     return Cat(Cat(_picked(mixed, row)).xor() for row in _steps(1))
 
 
 def _digits(width: int, unit: int) -> range:
-    """The bits of the number of units that are missing in a last word."""
+    """Return the bit positions of the number of units that a last word may lack."""
     return range((width // 8 // unit - 1).bit_length())
 
 
 def crc_latency(width: int, unit: int = 1) -> int:
-    """Cycles of :class:`PacketCrc` from a last word to its CRC."""
+    """Return the cycles of :class:`PacketCrc` from a last word to its CRC."""
     return STATE_LATENCY + len(_digits(width, unit))
 
 
@@ -72,26 +75,28 @@ def _check(width: int, skip: int, trailer: int) -> None:
 
 
 class CrcState(wiring.Component):
-    """The remainder of each packet that goes by, its last word taken as whole: what is not kept is zeros.
+    """CRC remainder of each packet; the last word counts as a whole, with zeros for bytes that are not kept.
 
-    It watches: nothing waits for it. All bytes of a packet but those of its last word are kept.
+    The component only observes packets and has no back-pressure. All bytes of a packet must be kept, except in
+    its last word.
 
     Members
     -------
     ``i`` : In, ``valid`` and ``p``, :func:`~fanin.hdl.stream.packet.packet_layout`
         A word of a packet.
     ``o`` : Out, ``valid`` and ``state``, 32
-        Of a packet whose last word has come.
+        Remainder of a packet after its last word.
 
     Parameters
     ----------
     ``width`` : int, bits of a word; a power of two, 64 to 1024
+        512 by default.
     ``skip`` : int
-        Bytes at the beginning that do not count; fewer than a word.
+        Bytes at the start of a packet that do not count; fewer than a word; 0 by default.
     ``prefix`` : bytes
-        Counted in front of all.
+        Bytes that count before each packet; none by default.
     ``trailer`` : int
-        Bytes at the end of the whole word that do not count, and must be zero.
+        Bytes at the end of the whole last word that do not count and must be zero; 0 by default.
 
     Latency
     -------
@@ -116,9 +121,9 @@ class CrcState(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """The remainder of a word by itself, in two cycles; then its sum with what was ``before``.
+        """Compute a word's own remainder in two cycles, then add the remainder ``before`` it.
 
-        Only that sum is a loop: the word's own remainder needs no earlier word, since the CRC is linear.
+        Only that addition is a loop: the CRC is linear, so a word's own remainder needs no earlier word.
         """
         m = Module()
         flags = Cat(self.i.valid, self.i.p.last)
@@ -131,14 +136,14 @@ class CrcState(wiring.Component):
         m.d.comb += after.eq(
             Cat(Cat(_picked(before, row), parts).xor() for row, parts in zip(rows, sums, strict=True))
         )
-        # A last word sets the loop back: the register's set and reset choose the start, not a LUT.
+        # After a last word the loop restarts: the register's set and reset give the start value, without a LUT.
         with m.If(valid):
             m.d.sync += before.eq(Mux(last, start, after))
         m.d.sync += [self.o.state.eq(after), self.o.valid.eq(valid & last)]
         return m
 
     def _counted(self, m: Module) -> list[Value]:
-        """The bits of a word that count, the others zero; a cycle later."""
+        """Return the bits of a word with zeros for bytes that do not count, a cycle later."""
         size = self.width // 8
         first = Signal(init=1)
         with m.If(self.i.valid):
@@ -150,7 +155,7 @@ class CrcState(wiring.Component):
         begun = (~first).replicate(8 * self.skip)
         counted = Signal(self.width)
         m.d.comb += counted.eq(Cat(kept[: 8 * self.skip] & begun, kept[8 * self.skip :]))
-        # Narrow signals: whoever picks a bit of a wide one makes Amaranth look at all of them.
+        # Narrow signals: a bit picked from a wide signal makes Amaranth process all of its bits.
         return [
             bit
             for low in range(0, self.width, PIECE)
@@ -158,7 +163,7 @@ class CrcState(wiring.Component):
         ]
 
     def _sums(self, m: Module, word: list[Value]) -> list[Value]:
-        """The remainder of a word by itself: of each of its bits a few parts, to be added up."""
+        """Return a word's own remainder, each bit as a few parts to be added up."""
         end = self.width // 8 - self.trailer
         sums = []
         for n, row in enumerate(_rows([step(1 << bit % 8, end - bit // 8) for bit in range(self.width)])):
@@ -169,24 +174,28 @@ class CrcState(wiring.Component):
 
 
 class PacketCrc(wiring.Component):
-    """The CRC-32 of each packet that goes by: of a prefix, and of the packet without its first and last bytes.
+    """CRC-32 of each packet: over a prefix and the packet without its first and last bytes.
 
-    It watches: nothing waits for it. All bytes of a packet but those of its last word are kept.
+    The component only observes packets and has no back-pressure. All bytes of a packet must be kept, except in
+    its last word.
 
     Members
     -------
     ``i`` : In, ``valid`` and ``p``, :func:`~fanin.hdl.stream.packet.packet_layout`
         A word of a packet.
     ``o`` : Out, ``valid`` and ``crc``, 32
-        The complemented remainder; its lowest byte is the first one on the wire.
+        Complemented remainder of a packet; the lowest byte is the first on the wire.
 
     Parameters
     ----------
-    ``width``, ``skip``, ``prefix`` : those of :class:`CrcState`
+    ``width``, ``skip``, ``prefix`` : see :class:`CrcState`
     ``trailer`` : int
-        Bytes at the end that do not count, and must be zero.
-    ``unit``, ``extra`` : int
-        A packet is ``extra`` bytes longer than a multiple of ``unit``, a power of two, up to half a word.
+        Bytes at the end of a packet that do not count and must be zero; 0 by default.
+    ``unit`` : int
+        A packet's length is a multiple of ``unit``, plus ``extra``. ``unit`` is a power of two, up to half a
+        word; 1 by default.
+    ``extra`` : int
+        Bytes of a packet beyond a multiple of ``unit``; less than ``unit``; 0 by default.
 
     Latency
     -------
@@ -228,9 +237,9 @@ class PacketCrc(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Take each last word as whole, then step back over what is not: one bit of its number a cycle."""
+        """Take each last word as whole, then step back over missing bytes, one bit of their number a cycle."""
         m = Module()
-        always = -self.extra % self.unit  # bytes that are missing whatever the length
+        always = -self.extra % self.unit  # bytes that any last word lacks
         m.submodules.whole = whole = CrcState(
             width=self.width, skip=self.skip, prefix=self.prefix, trailer=self.trailer + always
         )
@@ -252,5 +261,5 @@ class PacketCrc(wiring.Component):
 
 
 def _picked(vector: Value | list[Value], row: int) -> list[Value]:
-    """The bits of a vector that a row of a matrix adds up."""
+    """Return the bits of a vector that a row of a matrix adds up."""
     return [vector[n] for n in range(len(vector)) if row >> n & 1]

@@ -1,4 +1,4 @@
-"""Several connections on one MAC."""
+"""Hub that shares one MAC among several connections."""
 
 from __future__ import annotations
 
@@ -17,42 +17,46 @@ from fanin.wire.ethernet import Encap
 from fanin.wire.fields import field_bits
 
 NUMBER_BITS = field_bits(CONNECTION, "connection")
-_NUMBER_AT = 1  # byte of the header: behind version and kind
+_NUMBER_AT = 1  # byte of the header with the connection's number, after version and kind
 
 
 class MacHub(wiring.Component):
-    """Send the frames of several connections, one after the other, and hand each frame that comes to its own.
+    """Hub that shares one MAC among several connections, and delivers received frames by connection.
 
-    When a frame ends, the next is chosen among those of other connections that stand: control frames first,
-    then connections in turn. What arrives goes to the connection whose number it has, which judges it.
+    When a frame ends, the hub selects the next among frames that wait at other connections: control frames
+    first, then connections in turn. A received frame goes to the connection with the frame's number, which
+    checks it.
 
     Members
     -------
     ``tx`` : In, array of packet streams of ``data_width`` bits
-        Of each connection; valid in every cycle of a frame.
+        Frames from each connection; valid in every cycle of a frame.
     ``control`` : In, one bit for each connection
-        The frame that stands on its ``tx`` is a control frame.
+        The frame that waits on the connection's ``tx`` is a control frame.
     ``rx`` : Out, array of packet streams of ``data_width`` bits with ``error``
-        To each connection; must be taken at once.
+        Frames to each connection, which must always be ready.
     ``numbers`` : In, array of 8 bits
-        Of each connection.
+        Number of each connection.
     ``mac_tx`` : Out, packet stream of ``data_width`` bits
-        Does not pause inside a frame.
+        Frames to the MAC; no pauses within a frame.
     ``mac_rx`` : In, packet stream of ``data_width`` bits with ``error``
-        Always ready: a MAC does not wait.
+        Frames from the MAC. Always ready, since a MAC does not wait.
     ``foreign`` : Out, 1
-        Pulse: a frame of none of them has ended, or one that ends before it says.
+        Pulse: a frame has ended that has the number of no connection, or ends before its number.
 
     Parameters
     ----------
     ``connections`` : int, at least 1
+        Number of connections.
     ``data_width`` : int, bits, a power of two from 32 to 512
+        Bits of a beat; 512 by default.
     ``encap`` : Encap
+        Encapsulation: raw Ethernet (the default) or UDP.
 
     Latency
     -------
     From ``tx`` to ``mac_tx``: 1 cycle, and 1 more for another connection than the last to send, where no frame
-    is under way. A beat leaves in every cycle while there is one on ``tx``. From the beat that has the
+    is in flight. A beat leaves in every cycle while there is one on ``tx``. From the beat that has the
     connection's number to the frame's first one on ``rx``: 1 cycle.
 
     Source
@@ -80,17 +84,17 @@ class MacHub(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Two ways that know nothing of one another."""
+        """Build two independent directions."""
         m = Module()
         self._transmit(m)
         self._receive(m)
         return m
 
     def _transmit(self, m: Module) -> None:
-        """Connection ``index`` sends; when its frame ends, or while it has none, it is another's turn."""
+        """Send the frames of connection ``index``; select another when its frame ends, or while it has none."""
         o = self.mac_tx
         index = Signal(range(self.connections))
-        inside = Signal()  # the rest of a frame is still to come
+        inside = Signal()  # a frame has started and not ended
         free = Signal()
         beat = Signal(packet_layout(self.data_width))
         valid = Signal()
@@ -109,7 +113,7 @@ class MacHub(wiring.Component):
             m.d.sync += index.eq(chosen)
 
     def _next(self, m: Module, index: Signal) -> tuple[Value, Value]:
-        """Whether another connection than ``index`` has a frame, and whose is next."""
+        """Return whether a connection other than ``index`` has a frame, and the connection that is next."""
         places = 1 << (self.connections - 1).bit_length()
         others = Signal(places)
         behind = Cat(index < n for n in range(places))
@@ -123,15 +127,15 @@ class MacHub(wiring.Component):
         return found, chosen
 
     def _receive(self, m: Module) -> None:
-        """Beats wait until the one with the number has come, or the frame has ended."""
+        """Hold beats until the beat with the number has arrived, or the frame has ended."""
         last_place = self.number_at // self.data_width
         at = self.number_at % self.data_width
-        depth = last_place + 2  # the first beat leaves a cycle after the number came, and one a cycle may come
+        depth = last_place + 2  # beats arrive while the first waits until a cycle after the number
         m.submodules.beats = beats = StreamFIFO(shape=packet_layout(self.data_width, error=True), depth=depth)
         m.submodules.targets = targets = StreamFIFO(shape=range(self.connections + 1), depth=depth)
         connect_typed(m, flipped(self.mac_rx), beats.i)
         i, o = self.mac_rx, beats.o
-        place = Signal(range(last_place + 2))  # of the beat in its frame, up to the one behind the number
+        place = Signal(range(last_place + 2))  # of the beat in its frame, up to the one after the number
         with m.If(i.valid):
             m.d.sync += place.eq(Mux(i.p.last, 0, Mux(place > last_place, place, place + 1)))
         number = i.p.data[at : at + NUMBER_BITS]

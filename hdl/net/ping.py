@@ -1,4 +1,4 @@
-"""ARP and ICMP echo beside a node's own protocol: a node with an address that can be asked for, and pinged."""
+"""ARP and ICMP echo responder for a node with another protocol, so that the node can be resolved and pinged."""
 
 from __future__ import annotations
 
@@ -24,27 +24,30 @@ MAC_BITS, IP_BITS = 8 * MAC_BYTES, 8 * IPV4_BYTES
 _IP_AT = byte_length(ETHERNET)
 _ICMP_AT = _IP_AT + byte_length(IPV4)
 _CHECKSUM = (ICMP_ECHO, _ICMP_AT, "checksum")
-_Wanted = tuple[int, Value, int]  # a byte's place, what it must be, and in which of its bits
+_Wanted = tuple[int, Value, int]  # position, value and mask of a byte that a request must have
 
 
 class PingResponder(wiring.Component):
-    """Listen beside a node to what its MAC receives, and answer ARP and echo requests for one IPv4 address.
+    """Responder that observes a node's received frames and answers ARP and echo requests for one IPv4 address.
 
-    All else is left alone. What finds no room is dropped: a frame is answered a byte a cycle, while one or more
-    wait. IPv4's checksum is not looked at; the reply has the request's.
+    Other frames are ignored. Requests without room are dropped: an answer takes a cycle a byte, while one
+    request or more wait. The IPv4 checksum is not verified; the reply has the request's checksum.
 
     Members
     -------
     ``i`` : In, packet stream of ``width`` bits with ``error``; always ready
-        What the MAC receives, ours and others'.
+        All frames that the MAC receives, including those for others.
     ``o`` : Out, packet stream of ``width`` bits
         Replies, as long as their requests; valid in every cycle of a frame.
     ``own_mac`` : In, 48
+        MAC address of the node.
     ``own_ip`` : In, 32
+        IPv4 address of the node.
 
     Parameters
     ----------
     ``width`` : int, bits, a power of two from 16 to 512
+        Bits of a beat.
 
     Latency
     -------
@@ -69,7 +72,7 @@ class PingResponder(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Chosen frames wait, are taken apart, turned round, put together, and wait again for their way out."""
+        """Store requests, convert them to bytes, turn them into replies as words, and store these."""
         m = Module()
         beats = -(-MAX_PING // (self.width // 8))
         capacity = 1 << (beats + MARGIN - 1).bit_length()
@@ -92,7 +95,7 @@ class PingResponder(wiring.Component):
         return m
 
     def _choose(self, m: Module, o: Any) -> None:
-        """Frames, two cycles later; one that is no request of ours has an error at its end."""
+        """Pass on all frames, two cycles later; a frame that is no request for this node ends with an error."""
         i = self.i
         m.d.comb += i.ready.eq(1)
         first, second = (
@@ -102,7 +105,7 @@ class PingResponder(wiring.Component):
         second_valid = Signal()
         m.d.sync += [first.eq(i.p), first_valid.eq(i.valid), second.eq(first), second_valid.eq(first_valid)]
         lanes = self.width // 8
-        number = Signal(range(HEADER_BYTES // lanes + 2))  # of the beat, up to those behind the headers
+        number = Signal(range(HEADER_BYTES // lanes + 2))  # of the beat, up to the first after the headers
         with m.If(i.valid):
             behind = number > HEADER_BYTES // lanes
             m.d.sync += number.eq(Mux(i.p.last, 0, Mux(behind, number, number + 1)))
@@ -116,7 +119,7 @@ class PingResponder(wiring.Component):
         ]
 
     def _agreement(self, m: Module, number: Signal, wanted: Sequence[_Wanted]) -> Value:
-        """Whether all bytes have been as they must be, a cycle behind the beat with the last of them."""
+        """Return whether all wanted bytes had their values, a cycle after the beat with the last of them."""
         i, lanes = self.i, self.width // 8
         found = Signal(len(wanted))
         for bit, (place, value, mask) in zip(found, wanted, strict=True):
@@ -148,13 +151,13 @@ class PingResponder(wiring.Component):
             (_IP_AT + 6, Const(0, 8), 0x3F),  # more fragments, and the offset's high bits
             (_IP_AT + 7, Const(0, 8), 0xFF),
             *_bytes(ICMP_ECHO, _ICMP_AT, type=EchoType.REQUEST, code=0),
-            (HEADER_BYTES - 1, Const(0, 8), 0),  # it is there
+            (HEADER_BYTES - 1, Const(0, 8), 0),  # the byte is present, with any value
         ]
 
     def _turn_round(self, m: Module, i: Any, o: Any) -> None:
-        """Take the headers in, send those of the reply, let the rest through."""
+        """Read the headers, send those of the reply, pass the rest on."""
         headers = Signal(8 * HEADER_BYTES)
-        total = Signal(17)  # of an echo's checksum, for what is taken out of the header
+        total = Signal(17)  # sum of an echo's checksum and the type that the reply lacks
         count = Signal(range(HEADER_BYTES))
         ended = Signal()
         last = count == HEADER_BYTES - 1
@@ -192,7 +195,7 @@ class PingResponder(wiring.Component):
                     m.next = "TAKE"
 
     def _reply(self, request: Value, total: Value) -> Value:
-        """The headers of the reply, a request's being ``request``, the first byte in the lowest bits."""
+        """Return the headers of the reply to those of ``request``, with the first byte in the lowest bits."""
         own_mac, own_ip = swap_bytes(self.own_mac), swap_bytes(self.own_ip)
         ethertype = _part(request, ETHERNET, 0, "ethertype")
         ethernet = [_part(request, ETHERNET, 0, "source"), own_mac, ethertype]
@@ -218,14 +221,14 @@ class PingResponder(wiring.Component):
 
 
 def _part(headers: Value, fields: Sequence[Field], start: int, name: str, *, swapped: bool = False) -> Value:
-    """A field of ``headers``, in wire order unless ``swapped``."""
+    """Return a field of ``headers``, in wire order unless ``swapped``."""
     first, end = _place(fields, start, name)
     bits = headers[8 * first : 8 * end]
     return swap_bytes(bits) if swapped else bits
 
 
 def _place(fields: Sequence[Field], start: int, name: str) -> tuple[int, int]:
-    """Where a field begins and ends, in bytes; it has whole ones."""
+    """Return the first byte of a field and the byte after it; the field has whole bytes."""
     before = 0
     for field in fields:
         if field.name == name:
@@ -235,7 +238,7 @@ def _place(fields: Sequence[Field], start: int, name: str) -> tuple[int, int]:
 
 
 def _bytes(fields: Sequence[Field], start: int, **values: Any) -> list[_Wanted]:
-    """The bytes of fields that must have these values; neighbours that share a byte are given together."""
+    """Return the wanted bytes for fields with these values; fields that share a byte must be given together."""
     wanted: dict[int, tuple[Value, int]] = {}
     before = 0
     for field in fields:

@@ -1,4 +1,4 @@
-"""802.1Q tags: put into frames that are sent, taken out of those that are received."""
+"""802.1Q tags: inserted into frames to send, removed from received frames."""
 # Amaranth takes widths as annotations:
 # mypy: disable-error-code="valid-type"
 
@@ -16,11 +16,11 @@ from fanin.wire.fields import byte_length
 TAG_BYTES = byte_length(VLAN_TAG)
 TCI_BITS = sum(field.bits for field in TCI)
 _TYPE_BITS = 16
-MIN_WIDTH = 128  # bits of a word that has the whole tag
+MIN_WIDTH = 128  # bits of a word that contains the whole tag
 
 
 class Tag(data.Struct):
-    """The tag of a frame, if it has one."""
+    """Tag of a frame, if present."""
 
     present: 1
     tci: TCI_BITS
@@ -32,19 +32,22 @@ def _check_width(width: int) -> None:
 
 
 class TagRemover(wiring.Component):
-    """Take the tag out of each frame that has one; what else a frame has stays as it is.
+    """Remover of the 802.1Q tag: takes the tag out of each frame that has one, and leaves the rest unchanged.
 
-    Of two tags the first one goes. A frame whose last word has only bytes that move up becomes a word shorter.
+    Of two tags the first is removed. A frame becomes one word shorter if all bytes of its last word move into
+    the word before.
 
     Members
     -------
     ``i`` : In, ``valid`` and ``p``, :func:`~fanin.hdl.stream.packet.packet_layout` with ``error``
         A word of a frame.
-    ``o`` : Out, the same
+    ``o`` : Out, ``valid`` and ``p``, of the same layout
+        A word of a frame without its tag.
 
     Parameters
     ----------
     ``width`` : int, bits of a word; a multiple of 8, at least 128
+        512 by default.
 
     Latency
     -------
@@ -63,7 +66,7 @@ class TagRemover(wiring.Component):
         super().__init__({"i": In(word), "o": Out(word)})
 
     def elaborate(self, platform: Any) -> Module:
-        """A word waits for the next one, whose first bytes fill it up."""
+        """Hold a word until the next arrives, whose first bytes fill it up."""
         m = Module()
         i, new, o = self.i, self.i.p, self.o.p
         held = Signal(packet_layout(self.width, error=True), reset_less=True)
@@ -71,7 +74,7 @@ class TagRemover(wiring.Component):
         begins = Signal(init=1)
         first = Signal()
         tagged = Signal()
-        swallowed = Signal()  # the new word's bytes all move into the held one
+        swallowed = Signal()  # all bytes of the new word move into the held one
         leaves = Signal()
         type_at = 8 * TAG_AT
         is_tag = new.data[type_at : type_at + _TYPE_BITS] == swap_bytes(Const(ETHERTYPE_VLAN, _TYPE_BITS))
@@ -87,7 +90,7 @@ class TagRemover(wiring.Component):
             m.d.sync += holds.eq(0)
 
         def moved(old: Any, behind: Any, unit: int) -> Any:
-            """What ``unit`` bits a byte of the held word become."""
+            """Return the output for the held word ``old``, with ``unit`` bits a byte."""
             at, cut = TAG_AT * unit, TAG_BYTES * unit
             up = Cat(old[cut:], behind[:cut])
             return Mux(tagged, Cat(Mux(first, old[:at], up[:at]), up[at:]), old)
@@ -103,19 +106,21 @@ class TagRemover(wiring.Component):
 
 
 class TagInserter(wiring.Component):
-    """Put a tag into each frame that is to have one, behind its addresses.
+    """Inserter of the 802.1Q tag: puts a tag after the addresses of each frame that needs one.
 
     Members
     -------
     ``i`` : In, packet stream of ``width``
-        A frame's first word has at least 12 bytes.
+        Frames. The first word of a frame has at least 12 bytes.
     ``tag`` : In, stream of Tag
-        That of the next frame, which waits for it.
+        Tag of the next frame, which waits for it.
     ``o`` : Out, packet stream of ``width``
+        Frames with their tags.
 
     Parameters
     ----------
     ``width`` : int, bits of a word; a multiple of 8, at least 128
+        512 by default.
 
     Latency
     -------
@@ -138,7 +143,7 @@ class TagInserter(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """A word's last bytes are carried into the next one, and out in a word of their own at the end."""
+        """Carry a word's last bytes into the next word, and at the frame's end into a word of their own."""
         m = Module()
         i, o, tag, cut = self.i.payload, self.o.payload, self.tag, 8 * TAG_BYTES
         first = Signal(init=1)
@@ -149,7 +154,7 @@ class TagInserter(wiring.Component):
         inserted = Cat(swap_bytes(Const(ETHERTYPE_VLAN, _TYPE_BITS)), swap_bytes(tag.payload.tci))
 
         def moved(new: Any, carried: Any, put_in: Any, unit: int) -> Any:
-            """What ``unit`` bits a byte of the new word become."""
+            """Return the output for the word ``new``, with ``unit`` bits a byte."""
             at, size = TAG_AT * unit, len(new) - len(carried)
             begin = Cat(new[:at], put_in, new[at:size])
             return Mux(adds, Mux(first, begin, Cat(carried, new[:size])), new)

@@ -1,1 +1,1 @@
-"""A board's services beside its node: ARP, echo, and control of registers and memories over UDP."""
+"""Network services of a board beside its node: ARP, echo, and control of registers and memories over UDP."""

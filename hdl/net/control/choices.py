@@ -1,7 +1,7 @@
-"""A frame made beat by beat: which bit of which source stands where, and the least logic that chooses.
+"""Frame builder: assembles a frame beat by beat from bits of sources, with little selection logic.
 
-Written as a multiplexer over beats and protocols, a reply takes four times the LUTs: half a beat is often the
-same bits of the same source in many places, and constants need no source at all.
+As a multiplexer over beats and protocols, a reply would take four times the LUTs: many beats share half of
+their bits, and constants need no source.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from amaranth import Cat, Const, Module, Signal, Value
 from fanin.hdl.net.control.headers import WIDTH
 from fanin.wire.fields import Field
 
-#: A field that is as in the request: the bits that are on the stream ``word``.
+#: Source of a field that equals the request's: the bits on the stream ``word``.
 COPY = "word"
-#: A bit of a source, or of nothing: the constant 0 or 1.
+#: A bit: name of its source and position, or an empty name and the constant 0 or 1.
 Bit = tuple[str, int]
 _HALF = WIDTH // 2
 
 
 def constant(bits: int) -> list[Bit]:
-    """So many zeros."""
+    """Return ``bits`` zeros."""
     return [("", 0)] * bits
 
 
 def copied(bits: int) -> list[Bit]:
-    """So many bits of the request; :func:`beats` tells which."""
+    """Return ``bits`` bits of the request; :func:`beats` assigns their positions."""
     return [(COPY, 0)] * bits
 
 
 def header(fields: Sequence[Field], **values: int | str) -> list[Bit]:
-    """The bits of a header in wire order; a field is a number, the name of a source, or, if not named, 0."""
+    """Return the bits of a header in wire order; a field is a number, the name of a source, or 0 if absent."""
     bits: list[Bit] = []
     for field in fields:
         value = values.get(field.name, 0)
@@ -42,7 +42,7 @@ def header(fields: Sequence[Field], **values: int | str) -> list[Bit]:
 
 
 def beats(frame: Sequence[Bit]) -> list[list[Bit]]:
-    """A frame's beats."""
+    """Return the beats of a frame."""
     placed = [(COPY, at % WIDTH) if source == COPY else (source, n) for at, (source, n) in enumerate(frame)]
     assert len(placed) % WIDTH == 0
     return [placed[at : at + WIDTH] for at in range(0, len(placed), WIDTH)]
@@ -51,7 +51,10 @@ def beats(frame: Sequence[Bit]) -> list[list[Bit]]:
 def choose(
     m: Module, enable: Any, cells: Iterable[tuple[Value, Sequence[Bit]]], sources: Mapping[str, Value]
 ) -> Value:
-    """The beat of the cell whose condition held a step ago, one at most; a step is a cycle of ``enable``."""
+    """Return the beat of the cell whose condition held a step ago; at most one may.
+
+    A step is a cycle of ``enable``.
+    """
     cells = list(cells)
     out: list[Value] = []
     for half in range(2):

@@ -1,4 +1,4 @@
-"""Whose a frame is: the node's, the board's own, or nobody's here."""
+"""Demultiplexer of received frames: to the node, to the board's own services, or dropped."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from fanin.wire.ethernet import ETHERNET, ETHERTYPE_IPV4, IP_PROTOCOL_UDP, IPV4,
 from fanin.wire.fields import Field
 from fanin.wire.icmp import ICMP_ECHO, IP_PROTOCOL_ICMP, EchoType
 
-_DECIDES = 9  # the beat with the UDP port, the last one that is looked at
+_DECIDES = 9  # the beat with the UDP port, the last beat that the decision uses
 _DEPTH = 16
 _MORE_FRAGMENTS = 1
 
 
 class Target(enum.Enum, shape=2):  # type: ignore[call-arg]
-    """Where a frame goes."""
+    """Destination of a frame."""
 
     NOBODY = 0
     NODE = 1
@@ -38,18 +38,25 @@ class Target(enum.Enum, shape=2):  # type: ignore[call-arg]
 
 
 class Demultiplexer(wiring.Component):
-    """Hand each frame to the node or to the board's own services, whole and in order.
+    """Demultiplexer that passes each frame to the node or to the board's own services, whole and in order.
 
-    The board's are ARP, and, to its own MAC and IPv4 addresses, echo requests and UDP to the control port, if
-    they have neither options nor fragments. Frames for another MAC address that is no group's are dropped, and
-    so are those of less than ten beats. All else is the node's.
+    - To the board: ARP; echo requests and UDP to the control port, if they have the board's MAC and IPv4
+      addresses and neither options nor fragments.
+    - Dropped: frames to another MAC address that is no group address, and frames of less than ten beats.
+    - To the node: all other frames.
 
     Members
     -------
     ``i`` : In, packet stream of 32 bits
-    ``node``, ``board`` : Out, packet streams of 32 bits
+        Received frames.
+    ``node`` : Out, packet stream of 32 bits
+        Frames for the node.
+    ``board`` : Out, packet stream of 32 bits
+        Frames for the board's services.
     ``own_mac`` : In, 48
+        MAC address of the board's services.
     ``own_ip`` : In, 32
+        IPv4 address of the board's services.
 
     Parameters
     ----------
@@ -78,7 +85,7 @@ class Demultiplexer(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Beats wait in a queue until the one that decides has come, or the frame has ended."""
+        """Queue beats until the deciding beat has arrived, or the frame has ended."""
         m = Module()
         m.submodules.beats = beats = StreamFIFO(shape=packet_layout(WIDTH), depth=_DEPTH)
         m.submodules.targets = targets = StreamFIFO(shape=Target, depth=_DEPTH)
@@ -100,7 +107,10 @@ class Demultiplexer(wiring.Component):
         return m
 
     def _decide(self, m: Module, seen: Signal, word: Signal, last: Signal, decision: Any) -> None:
-        """A beat a cycle; ``place`` is one-hot, its highest bit behind the beat that decides."""
+        """Check one beat a cycle.
+
+        ``place`` is one-hot, its highest bit is for all beats after the deciding one.
+        """
         place = Signal(_DECIDES + 2, init=1)
         with m.If(seen):
             m.d.sync += place.eq(Mux(last, 1, Cat(0, place[:-2], place[-2:].any())))
@@ -145,5 +155,5 @@ def _of(word: Any, wants: Iterable[Wanted]) -> list[tuple[int, Value]]:
 
 
 def _equal(word: Signal, fields: Sequence[Field], start: int, own: Value) -> list[tuple[int, Value]]:
-    """A header's destination is this address."""
+    """Return conditions that a header's destination is the address ``own``."""
     return [(p.beat, word[p.word] == own[p.field]) for p in pieces(fields, start, "destination")]

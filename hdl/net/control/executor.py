@@ -1,4 +1,4 @@
-"""Carry out a control request: accesses to the bus one after the other, what was read into a store."""
+"""Executor of control requests: performs bus accesses one at a time and stores the words read."""
 
 from __future__ import annotations
 
@@ -19,35 +19,40 @@ _BYTE = 8
 
 
 class Executor(wiring.Component):
-    """Carry out a request up to its end or the first access that fails.
+    """Executor that performs a request's accesses up to its end or the first access that fails.
 
     Members
     -------
     ``start`` : In, 1
-        Pulse; what follows holds until ``done``.
+        Pulse: execute a request. ``kind``, ``count``, ``address`` and ``number`` are constant until ``done``.
     ``kind`` : In, 4
+        Kind of the request.
     ``count`` : In, 16
-        Of accesses, words to be loaded or dumped.
+        Number of accesses, or of words to load or dump.
     ``address`` : In, 32
-        The first one, but for accesses.
+        First address; unused for accesses.
     ``number`` : In, 16
-        Of words of a checksum.
+        Number of words of a checksum.
     ``place`` : Out, 9
-        The beat of the request to be read; ``word`` is it two cycles later.
+        Beat of the request to read.
     ``word`` : In, 32
+        The beat at ``place``, two cycles later.
     ``request`` : Out, stream of :func:`~fanin.hdl.bus.axi_lite_master.lite_access`
+        Accesses to the bus.
     ``result`` : In, stream of LiteResult, always ready
+        Results of the accesses.
     ``write`` : Out, 1
-        A word of the reply: ``data`` at ``at``, the beat of the reply.
+        Write ``data`` to beat ``at`` of the reply.
     ``at`` : Out, 9
+        Beat of the reply.
     ``data`` : Out, 32
-        In wire order.
+        Word of the reply, in wire order.
     ``done`` : Out, 1
-        Pulse: it is carried out, ``failed`` or not.
+        Pulse: the request has been executed or has ``failed``.
     ``failed`` : Out, 1
-        An access failed, whose address is the reply's only word.
+        An access failed; its address is the only word of the reply.
     ``words`` : Out, 9
-        Of the reply.
+        Number of words of the reply.
 
     Parameters
     ----------
@@ -85,7 +90,7 @@ class Executor(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """NEXT begins an access; FETCH brings its words: the address and data, or the data alone."""
+        """Start an access in NEXT; in FETCH and after it, read its words: address and data, or data alone."""
         m = Module()
         request, result = self.request, self.result
         is_access, is_load, is_checksum = (
@@ -184,7 +189,7 @@ class Executor(wiring.Component):
 
 
 def _crc_step(crc: Signal, byte: Any) -> Any:
-    """The state a byte later: each bit a sum of bits, which do not mix."""
+    """Return the CRC state a byte later; each bit is an XOR of bits of the state and the byte."""
     mixed = Cat(crc[:_BYTE] ^ byte, crc[_BYTE:])
     columns = [step(1 << bit, 1) for bit in range(CRC_BITS)]
     rows = [[n for n, column in enumerate(columns) if column >> bit & 1] for bit in range(CRC_BITS)]

@@ -1,4 +1,4 @@
-"""Two senders on one MAC."""
+"""Merger of two senders' frames for one MAC."""
 
 from __future__ import annotations
 
@@ -12,18 +12,21 @@ from fanin.hdl.stream.packet import packet_layout, packet_stream
 
 
 class FrameMerger(wiring.Component):
-    """Send the frames of two streams as one, each whole, in turn where both have one.
+    """Merger of two packet streams into one, frame by frame, in turn if both have one.
 
-    A frame that pauses holds up the other stream.
+    A frame that pauses blocks the other stream.
 
     Members
     -------
     ``i`` : In, two packet streams of ``width`` bits
+        Frames of the two senders.
     ``o`` : Out, packet stream of ``width`` bits
+        Frames of both.
 
     Parameters
     ----------
     ``width`` : int, bits, a multiple of 8
+        Bits of a beat; 32 by default.
 
     Latency
     -------
@@ -39,11 +42,11 @@ class FrameMerger(wiring.Component):
         super().__init__({"i": In(packet_stream(width)).array(2), "o": Out(packet_stream(width))})
 
     def elaborate(self, platform: Any) -> Module:
-        """``turn``: which stream sends; the other gets it when a frame ends, or while this one has none."""
+        """Select a stream with ``turn``, which changes after a frame, or while the selected stream has none."""
         m = Module()
         o = self.o
         turn = Signal()
-        inside = Signal()  # the rest of a frame is still to come
+        inside = Signal()  # a frame has started and not ended
         free = Signal()
         beat = Signal(packet_layout(self.width))
         valid = Signal()

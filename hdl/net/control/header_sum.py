@@ -1,4 +1,4 @@
-"""The checksum of a header whose words come one after the other."""
+"""Checksum of a header whose words arrive one after the other."""
 
 from __future__ import annotations
 
@@ -19,16 +19,20 @@ _SUM_BITS = HALF + (_MOST - 1).bit_length()
 class HeaderSum(wiring.Component):
     """Ones' complement sum of the 16-bit halves of up to eight words.
 
-    It holds in any byte order: of words as they come, it is the checksum as it is sent, but for the inversion.
+    The sum is valid in any byte order: for words in wire order its inverse is the checksum in wire order.
 
     Members
     -------
     ``word`` : In, 32
-    ``low``, ``high`` : In, 1
-        This half of the word counts in this cycle.
+        Word of the header.
+    ``low`` : In, 1
+        Add the low half of ``word`` in this cycle.
+    ``high`` : In, 1
+        Add the high half of ``word`` in this cycle.
     ``clear`` : In, 1
-        Begin anew; what counts in this cycle is forgotten.
+        Set the sum to 0; overrides ``low`` and ``high``.
     ``o`` : Out, 16
+        Sum of all halves since ``clear``.
 
     Parameters
     ----------
@@ -47,7 +51,7 @@ class HeaderSum(wiring.Component):
         super().__init__({"word": In(WIDTH), "low": In(1), "high": In(1), "clear": In(1), "o": Out(HALF)})
 
     def elaborate(self, platform: Any) -> Module:
-        """Carries are kept above the sums and added back at the end."""
+        """Keep the carries above the sums and add them back at the end."""
         m = Module()
         sums = [Signal(_SUM_BITS, name=name) for name in ("low_sum", "high_sum")]
         halves = self.word[:HALF], self.word[HALF:]

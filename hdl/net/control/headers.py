@@ -1,7 +1,7 @@
-"""Where header fields lie in the beats of a stream of 32 bits, derived from :mod:`fanin.wire`.
+"""Positions of header fields in the beats of a stream of 32 bits, derived from :mod:`fanin.wire`.
 
-Four bytes to a beat, the first in the lowest bits. A field that is kept as it came is in wire order:
-:func:`~fanin.hdl.net.headers.swap_bytes` makes a number of it.
+A beat has four bytes, the first in the lowest bits. Stored fields stay in wire order;
+:func:`~fanin.hdl.net.headers.swap_bytes` turns them into numbers.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ BODY_BEAT = BODY_AT // WORD_BYTES
 MAC_BITS, IP_BITS = field_bits(ETHERNET, "source"), field_bits(IPV4, "source")
 LEASE_BITS, SEQUENCE_BITS = field_bits(CONTROL, "lease"), field_bits(CONTROL, "sequence")
 SIZE_BITS = MAX_FRAME.bit_length()
-PLACE_BITS = (MAX_FRAME // WORD_BYTES).bit_length()  # of a beat in its frame
+PLACE_BITS = (MAX_FRAME // WORD_BYTES).bit_length()  # width of the number of a beat in its frame
 
-#: What a board says of itself: ABOUT's fields between holder and offer, a word each.
+#: Description of a board in ABOUT: its fields between holder and offer, one word each.
 AboutWords = data.ArrayLayout(WIDTH, IDENTITY_WORDS)
 assert all(field.bits == WIDTH for field in ABOUT)
 assert BODY_AT % WORD_BYTES == 0
 
-#: What has become of a frame, a pulse for each: a request was carried out, answered again, not answered since
-#: it was stale, refused, malformed; a frame was dropped, too long or without room; ARP or an echo was answered.
+#: Pulses of a responder. ``requests``: a request was executed; ``repeats``: answered again; ``stale``: ignored
+#: as older than the last; ``refused``: rejected by its lease; ``malformed``: rejected by its form; ``dropped``: a
+#: frame was too long or found no room; ``arps``, ``echoes``: answered.
 ResponderEvents = data.StructLayout(
     dict.fromkeys(
         ("requests", "repeats", "stale", "refused", "malformed", "dropped", "arps", "echoes"),
@@ -40,14 +41,14 @@ ResponderEvents = data.StructLayout(
 
 
 class Wanted(NamedTuple):
-    """What bits of a beat must be."""
+    """Condition on the bits of a beat."""
 
     beat: int
     mask: int
     value: int
 
     def holds(self, word: Any) -> Value:
-        """Whether the beat is so."""
+        """Return whether the beat meets the condition."""
         low = (self.mask & -self.mask).bit_length() - 1
         high = self.mask.bit_length()
         bits = [n for n in range(low, high) if self.mask >> n & 1]
@@ -59,9 +60,9 @@ class Wanted(NamedTuple):
 def wanted(
     fields: Sequence[Field], at: int, *, only: Mapping[str, int] | None = None, **values: int
 ) -> Iterator[Wanted]:
-    """What the beats of a header that begins at byte ``at`` must be for fields to have these values.
+    """Yield the conditions on a header's beats, from byte ``at`` on, for fields to have these values.
 
-    ``only``: of a field, the bits to look at; all of them where it is not named.
+    ``only``: mask of the bits to compare, by field; all bits of fields without an entry.
     """
     looked = {f.name: (1 << f.bits) - 1 for f in fields if f.name in values} | dict(only or {})
     masks, images = (_beats(bytes(at) + pack_fields(fields, packed)) for packed in (looked, values))
@@ -75,7 +76,7 @@ def _beats(header: bytes) -> list[int]:
 
 
 class Piece(NamedTuple):
-    """The part of a field that lies in one beat: bits of both, in wire order."""
+    """Part of a field in one beat: bit ranges of the beat and of the field, in wire order."""
 
     beat: int
     word: slice
@@ -83,7 +84,7 @@ class Piece(NamedTuple):
 
 
 def pieces(fields: Sequence[Field], at: int, name: str) -> list[Piece]:
-    """Where a field of whole bytes lies, of a header that begins at byte ``at``."""
+    """Return the pieces of a field of whole bytes, for a header from byte ``at`` on."""
     before = [f.name for f in fields].index(name)
     first = 8 * at + sum(f.bits for f in fields[:before])
     found: list[Piece] = []
@@ -97,7 +98,7 @@ def pieces(fields: Sequence[Field], at: int, name: str) -> list[Piece]:
 
 
 def kept(m: Module, word: Any, place: Sequence[Any], fields: Sequence[Field], at: int, name: str) -> Signal:
-    """A register that keeps a field, in wire order; ``place[n]`` says that ``word`` is beat n."""
+    """Return a register that stores a field, in wire order; ``place[n]``: ``word`` is beat n."""
     register = Signal(field_bits(fields, name), name=f"{name}_kept", reset_less=True)
     for piece in pieces(fields, at, name):
         with m.If(place[piece.beat]):
@@ -106,10 +107,11 @@ def kept(m: Module, word: Any, place: Sequence[Any], fields: Sequence[Field], at
 
 
 class Agreement:
-    """Conditions on beats of a frame, gathered as they pass: ``now`` is false once a beat has broken one.
+    """Conjunction of conditions on a frame's beats, evaluated as they pass.
 
-    ``place[n]``: the beat on ``word`` is number n; all are low between beats. ``later`` is ``now`` of the cycle
-    before. The first beat forgets what the frame before has broken.
+    ``now`` is low from the first beat that violates a condition; ``later`` is ``now`` delayed by a cycle.
+    ``place[n]``: the beat on ``word`` is number n; all are low between beats. The first beat of a frame clears
+    violations of the previous frame.
     """
 
     def __init__(self, m: Module, place: Sequence[Any], conditions: Iterable[tuple[int, Any]], *, name: str):

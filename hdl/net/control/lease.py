@@ -1,4 +1,4 @@
-"""Who holds the board, which of his requests was carried out last, and which lease may be the next."""
+"""Lease of a board: its holder, the last request executed, and the offer of the next lease."""
 
 from __future__ import annotations
 
@@ -15,56 +15,59 @@ JUDGE_LATENCY = 2
 
 
 class Verdict(enum.Enum, shape=3):  # type: ignore[call-arg]
-    """What is done with a request."""
+    """Decision on a request."""
 
     CARRY_OUT = 0
-    REPEAT = 1  #: it was carried out: the same answer once more
+    REPEAT = 1  #: it was executed: send the same answer again
     STALE = 2  #: it is older than the last one
     HELD = 3  #: another lease holds the board
-    UNKNOWN = 4  #: nobody holds the board, and the request does not take an offer to its address
-    FOREIGN = 5  #: the last lease, from another address: not answered
+    UNKNOWN = 4  #: no lease holds the board, and the request does not take an offer to its address
+    FOREIGN = 5  #: the last lease, but from another address: not answered
 
 
 def check_lease(lease_cycles: int) -> None:
-    """Raise ValueError unless a lease may last so many cycles."""
+    """Raise ValueError unless a lease may last ``lease_cycles`` cycles."""
     if not 2 <= lease_cycles <= 1 << 36:
         raise ValueError(f"lease_cycles must be 2 to 2^36, not {lease_cycles!r}")
 
 
 class LeaseKeeper(wiring.Component):
-    """Judge requests by lease, address and sequence number, and remember the last that was carried out.
+    """Judge of requests by lease, address and sequence number, which stores the last request executed.
 
-    An offer is a number for the next lease, and an address from which alone it may be taken.
+    An offer is a number for the next lease, together with the only address that may take it.
 
     Members
     -------
     ``lease`` : In, 32
+        Lease of the request.
     ``sequence`` : In, 32
+        Sequence number of the request.
     ``host`` : In, 32
-        The IPv4 address that the request comes from.
+        IPv4 address of the request's sender.
     ``mac`` : In, 48
-        The MAC address that it comes from.
+        MAC address of the request's sender.
     ``releases`` : In, 1
-        It gives up the lease.
+        The request gives up the lease.
     ``verdict`` : Out, Verdict
-        On the request that stands.
+        Decision on the request.
     ``accept`` : In, 1
-        The verdict is acted upon: one to carry out becomes the last one, and it or a repeat proves that the
-        host is alive. What stands must have stood for two cycles.
+        Apply the verdict: CARRY_OUT makes the request the last one; CARRY_OUT and REPEAT prove that the host is
+        alive. The request must have been constant for two cycles.
     ``hello`` : In, 1
-        Pulse: draw a new offer, for ``host`` and ``mac``; the one before ends.
+        Pulse: draw a new offer for ``host`` and ``mac``; the previous offer ends.
     ``number`` : In, 32
-        An offer is drawn from it; another one in each cycle.
+        Random number for an offer; a new one in each cycle.
     ``offer`` : Out, 32
-        The last offer. A number that is 0 or the last lease is drawn again.
+        Last offer. 0 and the number of the last lease are replaced by a new draw.
     ``holder`` : Out, 32
-        The IPv4 address of the host that holds the board, 0 for none.
+        IPv4 address of the host that holds the board; 0 for none.
     ``holder_mac`` : Out, 48
-        The MAC address of the host that holds the board, or held it last; its lease is bound to it.
+        MAC address of the current or last holder, to which the lease is bound.
 
     Parameters
     ----------
-    ``lease_cycles`` : int, cycles of silence after which the board is free, 2 to 2^36
+    ``lease_cycles`` : int, cycles, 2 to 2^36
+        Time of silence after which the board is free.
 
     Latency
     -------
@@ -97,7 +100,7 @@ class LeaseKeeper(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """The last lease is remembered when it holds no more: its requests may still arrive twice."""
+        """Keep the last lease after its end: its requests may still arrive twice."""
         m = Module()
         lease = Signal(LEASE_BITS)
         last = Signal(SEQUENCE_BITS)
@@ -119,7 +122,7 @@ class LeaseKeeper(wiring.Component):
         of_own = Mux(ahead == 0, Verdict.REPEAT, Mux(ahead[-1], Verdict.STALE, Verdict.CARRY_OUT))
         of_known = Mux(own, of_own, Verdict.FOREIGN)
         of_other = Mux(held, Verdict.HELD, Mux(first & offered, Verdict.CARRY_OUT, Verdict.UNKNOWN))
-        was_held = Signal()  # in the verdict's eyes: a repeat at the last moment keeps the lease
+        was_held = Signal()  # ``held`` as the verdict saw it: a repeat at the last moment keeps the lease
         m.d.sync += [self.verdict.eq(Mux(known, of_known, of_other)), was_held.eq(held)]
         m.d.comb += self.holder.eq(Mux(held, host, 0))
         m.d.sync += left.eq(left - 1)
@@ -140,15 +143,15 @@ class LeaseKeeper(wiring.Component):
         return m
 
     def _offer(self, m: Module, lease: Signal, taken: Signal) -> Value:
-        """Draw offers; whether the request has the offer's lease and address.
+        """Draw offers; return whether the request has the offer's lease and address.
 
-        An offer that is taken has the number of the last lease, which is judged by itself; the one before the
-        first hello is 0, which no lease is. Neither is drawn again: nobody would see the new number.
+        An offer that was taken equals the last lease, which is judged separately. Before the first hello the
+        offer is 0, which no lease is. Neither offer is drawn again, since no host would see the new number.
         """
         stands = Signal()
         host = Signal(IP_BITS)
         mac = Signal(MAC_BITS)
-        unfit = Signal()  # the offer of the cycle before
+        unfit = Signal()  # the previous cycle's offer is 0 or the last lease
         its_lease = Signal()
         its_host = Signal()
         m.d.sync += [

@@ -1,4 +1,4 @@
-"""Replies to ARP, echo and control, made while they are sent."""
+"""Sender of replies to ARP, echo and control requests, which assembles a reply while it sends."""
 
 from __future__ import annotations
 
@@ -43,43 +43,53 @@ from fanin.wire.fields import byte_length, pack_fields
 from fanin.wire.icmp import ICMP_ECHO, IP_PROTOCOL_ICMP, EchoType
 
 STATUS_BITS = max(Status).bit_length()
-_PLACES = BODY_BEAT + ABOUT_WORDS + 1  # one-hot; the last one stands for all that follow
+_PLACES = BODY_BEAT + ABOUT_WORDS + 1  # one-hot; the last place is for all further beats
 _HALF = 16
 
-#: What is said: as which protocol, and, of control, with which status, and how many words: those of ABOUT, or
-#: of the reply store.
+#: Content of a reply: ARP, echo, or else control with ``status`` and ``count`` words, which are those of ABOUT
+#: or of the reply store.
 Reply = data.StructLayout({"arp": 1, "echo": 1, "status": STATUS_BITS, "count": PLACE_BITS, "about": 1})
 
 
 class ReplySender(wiring.Component):
-    """Send the reply to a request: headers of its own, and words of the request or of the reply store.
+    """Sender of a request's reply: new headers, then words of the request or of the reply store.
 
     Members
     -------
     ``start`` : In, 1
-        Pulse; ``reply`` and ``request`` hold until ``done``.
+        Pulse: send a reply. ``reply`` and ``request`` are constant until ``done``.
     ``reply`` : In, Reply
+        Content of the reply.
     ``request`` : In, Request
+        Fields of the request.
     ``own_mac`` : In, 48
+        MAC address of the sender.
     ``own_ip`` : In, 32
+        IPv4 address of the sender.
     ``holder`` : In, 32
+        IPv4 address of the board's holder, for ABOUT.
     ``about`` : In, AboutWords
+        Description of the board, for ABOUT.
     ``offer`` : In, 32
+        Offered lease, for ABOUT.
     ``summand`` : Out, 32
-        What goes into the sum of the IPv4 header while ``sums`` is high, both halves.
+        Word for the sum of the IPv4 header while ``sums`` is high, both halves.
     ``sums`` : Out, 1
+        Add ``summand`` to the sum.
     ``clear`` : Out, 1
-        The sum begins anew.
+        Set the sum to 0.
     ``sum`` : In, 16
-        It, 4 cycles behind the last summand.
+        The sum, 4 cycles after the last summand.
     ``place`` : Out, 9
-        The beat to be read of request and reply store; ``word`` and ``stored`` are they, two cycles of
-        ``enable`` later.
+        Beat to read from the request and the reply store.
     ``enable`` : Out, 1
+        Advance the reads.
     ``word`` : In, 32
+        The request's beat at ``place``, two cycles of ``enable`` later.
     ``stored`` : In, 32
+        The reply store's beat at ``place``, two cycles of ``enable`` later.
     ``o`` : Out, packet stream of 32 bits
-        Not padded to the shortest frame of Ethernet.
+        Replies, without padding to Ethernet's minimum.
     ``done`` : Out, 1
         Pulse: the last beat has been taken.
 
@@ -121,10 +131,10 @@ class ReplySender(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """The lengths, then the IPv4 header's sum, then the beats, three of them on their way at a time."""
+        """Compute the lengths, then the sum of the IPv4 header, then send the beats, with three in flight."""
         m = Module()
-        length = Signal(SIZE_BITS)  # IPv4's
-        last = Signal(SIZE_BITS)  # bytes but one of the frame
+        length = Signal(SIZE_BITS)  # length field of IPv4
+        last = Signal(SIZE_BITS)  # bytes of the frame, minus one
         head = CONTROL_AT - IP_AT + byte_length(CONTROL)
         m.d.sync += length.eq(Mux(self.reply.echo, self.request.length, (self.reply.count << 2) + head))
         m.d.sync += last.eq(Mux(self.reply.arp, byte_length(ARP), length) + (IP_AT - 1))
@@ -133,7 +143,7 @@ class ReplySender(wiring.Component):
         return m
 
     def _sum(self, m: Module, length: Signal) -> Value:
-        """Add up the header in three words; whether the frame may begin, whose seventh beat has the sum."""
+        """Add up the header in three words; return whether the frame, with the sum in beat 7, may start."""
         steps = Signal(4)  # one-hot
         m.d.sync += steps.eq(Cat(self.start, steps))
         constants = [Const(_constant_sum(protocol), _HALF) for protocol in (IP_PROTOCOL_UDP, IP_PROTOCOL_ICMP)]
@@ -150,7 +160,7 @@ class ReplySender(wiring.Component):
         return steps[0]
 
     def _send(self, m: Module, begins: Value, length: Signal, last: Signal) -> None:
-        """Beats move on together: read, read again, sent. ``at`` says in one-hot which one is read again."""
+        """Advance the beats together: read, read again, sent; ``at``, one-hot, is the beat read again."""
         o = self.o
         reading = Signal()
         at_end = Signal()
@@ -181,7 +191,7 @@ class ReplySender(wiring.Component):
         m.d.sync += self.done.eq(o.valid & o.ready & o.p.last)
 
     def _sources(self, length: Signal) -> dict[str, Value]:
-        """What a reply is made of; numbers, but for words as they come."""
+        """Return the sources of a reply: numbers, except ``word`` and ``stored``, which are in wire order."""
         (piece,) = pieces(ICMP_ECHO, REST_AT, "checksum")
         both = self.word[piece.word] + EchoType.REQUEST  # the type has the lower byte of the wire
         about = zip(ABOUT, (self.holder, *self.about, self.offer), strict=True)
@@ -204,7 +214,7 @@ class ReplySender(wiring.Component):
         }
 
     def _cells(self, at: Signal) -> Iterator[tuple[Value, list[Bit]]]:
-        """Every beat of every kind of reply, and when it is the one."""
+        """Yield every beat of every kind of reply, with the condition under which it is sent."""
         reply = self.reply
         control = ~reply.arp & ~reply.echo
         frames = ((reply.arp, _arp_frame()), (reply.echo, _echo_frame()), (control, _control_frame()))
@@ -237,7 +247,7 @@ def _ipv4(protocol: int) -> list[Bit]:
 
 
 def _arp_frame() -> list[Bit]:
-    """Whole beats: two bytes more than are sent."""
+    """Return the frame in whole beats: two bytes more than are sent."""
     arp = header(
         ARP,
         hardware=HARDWARE_ETHERNET,
@@ -254,7 +264,7 @@ def _arp_frame() -> list[Bit]:
 
 
 def _echo_frame() -> list[Bit]:
-    """Up to the checksum's beat; behind it all is as in the request."""
+    """Return the frame up to the beat of the checksum; after it all bytes are those of the request."""
     echo = header(ICMP_ECHO[:3], type=EchoType.REPLY, checksum="echo_sum")
     return _ethernet(ETHERTYPE_IPV4) + _ipv4(IP_PROTOCOL_ICMP) + echo + copied(_HALF)
 
@@ -275,11 +285,11 @@ def _control_frame() -> list[Bit]:
 
 
 def _constant_sum(protocol: int) -> int:
-    """The ones' complement sum of what never changes in an IPv4 header of ours."""
+    """Return the ones' complement sum of the constant fields of the sender's IPv4 headers."""
     header = pack_fields(IPV4, {"version": 4, "ihl": 5, "ttl": TTL, "protocol": protocol})
     return ~internet_checksum(header) & 0xFFFF
 
 
 def _extended(value: Value) -> Value:
-    """A number with the width of a header's length or count."""
+    """Return a number, extended to the width of a header's length or count."""
     return Cat(value, Const(0, _HALF - len(value)))

@@ -1,4 +1,4 @@
-"""From a frame in the store to what it asks for, and whether it may."""
+"""Reader of requests: extracts a frame's fields from the store and checks its form."""
 
 from __future__ import annotations
 
@@ -49,25 +49,25 @@ from fanin.wire.icmp import ICMP_ECHO, IP_PROTOCOL_ICMP
 
 KIND_BITS, COUNT_BITS = field_bits(CONTROL, "kind"), field_bits(CONTROL, "count")
 PORT_BITS = field_bits(UDP, "source_port")
-_LAST = BODY_BEAT + 1  # the second word behind the header, of a checksum the number of words
+_LAST = BODY_BEAT + 1  # the second word after the header; in a checksum request, the number of words
 _IP_BEATS = range(IP_AT // WORD_BYTES, -(-REST_AT // WORD_BYTES))
-_JUDGES = 2  # cycles from a number that is kept to the form
+_JUDGES = 2  # cycles from the last stored number to the form
 assert MAX_CHECKSUM == (1 << COUNT_BITS) - 1
 
 
 class Form(enum.Enum, shape=3):  # type: ignore[call-arg]
-    """What kind of frame it is."""
+    """Form of a frame."""
 
     OTHER = 0  #: not answered, and not counted
     MALFORMED = 1  #: not answered
     ARP = 2
     ECHO = 3
-    MISFIT = 4  #: a control request that says what cannot be
+    MISFIT = 4  #: a control request with contradictory fields
     CONTROL = 5
 
 
-#: What a reply needs of its request. ``length`` is IPv4's; ``number`` the words of a checksum; ``address`` the
-#: first word behind the header.
+#: Fields of a request for its reply. ``length``: of IPv4. ``number``: words of a checksum. ``address``: first
+#: word after the header.
 Request = data.StructLayout(
     {
         "mac": MAC_BITS,
@@ -85,29 +85,35 @@ Request = data.StructLayout(
 
 
 class RequestReader(wiring.Component):
-    """Read a frame of the store up to its sixteenth beat, and judge its form.
+    """Reader of a stored frame up to its sixteenth beat, which checks the frame's form.
 
-    The frame is one that :class:`~fanin.hdl.net.control.demultiplexer.Demultiplexer` has chosen: what decided
-    there is not looked at again.
+    The frame was selected by :class:`~fanin.hdl.net.control.demultiplexer.Demultiplexer`; its conditions are
+    not checked again.
 
     Members
     -------
     ``start`` : In, 1
-        Pulse: a frame is there; it stays until ``done`` and for as long as ``request`` is looked at.
+        Pulse: a frame is in the store. It must stay until ``done`` and while ``request`` is used.
     ``size`` : In, 11
-        The frame's bytes.
+        Bytes of the frame.
     ``place`` : Out, 9
-        The beat to be read; ``word`` is it two cycles later.
+        Beat to read.
     ``word`` : In, 32
-    ``low``, ``high`` : Out, 1
-        The halves of ``word`` in this cycle that belong to the IPv4 header.
+        The beat at ``place``, two cycles later.
+    ``low`` : Out, 1
+        The low half of ``word`` belongs to the IPv4 header.
+    ``high`` : Out, 1
+        The high half of ``word`` belongs to the IPv4 header.
     ``sum`` : In, 16
-        Their ones' complement sum, from 4 cycles behind the last on.
+        Ones' complement sum of these halves, from 4 cycles after the last one on.
     ``own_ip`` : In, 32
+        IPv4 address of the board's services.
     ``done`` : Out, 1
-        Pulse: ``form`` and ``request`` are those of the frame.
+        Pulse: ``form`` and ``request`` are valid.
     ``form`` : Out, Form
+        Form of the frame.
     ``request`` : Out, Request
+        Fields of the frame.
 
     Parameters
     ----------
@@ -140,7 +146,7 @@ class RequestReader(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """``at``: one-hot, the beat that is on ``word``; behind the last one it counts on, to the form."""
+        """Track the beat on ``word`` in ``at``, one-hot; after the last beat it continues until the form."""
         m = Module()
         end = _LAST + 1 + _JUDGES
         reading = Signal()
@@ -158,7 +164,7 @@ class RequestReader(wiring.Component):
         return m
 
     def _keep(self, m: Module, at: Signal) -> dict[str, Value]:
-        """The fields that the reply, or the judgement, needs, as numbers; and the parts of ``request``."""
+        """Return the fields that the reply or the check needs, as numbers; drive the parts of ``request``."""
 
         def number(fields: tuple[Field, ...], start: int, name: str) -> Value:
             return swap_bytes(kept(m, self.word, at, fields, start, name))
@@ -202,7 +208,7 @@ class RequestReader(wiring.Component):
         return found
 
     def _mac(self, m: Module, at: Signal, is_arp: Signal) -> Value:
-        """Whom to answer: where the frame comes from, of ARP the sender that it names."""
+        """Return the MAC address for the reply: the frame's source, or for ARP the sender in its header."""
         mac = Signal(MAC_BITS, reset_less=True)
         outer, inner = pieces(ETHERNET, 0, "source"), pieces(ARP, IP_AT, "sender_mac")
         for first, second in zip(outer, inner, strict=True):
@@ -212,7 +218,7 @@ class RequestReader(wiring.Component):
         return swap_bytes(mac)
 
     def _judge(self, m: Module, at: Signal, found: dict[str, Value]) -> None:
-        """Each finding in a register of its own; those of the last beats are there two cycles behind them."""
+        """Compute each finding in its own register; those of the last beats are valid two cycles later."""
         target = swap_bytes(self.own_ip)
         arp_form = wanted(
             ARP,
@@ -251,7 +257,7 @@ class RequestReader(wiring.Component):
         return Agreement(m, at, [*conditions, *more], name=name).later
 
     def _well_formed(self, m: Module, found: dict[str, Value]) -> Value:
-        """Whether version, kind, lease, count and length go together; from registers that are a cycle old."""
+        """Return whether version, kind, lease, count and length are consistent, a cycle after the fields."""
         kind, count, length = found["kind"], found["count"], found["udp_length"]
         head = BODY_AT - REST_AT
         pairs, words = kind == Kind.ACCESS, kind == Kind.LOAD
@@ -279,5 +285,5 @@ class RequestReader(wiring.Component):
         return right & limit
 
 
-#: The bytes of the control header's beginning, since version and kind share one.
+#: First bytes of the control header; version and kind share one.
 _BYTES = (Field("magic", 16, ""), Field("version_and_kind", 8, ""))

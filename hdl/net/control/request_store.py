@@ -1,4 +1,4 @@
-"""Two places for frames, of which one is being answered."""
+"""Store of two frames, one of which is being answered."""
 
 from __future__ import annotations
 
@@ -18,25 +18,26 @@ _LAST_BEAT, _REST = divmod(MAX_FRAME - 1, WIDTH // 8)
 
 
 class RequestStore(wiring.Component):
-    """Keep the frame that is being answered, and one that waits; drop what comes besides.
+    """Store of the frame that is being answered and one that waits; further frames are dropped.
 
     Members
     -------
     ``i`` : In, packet stream of 32 bits; always ready
+        Frames to store.
     ``valid`` : Out, 1
-        A frame is there to be answered.
+        A frame is ready to be answered.
     ``size`` : Out, 11
-        Its bytes.
+        Bytes of the frame.
     ``place`` : In, 9
-        Of the beat to be read.
+        Beat to read.
     ``enable`` : In, 1
-        The read goes on in this cycle.
+        Advance the read in this cycle.
     ``word`` : Out, 32
-        The beat at ``place``, two enabled cycles later; undefined behind the frame's end.
+        The beat at ``place``, two enabled cycles later; undefined after the frame's end.
     ``done`` : In, 1
-        The frame is answered; the next one is there, if there is one, a cycle later.
+        The frame is answered; the next one, if any, is available a cycle later.
     ``dropped`` : Out, 1
-        Pulse: a frame has ended for which there was no room, or that had more than 1,514 bytes.
+        Pulse: a frame has ended that found no room, or had more than 1,514 bytes.
 
     Parameters
     ----------
@@ -66,7 +67,7 @@ class RequestStore(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """One memory of both places; the register behind it makes up for its slow output."""
+        """Use one memory for both frames, with a register after its slow output."""
         m = Module()
         m.submodules.storage = storage = Memory(shape=WIDTH, depth=2 << PLACE_BITS, init=[])
         write, read = storage.write_port(), storage.read_port()
@@ -76,7 +77,7 @@ class RequestStore(wiring.Component):
         out_of = Signal()
         m.d.comb += [
             read.addr.eq(Cat(self.place, out_of)),
-            # What is read is never what is being written. Said here, no logic is made for the case.
+            # A beat is never read while it is written. Stated here, this avoids logic for the case.
             read.en.eq(self.enable & ~(write.en & (into == out_of))),
             self.valid.eq(full.bit_select(out_of, 1)),
             self.size.eq(sizes[out_of]),
@@ -89,10 +90,10 @@ class RequestStore(wiring.Component):
         return m
 
     def _take(self, m: Module, write: Any, full: Signal, sizes: Any, into: Signal) -> None:
-        """Write beats as they come; a frame that begins while its place is taken is lost."""
+        """Write beats as they arrive; a frame that starts while its place is occupied is lost."""
         i = self.i
         place = Signal(PLACE_BITS)
-        lost = Signal()  # the frame under way found no room
+        lost = Signal()  # the current frame found no room
         long = Signal()
         drops = Signal()
         ends = Signal()

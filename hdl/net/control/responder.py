@@ -1,4 +1,4 @@
-"""What a board answers beside its node: ARP, echo, and control requests, which it carries out on its bus."""
+"""Responder of a board: answers ARP and echo, and executes control requests on the board's bus."""
 
 from __future__ import annotations
 
@@ -32,33 +32,39 @@ from fanin.wire.control import ABOUT_WORDS, Kind, Status
 
 
 class Responder(wiring.Component):
-    """Answer ARP, echo and control, one frame after the other; one waits meanwhile, and more are dropped.
+    """Responder for ARP, echo and control, one frame at a time; one more frame waits, and others are dropped.
 
-    A control request is carried out on the bus once: its reply is kept, and sent again when the request comes
-    again. No frame and no slave can hold it up for ever: an access that is not answered within ``bus_timeout``
-    cycles has failed, and ends its request.
+    A control request is executed on the bus once. Its reply is stored and sent again if the request is
+    repeated. No frame and no slave can block the responder for ever: an access without an answer within
+    ``bus_timeout`` cycles fails and ends its request.
 
     Members
     -------
     ``i`` : In, packet stream of 32 bits; always ready
-        Frames that :class:`~fanin.hdl.net.control.demultiplexer.Demultiplexer` has chosen.
+        Frames selected by :class:`~fanin.hdl.net.control.demultiplexer.Demultiplexer`.
     ``o`` : Out, packet stream of 32 bits
-        Frames that are not padded to the shortest one of Ethernet.
+        Replies, without padding to Ethernet's minimum.
     ``axil`` : Out, :class:`AXI4LiteSignature` of 32 bits
+        Bus of the board.
     ``own_mac`` : In, 48
+        MAC address of the board's services.
     ``own_ip`` : In, 32
+        IPv4 address of the board's services.
     ``about`` : In, AboutWords
-        What hello says of the board.
+        Description of the board, for the reply to hello.
     ``holder`` : Out, 32
-        IPv4 address of the host that holds the board, 0 for none.
+        IPv4 address of the host that holds the board; 0 for none.
     ``holder_mac`` : Out, 48
-        Its MAC address, or that of the last one.
+        MAC address of the current or last holder.
     ``events`` : Out, ResponderEvents
+        Pulses for counters.
 
     Parameters
     ----------
-    ``lease_cycles`` : int, cycles of silence after which a lease is over, 2 to 2^36
-    ``bus_timeout`` : int, cycles in which an access is to be answered, at least 2
+    ``lease_cycles`` : int, cycles, 2 to 2^36
+        Time of silence after which a lease ends.
+    ``bus_timeout`` : int, cycles, at least 2
+        Time for the answer to an access; 1024 by default.
 
     Latency
     -------
@@ -91,7 +97,7 @@ class Responder(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """The parts in a row: store, reader, lease, executor, sender; each starts the next."""
+        """Connect the parts in sequence: store, reader, lease, executor, sender; each starts the next."""
         m = Module()
         m.submodules.store = store = RequestStore()
         m.submodules.reader = reader = RequestReader()
@@ -139,7 +145,7 @@ class Responder(wiring.Component):
         return m
 
     def _sum(self, m: Module, reader: Any, sender: Any) -> None:
-        """One adder for the header that has come and for the one that goes."""
+        """Share one adder between the header of the request and that of the reply."""
         m.submodules.sum = total = HeaderSum()
         m.d.comb += [
             total.word.eq(Mux(sender.sums, sender.summand, reader.word)),
@@ -151,7 +157,7 @@ class Responder(wiring.Component):
         ]
 
     def _reply_store(self, m: Module, executor: Any, sender: Any) -> None:
-        """The words of the last reply, where they stand in its frame."""
+        """Store the words of the last reply, at their beats in its frame."""
         m.submodules.replies = storage = Memory(shape=WIDTH, depth=1 << PLACE_BITS, init=[])
         write, read = storage.write_port(), storage.read_port()
         stored = Signal(WIDTH)
@@ -160,16 +166,16 @@ class Responder(wiring.Component):
             write.data.eq(executor.data),
             write.en.eq(executor.write),
             read.addr.eq(sender.place),
-            read.en.eq(sender.enable & ~write.en),  # never at once, anyway; said here, it costs no logic
+            read.en.eq(sender.enable & ~write.en),  # never both at once; stated here, this avoids logic
             sender.stored.eq(stored),
         ]
         with m.If(sender.enable):
             m.d.sync += stored.eq(read.data)
 
     def _run(self, m: Module, store: Any, reader: Any, keeper: Any, executor: Any, sender: Any) -> None:
-        """Read, judge, carry out, answer."""
+        """Read, judge, execute, answer."""
         reply = Signal(Reply)
-        kept = Signal(Reply)  # of the request that was carried out last
+        kept = Signal(Reply)  # reply of the last request executed
         m.d.comb += [sender.reply.eq(reply), store.enable.eq(1), store.place.eq(sender.place)]
         m.d.sync += [self.events[name].eq(0) for name in ResponderEvents.members]
         with m.FSM():
@@ -204,7 +210,7 @@ class Responder(wiring.Component):
                 m.next = "IDLE"
 
     def _decide(self, m: Module, reader: Any, keeper: Any, executor: Any, reply: Any, kept: Any) -> None:
-        """What the frame's form, and of a control request the lease, make of it."""
+        """Select the answer from the frame's form and, for a control request, from the lease's verdict."""
         m.d.sync += reply.eq(0)
         m.next = "ANSWER"
         with m.Switch(reader.form):

@@ -1,4 +1,4 @@
-"""The stream cipher Trivium, a bit a cycle, as a source of numbers that other hosts cannot foresee."""
+"""Stream cipher Trivium, one bit a cycle, as a source of numbers that other hosts cannot predict."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from amaranth.lib.wiring import In, Out
 
 from fanin.hdl.net.control.headers import LEASE_BITS
 
-_LENGTHS = (93, 84, 111)  # of the shift registers; together the cipher's state s1 … s288
-_WARM_UP = 4 * sum(_LENGTHS)  # steps before the key stream begins
+_LENGTHS = (93, 84, 111)  # of the shift registers, which together are the cipher's state s1 … s288
+_WARM_UP = 4 * sum(_LENGTHS)  # steps before the key stream starts
 
 
 def _step(a: Any, b: Any, c: Any) -> tuple[Any, Any, Any, Any]:
-    """The bit that enters each register, and that of the key stream; a register's bit 0 is its newest."""
+    """Return the bit that enters each register, and the bit of the key stream.
+
+    Bit 0 of a register is its newest.
+    """
     of_a, of_b, of_c = a[65] ^ a[92], b[68] ^ b[83], c[65] ^ c[110]
     into_a = of_c ^ (c[108] & c[109]) ^ a[68]
     into_b = of_a ^ (a[90] & a[91]) ^ b[77]
@@ -25,7 +28,7 @@ def _step(a: Any, b: Any, c: Any) -> tuple[Any, Any, Any, Any]:
 
 
 def _first_state() -> list[int]:
-    """The registers where the key stream begins, with key 0 and initialisation vector 0."""
+    """Return the registers at the start of the key stream, for key 0 and initialisation vector 0."""
     state: list[Sequence[int]] = [[0] * length for length in _LENGTHS]
     state[2] = [0] * (_LENGTHS[2] - 3) + [1] * 3
     for _ in range(_WARM_UP):
@@ -35,16 +38,16 @@ def _first_state() -> list[int]:
 
 
 class Trivium(wiring.Component):
-    """Step Trivium in each cycle; key and initialisation vector are 0.
+    """Trivium key stream generator, stepped in each cycle; key and initialisation vector are 0.
 
-    A reset leaves the state as it is, so that the same numbers do not come again.
+    A reset does not change the state, so that numbers are not repeated.
 
     Members
     -------
     ``stir`` : In, 1
         Flip the bit that enters the first register in this cycle.
     ``word`` : Out, 32
-        The last bits of the key stream, the oldest in bit 0.
+        Last bits of the key stream, the oldest in bit 0.
 
     Parameters
     ----------
@@ -63,7 +66,7 @@ class Trivium(wiring.Component):
         super().__init__({"stir": In(1), "word": Out(LEASE_BITS)})
 
     def elaborate(self, platform: Any) -> Module:
-        """Three shift registers, each fed by the one before."""
+        """Build three shift registers, each fed by the one before."""
         m = Module()
         a, b, c = (
             Signal(length, init=init, reset_less=True, name=name)

@@ -1,1 +1,1 @@
-"""Ethernet for small boards: RGMII, GMII, and a MAC between them and packet streams."""
+"""Ethernet for small boards: RGMII, GMII, and a MAC between GMII and packet streams."""

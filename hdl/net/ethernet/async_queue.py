@@ -1,4 +1,4 @@
-"""A queue between two clock domains, quick enough on its writer's side for a PHY's clock on a small device."""
+"""Queue between two clock domains, with a writer's side fast enough for a PHY's clock on a small device."""
 
 from __future__ import annotations
 
@@ -11,35 +11,39 @@ from amaranth.lib.cdc import AsyncFFSynchronizer, FFSynchronizer
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-_FREE = 3  # words, for two that may have come since ``room`` was judged and one that comes
+_FREE = 3  # free words for ``room``: two may have arrived since the level was computed, one arrives now
 
 
 class AsyncQueue(wiring.Component):
-    """Amaranth's ``AsyncFIFO``, but its writer knows from a register that there is room.
+    """Asynchronous FIFO like Amaranth's ``AsyncFIFO``, but with a registered ``room`` for the writer.
 
-    In an ``AsyncFIFO`` the comparison of Gray codes, the next place and its Gray code follow one another within
-    a cycle: five LUTs in series, too many at 125 MHz on an ECP5 of speed grade 6. The parts are named as those
-    of ``AsyncFIFO``, so that a check of a netlist knows both.
+    In an ``AsyncFIFO`` the comparison of Gray codes, the next position and its Gray code follow one another
+    within a cycle. These five LUTs in series are too slow for 125 MHz on an ECP5 of speed grade 6. The parts
+    have the names of ``AsyncFIFO``'s, so that a check of a netlist recognises both.
 
     Members
     -------
     ``w_data`` : In, ``width``, in the domain ``write``
+        Word to write.
     ``w_en`` : In, 1, in the domain ``write``
-        Only where ``room`` is high.
+        Write ``w_data``; only while ``room`` is high.
     ``room`` : Out, 1, in the domain ``write``
-        Low where ``capacity`` - 2 to ``capacity`` words are in the queue; registered.
+        The queue has room; registered. Falls when ``capacity`` - 2 to ``capacity`` words are in the queue.
     ``r_data`` : Out, ``width``, in the domain ``read``
+        Oldest word.
     ``r_rdy`` : Out, 1, in the domain ``read``
-        ``r_data`` is the oldest word.
+        ``r_data`` is valid.
     ``r_en`` : In, 1, in the domain ``read``
-        Take it.
+        Take ``r_data``.
     ``r_rst`` : Out, 1, in the domain ``read``
         A reset of ``write`` has emptied the queue.
 
     Parameters
     ----------
     ``width`` : int, bits
+        Width of a word.
     ``capacity`` : int, words, a power of two from 4
+        Size of the queue.
 
     Latency
     -------
@@ -73,10 +77,11 @@ class AsyncQueue(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Each side counts for itself; the other side's count comes as a Gray code, a little late.
+        """Keep a counter on each side; the other side receives it as a Gray code, some cycles later.
 
-        A count has one bit more than a place, so that full and empty differ. A reset of the reader leaves its
-        counts, since the writer's stay, too. A reset of the writer sets the reader's counts to the writer's.
+        A counter has one bit more than a position, so that full and empty differ. A reset of the reader keeps
+        its counters, since the writer's are kept, too. A reset of the writer sets the reader's counters to the
+        writer's.
         """
         m = Module()
         m.submodules.storage = storage = Memory(shape=self.width, depth=self.capacity, init=[])
@@ -91,7 +96,7 @@ class AsyncQueue(wiring.Component):
         return m
 
     def _write(self, m: Module, port: Any, written: Signal, read: Signal) -> None:
-        """``room`` goes by what was in the queue two cycles ago."""
+        """Build the writer's side; ``room`` depends on the level two cycles ago."""
         count, following, taken, level = (
             Signal.like(written, name=f"w_{name}") for name in ("count", "following", "taken", "level")
         )
@@ -110,7 +115,7 @@ class AsyncQueue(wiring.Component):
         ]
 
     def _read(self, m: Module, port: Any, read: Signal, written: Signal) -> None:
-        """The memory's port shows the word at the next place."""
+        """Build the reader's side; the memory's port outputs the word at the next position."""
         count = Signal.like(read, name="r_count", reset_less=True)
         following = Signal.like(read, name="r_following")
         emptied = Signal()
@@ -129,7 +134,7 @@ class AsyncQueue(wiring.Component):
 
 
 def check_capacity(capacity: int) -> None:
-    """Raise ValueError unless a queue can have so many words."""
+    """Raise ValueError unless a queue can have ``capacity`` words."""
     if capacity < 4 or capacity & (capacity - 1):
         raise ValueError(f"capacity must be a power of two from 4, not {capacity!r}")
 
@@ -139,5 +144,5 @@ def _gray(count: Value) -> Value:
 
 
 def _binary(gray: Value) -> Value:
-    """Bit n is the parity of the code's bits from n on."""
+    """Return the binary number of a Gray code: bit n is the parity of the code's bits from n on."""
     return Cat(gray[n:].xor() for n in range(len(gray)))

@@ -1,4 +1,4 @@
-"""Frames from one clock domain to another."""
+"""Queue of frames from one clock domain to another."""
 
 from __future__ import annotations
 
@@ -14,23 +14,27 @@ from fanin.hdl.net.ethernet.async_queue import AsyncQueue, check_capacity
 
 
 class FrameCrossing(wiring.Component):
-    """A queue between two clock domains that hands on no frame's end without its beginning.
+    """Queue of frames between two clock domains, which never delivers the end of a frame without its start.
 
-    A reader in reset takes a word in each cycle and loses it, so that its writer is not held up; behind the
-    reset the rest of a frame is thrown away. A reset of ``write`` empties the queue, and the frame that is
-    being read may stop.
+    While the reader is in reset, it takes and drops a word in each cycle, so that the writer is not blocked.
+    After the reset, the rest of the current frame is dropped. A reset of ``write`` empties the queue, and a
+    frame that is being read may remain incomplete.
 
     Members
     -------
     ``i`` : In, stream of ``shape``, in the domain ``write``
+        Words of frames.
     ``o`` : Out, stream of ``shape``, in the domain ``read``
+        Words of frames.
     ``emptied`` : Out, 1, in the domain ``read``
-        The queue has been emptied: a frame that has begun on ``o`` does not go on.
+        The queue has been emptied: a frame that has started on ``o`` does not continue.
 
     Parameters
     ----------
     ``shape`` : StructLayout with a field ``last``
+        Layout of a word.
     ``capacity`` : int, words, a power of two from 4
+        Size of the queue.
 
     Latency
     -------
@@ -53,7 +57,7 @@ class FrameCrossing(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """A bit with each word says that a frame begins there."""
+        """Store a bit with each word that marks the start of a frame."""
         m = Module()
         i, o = self.i, self.o
         bits = Value.cast(i.p)
@@ -67,7 +71,7 @@ class FrameCrossing(wiring.Component):
         with m.If(i.valid & i.ready):
             m.d.write += begins.eq(i.p.last)
 
-        knows = Signal()  # has seen where a frame begins or ends
+        knows = Signal()  # the reader has seen where a frame starts or ends
         wanted = Signal()
         m.d.comb += [
             Value.cast(o.p).eq(queue.r_data[:-1]),

@@ -1,4 +1,4 @@
-"""A MAC between GMII and the core: whole frames, of words, in the core's clock domain."""
+"""Ethernet MAC between GMII and the core: whole frames as words, in the core's clock domain."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from fanin.hdl.stream.packet import packet_layout, packet_stream
 from fanin.hdl.stream.packet_width import BytesToWords, WordsToBytes
 from fanin.wire.ethernet import FCS_BYTES, MAX_FRAME_BYTES
 
-_CAPACITY = 16  # words of a queue between two domains: the core may be as slow as it takes to keep up
+_CAPACITY = 16  # words of a queue between two domains: enough for the slowest core clock that keeps up
 
-#: What has become of a frame, a pulse for each. Of those that came, ``received``: it goes to the core; it does
-#: not if it has a ``bad_fcs``, is a ``runt``, ``long`` or ``damaged``, as the PHY says, or is ``dropped`` for
-#: want of room. Of those to be sent, ``sent``: it has left for the PHY; ``refused``: it is too long;
-#: ``underrun``: the core is too slow for it, and it ends with an error.
+#: Pulses for the fate of a frame. Received frames: ``received``: it goes to the core; ``bad_fcs``, ``runt``,
+#: ``long``, ``damaged`` (reported by the PHY): it is bad and dropped; ``dropped``: it found no room. Frames to
+#: send: ``sent``: it has left for the PHY; ``refused``: it is too long; ``underrun``: the core was too slow for
+#: it, and it ends with an error.
 MacEvents = data.StructLayout(
     dict.fromkeys(
         ("received", "bad_fcs", "runt", "long", "damaged", "dropped", "sent", "refused", "underrun"), 1
@@ -34,31 +34,35 @@ MacEvents = data.StructLayout(
 
 
 class EthernetMac(wiring.Component):
-    """Frames that arrived whole and well to the core, and the core's to the PHY.
+    """Ethernet MAC: passes complete, valid frames from the PHY to the core, and the core's frames to the PHY.
 
-    The core's frames have no FCS; those that were padded keep the padding. The domains ``rx`` and ``tx`` are
-    GMII's, ``sync`` is the core's; each may be reset without the others, for at least four cycles of the
-    slowest. The core keeps up with 1 Gb/s if its clock has a little more than 1 GHz / ``width``.
+    The core's frames have no FCS; padded frames keep their padding. The domains ``rx`` and ``tx`` are those of
+    GMII, ``sync`` is the core's. Each domain may be reset without the others, for at least four cycles of the
+    slowest. The core keeps up with 1 Gb/s if its clock is a little faster than 1 GHz / ``width``.
 
     Members
     -------
     ``rx`` : Out, packet stream of ``width`` bits
         Good frames, valid in every cycle of a frame.
     ``tx`` : In, packet stream of ``width`` bits
-        May pause.
+        Frames to send; may pause.
     ``gmii_rx`` : In, Gmii, in the domain ``rx``
+        Bytes from the PHY.
     ``gmii_rx_enable`` : In, 1, in the domain ``rx``
-        As :class:`MacReceiver`'s.
+        ``gmii_rx`` has its next byte; also in cycles without a carrier.
     ``gmii_tx`` : Out, Gmii, in the domain ``tx``
+        Bytes to the PHY; the next byte follows a cycle after ``gmii_tx_enable``.
     ``gmii_tx_enable`` : In, 1, in the domain ``tx``
-        As :class:`MacTransmitter`'s.
+        The PHY takes a byte.
     ``events`` : Out, MacEvents
         Pulses for counters.
 
     Parameters
     ----------
     ``width`` : int, bits, a power of two from 16
-    ``max_frame`` : int, bytes of the longest frame, FCS included; 64 to 2,000
+        Bits of a word; 32 by default.
+    ``max_frame`` : int, bytes; 64 to 2,000
+        Longest frame, FCS included.
 
     Latency
     -------
@@ -71,7 +75,7 @@ class EthernetMac(wiring.Component):
     docs/boards.md, "The MAC".
     """
 
-    #: Of the members that are not in ``sync``; :mod:`fanin.hdl.emit` makes ports of their clocks.
+    #: Domains of the members that are not in ``sync``; :mod:`fanin.hdl.emit` makes ports of their clocks.
     domains = MappingProxyType(
         {"gmii_rx": "rx", "gmii_rx_enable": "rx", "gmii_tx": "tx", "gmii_tx_enable": "tx"}
     )
@@ -93,7 +97,7 @@ class EthernetMac(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Receiver, queue, store; store, queue, transmitter."""
+        """Build the receive path (receiver, queue, store) and the transmit path (store, queue, transmitter)."""
         m = Module()
         self._receive(m)
         self._transmit(m)
@@ -135,12 +139,14 @@ class EthernetMac(wiring.Component):
         ]
 
     def _write(self, m: Module, word: Any, crossing: Any) -> None:
-        """Words to the queue. A frame that lost one ends as lost; its end waits for room if it has to.
+        """Write words to the queue.
 
-        What ends meanwhile is counted with it.
+        A frame that loses a word ends as LOST; its end waits for room if necessary.
+
+        Frames that end while such an end waits are counted together with it.
         """
-        lost = Signal()  # a word of this frame
-        owed = Signal()  # a frame's end
+        lost = Signal()  # this frame has lost a word
+        owed = Signal()  # a frame's end waits for room
         free = Signal()
         m.d.comb += free.eq(~crossing.valid | crossing.ready)
         with m.If(free):
@@ -152,9 +158,9 @@ class EthernetMac(wiring.Component):
             m.d.rx += lost.eq(~word.p.last & (lost | owed | ~free))
 
     def _judge(self, m: Module, crossing: Any, store: Any) -> tuple[Signal, Signal]:
-        """Words out of the queue to the store; whether a frame has ended two cycles ago, and how."""
+        """Move words from the queue to the store; return whether a frame ended two cycles ago, and why."""
         begun = Signal()
-        torn = Signal()  # the rest of a frame will not come
+        torn = Signal()  # the rest of a frame will not arrive
         came = Signal()
         ended = Signal()
         word = Signal(crossing.o.p.shape(), reset_less=True)
@@ -180,7 +186,7 @@ class EthernetMac(wiring.Component):
         m.submodules.tx_crossing = crossing = DomainRenamer({"write": "sync", "read": "tx"})(
             FrameCrossing(shape=packet_layout(self.width), capacity=_CAPACITY)
         )
-        # A frame that the core's reset cuts off ends at once: without FCS, nobody takes it.
+        # A frame that the core's reset interrupts ends immediately, without an FCS, so that receivers drop it.
         cut = ResetInserter(crossing.emptied)
         m.submodules.scatter = scatter = DomainRenamer("tx")(cut(WordsToBytes(width=self.width)))
         m.submodules.transmitter = transmitter = DomainRenamer("tx")(cut(MacTransmitter()))

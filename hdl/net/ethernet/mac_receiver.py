@@ -1,4 +1,4 @@
-"""Frames out of the bytes that a PHY receives."""
+"""Receiver of a MAC: extracts frames from the bytes of a PHY."""
 
 from __future__ import annotations
 
@@ -13,27 +13,31 @@ from fanin.hdl.net.ethernet.gmii import START, Cause, Gmii, ReceivedByte
 from fanin.wire.ethernet import FCS_BYTES, MAX_FRAME_BYTES, MIN_FRAME_BYTES
 
 _ONES = (1 << CRC_BITS) - 1
-_RESIDUE = remainder(bytes(FCS_BYTES), _ONES)  # of any frame with its FCS
-_PARTS = 3  # of the comparison with it: two LUTs in series for each, a cycle later two for all
+_RESIDUE = remainder(bytes(FCS_BYTES), _ONES)  # remainder of any frame with its FCS
+_PARTS = 3  # parts of the comparison with it: two LUTs in series for each, then two for all in the next cycle
 _SHORTEST = MIN_FRAME_BYTES + FCS_BYTES
 
 
 class MacReceiver(wiring.Component):
-    """Find each frame in its carrier, check its FCS, and take that off.
+    """Receiver that finds each frame in its carrier, checks its FCS and removes it.
 
-    Whatever comes before the start delimiter is preamble. Every carrier, even one without a start, ends with a
-    byte that is ``last`` and says what became of it; the bytes of one with less than five are no part of it.
+    All bytes before the start delimiter count as preamble. Every carrier, even one without a start, ends with a
+    byte that has ``last`` and a ``cause``. After fewer than five bytes, that byte's data is not part of the
+    frame.
 
     Members
     -------
     ``gmii`` : In, Gmii
+        Bytes from the PHY.
     ``enable`` : In, 1
-        ``gmii`` has its next byte; it has one in the cycles without a carrier, too.
+        ``gmii`` has its next byte; also in cycles without a carrier.
     ``o`` : Out, stream of ReceivedByte, always ready
+        Bytes of frames.
 
     Parameters
     ----------
-    ``max_frame`` : int, bytes of the longest frame, FCS included; 64 to 2,000
+    ``max_frame`` : int, bytes; 64 to 2,000
+        Longest frame, FCS included.
 
     Latency
     -------
@@ -57,12 +61,12 @@ class MacReceiver(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Five bytes are held: the FCS's four, and one that is the frame's last if the carrier ends."""
+        """Hold five bytes: four of the FCS, and one that is the frame's last if the carrier ends."""
         m = Module()
         step = Signal()
         byte = Signal(Gmii)
-        inside = Signal()  # behind the start
-        before = Signal()  # there was a carrier a step ago
+        inside = Signal()  # after the start delimiter
+        before = Signal()  # carrier was present a step ago
         content = Signal()
         ends = Signal()
         m.d.sync += [step.eq(self.enable), byte.eq(self.gmii)]
@@ -96,9 +100,9 @@ class MacReceiver(wiring.Component):
         return m
 
     def _cause(self, m: Module, step: Signal, byte: Any, content: Signal) -> Any:
-        """What has become of the frame, in the step after its carrier's end."""
+        """Return the outcome of the frame, in the step after its carrier's end."""
         state = Signal(CRC_BITS, init=_ONES)
-        number = Signal(range(self.max_frame + 1))  # of frame bytes; its wrapping does not matter
+        number = Signal(range(self.max_frame + 1))  # frame bytes so far; wrapping does no harm
         short = Signal(init=1)
         long = Signal()
         damaged = Signal()
@@ -131,6 +135,6 @@ class MacReceiver(wiring.Component):
 
 
 def check_max_frame(max_frame: int) -> None:
-    """Raise ValueError for a longest frame that there is not."""
+    """Raise ValueError unless ``max_frame`` is a possible length of a frame."""
     if not _SHORTEST <= max_frame <= MAX_FRAME_BYTES:
         raise ValueError(f"max_frame must be {_SHORTEST} to {MAX_FRAME_BYTES} bytes, not {max_frame!r}")

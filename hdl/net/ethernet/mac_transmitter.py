@@ -1,4 +1,4 @@
-"""Frames to the bytes that a PHY sends."""
+"""Transmitter of a MAC: turns frames into the bytes for a PHY."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ _ONES = (1 << CRC_BITS) - 1
 
 
 class _Part(enum.Enum, shape=3):  # type: ignore[call-arg]
-    """What a step sends."""
+    """Part of a frame that a step sends."""
 
-    IDLE = 0  # the gap is over
+    IDLE = 0  # no frame; the gap has passed
     PREAMBLE = 1
     DATA = 2
     PADDING = 3
     FCS = 4
     GAP = 5
-    REST = 6  # nothing: the rest of a frame that paused is thrown away
+    REST = 6  # nothing is sent while the rest of a frame that paused is dropped
 
 
 class MacTransmitter(wiring.Component):
-    """Send each frame with preamble, padding, FCS and the gap behind it.
+    """Transmitter that sends each frame with preamble, padding, FCS and the gap after it.
 
-    A frame that pauses ends there, with an error on ``gmii``; what comes of it later is taken and thrown away.
+    A frame that pauses ends there, with an error on ``gmii``; the rest of the frame is taken and dropped.
 
     Members
     -------
     ``i`` : In, packet stream of 8 bits
-        Valid in every step of a frame.
+        Frames without FCS; valid in every step of a frame.
     ``gmii`` : Out, Gmii
-        The next byte follows a cycle after ``enable``.
+        Bytes to the PHY; the next byte follows a cycle after ``enable``.
     ``enable`` : In, 1
         The PHY takes a byte: a step.
     ``underrun`` : Out, 1
@@ -62,10 +62,10 @@ class MacTransmitter(wiring.Component):
         super().__init__({"i": In(packet_stream(8)), "gmii": Out(Gmii), "enable": In(1), "underrun": Out(1)})
 
     def elaborate(self, platform: Any) -> Module:
-        """A step chooses a byte; the next one adds it to the CRC, and sends it, or the CRC's in its place."""
+        """Select a byte in one step; in the next, add it to the CRC and send it, or send the FCS instead."""
         m = Module()
         chosen = Signal(Gmii)
-        counts = Signal()  # in the CRC
+        counts = Signal()  # the byte enters the CRC
         is_fcs = Signal()
         self._choose(m, chosen, counts, is_fcs)
 
@@ -78,20 +78,21 @@ class MacTransmitter(wiring.Component):
                 self.gmii.error.eq(chosen.error),
             ]
             with m.If(counts):
-                # A byte equal to the lowest of the remainder shifts it: the FCS's next byte.
+                # A byte equal to the remainder's lowest byte shifts the remainder: the next byte of the FCS
+                # follows.
                 m.d.sync += state.eq(after_byte(state, Mux(is_fcs, low, chosen.data)))
             with m.Else():
                 m.d.sync += state.eq(_ONES)
         return m
 
     def _choose(self, m: Module, chosen: Any, counts: Signal, is_fcs: Signal) -> None:
-        """The byte of each step, and the part of the frame that follows."""
+        """Select the byte of each step, and the part of the frame that follows."""
         i = self.i
         part = Signal(_Part)
         left = Signal(range(max(PREAMBLE_BYTES, FCS_BYTES, GAP_BYTES)))  # steps of this part, after this one
-        last = Signal()  # none
-        number = Signal(range(MIN_FRAME_BYTES))  # bytes before this one, up to one less than must be
-        enough = Signal()  # they are, with this one
+        last = Signal()  # no step of this part is left
+        number = Signal(range(MIN_FRAME_BYTES))  # bytes of the frame before this one, up to the minimum minus 1
+        enough = Signal()  # the frame has its minimum length, with this byte
         in_data = Signal()
         in_rest = Signal()
         pauses = Signal()
@@ -134,7 +135,7 @@ class MacTransmitter(wiring.Component):
                 with m.Case(_Part.FCS):
                     m.d.sync += [counts.eq(1), is_fcs.eq(1)]
                     with m.If(last):
-                        # An idle step is the gap's last.
+                        # An idle step is the last of the gap.
                         m.d.sync += follow(_Part.GAP, GAP_BYTES - 1)
                 with m.Case(_Part.GAP):
                     m.d.sync += chosen.valid.eq(0)

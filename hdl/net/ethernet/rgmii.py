@@ -1,6 +1,7 @@
-"""RGMII: GMII on half the pins, both edges of the clock. Its DDR cells are the board's.
+"""RGMII: GMII on half the pins, at both edges of the clock. The board adds the DDR cells.
 
-A pin is two bits here, what it is at the clock's rising edge (``0``) and at the falling one behind it (``1``).
+A pin is two bits here: its value at the rising edge of the clock (``0``) and at the falling edge after it
+(``1``).
 """
 
 from __future__ import annotations
@@ -13,39 +14,46 @@ from amaranth.lib.wiring import In, Out
 
 from fanin.hdl.net.ethernet.gmii import START, Gmii
 
-STABLE = 16  # cycles between frames in which the PHY has said the same, before it is believed
+STABLE = 16  # cycles between frames with the same status, before the status is accepted
 _PERIOD = 5  # cycles of a clock of 25 MHz
-_FAST_AT = 2  # the cycle of it that has both edges' values, as all cycles have at 1 Gb/s
+_FAST_AT = 2  # the cycle of a period that has the values of both edges, as all cycles have at 1 Gb/s
 
 
 class Speed(enum.Enum, shape=2):  # type: ignore[call-arg]
-    """Of a link; 10 Mb/s is received, but not sent."""
+    """Speed of a link; 10 Mb/s is received, but not sent."""
 
     MBPS_10 = 0
     MBPS_100 = 1
     MBPS_1000 = 2
 
 
-#: What the PHY says between frames.
+#: Status that the PHY reports between frames.
 LinkStatus = data.StructLayout({"up": 1, "speed": Speed, "full_duplex": 1})
 _UNSAID = {"speed": Speed.MBPS_1000, "full_duplex": 1}
 
 
 class RgmiiReceiver(wiring.Component):
-    """GMII of RGMII's receive side, and what the PHY says between frames.
+    """Receive side of RGMII: converts to GMII, and reads the PHY's status between frames.
 
-    At less than 1 Gb/s a byte is two nibbles, low one first; the start delimiter tells which is which.
+    Below 1 Gb/s a byte is two nibbles, low nibble first; the start delimiter gives the alignment.
 
     Members
     -------
-    ``data0``, ``data1`` : In, 4
-    ``ctl0``, ``ctl1`` : In, 1
+    ``data0`` : In, 4
+        Data at the rising edge.
+    ``data1`` : In, 4
+        Data at the falling edge.
+    ``ctl0`` : In, 1
+        Control at the rising edge.
+    ``ctl1`` : In, 1
+        Control at the falling edge.
     ``gmii`` : Out, Gmii
+        Received bytes.
     ``enable`` : Out, 1
         A byte is on ``gmii``.
     ``status`` : Out, LinkStatus
-        The same for 16 cycles between frames. Speed and duplex are those of the last link; 1 Gb/s before the
-        first, since a PHY may say nothing.
+        Status after 16 equal cycles between frames. Speed and duplex are those of the last link, and 1 Gb/s
+        full duplex before the first, since a PHY may report nothing.
 
     Parameters
     ----------
@@ -67,7 +75,7 @@ class RgmiiReceiver(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Both speeds' bytes, and a choice."""
+        """Build the bytes of both kinds of speed, and select."""
         m = Module()
         fast = Signal()
         m.d.sync += fast.eq(self.status.speed == Speed.MBPS_1000)
@@ -105,7 +113,7 @@ class RgmiiReceiver(wiring.Component):
         return m
 
     def _listen(self, m: Module) -> None:
-        """The status is on the data while there is neither carrier nor error."""
+        """Read the status from the data pins while neither carrier nor error is present."""
         said = Signal(LinkStatus)
         count = Signal(range(STABLE))
         with m.If(~self.ctl0 & ~self.ctl1):
@@ -121,21 +129,31 @@ class RgmiiReceiver(wiring.Component):
 
 
 class RgmiiTransmitter(wiring.Component):
-    """RGMII's transmit side of GMII, with its clock, in a domain of 125 MHz.
+    """Transmit side of RGMII: converts from GMII and outputs the clock, in a domain of 125 MHz.
 
     At 100 Mb/s the clock has 25 MHz, and a byte takes two of its periods: low nibble first, on both edges.
 
     Members
     -------
     ``gmii`` : In, Gmii
+        Bytes to send.
     ``enable`` : Out, 1
         ``gmii`` must have its next byte a cycle later.
     ``speed`` : In, Speed
-        In this domain. What is under way when it changes is spoilt.
-    ``data0``, ``data1`` : Out, 4
-    ``ctl0``, ``ctl1`` : Out, 1
-    ``clock0``, ``clock1`` : Out, 1
-        The clock's two halves of this cycle. Its edges are the data's: the board or the PHY delays them.
+        Speed of the link, synchronous to this domain. A change damages the frame being sent.
+    ``data0`` : Out, 4
+        Data in the first half of the cycle.
+    ``data1`` : Out, 4
+        Data in the second half of the cycle.
+    ``ctl0`` : Out, 1
+        Control in the first half of the cycle.
+    ``ctl1`` : Out, 1
+        Control in the second half of the cycle.
+    ``clock0`` : Out, 1
+        Clock in the first half of the cycle. Its edges coincide with the data's; the board or the PHY delays
+        them.
+    ``clock1`` : Out, 1
+        Clock in the second half of the cycle.
 
     Parameters
     ----------
@@ -156,7 +174,10 @@ class RgmiiTransmitter(wiring.Component):
         super().__init__({"gmii": In(Gmii), "enable": Out(1), "speed": In(Speed), **halves, **clock})
 
     def elaborate(self, platform: Any) -> Module:
-        """A one goes round in ``cycle``; at 1 Gb/s it stands where the clock falls in mid-cycle."""
+        """Count a clock period in the one-hot ring ``cycle``.
+
+        At 1 Gb/s it stays where the clock falls in mid-cycle.
+        """
         m = Module()
         fast = Signal()
         cycle = Signal(_PERIOD, init=1 << _FAST_AT)

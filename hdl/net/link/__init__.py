@@ -1,1 +1,1 @@
-"""The reliable link: frames between two neighbours, each exactly once and in order."""
+"""Reliable link: delivers frames between two neighbours, each exactly once and in order."""

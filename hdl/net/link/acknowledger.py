@@ -1,4 +1,4 @@
-"""When the peer is answered, and how."""
+"""Acknowledgements of a link: when to send an ACK or NAK."""
 
 from typing import Any
 
@@ -10,38 +10,44 @@ from fanin.hdl.net.link.job import ACK_DELAY_BITS, ACK_FRAMES_BITS, SEQUENCE_BIT
 
 
 class Acknowledger(wiring.Component):
-    """Decide when to answer the peer, and how.
+    """Scheduler of acknowledgements: decides when an ACK or NAK is due.
 
-    A NAK is due once a gap shows, and not again until the frame that is missing has come. An ACK is due when
-    ``timing.ack_frames`` frames were received or consumed since the last answer, ``timing.ack_delay`` cycles
-    after the first of them, when asked, and after a reset, to grant the first room.
+    A NAK is due after a gap, and only once until the missing frame has arrived. An ACK is due in these cases:
+
+    - ``timing.ack_frames`` frames were received or consumed since the last answer;
+    - ``timing.ack_delay`` cycles have passed since the first of these;
+    - it is requested (``asked``);
+    - after a reset, to grant the first room.
 
     Members
     -------
     ``timing`` : In, LinkTiming
+        Thresholds of an ACK.
     ``received`` : In, 1
-        A frame was kept.
+        A frame was received and kept.
     ``consumed`` : In, 1
         A frame left the buffer, at least a cycle ago.
     ``asked`` : In, 1
-        A PROBE came, or a frame that had been received; or there is something else to say.
+        Request an ACK: a PROBE or a duplicate has arrived, or the user has news.
     ``ahead`` : In, 1
-        A frame came after a gap.
+        A frame arrived after a gap.
     ``ack`` : Out, 1
         An ACK is due.
     ``nak`` : Out, 1
-        A NAK is due. Either flag alone makes an answer due; with both it is a NAK, which acknowledges as well.
+        A NAK is due, also if ``ack`` is high: a NAK acknowledges as well.
     ``answered`` : In, 1
-        An ACK or NAK was begun a cycle ago, from the state of that cycle.
+        An ACK or NAK was started a cycle ago, from the state of that cycle.
     ``answered_nak`` : In, 1
-        It was a NAK.
+        The answer of ``answered`` was a NAK.
     ``limit`` : Out, 32
-        The first sequence number for which there is no room.
+        First sequence number without room.
 
     Parameters
     ----------
     ``buffer_frames`` : int, 2 to 256
+        Frames that the receive buffer holds; 32 by default.
     ``first_sequence`` : int, 0 to 2^32 − 1
+        Sequence number of the first frame; 0 except in tests.
 
     Latency
     -------
@@ -72,16 +78,16 @@ class Acknowledger(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """``unanswered`` counts events that no answer covers yet; it stops when an ACK is due.
+        """Count in ``unanswered`` the events that no answer covers yet; the count stops when an ACK is due.
 
-        An event in the cycle of ``answered`` came too late for that answer: the statements below ``answered``
-        win over it, and ``unanswered`` starts over with the events of that cycle. So did a frame that was
-        consumed as the answer was begun, the cycle before: its ``limit`` did not count that one yet.
+        An event in the cycle of ``answered`` came too late for that answer: the statements after ``answered``
+        override it, and ``unanswered`` restarts with the events of that cycle. The same holds for a frame
+        consumed in the cycle before, when the answer was started: its ``limit`` did not count that frame yet.
         """
         m = Module()
         unanswered = Signal(ACK_FRAMES_BITS + 1)
-        delay = Signal(signed(ACK_DELAY_BITS + 1))  # until what is unanswered makes an ACK due: ends below 0
-        gap = Signal()  # a NAK was asked for, and the missing frame has not come
+        delay = Signal(signed(ACK_DELAY_BITS + 1))  # cycles until an ACK for unanswered events; ends below 0
+        gap = Signal()  # a NAK was requested, and the missing frame has not arrived
         uncounted = Signal()  # a frame was consumed a cycle ago
         events = self.received + self.consumed
         m.d.sync += uncounted.eq(self.consumed)
@@ -98,7 +104,7 @@ class Acknowledger(wiring.Component):
             m.d.sync += [self.ack.eq(0), unanswered.eq(events + uncounted)]
         with m.If(self.answered_nak):
             m.d.sync += self.nak.eq(0)
-        with m.If(self.received):  # this was the missing frame: the NAK that is due becomes an ACK
+        with m.If(self.received):  # the missing frame has arrived: a NAK that is due becomes an ACK
             m.d.sync += [gap.eq(0), self.nak.eq(0)]
         with m.If(self.ahead):
             m.d.sync += gap.eq(1)

@@ -1,4 +1,4 @@
-"""The two buffers of a link: frames that were received, and frames that may have to be sent again."""
+"""Buffers of a link: received frames, and sent frames that may have to be sent again."""
 
 from typing import Any
 
@@ -12,41 +12,50 @@ from fanin.wire.link import LinkFormat
 
 
 def record_layout(form: LinkFormat, frames: int, frame_beats: int) -> data.StructLayout:
-    """A frame: the ``index`` of its first beat, its ``beats``, and the fields of its header."""
+    """Return the layout of a frame's record.
+
+    The ``index`` of its first beat, its ``beats``, and its header's fields.
+    """
     return data.StructLayout(
         {"index": range(frames * frame_beats), "beats": range(frame_beats + 1), "frame": frame_fields(form)}
     )
 
 
 def following(index: Any, size: int) -> Any:
-    """The place after ``index`` in a ring of ``size`` places."""
+    """Return the place after ``index`` in a ring of ``size`` places."""
     return Mux(index == size - 1, 0, index + 1)
 
 
 class ReceiveBuffer(wiring.Component):
-    """Queue of frames, into which a frame is written before its check is complete.
+    """Queue of received frames; a frame is written before its check is complete, then committed or discarded.
 
-    ``write`` puts beats after the frames that were committed; ``close`` then commits them as a frame, or
-    discards them. A frame has ``frame_beats`` beats at most, and nothing is written while ``full``.
+    ``write`` appends beats after the committed frames. ``close`` then commits them as a frame, or discards
+    them. A frame has at most ``frame_beats`` beats, and nothing is written while ``full``.
 
     Members
     -------
     ``write`` : In, ``en``, ``data`` and ``last``
+        Append a beat.
     ``close`` : In, ``en``, ``keep`` and ``frame``
-        The frame that was being written has ended: what its header says of it. ``keep`` only with ``en``, which
-        is not together with ``write``.
+        End the frame that was being written: commit it if ``keep``, with its header's fields in ``frame``.
+        ``keep`` is high only with ``en``, and ``en`` never together with ``write.en``.
     ``o`` : Out, stream of :func:`~fanin.hdl.net.link.job.payload_beat`
+        Beats of committed frames.
     ``full`` : Out, 1
-        There is no room for a whole frame; follows ``close`` by 1 cycle.
+        The buffer has no room for a whole frame; follows ``close`` by 1 cycle.
     ``consumed`` : Out, 1
         The last beat of a frame left on ``o`` a cycle ago.
 
     Parameters
     ----------
     ``form`` : LinkFormat
+        Format of the frames.
     ``data_width`` : int, bits, a power of two from 32 to 512
+        Bits of a beat; 512 by default.
     ``frame_beats`` : int, 1 to 4096
+        Maximum beats of a payload.
     ``buffer_frames`` : int, 2 to 256
+        Frames that the buffer holds; 32 by default.
 
     Latency
     -------
@@ -75,10 +84,10 @@ class ReceiveBuffer(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Beats are written speculatively, from ``committed``, where the last good frame ends, to ``written``.
+        """Write beats speculatively from ``committed``, the end of the last good frame, to ``written``.
 
-        A good frame moves ``committed`` to ``written``; a bad one moves ``written`` back. The read side sees
-        committed frames only, since it counts those. The memory's output register is the payload of ``o``.
+        A good frame moves ``committed`` to ``written``; a bad one moves ``written`` back. The read side counts
+        committed frames and so sees only these. The memory's output register is the payload of ``o``.
         """
         m = Module()
         m.submodules.frames = frames = Memory(shape=frame_fields(self.form), depth=self.buffer_frames, init=[])
@@ -111,7 +120,7 @@ class ReceiveBuffer(wiring.Component):
         return m
 
     def _read(self, m: Module, keep: Signal, read: Any, frames: Any) -> None:
-        """Read on while there are frames after the one whose last beat is on ``o``."""
+        """Read while frames exist after the one whose last beat is on ``o``."""
         o = self.o
         level = Signal(range(self.buffer_frames + 1))  # frames whose last beat has not left
         free = ~o.valid | o.ready
@@ -135,33 +144,40 @@ class ReceiveBuffer(wiring.Component):
 
 
 class ReplayBuffer(wiring.Component):
-    """Frames to be sent, and sent again: written in order, read from anywhere.
+    """Store of frames to send and to send again: written in order, read at any position.
 
-    Frames are numbered from ``first_sequence`` on, modulo ``replay_frames``. A frame's place is taken again
-    once ``replay_frames`` others have been ``taken``; it is the user's part to lower ``can_take`` before.
+    Frames are numbered from ``first_sequence`` on, modulo ``replay_frames``. A frame's place is reused after
+    ``replay_frames`` others have been ``taken``; the user must lower ``can_take`` before that.
 
     Members
     -------
     ``i`` : In, stream of :func:`~fanin.hdl.net.link.job.payload_beat`
-        Ready while ``can_take``.
+        Frames to store. Ready while ``can_take``.
     ``can_take`` : In, 1
-        There is place for another frame; constant inside a frame.
+        The store has room for another frame; constant within a frame.
     ``taken`` : Out, 1
         The last beat of a frame is transferred on ``i``; the frame can be read from the next cycle on.
     ``number`` : In, range(replay_frames)
+        Frame to look up.
     ``record`` : Out, :func:`record_layout`
-        Of frame ``number``, in the same cycle.
+        Record of frame ``number``, in the same cycle.
     ``read`` : In, ``en`` and ``index`` of a beat
+        Read a beat.
     ``data`` : Out, ``data_width`` bits
-        That beat, 1 cycle later; held while ``read.en`` is low.
+        The beat that was read, 1 cycle later; held while ``read.en`` is low.
 
     Parameters
     ----------
     ``form`` : LinkFormat
+        Format of the frames.
     ``data_width`` : int, bits, a power of two from 32 to 512
+        Bits of a beat; 512 by default.
     ``frame_beats`` : int, 1 to 4096
+        Maximum beats of a payload.
     ``replay_frames`` : int, a power of two, 2 to 256
+        Frames that the store holds; 32 by default.
     ``first_sequence`` : int, 0 to 2^32 − 1
+        Sequence number of the first frame; 0 except in tests.
 
     Latency
     -------
@@ -207,7 +223,7 @@ class ReplayBuffer(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Beats lie one after the other, across frames; a record is written with a frame's last beat."""
+        """Store beats one after the other, across frames; write a frame's record with its last beat."""
         m = Module()
         m.submodules.storage = storage = Memory(shape=self.data_width, depth=self.beats, init=[])
         shape = record_layout(self.form, self.replay_frames, self.frame_beats)
@@ -215,9 +231,9 @@ class ReplayBuffer(wiring.Component):
         write, read = storage.write_port(), storage.read_port()
         note, lookup = records.write_port(), records.read_port(domain="comb")
         number = Signal(range(self.replay_frames), init=self.first_sequence % self.replay_frames)
-        first = Signal(range(self.beats))  # where the frame begins
-        place = Signal(range(self.beats))  # where its next beat goes
-        beats = Signal(range(self.frame_beats + 1))  # how many it has so far
+        first = Signal(range(self.beats))  # position of the frame's first beat
+        place = Signal(range(self.beats))  # position of the frame's next beat
+        beats = Signal(range(self.frame_beats + 1))  # beats of the frame so far
         beat = self.i.payload
         m.d.comb += [
             self.i.ready.eq(self.can_take),

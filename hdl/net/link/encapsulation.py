@@ -1,4 +1,4 @@
-"""The headers in front of a link's payload: their layout, what is right of them, and what is sent."""
+"""Headers before a link's payload: their layout, their check, and their construction."""
 
 from __future__ import annotations
 
@@ -15,12 +15,15 @@ from fanin.wire.link import ETHERTYPE_LINK, LINK_CONTROL_BYTES, LINK_PORT, TOS_S
 
 _IP_VERSION = 4
 _IP_WORDS = byte_length(IPV4) // 4
-# Bytes that IPv4's length counts beside the payload's; a control frame has no others.
+# IPv4's length of a frame without payload, which is that of a control frame.
 _IP_OVERHEAD = LINK_CONTROL_BYTES - byte_length(ETHERNET)
 
 
 def header_view(form: LinkFormat, encap: Encap) -> data.StructLayout:
-    """All that is in front of a payload, as a big-endian number: ``ethernet``, with UDP ``ipv4``, ``link``."""
+    """Return the layout of all headers before a payload, as a big-endian number.
+
+    ``ethernet``, with UDP ``ipv4``, ``link``.
+    """
     members: dict[str, Any] = {"link": header_layout(form.fields)}
     if encap is Encap.UDP:
         behind = 8 * (form.header_bytes(encap) - form.header_at(encap) - byte_length(form.fields))
@@ -29,7 +32,7 @@ def header_view(form: LinkFormat, encap: Encap) -> data.StructLayout:
 
 
 def is_other_traffic(header: Any, encap: Encap) -> Value:
-    """Whether what is in front of the link's own header says that it is no frame of a link."""
+    """Return whether the headers before the link's own header are not those of a link's frame."""
     if encap is Encap.L2:
         return header.ethernet.ethertype != ETHERTYPE_LINK
     ip = header.ipv4
@@ -45,18 +48,18 @@ def is_other_traffic(header: Any, encap: Encap) -> Value:
 
 
 def comes_from(header: Any, job: Any, end: str, encap: Encap) -> Value:
-    """Whether the source is the ``previous`` or the ``next`` end of a job."""
+    """Return whether the source is the ``previous`` or the ``next`` end of a job."""
     if encap is Encap.L2:
         return header.ethernet.source == job[f"{end}_mac"]
     return header.ipv4.source == job[f"{end}_ip"]
 
 
 def header_sums(m: Module, job: Any) -> dict[str, Value]:
-    """Of IPv4's headers to the ``previous`` and to the ``next`` end: the sum of all but the payload's bytes.
+    """Return sums of the IPv4 headers to the ``previous`` and ``next`` ends, without the payload's length.
 
-    A job stands still, so that it may take its cycles.
+    A job is constant, so the sums may take several cycles.
     """
-    # What is alike in all headers, as one word: the length is the only other one that a frame changes.
+    # Constant parts of all headers, as one word; a frame changes only the length.
     fixed = (TTL << 8) + IP_PROTOCOL_UDP + (_IP_VERSION << 12) + (_IP_WORDS << 8) + _IP_OVERHEAD
     words = {"fixed": Const(fixed, WORD_BITS), "tos": job.priority << TOS_SHIFT}
     sums = {}
@@ -72,10 +75,10 @@ def header_sums(m: Module, job: Any) -> dict[str, Value]:
 def addressed(
     header: Any, job: Any, encap: Encap, *, answer: Value, payload_bytes: Value, header_sum: Value
 ) -> list[Any]:
-    """Assignments that fill what is in front of the link's own header.
+    """Return assignments that fill the headers before the link's own header.
 
-    An ``answer`` goes to the end before, all else to the next one. IPv4 has ``payload_bytes`` in its length;
-    ``header_sum``, 17 bits, is their sum with that of :func:`header_sums`.
+    An ``answer`` goes to the previous end, any other frame to the next one. IPv4's length includes
+    ``payload_bytes``; ``header_sum``, 17 bits, is ``payload_bytes`` plus the sum of :func:`header_sums`.
     """
     ethertype = ETHERTYPE_LINK if encap is Encap.L2 else ETHERTYPE_IPV4
     filled = [

@@ -1,4 +1,4 @@
-"""A link's job, its status and counters, and the beats of its payloads."""
+"""Job of a link, with its status, its counters, and the beats of its payloads."""
 # Amaranth takes widths as annotations, and a shape as an argument of the class:
 # mypy: disable-error-code="valid-type, call-arg"
 
@@ -21,11 +21,12 @@ MAX_FRAME_BEATS = 1 << 12  # beyond any MAC's frames
 
 
 class LinkTiming(data.Struct):
-    """When a link sends again, gives up, and answers; each at least 1.
+    """Times and counts for retransmission, failure and acknowledgement; each at least 1.
 
-    After ``timeout`` cycles (up to 2^31) without progress frames are sent again, after ``retries`` such times
-    in a row without any answer the job ends. Received frames are acknowledged once ``ack_frames`` were taken or
-    consumed, or ``ack_delay`` cycles after the first of them.
+    - ``timeout``: cycles without progress (up to 2^31) before frames are sent again.
+    - ``retries``: timeouts in a row, without any answer, before the job ends.
+    - ``ack_frames``: received or consumed frames before an acknowledgement.
+    - ``ack_delay``: cycles after the first of these frames before an acknowledgement.
     """
 
     timeout: TIMEOUT_BITS
@@ -39,12 +40,14 @@ def _widths(form: LinkFormat, names: tuple[str, ...]) -> dict[str, int]:
 
 
 def job_layout(form: LinkFormat, encap: Encap = Encap.L2) -> data.StructLayout:
-    """One end's part in a job; steady from ``start`` until idle after ``reset``.
+    """Return the layout of one end's job; constant from ``start`` until idle after ``reset``.
 
-    The format's fields of the job and those that both ends agree on; its fields of the sender, of this end and
-    of the previous one (``rank``, ``previous_rank``); the addresses of this end, of the previous one
-    (``previous_mac``), which sends to it, and of the next one, to which it sends, with UDP of IP as well
-    (``previous_ip``) and a ``priority``; and LinkTiming.
+    - The format's fields of the job, and those that both ends agree on.
+    - The format's fields of the sender, for this end and for the previous one (``rank``, ``previous_rank``).
+    - MAC addresses of this end (``own_mac``), of the previous one, which sends to it (``previous_mac``), and of
+      the next one, to which it sends (``next_mac``).
+    - With UDP, IP addresses of the three ends (``previous_ip``, …) and a ``priority``.
+    - The fields of LinkTiming.
     """
     ends = ("own", "previous", "next")
     addresses = {f"{end}_mac": MAC_BITS for end in ends}
@@ -61,43 +64,50 @@ def previous_name(form: LinkFormat, name: str) -> str:
 
 
 def difference_layout(form: LinkFormat) -> data.StructLayout:
-    """Reasons of a MISMATCH: the compared fields that differed, a bit each, and ``acknowledged``.
+    """Return the layout of a MISMATCH's reasons.
 
-    ``acknowledged``: the peer acknowledged a frame that was never sent, as it does after one of both ends alone
-    has been restarted with the number of the job that runs.
+    A bit for each compared field that differed, and ``acknowledged``.
+
+    ``acknowledged``: the peer acknowledged a frame that was never sent. This happens after only one of the ends
+    has been restarted, with the number of the running job.
     """
     return data.StructLayout(dict.fromkeys((*form.compared, "acknowledged"), 1))
 
 
 def frame_fields(form: LinkFormat) -> data.StructLayout:
-    """What a DATA frame's header says of its payload."""
+    """Return the layout of the fields that a DATA frame's header has for its payload."""
     return data.StructLayout(_widths(form, form.data))
 
 
 def told_layout(form: LinkFormat) -> data.StructLayout:
-    """What the user of a link says in its answers."""
+    """Return the layout of the fields that a link's user adds to its answers."""
     return data.StructLayout(_widths(form, form.told))
 
 
 def payload_beat(form: LinkFormat, width: int) -> data.StructLayout:
-    """A beat of a payload: ``data``, first byte on the wire lowest, whether it is the ``last``, and the frame's
-    fields, which are steady over its beats.
+    """Return the layout of a payload's beat.
+
+    ``data``: first byte on the wire in the lowest bits. ``last``: last beat of the frame. Other fields: the
+    frame's, constant over its beats.
     """
     return data.StructLayout({"data": width, "last": 1, **frame_fields(form).members})
 
 
 class LinkFailure(enum.Enum, shape=2):
-    """Why a link stopped: the peer is silent, it has another idea of the job, or a frame was lost for good."""
+    """Cause of a link's stop: a silent peer, a peer with a different job, or a frame that was lost."""
 
     NONE = 0
     TIMEOUT = 1
     MISMATCH = 2
-    LOSS = 3  #: in published mode alone
+    LOSS = 3  #: only in published mode
 
 
 class LinkStatus(data.Struct):
-    """``running``: between ``start`` and failure or ``reset``. ``idle``: all frames taken on ``tx`` are
-    acknowledged, and none is being sent. ``failed`` and its ``cause`` hold until ``reset``.
+    """Status of a link.
+
+    - ``running``: between ``start`` and failure or ``reset``.
+    - ``idle``: all frames taken on ``tx`` are acknowledged, and no frame is being sent.
+    - ``failed`` and its ``cause``: kept until ``reset``.
     """
 
     running: 1
@@ -107,11 +117,11 @@ class LinkStatus(data.Struct):
 
 
 class LinkHeard(data.Struct):
-    """What a frame that came says of the neighbours.
+    """Pulses that show that a neighbour is alive, one for each frame.
 
-    ``previous``: a DATA or PROBE frame of the previous end, whose compared fields are the job's.
-    ``next``: an answer of the next end.
-    ``stranger``: a frame whose source is another end than its kind comes from.
+    - ``previous``: a DATA or PROBE frame of the previous end, whose compared fields are the job's.
+    - ``next``: an answer of the next end.
+    - ``stranger``: a frame from another source than the end that sends its kind.
     """
 
     previous: 1
@@ -120,13 +130,24 @@ class LinkHeard(data.Struct):
 
 
 class LinkCounters(data.Struct):
-    """One-cycle pulses, for counters outside.
+    """One-cycle pulses for external counters.
 
-    ``sent``: DATA frames, each once; ``retransmitted``: DATA frames again; ``acks``, ``naks``, ``probes``:
-    those sent. ``received``: DATA frames taken. Dropped: ``bad_fcs`` (the MAC flagged it), ``foreign``
-    (another job's, or no frame of a link at all), ``duplicates`` (DATA that had been taken),
-    ``out_of_order`` (DATA after a gap, or beyond the room that was granted). Frames that arrive while the
-    link does not run are not counted; one that is arriving when it starts is ``foreign``.
+    Frames sent:
+
+    - ``sent``: a DATA frame, for the first time.
+    - ``retransmitted``: a DATA frame again.
+    - ``acks``, ``naks``, ``probes``: an ACK, NAK or PROBE.
+
+    Frames from the network:
+
+    - ``received``: a DATA frame was accepted.
+    - ``bad_fcs``: dropped, the MAC flagged it.
+    - ``foreign``: dropped, of another job, or no frame of a link.
+    - ``duplicates``: dropped, DATA that had been accepted before.
+    - ``out_of_order``: dropped, DATA after a gap, or beyond the room that was granted.
+
+    Frames that arrive while the link does not run are not counted. A frame that is arriving at the start is
+    ``foreign``.
     """
 
     sent: 1
@@ -149,7 +170,7 @@ def check_link(
     replay_frames: int = 2,
     first_sequence: int = 0,
 ) -> None:
-    """Raises ValueError that names the first parameter of a link, or of its part, that is out of limits."""
+    """Raise ValueError for the first parameter of a link, or of its part, that is out of range."""
     if data_width not in MAC_WIDTHS:
         raise ValueError(f"data_width must be a power of two from 32 to 512, not {data_width!r}")
     if frame_beats not in range(1, MAX_FRAME_BEATS + 1):

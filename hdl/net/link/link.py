@@ -1,4 +1,4 @@
-"""The reliable link: frames in order, each exactly once, between neighbours."""
+"""Reliable link between neighbours: each frame exactly once and in order."""
 
 from typing import Any
 
@@ -30,78 +30,84 @@ from fanin.wire.link import LinkFormat, LinkKind
 
 
 class ReliableLink(wiring.Component):
-    """Carry frames to the next end and from the end before, each exactly once and in order.
+    """Reliable link: sends frames to the next end, receives from the previous one, exactly once and in order.
 
-    On a ring these are two neighbours; between two ends both are the peer. A frame given on ``tx`` is kept
-    until the next end has acknowledged it, and sent while that has room; a frame from the end before is given
-    on ``rx`` once it is whole and right. Until ``start``, and after a failure, frames from the network are
-    dropped and ``tx`` is not ready. A link that is done goes on to answer until ``reset``, since the end before
-    may have missed its last acknowledgement.
+    On a ring these are two neighbours; between two ends both are the peer. A frame from ``tx`` is stored until
+    the next end has acknowledged it, and sent while that end has room. A frame from the previous end is
+    delivered on ``rx`` when it is complete and correct. Before ``start``, and after a failure, frames from the
+    network are dropped and ``tx`` is not ready. A link without work continues to answer until ``reset``, since
+    the previous end may have missed the last acknowledgement.
 
     Members
     -------
     ``tx`` : In, stream of :func:`~fanin.hdl.net.link.job.payload_beat`
-        Payloads for the next end, at most ``frame_beats`` beats each. Ready inside frames; between two not
-        for a cycle, which the header takes on ``mac_tx``, nor while ``replay_frames`` are unacknowledged.
+        Payloads for the next end, at most ``frame_beats`` beats each. Ready within a frame. Not ready for one
+        cycle between frames, which the header takes on ``mac_tx``, and while ``replay_frames`` are
+        unacknowledged.
     ``rx`` : Out, stream of :func:`~fanin.hdl.net.link.job.payload_beat`
-        Payloads from the end before. Room is granted anew as a frame's last beat leaves.
+        Payloads from the previous end. Room is granted again when a frame's last beat leaves.
     ``mac_tx`` : Out, packet stream of ``data_width`` bits
-        Does not pause inside a frame; all beats are whole.
+        Frames to the MAC; no pauses within a frame; all beats are whole.
     ``is_control`` : Out, 1
-        The frame that stands on ``mac_tx`` is an ACK, NAK or PROBE.
+        The frame that waits on ``mac_tx`` is an ACK, NAK or PROBE.
     ``mac_rx`` : In, packet stream of ``data_width`` bits with ``error``
-        Always ready: a MAC does not wait.
+        Frames from the MAC. Always ready, since a MAC does not wait.
     ``job`` : In, :func:`~fanin.hdl.net.link.job.job_layout`
+        Current job.
     ``start`` : In, 1
-        Pulse, after a reset: the job begins; it waits for a frame of the last job that is still being sent.
+        Pulse, after a reset: start the job. It waits for a frame of the last job that is still being sent.
     ``watch`` : In, 1
-        Frames from the end before are waited for: a PROBE every ``timeout`` asks whether the next end is
-        alive, also while it owes no acknowledgement. So one that has failed ends the job of all.
+        The user waits for frames from the previous end: send a PROBE every ``timeout`` to check the next end,
+        even if it owes no acknowledgement. A failed end thus ends the job of all ends.
     ``refuse`` : In, 1
-        Pulse: what came on ``rx`` is not what its user awaits. The job ends with MISMATCH.
+        Pulse: the user rejects data from ``rx``. The job ends with MISMATCH.
     ``hold`` : In, 1
-        No DATA frame is begun, since others use the link to the MAC as well; control frames are.
+        Start no DATA frame, since other senders share the MAC; control frames are still started.
     ``told`` : In, :func:`~fanin.hdl.net.link.job.told_layout`
-        What this end's answers say of its user.
+        Fields of the user in this end's answers.
     ``news`` : In, 1
-        Pulse: ``told`` is worth an answer of its own.
+        Pulse: send an answer for the current ``told``.
     ``peer_told`` : Out, ``valid`` and the members of ``told``
-        An answer of the next end has come.
+        Fields of the peer's user; ``valid``: an answer of the next end has arrived.
     ``reset`` : In, 1
-        Pulse: forget everything, sequence number 0 is next. Withdraws a beat that waits on ``rx``, so its
-        consumer is reset as well. A frame being sent is finished.
+        Pulse: drop all state; sequence number 0 is next. A beat that waits on ``rx`` is withdrawn, so its
+        consumer must be reset as well. A frame being sent is finished.
     ``status`` : Out, LinkStatus
+        State of the link.
     ``differs`` : Out, :func:`~fanin.hdl.net.link.job.difference_layout`
-        Pulses with ``status.failed`` after a MISMATCH that the link itself found: its reasons.
+        Reasons of a MISMATCH that the link itself found; pulses with ``status.failed``.
     ``heard`` : Out, LinkHeard
-        Pulses.
+        Pulses for frames of the neighbours.
     ``counters`` : Out, LinkCounters
+        Pulses for counters.
 
     Parameters
     ----------
     ``form`` : LinkFormat
-        The header, and what its fields are for.
+        Header format, with the roles of its fields.
     ``encap`` : Encap
+        Encapsulation: raw Ethernet (the default) or UDP.
     ``data_width`` : int, bits, a power of two from 32 to 512
+        Bits of a beat; 512 by default.
     ``frame_beats`` : int, 1 to 4096
-        Beats of a payload at most: the frame's words and what a codec may add to them.
+        Maximum beats of a payload: the frame's words and the words that a codec may add.
     ``buffer_frames`` : int, 2 to 256
-        Frames received that ``rx`` has not taken yet.
+        Received frames that ``rx`` has not taken yet; 32 by default.
     ``replay_frames`` : int, a power of two, 2 to 256
-        Frames taken on ``tx`` that are not acknowledged yet.
+        Frames taken on ``tx`` that are not acknowledged yet; 32 by default.
     ``published`` : bool
-        Nothing is sent again: a frame that is missing ends the job with LOSS.
+        Send nothing again: a missing frame ends the job with LOSS. False by default.
     ``first_sequence`` : int, 0 to 2^32 − 1
-        Of the first frame, at all nodes alike; 0 but in tests.
+        Sequence number of the first frame, the same at all nodes; 0 except in tests.
 
     Latency
     -------
     Last beat of a payload transferred on ``tx`` to the frame's first beat transferred on ``mac_tx``: 5 cycles.
     Last beat of a frame transferred on ``mac_rx`` to its payload's first beat on ``rx``: 4 cycles. A payload of
-    n beats is a frame of n and those of its header: at 512 bits 1, below as many as 32 bytes have, with UDP 64.
-    Every stream moves a beat in every cycle, across
-    frames, but: ``tx``, as stated; ``mac_tx`` at 512 bits, which pauses for a cycle after an ACK, NAK or PROBE,
-    and between payloads of one beat for an ACK or NAK that arrives.
+    n beats becomes a frame of n beats plus those of its header: 1 beat at 512 bits, else the beats of 32 bytes,
+    or of 64 bytes with UDP. Every stream moves a beat in every cycle, across frames, except ``tx``, as stated,
+    and ``mac_tx`` at 512 bits, which pauses for a cycle after an ACK, NAK or PROBE, and between payloads of one
+    beat for an ACK or NAK that arrives.
 
     Source
     ------
@@ -160,7 +166,7 @@ class ReliableLink(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """All but the transmitter, which may be inside a frame, starts over on ``reset``."""
+        """Reset all parts with ``reset`` except the transmitter, which may be within a frame."""
         m = Module()
         frames: dict[str, Any] = {"form": self.form, "frame_beats": self.frame_beats}
         beats: dict[str, Any] = {**frames, "data_width": self.data_width}
@@ -198,7 +204,7 @@ class ReliableLink(wiring.Component):
         return m
 
     def _run(self, m: Module, busy: Value, window: Any, receiver: Any) -> Signal:
-        """Run from ``start`` until something fails."""
+        """Run from ``start`` until a failure."""
         status, verdict = self.status, receiver.verdict
         starting = Signal()
         m.d.comb += status.idle.eq(window.idle & ~busy)
@@ -224,7 +230,7 @@ class ReliableLink(wiring.Component):
         return status.running
 
     def _send(self, m: Module, running: Signal, transmitter: Any, window: Any, replay: Any) -> None:
-        """DATA: from the replay buffer, when the window says so."""
+        """Send DATA from the replay buffer when the window permits."""
         m.d.comb += [
             replay.can_take.eq(window.can_take),
             replay.number.eq(window.number),
@@ -242,11 +248,11 @@ class ReliableLink(wiring.Component):
         ]
 
     def _receive(self, m: Module, receiver: Any, buffer: Any, acknowledger: Any, window: Any) -> None:
-        """Payloads go to the buffer, answers to the window; either side hears what is to be answered."""
+        """Pass payloads to the buffer, and answers to the window; report frames that need an answer."""
         verdict = Signal.like(receiver.verdict)
         counters = self.counters
         m.d.sync += verdict.eq(receiver.verdict)
-        with m.If(self.reset):  # the acknowledger hears nothing of what the last job received
+        with m.If(self.reset):  # the acknowledger must not see frames of the last job
             m.d.sync += verdict.eq(0)
         m.d.comb += [
             acknowledger.consumed.eq(buffer.consumed),
@@ -271,15 +277,17 @@ class ReliableLink(wiring.Component):
     def _control(
         self, m: Module, running: Signal, transmitter: Any, window: Any, acknowledger: Any, expected: Value
     ) -> None:
-        """NAK before ACK before PROBE; each says how far this end is, which a PROBE's receiver ignores.
+        """Send NAK before ACK before PROBE.
 
-        In published mode a PROBE says how far this end has sent.
+        All carry the next expected number, which a PROBE's receiver ignores.
+
+        In published mode a PROBE carries the number of the first unsent frame.
         """
         control, counters = transmitter.control, self.counters
         nak = acknowledger.nak
         answer = acknowledger.ack | nak
         chosen = transmitter.control_taken
-        taken = Signal()  # a cycle ago; ``answer`` and ``probe`` are withdrawn only now
+        taken = Signal()  # a cycle ago; ``answer`` and ``probe`` fall only now
         m.d.comb += [
             control.valid.eq(running & ~taken & (answer | window.probe)),
             control.kind.eq(Mux(nak, LinkKind.NAK, Mux(answer, LinkKind.ACK, LinkKind.PROBE))),
@@ -296,5 +304,5 @@ class ReliableLink(wiring.Component):
             counters.acks.eq(chosen & answer & ~nak),
             counters.probes.eq(chosen & ~answer),
         ]
-        with m.If(self.reset):  # a frame of the last job answers and asks nothing for the next one
+        with m.If(self.reset):  # a frame of the last job is no answer and no probe of the next one
             m.d.sync += [taken.eq(0), counters.naks.eq(0), counters.acks.eq(0), counters.probes.eq(0)]

@@ -1,4 +1,4 @@
-"""From frames to payloads and answers."""
+"""Receiver of a link: turns frames into payloads and answers."""
 
 from typing import Any
 
@@ -20,10 +20,10 @@ from fanin.hdl.stream.packet import packet_stream
 from fanin.wire.ethernet import Encap
 from fanin.wire.link import LINK_CONTROL_BYTES, LinkFormat, LinkKind
 
-# An ACK or a NAK that has come.
+# Layout of a received ACK or NAK.
 ANSWER = data.StructLayout({"valid": 1, "nak": 1, "sequence": SEQUENCE_BITS, "limit": SEQUENCE_BITS})
 
-# What a frame was; one pulse at most when it has ended, and ``lost`` beside another.
+# Kind of a frame that has ended: at most one pulse, except that ``lost`` comes together with another.
 VERDICT = data.StructLayout(
     dict.fromkeys(
         ("bad_fcs", "foreign", "mismatch", "received", "duplicate", "ahead", "no_room", "probe", "lost"), 1
@@ -32,51 +32,60 @@ VERDICT = data.StructLayout(
 
 
 class LinkReceiver(wiring.Component):
-    """Judge frames: a DATA frame that is whole, right and the next one is kept, answers are handed on.
+    """Receiver that checks frames, keeps a DATA frame if it is correct and the next one, and passes on answers.
 
-    The payload is written while it arrives, and kept or forgotten when the frame has ended. A frame is foreign
-    unless EtherType, version, job, kind, source and length are right: DATA and PROBE come from the end before,
-    ACK and NAK from the next one; beats are whole, DATA has at most ``frame_beats`` of payload, at least
-    one, others are 64 bytes. The destination is not looked at: it follows from source and kind.
+    The payload is written while it arrives, and committed or discarded when the frame has ended. A frame is
+    foreign unless EtherType, version, job, kind, source and length are right:
+
+    - DATA and PROBE come from the previous end, ACK and NAK from the next one.
+    - All beats are whole. DATA has 1 to ``frame_beats`` beats of payload; other frames have 64 bytes.
+
+    The destination is not checked, since source and kind determine it.
 
     Members
     -------
     ``i`` : In, packet stream of ``data_width`` bits with ``error``
-        Always ready: a MAC does not wait.
+        Frames from the MAC. Always ready, since a MAC does not wait.
     ``job`` : In, :func:`~fanin.hdl.net.link.job.job_layout`
+        Job whose frames are accepted.
     ``running`` : In, 1
-        Frames that begin or end without it are dropped.
+        Accept frames; frames that start or end while it is low are dropped.
     ``full`` : In, 1
-        There is no room for another frame; follows ``close`` by 1 cycle.
+        The buffer has no room for another frame; follows ``close`` by 1 cycle.
     ``write`` : Out, ``en``, ``data`` and ``last``
-        A beat of the payload.
+        Write a beat of the payload.
     ``close`` : Out, ``en``, ``keep`` and ``frame``
-        The frame has ended; not together with ``write``.
+        The frame has ended; never together with ``write``.
     ``answer`` : Out, ``valid``, ``nak``, ``sequence`` and ``limit``
-        An ACK or NAK has come.
+        An ACK or NAK has arrived.
     ``told`` : Out, :func:`~fanin.hdl.net.link.job.told_layout`
-        What that ACK or NAK says of the peer's user.
+        Fields of the peer's user in that ACK or NAK.
     ``verdict`` : Out, one bit each
-        What the frame that has ended was: ``bad_fcs``, ``foreign``, ``mismatch`` (a compared field of a DATA or
-        PROBE frame is not the job's), ``received`` (and kept), ``duplicate``, ``ahead`` (there is a gap
-        before it), ``no_room``, ``probe``. None for ACK and NAK. In published mode also ``lost``: it is missing
-        itself, or shows that one is.
+        Kind of the frame that has ended: ``bad_fcs``, ``foreign``, ``mismatch`` (a compared field of a DATA or
+        PROBE frame is not the job's), ``received`` (and kept), ``duplicate``, ``ahead`` (after a gap),
+        ``no_room``, ``probe``. No bit for ACK and NAK. In published mode also ``lost``: the frame itself is
+        missing, or shows that one is.
     ``differs`` : Out, one bit for each compared field of ``form``
         Fields that were not the job's, in the cycle of ``verdict.mismatch``.
     ``stranger`` : Out, 1
-        The frame was ``foreign`` for its source alone.
+        The frame was ``foreign`` because of its source alone.
     ``expected`` : Out, 32
-        Sequence number of the next frame to be kept; follows ``close`` by 1 cycle.
+        Sequence number of the next frame to keep; follows ``close`` by 1 cycle.
 
     Parameters
     ----------
     ``form`` : LinkFormat
+        Format of the frames.
     ``encap`` : Encap
+        Encapsulation: raw Ethernet (the default) or UDP.
     ``data_width`` : int, bits, a power of two from 32 to 512
+        Bits of a beat; 512 by default.
     ``frame_beats`` : int, 1 to 4096
+        Maximum beats of a payload.
     ``published`` : bool
-        A PROBE has the sender's next sequence number.
+        A PROBE carries the sender's next sequence number. False by default.
     ``first_sequence`` : int, 0 to 2^32 − 1
+        Sequence number of the first frame; 0 except in tests.
 
     Latency
     -------
@@ -128,13 +137,15 @@ class LinkReceiver(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """Compare the header and realign the payload (a register); compare with ``expected`` (another); judge.
 
-        The shortest DATA frame has two beats, so the verdict on one moves ``expected`` in time for the next.
+        The shortest DATA frame has two beats, so the verdict on one frame moves ``expected`` in time for the
+        next.
         """
         m = Module()
         header = Signal(header_view(self.form, self.encap))
         beat = self.i.payload
         whole = beat.data[: self.header_bits]
-        # Beats of the frame so far, up to those of its header. A reset comes at any time, and frames go on.
+        # Number of the beat in the frame, up to the end of the header. Not reset, since frames continue over a
+        # reset.
         place = Signal(range(self.header_beats + 1), reset_less=True)
         m.d.comb += self.i.ready.eq(1)
         with m.If(self.i.valid):
@@ -153,10 +164,10 @@ class LinkReceiver(wiring.Component):
         return m
 
     def _compare(self, m: Module, place: Signal, header: Any) -> Any:
-        """The header's fields, held until the next header, and which of them are wrong.
+        """Return the header's fields, held until the next header, with flags of wrong ones.
 
-        A frame that ends inside its header is judged by an older one, but its length is wrong in any case.
-        ``strange``: no frame of this link's job. Which source is wrong depends on the kind, see ``_judge``.
+        A frame that ends within its header is judged by an older header, but its length is wrong in any case.
+        ``strange``: no frame of this link's job. The kind decides which source is wrong; see ``_judge``.
         """
         link, job, form, encap = header.link, self.job, self.form, self.encap
         compared_fields = len(form.compared)
@@ -170,7 +181,7 @@ class LinkReceiver(wiring.Component):
                     "differs": compared_fields,
                 }
             ),
-            init={"strange": 1},  # until a frame begins: a reset drops the rest of one
+            init={"strange": 1},  # until a frame starts: a reset drops the rest of a frame
         )
         with m.If(self.i.valid & (place == self.header_beats - 1)):
             m.d.sync += [
@@ -191,9 +202,9 @@ class LinkReceiver(wiring.Component):
         return compared
 
     def _realign(self, m: Module, place: Signal) -> Any:
-        """The beat a cycle later, its payload whole; ``number`` counts beats behind the first, up to ``most``.
+        """Return the beat a cycle later, with its payload whole.
 
-        ``header``: no payload is whole yet.
+        ``number`` counts beats after the first, up to ``most``. ``header``: no payload is whole yet.
         """
         beat = self.i.payload
         most = max(self.header_beats, self.control_beats)
@@ -219,9 +230,9 @@ class LinkReceiver(wiring.Component):
         return aligned
 
     def _write(self, m: Module, aligned: Any) -> Any:
-        """Write payload while there is room; what beats of the frame were not written, and why.
+        """Write payload while there is room; return whether beats of the frame were not written, and why.
 
-        ``long``: there were more than ``frame_beats``; ``no_room``: the buffer was full; ``any``: either.
+        ``long``: more than ``frame_beats`` beats; ``no_room``: the buffer was full; ``any``: either.
         """
         beats = Signal(range(self.frame_beats + 1))
         over = Signal(data.StructLayout({"long": 1, "no_room": 1, "any": 1}))
@@ -240,7 +251,10 @@ class LinkReceiver(wiring.Component):
         return over
 
     def _judge(self, m: Module, compared: Any, aligned: Any, over: Any) -> None:
-        """``end``: of the frame that has ended. Its number is the ``expected`` one, ``before`` it, or ahead."""
+        """Judge the frame that has ended (``end``).
+
+        Its number is the ``expected`` one, ``before`` it, or ahead.
+        """
         link, form = compared.link, self.form
         end = Signal(
             data.StructLayout(

@@ -1,4 +1,4 @@
-"""From payloads and answers to frames."""
+"""Transmitter of a link: turns payloads and answers into frames."""
 
 from typing import Any
 
@@ -15,57 +15,68 @@ from fanin.wire.ethernet import Encap
 from fanin.wire.link import LINK_CONTROL_BYTES, LinkFormat, LinkKind
 
 CONTROL = data.StructLayout({"valid": 1, "kind": LinkKind, "sequence": SEQUENCE_BITS, "limit": SEQUENCE_BITS})
-_LENGTH_BITS = 16  # of IPv4's length and checksum
+_LENGTH_BITS = 16  # width of IPv4's length and checksum
 
 
 def own_fields(form: LinkFormat) -> data.StructLayout:
-    """The header's fields of this very frame; the others are the job's."""
+    """Return the layout of the header fields that differ between frames; the job gives the others."""
     fields = {"kind": LinkKind, "sequence": SEQUENCE_BITS, form.limit: SEQUENCE_BITS}
     return data.StructLayout(fields | frame_fields(form).members | told_layout(form).members)
 
 
 def data_offer(form: LinkFormat, frames: int, frame_beats: int) -> data.StructLayout:
-    """A DATA frame that may be sent: if ``valid``, its ``sequence`` number and its ``record``."""
+    """Return the layout of a DATA frame that may be sent.
+
+    If ``valid``, its ``sequence`` number and its ``record``.
+    """
     record = record_layout(form, frames, frame_beats)
     return data.StructLayout({"valid": 1, "sequence": SEQUENCE_BITS, "record": record})
 
 
 class LinkTransmitter(wiring.Component):
-    """Send frames: between two of them, what ``control`` asks for goes first, then what ``offer`` has.
+    """Transmitter that sends control frames first, then DATA frames, and selects between two frames.
 
-    A frame, once begun, has its next beat ready in every cycle, and is never cut short: a link that is reset
-    leaves its transmitter alone. A header takes whole beats of its own, but for one of 32 bytes at 512 bits:
-    that is the first half of the first beat, so that the payload is shifted by half a beat.
+    A frame never pauses and is never cut short: its next beat is ready in every cycle. A link's reset therefore
+    does not reset its transmitter. A header takes whole beats of its own, except a header of 32 bytes at 512
+    bits: it is the first half of the first beat, so the payload is shifted by half a beat.
 
     Members
     -------
     ``job`` : In, :func:`~fanin.hdl.net.link.job.job_layout`
+        Current job.
     ``control`` : In, ``valid``, ``kind``, ``sequence`` and ``limit``
-        May change and be withdrawn at any time.
+        Control frame to send; may change and be withdrawn at any time.
     ``told`` : In, :func:`~fanin.hdl.net.link.job.told_layout`
-        What such a frame says of the user.
+        Fields of the user in a control frame.
     ``offer`` : In, :func:`data_offer`
-        Likewise.
+        DATA frame to send; may change and be withdrawn at any time.
     ``control_taken`` : Out, 1
-        The frame that ``control`` asks for is next.
+        The frame on ``control`` is sent next.
     ``data_taken`` : Out, 1
-        The frame that ``offer`` has is next.
+        The frame on ``offer`` is sent next.
     ``read`` : Out, ``en`` and ``index`` of a beat
+        Read a beat of the payload.
     ``data`` : In, ``data_width`` bits
-        That beat, 1 cycle later; held while ``read.en`` is low.
+        The beat that was read, 1 cycle later; held while ``read.en`` is low.
     ``o`` : Out, packet stream of ``data_width`` bits
+        Frames to the MAC.
     ``is_control`` : Out, 1
-        The frame that stands on ``o`` is an ACK, NAK or PROBE.
+        The frame that waits on ``o`` is an ACK, NAK or PROBE.
     ``busy`` : Out, 1
         A frame is being sent.
 
     Parameters
     ----------
     ``form`` : LinkFormat
+        Format of the frames.
     ``encap`` : Encap
+        Encapsulation: raw Ethernet (the default) or UDP.
     ``data_width`` : int, bits, a power of two from 32 to 512
+        Bits of a beat; 512 by default.
     ``frame_beats`` : int, 1 to 4096
+        Maximum beats of a payload.
     ``replay_frames`` : int, a power of two, 2 to 256
+        Frames that the replay buffer holds; 32 by default.
 
     Latency
     -------
@@ -113,10 +124,10 @@ class LinkTransmitter(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """A pipeline of four stages: the frame ``chosen``; the read of its next beat; ``beat``; ``o``.
+        """Build a pipeline of four stages: the frame ``chosen``; the read of its next beat; ``beat``; ``o``.
 
-        The last three move when ``o`` does (``free``). A frame is chosen while beats of the one before it are
-        still read, so that frames go back to back.
+        The last three stages advance together with ``o`` (``free``). A frame is selected while beats of the
+        previous one are still being read, so that frames go back to back.
         """
         m = Module()
         chosen = Signal(
@@ -134,8 +145,8 @@ class LinkTransmitter(wiring.Component):
         place = range(self.header_beats)
         beat = Signal(data.StructLayout({"valid": 1, "header": 1, "place": place, "last": 1, "blank": 1}))
         header = Signal(own_fields(self.form), reset_less=True)
-        inside = Signal()  # beats of a frame are still to be read
-        left = Signal(range(self.header_beats + max(self.frame_beats, self.control_beats)))  # how many
+        inside = Signal()  # the current frame has beats left to read
+        left = Signal(range(self.header_beats + max(self.frame_beats, self.control_beats)))  # number of these
         m.d.comb += free.eq(~self.o.valid | self.o.ready)
         self._choose(m, chosen, ~inside | (left <= 2))
         self._read(m, free, chosen, inside, left, beat)
@@ -146,7 +157,7 @@ class LinkTransmitter(wiring.Component):
         return m
 
     def _choose(self, m: Module, chosen: Any, soon: Value) -> None:
-        """Choose the next frame when the one before it ends ``soon``: so late that an answer is recent."""
+        """Select the next frame when the previous one ends ``soon``: late, so that answers are up to date."""
         control, offer = self.control, self.offer
         load = Signal()
         m.d.comb += [
@@ -169,15 +180,15 @@ class LinkTransmitter(wiring.Component):
             ]
 
     def _read(self, m: Module, free: Signal, chosen: Any, inside: Signal, left: Signal, beat: Any) -> None:
-        """Begin the frame that is chosen, or go on; read a beat of the payload for it."""
-        wide = self.data_width > self.header_bits  # the first beat takes payload, as a control frame's only one
-        blank = Signal()  # unless ``wide``: the frame's beats behind the header carry zeros, no payload
+        """Start the selected frame, or continue the current one; read a beat of the payload for it."""
+        wide = self.data_width > self.header_bits  # the first beat has payload, or is a whole control frame
+        blank = Signal()  # unless ``wide``: beats after the header carry zeros, no payload
         index = Signal(range(self.beats))  # of the next beat in the buffer
-        place = Signal(range(self.header_beats))  # of the next beat in the header; 0 behind it
+        place = Signal(range(self.header_beats))  # of the next beat in the header; 0 after it
         begin = Signal()
         final = Signal()
         of_header = ~inside | (place != 0)
-        more = self.header_beats - 1  # of the header
+        more = self.header_beats - 1  # further beats of the header
         m.d.comb += [
             begin.eq(chosen.valid & ~inside),
             final.eq(Mux(inside, left == 1, chosen.control & (self.control_beats == 1))),
@@ -206,7 +217,7 @@ class LinkTransmitter(wiring.Component):
                 m.d.sync += chosen.valid.eq(0)
 
     def _address(self, m: Module, load: Value, chosen: Any, header: Any) -> dict[str, Value]:
-        """To which end the frame on ``header`` goes, and what IPv4 must know of it, which comes with it."""
+        """Return the direction of the frame on ``header``, and its payload's length and header sum for IPv4."""
         if self.encap is Encap.L2:
             return {"answer": _is_answer(header), "payload_bytes": Const(0), "header_sum": Const(0)}
         sums = header_sums(m, self.job)
@@ -219,7 +230,7 @@ class LinkTransmitter(wiring.Component):
         return {"answer": _is_answer(header), "payload_bytes": size, "header_sum": total}
 
     def _assemble(self, m: Module, free: Signal, beat: Any, header: Any, address: dict[str, Value]) -> None:
-        """Put header and payload into ``o``; if shifted, a beat begins with the ``rest`` of the one before."""
+        """Put header and payload into ``o``; a shifted beat starts with the ``rest`` of the beat before."""
         job, o, form = self.job, self.o, self.form
         whole = Signal(header_view(form, self.encap))
         m.d.comb += [
@@ -247,5 +258,5 @@ class LinkTransmitter(wiring.Component):
 
 
 def _is_answer(fields: Any) -> Value:
-    """Whether a frame goes to the end before."""
+    """Return whether a frame goes to the previous end."""
     return (fields.kind == LinkKind.ACK) | (fields.kind == LinkKind.NAK)

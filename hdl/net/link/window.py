@@ -1,4 +1,4 @@
-"""What may be sent, and what must be sent again."""
+"""Send window of a link: frames that may be sent, and frames that must be sent again."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +15,7 @@ from fanin.wire.link import LinkFormat
 
 
 def _before(one: Value, other: Value) -> Value:
-    """Whether a sequence number comes before another, modulo 2^32: the sign of their difference."""
+    """Return whether a sequence number is before another, modulo 2^32: the sign of their difference."""
     return (one - other)[SEQUENCE_BITS - 1]
 
 
@@ -23,76 +23,85 @@ def _before(one: Value, other: Value) -> Value:
 class _Window:
     """Registers of the send window, frame numbers modulo 2^32.
 
-    oldest ≤ next_to_send ≤ first_unsent ≤ kept_end. Frames from ``oldest`` up to, not including, ``kept_end``
-    are kept. Those from ``first_unsent`` on have never been sent. ``next_to_send`` is below it after going
-    back, else equal to it. ``limit`` is the first frame for which the receiver has granted no room.
+    oldest ≤ next_to_send ≤ first_unsent ≤ kept_end.
+
+    - Frames from ``oldest`` up to, not including, ``kept_end`` are stored.
+    - Frames from ``first_unsent`` on have never been sent.
+    - ``next_to_send`` is below ``first_unsent`` after going back, else equal to it.
+    - ``limit`` is the first frame for which the receiver has granted no room.
     """
 
     oldest: Signal
     next_to_send: Signal
     first_unsent: Signal
-    kept_end: Signal  # its low bits are enough: it is compared with kept frames alone
+    kept_end: Signal  # low bits only: it is compared with stored frames alone
     limit: Signal
 
     def low(self, number: Signal) -> Value:
-        """The bits that tell kept frames apart, and one more, which tells a full buffer from an empty one."""
+        """Return the bits that distinguish stored frames, and one more for full and empty buffers."""
         return number[: len(self.kept_end)]
 
 
 class SendWindow(wiring.Component):
-    """Go-back-N: which frame is next, how long to wait for its acknowledgement, when to give up.
+    """Go-back-N window: selects the next frame, times out without an acknowledgement, and fails after retries.
 
-    Frames from the oldest that is not acknowledged to the newest are kept. The frame to be sent next is offered
-    while the peer has room for it. A NAK goes back to the frame that it names, a timeout to the oldest.
-    If the oldest is to be sent next in any case, since it waits for room, or if no frame is kept, a timeout
-    asks for a PROBE instead. So does a reset, to learn of the first room.
+    Frames from the oldest unacknowledged one to the newest are stored. The next frame is offered while the peer
+    has room for it. A NAK goes back to the frame that it names, a timeout to the oldest. If the oldest frame is
+    already next (it waits for room), or none is stored, a timeout sends a PROBE instead. A reset also sends a
+    PROBE, to learn of the first room.
 
     Members
     -------
     ``timing`` : In, LinkTiming
+        Timeout and retries.
     ``running`` : In, 1
-        The link runs. Else no frame is taken, and no time is counted.
+        The link runs. If low, no frame is taken and no time is counted.
     ``watch`` : In, 1
-        Time out also while no frame is kept, to make sure that the peer lives.
+        Time out even if no frame is stored, to check that the peer is alive.
     ``taken`` : In, 1
-        Pulse: one more frame is kept. Only while ``can_take``.
+        Pulse: one more frame is stored; only while ``can_take``.
     ``can_take`` : Out, 1
-        There is place for another frame; low for a cycle after ``taken``.
+        There is room for another frame; low for a cycle after ``taken``.
     ``number`` : Out, range(replay_frames)
-        The frame to be sent next: its place in the replay buffer.
+        Place of the next frame in the replay buffer.
     ``record`` : In, :func:`~fanin.hdl.net.link.buffer.record_layout`
-        What the replay buffer knows of that frame.
+        Record of that frame from the replay buffer.
     ``offer`` : Out, :func:`~fanin.hdl.net.link.transmit.data_offer`
+        Next frame to send.
     ``sent`` : In, 1
-        Pulse: the frame on offer is begun.
+        Pulse: the frame on offer is started.
     ``unsent`` : Out, 32
         Sequence number of the first frame that was never sent.
     ``sent_before`` : Out, 1
-        The frame on offer was sent before: it is a retransmission. Means nothing while none is on offer.
+        The frame on offer is a retransmission; undefined without an offer.
     ``answer`` : In, ``valid``, ``nak``, ``sequence`` and ``limit``
-        An ACK or NAK has come. Any answer proves that the peer lives: the retries start over. A larger
+        An ACK or NAK has arrived. Any answer proves that the peer is alive and restarts the retries. A larger
         ``limit`` than before grants room. If ``sequence`` was never sent, or is older than another answer's,
-        it frees no frame and goes back to none. ``limit`` is taken even then: a correct receiver never
-        acknowledges an unsent frame, and a late answer never carries a larger one.
+        the answer frees no frame and causes no going back. ``limit`` is used even then: a correct receiver
+        never acknowledges an unsent frame, and a late answer never carries a larger limit.
     ``probe`` : Out, 1
         A PROBE is due.
     ``probed`` : In, 1
-        Pulse: it was begun.
+        Pulse: the PROBE was started.
     ``failed`` : Out, 1
-        ``timing.retries`` timeouts in a row without an answer.
+        ``timing.retries`` timeouts in a row have passed without an answer.
     ``idle`` : Out, 1
-        No frame is kept.
+        No frame is stored.
     ``impossible`` : Out, 1
         Pulse: an answer acknowledged a frame that was never sent.
 
     Parameters
     ----------
     ``form`` : LinkFormat
+        Format of the frames.
     ``frame_beats`` : int, 1 to 4096
+        Maximum beats of a payload.
     ``replay_frames`` : int, a power of two, 2 to 256
+        Frames that the replay buffer holds; 32 by default.
     ``published`` : bool
-        Never go back: every timeout asks for a PROBE.
+        Never go back: every timeout sends a PROBE. False by default.
     ``first_sequence`` : int, 0 to 2^32 − 1
+        Sequence number of the first frame; 0 except in tests.
 
     Latency
     -------
@@ -144,10 +153,12 @@ class SendWindow(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Go-back-N on the registers of :class:`_Window`: going back sets ``next_to_send`` to an earlier frame.
+        """Implement go-back-N on the registers of :class:`_Window`.
+
+        Going back sets ``next_to_send`` to an earlier frame.
 
         The offer is a register, so it describes ``next_to_send`` of a cycle ago. After a cycle that may have
-        changed that, there is no offer for a cycle.
+        changed ``next_to_send``, there is no offer for a cycle.
         """
         m = Module()
         oldest, next_to_send, first_unsent, limit = (
@@ -194,10 +205,10 @@ class SendWindow(wiring.Component):
         return m
 
     def _keep(self, m: Module, window: _Window) -> None:
-        """Count the frames that are kept.
+        """Count the stored frames.
 
-        ``can_take`` is a register, so it is low in the cycle in which ``kept_end`` first counts a frame: only
-        then is it seen whether that one filled the buffer.
+        ``can_take`` is a register, so it is low in the cycle in which ``kept_end`` first counts a frame. Only
+        that cycle shows whether the frame filled the buffer.
         """
         kept_end = window.kept_end
         full = (window.low(window.oldest) ^ kept_end) == self.replay_frames
@@ -210,10 +221,10 @@ class SendWindow(wiring.Component):
 
         Returns whether the frame that the answer names is sent next (``next_to_send`` becomes its number).
 
-        An answer names the frame that the peer waits for. That one is sent next if the answer is a NAK, if
-        it acknowledges frames that were to be sent again, or if it comes in the cycle of a timeout: that goes
-        back to the oldest frame, which is the named one from then on. All takes one cycle, since answers can
-        come in a row.
+        An answer names the frame that the peer waits for. That frame is sent next in three cases: the answer is
+        a NAK; it acknowledges frames that were to be sent again; or it arrives in the cycle of a timeout, which
+        goes back to the oldest frame, now the named one. All of this takes one cycle, since answers can arrive
+        in every cycle.
         """
         answer = self.answer
         oldest, limit = window.oldest, window.limit
@@ -237,15 +248,15 @@ class SendWindow(wiring.Component):
         return answer_sets_next
 
     def _time(self, m: Module, timeout: Signal, progress: Signal, at_oldest: Value) -> None:
-        """Count down while an answer is due and nothing progresses; then ``timeout``, for a cycle.
+        """Count down while an answer is due and there is no progress; then raise ``timeout`` for a cycle.
 
-        A timeout finds ``at_oldest`` where the oldest frame is to be sent next in any case: going back sends
-        nothing again, so a PROBE becomes due. Both counters end below 0, where their sign says so.
+        If the oldest frame is next anyway (``at_oldest``), going back sends nothing again, so a timeout makes a
+        PROBE due. Both counters end below 0, so that their sign shows the end.
         """
         timer = Signal(signed(TIMEOUT_BITS + 1))
-        retries_left = Signal(signed(RETRY_BITS + 1))  # after the next timeout
+        retries_left = Signal(signed(RETRY_BITS + 1))  # retries after the next timeout
         waiting = Signal()
-        timed_out = Signal()  # a cycle ago; ``was_at_oldest`` is of the same cycle
+        timed_out = Signal()  # a timeout a cycle ago; ``was_at_oldest`` is of the same cycle
         was_at_oldest = Signal()
         m.d.sync += [
             waiting.eq(self.running & (self.watch | ~self.idle)),
