@@ -1,4 +1,4 @@
-"""The hardware of a codec, whichever it is."""
+"""Factory of codec hardware, for any codec."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from fanin.hdl.codec.inceptionn.decompressor import InceptionnDecompressor
 
 
 def make_compressor(config: CodecConfig, width: int) -> Any:
-    """The codec's compressor; ``width`` is BFP's, in bits: INCEPTIONN's is its group's."""
+    """Return the codec's compressor. ``width`` in bits applies to BFP; INCEPTIONN's width follows its group."""
     match config:
         case Inceptionn():
             return InceptionnCompressor(group=config.group)
@@ -19,7 +19,7 @@ def make_compressor(config: CodecConfig, width: int) -> Any:
 
 
 def make_decompressor(config: CodecConfig, width: int) -> Any:
-    """The codec's decompressor; ``width`` likewise."""
+    """Return the codec's decompressor. ``width`` in bits applies to BFP; INCEPTIONN's follows its group."""
     match config:
         case Inceptionn():
             return InceptionnDecompressor(group=config.group)

@@ -1,4 +1,4 @@
-"""The alignment unit: pieces of any number of bytes become words without gaps."""
+"""Alignment unit: packs pieces of any number of bytes into words without gaps."""
 
 from __future__ import annotations
 
@@ -15,19 +15,22 @@ LATENCY = 2
 
 
 def piece_layout(max_bytes: int) -> data.StructLayout:
-    """A piece of a frame: the lowest ``count`` bytes of ``data``, the first lowest; the others mean nothing.
+    """Return the layout of a piece of a frame: the lowest ``count`` bytes of ``data``, the first lowest.
 
-    ``last`` ends the frame, and comes with at least one byte.
+    Other bytes of ``data`` are undefined. ``last`` ends the frame and needs at least one byte.
     """
     return data.StructLayout({"data": 8 * max_bytes, "count": range(max_bytes + 1), "last": 1})
 
 
 def _rotated_layout(width: int) -> data.StructLayout:
-    """A piece that begins at byte ``begin`` of a word, rotated there but for whole quarters of the word.
+    """Return the layout of a piece that is rotated towards byte ``begin`` of a word, except by whole quarters.
 
-    ``first`` has, from ``begin`` on, its bytes of the coming word and, below, those of the next word;
-    ``second`` has the bytes of a piece longer than a word, from ``begin`` on those of the next word. Its last
-    word has ``end`` bytes so far, and ``partial`` says that this word is the frame's last and not full.
+    ``first``: from ``begin`` on bytes of the first word, below ``begin`` bytes of the second word.
+    ``second``: for a piece longer than a word, from ``begin`` on further bytes of the second word.
+    ``begin``: byte of the word at which the piece begins.
+    ``end``: bytes so far in the piece's last word.
+    ``last``: the piece ends the frame.
+    ``partial``: the piece's last word is the frame's last and is not full.
     """
     index = range(width // 8)
     return data.StructLayout(
@@ -36,28 +39,30 @@ def _rotated_layout(width: int) -> data.StructLayout:
 
 
 class BytePacker(wiring.Component):
-    """Join the pieces of a frame, byte to byte, into the words of a packet stream.
+    """Packer that joins the pieces of a frame, byte to byte, into the words of a packet stream.
 
-    A word leaves when it is full. With the frame's ``last`` piece the bytes of a partial word leave, too. Data
-    bits of bytes that ``keep`` leaves out mean nothing.
+    A word leaves when it is full. The frame's ``last`` piece also sends a partial word. Data bits of bytes
+    outside ``keep`` are undefined.
 
     Members
     -------
     ``i`` : In, stream of :func:`piece_layout`
-        ``ready`` follows ``o.ready`` through one LUT.
+        Pieces. ``ready`` depends combinationally on ``o.ready``, through one LUT.
     ``o`` : Out, packet stream of ``width``
+        Words.
 
     Parameters
     ----------
-    ``width`` : int, bits; a power of two, at least 32
+    ``width`` : int
+        Bits of a word; a power of two, at least 32.
     ``max_bytes`` : int
-        The longest piece; 1 to twice the bytes of a word.
+        Bytes of the longest piece; 1 to twice the bytes of a word.
 
     Latency
     -------
-    2 cycles from a piece to the word that it completes. A piece takes at least a cycle, and a cycle for every
-    word that it completes; the partial word at ``last`` is one. So pieces of up to a word go in at one a cycle,
-    and only the last of a frame may take a second.
+    2 cycles from a piece to the word that it completes. A piece takes one cycle for every word that it
+    completes, including a partial word at ``last``, and at least one. Pieces of up to a word therefore enter at
+    one a cycle, and only the last of a frame may take a second cycle.
 
     Source
     ------
@@ -74,21 +79,21 @@ class BytePacker(wiring.Component):
         super().__init__({"i": In(stream.Signature(piece_layout(max_bytes))), "o": Out(packet_stream(width))})
 
     def elaborate(self, platform: Any) -> Module:
-        """A rotator in two stages, then a merge with the bytes that the pieces before have left over.
+        """Rotate each piece in two stages, then merge it with the leftover bytes of earlier pieces.
 
-        Stage 1 (``_take``) registers a piece, rotated to the byte in which it begins but for whole quarters
-        of a word; stage 2 rotates by these. The next word consists of the piece's bytes from ``begin`` on, and
-        of the ``leftover`` bytes below. If they fill it, it leaves, and the piece's other bytes are the new
-        ``leftover``. If not, the merged word is the new ``leftover``.
+        Stage 1 (``_take``) registers a piece, rotated to its first byte except by whole quarters of a word;
+        stage 2 rotates by these. The next word consists of the piece's bytes from ``begin`` on and the
+        ``leftover`` bytes below. A full word leaves, and the piece's other bytes become the new ``leftover``.
+        Otherwise the merged word becomes the new ``leftover``.
         """
         m = Module()
         o, size = self.o, self.width // 8
-        valid = Signal()  # there is a ``piece``
+        valid = Signal()  # ``piece`` is valid
         piece = Signal(_rotated_layout(self.width), reset_less=True)
         words = Signal(2)  # words that the piece completes and that have not left
         leftover = Signal(self.width, reset_less=True)
         advance = Signal()
-        final = Signal()  # after this cycle the piece has no more words
+        final = Signal()  # the piece has no more words after this cycle
         first = Signal(self.width)
         second = Signal(self.width)
         merged = Signal(self.width)
@@ -119,11 +124,11 @@ class BytePacker(wiring.Component):
         return m
 
     def _take(self, m: Module, words: Signal, piece: Any) -> None:
-        """Stage 1: rotate the piece on ``i``, and count the words that it completes."""
+        """Build stage 1: rotate the piece on ``i``, and count the words that it completes."""
         i, size = self.i, self.width // 8
-        begin = Signal(range(size))  # byte of its word in which the piece on ``i`` begins
-        rest = Signal(range(size))  # bytes of it that its last word has
-        full = Signal(2)  # words that it fills
+        begin = Signal(range(size))  # byte of its word at which the piece on ``i`` begins
+        rest = Signal(range(size))  # bytes of the piece's last word
+        full = Signal(2)  # words that the piece fills
         partial = Signal()
         m.d.comb += [
             Cat(rest, full).eq(begin + i.p.count),

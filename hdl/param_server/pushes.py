@@ -123,11 +123,12 @@ class Pushes(wiring.Component):
         A row is ``occupied``, or waits for its push.
     ``pushed``, ``completed``, ``failed``, ``skipped`` : Out, 1
         Pulses: a push was posted, has completed, has failed, was skipped.
+
     Parameters
     ----------
     ``config`` : RdmaConfig
-    ``config`` : RdmaConfig
         Number of queue pairs, and widths.
+
     Latency
     -------
     5 cycles a row. A round's first push begins 8 cycles after its last row has landed, and one every 5 cycles.

@@ -46,7 +46,6 @@ class Scanner(wiring.Component):
         The gradient that is taken from ``o`` in this cycle is not used: its worker is polled again.
     ``busy`` : Out, 1
         A read is in flight, or its result has not been taken.
-        A read is in flight, or what it found has not been taken.
     ``idle`` : Out, one bit for each worker
         The worker's trailer is not being read, and none of its reported gradients waits for ``place``. For an
         excluded worker the bit cannot fall from 8 cycles after the exclusion on.

@@ -87,6 +87,7 @@ class ParamServer(wiring.Component):
         its model did not include.
     ``events`` : Out, ServerEvents
         Pulses for counters and measurement.
+
     Parameters
     ----------
     ``config`` : RdmaConfig

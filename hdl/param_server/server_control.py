@@ -107,6 +107,7 @@ class ServerControl(wiring.Component):
         A worker is being set or readmitted.
     ``refused`` : Out, Refusal
         Result of the last ``set_worker``, ``start``, ``exclude`` or ``readmit``; NONE if it was accepted.
+
     Parameters
     ----------
     ``config`` : RdmaConfig

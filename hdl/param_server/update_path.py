@@ -54,6 +54,7 @@ class UpdatePath(wiring.Component):
         A command of a reader or of the writer is not complete.
     ``error`` : Out, 1
         Pulse: memory answered with an error.
+
     Parameters
     ----------
     ``config`` : RdmaConfig

@@ -36,7 +36,6 @@ class RingControl(wiring.Component):
         Memory answered with an error.
     ``moving`` : In, 1
         Memory has not answered all requests of the engine.
-        The engine waits for memory.
     ``halt`` : Out, 1
         The engine must not issue further memory requests.
     ``reset`` : Out, 1

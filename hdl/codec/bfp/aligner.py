@@ -1,4 +1,4 @@
-"""Pieces that begin within a byte become pieces of whole bytes."""
+"""Aligner that turns pieces beginning within a byte into pieces of whole bytes."""
 
 from __future__ import annotations
 
@@ -13,25 +13,27 @@ from fanin.hdl.codec.packer import piece_layout
 
 
 def aligner_latency(words: Words) -> int:
-    """Cycles that a :class:`PieceAligner` takes; none where every piece is whole bytes, and needs none."""
+    """Return the cycles that a :class:`PieceAligner` takes; 0 if all pieces are whole bytes and need none."""
     return 0 if words.whole_bytes else 1
 
 
 class PieceAligner(wiring.Component):
-    """Let every piece of a frame begin at the grain at which the one before it ended.
+    """Aligner of a frame's pieces: each begins at the grain at which the previous piece ended.
 
-    Grains that do not fill a byte wait for the next piece; a frame's last byte is filled up with zeros.
+    Grains that do not fill a byte wait for the next piece. A frame's last byte is filled up with zeros.
 
     Members
     -------
     ``i`` : In, stream of :func:`coded_layout`
-        Only the last piece of a frame may lack blocks. ``ready`` follows ``o.ready`` within the cycle.
+        Pieces. Only the last piece of a frame may lack blocks. ``ready`` depends combinationally on
+        ``o.ready``.
     ``o`` : Out, stream of :func:`piece_layout`
+        Pieces of whole bytes.
 
     Parameters
     ----------
     ``words`` : Words
-        Whose pieces are not all whole bytes.
+        Format whose pieces are not all whole bytes.
 
     Latency
     -------
@@ -44,7 +46,7 @@ class PieceAligner(wiring.Component):
 
     def __init__(self, *, words: Words):
         if words.whole_bytes:
-            raise ValueError(f"words must have pieces that are no whole bytes, not those of {words.config}")
+            raise ValueError(f"words must have pieces that are not whole bytes, not those of {words.config}")
         self.words = words
         super().__init__(
             {
@@ -54,15 +56,15 @@ class PieceAligner(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Shift a piece up by its phase; what is above its whole bytes is the ``rest``."""
+        """Shift each piece up by its phase; keep the bits above its whole bytes in ``rest``."""
         m = Module()
         words, i, o = self.words, self.i, self.o
         bits = words.phase_bits
-        phase = Signal(bits)  # grains of the next piece's first byte that are taken
-        rest = Signal(8 - words.grain)  # and what is in them
+        phase = Signal(bits)  # grains already used in the next piece's first byte
+        rest = Signal(8 - words.grain)  # bits in these grains
         advance = Signal()
         following = Signal(bits)
-        carry = Signal()  # the grains of both make one byte more
+        carry = Signal()  # the used grains and the piece's partial byte make another whole byte
         m.d.comb += [
             advance.eq(o.ready | ~o.valid),
             i.ready.eq(advance),

@@ -1,4 +1,4 @@
-"""Block floating point, compressing: a word of binary32 values a cycle."""
+"""Block floating point compressor: a word of binary32 values a cycle."""
 
 from __future__ import annotations
 
@@ -20,30 +20,36 @@ from fanin.hdl.stream.packet import packet_stream
 
 
 class BfpCompressor(wiring.Component):
-    """Compress frames of binary32 values to blocks that share an exponent.
+    """Compressor of frames of binary32 values to blocks that share an exponent.
 
-    A frame has at least one byte; bytes that its last value lacks are zeros, values that its last block lacks
-    are +0. What comes out are the bytes of ``fanin/codec/golden/bfp.py``'s ``encode``.
+    A frame has at least one byte. Missing bytes of its last value are zeros; missing values of its last block
+    are +0. The output equals ``encode`` of ``fanin/codec/golden/bfp.py``.
 
     Members
     -------
     ``i`` : In, packet stream of ``width``
-        ``ready`` follows ``o.ready`` within the cycle, but for blocks of several words.
+        Frames. ``ready`` depends combinationally on ``o.ready``, except with blocks of several words.
     ``o`` : Out, packet stream of ``width``
+        Compressed frames.
 
     Parameters
     ----------
-    ``width`` : int, bits; 256 or 512
-    ``block`` : int, values that share an exponent; 4, 8, 16, 32 or 64
-    ``mantissa`` : int, bits of a magnitude; 3 to 15
-    ``exponent`` : int, bits of an exponent; 1 to 8
-    ``offset`` : int, powers of two by which its range lies lower; 0 to 31, 0 with 8 bits
+    ``width`` : int
+        Bits of a word: 256 or 512. Default 512.
+    ``block`` : int
+        Values that share an exponent: 4, 8, 16, 32 or 64. Default 16.
+    ``mantissa`` : int
+        Bits of a magnitude, 3 to 15. Default 7.
+    ``exponent`` : int
+        Bits of an exponent, 1 to 8. Default 8.
+    ``offset`` : int
+        Powers of two by which the exponent range is lowered, 0 to 31; 0 with 8 bits. Default 0.
 
     Latency
     -------
     ``latency`` cycles from a word to the word that its piece completes: 10, or 8 for blocks of 4 values, or
-    11 + S for blocks of S > 1 words; one more where a word's exponents are no whole bytes. One word a cycle. At
-    a frame's end the words that a block of several words lacks take a cycle each, and one is lost when the last
+    11 + S for blocks of S > 1 words; one more if a word's exponents are not whole bytes. One word a cycle. At a
+    frame's end each missing word of a block of several words takes a cycle. One more cycle is lost if the last
     piece fills a word and leaves bytes.
 
     Source
@@ -71,7 +77,7 @@ class BfpCompressor(wiring.Component):
         super().__init__({"i": In(packet_stream(width)), "o": Out(packet_stream(width))})
 
     def elaborate(self, platform: Any) -> Module:
-        """Reduce the values, complete the block, find its exponent, quantise, align, pack."""
+        """Connect the stages: reduce values, complete blocks, find exponents, quantise, align, pack."""
         m = Module()
         words = self.words
         m.submodules.maximum = maximum = BlockMaximum(words=words)
@@ -89,9 +95,9 @@ class BfpCompressor(wiring.Component):
         return m
 
     def _reduce(self, m: Module, o: Any) -> None:
-        """A register of reduced values. After a frame that ends within a block come the words that it lacks."""
+        """Register the reduced values; after a frame that ends within a block, add the missing words."""
         i, words, word = self.i, self.words, o.payload
-        place = Signal(range(words.per_block))  # of the word in its block
+        place = Signal(range(words.per_block))  # index of the word in its block
         filling = Signal()
         ends = place == words.per_block - 1
         advance = Signal()
@@ -110,7 +116,7 @@ class BfpCompressor(wiring.Component):
                 m.d.sync += [place.eq(place + 1), filling.eq((i.p.last | filling) & ~ends)]
 
     def _reduced(self, lane: int, present: Any) -> Any:
-        """A value without the bytes that it lacks; its lower fraction bits as one."""
+        """Return a value with missing bytes cleared and its lower fraction bits merged into one."""
         keep = self.i.p.keep.word_select(lane, FLOAT_BITS // 8)
         bits = self.i.p.data.word_select(lane, FLOAT_BITS) & Cat((k & present).replicate(8) for k in keep)
         cut = FRACTION_BITS - self.words.config.mantissa

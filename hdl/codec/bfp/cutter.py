@@ -1,4 +1,4 @@
-"""Cut a compressed frame into the pieces of its words."""
+"""Cutter of compressed frames into the pieces of their words."""
 
 from __future__ import annotations
 
@@ -13,48 +13,49 @@ from fanin.hdl.stream.lanes import ones_from, rotated
 from fanin.hdl.stream.packet import packet_layout, packet_stream
 
 LENGTH_BITS = 32
-UNIT = 9  # a byte, and whether the frame has it
+UNIT = 9  # bits of a byte and its keep flag
 
 
 def cut_layout(words: Words) -> data.StructLayout:
-    """A piece: exponents (if it is the ``first`` of its block), then codes, at the same place in all pieces.
+    """Return the layout of a piece: exponents (in the ``first`` piece of a block), then codes.
 
-    ``tail`` is the number of the last byte in the frame's last word, and with it ``missing`` says that the
-    frame does not have all that this word needs.
+    Codes are at the same place in all pieces. With ``last``, ``tail`` is the index of the last byte in the
+    frame's last word, and ``missing`` is 1 if the frame lacks data that this word needs.
     """
     members = {"data": words.piece_bits, "first": 1, "last": 1, "missing": 1}
     return data.StructLayout(members | {"tail": range(words.width // 8)})
 
 
 def cutter_latency(words: Words) -> int:
-    """Cycles from a word on a :class:`PieceCutter`'s input to a piece that it completes."""
+    """Return the cycles from a word on a :class:`PieceCutter`'s input to a piece that it completes."""
     return 3 if words.whole_bytes else 4
 
 
 class PieceCutter(wiring.Component):
-    """Cut compressed frames into pieces, as many as their lengths ask for.
+    """Cutter of compressed frames into pieces; the frame's length determines their number.
 
-    A frame that ends early gives pieces of no meaning for what it lacks; what it has beyond its length is
-    dropped.
+    A frame that ends early yields undefined pieces for the missing data. Data beyond the length are dropped.
 
     Members
     -------
     ``length`` : In, stream of 32 bits
-        Bytes of the coming frame when decompressed, at least 1.
+        Decompressed bytes of the next frame, at least 1.
     ``i`` : In, packet stream of ``width``
-        ``ready`` follows ``o.ready`` within the cycle.
+        Compressed frames. ``ready`` depends combinationally on ``o.ready``.
     ``o`` : Out, stream of :func:`cut_layout`
+        Pieces.
 
     Parameters
     ----------
     ``words`` : Words
+        Word width and format.
 
     Latency
     -------
-    :func:`cutter_latency` cycles from a word to a piece that it completes, if the length is there, and from the
-    length: 3, or 4 where a word's exponents are no whole bytes. One piece a cycle; between two frames at most
-    one cycle is lost, when the last piece began in one word and ended in the next, and those of the surplus
-    words.
+    :func:`cutter_latency` cycles from a word to a piece that it completes, if the length is present, and the
+    same from the length: 3, or 4 if a word's exponents are not whole bytes. One piece a cycle. Between two
+    frames at most one cycle is lost, if the last piece began in one word and ended in the next; each surplus
+    word takes one more.
 
     Source
     ------
@@ -72,15 +73,15 @@ class PieceCutter(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """A piece lies in the ``current`` word and, if it ``crosses`` that word's end, in the next, on ``i``.
+        """Cut each piece from the ``current`` word and, if it ``crosses`` that word's end, from ``i``.
 
-        ``cut`` takes a piece. It needs a new current word if the piece ``closes`` the old one, by crossing its
-        end or reaching it. A frame that is ``exhausted`` has ended before its pieces did, which are cut
-        nevertheless; one that has a ``surplus`` goes on after its last piece, and is dropped up to its end.
+        ``cut`` takes a piece. A new current word is needed if the piece ``closes`` the old one, by reaching or
+        crossing its end. An ``exhausted`` frame has ended before its pieces; these are cut nevertheless. A
+        frame with a ``surplus`` continues after its last piece and is dropped up to its end.
         """
         m = Module()
         current = Signal(packet_layout(self.words.width), reset_less=True)
-        full = Signal()  # there is a current word
+        full = Signal()  # ``current`` is valid
         exhausted = Signal()
         surplus = Signal()
         crosses = Signal()
@@ -95,7 +96,7 @@ class PieceCutter(wiring.Component):
             at_end.eq(exhausted | current.last),
             cut.eq(advance & busy & (exhausted | full & (~crosses | current.last | i.valid))),
             refill.eq(Mux(cut, closes | final, ~full & ~exhausted & ~surplus)),
-            i.ready.eq(Mux(cut, final | closes & ~at_end, ~full & ~exhausted)),  # so it is in a surplus, too
+            i.ready.eq(Mux(cut, final | closes & ~at_end, ~full & ~exhausted)),  # also during a surplus
         ]
         with m.If(refill):
             m.d.sync += [full.eq(i.valid & ~(cut & (final ^ at_end))), current.eq(i.p)]
@@ -107,13 +108,13 @@ class PieceCutter(wiring.Component):
         return m
 
     def _countdown(self, m: Module, cut: Signal) -> tuple[Signal, Any, Signal]:
-        """Whether pieces are to be cut, whether the next one is the last, and that one's last byte."""
+        """Return whether pieces remain, whether the next piece is the last, and the last one's last byte."""
         length, tail_bits = self.length, (self.words.width // 8 - 1).bit_length()
         busy = Signal()
         left = Signal(signed(LENGTH_BITS + 1 - tail_bits), reset_less=True)  # pieces after the next one, less 1
         tail = Signal(tail_bits, reset_less=True)
         final = left[-1]
-        starts = Signal()  # with the next length, if there is one
+        starts = Signal()  # the next piece begins a new frame, if its length is present
         m.d.comb += [starts.eq(~busy | final), length.ready.eq(~busy | cut & final)]
         with m.If(~busy | cut):
             m.d.sync += [busy.eq(~starts | length.valid), left.eq(left - 1)]
@@ -122,12 +123,12 @@ class PieceCutter(wiring.Component):
         return busy, final, tail
 
     def _positions(self, m: Module, cut: Signal, final: Any, crosses: Signal, closes: Signal) -> Any:
-        """At which grain the next piece begins, the current word's bytes from it on, and if a block begins."""
+        """Return the next piece's first grain, a mask of the current word from there, and a block's begin."""
         words, size = self.words, self.words.width // self.words.grain
-        begin = Signal(range(size))  # a piece without an exponent begins before it: so all codes lie alike
+        begin = Signal(range(size))  # for a piece without exponent, moved down so that codes have equal places
         from_begin = Signal(words.width // 8, init=-1)
-        number = Signal(range(words.per_block))  # of the word in its block
-        end = Signal(range(2 * size), init=words.piece_bits // words.grain)  # of the piece
+        number = Signal(range(words.per_block))  # index of the word in its block
+        end = Signal(range(2 * size), init=words.piece_bits // words.grain)  # end of the piece
         next_end = Signal.like(end)
         block_ends = number == words.per_block - 1
         whole, codes, exponent = (
@@ -146,7 +147,7 @@ class PieceCutter(wiring.Component):
         return begin, from_begin, number == 0
 
     def _merged(self, m: Module, current: Any, from_begin: Signal, exhausted: Signal) -> Signal:
-        """The current word from the piece's first byte on, the next one below it, each byte with its keep."""
+        """Return the current word from the piece's first byte on and the next word below, with keep flags."""
         size = self.words.width // 8
         merged = Signal(UNIT * size)
         for n in range(size):
@@ -158,7 +159,7 @@ class PieceCutter(wiring.Component):
     def _align(
         self, m: Module, advance: Signal, cut: Signal, merged: Any, begin: Signal, flags: dict[str, Any]
     ) -> None:
-        """Rotate the piece down to its first byte: by quarters of a word, then by the rest; then its grains."""
+        """Rotate the piece's first byte to the bottom: by quarters of a word, by the rest, then by grains."""
         words, o, phase_bits = self.words, self.o, self.words.phase_bits
         coarse = Signal.like(merged, reset_less=True)
         rest = Signal(len(begin) - 2, reset_less=True)
@@ -183,7 +184,7 @@ class PieceCutter(wiring.Component):
                 m.d.sync += out
 
     def _from_phase(self, piece: Any, phase: Any, flags: Any) -> list[Any]:
-        """The piece from the grain on with which it begins, and whether the frame has all of its last one."""
+        """Return the piece from its first grain on, and whether the frame lacks a part of it."""
         words, o = self.words, self.o.payload
         units = [piece.word_select(n, UNIT) for n in range(words.spanned_bytes)]
         begun = Cat(unit[:8] for unit in units) >> phase * words.grain

@@ -1,4 +1,4 @@
-"""Block floating point, decompressing: a word of binary32 values a cycle."""
+"""Block floating point decompressor: a word of binary32 values a cycle."""
 
 from __future__ import annotations
 
@@ -22,33 +22,39 @@ STAGES = 3
 
 
 class BfpDecompressor(wiring.Component):
-    """Decompress frames of blocks to binary32 values.
+    """Decompressor of frames of blocks to binary32 values.
 
-    A frame that leaves has exactly ``length`` bytes. ``error``, valid with ``last``, says that the compressed
-    frame ended before the codes of its last word; of blocks of several words those after ``length`` are not
-    asked for. What a compressed frame has beyond them is dropped.
+    An output frame has exactly ``length`` bytes. ``error``, valid with ``last``, reports that the compressed
+    frame ended before the codes of its last word. In blocks of several words, codes after ``length`` are not
+    required. Further data of a compressed frame are dropped.
 
     Members
     -------
     ``length`` : In, stream of 32 bits
-        Bytes of the coming frame when decompressed, at least 1.
+        Decompressed bytes of the next frame, at least 1.
     ``i`` : In, packet stream of ``width``
-        ``ready`` follows ``o.ready`` within the cycle.
+        Compressed frames. ``ready`` depends combinationally on ``o.ready``.
     ``o`` : Out, packet stream of ``width`` with ``error``
+        Decompressed frames.
 
     Parameters
     ----------
-    ``width`` : int, bits; 256 or 512
-    ``block`` : int, values that share an exponent; 4, 8, 16, 32 or 64
-    ``mantissa`` : int, bits of a magnitude; 3 to 15
-    ``exponent`` : int, bits of an exponent; 1 to 8
-    ``offset`` : int, powers of two by which its range lies lower; 0 to 31, 0 with 8 bits
+    ``width`` : int
+        Bits of a word: 256 or 512. Default 512.
+    ``block`` : int
+        Values that share an exponent: 4, 8, 16, 32 or 64. Default 16.
+    ``mantissa`` : int
+        Bits of a magnitude, 3 to 15. Default 7.
+    ``exponent`` : int
+        Bits of an exponent, 1 to 8. Default 8.
+    ``offset`` : int
+        Powers of two by which the exponent range is lowered, 0 to 31; 0 with 8 bits. Default 0.
 
     Latency
     -------
-    ``latency`` cycles from a word to the last word of values that it completes, if the length is there, and
-    from the length: 6, or 7 where a word's exponents are no whole bytes. One word of values a cycle; between
-    two frames at most one cycle is lost, and those of surplus words.
+    ``latency`` cycles from a word to the last word of values that it completes, if the length is present, and
+    the same from the length: 6, or 7 if a word's exponents are not whole bytes. One word of values a cycle.
+    Between two frames at most one cycle is lost; each surplus word takes one more.
 
     Source
     ------
@@ -80,7 +86,7 @@ class BfpDecompressor(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Cut, then lanes that stall as one: leading zeros, shift, special values."""
+        """Cut pieces, then decode in lanes that stall together: leading zeros, shift, special values."""
         m = Module()
         m.submodules.cutter = cutter = PieceCutter(words=self.words)
         connect_typed(m, wiring.flipped(self.length), cutter.length)
@@ -103,7 +109,7 @@ class BfpDecompressor(wiring.Component):
         return m
 
     def _exponents(self, m: Module, piece: Any) -> list[Any]:
-        """The exponents of a piece, or, if it has none, of its block's first piece."""
+        """Return the exponents of a piece; a piece without one uses that of its block's first piece."""
         words = self.words
         codes = [piece.payload.data[at : at + words.config.exponent] for at in self._block_starts()]
         if words.per_block == 1:
@@ -115,7 +121,7 @@ class BfpDecompressor(wiring.Component):
         return [now]
 
     def _block_starts(self) -> list[int]:
-        """Bit of a piece with which each of its blocks begins."""
+        """Return the bit of a piece at which each of its blocks begins."""
         words = self.words
         return [k * words.piece_bits // words.blocks for k in range(words.blocks)]
 
@@ -130,7 +136,7 @@ class BfpDecompressor(wiring.Component):
         return [bits[start : start + width] for start in starts]
 
     def _lane(self, m: Module, code: Any, block_exponent: Any, name: str) -> Any:
-        """A value, of the magnitude's leading one and the distance of that from the top."""
+        """Return a value, computed from its magnitude's leading one and the zeros above it."""
         bits = self.words.config.mantissa
         magnitude, sign = code[:-1], code[-1]
         zeros = Signal(range(bits), name=f"zeros_{name}", reset_less=True)  # above the leading one

@@ -1,4 +1,4 @@
-"""A block's exponent: into the format's range, to its code, and back. With 8 bits all three are wires."""
+"""Exponents of blocks: limited to the format's range, encoded, and decoded. With 8 bits all are wires."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ def _code(exponent: int, config: Bfp) -> int:
 
 
 def in_range(exponent: Any, config: Bfp) -> Any:
-    """The nearest exponent that has a code: each bit a function of 8. It keeps the order of exponents."""
+    """Return the nearest exponent that has a code; keeps the order. Each bit is a function of 8 bits."""
     if not config.is_narrow:
         return exponent
     return lookup([_nearest(value, config) for value in _ALL], exponent)
 
 
 def code_of(exponent: Any, config: Bfp) -> Any:
-    """The code of the nearest exponent that has one, likewise."""
+    """Return the code of the nearest exponent that has one. Each bit is a function of 8 bits."""
     if not config.is_narrow:
         return exponent
     return lookup([_code(_nearest(value, config), config) for value in _ALL], exponent)
 
 
 def exponent_of(code: Any, config: Bfp) -> Any:
-    """What a code stands for: each bit a function of at most 7."""
+    """Return the exponent of a code. Each bit is a function of at most 7 bits."""
     if not config.is_narrow:
         return code
     return lookup([*range(config.lowest, config.highest + 1), SPECIAL_EXPONENT], code)

@@ -1,4 +1,4 @@
-"""The exponent that a block shares: the largest of its values'."""
+"""Shared exponent of a block: the largest exponent of its values."""
 
 from __future__ import annotations
 
@@ -17,39 +17,42 @@ from fanin.hdl.codec.bfp.exponents import in_range
 from fanin.hdl.codec.bfp.shapes import Words, scaled_layout, word_layout
 from fanin.hdl.stream.fifo import StreamFIFO
 
-RADIX = 4  # exponents that are compared at a time, each with each
-LEVEL_LATENCY = 2  # of a level of the tree: comparisons, choice
+RADIX = 4  # exponents compared at a time, each with each
+LEVEL_LATENCY = 2  # cycles of a level of the tree: comparisons, choice
 
 
 def _levels(words: Words) -> int:
-    """Levels of the tree over the values of a block in a word."""
+    """Return the levels of the tree over the values of a block in a word."""
     return 1 if words.lanes // words.blocks <= RADIX else 2
 
 
 def maximum_latency(words: Words) -> int:
-    """Cycles from a word on a :class:`BlockMaximum`'s input to the same word on its output."""
+    """Return the cycles from a word on a :class:`BlockMaximum`'s input to the same word on its output."""
     return LEVEL_LATENCY * _levels(words) + (words.per_block if words.per_block > 1 else 0)
 
 
 class BlockMaximum(wiring.Component):
-    """Give every word the exponents of its blocks, those out of the format's range as the nearest in it.
+    """Maximum of the exponents of each block, limited to the format's range, for each word.
 
-    A block of several words waits in a queue of two blocks until its last word has come.
+    A block of several words waits in a queue of two blocks until its last word has arrived.
 
     Members
     -------
     ``i`` : In, stream of :func:`word_layout`
-        Whole blocks. ``ready`` follows ``o.ready`` within the cycle, but for blocks of several words.
+        Words of whole blocks. ``ready`` depends combinationally on ``o.ready``, except with blocks of several
+        words.
     ``o`` : Out, stream of :func:`scaled_layout`
+        The same words with the exponents of their blocks.
 
     Parameters
     ----------
     ``words`` : Words
+        Word width and format.
 
     Latency
     -------
-    :func:`maximum_latency` cycles: 2 for blocks of 4 values, 4 for others of up to a word, 4 + S for blocks of
-    S > 1 words. One word a cycle.
+    :func:`maximum_latency` cycles: 2 for blocks of 4 values, 4 for other blocks of up to a word, 4 + S for
+    blocks of S > 1 words. One word a cycle.
 
     Source
     ------
@@ -66,7 +69,7 @@ class BlockMaximum(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """A tree of maxima over the values of a block in a word; after it, if need be, one over its words."""
+        """Build a tree of maxima over the values of a block in a word; then, if needed, one over its words."""
         m = Module()
         levels = _levels(self.words)
         cycles = LEVEL_LATENCY * levels
@@ -89,7 +92,7 @@ class BlockMaximum(wiring.Component):
         return m
 
     def _level(self, m: Module, values: list[Any], level: int, outputs: int | None) -> list[Any]:
-        """The maxima of neighbours, ``RADIX`` at a time, or in the format's range so many ``outputs``."""
+        """Return the maxima of neighbours: of ``RADIX`` at a time, or ``outputs`` maxima in the range."""
         size = RADIX if outputs is None else len(values) // outputs
         config = None if outputs is None else self.words.config
         return [
@@ -98,18 +101,18 @@ class BlockMaximum(wiring.Component):
         ]
 
     def _over_words(self, m: Module, valid: Any, ready: Signal, word: Any, largest: Signal) -> None:
-        """Words wait in one queue for exponents, which come through another, or past it when it is empty."""
+        """Delay words in a queue until their exponents arrive, through a second queue or past it if empty."""
         o = self.o
         m.submodules.queue = queue = StreamFIFO(shape=word.shape(), depth=2 * self.words.per_block)
         m.submodules.exponents = exponents = StreamFIFO(shape=EXPONENT_BITS, depth=2)
         so_far = Signal(EXPONENT_BITS, reset_less=True)
-        complete = Signal()  # ``so_far`` is that of a whole block
-        has_exponent = Signal()  # the block in front of the queue
+        complete = Signal()  # ``so_far`` is the maximum of a whole block
+        has_exponent = Signal()  # the exponent of the block at the queue's head is known
         m.d.comb += [
             ready.eq(queue.i.ready),
             queue.i.valid.eq(valid),
             queue.i.payload.eq(word),
-            exponents.i.valid.eq(complete),  # has room: 2 blocks fit in the queue
+            exponents.i.valid.eq(complete),  # has room, since the word queue holds 2 blocks
             exponents.i.payload.eq(so_far),
             has_exponent.eq(exponents.o.valid | complete),
             o.valid.eq(queue.o.valid & has_exponent),
@@ -124,9 +127,9 @@ class BlockMaximum(wiring.Component):
 
 
 def _maximum(m: Module, values: list[Any], name: str, config: Bfp | None) -> Signal:
-    """The largest, :data:`LEVEL_LATENCY` cycles later: all pairs are compared, then the winner is taken.
+    """Return the largest value after :data:`LEVEL_LATENCY` cycles: compare all pairs, then select the winner.
 
-    With ``config`` each is brought into its range meanwhile, which does not change which one is the largest.
+    With ``config`` the winner is limited to the format's range, which does not change the order.
     """
     less = {}
     for j, k in combinations(range(len(values)), 2):

@@ -1,4 +1,4 @@
-"""Values to codes: aligned to their block's exponent, rounded, clamped."""
+"""Quantiser of values to codes: aligned to their block's exponent, rounded, clamped."""
 
 from __future__ import annotations
 
@@ -19,30 +19,31 @@ STAGES = 3
 
 
 def quantiser_latency(words: Words) -> int:
-    """Cycles from a word on a :class:`Quantiser`'s input to its piece."""
+    """Return the cycles from a word on a :class:`Quantiser`'s input to its piece."""
     return STAGES + (words.per_block > 1)
 
 
 class Quantiser(wiring.Component):
-    """Words and the exponents of their blocks to pieces of the compressed stream.
+    """Quantiser of words with block exponents to pieces of the compressed stream.
 
-    A magnitude is rounded to nearest, ties to even, and clamped (docs/systems/codec.md has the special values).
+    Magnitudes are rounded to nearest, ties to even, and clamped. docs/systems/codec.md lists special values.
 
     Members
     -------
     ``i`` : In, stream of :func:`scaled_layout`
-        ``ready`` follows ``o.ready`` within the cycle.
+        Words with exponents. ``ready`` depends combinationally on ``o.ready``.
     ``o`` : Out, stream of :func:`coded_layout`
-        The last piece has only the blocks that are present.
+        Pieces. The last piece has only the blocks that are present.
 
     Parameters
     ----------
     ``words`` : Words
+        Word width and format.
 
     Latency
     -------
     :func:`quantiser_latency` cycles: 3 for the distance to the block's exponent, shift and rounding; a fourth
-    for blocks of several words, whose pieces begin with an exponent or without. One word a cycle.
+    for blocks of several words, to insert or omit the exponent. One word a cycle.
 
     Source
     ------
@@ -59,7 +60,7 @@ class Quantiser(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Lanes that stall as one; beside them the exponents and the word's place."""
+        """Build lanes that stall together; delay the exponents and the word's place beside them."""
         m = Module()
         words, i = self.words, self.i.payload
         advance = Signal()
@@ -84,30 +85,30 @@ class Quantiser(wiring.Component):
         return m
 
     def _lane(self, m: Module, value: Any, block_exponent: Any, name: str) -> Any:
-        """Sign and magnitude of a value. Below it a guard bit is kept, and ``sticky`` for the rest."""
+        """Return the code of a value, computed with a guard bit, and ``sticky`` for all lower bits."""
         bits = self.words.config.mantissa
         distance = Signal(len(block_exponent) + 1, name=f"distance_{name}", reset_less=True)
         whole = Signal(bits + 1, name=f"whole_{name}", reset_less=True)
-        sticky = Signal(2, name=f"sticky_{name}", reset_less=True)  # in the first stage, in the second
+        sticky = Signal(2, name=f"sticky_{name}", reset_less=True)  # of the first stage, of the second stage
         special = value.exponent == SPECIAL_EXPONENT
-        # ``full`` has a magnitude of ones; ``bounded`` is finite, and stays below the magnitude of infinity.
+        # ``full``: the magnitude is all ones. ``bounded``: the value is finite and stays below infinity.
         flags = data.StructLayout({"sign": 1, "full": 1, "bounded": 1, "zero": 1})
         flag = Signal(flags, name=f"flag_{name}", reset_less=True)
         m.d.sync += [
             distance.eq(block_exponent - value.exponent),
             whole.eq(Cat(value.fraction, 1)),
-            flag.zero.eq(value.exponent == 0),  # or flushed to it
+            flag.zero.eq(value.exponent == 0),  # zero, or a subnormal number that is flushed to zero
             sticky[0].eq(value.sticky),
             flag.sign.eq(value.sign),
             flag.full.eq(special & (value.fraction.any() | value.sticky)),
             flag.bounded.eq((block_exponent == SPECIAL_EXPONENT) & ~special),
         ]
         shifted = Signal(bits + 1, name=f"shifted_{name}", reset_less=True)
-        near = (distance[:-1] <= bits) & ~flag.zero  # else all is shifted away, or the value is above the range
+        near = (distance[:-1] <= bits) & ~flag.zero  # else all bits are shifted out, or it is above the range
         places = distance[: bits.bit_length()]
         lost = reduce(or_, (whole[k] & (places > k) for k in range(bits)))
         m.d.sync += [shifted.eq(Mux(near, whole >> places, 0)), sticky[1].eq(sticky[0] | lost)]
-        above = distance[-1] if self.words.config.is_narrow else 0  # such a value becomes the largest
+        above = distance[-1] if self.words.config.is_narrow else 0  # above the range: becomes the largest value
         later = Signal.like(flag, name=f"flag_{name}_1")
         m.d.sync += [
             later.sign.eq(flag.sign),
@@ -117,7 +118,7 @@ class Quantiser(wiring.Component):
         return self._round(m, shifted, sticky[1], later, name)
 
     def _round(self, m: Module, shifted: Signal, sticky: Any, flag: Any, name: str) -> Signal:
-        """Nearest, ties to even; too large becomes the largest, in a special block the largest finite one."""
+        """Return the rounded code; overflow becomes the largest magnitude, the largest finite if bounded."""
         bits = self.words.config.mantissa
         kept, guard = shifted[1:], shifted[0]
         up = guard & (kept[0] | sticky)
@@ -131,7 +132,7 @@ class Quantiser(wiring.Component):
         return code
 
     def _piece(self, m: Module, exponents: Any, present: Any, first: Any, last: Any, codes: list[Any]) -> Any:
-        """Exponents and codes in their order, which are returned; the grains of the blocks that are present."""
+        """Return exponents and codes in order; drive the number of grains of the blocks that are present."""
         words, piece = self.words, self.o.payload
         per_exponent = words.lanes // words.blocks
         bits = words.config.exponent

@@ -1,4 +1,4 @@
-"""What blocks are to a stream of words: how many a word has, or how many words a block."""
+"""Data layouts of block floating point: words, blocks in a word or words in a block, pieces."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ WIDTHS = (256, 512)
 
 @dataclass(frozen=True)
 class Words:
-    """Words of ``width`` bits of binary32 values, and the pieces of the compressed stream that they become.
+    """Format of words of binary32 values and of the pieces of the compressed stream that they become.
 
-    A word of whole blocks becomes a piece of their exponents and codes. A block of several words begins with
-    a piece of its exponent and the first word's codes; the other words' pieces have codes only. Every piece,
-    but the last of a frame, is a whole number of grains, which are bytes or parts of them.
+    A word of whole blocks becomes a piece of their exponents and codes. A block of several words begins with a
+    piece of its exponent and the first word's codes; pieces of its other words have only codes. Every piece
+    except the last of a frame is a whole number of grains; a grain is a byte or a part of one.
 
-    Raises ValueError that names the parameter, the value and the limit.
+    Raises ValueError with the parameter, its value and its limits.
     """
 
     width: int
@@ -37,12 +37,12 @@ class Words:
 
     @property
     def blocks(self) -> int:
-        """Exponents of a word: blocks that it has, or 1."""
+        """Exponents of a word: the number of its blocks, at least 1."""
         return max(1, self.lanes // self.config.block)
 
     @property
     def per_block(self) -> int:
-        """Words of a block: 1 if a word has blocks."""
+        """Words of a block: 1 if a word contains whole blocks."""
         return max(1, self.config.block // self.lanes)
 
     @property
@@ -62,51 +62,58 @@ class Words:
 
     @property
     def grain(self) -> int:
-        """Bits: 8, or 4, 2 or 1 where exponents are no whole bytes."""
+        """Bits of a grain: 8, or 4, 2 or 1 if exponents are not whole bytes."""
         return gcd(8, self.exponent_bits)
 
     @property
     def whole_bytes(self) -> bool:
-        """Whether every piece begins with a byte."""
+        """True if every piece begins at a byte."""
         return self.grain == 8
 
     @property
     def phase_bits(self) -> int:
-        """Bits that say at which grain of a byte a piece begins: 0 to 3."""
+        """Bits of the index of a piece's first grain in its byte, 0 to 3."""
         return (8 // self.grain - 1).bit_length()
 
     @property
     def spanned_bytes(self) -> int:
-        """Most bytes in which a piece has a part."""
+        """Largest number of bytes that a piece extends over."""
         return -(-(8 - self.grain + self.piece_bits) // 8)
 
     def grains_of(self, blocks: int) -> int:
-        """Grains of a frame's last piece when its word has only so many blocks."""
+        """Return the grains of a frame's last piece if its word has only ``blocks`` blocks."""
         bits = self.piece_bits if self.per_block > 1 else blocks * self.config.block_bits
         return -(-bits // self.grain)
 
 
 def reduced_layout(mantissa: int) -> data.StructLayout:
-    """As much of a value as its code depends on: ``sticky`` stands for the fraction bits below ``fraction``."""
+    """Return the layout of a value's relevant bits; ``sticky`` is the OR of the bits below ``fraction``."""
     return data.StructLayout({"fraction": mantissa, "sticky": 1, "exponent": EXPONENT_BITS, "sign": 1})
 
 
 def word_layout(words: Words) -> data.StructLayout:
-    """A word of reduced values: the blocks ``present`` in it, its place in its block, the frame's ``last``."""
+    """Return the layout of a word of reduced values.
+
+    ``values``: the values.
+    ``present``: blocks that the frame has in this word.
+    ``first``, ``end``: the word is the first or last of its block.
+    ``last``: the word is the frame's last.
+    """
     members = {"values": data.ArrayLayout(reduced_layout(words.config.mantissa), words.lanes)}
     return data.StructLayout(members | {"present": words.blocks, "first": 1, "end": 1, "last": 1})
 
 
 def scaled_layout(words: Words) -> data.StructLayout:
-    """A word and the exponents of its blocks."""
+    """Return the layout of a word and the exponents of its blocks."""
     exponents = data.ArrayLayout(EXPONENT_BITS, words.blocks)
     return data.StructLayout({"word": word_layout(words), "exponents": exponents})
 
 
 def coded_layout(words: Words) -> data.StructLayout:
-    """A piece of a frame: the lowest ``count`` grains of ``data``, the first lowest; ``last`` ends the frame.
+    """Return the layout of a piece: the lowest ``count`` grains of ``data``, the first grain lowest.
 
-    Of whole bytes it is a piece of ``fanin.hdl.codec.packer``. Of a last piece what is beyond is zero.
+    ``last`` ends the frame; bits of a last piece beyond ``count`` are zero. If a grain is a byte, the piece is
+    one of ``fanin.hdl.codec.packer``.
     """
     members = {"data": words.piece_bits, "count": range(words.piece_bits // words.grain + 1), "last": 1}
     return data.StructLayout(members)

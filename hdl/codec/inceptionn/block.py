@@ -1,4 +1,4 @@
-"""One value compressed, and decompressed (INCEPTIONN, algorithms 2 and 3)."""
+"""Compression and decompression of one value (INCEPTIONN, algorithms 2 and 3)."""
 
 from __future__ import annotations
 
@@ -23,33 +23,36 @@ from fanin.hdl.arith.select import leading_zeros
 COMPRESSION_LATENCY = 2
 DECOMPRESSION_LATENCY = 2
 
-_LONG = SHORT_FRACTION[Tag.BITS16]  # fraction bits of the forms: 15
-_SHORT = SHORT_FRACTION[Tag.BITS8]  # 7
-_CUT = _LONG - _SHORT  # of the long form's fraction bits the short one loses these
-_BELOW = FRACTION_BITS - _LONG  # bits of binary32's fraction that both lose even at shift 0
+_LONG = SHORT_FRACTION[Tag.BITS16]  # fraction bits of the 16-bit form: 15
+_SHORT = SHORT_FRACTION[Tag.BITS8]  # fraction bits of the 8-bit form: 7
+_CUT = _LONG - _SHORT  # fraction bits of the 16-bit form that the 8-bit form lacks
+_BELOW = FRACTION_BITS - _LONG  # fraction bits of binary32 that both forms lack, even at shift 0
 
 
 class CompressionBlock(wiring.Component):
-    """Choose a value's form within the error bound, and cut it to that.
+    """Compressor of one value: chooses the form within the error bound and reduces the value to it.
 
-    A pipeline without a handshake: it moves on in the cycles in which ``enable`` is high. The forms and both
-    modes are those of docs/systems/codec.md; what a form has not (the bits above 0, 8 or 16) is zero. The
-    bound in ``strict`` mode is proved for every input.
+    The pipeline has no handshake: it advances in cycles with ``enable``. docs/systems/codec.md describes the
+    forms and both modes. Bits above the form's 0, 8 or 16 are zero. The bound of ``strict`` mode is proved for
+    every input.
 
     Members
     -------
     ``i`` : In, 32
-        A binary32.
+        Binary32 value.
     ``keep`` : In, 4
-        Its bytes that there are, a run from the lowest. Missing ones are zero; a value that misses some of
-        its bytes travels raw, one that misses all takes the form 00.
+        Bytes of the value that are present, a run from the lowest. Missing bytes are zero. A value with some
+        bytes missing is sent raw; a value with all bytes missing has the form 00.
     ``bound`` : In, 4
-        b of the error bound 2^-b, 1 to 15.
+        Exponent b of the error bound 2^-b, 1 to 15.
     ``mode`` : In, Mode
+        ``strict`` or ``published``.
     ``enable`` : In, 1
+        Advance the pipeline.
     ``tag`` : Out, 2
+        Form of the value.
     ``value`` : Out, 32
-        Right-aligned.
+        Value in that form, right-aligned.
 
     Parameters
     ----------
@@ -78,12 +81,11 @@ class CompressionBlock(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """In cycle 1, |f| in units of 2^-15, and what its size decides; in cycle 2, the tag and the value.
+        """Compute |f| in units of 2^-15 and its comparisons in cycle 1, the tag and the value in cycle 2.
 
-        ``magnitude`` is |f| in those units, rounded down; ``sticky`` says that this has lost something. An
-        8-bit form also loses the lower byte of ``magnitude``. ``strict`` takes it if the whole loss is at
-        most ``limit``, the bound in the same units. Where no loss is too large, ``limit`` is more than any
-        byte.
+        ``magnitude`` is |f| in these units, rounded down; ``sticky`` is 1 if rounding lost something. The 8-bit
+        form also loses the lower byte of ``magnitude``. ``strict`` uses that form if the whole loss is at most
+        ``limit``, the bound in the same units. If no loss is too large, ``limit`` exceeds every byte.
         """
         m = Module()
         fraction, exponent = self.i[:FRACTION_BITS], self.i[FRACTION_BITS:-1]
@@ -96,9 +98,9 @@ class CompressionBlock(wiring.Component):
         limit = Signal(_CUT + 1, reset_less=True)
         raw = Signal(reset_less=True)
         below_bound = Signal(reset_less=True)
-        at_bound = Signal(reset_less=True)  # |f| is in [2^-bound, 2^(1 - bound)): 2^-bound itself becomes zero
+        at_bound = Signal(reset_less=True)  # |f| is in [2^-bound, 2^(1 - bound)); 2^-bound itself becomes zero
         has_fraction = Signal(reset_less=True)
-        above_half = Signal(reset_less=True)  # ``published``: so large that it takes 16 bits
+        above_half = Signal(reset_less=True)  # ``published``: large enough for 16 bits
         lost = Cat(bit & (shift > n - _BELOW) for n, bit in enumerate(fraction))
         with m.If(self.enable):
             m.d.sync += [
@@ -131,19 +133,21 @@ class CompressionBlock(wiring.Component):
 
 
 class DecompressionBlock(wiring.Component):
-    """The value of a form.
+    """Decompressor of one value from its form.
 
-    A pipeline without a handshake: it moves on in the cycles in which ``enable`` is high. A short form without
-    a one in it is +0; bits of ``value`` above those of the form mean nothing.
+    The pipeline has no handshake: it advances in cycles with ``enable``. A short form that is all zeros is +0.
+    Bits of ``value`` above those of the form are ignored.
 
     Members
     -------
     ``tag`` : In, 2
+        Form of the value.
     ``value`` : In, 32
-        Right-aligned.
+        Value in that form, right-aligned.
     ``enable`` : In, 1
+        Advance the pipeline.
     ``o`` : Out, 32
-        A binary32.
+        Binary32 value.
 
     Parameters
     ----------
@@ -162,9 +166,9 @@ class DecompressionBlock(wiring.Component):
         super().__init__({"tag": In(TAG_BITS), "value": In(FLOAT_BITS), "enable": In(1), "o": Out(FLOAT_BITS)})
 
     def elaborate(self, platform: Any) -> Module:
-        """Cycle 1 finds the leading one of the short forms' fraction, cycle 2 moves it to the top.
+        """Find the leading one of a short form's fraction in cycle 1, shift it to the top in cycle 2.
 
-        A raw value passes beside them. Either it or the fraction is zero, so an OR joins the two.
+        A raw value passes beside the fraction. One of both is always zero, so an OR joins them.
         """
         m = Module()
         short = self.tag == Tag.BITS8
@@ -173,9 +177,9 @@ class DecompressionBlock(wiring.Component):
         m.d.comb += fraction.eq(Mux(short, self.value[:_SHORT] << _CUT, self.value))
         raw = Signal(FLOAT_BITS, reset_less=True)
         magnitude = Signal(_LONG, reset_less=True)
-        zeros = Signal(4, reset_less=True)  # above the leading one
+        zeros = Signal(4, reset_less=True)  # zero bits above the leading one
         sign = Signal(reset_less=True)
-        has_one = Signal(reset_less=True)  # the fraction has a leading one; without it the value is +0
+        has_one = Signal(reset_less=True)  # the fraction has a one; without it the value is +0
         with m.If(self.enable):
             m.d.sync += [
                 raw.eq(Mux(self.tag == Tag.RAW, self.value, 0)),
@@ -184,7 +188,7 @@ class DecompressionBlock(wiring.Component):
                 has_one.eq(has_fraction & fraction.any()),
                 sign.eq(Mux(short, self.value[_SHORT], self.value[_LONG])),
             ]
-        following = (magnitude << zeros)[: _LONG - 1]  # the bits after the leading one
+        following = (magnitude << zeros)[: _LONG - 1]  # bits below the leading one
         exponent = Mux(has_one, (EXPONENT_BIAS - 1 - zeros)[:8], 0)
         with m.If(self.enable):
             m.d.sync += self.o.eq(

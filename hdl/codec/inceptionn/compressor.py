@@ -1,4 +1,4 @@
-"""Frames of gradients in, compressed frames out."""
+"""Compressor of frames of gradients."""
 
 from __future__ import annotations
 
@@ -19,28 +19,30 @@ from fanin.hdl.stream.packet import packet_layout, packet_stream
 
 
 class InceptionnCompressor(wiring.Component):
-    """Compress frames of binary32 values, a beat of ``group`` values a cycle.
+    """Compressor of frames of binary32 values, a beat of ``group`` values a cycle.
 
-    A frame is any number of bytes, at least 1. Its groups follow one another without gaps, each its tags and
-    then its values' bytes (docs/systems/codec.md). A value of which the frame has some bytes and not all is
-    filled up with zero bytes and travels raw; those that fill up the last group are zeros.
+    A frame is any number of bytes, at least 1. Groups are packed without gaps, each with its tags before its
+    values' bytes (docs/systems/codec.md). A value with some bytes missing is filled up with zero bytes and sent
+    raw. Missing values of the last group are zeros.
 
-    A group of which no value shrinks is 34 bytes (68), a beat 32 (64): where nothing shrinks, ``i`` waits one
-    cycle in 17, and else never for itself.
+    A group without a shrinking value is 34 bytes (with ``group`` 16: 68), a beat 32 (64). ``i`` then waits one
+    cycle in 17; otherwise ``i`` waits only for ``o``.
 
     Members
     -------
     ``i`` : In, packet stream of 32 · ``group`` bits
+        Frames.
     ``bound`` : In, 4
-        b of the error bound 2^-b, 1 to 15; steady while a frame is inside.
+        Exponent b of the error bound 2^-b, 1 to 15; constant while a frame is inside.
     ``mode`` : In, Mode
-        Steady likewise.
+        ``strict`` or ``published``; constant while a frame is inside.
     ``o`` : Out, packet stream of 32 · ``group`` bits
+        Compressed frames.
 
     Parameters
     ----------
-    ``group`` : int, 8 or 16
-        Values of a group.
+    ``group`` : int
+        Values of a group: 8 or 16. Default 8.
 
     Latency
     -------
@@ -66,7 +68,7 @@ class InceptionnCompressor(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Blocks and shifters move on together, when the packer takes what they hold."""
+        """Connect blocks, shifters and packer; all advance together when the packer takes their output."""
         m = Module()
         width, config = FLOAT_BITS * self.group, self.config
         m.submodules.packer = packer = BytePacker(width=width, max_bytes=config.max_group_bytes)
@@ -88,7 +90,7 @@ class InceptionnCompressor(wiring.Component):
         return m
 
     def _blocks(self, m: Module, enable: Signal) -> tuple[Any, list[Any]]:
-        """Tags and values of a beat."""
+        """Return the tags and the values of a beat."""
         blocks = [CompressionBlock() for _ in range(self.group)]
         for n, block in enumerate(blocks):
             m.submodules[f"block{n}"] = block

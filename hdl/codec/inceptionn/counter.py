@@ -1,4 +1,4 @@
-"""The groups of frames, counted down."""
+"""Counter of the groups of frames."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from fanin.hdl.stream.connect import connect_typed
 
 
 class GroupCounter(wiring.Component):
-    """Count the groups of each frame: is there one left, and is it the last one?
+    """Counter of each frame's remaining groups; marks the last group.
 
-    A frame of n bytes, decompressed, has ceil(n / (4 · ``group``)) groups.
+    A frame of n decompressed bytes has ceil(n / (4 · ``group``)) groups.
 
     Members
     -------
     ``length`` : In, stream(32)
-        Bytes of a frame when decompressed, at least 1; one for each frame.
+        Decompressed bytes of a frame, at least 1; one length for each frame.
     ``step`` : In, 1
-        Go on to the next group; only with ``valid``.
+        Advance to the next group. Allowed only with ``valid``.
     ``valid`` : Out, 1
-        There is a group.
+        A group remains.
     ``last`` : Out, 1
-        With ``valid``: the group is its frame's last one.
+        With ``valid``: the group is its frame's last.
     ``tail`` : Out
-        Bytes that the frame has in its last group, less one.
+        Bytes of the frame in its last group, less 1.
 
     Parameters
     ----------
-    ``group`` : int, 8 or 16
-        Values of a group.
+    ``group`` : int
+        Values of a group: 8 or 16. Default 8.
 
     Latency
     -------
-    3 cycles from ``length`` to ``valid``; a step a cycle, across frames.
+    3 cycles from ``length`` to ``valid``; one step a cycle, across frames.
 
     Source
     ------
@@ -58,10 +58,10 @@ class GroupCounter(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Count ``left`` down, from registers that hold the length and then the length less one.
+        """Count ``left`` down; registers before it hold the length and then the length less 1.
 
-        n - 1 is the number of the frame's last byte. Its low bits are ``tail``, that byte's place in the last
-        group; the others are the number of groups before the last.
+        n - 1 is the index of the frame's last byte. Its low bits are ``tail``, that byte's place in the last
+        group. Its other bits are the number of groups before the last.
         """
         m = Module()
         bits = offset_bits(self.group)

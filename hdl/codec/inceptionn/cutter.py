@@ -1,4 +1,4 @@
-"""Groups cut out of a compressed stream, one a cycle."""
+"""Cutter of groups from a compressed stream, one a cycle."""
 
 from __future__ import annotations
 
@@ -26,38 +26,38 @@ from fanin.hdl.codec.inceptionn.stepper import GroupStepper
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.packet import packet_stream
 
-HELD = 8  # bursts that are held before ``i`` is not ready any more
+HELD = 8  # bursts held before ``i.ready`` falls
 
 
 class GroupCutter(wiring.Component):
-    """Cut the groups of compressed frames apart.
+    """Cutter that separates the groups of compressed frames.
 
-    Where a group begins follows from the tags of the one before, within a cycle: a table says for every byte of
-    a burst where a group that begins there ends, so that one multiplexer steps from group to group. Then the
-    group's bytes are fetched and shifted to their places.
+    The begin of a group depends on the tags of the previous group, within one cycle. A table therefore holds,
+    for every byte of a burst, the end of a group that begins there, and one multiplexer steps from group to
+    group. The group's bytes are then read and shifted to their places.
 
-    A frame of n bytes, decompressed, has ceil(n / (4 · ``group``)) groups. A group whose bytes are not all in
-    the frame, and every one after it, is missing; bytes after the last group are dropped.
+    A frame of n decompressed bytes has ceil(n / (4 · ``group``)) groups. A group that is not completely in the
+    frame is missing, and so is every later group. Bytes after the last group are dropped.
 
     Members
     -------
     ``length`` : In, stream(32)
-        Bytes of a frame when decompressed, at least 1; one for each frame.
+        Decompressed bytes of a frame, at least 1; one length for each frame.
     ``i`` : In, packet stream of 32 · ``group`` bits
-        ``ready`` comes from a register.
+        Compressed frames. ``ready`` comes from a register.
     ``o`` : Out, stream of :func:`~fanin.hdl.codec.inceptionn.shapes.group_layout`
-        ``ready`` enables the registers that lead there from the stepper.
+        Groups. ``ready`` enables the registers between the stepper and ``o``.
 
     Parameters
     ----------
-    ``group`` : int, 8 or 16
-        Values of a group.
+    ``group`` : int
+        Values of a group: 8 or 16. Default 8.
 
     Latency
     -------
-    From the burst in which a group begins, with the next one a cycle later or the frame's end in it, to
-    ``o``: 6 cycles (``group`` 16: 7), and one more for a group that reaches into a third burst. One group
-    a cycle.
+    From the burst in which a group begins to ``o``: 6 cycles (``group`` 16: 7), if the next burst comes a cycle
+    later or the frame ends in that burst. One more for a group that extends into a third burst. One group a
+    cycle.
 
     Source
     ------
@@ -77,13 +77,13 @@ class GroupCutter(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """A burst is stored, and goes to the table. In the table's rows the stepper finds groups to cut out."""
+        """Store each burst and put it through the table; the stepper finds groups by the table's rows."""
         m = Module()
         m.submodules.table = table = StartTable(group=self.group)
         m.submodules.stepper = stepper = GroupStepper(group=self.group)
         connect_typed(m, wiring.flipped(self.length), stepper.length)
         connect_typed(m, table.frame_end, stepper.frame_end)
-        taken = Signal(BURST_BITS)  # bursts that were taken, so the number of the one on ``i``
+        taken = Signal(BURST_BITS)  # number of bursts taken, and of the burst on ``i``
         room = Signal(init=1)
         write = Signal()
         m.d.comb += [
@@ -92,13 +92,13 @@ class GroupCutter(wiring.Component):
             table.i.valid.eq(write),
             table.i.p.eq(self.i.p),
             stepper.row.eq(table.row),
-            # as late as the table's ``frame_end``, which must not come after it
+            # delayed like the table's ``frame_end``, which must not come later
             stepper.arrived.eq(
                 delayed(m, taken, table_stages(self.group), name="arrived", reset_less=False)[-1]
             ),
         ]
-        # Two more bursts are taken before ``room`` falls, so 11 are held at the most. 14 and 15 are -2 and -1:
-        # the oldest burst that is needed may be one that has not come.
+        # Two more bursts are taken before ``room`` falls, so at most 11 are held. 14 and 15 mean -2 and -1: the
+        # oldest burst that is needed may not have arrived.
         held = (taken - stepper.oldest)[:BURST_BITS]
         m.d.sync += [taken.eq(taken + write), room.eq((held < HELD) | (held >= SLOTS - 2))]
 
@@ -108,7 +108,7 @@ class GroupCutter(wiring.Component):
         return m
 
     def _bursts(self, m: Module, write: Value, taken: Value, first: Value) -> Value:
-        """Three bursts in a row, of the last one the bytes that a group can reach; from a memory for each."""
+        """Return three consecutive bursts, the last as far as a group can reach, each from its own memory."""
         sizes = [self.size, self.size, self.max_bytes - 1 - self.size]
         word = self.i.p.data
         return Cat(
@@ -117,8 +117,8 @@ class GroupCutter(wiring.Component):
         )
 
     def _low_bytes(self, m: Module, table: StartTable, burst: Value) -> Value:
-        """The table's ``low_bytes`` of a burst: a group's are needed when it is cut out, two cycles later."""
-        number = Signal(BURST_BITS)  # of the burst whose row comes next
+        """Return the table's ``low_bytes`` of a burst, which are needed two cycles later, at the cut."""
+        number = Signal(BURST_BITS)  # number of the next row's burst
         m.d.sync += number.eq(number + table.row.valid)
         return slot_memory(
             m, "low_bytes", write=table.row.valid, slot=number, word=table.low_bytes.as_value(), read=burst
@@ -156,5 +156,5 @@ class GroupCutter(wiring.Component):
 
 
 def _from(value: Value, index: Value, unit: int, width: int) -> Value:
-    """``width`` bits of ``value``, from bit ``index`` · ``unit`` on."""
+    """Return ``width`` bits of ``value``, from bit ``index`` · ``unit`` on."""
     return select([value[unit * n :][:width] for n in range(1 << len(index))], index)

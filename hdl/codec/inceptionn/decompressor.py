@@ -1,4 +1,4 @@
-"""Compressed frames in, frames of gradients out."""
+"""Decompressor of frames of gradients."""
 
 from __future__ import annotations
 
@@ -21,32 +21,35 @@ from fanin.hdl.stream.packet import packet_layout, packet_stream
 
 
 class InceptionnDecompressor(wiring.Component):
-    """Decompress frames, a beat of ``group`` values a cycle.
+    """Decompressor of frames, a beat of ``group`` values a cycle.
 
-    Every frame on ``i`` becomes one of exactly ``length`` bytes, in either mode and with any bound. Where the
-    compressed frame ends before its groups do, the group that is cut short and those after it are zeros, and
-    the last beat has ``error``. What it has beyond its groups is dropped up to its ``last``. The next
-    frame begins clean, whatever the one before was.
+    Every frame on ``i`` becomes a frame of exactly ``length`` bytes, in either mode and with any bound. If the
+    compressed frame ends early, the incomplete group and all later ones are zeros, and the last beat has
+    ``error``. Data after the last group are dropped up to the frame's ``last``. An error does not affect the
+    next frame.
 
     Members
     -------
     ``length`` : In, stream(32)
-        Bytes of a frame when decompressed, at least 1; one for each frame on ``i``, before or after it.
+        Decompressed bytes of a frame, at least 1; one length for each frame on ``i``, before or after it.
     ``i`` : In, packet stream of 32 · ``group`` bits
+        Compressed frames.
     ``o`` : Out, packet stream of 32 · ``group`` bits with ``error``
+        Decompressed frames.
 
     Parameters
     ----------
-    ``group`` : int, 8 or 16
-        Values of a group.
+    ``group`` : int
+        Values of a group: 8 or 16. Default 8.
 
     Latency
     -------
-    10 cycles (``group`` 16: 12) from the beat on ``i`` in which a group begins to its values on ``o``, where
-    the next beat comes a cycle later, or the frame ends with it, and ``length`` comes no later than that;
-    one more for a group that reaches into a third beat.
-    One group a cycle, across frames. With the compressor in front, from values to values: 16 cycles (``group``
-    16: 19), and one more for the group after which the compressor's ``i`` waits.
+    From the beat on ``i`` in which a group begins to its values on ``o``: 10 cycles (``group`` 16: 12), if the
+    next beat comes a cycle later or the frame ends with that beat, and ``length`` comes no later. One more for
+    a group that extends into a third beat. One group a cycle, across frames.
+
+    Together with a compressor before it, from values to values: 16 cycles (``group`` 16: 19), and one more for
+    the group after which the compressor's ``i`` waits.
 
     Source
     ------
@@ -66,7 +69,7 @@ class InceptionnDecompressor(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """After the cutter all registers move on together, when ``o`` does."""
+        """Connect cutter, shifters and blocks; all registers after the cutter advance together with ``o``."""
         m = Module()
         width = FLOAT_BITS * self.group
         m.submodules.cutter = cutter = GroupCutter(group=self.group)

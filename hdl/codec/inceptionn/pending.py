@@ -1,4 +1,4 @@
-"""Groups that are found, and wait until their bytes are there."""
+"""Queue of groups that are found and wait for their bytes."""
 
 from __future__ import annotations
 
@@ -12,40 +12,43 @@ from fanin.hdl.codec.inceptionn.shapes import BURST_BITS, located_layout, offset
 
 
 def pending_layout(group: int) -> data.StructLayout:
-    """A group that is found, and the position after its last byte."""
+    """Return the layout of a found group and the position after its last byte."""
     return data.StructLayout({"group": located_layout(group), "end": position_layout(group)})
 
 
 def _entry_layout(group: int) -> data.StructLayout:
-    """A pending group, the ``limit`` up to which its frame has come, and whether the frame ``ended`` there."""
+    """Return the layout of an entry: a group, the ``limit`` of its frame's arrived bytes, and its final end.
+
+    ``ended``: the frame ends at ``limit``.
+    """
     return data.StructLayout({"pending": pending_layout(group), "limit": position_layout(group), "ended": 1})
 
 
 class PendingGroups(wiring.Component):
-    """Hold up to two groups, each until its bytes have come or are known to be missing.
+    """Queue of up to two groups, each held until its bytes have arrived or are known to be missing.
 
-    A group is found by its tags, which may come a burst before its last byte, and in a frame that ends early
-    that byte never comes.
+    A group is found by its tags, which may arrive a burst before its last byte. In a frame that ends early that
+    byte never arrives.
 
     Members
     -------
     ``i`` : In, stream of :func:`pending_layout`
-        ``ready`` comes from a register.
+        Found groups. ``ready`` comes from a register.
     ``arrived`` : In, 4
-        Bytes of the bursts before this one can be read in the next cycle. By the time it passes a frame's last
-        burst, that frame's end must be on ``frame_end``, or follow there after the ends of earlier frames.
+        Bytes of bursts before this number can be read in the next cycle. When it passes a frame's last burst,
+        that frame's end must be on ``frame_end``, or follow there after the ends of earlier frames.
     ``frame_end`` : In, ``valid`` and ``position``
-        The position after the frame's last byte, of the frame whose groups are on ``i``. It holds for the
-        groups in here, too, unless an earlier frame's end already did.
+        Position after the last byte of the frame whose groups are on ``i``. It also applies to the groups held
+        here, unless an earlier frame's end already did.
     ``waiting`` : Out, 1
-        There is a group; it is in ``o.p`` even if it cannot leave yet.
+        A group is held; it is in ``o.p`` even if it cannot leave yet.
     ``o`` : Out, stream of :func:`~fanin.hdl.codec.inceptionn.shapes.located_layout`
-        A group, once all of its bytes have come or it is known to be ``missing``.
+        Groups; each leaves when all of its bytes have arrived or it is known to be ``missing``.
 
     Parameters
     ----------
-    ``group`` : int, 8 or 16
-        Values of a group.
+    ``group`` : int
+        Values of a group: 8 or 16. Default 8.
 
     Latency
     -------
@@ -69,22 +72,22 @@ class PendingGroups(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """A queue of two, ``front`` and ``back``. Their limits follow what arrives, up to their frame's end.
+        """Keep two entries, ``front`` and ``back``; their limits follow ``arrived`` up to their frame's end.
 
-        A frame's groups come only after the end of the frame before was on ``frame_end``. So an end that comes
-        is the end of every entry that does not have one yet.
+        A frame's groups arrive only after the previous frame's end was on ``frame_end``. An end therefore
+        belongs to every entry that has none yet.
         """
         m = Module()
         layout = _entry_layout(self.group)
         front = Signal(layout, reset_less=True)
         back = Signal(layout, reset_less=True)
-        full = Signal()  # there is an entry in ``back``, too
+        full = Signal()  # ``back`` is valid, too
         new = Signal(layout)
         short = Signal()  # the front group ends after its limit
         stays = Signal()  # the front group does not leave in this cycle
         room = (front.limit.as_value() - front.pending.end.as_value())[: len(front.limit.as_value())]
         m.d.comb += [
-            # ``room`` is negative: its top bits say -4 to -1 bursts, modulo 16. No group ends further off.
+            # ``room`` is negative: its top bits mean -4 to -1 bursts, modulo 16. No group ends further away.
             short.eq(room[-2:].all()),
             self.o.p.eq(front.pending.group),
             self.o.p.missing.eq(front.pending.group.missing | front.ended & short),
@@ -99,7 +102,7 @@ class PendingGroups(wiring.Component):
         limit = Mux(end.valid, end.position, Cat(Const(0, offset_bits(self.group)), self.arrived))
 
         def load(register: Any, entry: Any) -> list[Any]:
-            """Load the entry, with the limit that is known in this cycle."""
+            """Return statements that load the entry, with the limit known in this cycle."""
             return [
                 register.pending.eq(entry.pending),
                 register.ended.eq(entry.ended | end.valid),

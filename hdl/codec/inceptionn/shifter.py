@@ -1,9 +1,9 @@
-"""The bytes of a group: joined without gaps, and cut apart again.
+"""Shifters that join the bytes of a group without gaps, and separate them again.
 
-A group is its tags and then its values' bytes, 0, 1, 2 or 4 of each. Where a value's bytes begin follows from
-the tags before it. Four values, a quad, are joined or cut apart in one cycle: a table gives the bytes of up to
-three values by their tags, and that suffices, since the first value needs no shift. Rows of more values are
-joined, and halved, two by two: a cycle for each doubling, in which one row is shifted by the bytes of the
+A group is its tags, then its values' bytes, 0, 1, 2 or 4 of each. The begin of a value's bytes depends on the
+tags before it. Four values, a quad, are joined or separated in one cycle. A table gives the bytes of up to
+three values by their tags, which suffices, since the first value needs no shift. Rows of more values are
+joined, or halved, in pairs, one cycle for each doubling. In each pair one row is shifted by the bytes of the
 other.
 
 ::
@@ -28,18 +28,18 @@ from fanin.codec.facts import FLOAT_BITS, TAG_BITS, TAG_BYTES, Tag
 from fanin.hdl.arith.delay import Pipeline
 from fanin.hdl.arith.select import lookup
 
-QUAD = 4  # values that are joined, or cut apart, in one cycle
+QUAD = 4  # values joined or separated in one cycle
 
 
 def shifter_latency(group: int) -> int:
-    """Cycles of :func:`join` and of :func:`cut`: 2 for 8 values, 3 for 16."""
+    """Return the cycles of :func:`join` and of :func:`cut`: 2 for 8 values, 3 for 16."""
     return group.bit_length() - 2
 
 
 def byte_count(tags: Value, extra: int = 0) -> Value:
-    """Bytes of the values that have these tags, and ``extra`` more.
+    """Return the bytes of the values with these tags, plus ``extra``.
 
-    A table of up to three tags, whose six bits are the inputs of a LUT; of more, the sum of tables of two.
+    Up to three tags use a table, whose six input bits fit a LUT; more tags use the sum of tables of two.
     """
     count = len(tags) // TAG_BITS
     if count > 3:
@@ -50,11 +50,11 @@ def byte_count(tags: Value, extra: int = 0) -> Value:
 
 
 def join(pipeline: Pipeline, tags: Value, values: Sequence[Value]) -> tuple[Value, Value]:
-    """The bytes of a group of 8 or 16 values in a row, its tags first, and how many they are.
+    """Return the bytes of a group of 8 or 16 values without gaps, its tags first, and their number.
 
-    ``values`` are zero beyond what their tags say. Latency: :func:`shifter_latency`.
+    ``values`` must be zero beyond the bits of their tags. Latency: :func:`shifter_latency`.
     """
-    rows, counts = [], []  # of each row: its bytes, and how many of them count
+    rows, counts = [], []  # bytes of each row, and how many of them are valid
     for n, quad_tags in enumerate(_slices(tags, QUAD * TAG_BITS)):
         head = tags if n == 0 else tags[:0]
         rows.append(Cat(head, _concat_quad(quad_tags, values[QUAD * n :][:QUAD])))
@@ -73,12 +73,12 @@ def join(pipeline: Pipeline, tags: Value, values: Sequence[Value]) -> tuple[Valu
 
 
 def cut(pipeline: Pipeline, tags: Value, row: Value, low_bytes: Value) -> tuple[Value, list[Value]]:
-    """The tags, delayed as the values are, and the values of ``row``, a group's bytes after its tags.
+    """Return the tags, delayed like the values, and the values of ``row``, a group's bytes after its tags.
 
-    ``low_bytes`` are the bytes of the row's lower half of values. A value's bits beyond what its tag says are
+    ``low_bytes`` are the bytes of the row's lower half of values. A value's bits beyond those of its tag are
     undefined. Latency: :func:`shifter_latency`.
     """
-    rows, low_counts = [row], [low_bytes]  # of each row: its bytes, and how many its lower half of values has
+    rows, low_counts = [row], [low_bytes]  # bytes of each row, and bytes of its lower half of values
     while len(rows[0]) > QUAD * FLOAT_BITS:
         half = len(rows[0]) // 2
         halves = [  # the low and the high half of each row
@@ -99,13 +99,13 @@ def cut(pipeline: Pipeline, tags: Value, row: Value, low_bytes: Value) -> tuple[
 
 
 def _concat_quad(tags: Value, values: Sequence[Value]) -> Value:
-    """The bytes of four values in a row: each is shifted by those of the values before it."""
+    """Return the bytes of four values without gaps: each is shifted by the bytes of the values before it."""
     rows = (_shifted_up(value, byte_count(tags[: TAG_BITS * n])) for n, value in enumerate(values))
     return reduce(or_, rows)[: QUAD * FLOAT_BITS]
 
 
 def _concat(low: Value, high: Value, low_bytes: Value) -> Value:
-    """The bytes of ``low``, which has zeros beyond ``low_bytes``, then those of ``high``."""
+    """Return the bytes of ``low``, which is zero beyond ``low_bytes``, then those of ``high``."""
     return (low | _shifted_up(high, low_bytes))[: len(low) + len(high)]
 
 
@@ -118,5 +118,5 @@ def _shifted_down(value: Value, count: Value) -> Value:
 
 
 def _slices(value: Value, width: int) -> list[Value]:
-    """``value`` in parts of ``width`` bits, from the lowest on."""
+    """Return ``value`` in parts of ``width`` bits, from the lowest on."""
     return [value[at : at + width] for at in range(0, len(value), width)]

@@ -1,4 +1,4 @@
-"""What is kept of each burst that is held: one word, in the burst's slot."""
+"""Memory with one word for each held burst, in the burst's slot."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from fanin.hdl.codec.inceptionn.shapes import SLOTS
 
 
 def slot_memory(m: Module, name: str, *, write: Value, slot: Value, word: Any, read: Value) -> Any:
-    """The word in slot ``read``, within the cycle, of a memory of its own.
+    """Build a memory and return the word in slot ``read``, combinationally.
 
-    In a cycle with ``write``, ``word`` is put into ``slot``; it can be read from the next cycle on.
+    In a cycle with ``write``, ``word`` is stored in ``slot``; it can be read from the next cycle on.
     """
     m.submodules[name] = memory = Memory(shape=word.shape(), depth=SLOTS, init=[])
     write_port, read_port = memory.write_port(), memory.read_port(domain="comb")

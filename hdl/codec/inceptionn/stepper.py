@@ -1,26 +1,26 @@
-"""From group to group, and from frame to frame, of a compressed stream.
+"""Stepper from group to group, and from frame to frame, of a compressed stream.
 
-A frame's length says how many groups it has: :class:`GroupCounter` counts them down. :class:`GroupPointer`
-finds where each begins. :class:`PendingGroups` holds a group until its bytes have come.
+A frame's length determines its number of groups, which :class:`GroupCounter` counts down. :class:`GroupPointer`
+finds the begin of each group. :class:`PendingGroups` holds a group until its bytes have arrived.
 
-A compressed frame does not always end where its last group does. It may have more bursts, which are dropped,
-or it may end earlier, and then its last groups are missing. ``frame_end`` says where it ends. The next frame
-begins with the burst after that. An example: a frame has three groups in bursts 0 and 1, and a burst 2 in
-which no group begins; the next frame has a single group, in burst 3::
+A compressed frame does not always end with its last group. It may have more bursts, which are dropped, or it
+may end earlier, so that its last groups are missing. ``frame_end`` is its actual end; the next frame begins
+with the following burst. Example: a frame has three groups in bursts 0 and 1, and a burst 2 in which no group
+begins. The next frame has a single group, in burst 3::
 
     cycle        0      1      2      3      4      5      6
     row of       0      1      2             3                   arrives
     frame_end                  3      3                          known: the next frame begins with burst 3
-    position           0:0    0:20   1:11   3:0    3:0           burst:offset; row 3 counts from cycle 5 on
+    position           0:0    0:20   1:11   3:0    3:0           burst:offset; row 3 is usable from cycle 5 on
     step                x      x      x             x            a group is found
-    jump                              x             x            it is its frame's last one
+    jump                              x             x            the group is its frame's last
     o                         0:0    0:20   1:11          3:0    the group, with its bytes
 
-If the end of the first frame came later, the stepper would be ``seeking`` after cycle 3: it would jump in
-every cycle until the end is known, and drop the bursts that arrive meanwhile. If the first frame ended with
-burst 0, the pointer would say ``past_end`` in burst 1, and the third group would be found as a missing one.
-The second, 0:20 to 1:11, would be found as usual; PendingGroups says that it is missing, as its bytes reach
-burst 1.
+If the first frame's end came later, the stepper would be ``seeking`` after cycle 3: it would jump in every
+cycle until the end is known, and drop the bursts that arrive meanwhile. If the first frame ended with burst 0,
+the pointer would report ``past_end`` in burst 1, and the third group would be found as missing. The second
+group, 0:20 to 1:11, would be found normally; PendingGroups then reports it as missing, since its bytes extend
+into burst 1.
 """
 
 from __future__ import annotations
@@ -45,38 +45,38 @@ from fanin.hdl.stream.connect import connect_typed
 
 
 class GroupStepper(wiring.Component):
-    """Find the groups of frames, one after the other, by the rows of a start table.
+    """Finder of the groups of frames, one after the other, by the rows of a start table.
 
-    A frame of n bytes, decompressed, has ceil(n / (4 · ``group``)) groups. The next frame begins with the burst
-    after the frame's last one, wherever its groups ended. A group whose bytes are not all in the frame is
-    missing, and so are all after it.
+    A frame of n decompressed bytes has ceil(n / (4 · ``group``)) groups. The next frame begins with the burst
+    after the frame's last burst, no matter where its groups ended. A group that is not completely in the frame
+    is missing, and so are all later groups.
 
     Members
     -------
     ``length`` : In, stream(32)
-        Bytes of a frame when decompressed, at least 1; one for each frame.
+        Decompressed bytes of a frame, at least 1; one length for each frame.
     ``row``, ``frame_end`` : In, those of :class:`~fanin.hdl.codec.inceptionn.starts.StartTable`
-        A burst comes at most 11 after ``oldest``. (Burst numbers are compared modulo 16, and 12 to 15 are read
-        as negative.) The next frame's first row comes after a frame's end.
+        Rows and frame ends. A burst is at most 11 after ``oldest``: burst numbers are compared modulo 16, and
+        differences of 12 to 15 mean negative ones. The next frame's first row comes after a frame's end.
     ``arrived`` : In, 4
-        Bytes of the bursts before this one can be read in the next cycle. By the time it passes a frame's last
-        burst, that frame's end must be queued on ``frame_end``: first, or behind the ends of earlier frames.
+        Bytes of bursts before this number can be read in the next cycle. When it passes a frame's last burst,
+        that frame's end must be queued on ``frame_end``: first, or after the ends of earlier frames.
     ``oldest`` : Out, 4
-        Bursts before this one are not needed any more. It goes back by one if a frame ends early and a group
-        that begins in its last burst would end two bursts further: the pointer is then in the next frame's
-        second burst, and jumps to its first.
+        Bursts before this number are not needed any more. The number decreases by one if a frame ends early and
+        a group that begins in its last burst would end two bursts later. The pointer is then in the next
+        frame's second burst, and jumps to its first.
     ``o`` : Out, stream of :func:`~fanin.hdl.codec.inceptionn.shapes.located_layout`
-        A group, once all of its bytes have come or it is known to be missing.
+        Groups; each leaves when all of its bytes have arrived or it is known to be missing.
 
     Parameters
     ----------
-    ``group`` : int, 8 or 16
-        Values of a group.
+    ``group`` : int
+        Values of a group: 8 or 16. Default 8.
 
     Latency
     -------
-    2 cycles from a row to ``o``; one group a cycle. The change to the next frame costs no cycle if the end of
-    the frame is known by then.
+    2 cycles from a row to ``o``; one group a cycle. The change to the next frame costs no cycle if the frame's
+    end is known by then.
 
     Source
     ------
@@ -97,9 +97,9 @@ class GroupStepper(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """A ``step`` takes a group from counter and pointer to those that are pending.
+        """Move a group from counter and pointer to the pending groups in each ``step``.
 
-        With a frame's last group the pointer jumps to the next frame. While it is not known where that begins,
+        With a frame's last group the pointer jumps to the next frame. While the next frame's begin is unknown,
         the stepper is ``seeking``: it jumps in every cycle.
         """
         m = Module()
@@ -138,7 +138,7 @@ class GroupStepper(wiring.Component):
         ]
         arrived = Signal(BURST_BITS)
         m.d.sync += arrived.eq(self.arrived)
-        # a stepper that is seeking drops all bursts that arrive
+        # a seeking stepper drops all bursts that arrive
         needed = Mux(seeking, arrived, pointer.position.burst)
         m.d.comb += self.oldest.eq(Mux(pending.waiting, pending.o.p.begin.burst, needed))
         return m

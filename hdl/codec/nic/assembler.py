@@ -1,4 +1,4 @@
-"""Headers and payload of a frame, joined."""
+"""Assembler that joins headers and payload of a frame."""
 
 from __future__ import annotations
 
@@ -32,29 +32,32 @@ from fanin.wire.fields import Field
 
 
 class FrameAssembler(wiring.Component):
-    """Put frames together as their jobs say, from the frame as it came and the payload from the codec.
+    """Assembler of frames according to jobs, from the original frame and the codec's payload.
 
-    Both must have come in full when their job comes: so the next beat of a frame that has begun is ready in
-    every cycle. Meanwhile those of their beats that are not used are discarded. A payload's beats have zeros
-    after its last byte, which become the padding of a short frame.
+    Frame and payload must be completely present when their job arrives, so that no beat pauses within a frame.
+    Unused beats are discarded meanwhile. A payload's beats are zero after its last byte; these zeros become the
+    padding of a short frame.
 
     Members
     -------
     ``job`` : In, stream of Assembly
+        Jobs, one for each frame.
     ``frame`` : In, stream of beats
+        Original frames.
     ``payload`` : In, stream of beats
-        For jobs with ``cut``.
+        Payloads of the codec, for jobs with ``cut``.
     ``o`` : Out, packet stream of 256 bits
+        Assembled frames.
 
     Parameters
     ----------
     ``receive`` : bool
-        No length before the payload.
+        True in the receiver, whose output frames have no stated length before the payload.
 
     Latency
     -------
     4 cycles from ``job`` to the first beat on ``o``; then one beat a cycle, 3 cycles more a frame. A frame
-    takes at least as long as the longer of ``frame`` and ``payload`` has beats.
+    takes at least as many cycles as the longer of ``frame`` and ``payload`` has beats.
 
     Source
     ------
@@ -63,7 +66,9 @@ class FrameAssembler(wiring.Component):
 
     def __init__(self, *, receive: bool):
         self.receive = receive
-        self._place = TRANSPORT_START + (0 if receive else LENGTH_BYTES)  # of the codec's bytes, less ``words``
+        self._place = TRANSPORT_START + (
+            0 if receive else LENGTH_BYTES
+        )  # offset of the codec's bytes less ``words``
         super().__init__(
             {
                 "job": In(stream.Signature(Assembly)),
@@ -74,12 +79,12 @@ class FrameAssembler(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """LOAD a job, RUN a beat at a time, END when both inputs are past the frame.
+        """LOAD a job, RUN one beat at a time, END when both inputs are past the frame.
 
-        A step takes a beat. A beat of the frame goes into ``patched``. One of the codec is rotated to the
-        lane in which its bytes begin, and goes into ``aligned``. With the next step the beat moves on to
-        ``older``, and out. If a beat of the frame follows it, all of its lanes go out. If one of the codec
-        follows, only its ``header_lanes`` do, and the other lanes are those of the beat that follows.
+        A step takes a beat. A beat of the frame goes into ``patched``. A beat of the codec is rotated to the
+        lane of its first byte and goes into ``aligned``. With the next step the beat moves to ``older`` and
+        out. If a beat of the frame follows, all lanes of ``older`` go out. If a beat of the codec follows, only
+        ``header_lanes`` of ``older`` go out; the other lanes come from the following beat.
         """
         m = Module()
         m.submodules.slice = register = RegisterSlice(shape=self.o.p.shape())
@@ -92,9 +97,9 @@ class FrameAssembler(wiring.Component):
         return m
 
     def _sequence(self, m: Module, w: _Work) -> None:
-        """A step for every beat of the frame that is made, and one more, which lets the last one out."""
+        """Make one step for every output beat, and one more, which outputs the last beat."""
         job = self.job.p
-        rest = Signal(len(job.final) - LANE_BITS)  # steps after the next one, but for the first
+        rest = Signal(len(job.final) - LANE_BITS)  # steps after the next one, not counting the first
         with m.FSM():
             with m.State("LOAD"):
                 m.d.comb += w.load.eq(self.job.valid & ~w.full)
@@ -124,10 +129,10 @@ class FrameAssembler(wiring.Component):
                     m.next = "LOAD"
 
     def _take(self, m: Module, w: _Work) -> None:
-        """Take the frame's beats up to the last one of its headers, then the codec's; discard the others."""
+        """Take the frame's beats up to the last one with headers, then the codec's; discard the others."""
         job = self.job.p
         in_two = (2 * BEAT_BYTES - self._place % WORD_BYTES) // WORD_BYTES
-        three = w.start > in_two  # headers and length take three beats, else two
+        three = w.start > in_two  # headers and length occupy three beats; else two
         with m.If(w.load):
             m.d.sync += [
                 w.coded.eq(job.kind == Kind.CODED),
@@ -148,14 +153,14 @@ class FrameAssembler(wiring.Component):
             m.d.sync += w.payload_done.eq(1)
 
     def _join(self, m: Module, w: _Work, o: Any) -> None:
-        """Make the beats on ``o``, each from the beats of two steps."""
+        """Build the beats on ``o``, each from the beats of two steps."""
         patched, aligned, older = (
             Signal(BEAT_BITS, name=name, reset_less=True) for name in ("patched", "aligned", "older")
         )
         rotation = Signal(3, reset_less=True)
-        header_lanes = Signal(BEAT_BYTES, reset_less=True)  # before the codec's first byte
+        header_lanes = Signal(BEAT_BYTES, reset_less=True)  # lanes before the codec's first byte
         tail = Signal(BEAT_BYTES, reset_less=True)  # ``keep`` of the last beat
-        # of the beat in ``patched`` or ``aligned``: the frame's; the first; the last
+        # of the beat in ``patched`` or ``aligned``: it is the frame's; the first; the last
         whole = Signal()
         first = Signal()
         final = Signal()
@@ -187,7 +192,7 @@ class FrameAssembler(wiring.Component):
         ]
 
     def _patched(self, m: Module, w: _Work) -> Signal:
-        """The frame's beat with the fields that change in it."""
+        """Return the frame's beat with its changed fields."""
         job = self.job.p
         beat = Signal(BEAT_BITS)
         tos = TOS_COMPRESSIBLE if self.receive else TOS_RAW
@@ -206,7 +211,7 @@ class FrameAssembler(wiring.Component):
             with m.If(condition & (w.number == number)):
                 m.d.comb += beat[8 * lane : 8 * lane + len(value)].eq(swap_bytes(value))
         if not self.receive:
-            # The stated length fills up the word in which the headers end.
+            # The stated length completes the word in which the headers end.
             for word in range(BEAT_BYTES // WORD_BYTES):
                 with m.If(w.last_header & (job.words[:3] == word)):
                     half = beat.word_select(2 * word + 1, 8 * LENGTH_BYTES)
@@ -215,28 +220,28 @@ class FrameAssembler(wiring.Component):
 
 
 def _place(fields: Sequence[Field], name: str, start: int) -> int:
-    """Index in the frame of a field's first byte."""
+    """Return the index in the frame of a field's first byte."""
     names = [field.name for field in fields]
     return start + sum(field.bits for field in fields[: names.index(name)]) // 8
 
 
 class _Work:
-    """Where the assembler is in a frame."""
+    """State of the assembler within a frame."""
 
     def __init__(self, advance: Value) -> None:
         self.advance = advance  # ``patched`` and ``aligned`` may be loaded
-        self.full = Signal()  # one of them is
+        self.full = Signal()  # ``patched`` or ``aligned`` is loaded
         # states
         self.load = Signal()
         self.running = Signal()
         self.end = Signal()
         self.start = Signal(5)  # whole words before the codec's first byte
         self.step = Signal()  # a beat is taken
-        self.final = Signal()  # the step is the last one
+        self.final = Signal()  # this step is the last
         self.number = Signal(2)  # steps so far, up to 3
         self.coded = Signal()  # the payload comes from the codec
         self.from_frame = Signal()  # the next step takes a beat of the frame
-        self.last_header = Signal()  # that beat is the last one with headers
-        # both inputs are past the frame
+        self.last_header = Signal()  # that beat is the last with headers
+        # the input is past the frame
         self.frame_done = Signal()
         self.payload_done = Signal()

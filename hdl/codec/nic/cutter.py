@@ -1,4 +1,4 @@
-"""The payload of a frame, cut out."""
+"""Cutter of a frame's payload."""
 
 from __future__ import annotations
 
@@ -28,38 +28,41 @@ from fanin.hdl.stream.lanes import chosen, ones_through, rotated
 from fanin.hdl.stream.packet import kept_bytes, packet_stream
 
 LENGTH_STREAM_BITS = 32
-MAX_START = 3  # the last beat in which a payload can begin
+MAX_START = 3  # index of the last beat in which a payload can begin
 
 
 class PayloadCutter(wiring.Component):
-    """Take the payload out of compressible frames, for the codec, and say of every frame what was seen.
+    """Cutter that sends the payload of compressible frames to the codec, and a record of every frame.
 
-    A receiver's payload begins with the stated length, which is taken off and given to the decompressor on
-    ``length``. It is believed if it is more than the payload that came and the restored frame fits
-    ``max_frame``. If it is not, or if nothing follows it, the payload is not cut out. A frame that ends before
-    its payload does gives what it has. Bytes that ``keep`` leaves out mean nothing.
+    A receiver's payload begins with the stated length, which is removed and given to the decompressor on
+    ``length``. The stated length is valid if it exceeds the received payload and the restored frame fits
+    ``max_frame``. If it is invalid, or no data follow it, the payload is not cut out. A frame that ends before
+    its payload does yields the part that it has. Bytes outside ``keep`` are undefined.
 
     Members
     -------
     ``i`` : In, packet stream of 256 bits with ``error``
+        Frames.
     ``header`` : In, stream of Header
-        Of the same frames, in order.
+        Headers of the same frames, in order.
     ``payload`` : Out, packet stream of 256 bits
-        At least one byte a frame.
+        Payloads for the codec, at least one byte each.
     ``length`` : Out, stream of 32 bits
-        Receiver only: the bytes of the same frame of ``payload`` after the decompressor.
+        Receiver only: decompressed bytes of each frame on ``payload``.
     ``record`` : Out, stream of Record
-        After ``payload``.
+        Record of each frame, after its ``payload``.
 
     Parameters
     ----------
     ``receive`` : bool
-    ``max_frame`` : int, 128 to 16384
+        True in the receiver.
+    ``max_frame`` : int
+        Bytes of the longest frame, 128 to 16384.
 
     Latency
     -------
-    2 cycles from a beat to the payload's beat that it completes. One beat a cycle, 4 cycles more a frame, in
-    the receiver 6: two pass while the stated length is judged.
+    2 cycles from a beat to the payload's beat that it completes. One beat a cycle, and 4 cycles more a frame;
+    in the receiver 6, two of them to judge the stated length.
 
     Source
     ------
@@ -70,7 +73,9 @@ class PayloadCutter(wiring.Component):
         check_max_frame(max_frame)
         self.receive = receive
         self.max_frame = max_frame
-        self._place = TRANSPORT_START + (LENGTH_BYTES if receive else 0)  # of the codec's bytes, less ``words``
+        self._place = TRANSPORT_START + (
+            LENGTH_BYTES if receive else 0
+        )  # offset of the codec's bytes less ``words``
         members: dict[str, Any] = {
             "i": In(packet_stream(BEAT_BITS, error=True)),
             "header": In(stream.Signature(Header)),
@@ -84,9 +89,9 @@ class PayloadCutter(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """PREPARE a frame, TAKE its beats, FLUSH the last through the registers, FINISH with its record.
 
-        The payload begins in the middle of a beat. So a beat is rotated, its first payload byte to lane 0, into
-        ``newer``, and moves on to ``older`` when the next one is: a beat of the payload has its low lanes from
-        ``older``, its high ones from ``newer``. ``step`` moves both; ``due`` says that they have a beat of the
+        The payload begins within a beat. Each beat is therefore rotated, its first payload byte to lane 0, into
+        ``newer``, and moves to ``older`` with the next one. A beat of the payload takes its low lanes from
+        ``older`` and its high lanes from ``newer``. ``step`` moves both. ``due``: they hold a beat of the
         payload, which must be ``sent`` before it is overwritten.
         """
         m = Module()
@@ -100,7 +105,7 @@ class PayloadCutter(wiring.Component):
         self._record(m, w)
         m.d.comb += [
             w.start.eq(self.header.p.words + self._place // WORD_BYTES),
-            # Even if no beat is due: so it depends on registers only.
+            # Also if no beat is due, so that it depends only on registers.
             w.may_step.eq(register.i.ready & ~w.judging),
             w.taken.eq(self.i.valid & self.i.ready),
             w.sent.eq(w.due & register.i.ready),
@@ -108,7 +113,7 @@ class PayloadCutter(wiring.Component):
         return m
 
     def _sequence(self, m: Module, w: _Work) -> None:
-        """The states; and whether ``newer`` and ``older`` have a beat of the payload."""
+        """Build the states, and track whether ``newer`` and ``older`` hold a beat of the payload."""
         with m.FSM():
             with m.State("PREPARE"):
                 m.d.comb += w.prepare.eq(self.header.valid & (~self.length.valid if self.receive else 1))
@@ -139,13 +144,13 @@ class PayloadCutter(wiring.Component):
             m.d.sync += w.due.eq(0)
 
     def _send(self, m: Module, w: _Work, o: Any) -> Signal:
-        """The payload's beats, each from two of the frame; returns ``newer``."""
+        """Build the payload's beats, each from two of the frame; return ``newer``."""
         newer, older = (Signal(BEAT_BITS, name=name, reset_less=True) for name in ("newer", "older"))
-        older_lanes = Signal(BEAT_BYTES, reset_less=True)  # of a beat of the payload, which come from ``older``
+        older_lanes = Signal(BEAT_BYTES, reset_less=True)  # lanes of a payload beat that come from ``older``
         rotation = Signal(3, reset_less=True)
         rest = Signal(16 - LANE_BITS, reset_less=True)  # beats of the payload after the next one
-        at_last = Signal(reset_less=True)  # there is none
-        tail = Signal(BEAT_BYTES, reset_less=True)  # ``keep`` of the last one
+        at_last = Signal(reset_less=True)  # ``rest`` is 0
+        tail = Signal(BEAT_BYTES, reset_less=True)  # ``keep`` of the last beat
         odd = self._place % WORD_BYTES
         m.d.comb += w.final.eq(at_last | w.flushed)
         with m.If(w.step):
@@ -175,18 +180,18 @@ class PayloadCutter(wiring.Component):
         return newer
 
     def _state_length(self, m: Module, w: _Work, newer: Signal) -> None:
-        """Take the stated length, which lies at the end of the rotated beat before the payload, and judge it.
+        """Take the stated length from the end of the rotated beat before the payload, and judge it.
 
-        That takes two cycles without a step: first the length is in ``newer``, then in ``stated``, and
+        Judging takes two cycles without a step: the length is first in ``newer``, then in ``stated``, and
         compared.
         """
         header, stated = self.header.p, w.record.stated
-        stage = Signal(2)  # the length is in ``newer``, in ``stated``
-        longest = Signal(16, reset_less=True)  # payload whose frame fits
+        stage = Signal(2)  # one bit each: the length is in ``newer``, in ``stated``
+        longest = Signal(16, reset_less=True)  # longest payload whose frame fits
         length = swap_bytes(newer[-8 * LENGTH_BYTES :])
         fits = Signal(reset_less=True)
         has_length = Signal()  # the beat on ``i`` has the length
-        in_third = Signal(reset_less=True)  # it lies in the frame's third beat, else in the second
+        in_third = Signal(reset_less=True)  # the length is in the frame's third beat; else in the second
         m.d.sync += [
             in_third.eq(w.start > 2 * BEAT_BYTES // WORD_BYTES),
             stage.eq(Cat(w.taken & has_length, stage[0])),
@@ -208,7 +213,7 @@ class PayloadCutter(wiring.Component):
             m.d.sync += self.length.valid.eq(1)
 
     def _record(self, m: Module, w: _Work) -> None:
-        """Length and end of the frame, from its beats."""
+        """Record the frame's length and its end."""
         beat, record, end = self.i.p, w.record, self.header.p.end
         beats = Signal(range(beats_of(self.max_frame) + 1))
         keep = Signal(BEAT_BYTES, reset_less=True)
@@ -233,20 +238,20 @@ class PayloadCutter(wiring.Component):
 
 
 class _Work:
-    """Where the cutter is in a frame."""
+    """State of the cutter within a frame."""
 
     def __init__(self) -> None:
         self.start = Signal(5)  # whole words before the codec's first byte
-        self.first = Signal(2)  # the beat in which that byte lies
+        self.first = Signal(2)  # index of the beat with that byte
         self.steps = Signal(MAX_START + 1)  # a one for every step so far, up to four
-        self.remaining = Signal()  # some of the payload has still to be sent
-        self.due = Signal()  # ``newer`` and ``older`` have a beat of it, which is to be sent
-        self.final = Signal()  # that beat is its last one
-        self.flushed = Signal()  # the frame's last beat has gone through ``newer``
-        self.judging = Signal()  # receiver: whether the stated length is right is not known yet
+        self.remaining = Signal()  # a part of the payload has not been sent
+        self.due = Signal()  # ``newer`` and ``older`` hold a beat of the payload to send
+        self.final = Signal()  # that beat is the payload's last
+        self.flushed = Signal()  # the frame's last beat has passed ``newer``
+        self.judging = Signal()  # receiver: the stated length is being judged
         self.may_step = Signal()  # ``newer`` and ``older`` may be overwritten
         self.prepare = Signal()  # a frame begins
         self.taken = Signal()  # a beat of the frame is taken
-        self.step = Signal()  # ``newer`` and ``older`` move on
+        self.step = Signal()  # ``newer`` and ``older`` advance
         self.sent = Signal()  # a beat of the payload leaves them
         self.record = Signal(Record)  # without its header and bytes

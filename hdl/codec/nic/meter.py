@@ -1,4 +1,4 @@
-"""How long a payload is, and its sum."""
+"""Meter of the length and the checksum of payloads."""
 
 from __future__ import annotations
 
@@ -18,31 +18,32 @@ from fanin.hdl.stream.packet import kept_bytes, packet_stream
 
 SUM_BITS = 16
 WORDS = BEAT_BITS // SUM_BITS
-LEVELS = (WORDS - 1).bit_length()  # of adders, from words to a beat's sum
-TOTALS = 32  # that can wait
-LATENCY = LEVELS + 3  # from a beat to the sum that it ends, in the queue a cycle later
+LEVELS = (WORDS - 1).bit_length()  # levels of adders, from words to a beat's sum
+TOTALS = 32  # totals that can wait
+LATENCY = LEVELS + 3  # cycles from a beat to the sum that it ends; the sum is in the queue a cycle later
 
 
 class PayloadMeter(wiring.Component):
-    """Measure the frames of a packet stream that passes.
+    """Meter of the frames of a passing packet stream.
 
-    Every frame of ``i`` appears on ``o``, with zeros in the bytes that ``keep`` leaves out, and once on
-    ``total``, in order. All paths of the stream are cut by registers; it does not wait for ``total``: at most
-    32 frames may have begun on ``i`` whose total has not been taken.
+    Every frame of ``i`` appears on ``o``, with zeros in the bytes outside ``keep``, and once on ``total``, in
+    order. Registers cut all paths of the stream. The stream does not wait for ``total``: at most 32 frames may
+    have begun on ``i`` whose total has not been taken.
 
     Members
     -------
     ``i`` : In, packet stream of 256 bits
-        With ``error`` where the parameter says so.
+        Frames; with ``error`` if the parameter is True.
     ``o`` : Out, packet stream of 256 bits
+        The same frames.
     ``total`` : Out, stream of Total
-        Bytes (up to 65535), ones' complement sum of the 16-bit words in network order, the last one filled up
-        with a zero byte, and ``error``.
+        Bytes (up to 65535) of a frame, ones' complement sum of its 16-bit words in network order, and
+        ``error``. An odd last byte is filled up with a zero byte.
 
     Parameters
     ----------
     ``error`` : bool
-        The stream has errors.
+        ``i`` has errors. Default False.
 
     Latency
     -------
@@ -65,7 +66,7 @@ class PayloadMeter(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """A register slice carries the stream; sum and bytes are counted of what leaves it."""
+        """Pass the stream through a register slice, and measure its output."""
         m = Module()
         beat = self.i.p
         m.submodules.slice = register = RegisterSlice(shape=beat.shape())
@@ -95,7 +96,7 @@ class PayloadMeter(wiring.Component):
         return m
 
     def _sum(self, m: Module, taken: Signal, ended: list[Any]) -> Signal:
-        """A tree of adders for a beat, one for the frame, then the carries are added back, twice."""
+        """Return the sum: a tree of adders for a beat, one adder for the frame, then two end-around carries."""
         beat_sum_valid = delayed(m, taken, LEVELS, name="beat_sum_valid", reset_less=False)[-1]
         values = [swap_bytes(self.o.p.data.word_select(word, SUM_BITS)) for word in range(WORDS)]
         for level in range(LEVELS):
@@ -117,7 +118,7 @@ class PayloadMeter(wiring.Component):
         return o
 
     def _bytes(self, m: Module, taken: Signal) -> Any:
-        """Beats before the last one, and what that one has."""
+        """Return the frame's bytes, from its beats before the last and the bytes of the last."""
         beats = Signal(SUM_BITS - LANE_BITS)
         tail = Signal(BEAT_BYTES, reset_less=True)
         beats_1 = Signal.like(beats, reset_less=True)

@@ -1,4 +1,4 @@
-"""The NIC: both stages, and the registers that the host sees."""
+"""INCEPTIONN's NIC: transmitter, receiver and registers."""
 
 from __future__ import annotations
 
@@ -20,29 +20,31 @@ from fanin.hdl.stream.packet import packet_stream
 
 
 class InceptionnNic(wiring.Component):
-    """Compress marked packets between a host and its MAC, and restore them: only the wire sees them smaller.
+    """NIC that compresses marked packets between a host and its MAC and restores them at the other end.
 
-    See :class:`InceptionnTransmitter` and :class:`InceptionnReceiver`; settings and counters are registers.
+    See :class:`InceptionnTransmitter` and :class:`InceptionnReceiver`; registers hold settings and counters.
 
     Members
     -------
     ``axil`` : In, AXI4LiteSignature
-        The registers of :func:`nic_registers`.
+        Registers of :func:`nic_registers`.
     ``host_tx`` : In, packet stream of 256 bits
-        From the host; checksums are already in.
+        Frames from the host, with their checksums.
     ``mac_tx`` : Out, packet stream of 256 bits
-        Never pauses inside a frame.
+        Frames for the MAC, without a pause inside a frame.
     ``mac_rx`` : In, packet stream of 256 bits with ``error``
+        Frames from the MAC.
     ``host_rx`` : Out, packet stream of 256 bits
+        Frames for the host.
 
     Parameters
     ----------
-    ``max_frame`` : int, 128 to 16384
-        Bytes of the longest frame, without FCS.
+    ``max_frame`` : int
+        Bytes of the longest frame without FCS, 128 to 16384.
 
     Latency
     -------
-    As its stages.
+    The latencies of its transmitter and receiver.
 
     Source
     ------
@@ -63,7 +65,7 @@ class InceptionnNic(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Two stages and a register file."""
+        """Connect transmitter, receiver and registers."""
         m = Module()
         m.submodules.registers = registers = RegisterFile(registers=nic_registers())
         m.submodules.tx = tx = InceptionnTransmitter(max_frame=self.max_frame)

@@ -1,4 +1,4 @@
-"""What the headers of a frame say."""
+"""Parser of a frame's headers."""
 # Amaranth takes widths as annotations, and a shape as an argument of the class:
 # mypy: disable-error-code="valid-type, call-arg"
 
@@ -28,36 +28,39 @@ from fanin.hdl.stream.packet import packet_stream
 from fanin.wire.ethernet import ETHERNET, ETHERTYPE_IPV4, IP_PROTOCOL_TCP, IP_PROTOCOL_UDP, IPV4, TCP, UDP
 from fanin.wire.fields import byte_length
 
-QUEUE = 8  # headers; a frame may begin while fewer than two wait, and five more can be on their way
+QUEUE = 8  # headers; a frame may begin while fewer than two wait, and five more can be in the pipeline
 
 
 class HeaderParser(wiring.Component):
-    """Read the headers of frames that pass.
+    """Parser of the headers of passing frames.
 
-    Every frame of ``i`` appears on ``o``, and once on ``header``, in order. A frame above ``max_frame`` is cut
-    off in the beat that exceeds it, which is its last and has ``error``. Whether a frame holds what its lengths
-    say is not judged here.
+    Every frame of ``i`` appears on ``o``, and its header once on ``header``, in order. A frame above
+    ``max_frame`` is cut off in the beat that exceeds it; that beat becomes its last and has ``error``. The
+    parser does not check whether a frame has as many bytes as its lengths state.
 
     Members
     -------
     ``i`` : In, packet stream of 256 bits with ``error``
-        ``ready`` follows ``o.ready``; low between frames while two headers wait.
+        Frames. ``ready`` depends combinationally on ``o.ready``; it is low between frames while two headers
+        wait.
     ``enable`` : In, 1
-        0: no frame is compressible, or marked raw.
+        0: no frame is reported as compressible or as marked raw.
     ``o`` : Out, packet stream of 256 bits with ``error``
+        The same frames.
     ``header`` : Out, stream of Header
+        Header of each frame.
 
     Parameters
     ----------
     ``receive`` : bool
-        Look for frames that are marked raw, too.
-    ``max_frame`` : int, 128 to 16384
-        Bytes of the longest frame.
+        Report frames that are marked raw, too.
+    ``max_frame`` : int
+        Bytes of the longest frame, 128 to 16384.
 
     Latency
     -------
-    0 cycles from ``i`` to ``o``; 4 from the second beat (the last, if there is only one) to ``header``. One
-    beat a cycle, frames back to back.
+    0 cycles from ``i`` to ``o``; 4 from the second beat, or from the only beat, to ``header``. One beat a
+    cycle, frames back to back.
 
     Source
     ------
@@ -78,13 +81,13 @@ class HeaderParser(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Two beats are kept; two registers later their header is in the queue."""
+        """Store two beats of each frame; put their header into the queue two registers later."""
         m = Module()
         m.submodules.headers = headers = StreamFIFO(shape=Header, depth=QUEUE)
         room = Signal(init=1)
-        offered = Signal()  # a beat waits on ``o``: a header that comes meanwhile does not withdraw it
+        offered = Signal()  # a beat waits on ``o``; it must not be withdrawn if a header fills the queue
         inside = Signal()  # the next beat is not a frame's first
-        second = Signal()  # it is its second
+        second = Signal()  # the next beat is a frame's second
         taken = Signal()
         beats = [Signal(BEAT_BITS, name=f"beat{k}", reset_less=True) for k in range(2)]
         collected = Signal()
@@ -108,10 +111,10 @@ class HeaderParser(wiring.Component):
         return m
 
     def _forward(self, m: Module, may_take: Any, taken: Signal) -> None:
-        """Pass frames on, those that are too long cut off; ``may_take`` says that a beat may be taken."""
+        """Pass frames on and cut off those that are too long; ``may_take``: a beat may be taken."""
         limit = beats_of(self.max_frame)
         beats = Signal(range(limit))
-        cut_off = Signal()  # the rest of the frame is thrown away
+        cut_off = Signal()  # the rest of the frame is dropped
         at_limit = Signal()
         spare = self.max_frame % BEAT_BYTES
         too_long = at_limit & (~self.i.p.last | (self.i.p.keep[spare] if spare else 0))
@@ -130,7 +133,7 @@ class HeaderParser(wiring.Component):
             ]
 
     def _found(self, m: Module, frame: Any, both: Any) -> Any:
-        """What the fields say, each for itself, a cycle later."""
+        """Return the facts of the individual fields, a cycle later."""
 
         def view(fields: Any, start: int) -> Any:
             return header_layout(fields)(swap_bytes(frame[8 * start : 8 * (start + byte_length(fields))]))
@@ -161,13 +164,13 @@ class HeaderParser(wiring.Component):
         return found
 
     def _judged(self, m: Module, found: Any) -> Any:
-        """The header, a cycle later."""
+        """Return the header, a cycle later."""
         header = Signal(Header)
         o = Signal(Header)
-        payload = Signal(signed(18))  # below 0: the packet ends in its headers
+        payload = Signal(signed(18))  # negative if the packet ends in its headers
         fits = Signal()
         tcp = Signal()
-        agrees = Signal(2)  # the UDP length with IPv4's, half by half
+        agrees = Signal(2)  # the UDP length equals IPv4's; one bit for each half
         ours = found.both & found.ipv4 & found.plain & found.entire & self.enable
         span = Signal(signed(18))
         m.d.comb += [
@@ -196,17 +199,17 @@ class HeaderParser(wiring.Component):
 
 
 class _Found(data.Struct):
-    both: 1  # there are two beats
+    both: 1  # the frame has two beats
     ipv4: 1
     plain: 1  # no options
-    entire: 1  # no fragment
+    entire: 1  # not a fragment
     udp: 1
     tcp: 1
     compressible: 1
     raw: 1
     words: 4
     segment: signed(17)  # bytes of the UDP or TCP packet
-    most: signed(17)  # the same as index of the last byte, without the stated length
+    most: signed(17)  # index of the segment's last byte, without the stated length
     udp_length: 16
     length: 16
     end: 17

@@ -1,4 +1,4 @@
-"""Decompression on the way from the MAC to the host."""
+"""Receiver: decompression between MAC and host."""
 
 from __future__ import annotations
 
@@ -16,35 +16,38 @@ from fanin.hdl.stream.packet import packet_stream
 
 
 class InceptionnReceiver(wiring.Component):
-    """Restore marked packets on their way from the MAC to the host.
+    """Receiver that restores marked packets between MAC and host.
 
-    UDP and TCP packets over IPv4 with ToS 0x28 get their payload back, those with ToS 0x2C their ToS; all other
-    frames leave as they came. Their order is kept. Dropped are frames with ``error``, frames above
-    ``max_frame``, and packets whose compressed payload is broken: it ends early, is not shorter than the length
-    that it states, or would make a frame above ``max_frame``. A frame leaves when it is there in full, and
-    never pauses for itself.
+    UDP and TCP packets over IPv4 with ToS 0x28 get their payload back; packets with ToS 0x2C get their ToS
+    back; all other frames pass unchanged. Frames keep their order. A frame leaves after it has arrived
+    completely, and without a pause of its own.
+
+    Dropped are frames with ``error``, frames above ``max_frame``, and packets with a broken compressed payload.
+    A payload is broken if it ends early, is not shorter than its stated length, or would make a frame above
+    ``max_frame``.
 
     Members
     -------
     ``i`` : In, packet stream of 256 bits with ``error``
-        Waits while the host stalls ``o`` and the queues are full: a MAC that cannot wait needs a queue in
-        front that drops whole frames.
+        Frames from the MAC. ``i`` waits while the host stalls ``o`` and the queues are full. A MAC that cannot
+        wait needs a queue before ``i`` that drops whole frames.
     ``enable`` : In, 1
-        0: all frames leave as they came, but for those with ``error`` and above ``max_frame``.
+        0: all frames pass unchanged, except those with ``error`` or above ``max_frame``, which are dropped.
     ``o`` : Out, packet stream of 256 bits
+        Frames for the host.
     ``events`` : Out, Events
-        Frames decompressed (``coded``), taken raw, bypassed and dropped; bytes that came and that leave.
+        Frames decompressed (``coded``), received raw, bypassed and dropped; bytes received and sent.
 
     Parameters
     ----------
-    ``max_frame`` : int, 128 to 16384
-        Bytes of the longest frame, without FCS.
+    ``max_frame`` : int
+        Bytes of the longest frame without FCS, 128 to 16384.
 
     Latency
     -------
-    From the last beat in to the first beat out, at most 25 cycles for a frame that is bypassed, for others 48
-    and the beats by which the frame grows. A frame of n beats, in or out, whichever are more, takes n + 6
-    cycles, at least 10.
+    From the last beat in to the first beat out: at most 25 cycles for a bypassed frame; for others 48 plus the
+    beats by which the frame grows. A frame of n beats, in or out, whichever are more, takes n + 6 cycles, at
+    least 10.
 
     Source
     ------
@@ -64,7 +67,7 @@ class InceptionnReceiver(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """A stage around the decompressor."""
+        """Build the stage around the decompressor."""
         m = Module()
         m.submodules.codec = decompressor = InceptionnDecompressor(group=GROUP)
         connect_stage(m, self, decompressor, receive=True)

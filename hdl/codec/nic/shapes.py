@@ -1,4 +1,4 @@
-"""What the parts of a NIC stage tell each other about a frame."""
+"""Data layouts about frames, shared by the parts of a NIC stage."""
 # Amaranth takes widths as annotations, and a shape as an argument of the class:
 # mypy: disable-error-code="valid-type, call-arg"
 
@@ -7,11 +7,11 @@ from amaranth.lib import data, enum
 from fanin.wire.ethernet import ETHERNET, IPV4
 from fanin.wire.fields import byte_length
 
-BEAT_BITS = 256  # a burst of the paper; the headers that are looked at lie in the first two
+BEAT_BITS = 256  # a burst of the paper; the parsed headers are in the first two beats
 BEAT_BYTES = BEAT_BITS // 8
 GROUP = 8  # values of a burst
 WORD_BYTES = 4
-LENGTH_BYTES = 2  # in front of a compressed payload: its bytes before compression
+LENGTH_BYTES = 2  # stated length before a compressed payload: its bytes before compression
 IP_START = byte_length(ETHERNET)
 TRANSPORT_START = IP_START + byte_length(IPV4)
 LANE_BITS = (BEAT_BYTES - 1).bit_length()
@@ -19,19 +19,19 @@ MIN_MAX_FRAME, MAX_MAX_FRAME = 128, 16384
 
 BEAT = data.StructLayout(
     {"data": BEAT_BITS, "last": 1}
-)  # as the queues hold it; its keep follows from a length
+)  # as queues hold a beat; its keep follows from a length
 
 
 class Header(data.Struct):
-    """What the headers of a frame say; all but the first two fields count only with one of these."""
+    """Header fields of a frame; valid only if ``compressible`` or ``raw`` is 1, except these two."""
 
-    compressible: 1  # to be compressed or decompressed, if the frame is as long as it says
-    raw: 1  # receiver only: marked as not compressed, likewise
-    udp: 1  # UDP, else TCP
+    compressible: 1  # to be compressed or decompressed, if the frame is as long as it states
+    raw: 1  # receiver only: marked as not compressed, if the frame is as long as it states
+    udp: 1  # 1 UDP, 0 TCP
     words: 4  # 32-bit words of the UDP or TCP header
     payload: 16  # bytes after that header
-    span: 16  # index of the last of them that go to the codec
-    nothing: 1  # there is none
+    span: 16  # index of the last byte for the codec, from the first one
+    nothing: 1  # no byte goes to the codec
     length: 16  # IPv4 total length
     end: 17  # index of the packet's last byte in the frame
     ip_checksum: 16
@@ -39,18 +39,18 @@ class Header(data.Struct):
 
 
 class Record(data.Struct):
-    """A frame whose last beat has been seen."""
+    """Record of a frame whose last beat has passed."""
 
     header: Header
     bytes: 16  # of the frame
-    bad: 1  # the MAC says so, or it is too long
-    whole: 1  # the packet's last byte is there
-    cut: 1  # its payload went to the codec
+    bad: 1  # the MAC reported an error, or the frame is too long
+    whole: 1  # the packet's last byte is present
+    cut: 1  # the payload went to the codec
     stated: 16  # receiver: bytes of the payload before compression
 
 
 class Total(data.Struct):
-    """A frame of a packet stream, measured."""
+    """Measurements of a frame of a packet stream."""
 
     bytes: 16
     sum: 16  # ones' complement, of 16-bit words in network order
@@ -58,7 +58,7 @@ class Total(data.Struct):
 
 
 class Kind(enum.IntEnum, shape=2):
-    """What becomes of a frame."""
+    """Treatment of a frame."""
 
     DROP = 0
     PASS = 1  # untouched
@@ -67,22 +67,22 @@ class Kind(enum.IntEnum, shape=2):
 
 
 class Assembly(data.Struct):
-    """How a frame is to be put together."""
+    """Job to assemble a frame."""
 
     kind: Kind
-    cut: 1  # there is a payload from the codec, to be used or thrown away
+    cut: 1  # the codec has a payload for it, to be used or discarded
     udp: 1
     words: 4
     final: 14  # index of the frame's last byte
     length: 16  # IPv4 total length
-    segment: 16  # the same less the IPv4 header
+    segment: 16  # length without the IPv4 header
     ip_checksum: 16
     checksum: 16
     stated: 16  # transmitter: bytes of the payload before compression
 
 
 class Events(data.Struct):
-    """What to count: a frame's kind and bytes, in the cycle in which it is decided."""
+    """Events for counters: a frame's kind and bytes, in the cycle of its decision."""
 
     coded: 1
     raw: 1
@@ -93,11 +93,11 @@ class Events(data.Struct):
 
 
 def check_max_frame(max_frame: int) -> None:
-    """Raises ValueError unless frames of ``max_frame`` bytes can be held."""
+    """Raise ValueError unless frames of ``max_frame`` bytes can be held."""
     if not isinstance(max_frame, int) or not MIN_MAX_FRAME <= max_frame <= MAX_MAX_FRAME:
         raise ValueError(f"max_frame must be {MIN_MAX_FRAME} to {MAX_MAX_FRAME} bytes, not {max_frame!r}")
 
 
 def beats_of(size: int) -> int:
-    """Beats of a frame of ``size`` bytes."""
+    """Return the beats of a frame of ``size`` bytes."""
     return -(-size // BEAT_BYTES)

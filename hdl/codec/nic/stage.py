@@ -1,4 +1,4 @@
-"""What both NIC stages are made of, around their codec."""
+"""Common structure of both NIC stages, around their codec."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.hdl.stream.packet import packet_layout
 
-EARLY_BEATS = 16  # wait for their header: more than that takes
+EARLY_BEATS = 16  # beats that may wait for their header; more than the parser's latency
 RECORDS = TOTALS // 2  # small frames that can be inside the codec; the cutter has one more
 JOBS = 2
 
 
 def queue_beats(max_frame: int) -> int:
-    """Beats that a queue holds: two of the longest frames, as the codec leaves them where nothing shrinks."""
+    """Return the beats of a queue: two of the longest frames, as the codec leaves them if nothing shrinks."""
     longest = max_frame * Inceptionn(group=GROUP).max_group_bytes // (GROUP * FLOAT_BITS // 8)
     return 1 << (2 * beats_of(longest) - 1).bit_length()
 
@@ -32,7 +32,7 @@ def queue_beats(max_frame: int) -> int:
 def connect_stage(m: Module, ports: Any, codec: Any, *, receive: bool) -> None:
     """Build a stage between the ``ports`` of its component: ``i``, ``o``, ``enable`` and ``events``.
 
-    The picture is in docs/systems/inceptionn-nic.md.
+    docs/systems/inceptionn-nic.md has a diagram.
     """
     size = {"max_frame": ports.max_frame}
     m.submodules.parser = parser = HeaderParser(receive=receive, **size)
@@ -56,13 +56,13 @@ def connect_stage(m: Module, ports: Any, codec: Any, *, receive: bool) -> None:
 
 
 def _connect_input(m: Module, i: Any, parser: Any) -> None:
-    """The host's frames have no errors."""
+    """Connect the input to the parser; frames of the host have no ``error``."""
     m.d.comb += [parser.valid.eq(i.valid), i.ready.eq(parser.ready)]
     m.d.comb += [parser.p[name].eq(i.p[name]) for name in i.p.shape().members]
 
 
 def _fork(m: Module, source: Any, cutter: Any, *, depth: int) -> StreamFIFO:
-    """Frames to the cutter, where they wait for their header, and into a queue: that is returned."""
+    """Send frames to the cutter, where they wait for their header, and to a queue; return the queue."""
     m.submodules.early = early = StreamFIFO(shape=packet_layout(BEAT_BITS, error=True), depth=EARLY_BEATS)
     m.submodules.frames = frames = StreamFIFO(shape=BEAT, depth=depth)
     m.d.comb += [
@@ -80,7 +80,7 @@ def _fork(m: Module, source: Any, cutter: Any, *, depth: int) -> StreamFIFO:
 def _through_codec(
     m: Module, cutter: Any, codec: Any, verdict: Any, *, depth: int, receive: bool
 ) -> StreamFIFO:
-    """Payloads measured, through the codec, measured again, and into a queue: that is returned."""
+    """Send payloads through a meter, the codec, a second meter and a queue; return the queue."""
     m.submodules.taken = taken = PayloadMeter()
     m.submodules.put = put = PayloadMeter(error=receive)
     m.submodules.payloads = payloads = StreamFIFO(shape=BEAT, depth=depth)

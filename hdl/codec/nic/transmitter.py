@@ -1,4 +1,4 @@
-"""Compression on the way from the host to the MAC."""
+"""Transmitter: compression between host and MAC."""
 
 from __future__ import annotations
 
@@ -16,34 +16,37 @@ from fanin.hdl.stream.packet import packet_stream
 
 
 class InceptionnTransmitter(wiring.Component):
-    """Compress the payloads of marked packets on their way from the host to the MAC.
+    """Transmitter that compresses the payloads of marked packets between host and MAC.
 
-    UDP and TCP packets over IPv4 with ToS 0x28 leave with a compressed payload or, where that is not shorter,
-    as they are with ToS 0x2C; all other frames leave as they came. Their order is kept. Frames above
-    ``max_frame`` are dropped. A frame leaves when it is there in full, and never pauses for itself.
+    UDP and TCP packets over IPv4 with ToS 0x28 leave with a compressed payload. If that payload is not shorter,
+    the packet leaves unchanged with ToS 0x2C. All other frames pass unchanged. Frames keep their order. Frames
+    above ``max_frame`` are dropped. A frame leaves after it has arrived completely, and without a pause of its
+    own.
 
     Members
     -------
     ``i`` : In, packet stream of 256 bits
+        Frames from the host.
     ``enable`` : In, 1
-        0: all frames leave as they came.
+        0: all frames pass unchanged.
     ``bound`` : In, 4
-        b of the error bound 2^-b, 1 to 15; steady while a packet with ToS 0x28 is inside.
+        Exponent b of the error bound 2^-b, 1 to 15; constant while a packet with ToS 0x28 is inside.
     ``mode`` : In, Mode
-        Steady likewise.
+        ``strict`` or ``published``; constant while a packet with ToS 0x28 is inside.
     ``o`` : Out, packet stream of 256 bits
+        Frames for the MAC.
     ``events`` : Out, Events
-        Frames compressed (``coded``), sent raw, bypassed and dropped; bytes that came and that leave.
+        Frames compressed (``coded``), sent raw, bypassed and dropped; bytes received and sent.
 
     Parameters
     ----------
-    ``max_frame`` : int, 128 to 16384
-        Bytes of the longest frame, without FCS.
+    ``max_frame`` : int
+        Bytes of the longest frame without FCS, 128 to 16384.
 
     Latency
     -------
-    From the last beat in to the first beat out, at most 25 cycles for a frame that is bypassed, 48 for others.
-    A frame of n beats takes n + 4 cycles, at least 10; where nothing shrinks, a 16th more.
+    From the last beat in to the first beat out: at most 25 cycles for a bypassed frame, 48 for others. A frame
+    of n beats takes n + 4 cycles, at least 10; if nothing shrinks, a 16th more.
 
     Source
     ------
@@ -65,7 +68,7 @@ class InceptionnTransmitter(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """A stage around the compressor."""
+        """Build the stage around the compressor."""
         m = Module()
         m.submodules.codec = compressor = InceptionnCompressor(group=GROUP)
         m.d.comb += [compressor.bound.eq(self.bound), compressor.mode.eq(self.mode)]

@@ -1,4 +1,4 @@
-"""What becomes of a frame, and the lengths and checksums that it gets."""
+"""Decision on each frame, and its new lengths and checksums."""
 
 from __future__ import annotations
 
@@ -14,35 +14,40 @@ from fanin.wire.ethernet import IPV4, MIN_FRAME_BYTES
 from fanin.wire.fields import byte_length
 
 SUM_BITS = 16
-STEPS = 8  # of a record; step 0 waits for one
+STEPS = 8  # steps for a record; step 0 waits for one
 
 
 class FrameVerdict(wiring.Component):
-    """Decide frame after frame what becomes of it, and update its lengths and checksums.
+    """Decision on the treatment of each frame, with its new lengths and checksums.
 
-    A frame is dropped if it is bad or, in the receiver, compressed but broken; passed if it is not compressible
-    or not whole; else its payload comes from the codec, or stays and the ToS changes to the other side's.
-    Checksums are updated by what is taken out and put in (RFC 1624, equation 3): one that was wrong stays so.
-    A UDP checksum of 0, none, stays 0; one that becomes 0 is 0xFFFF.
+    A frame is dropped if it is bad, or in the receiver compressed but broken. A frame is passed if it is not
+    compressible or not whole. Otherwise its payload comes from the codec, or its payload stays and only its ToS
+    changes.
+
+    Checksums are updated by the removed and the inserted data (RFC 1624, equation 3), so a wrong checksum stays
+    wrong. A UDP checksum of 0 means none and stays 0; a new UDP checksum of 0 becomes 0xFFFF.
 
     Members
     -------
     ``record`` : In, stream of Record
+        Records of frames.
     ``taken`` : In, stream of Total
-        The payload before the codec: one for every record with ``cut``.
+        Payload before the codec; one for every record with ``cut``.
     ``put`` : In, stream of Total
-        The same after the codec.
+        Payload after the codec; one for every record with ``cut``.
     ``job`` : Out, stream of Assembly
+        Jobs for the assembler.
     ``events`` : Out, Events
-        For one cycle a frame, with its job.
+        Events of a frame for one cycle, with its job.
 
     Parameters
     ----------
     ``receive`` : bool
+        True in the receiver.
 
     Latency
     -------
-    9 cycles from ``record``, and its totals if it has them, to ``job``; a frame every 10 cycles.
+    9 cycles from ``record``, and from its totals if it has any, to ``job``; a frame every 10 cycles.
 
     Source
     ------
@@ -62,9 +67,9 @@ class FrameVerdict(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Registers follow one another from the inputs to the job; the inputs hold until all of them are right.
+        """Compute the job in a chain of registers, while the inputs hold until all registers are valid.
 
-        ``step`` counts the cycles that this takes, and says which term the checksums add.
+        ``step`` counts the cycles and selects the term that the checksums add.
         """
         m = Module()
         header, cut = self.record.p.header, self.record.p.cut
@@ -103,7 +108,7 @@ class FrameVerdict(wiring.Component):
         return m
 
     def _lengths(self, m: Module, job: Any) -> Signal:
-        """The frame's kind and lengths. Returns by how much the length changes, in ones' complement."""
+        """Compute the frame's kind and lengths; return the change of the length in ones' complement."""
         record = self.record.p
         old = record.header.payload
         new = Signal(16)
@@ -116,7 +121,7 @@ class FrameVerdict(wiring.Component):
         final = Signal(14)
         m.d.sync += [
             new.eq(record.stated if self.receive else self.put.p.bytes + LENGTH_BYTES),
-            change.eq(new - old if self.receive else ~(old - new)),  # more bytes in the receiver, else fewer
+            change.eq(new - old if self.receive else ~(old - new)),  # bytes added, or removed
             shrinks.eq(new < old),
             kind.eq(self._kind(shrinks)),
             length.eq(record.header.length + change if self.receive else record.header.length - ~change),
@@ -130,7 +135,7 @@ class FrameVerdict(wiring.Component):
         return change
 
     def _kind(self, shrinks: Signal) -> Any:
-        """What becomes of the frame; ``shrinks``: its payload is shorter after the codec."""
+        """Return the frame's treatment; ``shrinks``: its payload is shorter after the codec."""
         record, header = self.record.p, self.record.p.header
         if self.receive:
             coded = header.compressible & record.cut & ~self.put.p.error
@@ -144,9 +149,9 @@ class FrameVerdict(wiring.Component):
         return Mux(record.bad, Kind.DROP, Mux(record.whole, kind, Kind.PASS))
 
     def _checksums(self, m: Module, job: Any, step: Signal, change: Signal) -> None:
-        """Two sums in ones' complement, one term a step; a carry goes in with the next step's term.
+        """Compute two ones' complement sums, one term a step; a carry enters with the next step's term.
 
-        After the last term two steps without one follow: the carry of the first may carry again.
+        Two steps without a term follow the last one, since adding a carry may carry again.
         """
         header = self.record.p.header
         old_tos, new_tos = (TOS_RAW, TOS_COMPRESSIBLE) if self.receive else (TOS_COMPRESSIBLE, TOS_RAW)
@@ -158,7 +163,7 @@ class FrameVerdict(wiring.Component):
             2: ~self.taken.p.sum,
             3: stated,
             4: change,
-            5: Mux(header.udp, change, 0),  # in the pseudo-header and in the header
+            5: Mux(header.udp, change, 0),  # the length is in the pseudo-header and in the header
         }
         ip_sum = _ones_complement_sum(m, step, header.ip_checksum, ip_terms, name="ip")
         checksum = _ones_complement_sum(m, step, header.checksum, terms, name="transport")
@@ -170,9 +175,9 @@ class FrameVerdict(wiring.Component):
 
 
 def _ones_complement_sum(m: Module, step: Signal, old: Any, terms: dict[int, Any], *, name: str) -> Signal:
-    """~``old`` in step 0, to which every later step adds its term and the carry of the one before.
+    """Return a sum: ~``old`` in step 0; every later step adds its term and the previous step's carry.
 
-    A term is taken into a register in the step before.
+    Each term is registered in the step before.
     """
     value = Signal(SUM_BITS, name=f"{name}_sum")
     carry = Signal(name=f"{name}_carry")
@@ -182,7 +187,7 @@ def _ones_complement_sum(m: Module, step: Signal, old: Any, terms: dict[int, Any
         for number, summand in terms.items():
             with m.Case(number - 1):
                 m.d.sync += term.eq(summand)
-    m.d.sync += Cat(value, carry).eq((Cat(1, value) + Cat(carry, term))[1:])  # the carry enters the chain below
+    m.d.sync += Cat(value, carry).eq((Cat(1, value) + Cat(carry, term))[1:])  # the carry enters at the low end
     with m.If(step == 0):
         m.d.sync += [value.eq(~old), carry.eq(0)]
     return value
