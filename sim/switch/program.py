@@ -69,7 +69,8 @@ class _Active:
 class ProgramSwitch(Switch):
     """The program of ``config`` in ``pipeline``; ``endpoint`` are the switch's own addresses.
 
-    ``running``: jobs that the pipeline already runs, by their place (0 … MAX_JOBS - 1); without it the pipeline must be fresh.
+    ``running``: jobs that the pipeline already runs, by their place in it, from 0; without it the pipeline must
+    be fresh.
     """
 
     def __init__(

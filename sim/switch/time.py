@@ -1,4 +1,4 @@
-"""Time model of an AllReduce through the aggregating switch: the time that ``allreduce`` simulates without loss."""
+"""Time model of an AllReduce through the aggregating switch: the time of ``allreduce`` without loss."""
 
 from __future__ import annotations
 
