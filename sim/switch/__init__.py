@@ -1,1 +1,1 @@
-"""Switches, one interface: :class:`fanin.sim.switch.base.Switch`."""
+"""Switches with one interface: :class:`fanin.sim.switch.base.Switch`."""

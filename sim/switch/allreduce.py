@@ -30,34 +30,34 @@ class Endpoint(Protocol):
 
     @property
     def idle(self) -> bool:
-        """No slot is in use."""
+        """Whether no slot is in use."""
 
     def can_submit(self) -> bool:
-        """Whether the next operation may begin."""
+        """Return whether the next operation may begin."""
 
     def submit(self, pa: Values) -> list[AggPacket]:
-        """Begin it."""
+        """Begin the next operation; return its packets."""
 
     def timeout(self, index: int) -> list[AggPacket]:
-        """The timer of a slot ran out. Raises TransportTimeout."""
+        """Return the packets to send when a slot's timer expires. Raises TransportTimeout."""
 
 
 @dataclass
 class AllReduced:
-    """What came of it: ``sums`` as the workers have them, times in nanoseconds."""
+    """Result of an AllReduce: ``sums`` as the workers have them, times in nanoseconds."""
 
     sums: Int32
     counters: JobCounters
-    time_ns: float  #: when the last worker had all
-    latencies_ns: list[float]  #: of each operation and worker: from its AGG to its sum
-    sent: int  #: packets of the workers, those sent again among them
+    time_ns: float  #: time when the last worker had all sums
+    latencies_ns: list[float]  #: per operation and worker: from its AGG to its sum
+    sent: int  #: packets of the workers, with retransmissions
     retransmissions: int
-    verdicts: dict[Verdict, int] = field(default_factory=dict)  #: of the packets that workers received
-    # By a protocol that does not hold, of all workers together:
+    verdicts: dict[Verdict, int] = field(default_factory=dict)  #: on the packets that workers received
+    # Errors of a protocol that does not hold, summed over workers:
     wrong: int = 0  #: sums that are not the operation's
-    repeated: int = 0  #: sums that were handed on once more
+    repeated: int = 0  #: sums that were delivered again
     lost: int = 0  #: operations without a sum
-    gave_up: bool = False  #: a packet stayed unanswered, and the job ended
+    gave_up: bool = False  #: a packet was not answered after all retries, and the job ended
 
 
 def allreduce(
@@ -70,7 +70,7 @@ def allreduce(
 ) -> AllReduced:
     """Add ``contributions`` (a row per worker) through ``switch``, which runs ``program`` and has no job.
 
-    Each worker keeps as many packets in flight as ``program`` has slots. Raises CheckFailed where a packet was
+    Each worker keeps as many packets in flight as ``program`` has slots. Raises CheckFailed if a packet was
     given up, or workers ended with different sums.
     """
     workers = [
@@ -103,7 +103,7 @@ def allreduce(
 
 
 def in_packets(contributions: Int32, values: int) -> npt.NDArray[np.int32]:
-    """Worker × packet × value, zeros behind the last one."""
+    """Return an array worker × packet × value, padded with zeros."""
     workers, count = contributions.shape
     packets = -(-count // values)
     padded = np.zeros((workers, packets * values), dtype=np.int32)
@@ -112,14 +112,14 @@ def in_packets(contributions: Int32, values: int) -> npt.NDArray[np.int32]:
 
 
 class Sent(NamedTuple):
-    """A frame, and the slot whose deadline it has set."""
+    """A frame, and the slot whose deadline it sets."""
 
     slot: int
     frame: bytes
 
 
 class Worker:
-    """A worker's endpoint, what it sums, and the deadline of each of its slots. Times in picoseconds."""
+    """A worker's endpoint, its values, and the deadline of each of its slots. Times in picoseconds."""
 
     def __init__(self, number: int, *, program: ProgramConfig, network: NetworkConfig, values: Int32):
         self.member = Member(number, 1 << number, worker_endpoint(number))
@@ -145,16 +145,16 @@ class Worker:
 
     @property
     def endpoint(self) -> Endpoint:
-        """What decides."""
+        """The protocol's end."""
         return self._golden
 
     @property
     def done(self) -> bool:
-        """All operations have begun, and no slot waits."""
+        """Whether all operations have begun, and no slot waits."""
         return self.endpoint.submitted == len(self.values) and self.endpoint.idle
 
     def begin(self, now: int) -> list[Sent]:
-        """The AGGs of as many operations as may begin now."""
+        """Return the AGGs of all operations that may begin now."""
         packets: list[AggPacket] = []
         while self.endpoint.submitted < len(self.values) and self.endpoint.can_submit():
             packets += self.endpoint.submit(tuple(self.values[self.endpoint.submitted].tolist()))
@@ -162,7 +162,7 @@ class Worker:
         return self.frames(packets, now)
 
     def receive(self, frame: bytes, now: int) -> list[Sent]:
-        """Take a frame in; what to send for it, and what may begin behind it."""
+        """Receive a frame; return the answers to it, and the operations that may begin after it."""
         packet = self.decoded(frame)
         answer = self._golden.receive(packet)
         self.verdicts[answer.verdict] += 1
@@ -174,11 +174,11 @@ class Worker:
         return self.frames(answer.packets, now) + self.begin(now)
 
     def decoded(self, frame: bytes) -> AggPacket:
-        """The packet in a frame."""
+        """Return the packet in a frame."""
         return decode_payload(frame[self._header :], self._program.values)
 
     def expire(self, slot: int, now: int) -> list[Sent]:
-        """A slot's deadline has passed: its packet again. Raises CheckFailed where it has been given up."""
+        """Return a slot's packet after its deadline has passed. Raises CheckFailed after all retries."""
         try:
             packets = self.endpoint.timeout(slot)
         except TransportTimeout as error:
@@ -187,7 +187,7 @@ class Worker:
         return self.frames(packets, now)
 
     def frames(self, packets: Iterable[AggPacket], now: int) -> list[Sent]:
-        """Packets as frames, which set the deadlines of their slots."""
+        """Return packets as frames, and set the deadlines of their slots."""
         sent = []
         for packet in packets:
             self.deadlines[packet.slot] = now + self._timeout
@@ -198,7 +198,7 @@ class Worker:
 
 
 class Simulation:
-    """Events in order of time: a frame reaches a worker, or a deadline passes. Bounded by the retries."""
+    """Event loop in order of time: a frame reaches a worker, or a deadline passes. The retries bound it."""
 
     def __init__(self, workers: list[Worker], links: Network):
         self._workers, self._links = workers, links
@@ -207,7 +207,7 @@ class Simulation:
         self._events: list[tuple[int, int, int, bytes | int]] = []  # time, order, worker, frame or slot
 
     def run(self) -> int:
-        """Until every worker has finished; when that was. Raises CheckFailed where a packet is given up."""
+        """Run until every worker has finished; return that time. Raises CheckFailed if a packet is given up."""
         for worker in self._workers:
             self._send(worker, worker.begin(self.now), self.now)
         while not all(worker.done for worker in self._workers):

@@ -1,5 +1,6 @@
-"""What every switch of the simulation offers: jobs, frames in, frames out, counters
-(docs/systems/aggregation.md).
+"""Interface of every switch in the simulation: jobs, frames in, frames out, counters.
+
+docs/systems/aggregation.md specifies it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ __all__ = [
 
 
 class SwitchKind(StrEnum):
-    """What takes the switch's place in a simulation."""
+    """Implementation of the switch in a simulation."""
 
     EMBEDDED = "embedded"  # the emitted P4 text, executed by fanin
     BMV2 = "bmv2"  # the same text, compiled by p4c and executed by simple_switch_grpc
@@ -34,7 +35,7 @@ Delivery = tuple[int, bytes, int]  # port, frame without FCS, time in ps
 
 
 class SlotRegisters(NamedTuple):
-    """What a switch keeps for one slot; ``sums`` is empty in a fresh one."""
+    """A switch's state of one slot; ``sums`` is empty in a fresh slot."""
 
     round: int
     seen: int
@@ -44,37 +45,37 @@ class SlotRegisters(NamedTuple):
 
 
 class Switch(ABC):
-    """A switch that aggregates. Time passes through it unchanged: its latency belongs to the network."""
+    """An aggregating switch. It adds no time: its latency belongs to the network."""
 
     @abstractmethod
     def add_job(self, job: Job) -> None:
-        """Reset the job's slots and admit its members. ValueError when the id or a slot is taken."""
+        """Reset the job's slots and admit its members. Raises ValueError if the id or a slot is taken."""
 
     @abstractmethod
     def remove_job(self, job_id: int) -> None:
-        """Remove the members; packets of this id are foreign from now on."""
+        """Remove the members; packets with this id are foreign from now on."""
 
     @abstractmethod
     def inject(self, port: int, frame: bytes, time: int) -> list[Delivery]:
-        """Hand in a frame without FCS; what it causes, as (port, frame, time), in order."""
+        """Inject a frame without FCS; return the frames that it causes, as (port, frame, time), in order."""
 
     @abstractmethod
     def job_counters(self, job_id: int) -> JobCounters:
-        """Counters of a job; they outlive its removal."""
+        """Return the counters of a job, which outlive its removal."""
 
     @abstractmethod
     def counters(self) -> SwitchCounters:
-        """Counters of the switch."""
+        """Return the counters of the switch."""
 
 
 class OutsideSwitch(Switch):
-    """A switch outside the simulation: frames come from it at any time, not as answers alone."""
+    """A switch outside the simulation: its frames may come at any time, not only as answers."""
 
     @property
     @abstractmethod
     def next_look(self) -> int:
-        """When, in ps, to look for frames again at the latest."""
+        """Latest time of the next look for frames, in ps."""
 
     @abstractmethod
     def look(self, time: int) -> list[Delivery]:
-        """The frames that have come, as (port, frame, time). Waits where simulated time is ahead."""
+        """Return the frames received, as (port, frame, time). Waits if simulated time is ahead."""

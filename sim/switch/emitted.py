@@ -34,7 +34,7 @@ class EmbeddedPipeline:
             register[index] = zero
 
     def read_register(self, name: str, index: int) -> tuple[int, ...]:
-        """An entry's words; v1model packs a pair, TNA has a struct."""
+        """Return an entry's words; v1model packs a pair, TNA has a struct."""
         value = self.switch.registers[name][index]
         return value if isinstance(value, tuple) else split_words(value, self._words[name])
 
@@ -46,7 +46,7 @@ def embedded_switch(
     ports: Sequence[int],
     tracer: Tracer | None = None,
 ) -> ProgramSwitch:
-    """The program of ``config``, printed, loaded and running without a job."""
+    """Return the program of ``config``, printed, loaded and running without a job."""
     program = load(program_text(config), "aggregation.p4")
     pipeline = EmbeddedPipeline(config, program.switch(ports, tracer))
     return ProgramSwitch(config=config, pipeline=pipeline, endpoint=endpoint, ports=ports)

@@ -1,4 +1,4 @@
-"""A plain Ethernet switch: frames go to the port of their destination, and nowhere else."""
+"""A plain Ethernet switch: each frame goes to its destination's port only."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _MAC_BYTES = 6
 
 
 class Forwarder(Switch):
-    """Forwards by a fixed table, port by MAC; a frame to any other address is dropped and counted ``foreign``.
+    """Forwarder by a fixed table, port by MAC; a frame to another address is dropped and counted ``foreign``.
 
-    It aggregates nothing: there are no jobs. A frame too short for a destination is ``malformed``.
+    It aggregates nothing and accepts no jobs. A frame too short for a destination is ``malformed``.
     """
 
     def __init__(self, ports: Mapping[int, int]):
@@ -22,19 +22,19 @@ class Forwarder(Switch):
 
     @classmethod
     def of(cls, macs: Sequence[int]) -> Forwarder:
-        """The switch whose port n leads to the n-th of these addresses."""
+        """Return the switch whose port n leads to the n-th of these addresses."""
         return cls({mac: port for port, mac in enumerate(macs)})
 
     def add_job(self, job: Job) -> None:
-        """Refuse it. Raises ValueError."""
+        """Raise ValueError: there are no jobs."""
         raise ValueError(f"job {job.id}: this switch forwards and does not aggregate")
 
     def remove_job(self, job_id: int) -> None:
-        """There is none. Raises ValueError."""
+        """Raise ValueError: there are no jobs."""
         raise ValueError(f"no job {job_id}: this switch forwards and does not aggregate")
 
     def inject(self, port: int, frame: bytes, time: int) -> list[Delivery]:
-        """The frame at its destination's port."""
+        """Return the frame at its destination's port."""
         if len(frame) < _MAC_BYTES:
             self._counters.malformed += 1
             return []
@@ -46,9 +46,9 @@ class Forwarder(Switch):
         return [(out, frame, time)]
 
     def job_counters(self, job_id: int) -> JobCounters:
-        """There is no job. Raises ValueError."""
+        """Raise ValueError: there are no jobs."""
         raise ValueError(f"no job {job_id}: this switch forwards and does not aggregate")
 
     def counters(self) -> SwitchCounters:
-        """Forwarded, foreign and malformed frames."""
+        """Return the counts of forwarded, foreign and malformed frames."""
         return self._counters

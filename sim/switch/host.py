@@ -1,4 +1,4 @@
-"""The aggregating switch as a program of this host: datagrams of boards in, datagrams to boards out."""
+"""The aggregating switch as a program of this host: datagrams from boards in, datagrams to boards out."""
 
 from __future__ import annotations
 
@@ -21,20 +21,23 @@ from fanin.wire.ethernet import MIN_FRAME_BYTES, Endpoint, encode_udp
 from fanin.wire.fields import byte_length
 
 _HEADER = header_length(Encap.UDP)
-_OPERATION = struct.Struct(">BBHI")  # kind with version, job, slot, round: of the aggregation header
+_OPERATION = struct.Struct(">BBHI")  # aggregation header: kind with version, job, slot, round
 _LARGEST = 65536
-_WAKE_S = 0.1  # after which the thread looks whether it is to end
-_PS = 1000  # of a nanosecond
+_WAKE_S = 0.1  # interval at which the thread checks whether to end
+_PS = 1000  # picoseconds per nanosecond
 Address = tuple[str, int]
 
 
 class HostSwitch:
-    """Runs ``switch`` behind a UDP socket while it is a context; worker n of the job is at ``boards[n]``.
+    """UDP server that runs ``switch`` while it is a context; worker n of the job is at ``boards[n]``.
 
-    A datagram from elsewhere is dropped and counted in ``strange``; ``heard`` has the workers whose came.
-    ``latencies_ns`` has, for each operation, the time from the first AGG at the socket to the RESULT of
-    all: this host's share of an AllReduce. ``pcap`` is written, not closed. Raises InputError where the address
-    cannot be had.
+    - ``strange``: number of dropped datagrams from other addresses.
+    - ``heard``: workers whose datagrams have arrived.
+    - ``latencies_ns``: per operation, the time from its first AGG at the socket to the RESULT for all. It is
+      this host's share of an AllReduce.
+    - ``pcap``: capture that is written, not closed.
+
+    Raises InputError if the address cannot be used.
     """
 
     def __init__(
@@ -49,17 +52,17 @@ class HostSwitch:
         self._switch = switch
         self._boards = list(boards)
         self._endpoints = list(endpoints)
-        self._pcap = pcap  # of frames as the switch sees them
+        self._pcap = pcap  # capture of frames as the switch sees them
         self._began = time.perf_counter_ns()
         self._ports = {board: port for port, board in enumerate(self._boards)}
-        self._first: dict[tuple[int, int], int] = {}  # slot and round: when its first AGG came
+        self._first: dict[tuple[int, int], int] = {}  # slot and round → arrival of its first AGG
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="switch", daemon=True)
         self.latencies_ns: list[int] = []
         self.heard: set[int] = set()
         self.strange = 0
         self.frames = 0
-        self.failure: Exception | None = None  #: what ended the thread before its time
+        self.failure: Exception | None = None  #: exception that ended the thread early
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         try:
             self._socket.bind(address)
@@ -72,7 +75,7 @@ class HostSwitch:
 
     @property
     def address(self) -> Address:
-        """Where it listens."""
+        """Address of the socket."""
         host, port = self._socket.getsockname()[:2]
         return host, port
 
@@ -84,7 +87,7 @@ class HostSwitch:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stop.set()
-        self._thread.join()  # it looks at ``_stop`` every _WAKE_S seconds, and never waits for a board
+        self._thread.join()  # it checks ``_stop`` every _WAKE_S seconds, and never waits for a board
         self._socket.close()
 
     def _serve(self) -> None:
@@ -94,11 +97,11 @@ class HostSwitch:
                     with contextlib.suppress(BlockingIOError):
                         while True:
                             self._take(*self._socket.recvfrom(_LARGEST))
-        except Exception as failure:  # the run asks for it, and ends
+        except Exception as failure:  # the run reads ``failure``, and ends
             self.failure = failure
 
     def _take(self, payload: bytes, source: Address) -> None:
-        """Hand one datagram to the switch as a frame, and what it causes to the boards."""
+        """Pass one datagram to the switch as a frame, and its answers to the boards."""
         port = self._ports.get(source)
         if port is None or len(payload) < byte_length(AGGREGATION):
             self.strange += 1
@@ -116,13 +119,13 @@ class HostSwitch:
             for one in (frame, *(answer for _, answer, _ in answers)):
                 self._pcap.write(one, (now - self._began) * _PS)
         for out, answer, _ in answers:
-            with contextlib.suppress(BlockingIOError):  # a full socket: as good as a lost frame
+            with contextlib.suppress(BlockingIOError):  # a full socket: equivalent to a lost frame
                 self._socket.sendto(answer[_HEADER : _HEADER + len(payload)], self._boards[out])
         if kind == Kind.AGG and len(answers) == len(self._boards) and operation in self._first:
             self.latencies_ns.append(time.perf_counter_ns() - self._first.pop(operation))
 
 
 def _operation(payload: bytes) -> tuple[int, tuple[int, int]]:
-    """Kind of a packet, and its slot and round."""
+    """Return the kind of a packet, and its slot and round."""
     version_kind, _, slot, number = _OPERATION.unpack_from(payload)
     return version_kind & 15, (slot, number)

@@ -1,4 +1,4 @@
-"""Switches by kind, for a job's workers at ports 0, 1, 2…"""
+"""Factory of switches by kind, for a job's workers at ports 0, 1, 2…"""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fanin.sim.switch.reference import ReferenceSwitch
 
 
 def check_switch(kind: SwitchKind) -> None:
-    """Raise InputError naming what to install for a switch of this kind."""
+    """Raise InputError that names missing programs for a switch of this kind."""
     if kind is SwitchKind.BMV2:
         from fanin.sim.switch.bmv2.process import check_tools
 
@@ -17,12 +17,12 @@ def check_switch(kind: SwitchKind) -> None:
 
 
 def make_switch(ports: int, *, kind: SwitchKind, config: ProgramConfig) -> Switch:
-    """A switch with the default addresses that runs the program of ``config``, or does the same."""
+    """Return a switch with the default addresses that runs the program of ``config``, or an equivalent."""
     if kind is SwitchKind.REFERENCE:
         return ReferenceSwitch(
             endpoint=SWITCH, ports=ports, values=config.values, protocol=config.protocol, encap=config.encap
         )
-    # What others need not load: gRPC here, a parser there.
+    # Import only what this kind needs: gRPC here, a parser below.
     if kind is SwitchKind.BMV2:
         from fanin.sim.switch.bmv2.switch import bmv2_switch
 

@@ -1,4 +1,4 @@
-"""A switch that executes the emitted program, whatever executes it: jobs become entries of its tables."""
+"""A switch that executes the emitted program in any pipeline: jobs become entries of its tables."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from fanin.wire.ethernet import Endpoint
 
 
 class Pipeline(Protocol):
-    """What executes a program: frames in and out, and what a control plane does with it."""
+    """Executor of a program: frames in and out, and the operations of a control plane."""
 
     def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
-        """What a frame causes, as (port, frame)."""
+        """Return the frames that a frame causes, as (port, frame)."""
 
     def insert(self, entry: TableEntry) -> None:
         """Add a table entry."""
@@ -41,17 +41,17 @@ class Pipeline(Protocol):
         """Remove a multicast group."""
 
     def direct_counter(self, entry: TableEntry) -> tuple[int, int]:
-        """Packets and bytes that an entry has matched."""
+        """Return the packets and bytes that an entry has matched."""
 
     def reset_register(self, name: str, start: int, count: int) -> None:
         """Set a range of a register to 0."""
 
     def read_register(self, name: str, index: int) -> tuple[int, ...]:
-        """An entry's 32-bit words."""
+        """Return an entry's 32-bit words."""
 
 
 def split_words(value: int, count: int) -> tuple[int, ...]:
-    """The 32-bit words of a v1model register, which packs them into one number, the first uppermost."""
+    """Return the 32-bit words of a v1model register, which packs them into one number, the first uppermost."""
     return tuple(value >> WORD_BITS * word & (1 << WORD_BITS) - 1 for word in reversed(range(count)))
 
 
@@ -69,7 +69,8 @@ class _Active:
 class ProgramSwitch(Switch):
     """The program of ``config`` in ``pipeline``; ``endpoint`` are the switch's own addresses.
 
-    The pipeline is a fresh one, or ``running`` has the jobs that it runs already, by place.
+    ``running``: jobs that the pipeline already runs, by their place in it, from 0; without it the pipeline must
+    be fresh.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class ProgramSwitch(Switch):
         self.config, self.pipeline, self.endpoint, self.ports = config, pipeline, endpoint, tuple(ports)
         self._jobs: dict[int, _Active] = {}
         self._ended: dict[int, JobCounters] = {}
-        self._forwarded = 0  # to stations that are gone
+        self._forwarded = 0  # frames to stations that were removed
         if running is None:
             self._install(switch_installation(config, self.ports))
         for place, job in (running or {}).items():
@@ -123,7 +124,7 @@ class ProgramSwitch(Switch):
         return SwitchCounters(forwarded=self._forwarded + self._packets(stations), **counted)
 
     def registers(self, job_id: int, index: int) -> SlotRegisters:
-        """Those of a job's slot ``base + index``, as the reference switch has them."""
+        """Return the state of a job's slot ``base + index``, in the reference switch's form."""
         slot = self._jobs[job_id].job.base + index
         read = self.pipeline.read_register
         number, seen = read(AGG_STATE, slot)
@@ -135,7 +136,7 @@ class ProgramSwitch(Switch):
         return [(to, answer, time) for to, answer in self.pipeline.process(port, frame)]
 
     def _update_stations(self) -> None:
-        """Other traffic reaches the members of all jobs, and nobody else."""
+        """Make other traffic reach exactly the members of all jobs."""
         wanted = self._members()
         for station in self._stations.keys() - wanted:
             installed = self._stations.pop(station)
@@ -146,7 +147,7 @@ class ProgramSwitch(Switch):
             self._install(self._stations[station])
 
     def _members(self) -> set[tuple[int, int]]:
-        """MAC address and port of each."""
+        """Return MAC address and port of each member."""
         members = (member for active in self._jobs.values() for member in active.job.members)
         return {(member.endpoint.mac, member.port) for member in members}
 
@@ -154,7 +155,7 @@ class ProgramSwitch(Switch):
         return sum(self.pipeline.direct_counter(entry)[0] for entry in entries)
 
     def _install(self, installation: Installation) -> None:
-        """Groups first: an entry may send to them at once."""
+        """Install groups, then entries, which may use the groups at once."""
         for group in installation.groups:
             self.pipeline.set_multicast_group(group)
         for entry in installation.entries:

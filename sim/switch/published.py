@@ -1,7 +1,7 @@
-"""P4SGD's protocol as published, algorithms 2 and 3, on real frames: what it costs, and what it gets wrong.
+"""P4SGD's protocol as published, algorithms 2 and 3, on real frames: its time and its errors.
 
 The model checker has the same algorithms as states (:mod:`fanin.sim.checker.published`) and finds how they
-break. Here they run in simulated time, beside the protocols that hold (docs/systems/aggregation.md).
+fail. Here they run in simulated time, beside the correct protocols (docs/systems/aggregation.md).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fanin.wire.aggregation import AggPacket, Kind, decode_payload, encode, head
 
 @dataclass
 class _Registers:
-    """A slot of algorithm 2. Its counts are those of the bits in the bitmaps."""
+    """State of a slot in algorithm 2. The algorithm's counters are the number of bits in the bitmaps."""
 
     sums: tuple[int, ...] = ()
     agg: int = 0
@@ -30,7 +30,7 @@ class _Registers:
 
 
 class PublishedSwitch(Switch):
-    """Algorithm 2, for one job whose members are at the ports 0, 1, 2…; it looks at no round."""
+    """Algorithm 2, for one job whose members are at the ports 0, 1, 2…; it ignores rounds."""
 
     def __init__(self, program: ProgramConfig):
         self._program = program
@@ -98,16 +98,16 @@ class PublishedSwitch(Switch):
 
 @dataclass
 class _Slot:
-    """A worker's slot in algorithm 3: ``timer`` is the packet that it would send again."""
+    """A worker's slot in algorithm 3: ``timer`` is the packet that a timeout sends again."""
 
     unused: bool = True
-    operation: int = -1  # the last one that used it, which the protocol does not know
+    operation: int = -1  # last operation that used it; not part of the protocol
     timer: AggPacket | None = None
     retries: int = 0
 
 
 class PublishedEndpoint:
-    """Algorithm 3: a worker that believes every RESULT and CONFIRM that comes for a slot."""
+    """Algorithm 3: a worker that accepts every RESULT and CONFIRM for a slot."""
 
     def __init__(self, *, slots: int, member: int, retries: int, values: int):
         self.submitted = 0
@@ -116,11 +116,11 @@ class PublishedEndpoint:
 
     @property
     def idle(self) -> bool:
-        """No slot is in use."""
+        """Whether no slot is in use."""
         return all(slot.unused for slot in self._slots)
 
     def can_submit(self) -> bool:
-        """Whether the next operation's slot is unused."""
+        """Return whether the next operation's slot is unused."""
         return self._slots[self.submitted % len(self._slots)].unused
 
     def submit(self, pa: Values) -> list[AggPacket]:
@@ -132,7 +132,7 @@ class PublishedEndpoint:
         return [packet]
 
     def receive(self, packet: AggPacket) -> tuple[list[AggPacket], int | None]:
-        """What to send for a packet, and the operation whose FA it is taken for, if it is."""
+        """Return the answers to a packet, and the operation whose FA it is taken for, or None."""
         slot = self._slots[packet.slot]
         slot.retries = 0
         if packet.kind == Kind.CONFIRM:
@@ -142,7 +142,7 @@ class PublishedEndpoint:
         return [slot.timer], slot.operation
 
     def timeout(self, index: int) -> list[AggPacket]:
-        """The timer of a slot ran out. Raises TransportTimeout after all retransmissions."""
+        """Return the packets to send when a slot's timer expires. Raises TransportTimeout after all retries."""
         slot = self._slots[index]
         if slot.timer is None:
             return []
@@ -153,7 +153,7 @@ class PublishedEndpoint:
 
 
 class PublishedWorker(Worker):
-    """A worker of algorithm 3, and what it has been told."""
+    """A worker of algorithm 3, and the FAs that it has accepted."""
 
     def __init__(self, number: int, *, program: ProgramConfig, network: NetworkConfig, values: Int32):
         super().__init__(number, program=program, network=network, values=values)
@@ -165,11 +165,11 @@ class PublishedWorker(Worker):
 
     @property
     def endpoint(self) -> PublishedEndpoint:
-        """What decides."""
+        """The protocol's end."""
         return self._published
 
     def receive(self, frame: bytes, now: int) -> list[Sent]:
-        """Take a frame in; what to send for it, and what may begin behind it."""
+        """Receive a frame; return the answers to it, and the operations that may begin after it."""
         packet = self.decoded(frame)
         packets, operation = self._published.receive(packet)
         self.deadlines.pop(packet.slot, None)
@@ -184,8 +184,8 @@ class PublishedWorker(Worker):
 def published_allreduce(contributions: Int32, *, program: ProgramConfig, network: NetworkConfig) -> AllReduced:
     """Add ``contributions`` (a row per worker) by P4SGD's algorithms 2 and 3.
 
-    ``program`` says slots, values and encapsulation. What the protocol gets wrong is counted, not raised:
-    ``sums`` are worker 0's, zeros where it was told none.
+    ``program`` gives slots, values and encapsulation. Errors of the protocol are counted, not raised. ``sums``
+    are those of worker 0, with zeros for operations without a sum.
     """
     rows = in_packets(contributions, program.values)
     workers = [

@@ -1,4 +1,4 @@
-"""The reference switch: docs/systems/aggregation.md in plain Python, written to be read beside it."""
+"""The reference switch: docs/systems/aggregation.md in plain Python, to be read beside it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from fanin.wire.ethernet import (
 )
 from fanin.wire.fields import byte_length
 
-_IP = byte_length(ETHERNET)  # where the IPv4 header starts
+_IP = byte_length(ETHERNET)  # offset of the IPv4 header
 _UDP = _IP + byte_length(IPV4)
 _HEADER = struct.Struct(">BBHII")  # kind and version, job, slot, round, bitmap
 assert _HEADER.size == byte_length(AGGREGATION)
@@ -38,7 +38,7 @@ assert _UDP + byte_length(UDP) == header_length(Encap.UDP)
 _IP_HEADER = struct.Struct(
     ">BBHHHBBHII"
 )  # fields of fanin.wire.aggregation.IPV4; version with ihl, flags with fragment
-_MORE_OR_OFFSET = 0x3FFF  # of the flags and fragment field; 0 in a whole datagram
+_MORE_OR_OFFSET = 0x3FFF  # bits of the flags and fragment field that are 0 in a whole datagram
 
 
 @dataclass
@@ -50,7 +50,7 @@ class _Round:
     sums: list[int] = field(default_factory=list)
 
     def accept(self, number: int, bitmap: int) -> str:
-        """``new`` (and seen from now on), ``duplicate`` or ``stale``. The next round replaces this one."""
+        """Return ``new`` (and note it), ``duplicate`` or ``stale``. The next round replaces this one."""
         if number == self.number + 1:
             self.number, self.seen, self.sums = number, bitmap, []
             return "new"
@@ -84,8 +84,12 @@ def _wrap(value: int) -> int:
 class ReferenceSwitch(Switch):
     """The switch of docs/systems/aggregation.md for raw Ethernet and, unless ``encap`` is L2, UDP.
 
-    ``endpoint`` holds the switch's own addresses, ``ports`` how many it has, ``values`` V. Other traffic goes
-    to the port of its destination MAC (members' MACs are known), or to all ports but the one it came from.
+    - ``endpoint``: the switch's own addresses.
+    - ``ports``: number of ports.
+    - ``values``: V.
+
+    Other traffic goes to the port of its destination MAC (members' MACs are known), or to all ports except the
+    port that it came from.
     """
 
     def __init__(
@@ -131,13 +135,13 @@ class ReferenceSwitch(Switch):
         return self._counters
 
     def registers(self, job_id: int, index: int) -> SlotRegisters:
-        """Those of a job's slot ``base + index``."""
+        """Return the state of a job's slot ``base + index``."""
         slot = self._jobs[job_id].slots[index]
         add, ack = slot.aggregation, slot.acknowledgement
         return SlotRegisters(add.number, add.seen, tuple(add.sums), ack.number, ack.seen)
 
     def set_registers(self, job_id: int, index: int, registers: SlotRegisters) -> None:
-        """Go on from what ``registers`` returned earlier."""
+        """Restore a state that ``registers`` returned."""
         add = _Round(registers.round, registers.seen, list(registers.sums))
         self._jobs[job_id].slots[index] = _Slot(add, _Round(registers.ack_round, registers.ack_seen))
 
@@ -180,7 +184,7 @@ class ReferenceSwitch(Switch):
         return [to] if to != port else []
 
     def _aggregate(self, port: int, frame: bytes, offset: int) -> list[tuple[Member, bytes]]:
-        """The checks of docs/systems/aggregation.md, in its order."""
+        """Apply the checks of docs/systems/aggregation.md, in its order."""
         if len(frame) < offset + payload_length(self.values):
             self._counters.malformed += 1
             return []
@@ -202,7 +206,7 @@ class ReferenceSwitch(Switch):
     def _add(
         self, active: _ActiveJob, slot: _Slot, number: int, sender: Member, frame: bytes, offset: int
     ) -> tuple[list[Member], Kind, bytes]:
-        """AGG: add its values once; RESULT when all have contributed, or to a sender that asks again."""
+        """Handle an AGG: add its values once; send RESULT if all have contributed or the sender repeats."""
         state, counters = slot.aggregation, active.counters
         verdict = state.accept(number, sender.bitmap)
         if verdict == "new":
@@ -217,7 +221,7 @@ class ReferenceSwitch(Switch):
     def _acknowledge(
         self, active: _ActiveJob, slot: _Slot, number: int, sender: Member, frame: bytes, offset: int
     ) -> tuple[list[Member], Kind, bytes]:
-        """ACK: CONFIRM when all have acknowledged; its values are those of the ACK that it answers."""
+        """Handle an ACK: send CONFIRM if all have acknowledged, with the values of the ACK it answers."""
         state, counters = slot.acknowledgement, active.counters
         verdict = state.accept(number, sender.bitmap)
         counters.acknowledged += verdict == "new"
@@ -241,7 +245,7 @@ class ReferenceSwitch(Switch):
     def _answer(
         self, frame: bytes, offset: int, active: _ActiveJob, to: Member, kind: Kind, values: bytes
     ) -> bytes:
-        """The frame, turned round: addresses, kind, bitmap and values are new, the rest is as it came."""
+        """Return the answer to a frame: addresses, kind, bitmap and values are new, the rest is unchanged."""
         _, job_id, slot, number, _ = _HEADER.unpack_from(frame, offset)
         header = _HEADER.pack(VERSION << 4 | kind, job_id, slot, number, active.bitmap)
         macs = to.endpoint.mac.to_bytes(6, "big") + self.endpoint.mac.to_bytes(6, "big")
@@ -249,7 +253,7 @@ class ReferenceSwitch(Switch):
         return macs + between + header + values + frame[offset + _HEADER.size + len(values) :]
 
     def _datagram(self, frame: bytes, to: Member) -> bytes:
-        """EtherType, IPv4 and UDP headers of the answer; the UDP checksum is 0, none."""
+        """Return EtherType, IPv4 and UDP headers of the answer; the UDP checksum is 0, for none."""
         ip = list(_IP_HEADER.unpack_from(frame, _IP))
         ip[-3:] = 0, self.endpoint.ip, to.endpoint.ip
         ip[-3] = internet_checksum(_IP_HEADER.pack(*ip))

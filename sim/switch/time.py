@@ -1,4 +1,4 @@
-"""How long an AllReduce through the aggregating switch takes: what ``allreduce`` simulates, without loss."""
+"""Time model of an AllReduce through the aggregating switch: the time of ``allreduce`` without loss."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from fanin.wire.ethernet import AROUND_FRAME
 
 @dataclass(frozen=True, kw_only=True)
 class SwitchTime:
-    """The time of one AllReduce of ``count`` integers, in nanoseconds.
+    """Time of one AllReduce of ``count`` integers, in nanoseconds.
 
-    With acknowledgements an operation takes two round trips, of which the second is one of an ACK as long as
-    the AGG. What binds is that, behind the packets of a window, or the link, which carries both of all of them.
+    With acknowledgements, an operation takes two round trips; the ACK of the second one is as long as the AGG.
+    The bottleneck is either an operation's time after the packets of a window, or the link, which carries both
+    frames of all operations.
     """
 
     program: ProgramConfig
@@ -25,17 +26,17 @@ class SwitchTime:
 
     @property
     def operations(self) -> int:
-        """Packets that a worker begins an operation with."""
+        """Number of packets that begin an operation, per worker."""
         return -(-self.count // self.program.values)
 
     @property
     def wire_bytes(self) -> int:
-        """Bytes that a worker's link carries towards the switch, preambles and gaps among them."""
+        """Bytes on a worker's link towards the switch, with preambles and gaps."""
         return self._trips * self.operations * (self._frame + AROUND_FRAME)
 
     @property
     def total(self) -> float:
-        """Until the last worker has all sums, and its slots are free."""
+        """Time until the last worker has all sums, and its slots are free."""
         gap = self.link.duration(self._frame + AROUND_FRAME) / 1000
         wire = self.link.wire_time(self._frame) / 1000
         round_trip = 2 * (wire + self.link.delay_ns + self.link.host_ns) + self.switch_ns
@@ -44,7 +45,7 @@ class SwitchTime:
         trips = self._trips
         waits = (rounds + 1) * trips * round_trip + last * gap
         sent = (trips * self.operations - 1) * gap + round_trip
-        # A window that has but begun follows those before, which the link carries, with round trips of its own.
+        # The last, partial window follows the previous ones, which the link carries, with its own round trips.
         begun = trips * rounds * window * gap + trips * round_trip + last * gap
         return max(waits, sent, begun)
 

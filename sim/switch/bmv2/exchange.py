@@ -1,11 +1,12 @@
-"""A frame in, all that it causes out: how one knows that BMv2 is done with it.
+"""Exchange of frames with BMv2: one frame in, and all frames that it causes.
 
-BMv2 says nothing when it is. So each frame is followed by a marker, a frame of other traffic that leaves at
-every port: BMv2 takes frames one by one through ingress and keeps their order at each port, so whatever the
-frame caused at a port is there before the marker is. Over veth pairs, where frames of *different* ports may
-overtake each other on their way in, a first marker goes the frame's own way, to the spare port that markers are
-sent from: once it is there, the frame is through ingress. What comes behind its marker nevertheless is an
-error, not the next frame's answer.
+BMv2 does not report that it has finished with a frame. Each frame is therefore followed by a marker, a frame of
+other traffic that leaves at every port. BMv2 takes frames one by one through ingress and keeps their order at
+each port, so all frames caused at a port arrive before the marker.
+
+Over veth pairs, frames of *different* ports may overtake each other before ingress. A first marker then takes
+the frame's own path to the spare port from which markers are sent; when it arrives, the frame is through
+ingress. A frame that arrives after its marker is an error, not the next frame's answer.
 """
 
 from __future__ import annotations
@@ -21,20 +22,20 @@ from fanin.p4.deployment import MAX_PORT
 from fanin.p4.installation import FLOOD, FORWARD
 from fanin.sim.switch.bmv2.frames import Frames
 
-PATIENCE = 20.0  # seconds until a marker is back; it takes a millisecond
+PATIENCE = 20.0  # seconds until a marker must be back; it usually takes a millisecond
 _MAC = 0x02_FA_91_4B_52_4D
 _BROADCAST = 0xFFFF_FFFF_FFFF
-_ETHERTYPE = 0x88B6  # IEEE's second one for experiments
+_ETHERTYPE = 0x88B6  # IEEE's second EtherType for experiments
 _PRIORITY = 100  # above all other entries
 
 
 def spare_port(ports: Sequence[int]) -> int:
-    """A port for markers, besides ``ports``."""
+    """Return a port for markers that is not in ``ports``."""
     return next(port for port in range(MAX_PORT, -1, -1) if port not in ports)
 
 
 def marker_entries(spare: int) -> tuple[TableEntry, TableEntry]:
-    """Markers go to the spare port, and from there to all others. Their counters are nobody's."""
+    """Return the entries that send markers to the spare port, and from there to all others."""
     to_spare = {"destination": Ternary(_MAC, _BROADCAST)}
     from_spare = {"port": Ternary(spare, MAX_PORT | 1)}
     return (
@@ -44,7 +45,7 @@ def marker_entries(spare: int) -> tuple[TableEntry, TableEntry]:
 
 
 class Exchange:
-    """Frames through a switch that has ``marker_entries``; ``check`` raises ToolFailed when it has died."""
+    """Exchange of frames with a switch that has ``marker_entries``; ``check`` raises ToolFailed if it died."""
 
     def __init__(self, frames: Frames, ports: Sequence[int], spare: int, check: Callable[[], None]):
         self._frames, self._ports, self._spare, self._check = frames, frozenset(ports), spare, check
@@ -52,9 +53,9 @@ class Exchange:
         self._count = 0
 
     def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
-        """What a frame causes, as (port, frame), by port; those of one port in their order.
+        """Return the frames that a frame causes, as (port, frame), by port; those of one port in order.
 
-        Raises ValueError for a frame too short to travel, and ToolFailed when the switch does not forward.
+        Raises ValueError for a frame too short to travel, and ToolFailed if the switch does not forward.
         """
         if late := self._frames.receive(0):
             raise ToolFailed(f"simple_switch_grpc let a frame at port {late[0]} be overtaken: {late[1].hex()}")
@@ -73,7 +74,7 @@ class Exchange:
         return marker
 
     def _await(self, marker: bytes, ports: set[int]) -> list[tuple[int, bytes]]:
-        """What comes until the marker has come at ``ports``."""
+        """Return the frames that arrive until the marker has arrived at ``ports``."""
         out = []
         end = time.monotonic() + PATIENCE
         while ports:

@@ -1,4 +1,4 @@
-"""How frames reach BMv2 and come back: over veth pairs, or over its gRPC data plane, without privileges."""
+"""Transport of frames to and from BMv2: over veth pairs, or over its gRPC data plane, without privileges."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ class Frames(ABC):
 
     @abstractmethod
     def send(self, port: int, frame: bytes) -> None:
-        """Hand a frame to the switch at ``port``."""
+        """Send a frame to the switch at ``port``."""
 
     @abstractmethod
     def receive(self, limit: float) -> tuple[int, bytes] | None:
-        """The next frame and its port; None when ``limit`` seconds bring none, or the switch has died."""
+        """Return the next frame and its port; None after ``limit`` seconds, or if the switch has died."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of what was opened."""
+        """Close all resources."""
 
 
 class VethFrames(Frames):
-    """Our end of each port's veth pair. Frames of one port keep their order."""
+    """Host's end of each port's veth pair. Frames of one port keep their order."""
 
     ordered = False
 
@@ -85,7 +85,7 @@ class StreamFrames(Frames):
     ordered = True
 
     def __init__(self, process: BmvProcess):
-        import grpc  # with finsy; takes a while to load
+        import grpc  # installed with finsy; slow to load
 
         request, response = _messages()
         self._request = request

@@ -1,7 +1,7 @@
-"""A running switch through P4Runtime: pipeline, table entries, multicast groups, direct counters.
+"""Control of a running switch through P4Runtime: pipeline, table entries, multicast groups, direct counters.
 
-finsy knows the protocol's messages, and P4Info their ids and widths; this adds :mod:`fanin.p4.control`'s
-objects, a bound on every wait and one line per error.
+finsy implements the protocol's messages, and P4Info gives ids and widths. This module adds the objects of
+:mod:`fanin.p4.control`, a bound on every wait, and one line per error.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ from fanin.p4.control import Exact, Lpm, Match, MulticastGroup, Range, Replica, 
 
 T = TypeVar("T")
 ADDRESS = "127.0.0.1:9559"  # P4Runtime's port
-_LIMIT = 20.0  # seconds, for one request; finsy gives up after 10
-_AT_ONCE = 1024  # cells of a register in a request
+_LIMIT = 20.0  # seconds per request; finsy gives up after 10
+_AT_ONCE = 1024  # register cells per request
 _AGAIN = 0.05  # seconds between attempts to connect
 
 
 class Unreachable(ToolFailed):
-    """Nothing answers at the address."""
+    """No server answers at the address."""
 
 
 @dataclass(frozen=True)
 class CompiledProgram:
-    """What p4c wrote for BMv2."""
+    """Files written by p4c for BMv2."""
 
     config: Path
     p4info: Path
 
 
 class P4Runtime:
-    """The primary controller of the switch at ``address``, until :meth:`close`; latest comes first.
+    """The primary controller of the switch at ``address``, until :meth:`close`; the latest one wins.
 
-    The pipeline becomes ``program`` when given, else it is what the switch runs: ``schema`` is its P4Info,
-    which ``exists`` unless it runs none. Calls raise ToolFailed when the switch refuses or does not answer;
-    ValueError, before anything is sent, for what P4Info does not have.
+    ``program`` becomes the pipeline if given; otherwise the switch keeps its pipeline. ``schema`` is its
+    P4Info; ``schema.exists`` is False if the switch runs none. Calls raise ToolFailed if the switch refuses or
+    does not answer. They raise ValueError, before anything is sent, for names that P4Info does not have.
     """
 
     def __init__(self, address: str, *, device: int = 0, program: CompiledProgram | None = None):
@@ -71,12 +71,12 @@ class P4Runtime:
             raise
 
     def close(self) -> None:
-        """Give up control and let go of the connection."""
+        """Give up control and close the connection."""
         if self._loop.is_closed():
             return
         try:
             self._run(self._close())
-        except ToolFailed:  # the switch may be gone
+        except ToolFailed:  # the switch may have ended
             pass
         finally:
             self._loop.call_soon_threadsafe(self._loop.stop)
@@ -84,7 +84,7 @@ class P4Runtime:
             self._loop.close()
 
     def set_pipeline(self, program: CompiledProgram) -> None:
-        """Let the switch run ``program``, fresh: without entries, groups or counts."""
+        """Load ``program`` into the switch, without entries, groups or counts."""
         self.schema = P4Schema(program.p4info, program.config)
         request = p4r.SetForwardingPipelineConfigRequest(
             device_id=self._device,
@@ -111,21 +111,21 @@ class P4Runtime:
         self._write(p4r.Update.DELETE, p4entity.P4MulticastGroupEntry(number))
 
     def multicast_groups(self) -> list[MulticastGroup]:
-        """All groups of the switch."""
+        """Return all groups of the switch."""
         return [_decoded_group(group) for group in self._read(p4entity.P4MulticastGroupEntry())]
 
     def entries(self, table: str) -> list[TableEntry]:
-        """A table's entries, but for the default one."""
+        """Return a table's entries, except the default one."""
         found = self._read(p4entity.P4TableEntry(table))
         return [decoded(self.schema, entry) for entry in found if not entry.is_default_action]
 
     def direct_counter(self, entry: TableEntry) -> tuple[int, int]:
-        """Packets and bytes that an entry has matched."""
+        """Return the packets and bytes that an entry has matched."""
         wanted = encoded(self.schema, entry)
         wanted.action = None
         fields = self.schema.tables[entry.table].match_fields
         for counter in self._read(p4entity.P4DirectCounterEntry(table_entry=wanted)):
-            # An entry without a match stands for all of its table.
+            # A request without a match returns all entries of its table.
             found = counter.table_entry
             match = {fields[key].name: value for key, value in (found.match or {}).items()}
             if (match, found.priority) == (wanted.match or {}, entry.priority):
@@ -133,7 +133,7 @@ class P4Runtime:
         raise ToolFailed(f"{self.address}: {entry.table} has no entry {dict(entry.match)}")
 
     def has_registers(self, name: str) -> bool:
-        """Whether the switch reads a register here; BMv2 does not."""
+        """Return whether P4Runtime reads a register here; BMv2 does not."""
         try:
             return bool(self._read(p4entity.P4RegisterEntry(name, index=0)))
         except ToolFailed as error:
@@ -142,7 +142,7 @@ class P4Runtime:
             raise
 
     def read(self, name: str, index: int) -> int:
-        """A register's cell."""
+        """Return a register's cell."""
         (entry,) = self._read(p4entity.P4RegisterEntry(name, index=index))
         return int(entry.data)
 
@@ -168,7 +168,7 @@ class P4Runtime:
         return self._run(read())
 
     def _complete(self, message: PBMessage) -> None:
-        """Requests that change something say who asks."""
+        """Add the election id to requests that change something."""
         if isinstance(message, p4r.WriteRequest | p4r.SetForwardingPipelineConfigRequest):
             message.election_id.CopyFrom(self._election)
 
@@ -182,7 +182,7 @@ class P4Runtime:
 
     async def _close(self) -> None:
         await self._client.close()
-        left = asyncio.all_tasks() - {asyncio.current_task()}  # gRPC's
+        left = asyncio.all_tasks() - {asyncio.current_task()}  # tasks of gRPC
         for task in left:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
@@ -200,7 +200,7 @@ class P4Runtime:
                 self.schema.set_p4info(answer.config.p4info)
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of ``work``, in the loop's thread."""
+        """Run ``work`` in the loop's thread; return its result."""
 
         async def bounded() -> T:
             async with asyncio.timeout(_LIMIT):
@@ -215,12 +215,12 @@ class P4Runtime:
             raise ToolFailed(f"{self.address}: {_reason(error)}") from error
         except TimeoutError as error:
             raise ToolFailed(f"{self.address}: no answer in {_LIMIT:g} s") from error
-        except (RuntimeError, AssertionError) as error:  # finsy: the connection has ended
+        except (RuntimeError, AssertionError) as error:  # raised by finsy when the connection has ended
             raise ToolFailed(f"{self.address}: the P4Runtime connection has ended") from error
 
 
 def connect(address: str, program: CompiledProgram, *, limit: float, alive: Callable[[], None]) -> P4Runtime:
-    """Once the switch answers; ToolFailed after ``limit`` seconds. ``alive`` raises when it has died."""
+    """Connect when the switch answers; ToolFailed after ``limit`` seconds. ``alive`` raises if it has died."""
     end = time.monotonic() + limit
     while True:
         alive()
@@ -233,14 +233,14 @@ def connect(address: str, program: CompiledProgram, *, limit: float, alive: Call
 
 
 def _reason(error: P4ClientError) -> str:
-    """One line: what was refused, and why."""
+    """Return one line that says what was refused, and why."""
     causes = [f"{e.canonical_code.name}: {e.message}" for e in error.details.values()]
     text = "; ".join(causes) or f"{error.code.name}: {error.message}"
     return " ".join(text.split())
 
 
 def encoded(schema: P4Schema, entry: TableEntry) -> p4entity.P4TableEntry:
-    """An entry as finsy's. Raises ValueError for names and values that P4Info does not have."""
+    """Return an entry as finsy's. Raises ValueError for names and values that P4Info does not have."""
     table = schema.tables.get(entry.table)
     if table is None:
         raise ValueError(f"the program has no table {entry.table}")
@@ -256,7 +256,7 @@ def encoded(schema: P4Schema, entry: TableEntry) -> p4entity.P4TableEntry:
 
 
 def _encoded_match(table: P4Table, key: str, match: Match) -> Any:
-    """As P4Runtime wants it: bits that do not matter are 0, a key that does not matter is left out."""
+    """Return P4Runtime's form of a match: don't-care bits are 0, a don't-care key is left out."""
     field = table.match_fields.get(key)
     if field is None:
         raise ValueError(f"table {table.name} has no key {key}")
@@ -273,7 +273,7 @@ def _encoded_match(table: P4Table, key: str, match: Match) -> Any:
 
 
 def decoded(schema: P4Schema, entry: p4entity.P4TableEntry) -> TableEntry:
-    """What :func:`encoded` was given, but for keys that do not matter."""
+    """Return the entry that :func:`encoded` was given, without don't-care keys."""
     table, action = schema.tables[entry.table_id], entry.action
     if not isinstance(action, p4entity.P4TableAction):
         raise ValueError(f"table {table.name} has entries with action profiles, which fanin does not use")

@@ -21,22 +21,22 @@ from fanin.sim.switch.program import split_words
 P = ParamSpec("P")
 R = TypeVar("R")
 Opened = TypeVar("Opened", P4Runtime, Registers, Frames)
-START = 60.0  # seconds until it answers; it takes one, on an idle machine
-_DYING = 1.0  # seconds between the end of a connection and that of the process behind it
+START = 60.0  # seconds until the switch must answer; it usually takes one
+_DYING = 1.0  # seconds between the end of a connection and the end of its process
 
 
 class RegisterAccess(Protocol):
-    """Registers of a running switch: through Thrift, or through P4Runtime."""
+    """Registers of a running switch, through Thrift or P4Runtime."""
 
     def read(self, name: str, index: int) -> int:
-        """A cell."""
+        """Return a cell."""
 
     def write_range(self, name: str, start: int, end: int, value: int) -> None:
         """Set cells."""
 
 
 class ControlPlane:
-    """A pipeline's tables, groups and counters through P4Runtime, its registers as ``registers`` has them."""
+    """A pipeline's tables, groups and counters through P4Runtime, and its registers through ``registers``."""
 
     def __init__(self, config: ProgramConfig, control: P4Runtime, registers: Callable[[], RegisterAccess]):
         self._words = register_words(config)
@@ -52,11 +52,11 @@ class ControlPlane:
         self._watched(self._registers().write_range)(name, start, start + count, 0)
 
     def read_register(self, name: str, index: int) -> tuple[int, ...]:
-        """An entry's 32-bit words."""
+        """Return an entry's 32-bit words."""
         return split_words(self._watched(self._registers().read)(name, index), self._words[name])
 
     def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
-        """Frames go to the switch's own ports."""
+        """Raise NotImplementedError: frames go to the switch's own ports."""
         raise NotImplementedError("frames reach a running switch at its ports")
 
     def _watched(self, call: Callable[P, R]) -> Callable[P, R]:
@@ -64,10 +64,10 @@ class ControlPlane:
 
 
 class Bmv2Pipeline(ControlPlane):
-    """``simple_switch_grpc`` with a compiled program, without entries. Calls raise ToolFailed when it has died.
+    """``simple_switch_grpc`` with a compiled program, without entries. Calls raise ToolFailed if it has died.
 
-    ``veth``: frames travel over veth pairs in a network namespace, which root may have; else over BMv2's gRPC
-    data plane. Close it.
+    With ``veth``, frames travel over veth pairs in a network namespace, which needs root; otherwise over BMv2's
+    gRPC data plane. Call ``close`` at the end.
     """
 
     def __init__(
@@ -99,12 +99,12 @@ class Bmv2Pipeline(ControlPlane):
         self._opened.close()
 
     def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
-        """What a frame causes, as (port, frame), by port; ValueError for one too short to travel."""
+        """Return the frames that a frame causes, as (port, frame), by port; ValueError for one too short."""
         with self._alive():
             return self._exchange.process(port, frame)
 
     def _watched(self, call: Callable[P, R]) -> Callable[P, R]:
-        """Where a call fails because the switch died, say that."""
+        """Wrap a call, so that a failure after the switch's death names this cause."""
 
         @functools.wraps(call)
         def watched(*args: P.args, **kwargs: P.kwargs) -> R:

@@ -1,8 +1,8 @@
-"""``simple_switch_grpc`` as a child of this process: started, watched, and gone when its owner is.
+"""``simple_switch_grpc`` as a child process: started, watched, and ended with its owner.
 
-With ``veth`` it runs in a network namespace without a name, which lives as long as the switch does and takes
-its interfaces along. The kernel kills the switch when the thread that started it ends, however that ends. So
-nothing but a temporary folder can outlive a crash, and the next start removes that.
+With ``veth`` it runs in an unnamed network namespace, which ends with the switch and removes its interfaces.
+The kernel kills the switch when the thread that started it ends, for whatever reason. Only a temporary folder
+can therefore outlive a crash, and the next start removes it.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ INSTALL = "install BMv2 (p4lang's package p4lang-bmv2, or from source; docs/refe
 _UTIL_LINUX = "install util-linux"
 _IPROUTE = "install iproute2"
 _PREFIX = "fanin-bmv2-"
-_SOCKET_PATH = 107  # bytes, without the 0 behind it
-_LAST_LINES = 3  # of its log, and of what else it printed
+_SOCKET_PATH = 107  # most bytes of a path, without the terminating 0
+_LAST_LINES = 3  # lines quoted from its log, and from its output
 _PATIENCE = 5.0  # seconds, for the operating system
 _AGAIN = 0.05  # seconds between attempts
 MTU = 9000
 
-# Whoever died before the kernel knew that we are to die with it is not our parent any more.
+# If the parent died before the kernel registered the death signal, PPID is no longer the parent.
 _ORPHAN = '[ "$PPID" = "$1" ] || exit 1; shift; exec "$@"'
 
-# In the namespace: no traffic but ours, so neither IPv6 nor ARP; BMv2 looks into /sys whether its ports are up.
-# Its arguments: MTU, the ports, then the command.
+# In the namespace: no traffic but BMv2's, so neither IPv6 nor ARP; BMv2 reads /sys to see whether its ports are
+# up. Arguments: MTU, the ports, then the command.
 _NAMESPACE = r"""
 mount -t sysfs sysfs /sys || true
 if [ -d /proc/sys/net/ipv6 ]; then echo 1 > /proc/sys/net/ipv6/conf/default/disable_ipv6 || true; fi
@@ -60,7 +60,7 @@ exec "$@"
 
 
 def check_tools() -> None:
-    """Raise InputError unless there are p4c and BMv2."""
+    """Raise InputError unless p4c and BMv2 are installed."""
     if find_compiler(Target.V1MODEL) is None:
         raise InputError(
             f"{COMPILERS[Target.V1MODEL]} is missing: install p4c (p4lang's package p4lang-p4c; "
@@ -70,16 +70,20 @@ def check_tools() -> None:
 
 
 def host_end(port: int) -> str:
-    """The interface at our end of a port's veth pair."""
+    """Return the name of the host's end of a port's veth pair."""
     return f"host{port}"
 
 
 class BmvProcess:
-    """A running ``simple_switch_grpc`` without a program, for ``ports``; ``folder`` holds its sockets and log.
+    """A running ``simple_switch_grpc`` without a program, for ``ports``.
 
-    ``p4runtime`` is the address of its P4Runtime server, ``dataplane`` that of its gRPC data plane, which it
-    has unless ``veth``; then its Thrift server, at ``thrift_port``, is in the namespace, into which
-    ``thrift_socket`` and ``inside`` reach. Raises InputError when a program is missing.
+    - ``folder``: folder of its sockets and log.
+    - ``p4runtime``: address of its P4Runtime server.
+    - ``dataplane``: address of its gRPC data plane; absent with ``veth``.
+    - ``thrift_port``: port of its Thrift server; with ``veth`` it is in the namespace, which ``thrift_socket``
+      and ``inside`` reach.
+
+    Raises InputError if a program is missing.
     """
 
     def __init__(self, ports: Sequence[int], *, veth: bool):
@@ -115,10 +119,10 @@ class BmvProcess:
                 cwd=self.folder,
             )
         self.pid = self._process.pid
-        self._end = weakref.finalize(self, _end, self._process, self.folder)  # at the latest at exit
+        self._end = weakref.finalize(self, _end, self._process, self.folder)  # runs at exit at the latest
 
     def check(self, patience: float = 0.0) -> None:
-        """Raise ToolFailed with the log's last lines if the switch has died, or does within ``patience``."""
+        """Raise ToolFailed with the log's last lines if the switch has died, or dies within ``patience``."""
         if not self._end.alive:
             raise ToolFailed("simple_switch_grpc was stopped")
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -127,14 +131,14 @@ class BmvProcess:
             raise ToolFailed(f"simple_switch_grpc died ({how}); {self.last_lines()}")
 
     def last_lines(self) -> str:
-        """The end of the logs, on one line."""
+        """Return the last lines of the logs, on one line."""
         texts = [log.read_text(errors="replace") for log in self._logs if log.exists()]
         lines = [[line.strip() for line in text.splitlines() if line.strip()][-_LAST_LINES:] for text in texts]
         last = " | ".join(itertools.chain.from_iterable(lines))
         return f"its last lines: {last}" if last else "it logged nothing"
 
     def thrift_socket(self) -> socket.socket:
-        """A connection to the Thrift server, which may start late; outside the namespace it has no address."""
+        """Return a connection to the Thrift server, which starts late and listens only in the namespace."""
         end = time.monotonic() + _PATIENCE
         while True:
             self.check()
@@ -146,13 +150,13 @@ class BmvProcess:
             time.sleep(_AGAIN)
 
     def inside(self, action: Callable[[], T]) -> T:
-        """What ``action`` returns in the switch's network namespace; sockets opened there stay usable."""
+        """Call ``action`` in the switch's network namespace; sockets opened there stay usable."""
         if not self.veth:
             return action()
         return in_namespace(self.pid, action)
 
     def close(self) -> None:
-        """Kill the switch, whose namespace and interfaces go with it, and remove its folder."""
+        """Kill the switch, which removes its namespace and interfaces, and remove its folder."""
         self._end()
 
 
@@ -171,14 +175,14 @@ def _free_port() -> int:
 
 
 def _home() -> Path:
-    """Where folders go: $TMPDIR, or /tmp where a socket's path in it would be longer than the system takes."""
+    """Return the folder for temporary folders: $TMPDIR, or /tmp if socket paths in it would be too long."""
     home = Path(tempfile.gettempdir())
-    longest = home / f"{_PREFIX}{'9' * 7}-{'x' * 8}" / "p4runtime"  # the largest pid, and what mkdtemp adds
+    longest = home / f"{_PREFIX}{'9' * 7}-{'x' * 8}" / "p4runtime"  # largest pid, and mkdtemp's suffix
     return home if len(os.fsencode(longest)) <= _SOCKET_PATH else Path("/tmp")
 
 
 def _remove_stale() -> None:
-    """Folders of owners that were killed; their switches died with them."""
+    """Remove the folders of killed owners, whose switches died with them."""
     for folder in _home().glob(f"{_PREFIX}*"):
         owner = re.match(rf"{_PREFIX}(\d+)-", folder.name)
         if owner and not Path(f"/proc/{owner[1]}").exists():

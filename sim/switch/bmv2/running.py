@@ -1,4 +1,4 @@
-"""A switch that another process has started, BMv2 or ``fanin p4 serve``: its jobs, read back and changed."""
+"""A switch started by another process, BMv2 or ``fanin p4 serve``: its jobs are read back and changed."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from fanin.wire.ethernet import Endpoint
 
 
 class RunningSwitch:
-    """The switch whose P4Runtime server is at ``address``; where that has no registers, ``thrift`` resets them.
+    """The switch whose P4Runtime server is at ``address``; ``thrift`` resets registers if P4Runtime cannot.
 
-    Raises ToolFailed when a server does not answer or refuses, ValueError for what the switch cannot run or
-    does not know.
+    Raises ToolFailed if a server does not answer or refuses. Raises ValueError for jobs that the switch cannot
+    run or does not know.
     """
 
     def __init__(self, address: str, *, thrift: tuple[str, int], device: int = 0):
@@ -39,13 +39,13 @@ class RunningSwitch:
                 raise
 
     def close(self) -> None:
-        """Let go of the switch, which goes on."""
+        """Disconnect from the switch, which continues."""
         self._control.close()
         if self._thrift.cache_info().currsize:
             self._thrift().close()
 
     def prepare(self, directory: Path, deployment: Deployment) -> None:
-        """Load the program of ``directory`` unless one runs, and what it needs before the first job."""
+        """Load the program of ``directory`` unless one runs, and install what it needs before the first job."""
         if not self._control.schema.exists:
             program = CompiledProgram(directory / "aggregation.json", directory / "aggregation.p4info.txtpb")
             missing = [str(path) for path in (program.config, program.p4info) if not path.exists()]
@@ -70,14 +70,14 @@ class RunningSwitch:
 
     def reset(self, number: int) -> None:
         """Remove a job and add it again, its slots clear."""
-        self._registers()  # there is no way back once the job is removed
+        self._registers()  # before the removal, which cannot be undone if this fails
         job = self.remove(number)
         program = self._program()
-        program.endpoint = self._running[number].switch  # which other jobs need not share
+        program.endpoint = self._running[number].switch  # other jobs may have another one
         program.add_job(job)
 
     def numbers(self, number: int | None = None) -> list[int]:
-        """The running jobs' ids, or ``number`` if it is one of them."""
+        """Return the running jobs' ids, or only ``number`` if it is one of them."""
         self._program()
         if number is None:
             return sorted(self._running)
@@ -87,15 +87,15 @@ class RunningSwitch:
         return [number]
 
     def job_counters(self, number: int) -> JobCounters:
-        """Of a job since it was added."""
+        """Return the counters of a job since it was added."""
         return self._program().job_counters(number)
 
     def counters(self) -> SwitchCounters:
-        """Of the switch; traffic forwarded to jobs that are gone is forgotten."""
+        """Return the counters of the switch, without traffic forwarded to removed jobs."""
         return self._program().counters()
 
     def _found_registers(self) -> RegisterAccess:
-        """P4Runtime, where the switch has registers there; else Thrift, as of BMv2."""
+        """Return P4Runtime if it has registers there, otherwise Thrift, as for BMv2."""
         name = next(iter(self._control.schema.registers)).name
         return self._control if self._control.has_registers(name) else self._thrift()
 
@@ -105,7 +105,7 @@ class RunningSwitch:
         return self._switch
 
     def _attach(self, endpoint: Endpoint | None = None, ports: list[int] | None = None) -> None:
-        """Take over what runs; with ``endpoint`` and ``ports`` also install what is there before any job."""
+        """Read the running jobs; with ``endpoint`` and ``ports`` also install the job-independent entries."""
         schema, control = self._control.schema, self._control
         try:
             config = program_config(

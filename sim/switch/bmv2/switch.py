@@ -18,12 +18,12 @@ from fanin.wire.ethernet import Endpoint
 
 
 class Bmv2Switch(ProgramSwitch):
-    """The program in ``simple_switch_grpc``, which ends with this: by :meth:`close`, at exit, or in a crash."""
+    """The program in ``simple_switch_grpc``; it ends with :meth:`close`, at exit or in a crash."""
 
     pipeline: Bmv2Pipeline
 
     def close(self) -> None:
-        """Stop the switch; after that every call raises ToolFailed."""
+        """Stop the switch; afterwards every call raises ToolFailed."""
         self.pipeline.close()
 
     def __enter__(self) -> Self:
@@ -36,9 +36,9 @@ class Bmv2Switch(ProgramSwitch):
 def bmv2_switch(
     config: ProgramConfig, *, endpoint: Endpoint, ports: Sequence[int], veth: bool | None = None
 ) -> Bmv2Switch:
-    """The program of ``config``, printed, compiled and running without a job; it lives as long as this thread.
+    """Return the program of ``config``, compiled and running without a job; it lives as long as this thread.
 
-    ``veth`` as :class:`Bmv2Pipeline` has it. Raises InputError when a tool is missing.
+    ``veth`` is that of :class:`Bmv2Pipeline`. Raises InputError if a tool is missing.
     """
     if config.target is not Target.V1MODEL:
         raise ValueError(f"target must be v1model for BMv2, not {config.target}")

@@ -1,6 +1,7 @@
-"""Registers of BMv2 through its Thrift server: P4Runtime in BMv2 neither reads nor writes them.
+"""Registers of BMv2 through its Thrift server, since BMv2's P4Runtime neither reads nor writes them.
 
-Three calls of BMv2's service ``standard`` in Thrift's binary protocol, multiplexed; no generated code.
+It makes three calls of BMv2's service ``standard`` in Thrift's binary protocol, multiplexed, without generated
+code.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ _STOP, _I32, _I64, _STRING, _STRUCT = 0, 8, 10, 11, 12
 _CALL, _REPLY = 1, 2
 _VERSION = 0x8001_0000
 _CONTEXT = 0
-_PATIENCE = 10.0  # seconds for a call
+_PATIENCE = 10.0  # seconds per call
 _NUMBERS = {_I32: struct.Struct(">i"), _I64: struct.Struct(">q")}
 _FIELD = struct.Struct(">bh")
 _CODES = {1: "no such register", 2: "no such index", 3: "error"}  # RegisterOperationErrorCode
 
 
 def connect_thrift(address: tuple[str, int]) -> socket.socket:
-    """A connection to BMv2's Thrift server. Raises ToolFailed when there is none."""
+    """Return a connection to BMv2's Thrift server. Raises ToolFailed if there is none."""
     try:
         return socket.create_connection(address, _PATIENCE)
     except OSError as error:
@@ -33,25 +34,25 @@ def connect_thrift(address: tuple[str, int]) -> socket.socket:
 
 
 class Registers:
-    """Registers of the switch at the other end of ``connection``. A call that fails raises ToolFailed."""
+    """Registers of the switch at the other end of ``connection``. A failed call raises ToolFailed."""
 
     def __init__(self, connection: socket.socket):
         self._socket = connection
         connection.settimeout(_PATIENCE)
 
     def read(self, name: str, index: int) -> int:
-        """An entry, unsigned."""
+        """Return an entry, unsigned."""
         arguments = (_I32, _CONTEXT), (_STRING, name), (_I32, index)
         value = self._call("bm_register_read", *arguments)
         return int(value) & (1 << 64) - 1
 
     def write_range(self, name: str, start: int, end: int, value: int) -> None:
-        """Entries [start, end) become ``value``."""
+        """Set the entries [start, end) to ``value``."""
         arguments = (_I32, _CONTEXT), (_STRING, name), (_I32, start), (_I32, end), (_I64, value)
         self._call("bm_register_write_range", *arguments)
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._socket.close()
 
     def _call(self, method: str, *arguments: tuple[int, Any]) -> Any:
