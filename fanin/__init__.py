@@ -1,6 +1,6 @@
 """fanin: generate and co-simulate the hardware and switch program of a distributed-training system.
 
-What the functions of this module do: docs/reference/python.md. ``__init__.pyi`` has their types.
+The functions of this module are described in docs/reference/python.md. ``__init__.pyi`` has their types.
 """
 
 import importlib
@@ -10,11 +10,10 @@ from typing import Any
 from fanin.base.errors import CheckFailed, InputError
 
 __version__ = "0.1.0"
-LOADED = (
-    time.time()
-)  #: when this process began to load fanin: a source of a later date may be another than runs
+#: Time at which this process began to load fanin; newer sources may differ from the code that runs.
+LOADED = time.time()
 
-#: What is loaded when it is first named, and the module that has it: NumPy and Amaranth take seconds.
+#: Names loaded on first use, and their modules: NumPy and Amaranth take seconds.
 _LAZY = {
     "aggregate": "fanin.api.aggregate",
     "cluster": "fanin.api.cluster",

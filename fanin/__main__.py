@@ -1,4 +1,4 @@
-"""``python -m fanin``: the command, by the interpreter's choice."""
+"""``python -m fanin``: the command under a chosen interpreter."""
 
 import sys
 

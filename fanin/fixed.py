@@ -1,9 +1,9 @@
 """Number formats and roundings, each stated once, in exact integer NumPy (docs/reference/numbers.md).
 
 Weights, activations and gradients are signed 32-bit fixed point with ``frac`` fractional bits: the integer
-``v`` stands for ``v / 2**frac``. Every function takes integers or integer arrays, computes in int64 and
-returns int64; none overflows for arguments in the ranges that it states. ``>>`` is the arithmetic shift:
-it rounds towards minus infinity.
+``v`` means ``v / 2**frac``. Every function takes integers or integer arrays, computes in int64 and returns
+int64. None overflows for arguments in the stated ranges. ``>>`` is the arithmetic shift, which rounds towards
+minus infinity.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ MANTISSA_BITS = 16
 MAX_SHIFT = 39
 MIN_RATE = 2.0**-24
 MAX_RATE = 2.0**15
-MAX_DECAY = 24  # the largest shift by which weights decay; below that, rounding would be most of it
+MAX_DECAY = 24  # largest shift by which weights decay; beyond it rounding would dominate
 
 SIGMA_RANGE = 8  # the σ table covers [-8, 8)
-SIGMA_STEP_BITS = 6  # in steps of 1/64
+SIGMA_STEP_BITS = 6  # step of 1/64
 SIGMA_ENTRIES = 2 * SIGMA_RANGE << SIGMA_STEP_BITS
-MAX_SIGMA_FRACTION = 16  # bits of FA between two entries that interpolation uses
+MAX_SIGMA_FRACTION = 16  # most bits of FA between two entries that interpolation uses
 
 
 class Loss(IntEnum):
-    """The loss function, as the run-time register holds it."""
+    """Loss function, as encoded in the run-time register."""
 
     LINEAR = 0
     LOGISTIC = 1
@@ -52,7 +52,7 @@ class Loss(IntEnum):
 
     @property
     def classifies(self) -> bool:
-        """Whether labels are classes, 0 and 1, and not targets."""
+        """True if labels are classes, 0 and 1; False if they are targets."""
         match self:
             case Loss.LINEAR:
                 return False
@@ -62,12 +62,14 @@ class Loss(IntEnum):
                 raise unknown_loss(self)
 
 
-#: The losses by the names that users give them.
+#: Losses by their names for users.
 LOSSES = {loss.name.lower(): loss for loss in Loss}
 
 
 def unknown_loss(loss: Never) -> ValueError:
-    """What is raised where nothing is stated for a loss; a type checker finds such a place, too."""
+    """Return the error for a loss that a match statement does not handle; type checkers find such places
+    too.
+    """
     return ValueError(f"loss must be one of {', '.join(LOSSES)}, not {loss!r}")
 
 
@@ -78,25 +80,25 @@ def check_frac(frac: int) -> None:
 
 
 def clamp_bits(workers: int) -> int:
-    """c = 31 − ceil(log2 W): W values in [−2^c, 2^c − 1] cannot overflow a 32-bit sum."""
+    """Return c = 31 − ceil(log2 W): W values in [−2^c, 2^c − 1] cannot overflow a 32-bit sum."""
     return VALUE_BITS - 1 - (workers - 1).bit_length()
 
 
 def clamp(x: npt.ArrayLike, c: int) -> Int64:
-    """The value of [−2^c, 2^c − 1] nearest to the int64 ``x``."""
+    """Return the value in [−2^c, 2^c − 1] nearest to the int64 ``x``."""
     return np.clip(np.asarray(x, dtype=np.int64), -(1 << c), (1 << c) - 1)
 
 
 def saturate32(x: npt.ArrayLike) -> Int64:
-    """The int32 value nearest to the int64 ``x``."""
+    """Return the int32 value nearest to the int64 ``x``."""
     return clamp(x, VALUE_BITS - 1)
 
 
 def bit_serial(q: npt.ArrayLike, x: npt.ArrayLike, precision: int) -> Int64:
-    """Σ_j b_j · (x >> j), j = 1…``precision``, where b_1 is the most significant bit of ``q``. Exact.
+    """Return Σ_j b_j · (x >> j), j = 1…``precision``, where b_1 is the most significant bit of ``q``. Exact.
 
-    ``q`` is an unsigned fraction of ``precision`` bits, ``x`` an int32. This is every product of a feature
-    with a weight (forward) or with a scale (backward): each plane rounds down on its own.
+    ``q`` is an unsigned fraction of ``precision`` bits, ``x`` an int32. All products of a feature with a weight
+    (forward) or with a scale (backward) are computed so: each bit plane rounds down separately.
     """
     q, x = np.asarray(q, dtype=np.int64), np.asarray(x, dtype=np.int64)
     total: Int64 = np.zeros(np.broadcast_shapes(q.shape, x.shape), dtype=np.int64)
@@ -106,14 +108,14 @@ def bit_serial(q: npt.ArrayLike, x: npt.ArrayLike, precision: int) -> Int64:
 
 
 class LearningRate(NamedTuple):
-    """γ/B as ``mantissa / 2**shift``: mantissa in [2^15, 2^16), shift in 0…39."""
+    """Learning rate per sample, γ/B = ``mantissa / 2**shift``: mantissa in [2^15, 2^16), shift in 0…39."""
 
     mantissa: int
     shift: int
 
 
 def rate_of(gamma: float, batch: int) -> LearningRate:
-    """Return γ/B of the learning rate ``gamma`` for mini-batches of ``batch``. Raises InputError."""
+    """Return γ/B for the learning rate ``gamma`` and mini-batches of ``batch``. Raises InputError."""
     if not MIN_RATE <= gamma / batch < MAX_RATE:
         low, high = MIN_RATE * batch, MAX_RATE * batch
         raise InputError(
@@ -123,7 +125,7 @@ def rate_of(gamma: float, batch: int) -> LearningRate:
 
 
 def learning_rate(gamma_over_b: float) -> LearningRate:
-    """γ/B as a 16-bit mantissa, rounded half to even, and a shift.
+    """Return γ/B as a 16-bit mantissa, rounded half to even, and a shift.
 
     A mantissa that rounds up to 2^16 becomes 2^15 with one less shift. Raises InputError unless
     2^-24 <= γ/B < 2^15.
@@ -139,14 +141,14 @@ def learning_rate(gamma_over_b: float) -> LearningRate:
 
 
 def scale(df: npt.ArrayLike, mantissa: int, shift: int) -> Int64:
-    """floor(df · mantissa / 2^shift), saturated to int32; ``df`` has at most 33 bits."""
+    """Return floor(df · mantissa / 2^shift), saturated to int32; ``df`` has at most 33 bits."""
     return saturate32(np.asarray(df, dtype=np.int64) * mantissa >> shift)
 
 
 class Decay(NamedTuple):
-    """L2 regularisation: every mini-batch takes 2^-``shift`` of each weight from it; 0: none.
+    """L2 regularisation: every mini-batch subtracts 2^-``shift`` of each weight from it; 0 for no decay.
 
-    ``spared``: the column whose weight does not decay, a bias'.
+    ``spared``: column whose weight does not decay, that of the bias.
     """
 
     shift: int = 0
@@ -157,9 +159,10 @@ NO_DECAY = Decay()
 
 
 def decay_of(l2: float, gamma: float, *, spared: int | None = None) -> Decay:
-    """The decay whose λ, see :func:`l2_of`, is nearest to ``l2`` by ratio, at the learning rate ``gamma``.
+    """Return the decay whose λ (:func:`l2_of`) is nearest to ``l2`` by ratio, at the learning rate ``gamma``.
 
-    Raises InputError for a λ that is negative, and for one further than the root of 2 from all but 0.
+    Raises InputError for a negative λ, and for a λ that differs from every possible one by more than a factor
+    of √2.
     """
     if not 0 <= l2 < math.inf:
         raise InputError(f"l2 must be at least 0 and finite, not {l2:g}")
@@ -173,12 +176,14 @@ def decay_of(l2: float, gamma: float, *, spared: int | None = None) -> Decay:
 
 
 def l2_of(shift: int, gamma: float) -> float:
-    """The λ by which weights decay at the learning rate ``gamma``: γ·λ = 2^-``shift``, and 0 for shift 0."""
+    """Return λ at the learning rate ``gamma``: γ·λ = 2^-``shift``, and 0 for shift 0."""
     return math.ldexp(1 / gamma, -shift) if shift else 0.0
 
 
 def decay(x: npt.ArrayLike, shift: int) -> Int64:
-    """What an int32 weight loses: x / 2^``shift``, rounded away from 0, so that it ends there; shift 0: 0."""
+    """Return the loss of an int32 weight: x / 2^``shift`` rounded away from 0, so that it reaches 0; shift 0:
+    0.
+    """
     x = np.asarray(x, dtype=np.int64)
     if shift == 0:
         return np.zeros_like(x)
@@ -187,7 +192,7 @@ def decay(x: npt.ArrayLike, shift: int) -> Int64:
 
 @lru_cache
 def sigma_table(frac: int) -> Int64:
-    """T[i] = σ(−8 + i/64) · 2^frac, rounded half to even, i = 0…1024; read-only.
+    """Return T[i] = σ(−8 + i/64) · 2^frac, rounded half to even, i = 0…1024; read-only.
 
     Entry 1024 serves only as the right neighbour of entry 1023.
     """
@@ -199,16 +204,16 @@ def sigma_table(frac: int) -> Int64:
 
 
 def sigma_fraction_bits(frac: int) -> int:
-    """n = min(16, frac − 6): bits of FA below the table index that interpolation uses."""
+    """Return n = min(16, frac − 6): bits of FA below the table index that interpolation uses."""
     return min(MAX_SIGMA_FRACTION, frac - SIGMA_STEP_BITS)
 
 
 def sigmoid(fa: npt.ArrayLike, frac: int) -> Int64:
-    """σ(FA) in [0, 2^frac] from the table.
+    """Return σ(FA) in [0, 2^frac] from the table.
 
-    With t = FA + 8·2^frac: i = t >> (frac − 6) picks the entry, r = the next n bits of t (see
-    ``sigma_fraction_bits``; lower bits are dropped), and σ = T[i] + ((T[i+1] − T[i])·r >> n). Below −8 it
-    is 0, from 8 on 2^frac.
+    With t = FA + 8·2^frac: i = t >> (frac − 6) selects the entry, r = the next n bits of t (see
+    ``sigma_fraction_bits``; lower bits are dropped), and σ = T[i] + ((T[i+1] − T[i])·r >> n). Below −8 the
+    result is 0, from 8 on 2^frac.
     """
     table, n, step = sigma_table(frac), sigma_fraction_bits(frac), frac - SIGMA_STEP_BITS
     t = np.asarray(fa, dtype=np.int64) + (SIGMA_RANGE << frac)
@@ -219,7 +224,7 @@ def sigmoid(fa: npt.ArrayLike, frac: int) -> Int64:
 
 
 def df(fa: npt.ArrayLike, y: npt.ArrayLike, loss: Loss, frac: int) -> Int64:
-    """The derivative of the loss by FA, exact, in 33 bits; ``fa`` and ``y`` are int32 (see ``labels``).
+    """Return the derivative of the loss by FA, exact, in 33 bits; ``fa`` and ``y`` are int32 (see ``labels``).
 
     linear: FA − y. logistic: σ(FA) − y. hinge: −y where y·FA < 1, else 0.
     """
@@ -237,11 +242,11 @@ def df(fa: npt.ArrayLike, y: npt.ArrayLike, loss: Loss, frac: int) -> Int64:
 
 
 def labels(y: npt.ArrayLike, loss: Loss, frac: int) -> npt.NDArray[np.int32]:
-    """Labels as the label store holds them.
+    """Return labels in the format of the label store.
 
-    linear: the targets, round half to even (y · 2^frac); InputError if one does not fit int32. Otherwise
-    ``y`` is the class, 0 for the smaller label and 1 for the larger: logistic 0 and 2^frac, hinge −2^frac
-    and 2^frac.
+    linear: the targets, rounded half to even (y · 2^frac); raises InputError if one does not fit int32. For
+    other losses ``y`` is the class, 0 for the smaller label and 1 for the larger. logistic: 0 and 2^frac.
+    hinge: −2^frac and 2^frac.
     """
     check_frac(frac)
     y = np.asarray(y, dtype=np.float64)

@@ -1,15 +1,15 @@
-"""High-bandwidth memory: how a pseudo-channel is built, its times, and which ports it serves.
+"""High-bandwidth memory: structure and timing of a pseudo-channel, and the ports that it serves.
 
-Where each number comes from: docs/reference/memory.md.
+Sources of the numbers: docs/reference/memory.md.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-BLOCK_BYTES = 32  #: of an access: a burst of 4 beats on 64 data pins
-PORT_BITS = 8 * BLOCK_BYTES  #: of an AXI port, at most
-CHANNELS = 16  #: pseudo-channels of a stack, whose refreshes are spread over a tREFI
+BLOCK_BYTES = 32  #: bytes of an access: a burst of 4 beats on 64 data pins
+PORT_BITS = 8 * BLOCK_BYTES  #: most bits of an AXI port
+CHANNELS = 16  #: pseudo-channels of a stack; their refreshes are spread over a tREFI
 MAX_PORTS_PER_CHANNEL = 16
 _PS_PER_NS = 1000
 
@@ -18,28 +18,28 @@ _PS_PER_NS = 1000
 class Hbm:
     """A pseudo-channel with its controller; times are in cycles of the memory's clock.
 
-    ``address_map`` says, from the highest bit to the lowest, what a bit of a block's number belongs to: bank
-    group (G), bank of a group (B), column (C); the bits above them are the row. Raises ValueError naming
-    parameter, value and limit.
+    ``address_map``: part of the address for each bit of a block's number, from high to low: bank group (G),
+    bank in the group (B), column (C). Higher bits are the row. Raises ValueError that names parameter, value
+    and limit.
     """
 
-    period_ps: int  #: of the memory's clock
-    access: int  #: BL/2: that an access takes of the data pins, and tCCD_S
-    same_group: int  #: tCCD_L: between reads of a bank group
+    period_ps: int  #: period of the memory's clock
+    access: int  #: BL/2, tCCD_S: cycles of the data pins per access
+    same_group: int  #: tCCD_L: between reads of one bank group
     cas_latency: int  #: CL: from a read to its data
     activate_to_read: int  #: tRCD
     activate_to_precharge: int  #: tRAS
     precharge: int  #: tRP
     read_to_precharge: int  #: tRTP
     activates: int  #: tRRD_S: between activates
-    activates_same_group: int  #: tRRD_L: between those of a bank group
-    four_activates: int  #: tFAW: in which there are four at most
-    refresh_cycle: int  #: tRFC: of a refresh of all banks
-    refresh: int  #: tREFI: between two of them
-    queue: int  #: accesses that the controller sees ahead
+    activates_same_group: int  #: tRRD_L: between activates of one bank group
+    four_activates: int  #: tFAW: window with at most four activates
+    refresh_cycle: int  #: tRFC: duration of a refresh of all banks
+    refresh: int  #: tREFI: between two refreshes
+    queue: int  #: accesses in the controller's queue
     to_controller: int  #: from the AXI port to the controller's queue
     from_controller: int  #: from the last data pin's beat to the AXI port
-    ports_per_channel: int = 1  #: neighbouring AXI ports, whose blocks lie in turn in one pseudo-channel
+    ports_per_channel: int = 1  #: neighbouring AXI ports that share a pseudo-channel, with interleaved blocks
     address_map: str = "GBBCCCCCG"
 
     def __post_init__(self) -> None:
@@ -57,22 +57,24 @@ class Hbm:
 
     @property
     def _between_refreshes(self) -> int:
-        """What closing rows, a refresh and a first read take at most: no refresh waits for another."""
+        """Most cycles of closing rows, a refresh and a first read; within a tREFI, so refreshes never pile
+        up.
+        """
         closing = self.activate_to_precharge + self.read_to_precharge + self.precharge
         return closing + self.refresh_cycle + self.four_activates + self.activate_to_read + self.same_group
 
     @property
     def gigabytes_a_second(self) -> float:
-        """What the data pins carry at most."""
+        """Peak rate of the data pins."""
         return BLOCK_BYTES * _PS_PER_NS / (self.access * self.period_ps)
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """All but the address map, in order."""
+        """All parameters except the address map, in order."""
         return tuple(value for value in vars(self).values() if isinstance(value, int))
 
 
-#: Of an Alveo U280: two stacks of 16 pseudo-channels at 900 MHz, 1.8 Gb/s a pin.
+#: HBM of an Alveo U280: two stacks of 16 pseudo-channels at 900 MHz, 1.8 Gb/s per pin.
 HBM2 = Hbm(
     period_ps=1111,
     access=2,
@@ -91,5 +93,5 @@ HBM2 = Hbm(
     to_controller=40,
     from_controller=40,
 )
-CONSTANT = "constant"  #: the name of a memory that is none of these, and answers after a constant latency
-MEMORIES = {CONSTANT: None, "hbm2": HBM2}  #: what may be behind a node's ports, by name
+CONSTANT = "constant"  #: name of a memory with constant latency
+MEMORIES = {CONSTANT: None, "hbm2": HBM2}  #: memories at a node's ports, by name

@@ -1,4 +1,4 @@
-"""Jobs: who aggregates in which slots of a switch, and what the switch counts of them
+"""Jobs of a switch: members and slots of an aggregation, and the switch's counters
 (docs/systems/aggregation.md).
 """
 
@@ -12,20 +12,20 @@ from fanin.wire.ethernet import Endpoint
 from fanin.wire.fields import field_bits
 
 JOBS = 1 << field_bits(AGGREGATION, "job")
-SLOTS = 1 << field_bits(AGGREGATION, "slot")  # of a switch, which one job may have
-RETRY_BITS = 16  # of a worker's count of a packet's retransmissions
+SLOTS = 1 << field_bits(AGGREGATION, "slot")  # of a switch; one job may have all of them
+RETRY_BITS = 16  # of a worker's counter of a packet's retransmissions
 MAX_RETRIES = (1 << RETRY_BITS) - 1
-SWITCH = Endpoint(mac=0x02_00_00_00_01_00, ip=0x0A_00_00_FE)  # unless said otherwise
+SWITCH = Endpoint(mac=0x02_00_00_00_01_00, ip=0x0A_00_00_FE)  # default addresses
 
 
 def worker_endpoint(worker: int) -> Endpoint:
-    """Addresses of a worker unless said otherwise: 02:00:00:00:00:01 and 10.0.0.1 are the first one's."""
+    """Return a worker's default addresses; those of worker 0 are 02:00:00:00:00:01 and 10.0.0.1."""
     return Endpoint(mac=0x02_00_00_00_00_01 + worker, ip=0x0A_00_00_01 + worker)
 
 
 @dataclass(frozen=True)
 class Member:
-    """A worker of a job: where it is attached, the one bit that is its name, and its addresses."""
+    """A worker of a job: its switch port, its one-hot bit, and its addresses."""
 
     port: int
     bitmap: int
@@ -34,7 +34,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Job:
-    """A job: an id, the slots [base, base + slots) that are its own, and fixed members."""
+    """A job: an id, its slots [base, base + slots), and its fixed members."""
 
     id: int
     base: int
@@ -61,12 +61,12 @@ class Job:
 
     @property
     def bitmap(self) -> int:
-        """All members."""
+        """Bits of all members."""
         return sum(m.bitmap for m in self.members)
 
 
 def check_jobs(jobs: Iterable[Job]) -> None:
-    """Raise ValueError unless jobs can share a switch: ids and slots of their own; a MAC is one port's."""
+    """Raise ValueError unless jobs can share a switch: distinct ids and slots, and one port per MAC."""
     ports: dict[int, int] = {}
     known: list[Job] = []
     for job in jobs:
@@ -88,30 +88,30 @@ def check_jobs(jobs: Iterable[Job]) -> None:
 
 @dataclass
 class JobCounters:
-    """What a switch did with the packets of one job."""
+    """Counters of a switch for the packets of one job."""
 
     aggregated: int = 0  # AGGs whose values were added
     acknowledged: int = 0  # ACKs that were new
-    duplicate: int = 0  # AGGs and ACKs seen before, in the current round
-    stale: int = 0  # AGGs and ACKs of any round but the current and the next
+    duplicate: int = 0  # AGGs and ACKs seen before in the current round
+    stale: int = 0  # AGGs and ACKs of any round except the current and the next
     results: int = 0  # rounds completed: RESULT sent to all members
     confirms: int = 0  # rounds acknowledged by all: CONFIRM sent to all members
-    replies: int = 0  # RESULTs and CONFIRMs sent to one member that asked again
+    replies: int = 0  # RESULTs and CONFIRMs sent to one member that repeated its packet
 
     def as_dict(self) -> dict[str, int]:
-        """Counters by name."""
+        """Return the counters by name."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
 
 @dataclass
 class SwitchCounters:
-    """What a switch did with packets that belong to no job, and with other traffic."""
+    """Counters of a switch for packets that belong to no job, and for other traffic."""
 
-    malformed: int = 0  # version, kind, length, round or IPv4 checksum
-    foreign: int = 0  # no such job, no member of it, or not its slot
+    malformed: int = 0  # wrong version, kind, length, round or IPv4 checksum
+    foreign: int = 0  # unknown job, not a member of it, or not its slot
     forwarded: int = 0  # other traffic to a known MAC
     flooded: int = 0  # other traffic to broadcast, multicast or an unknown MAC
 
     def as_dict(self) -> dict[str, int]:
-        """Counters by name."""
+        """Return the counters by name."""
         return {f.name: getattr(self, f.name) for f in fields(self)}

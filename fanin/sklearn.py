@@ -1,4 +1,4 @@
-"""Estimators of scikit-learn that train as fanin's nodes do, bit by bit (docs/reference/sklearn.md)."""
+"""Estimators of scikit-learn that train bit by bit as fanin's nodes do (docs/reference/sklearn.md)."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ Int32 = npt.NDArray[np.int32]
 
 _INPUT = {"accept_sparse": "csr", "dtype": np.float64}
 BACKENDS = ("golden", "rtl")
-#: γ by default: this over the mean of a quantised sample's squared length, which bounds the loss' curvature.
+#: Default γ: this divided by the mean squared length of a quantised sample, which bounds the loss's curvature.
 _STEPS = {Loss.LINEAR: 1.0, Loss.LOGISTIC: 4.0, Loss.HINGE: 1.0}
 
 
 class _Glm(BaseEstimator):
-    """What both estimators share: parameters, checks, and the training of models.
+    """Common part of both estimators: parameters, checks, and training.
 
     Parameters
     ----------
-    ``loss`` : what is minimised
-    ``epochs``, ``batch``, ``lr`` : passes, samples of a mini-batch, γ; by default as large as curvature permits
-    ``l2`` : λ of ½λ|w|² beside the mean loss, the intercept apart; the nearest of which γ·λ is a power of two
+    ``loss`` : loss function
+    ``epochs``, ``batch``, ``lr`` : passes, samples per mini-batch, γ (by default as large as curvature permits)
+    ``l2`` : λ of the term ½λ|w|², without the intercept; rounded so that γ·λ is a power of two
     ``precision``, ``frac`` : bits of a feature, fraction bits of a weight
     ``fit_intercept`` : whether there is a constant column
-    ``shuffle``, ``random_state`` : once, before training; an int gives the order of ``fanin train --seed``
-    ``preset``, ``workers`` : of the nodes: what fits, and where sums are clamped
-    ``backend`` : "golden", NumPy; or "rtl", the emitted Verilog in simulation, with the same bits
+    ``shuffle``, ``random_state`` : shuffle once before training; an int gives the order of ``fanin train
+    --seed`` ``preset``, ``workers`` : nodes, which determine the largest model and the clamp of sums
+    ``backend`` : "golden" (NumPy), or "rtl" (emitted Verilog in simulation) with the same bits
     """
 
     def __init__(
@@ -81,28 +81,28 @@ class _Glm(BaseEstimator):
         self.workers = workers
         self.backend = backend
 
-    _losses: ClassVar[tuple[str, ...]]  #: the first one is the default
+    _losses: ClassVar[tuple[str, ...]]  #: supported losses; the first one is the default
 
     def __sklearn_tags__(self) -> Tags:
-        """Sparse input is never made dense in float64."""
+        """Declare support of sparse input, which is never made dense in float64."""
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
 
     def _samples(self, X: Any, y: Any, **options: Any) -> tuple[Any, Any]:
-        """Samples to train on, as scikit-learn checks them; CSR where they are sparse."""
+        """Return samples checked by scikit-learn; sparse ones as CSR."""
         X, y = validate_data(self, X, y, **_INPUT, **options)
         return _csr(X), y
 
     def _loss(self) -> Loss:
-        """The loss to train with. Raises ValueError for one that is not this estimator's."""
+        """Return the loss. Raises ValueError for a loss that this estimator does not support."""
         name = self._losses[0] if self.loss is None else self.loss
         if name not in self._losses:
             raise ValueError(f"loss must be one of {', '.join(self._losses)}, not {name!r}")
         return LOSSES[name]
 
     def _train(self, X: Any, labels: list[Float64], loss: Loss) -> list[GlmModel]:
-        """A model for each list of labels, of the same samples. Raises ValueError for bad parameters."""
+        """Train a model per list of labels on the same samples. Raises ValueError for bad parameters."""
         if self.backend not in BACKENDS:
             raise ValueError(f"backend must be one of {', '.join(BACKENDS)}, not {self.backend!r}")
         if self.preset not in PRESETS:
@@ -175,7 +175,7 @@ class _Glm(BaseEstimator):
         return list(models)[-1]
 
     def _sums(self, X: Any) -> Float64:
-        """One for each sample; of more than two classes a column for each."""
+        """Return a sum per sample; with more than two classes a column per class."""
         check_is_fitted(self)
         X = _csr(validate_data(self, X, reset=False, **_INPUT))
         sums: Float64 = self.model_.activations(X)[0]
@@ -187,7 +187,7 @@ def _golden(features: Quantised, labels: Int32, shape: TrainShape, **run: Any) -
 
 
 def _on_nodes(shape: TrainShape) -> Callable[..., Int32]:
-    """The same on simulated nodes, which are built once for all models."""
+    """Return a trainer on simulated nodes, which are built once for all models."""
     from fanin.sim.glm.cosim import Cosim  # Amaranth takes seconds to load
 
     nodes = Cosim(shape.node, workers=shape.workers, quiet=True)
@@ -203,7 +203,7 @@ def _csr(X: Any) -> Any:
 
 
 def _generator(state: Any) -> Any:
-    """What permutes: an int gives the order of ``fanin train --seed``."""
+    """Return the random generator; an int gives the order of ``fanin train --seed``."""
     return state if isinstance(state, np.random.RandomState) else np.random.default_rng(state)
 
 
@@ -215,14 +215,14 @@ def _default_rate(features: Quantised, precision: int, loss: Loss) -> float:
 class GlmClassifier(ClassifierMixin, _Glm):
     """Logistic regression (``loss`` "logistic", the default) or a linear support vector machine ("hinge").
 
-    More than two classes are trained one against the rest. ``model_`` is what ``fanin train`` writes of the
-    same samples.
+    More than two classes are trained one against the rest. ``model_`` is the model that ``fanin train`` writes
+    for the same samples.
     """
 
     _losses = ("logistic", "hinge")
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Train; labels may be numbers or words. Raises ValueError for what cannot be trained on."""
+        """Train; labels may be numbers or words. Raises ValueError for unsuitable data."""
         loss = self._loss()
         X, y = self._samples(X, y)
         check_classification_targets(y)
@@ -235,11 +235,11 @@ class GlmClassifier(ClassifierMixin, _Glm):
         return self
 
     def decision_function(self, X: Any) -> Float64:
-        """Sums of features times weights: above 0 for the larger class; a column for each of more than two."""
+        """Return sums of features times weights: above 0 for the larger class; a column per class for more."""
         return self._sums(X)
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
-        """The label of each sample."""
+        """Return the label of each sample."""
         sums = self._sums(X)
         if len(self.classes_) > 2:
             return self.classes_[np.argmax(sums, axis=1)]
@@ -247,7 +247,7 @@ class GlmClassifier(ClassifierMixin, _Glm):
 
     @available_if(lambda self: self.loss in (None, "logistic"))
     def predict_proba(self, X: Any) -> Float64:
-        """σ of the sums, a column for each class; those of more than two classes are made to add up to 1."""
+        """Return σ of the sums, a column per class; with more than two classes normalised to a sum of 1."""
         larger = expit(self._sums(X))
         if len(self.classes_) == 2:
             return np.column_stack([1 - larger, larger])
@@ -256,15 +256,15 @@ class GlmClassifier(ClassifierMixin, _Glm):
 
 
 class GlmRegressor(RegressorMixin, _Glm):
-    """Least squares. Targets are moved and halved or doubled into [−1, 1], which the nodes' numbers hold.
+    """Least squares. Targets are shifted and scaled by a power of two into [−1, 1], the range of the nodes.
 
-    ``model_`` is what ``fanin train --loss linear`` writes of the same samples.
+    ``model_`` is the model that ``fanin train --loss linear`` writes for the same samples.
     """
 
     _losses = ("linear",)
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Train. Raises ValueError for what cannot be trained on."""
+        """Train. Raises ValueError for unsuitable data."""
         loss = self._loss()
         X, y = self._samples(X, y, y_numeric=True)
         y = y.astype(np.float64)
@@ -277,6 +277,6 @@ class GlmRegressor(RegressorMixin, _Glm):
         return self
 
     def predict(self, X: Any) -> Float64:
-        """The prediction for each sample."""
-        sums = self._sums(X)  # refuses what is not fitted
+        """Return the prediction for each sample."""
+        sums = self._sums(X)  # raises for an estimator that is not fitted
         return self.model_.scale.to_targets(sums)

@@ -1,1 +1,1 @@
-"""What ``import fanin`` gives, a module per thing that a user does (docs/reference/python.md)."""
+"""Functions of ``import fanin``, one module per task of a user (docs/reference/python.md)."""

@@ -31,32 +31,32 @@ from fanin.wire.aggregation import MAX_WORKERS, Encap, Protocol
 
 Array = npt.NDArray[Any]
 Int32 = npt.NDArray[np.int32]
-MOST_FRAC = 1100  # float64 has no number so small that more would be of use
+MOST_FRAC = 1100  # float64 has no smaller numbers that would need more
 _INT64_MAX = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, repr=False)
 class Aggregated(Shown):
-    """The sum of the workers' arrays, and what it took."""
+    """Sum of the workers' arrays, and the time and packets that it took."""
 
-    values: Array  #: of the arrays' shape and type
+    values: Array  #: the sum, with the arrays' shape and type
     frac: int  #: fraction bits of the integers that the switch added
-    clamped: int  #: values of workers that were outside the clamp
+    clamped: int  #: number of workers' values that were outside the clamp
     workers: int
-    time_ns: float  #: until the last worker had all, in simulated time
-    latencies_ns: npt.NDArray[np.float64]  #: of each packet's AllReduce and worker
-    packets: int  #: that workers sent
-    retransmissions: int  #: among them
-    counters: JobCounters  #: of the switch
+    time_ns: float  #: simulated time until the last worker had all sums
+    latencies_ns: npt.NDArray[np.float64]  #: latency of each packet's AllReduce at each worker
+    packets: int  #: packets that workers sent
+    retransmissions: int  #: retransmissions among them
+    counters: JobCounters  #: counters of the switch
 
     @property
     def title(self) -> str:
-        """What was added."""
+        """Description of the sum in one line."""
         return f"sum of {self.workers} × {'×'.join(map(str, self.values.shape))} {self.values.dtype}"
 
     @property
     def facts(self) -> Rows:
-        """Time, packets, and what became of the numbers."""
+        """Time, packets, and number format."""
         median, late = np.percentile(self.latencies_ns, [50, 99])
         return [
             ("time", f"{self.time_ns:,.0f} ns, simulated"),
@@ -91,10 +91,10 @@ def aggregate(
 ) -> Aggregated:
     """Add the workers' ``arrays``, all of one shape, through a switch that runs the emitted program.
 
-    Floats are rounded to integers of ``frac`` fraction bits; by default as many as clamp nothing. Integers go
-    as they are. A warning counts values that were clamped. The other arguments are options of
-    ``fanin p4 emit`` and ``fanin train``; ``pcap`` is a file for the frames at the switch. Raises
-    InputError for bad arguments, CheckFailed where a packet was given up.
+    Floats are rounded to integers of ``frac`` fraction bits, by default the most for which no value is clamped.
+    Integers are added unchanged. A warning counts values that were clamped. The other arguments are options of
+    ``fanin p4 emit`` and ``fanin train``. ``pcap`` is a file for the frames at the switch. Raises InputError
+    for bad arguments, CheckFailed if a packet was given up.
 
     Source: P4SGD, section 4; docs/systems/aggregation.md.
     """
@@ -103,7 +103,7 @@ def aggregate(
     check_numbers(gbps=gbps, link_ns=link_ns, switch_ns=switch_ns, timeout_ns=timeout_ns)
     if frac is not None:
         check_integers(frac=frac)
-    slots, values, retries, seed = map(int, (slots, values, retries, seed))  # NumPy's overflow
+    slots, values, retries, seed = map(int, (slots, values, retries, seed))  # NumPy's integers would overflow
     stacked = _stacked(arrays)
     integers, frac = _integers(stacked, frac)
     limited = fixed.clamp(integers, fixed.clamp_bits(len(stacked)))
@@ -149,7 +149,7 @@ def aggregate(
 
 
 def _stacked(arrays: Sequence[npt.ArrayLike]) -> Array:
-    """A row per worker. Raises InputError for what cannot be added."""
+    """Return the arrays with a row per worker. Raises InputError for arrays that cannot be added."""
     try:
         rows = [np.asarray(array) for array in arrays]
     except (TypeError, ValueError) as error:
@@ -170,7 +170,7 @@ def _stacked(arrays: Sequence[npt.ArrayLike]) -> Array:
 
 
 def _integers(stacked: Array, frac: int | None) -> tuple[npt.NDArray[np.int64], int]:
-    """What the workers send before the clamp, and its fraction bits. Raises InputError."""
+    """Return the integers before the clamp, and their fraction bits. Raises InputError."""
     if stacked.dtype.kind != "f":
         if frac:
             raise InputError(f"frac is for floats, not for {stacked.dtype}")
@@ -187,7 +187,7 @@ def _integers(stacked: Array, frac: int | None) -> tuple[npt.NDArray[np.int64], 
         frac = min(frac, MOST_FRAC)
     if not -MOST_FRAC <= frac <= MOST_FRAC:
         raise InputError(f"frac must be in -{MOST_FRAC}…{MOST_FRAC}, not {frac!r}")
-    # What is far outside the clamp need not be exact, only outside.
+    # Values far outside the clamp need not be exact, only outside.
     most = float(1 << VALUE_BITS)
     return np.rint(np.clip(np.ldexp(wide, frac), -most, most)).astype(np.int64), frac
 
@@ -196,7 +196,7 @@ def _reduced(rows: Int32, program: ProgramConfig, network: NetworkConfig, pcap: 
     check_switch(network.switch)
     with contextlib.ExitStack() as stack:
         switch = make_switch(len(rows), kind=network.switch, config=program)
-        stack.callback(getattr(switch, "close", lambda: None))  # BMv2's is a process
+        stack.callback(getattr(switch, "close", lambda: None))  # BMv2 runs in a process
         capture = None
         if pcap is not None:
             capture = PcapWriter(stack.enter_context(output_file(pcap))).write
@@ -204,7 +204,7 @@ def _reduced(rows: Int32, program: ProgramConfig, network: NetworkConfig, pcap: 
 
 
 def _like(stacked: Array, sums: Int32, frac: int) -> Array:
-    """Sums in the arrays' shape and type."""
+    """Return the sums in the arrays' shape and type."""
     shaped = sums.reshape(stacked.shape[1:])
     if stacked.dtype.kind != "f":
         return shaped

@@ -1,4 +1,4 @@
-"""Arguments of functions: checks that raise InputError, of one line, for a value of the wrong kind."""
+"""Argument checks: InputError of one line for a value of the wrong kind."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ Choice = TypeVar("Choice", bound=StrEnum)
 
 
 def chosen(kind: type[Choice], name: str, value: str) -> Choice:
-    """The member of ``kind`` that an argument names. Raises InputError that lists them."""
+    """Return the member of ``kind`` that an argument names. Raises InputError that lists the members."""
     if value not in list(kind):
         raise InputError(f"{name} must be one of {', '.join(kind)}, not {value!r}")
     return kind(value)
 
 
 def check_integers(**given: object) -> None:
-    """Raise InputError for the first argument that is no integer, of Python or NumPy."""
+    """Raise InputError for the first argument that is not an integer of Python or NumPy."""
     _check("an integer", Integral, given)
 
 
 def check_numbers(**given: object) -> None:
-    """Raise InputError for the first argument that is no real number, of Python or NumPy."""
+    """Raise InputError for the first argument that is not a real number of Python or NumPy."""
     _check("a number", Real, given)
 
 
@@ -37,7 +37,7 @@ def _check(what: str, kind: type, given: dict[str, object]) -> None:
 
 
 def path_of(name: str, value: object) -> Path:
-    """The path that an argument is. Raises InputError."""
+    """Return an argument as a path. Raises InputError."""
     if not isinstance(value, str | os.PathLike):
         raise InputError(f"{name} must be a path, not {value!r}")
     return Path(value)

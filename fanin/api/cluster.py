@@ -1,4 +1,4 @@
-"""``fanin.cluster_build`` and ``fanin.cluster``: a plan's hardware, and networks that train on it."""
+"""``fanin.cluster_build`` and ``fanin.cluster``: a plan's hardware, and training on it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from fanin.api.signature import declared
 from fanin.cnn.run.options import BuildOptions, ClusterOptions
 from fanin.runs.output import CLUSTER_BUILD, CLUSTER_RUN
 
-if TYPE_CHECKING:  # they load what a function may not need
+if TYPE_CHECKING:  # not needed by every function
     from fanin.cnn.run.checkpoint import Checkpoint
 
 
 class ClusterBuild(Folder):
-    """The hardware of a plan, and the folder of ``fanin cluster build``; ``fanin.cluster`` takes it."""
+    """Hardware of a plan, and the folder of ``fanin cluster build``; an argument of ``fanin.cluster``."""
 
     mark = CLUSTER_BUILD.mark
 
@@ -23,37 +23,37 @@ class ClusterRun(Folder):
     """A training, and the folder that ``fanin cluster run`` writes."""
 
     mark = CLUSTER_RUN.mark
-    result: Checkpoint | None = None  #: the last state: arrays of each layer
+    result: Checkpoint | None = None  #: last state: arrays of each layer
 
     @property
     def epochs(self) -> list[dict[str, Any]]:
-        """Of each epoch its learning rate, and loss and accuracy of RTL, golden model and float64."""
+        """Per epoch: learning rate, and loss and accuracy of RTL, golden model and float64."""
         return list(self.values["epochs"])
 
     @property
     def accuracy(self) -> float:
-        """The share of held-out images that the network gets right in the end."""
+        """Final share of held-out images that the network classifies correctly."""
         return float(self.values["accuracy"])
 
     @property
     def frames_per_second(self) -> float | None:
-        """As measured while frames stream; None where no RTL ran."""
+        """Measured rate while frames stream; None without RTL."""
         hardware = self.values["hardware"]
         return hardware["frames_per_second"] if hardware else None
 
     @property
     def of_planned(self) -> float | None:
-        """The measured rate over the plan's; None where no RTL ran."""
+        """Measured rate divided by the plan's; None without RTL."""
         hardware = self.values["hardware"]
         return hardware["of_planned"] if hardware else None
 
 
 @declared(BuildOptions)
 def cluster_build(plan: PathLike, **options: Any) -> ClusterBuild:
-    """Build the hardware of a plan, and prove that it cannot stop for want of space.
+    """Build the hardware of a plan, and prove that it cannot deadlock for lack of buffer space.
 
     Options are those of ``fanin cluster build``; without ``output`` the build's folder is a temporary one.
-    Raises InputError for a build that could stop.
+    Raises InputError for a build that could deadlock.
 
     Source: NADA; docs/systems/cluster.md.
     """
@@ -65,11 +65,11 @@ def cluster_build(plan: PathLike, **options: Any) -> ClusterBuild:
 
 @declared(ClusterOptions)
 def cluster(build: PathLike | None = None, data: PathLike = "digits", **options: Any) -> ClusterRun:
-    """Train a CNN on images on the devices of a build, every batch compared with the golden model.
+    """Train a CNN on images on the devices of a build; every batch is compared with the golden model.
 
-    Options are those of ``fanin cluster run``; without ``build`` digits_cnn is planned on one device, and
-    without ``output`` the run's folder is a temporary one. Raises InputError for bad arguments, CheckFailed
-    where bits differ, or a device was cut off.
+    Options are those of ``fanin cluster run``. Without ``build``, digits_cnn is planned on one device; without
+    ``output`` the run's folder is a temporary one. Raises InputError for bad arguments, CheckFailed if bits
+    differ or a device was cut off.
 
     Source: NADA; docs/systems/cluster.md.
     """

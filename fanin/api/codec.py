@@ -26,31 +26,31 @@ Float32 = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, repr=False)
 class Compressed(Shown):
-    """Values behind a codec: what travels, and what arrives."""
+    """Result of a codec: the stream, and the values that arrive."""
 
     config: CodecConfig
-    values: Float32  #: what arrives, of the array's shape
-    stream: bytes  #: what travels, without a header
-    row: Row  #: what ``fanin codec stats`` says of it
+    values: Float32  #: decoded values, in the array's shape
+    stream: bytes  #: encoded values, without a header
+    row: Row  #: measurements, as ``fanin codec stats`` shows them
 
     @property
     def ratio(self) -> float:
-        """Bytes of float32 over bytes of the stream."""
+        """Bytes of float32 divided by bytes of the stream."""
         return self.row.ratio
 
     @property
     def max_error(self) -> float | None:
-        """The largest distance of a finite value from what arrives; None where there is none."""
+        """Largest error of a finite value; None without finite values."""
         return self.row.max_error
 
     @property
     def mean_error(self) -> float | None:
-        """The mean of these distances."""
+        """Mean error of finite values; None without finite values."""
         return self.row.mean_error
 
     @property
     def title(self) -> str:
-        """The codec, and of how many values."""
+        """Codec and number of values in one line."""
         return f"{self.values.size:,} values ({self.config})"
 
     @property
@@ -65,16 +65,16 @@ class Compressed(Shown):
         return [("stream", size), *forms, *errors]
 
     def write(self, path: str | Path) -> None:
-        """The file that ``fanin codec encode`` writes. Raises InputError where it cannot be written."""
+        """Write a file as ``fanin codec encode`` does. Raises InputError if it cannot be written."""
         write_file(Path(path), Header(self.config, self.values.size).pack() + self.stream)
 
 
 def compress(values: npt.ArrayLike, codec: str | CodecConfig, **parameters: Any) -> Compressed:
-    """What a codec makes of ``values``, which are float32, or become the nearest.
+    """Compress ``values``, float32 or rounded to it, with a codec.
 
     ``codec`` is a configuration of :mod:`fanin.codec.facts`, or "bfp" or "inceptionn" with its ``parameters``.
-    Raises InputError for what no codec has, and for values that no float32 holds. With BFP a warning counts
-    values that are NaN or infinite: they take the bits of the finite ones of their block.
+    Raises InputError for invalid parameters, and for values outside the range of float32. With BFP a warning
+    counts values that are NaN or infinite, which cost the finite values of their block their bits.
 
     Source: INCEPTIONN, section 4; AI Smart NIC, section 3; docs/systems/codec.md.
     """
@@ -98,7 +98,9 @@ def compress(values: npt.ArrayLike, codec: str | CodecConfig, **parameters: Any)
 
 
 def decompress(path: str | Path) -> Float32:
-    """The values of a file of ``Compressed.write`` or ``fanin codec encode``, flat. Raises InputError."""
+    """Return the values, flat, in a file of ``Compressed.write`` or ``fanin codec encode``. Raises
+    InputError.
+    """
     path = path_of("path", path)
     with open_input(path) as (file, size), naming(path):
         header = Header.unpack(file.read(HEADER_BYTES))
@@ -109,14 +111,18 @@ def decompress(path: str | Path) -> Float32:
 def _configuration(codec: str | CodecConfig, parameters: dict[str, Any]) -> CodecConfig:
     if isinstance(codec, Inceptionn | Bfp):
         if parameters:
-            raise InputError(f"{next(iter(parameters))} is {codec}'s already; give a name and its parameters")
+            raise InputError(
+                f"{next(iter(parameters))} is set in {codec} already; give a codec's name and its parameters"
+            )
         return codec
     if codec not in list(CONFIGS):
         raise InputError(f"codec must be one of {', '.join(CONFIGS)}, not {codec!r}")
     kind = CONFIGS[Codec(codec)]
     unknown = [name for name in parameters if name not in asdict(kind())]
     if unknown:
-        raise InputError(f"{unknown[0]} is no parameter of {codec}; it has {', '.join(asdict(kind()))}")
+        raise InputError(
+            f"{unknown[0]} is not a parameter of {codec}; its parameters are {', '.join(asdict(kind()))}"
+        )
     mode = parameters.get("mode")
     if mode is not None and not isinstance(mode, Mode):
         modes = {each.name.lower(): each for each in Mode}

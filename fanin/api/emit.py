@@ -35,7 +35,7 @@ class Emitted(Shown):
     verilog: str
     preset: str
     settings: Mapping[str, str]
-    module: str  #: the top one; the names of all others begin with it
+    module: str  #: top module; the names of all others begin with its name
 
     @cached_property
     def area(self) -> Area:
@@ -44,12 +44,12 @@ class Emitted(Shown):
 
     @property
     def title(self) -> str:
-        """What it is."""
+        """Name and summary of the component."""
         return f"{self.name}: {catalog.entry_of(self.name).summary}"
 
     @property
     def facts(self) -> Rows:
-        """Its module, parameters and area."""
+        """Module, parameters and area."""
         parameters = " ".join(f"{name}={value}" for name, value in self.parameters.items())
         held = f"{self.area.flip_flops:,} bits of flip-flops, {self.area.memory_bits:,} bits of memory"
         lines = self.verilog.count("\n")
@@ -60,7 +60,7 @@ class Emitted(Shown):
         ]
 
     def registers(self, form: str = "json") -> str:
-        """The register map as a C header ("c"), CMSIS-SVD ("svd") or "json". Raises InputError."""
+        """Return the register map as a C header ("c"), CMSIS-SVD ("svd") or "json". Raises InputError."""
         if form not in catalog.REGISTER_FORMATS:
             raise InputError(f"form must be one of {', '.join(catalog.REGISTER_FORMATS)}, not {form!r}")
         return catalog.registers(
@@ -68,20 +68,20 @@ class Emitted(Shown):
         )
 
     def write(self, path: str | Path) -> None:
-        """The Verilog, as ``fanin verilog`` writes it. Raises InputError where it cannot be written."""
+        """Write the Verilog as ``fanin verilog`` does. Raises InputError if it cannot be written."""
         write_file(Path(path), self.verilog)
 
 
 def components(preset: str = "demo") -> dict[str, dict[str, Any]]:
-    """What ``emit`` can emit: the parameters of each component for a preset."""
+    """Return the components that ``emit`` can emit, with their parameters for a preset."""
     config = PRESETS[_preset(preset)]
     return {name: entry.parameters(config) for name, entry in catalog.CATALOG.items()}
 
 
 def emit(name: str, *, preset: str = "demo", module: str | None = None, **settings: Any) -> Emitted:
-    """A component as Verilog; ``settings`` win over the preset's parameters. Raises InputError.
+    """Emit a component as Verilog; ``settings`` override the preset's parameters. Raises InputError.
 
-    ``module``: what the top module is called, by default as the component.
+    ``module``: name of the top module, by default that of the component.
     """
     module = catalog.module_of(name, module)
     texts = {key: str(value) for key, value in settings.items()}
@@ -99,24 +99,24 @@ def _preset(name: str) -> str:
 
 @dataclass(frozen=True, repr=False)
 class SwitchProgram(Shown):
-    """The aggregation program for a switch, and the jobs that it runs."""
+    """Aggregation program for a switch, and the jobs that it runs."""
 
     config: ProgramConfig
     deployment: Deployment
 
     @cached_property
     def text(self) -> str:
-        """P4_16."""
+        """Text of the program in P4_16."""
         return program_text(self.config)
 
     @property
     def title(self) -> str:
-        """Target and protocol."""
+        """Protocol, target and length in one line."""
         return f"{self.config.protocol} for {self.config.target}: {self.text.count(chr(10)):,} lines of P4_16"
 
     @property
     def facts(self) -> Rows:
-        """The configuration."""
+        """Configuration and jobs."""
         jobs = len(self.deployment.jobs)
         return [
             *((field.name, str(getattr(self.config, field.name))) for field in dataclasses.fields(self.config)),
@@ -125,7 +125,9 @@ class SwitchProgram(Shown):
 
     @cached_property
     def files(self) -> dict[str, str]:
-        """Program, job, Wireshark dissector and PTF tests, for Tofino a script for its driver: name → text."""
+        """Files by name: program, job, Wireshark dissector, PTF tests and, for Tofino, a script for its
+        driver.
+        """
         files = {
             PROGRAM_FILE: self.text,
             JOB_FILE: deployment_json(self.deployment),
@@ -137,9 +139,10 @@ class SwitchProgram(Shown):
         return files
 
     def write(self, folder: str | Path, *, taken: str | Path | None = None) -> list[Path]:
-        """Write ``files`` into a folder; their paths.
+        """Write ``files`` into a folder; return their paths.
 
-        An edited job.json is not overwritten: that raises InputError, unless it is the one that was ``taken``.
+        Raises InputError for an existing job.json that differs, since it may have been edited, unless it is the
+        file ``taken`` as input.
         """
         folder = Path(folder)
         _keep_edited(folder / JOB_FILE, self.files[JOB_FILE], None if taken is None else Path(taken))
@@ -159,7 +162,7 @@ def emit_p4(
     jobs: int = 1,
     job: str | Path | None = None,
 ) -> SwitchProgram:
-    """The switch program, with ``jobs`` jobs of all workers, or those of a job.json. Raises InputError."""
+    """Emit the switch program, with ``jobs`` jobs of all workers, or those of a job.json. Raises InputError."""
     check_integers(workers=workers, slots=slots, values=values, jobs=jobs)
     if job is not None and jobs != 1:
         raise InputError("jobs: must be 1 with a job.json, which has its own")

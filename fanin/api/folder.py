@@ -1,4 +1,4 @@
-"""Runs as functions: carried out in this process, with the run's folder as an object."""
+"""Runs as functions: executed in this process, with the run's folder as an object."""
 
 from __future__ import annotations
 
@@ -23,22 +23,23 @@ from fanin.runs.option import RunOptions
 from fanin.runs.output import REPORT_FILE
 
 PathLike = str | os.PathLike[str]
-Repeatable = str | Sequence[str]  #: the value of an option, or of each time that it is given
+Repeatable = str | Sequence[str]  #: value of a repeatable option, or several
 
 
 class Folder:
-    """What a command has left: its folder, its results as JSON, what it said, its report.
+    """Folder that a command has written: its files, results as JSON, output and report.
 
-    It may be given where a function takes a folder. One without ``output`` is deleted with the object.
+    The object is accepted wherever a function takes a folder. Without ``output`` the folder is temporary and is
+    deleted with the object.
     """
 
-    mark: str  #: the file with the figures of ``values``
-    #: The run's result, with its arrays, counters and times; None of a folder that was only opened.
+    mark: str  #: file with the content of ``values``
+    #: Result of the run, with its arrays, counters and times; None for a folder that was only opened.
     result: Any = None
 
     def __init__(self, folder: Path, said: str):
         self.folder = folder
-        self.said = said  #: what the command prints
+        self.said = said  #: output of the command
         self.values: dict[str, Any] = json.loads((folder / self.mark).read_bytes())
 
     def __fspath__(self) -> str:
@@ -49,15 +50,15 @@ class Folder:
 
     @property
     def page(self) -> str:
-        """The report: one HTML document that refers to nothing outside itself."""
+        """Report as one HTML document without external references."""
         return (self.folder / REPORT_FILE).read_text(encoding="utf-8")
 
     def write_report(self, path: PathLike) -> None:
-        """The report, to another place."""
+        """Copy the report to another path."""
         write_file(Path(path), self.page)
 
     def _repr_html_(self) -> str:
-        """What was said, and the report in a frame, so that its styles stay its own."""
+        """Return the output, and the report in a frame, which keeps their styles separate."""
         report = page_frame(self.page) if (self.folder / REPORT_FILE).exists() else ""
         return f"<pre>{html.escape(self.said)}</pre>{report}"
 
@@ -73,9 +74,9 @@ def run_in_folder(
     given: Mapping[str, Any],
     execute: Callable[[Asked, Call, Callable[[str], None]], Any],
 ) -> Result:
-    """Carry out a run whose options are a table; its result.
+    """Run a command with the options of ``table``; return its folder.
 
-    Without ``output`` its folder is a temporary one, or that of the run it resumes. Raises what the run raises.
+    Without ``output`` the folder is a temporary one, or that of the run it resumes. Raises the run's errors.
     """
     output = given.get("output") or given.get("resume")
     scratch = "" if output else tempfile.mkdtemp(prefix="fanin-")
@@ -98,7 +99,7 @@ def run_in_folder(
 
 @contextlib.contextmanager
 def missing_named() -> Iterator[None]:
-    """Raise InputError with the install command for a library that is not there."""
+    """Raise InputError with the install command if a library is missing."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""``fanin.ps_train``: a model trained by an asynchronous parameter server over one-sided writes."""
+"""``fanin.ps_train``: training by an asynchronous parameter server over one-sided writes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fanin.api.signature import declared
 from fanin.param_server.run.options import BUNDLED, ParamServerOptions
 from fanin.runs.output import PARAM_SERVER_RUN
 
-if TYPE_CHECKING:  # they load what a function may not need
+if TYPE_CHECKING:  # not needed by every function
     from fanin.sim.param_server.training import Outcome
 
 
@@ -17,9 +17,8 @@ class ParamServerRun(Folder):
     """A training, and the folder that ``fanin ps train`` writes."""
 
     mark = PARAM_SERVER_RUN.mark
-    result: list[
-        Outcome
-    ]  #: epochs, w, spans of time and counts of gradients: of the run, then of those beside it
+    #: Epochs, w, spans of time and counts of gradients: of the run, then of those beside it.
+    result: list[Outcome]
 
 
 @declared(ParamServerOptions)
@@ -27,7 +26,7 @@ def ps_train(data: PathLike = BUNDLED, **options: Any) -> ParamServerRun:
     """Train with a parameter server in FPGAs, asynchronously (RDMA-wild) or in steps (Sync-DSGD).
 
     Options are those of ``fanin ps train``; without ``output`` the run's folder is a temporary one. Raises
-    InputError for bad arguments, CheckFailed where the hardware's result differs from the model's.
+    InputError for bad arguments, CheckFailed if gradients were lost or applied twice, or the model diverged.
 
     Source: RDMA-wild; docs/systems/param-server-training.md.
     """

@@ -1,4 +1,4 @@
-"""``fanin.plan``: a CNN's layers on the devices of a cluster."""
+"""``fanin.plan``: placement of a CNN's layers on the devices of a cluster."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from fanin.api.signature import declared
 from fanin.cnn.plan.options import PlanOptions, factors
 from fanin.runs.output import PLAN, SWEEP
 
-if TYPE_CHECKING:  # they load what a function may not need
+if TYPE_CHECKING:  # not needed by every function
     from fanin.cnn.plan.execute import Found
 
 
 class Planned(Folder):
-    """A plan, and the folder that ``fanin plan`` writes; ``fanin.cluster_build`` takes it."""
+    """Plan, and the folder that ``fanin plan`` writes; an argument of ``fanin.cluster_build``."""
 
     mark = PLAN.mark
-    result: list[Found]  #: devices, parts and the plan itself, of one plan
+    result: list[Found]  #: devices, parts and the plan itself; one entry
 
     @property
     def throughput(self) -> float:
@@ -26,24 +26,24 @@ class Planned(Folder):
 
     @property
     def bound(self) -> float:
-        """No plan reaches more."""
+        """Proven upper bound of the throughput of all plans."""
         return float(self.values["bound"])
 
     @property
     def limit(self) -> dict[str, Any]:
-        """What keeps the rate down: a resource of a device, and of a layer where it is a layer's."""
+        """Resource that limits the throughput: of a device, and of a layer if it belongs to one."""
         return dict(self.values["limit"])
 
 
 class Sweep(Folder):
-    """Plans for several numbers of devices, or of parts of model parallelism."""
+    """Plans for several numbers of devices, or of parts in model parallelism."""
 
     mark = SWEEP.mark
     result: list[Found]  #: devices, parts and the plan itself, of each plan
 
     @property
     def plans(self) -> list[dict[str, Any]]:
-        """A row for each: devices, mp, throughput, bound, folder."""
+        """Row per plan: devices, mp, throughput, bound, folder."""
         return list(self.values["plans"])
 
 
@@ -52,7 +52,7 @@ def plan(model: PathLike, cluster: PathLike, **options: Any) -> Planned | Sweep:
     """Place a CNN's layers on a cluster's devices for the highest training throughput; a sweep for ``devices``.
 
     Options are those of ``fanin plan``; without ``output`` the plan's folder is a temporary one. Several values
-    of ``mp`` make a sweep, too. Raises InputError where no plan is possible.
+    of ``mp`` also make a sweep. Raises InputError if no plan is possible.
 
     Source: NADA, section IV; docs/systems/planner.md.
     """

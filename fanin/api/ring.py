@@ -1,4 +1,4 @@
-"""``fanin.ring_train``: a network trained over NICs that add gradients up in a ring."""
+"""``fanin.ring_train``: training over NICs that add gradients in a ring."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fanin.api.signature import declared
 from fanin.ring.run.options import RingOptions
 from fanin.runs.output import RING_RUN
 
-if TYPE_CHECKING:  # they load what a function may not need
+if TYPE_CHECKING:  # not needed by every function
     from fanin.ring.run.backend import Result
 
 
@@ -17,15 +17,15 @@ class RingRun(Folder):
     """A training, and the folder that ``fanin ring train`` writes."""
 
     mark = RING_RUN.mark
-    result: Result | None = None  #: epochs, the last weights, times of each host, counters of each node
+    result: Result | None = None  #: epochs, last weights, times of each host, counters of each node
 
 
 @declared(RingOptions)
 def ring_train(data: PathLike | None = None, **options: Any) -> RingRun:
-    """Train a network on nodes whose NICs add gradients up (AI Smart NIC), or with INCEPTIONN's hosts and NICs.
+    """Train a network on nodes whose NICs add gradients (AI Smart NIC), or with INCEPTIONN's hosts and NICs.
 
     Options are those of ``fanin ring train``; without ``output`` the run's folder is a temporary one. Raises
-    InputError for bad arguments, CheckFailed where a step is not bit-exact.
+    InputError for bad arguments, CheckFailed if a step is not bit-exact.
 
     Source: AI Smart NIC; INCEPTIONN; docs/systems/ring-training.md.
     """

@@ -1,4 +1,4 @@
-"""Results that show themselves: as text in a terminal, as HTML in a notebook."""
+"""Results with a display form: text in a terminal, HTML in a notebook."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ _FRAME = "width: 100%; height: 640px; border: 1px solid #8884; border-radius: 6p
 
 
 class Shown(ABC):
-    """A result: a line that says what it is, and facts about it."""
+    """A result with a one-line title, and facts about it."""
 
     @property
     @abstractmethod
     def title(self) -> str:
-        """What this is, in one line."""
+        """Description of the result in one line."""
 
     @property
     @abstractmethod
     def facts(self) -> Rows:
-        """What a user wants to know first: names and values."""
+        """Facts that users look for first: names and values."""
 
     def __repr__(self) -> str:
         return f"{self.title}\n{table(self.facts)}"
@@ -37,5 +37,5 @@ class Shown(ABC):
 
 
 def page_frame(page: str) -> str:
-    """A page in a notebook: in a frame of its own, so that its styles stay its own."""
+    """Return a page for a notebook in its own frame, which keeps styles separate."""
     return f'<iframe style="{_FRAME}" srcdoc="{html.escape(page, quote=True)}"></iframe>'

@@ -1,4 +1,4 @@
-"""From the table of a run's options to the Python function that takes them."""
+"""Python signatures of run functions, derived from their tables of options."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ def declared(
 ) -> Callable[[Function], Function]:
     """Give a function the signature of a table, and a list of its arguments in the docstring.
 
-    ``required``: options that the function needs, and the command does not; ``apart``: those that it lacks.
+    - ``required``: options that are required in Python, but not on the command line.
+    - ``apart``: options that the function does not have.
     """
     options = [each for each in options_of(table) if each.name not in apart]
 
@@ -34,7 +35,7 @@ def declared(
 
 def _parameter(option: Option, *, required: bool) -> inspect.Parameter:
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD if option.positional else inspect.Parameter.KEYWORD_ONLY
-    if option.place is Place.OUTPUT:  # a temporary one
+    if option.place is Place.OUTPUT:  # default: a temporary folder
         return inspect.Parameter(option.name, kind, default=None, annotation="PathLike | None")
     needed = required or option.required
     default = inspect.Parameter.empty if needed else option.default
@@ -42,7 +43,7 @@ def _parameter(option: Option, *, required: bool) -> inspect.Parameter:
 
 
 def _annotation(option: Option, needed: bool) -> str:
-    """The type of an option's argument, as a stub has it."""
+    """Return the type of an option's argument for a stub."""
     if option.several:
         name = "Repeatable"
     elif option.kind is Path or option.place is Place.INPUT:
@@ -53,7 +54,7 @@ def _annotation(option: Option, needed: bool) -> str:
 
 
 def _arguments_text(options: Sequence[Option]) -> str:
-    """A paragraph of a docstring: a line for each argument."""
+    """Return a paragraph for a docstring, with a line per argument."""
     lines = []
     for option in options:
         values = f" {', '.join(map(str, option.values))}." if option.values else ""
@@ -62,7 +63,7 @@ def _arguments_text(options: Sequence[Option]) -> str:
 
 
 def stub(function: Callable[..., Any]) -> str:
-    """Return a function that is :func:`declared` as a stub has it."""
+    """Return the stub text of a function that is :func:`declared`."""
     signature = inspect.signature(function)
     lines = [f"def {function.__name__}("]
     for parameter in signature.parameters.values():

@@ -1,4 +1,4 @@
-"""``fanin.train``: a generalised linear model through the RTL of several nodes."""
+"""``fanin.train``: training of a generalised linear model through the RTL of several nodes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fanin.glm.golden.model import GlmModel
 from fanin.glm.run.options import GlmOptions
 from fanin.runs.output import MODEL_FILE, RUN_FILE, class_folders
 
-if TYPE_CHECKING:  # they load what a function may not need
+if TYPE_CHECKING:  # not needed by every function
     from fanin.sim.glm.classes import ClassesResult
     from fanin.sim.glm.result import TrainResult
 
@@ -21,17 +21,17 @@ class TrainRun(Folder):
 
     mark = RUN_FILE
     result: TrainResult | ClassesResult | None = None  #: epochs, model, times and counters of each worker
-    #: Of a class: its training, whose folder, maybe a temporary one, holds that of the class.
+    #: For a class: the whole training. The reference keeps its folder, perhaps a temporary one, alive.
     _whole: TrainRun | None = None
 
     @property
     def bit_exact(self) -> bool:
-        """Whether every epoch's model equals the golden model."""
+        """True if every epoch's model equals the golden model."""
         return bool(self.values["bit_exact"])
 
     @property
     def classes(self) -> list[TrainRun]:
-        """Of more than two classes, the training of each against the rest, in their order."""
+        """Trainings of each class against the rest, in order of classes; empty for two classes."""
         parts = class_folders(self.folder)
         found = [TrainRun(part, f"class {part.name} against the rest") for part in parts]
         results = getattr(self.result, "results", [None] * len(found))
@@ -41,29 +41,29 @@ class TrainRun(Folder):
 
     @property
     def losses(self) -> list[float]:
-        """The mean training loss behind each epoch. Of more than two classes, see ``classes``."""
+        """Mean training loss after each epoch. With more than two classes, see ``classes``."""
         return [epoch["loss"] for epoch in self.values["epochs"]]
 
     @property
     def float64_losses(self) -> list[float]:
-        """The same, of the same training in float64."""
+        """Mean training loss after each epoch of the same training in float64."""
         return list(self.values["float64_loss"])
 
     @property
     def test_accuracy(self) -> float | None:
-        """The share of held-out samples that the model gets right; None without any, and of targets."""
+        """Share of held-out samples that are predicted correctly; None without any, and for targets."""
         accuracy: float | None = self.values.get("test_accuracy")
         return accuracy
 
     @property
     def test_r2(self) -> float | None:
-        """R² of the linear loss on held-out samples; None where none are held out, and of classes."""
+        """R² of the linear loss on held-out samples; None without any, and for classes."""
         r2: float | None = self.values.get("test_r2")
         return r2
 
     @cached_property
     def model(self) -> GlmModel:
-        """Weights, scaling, classes and number format."""
+        """Model with its weights, scaling, classes and number format."""
         return GlmModel.load(self.folder / MODEL_FILE)
 
 

@@ -1,4 +1,4 @@
-"""How far a CNN's training on a cluster got, what stopped it, and how it goes on."""
+"""Diagnosis of a CNN's training on a cluster: progress, cause of its end, and how to continue."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fanin.runs.output import CLUSTER_RUN, table
 
 @dataclass(frozen=True)
 class EndDiagnosis:
-    """What one end of a connection has counted: frames of the network, by counter."""
+    """Counters of one end of a connection: frames of the network, by counter."""
 
     source: str
     consumer: str
@@ -29,7 +29,7 @@ class EndDiagnosis:
     counted: dict[str, Any]
 
     def row(self) -> list[str]:
-        """In words."""
+        """Return the counters in words."""
         counts = (
             f"{name.replace('_', ' ')} {self._text(value)}"
             for name, value in self.counted.items()
@@ -39,7 +39,7 @@ class EndDiagnosis:
 
     @staticmethod
     def _text(value: Any) -> str:
-        """Of a counter, or of the name of a cause."""
+        """Return a counter's value, or the explanation of a cause's name."""
         if isinstance(value, int):
             return f"{value:,}"
         return explain_name(LinkFailure, value) or str(value)
@@ -47,10 +47,15 @@ class EndDiagnosis:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What is wrong with a run, if anything is; its last whole state, and what has been trained up to that.
+    """State of a run.
 
-    ``error`` is None, too, while a process trains it: then it is ``under_way``. ``damage``: why newer states
-    are left out. ``command``: what continues it; None where nothing can, or need.
+    - ``error``: cause of its end; None without one, and while a process trains it (``under_way``).
+    - ``under_way``: a process trains the run.
+    - ``epochs``, ``frames``: progress up to the last whole state.
+    - ``state``: last whole state; None without one.
+    - ``damage``: defect of newer states, which are ignored.
+    - ``ends``: counters of connections.
+    - ``command``: command that continues the run; None if it cannot or need not be continued.
     """
 
     error: str | None
@@ -65,7 +70,7 @@ class Diagnosis:
     command: str | None
 
     def rows(self) -> list[list[str]]:
-        """A row for each fact."""
+        """Return a row per fact."""
         trained = f"{self.epochs:,} of {self.epochs_asked:,} epochs"
         if self.frames:
             trained += f", and {self.frames:,} of {self.frames_each:,} frames of the next one"
@@ -78,7 +83,7 @@ class Diagnosis:
 
 
 def diagnose(folder: Path, *, under_way: bool) -> Diagnosis:
-    """Of a run's folder; ``under_way``: a process trains it. Raises InputError if it is none."""
+    """Diagnose a run's folder; ``under_way``: a process trains it. Raises InputError for another folder."""
     record = open_record(folder / CLUSTER_RUN.mark)
     error = record.optional_text("error")
     state, place, damage = _last(folder) if record.texts("checkpoints") else (None, Place(), None)
@@ -98,14 +103,14 @@ def diagnose(folder: Path, *, under_way: bool) -> Diagnosis:
 
 
 def cluster_finding(folder: Path, *, writing: bool = False) -> Finding:
-    """Of a run's folder; ``writing``: by the process that writes it. Raises InputError if it is none."""
+    """Return the finding of a run's folder; ``writing``: the caller writes it. Raises InputError."""
     found = diagnose(folder, under_way=not writing and writer_of(folder) is not None)
     resume = f"{found.command} continues from there" if found.command else None
     return Finding(found.error, asdict(found), table(found.rows(), indent="").split("\n"), resume)
 
 
 def _last(folder: Path) -> tuple[str | None, Place, str | None]:
-    """The last whole state, its place, and what is wrong with newer ones."""
+    """Return the last whole state, its place, and the defect of newer ones."""
     run = open_run(folder)
     try:
         name, state, damage = run.last_whole()
@@ -115,7 +120,7 @@ def _last(folder: Path) -> tuple[str | None, Place, str | None]:
 
 
 def _ends(record: Record) -> Iterator[EndDiagnosis]:
-    """Of each connection, where the run has counted any, in all jobs since it was begun or resumed."""
+    """Yield the counters of each connection's ends, over all jobs since the run began or was resumed."""
     for one in record.records("connections"):
         for end in one.records("ends"):
             counted = {name: value for name, value in end.value.items() if name != "device"}

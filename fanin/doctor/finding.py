@@ -1,4 +1,4 @@
-"""State of a run, as ``fanin doctor`` prints it and the page of a failed run shows it."""
+"""State of a run for ``fanin doctor`` and the page of a failed run."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ from fanin.runs.states import STATES
 
 @dataclass(frozen=True)
 class Finding:
-    """State of a run that has ended, failed, or has not come to its end."""
+    """State of a run that has finished, failed, or was interrupted."""
 
     error: str | None  #: cause of a failure; None without one
-    facts: dict[str, Any]  #: as JSON
-    lines: list[str]  #: how far the run got and what was counted, for people
-    resume: str | None = None  #: command that continues the run from a state, and from which
-    ended: bool = False  #: the run has come to its end, with an error or without
+    facts: dict[str, Any]  #: content of the JSON output
+    lines: list[str]  #: progress and counters, for people
+    resume: str | None = None  #: command that continues the run, and its starting point
+    ended: bool = False  #: the run has finished, with an error or without
 
     def advice(self, argv: Sequence[str] | None, *, keeps_states: bool = False) -> str | None:
-        """Return what to do after a failure; None without one.
+        """Return advice after a failure; None without one.
 
-        ``argv``: of the run, if it is known. ``keeps_states``: the run could have kept states, and has not.
+        - ``argv``: command line of the run, if known.
+        - ``keeps_states``: the run could have kept states, but did not.
         """
         if self.error is None or self.resume or self.ended:
             return self.resume
@@ -39,7 +40,7 @@ class Finding:
 
 
 def train_finding(run: Record, folder: Path) -> Finding:
-    """Of ``fanin train``. Raises InputError for another run.json."""
+    """Return the finding of a ``fanin train`` run. Raises InputError for another run.json."""
     nodes = first_packet.diagnose(run)
     error = run.text("error") if "error" in run.value else None
     packets = first_packet.packets(run)
@@ -63,14 +64,14 @@ def train_finding(run: Record, folder: Path) -> Finding:
 
 
 def param_server_finding(run: Record) -> Finding:
-    """Of ``fanin ps train``. Raises InputError for another run.json."""
+    """Return the finding of a ``fanin ps train`` run. Raises InputError for another run.json."""
     found = gradients.diagnose(run)
     lines = table(found.rows(), indent="").split("\n") if found.workers else []
     return Finding(found.error, asdict(found), lines, ended="workers" in run.value)
 
 
 def ring_finding(run: Record, folder: Path, *, state: bool) -> Finding:
-    """Of ``fanin ring train``; ``state``: the folder has one. Raises InputError for another run.json."""
+    """Return the finding of a ``fanin ring train`` run; ``state``: its folder has one. Raises InputError."""
     found = ring.diagnose(run)
     lines = [f"all nodes have made {found.steps:,} of {found.steps_asked:,} steps"]
     if found.nodes:
@@ -81,12 +82,12 @@ def ring_finding(run: Record, folder: Path, *, state: bool) -> Finding:
 
 
 def record_of(run: Any) -> Record:
-    """Return a run as its ``run.json`` will have it."""
+    """Return a run in the form of its ``run.json``."""
     return Record(RUN_FILE, "", json.loads(json.dumps(run)))
 
 
 def argv_of(folder: Path) -> Sequence[str] | None:
-    """Return the command line of a folder's run; None where the folder does not say it."""
+    """Return the command line of a folder's run; None if the folder does not record it."""
     try:
         return list(open_record(folder / PROVENANCE_FILE).texts("argv"))
     except InputError:

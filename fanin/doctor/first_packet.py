@@ -1,4 +1,4 @@
-"""How far each node's first packet got, and which counters say what stopped it."""
+"""Diagnosis by first packets: how far each node's got, and the counters that explain what stopped it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fanin.wire.aggregation import Protocol
 
 @dataclass(frozen=True)
 class NodeDiagnosis:
-    """The steps that a node's first packet has reached, with their cycles; what kept it from the next one."""
+    """Steps that a node's first packet reached, with their cycles, and reasons why the next one is missing."""
 
     node: int
     steps: dict[str, int]
@@ -20,7 +20,7 @@ class NodeDiagnosis:
     reasons: list[str]
 
     def __str__(self) -> str:
-        """Some lines for people."""
+        """Return some lines for people."""
         lines = [f"node {self.node}"]
         lines += [f"  {step:<28} cycle {cycle:>10,}" for step, cycle in self.steps.items()]
         if self.missing:
@@ -31,7 +31,7 @@ class NodeDiagnosis:
 
 @dataclass(frozen=True)
 class Seen:
-    """What was counted of a run: per node, its steps, both directions of its link and its own counters."""
+    """Counters of a run: per node its steps, both directions of its link, and its own counters."""
 
     steps: list[dict[str, int]]
     up: list[dict[str, int]]
@@ -46,8 +46,8 @@ class NodePackets:
     """Packets of a node, and faults of its link in both directions."""
 
     sent: int
-    retransmitted: int | None  #: None: the counters of the node were not read, since the run had failed
-    duplicates: int | None  #: answers that the node got again
+    retransmitted: int | None  #: None: the run failed before the node's counters were read
+    duplicates: int | None  #: answers that the node received more than once
     dropped_up: int  #: by the network, from the node to the switch
     dropped_down: int  #: by the network, from the switch to the node
     corrupted_up: int  #: frames with a wrong check sequence at the switch
@@ -61,7 +61,7 @@ class Packets:
     nodes: list[NodePackets]
 
     def rows(self) -> list[list[str]]:
-        """A head, a row per node, and their sums."""
+        """Return a header, a row per node, and their sums."""
         head = [
             "packets",
             "sent",
@@ -83,7 +83,7 @@ class Packets:
 
 
 def packets(run: Record) -> Packets | None:
-    """Return the packets of a run by its ``run.json``; None where nodes or links were not counted."""
+    """Return the packets of a run from its ``run.json``; None if nodes or links were not counted."""
     seen = _seen(run)
     if not seen.counters or not all("frames" in way for way in (*seen.up, *seen.down)):
         return None
@@ -119,7 +119,7 @@ def _seen(run: Record) -> Seen:
 
 
 def diagnose(run: Record) -> list[NodeDiagnosis]:
-    """Diagnose every node of a run, given its ``run.json``. Raises InputError if it is none."""
+    """Diagnose every node of a run from its ``run.json``. Raises InputError for another file."""
     seen, protocol = _seen(run), run.record("options").record("node").text("protocol", tuple(Protocol))
     diagnoses, expected = [], steps_of(Protocol(protocol))
     for node, steps in enumerate(seen.steps):
@@ -130,7 +130,7 @@ def diagnose(run: Record) -> list[NodeDiagnosis]:
 
 
 def _reasons(run: Seen, node: int, missing: Step) -> Iterator[str]:
-    """What may have kept the packet from that step: the counters there that are not zero."""
+    """Yield the non-zero counters that can explain why the packet did not reach that step."""
     counters = run.counters[node] if run.counters else {}
     if missing == Step.AGG_LEFT:
         yield from _nonzero(f"node {node}", counters, "stall_no_word", "stall_fifo_full", "stall_model_wait")
@@ -153,7 +153,7 @@ def _rejected(counters: dict[str, int]) -> list[str]:
 
 
 def _others(run: Seen, step: Step) -> Iterator[str]:
-    """The members that the switch still waits for."""
+    """Yield the members for which the switch still waits."""
     late = [str(node) for node, steps in enumerate(run.steps) if step not in steps]
     if late:
         yield f"the switch waits for node {', '.join(late)}: not yet '{step}'"

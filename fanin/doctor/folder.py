@@ -1,4 +1,4 @@
-"""Diagnosis of a folder, by the command that wrote it."""
+"""Diagnosis of a folder by the command that wrote it."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ KINDS = (RUN, PARAM_SERVER_RUN, RING_RUN, CLUSTER_RUN, PLAN, SWEEP)
 
 
 def diagnose(folder: Path, *, as_json: bool) -> int:
-    """Print it, and return 0. Raises CheckFailed where the run has failed, InputError where it is no run."""
+    """Print the diagnosis; return 0. Raises CheckFailed for a failed run, InputError for another folder."""
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder")
     life = life_of(folder)
     if life and not life.has_written(folder):
-        finding = Finding(life.error, {"error": life.error}, [])  # a run.json would be of an earlier run
+        finding = Finding(life.error, {"error": life.error}, [])  # run.json is of an earlier run, if present
     else:
         kind = _kind(folder)
         if kind in (PLAN, SWEEP):
@@ -42,7 +42,7 @@ def diagnose(folder: Path, *, as_json: bool) -> int:
 
             return verify(folder, as_json)
         finding = _lived(_finding(folder, kind, unended=life is not None), life)
-    own = life is None or life.has_written(folder)  # and what the folder holds is not of an earlier run
+    own = life is None or life.has_written(folder)  # otherwise the folder's files are of an earlier run
     argv = argv_of(folder) if own else None
     command = life.command if life else (argv or [""])[0]
     advice = None if life and life.running else finding.advice(argv, keeps_states=command == "train")
@@ -57,7 +57,7 @@ def diagnose(folder: Path, *, as_json: bool) -> int:
 
 
 def _kind(folder: Path) -> Kind:
-    """The kind of a folder by its mark. Raises InputError for a folder without one."""
+    """Return the kind of a folder by its mark. Raises InputError for a folder without one."""
     marked = [kind for kind in KINDS if (folder / kind.mark).is_file()]
     if not marked:
         marks = ", ".join(dict.fromkeys(kind.mark for kind in KINDS))
@@ -65,11 +65,11 @@ def _kind(folder: Path) -> Kind:
             f"{folder}: no run of fanin train, ps train, ring train, plan or cluster run: "
             f"it holds none of {marks}"
         )
-    return next((kind for kind in marked if is_kind(folder, kind)), marked[0])  # whose errors are reported
+    return next((kind for kind in marked if is_kind(folder, kind)), marked[0])  # errors refer to this kind
 
 
 def _finding(folder: Path, kind: Kind, *, unended: bool) -> Finding:
-    """Of a run of a kind, by its files; ``unended``: its process runs, or was killed. Raises InputError."""
+    """Return the finding of a run by its files; ``unended``: it runs or was killed. Raises InputError."""
     if kind is CLUSTER_RUN:
         from fanin.doctor.cluster import cluster_finding  # needs the planner's libraries
 
@@ -85,7 +85,7 @@ def _finding(folder: Path, kind: Kind, *, unended: bool) -> Finding:
 
 
 def _lived(finding: Finding, life: Life | None) -> Finding:
-    """With the state of its process: a running one has no error, of a killed one the process is gone."""
+    """Add the state of the process: none has an error while it runs; a killed one is reported as gone."""
     if life is None or (not life.running and finding.error not in (None, UNENDED)):
         return finding
     error = life.error

@@ -1,4 +1,4 @@
-"""How far each worker and server of a training with the parameter server got, and what stopped it."""
+"""Diagnosis of a training with the parameter server: progress of workers and servers, and causes of stops."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fanin.base.records import Record
 
 @dataclass(frozen=True)
 class WorkerDiagnosis:
-    """Gradients that a worker has pushed, those of them that each server has applied, and what stopped it."""
+    """Gradients that a worker pushed, how many of them each server applied, and the cause if it stopped."""
 
     pushed: int
     applied: tuple[int, ...]
@@ -18,20 +18,20 @@ class WorkerDiagnosis:
 
     @property
     def state(self) -> str:
-        """What stopped it, in words."""
+        """Cause of the worker's stop in words; empty without one."""
         return f"stopped by {self.stopped_by}" if self.stopped_by else ""
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What is wrong with a run, if anything is; its workers, and how many gradients each was to push."""
+    """State of a run: its error, if any, its workers, and the gradients that each was to push."""
 
     error: str | None
     gradients_each: int
     workers: list[WorkerDiagnosis]
 
     def rows(self) -> list[list[str]]:
-        """A row per worker, then a row per server."""
+        """Return a row per worker, then a row per server."""
         each, pushed = self.gradients_each, [worker.pushed for worker in self.workers]
         rows = [
             [f"worker {number}", f"pushed {worker.pushed:,} of {each:,} gradients", worker.state]
@@ -44,16 +44,16 @@ class Diagnosis:
 
 
 def _not_applied(pushed: Iterable[int], applied: Iterable[int]) -> str:
-    """Whose gradients a server has not applied."""
+    """Return in words which workers' gradients a server has not applied."""
     missing = [more - done for more, done in zip(pushed, applied, strict=True)]
     of = ", ".join(f"worker {number} ({count:,})" for number, count in enumerate(missing) if count)
     return f"not applied, though pushed: of {of}" if of else ""
 
 
 def diagnose(run: Record) -> Diagnosis:
-    """From a run's ``run.json``. Raises InputError if it is none."""
+    """Diagnose a run from its ``run.json``. Raises InputError for another file."""
     servers = run.record("configuration").integer("servers", low=1)
-    counted = run.records("workers") if "workers" in run.value else []  # not of a run that was stopped
+    counted = run.records("workers") if "workers" in run.value else []  # absent if the run was stopped
     workers = [
         WorkerDiagnosis(
             pushed=record.integer("pushed"),

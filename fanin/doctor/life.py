@@ -1,4 +1,4 @@
-"""The process of a run that has not come to its end: from the folder's lock, and from the run's live file."""
+"""Process of an unfinished run, from the folder's lock and the run's live file."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ from fanin.runs.unfinished import GONE
 
 @dataclass(frozen=True)
 class Life:
-    """A process that writes a run's folder, or was killed while it did."""
+    """A process that is writing a run's folder, or was killed while writing it."""
 
-    running: bool  #: it holds the folder's lock
-    pid: int | None  #: None: not known
-    host: str | None  #: its machine
-    command: str | None  #: of fanin, as ``train``; this and all below: None before it has written a live file
-    began: float | None  #: seconds since 1970
-    written: float | None  #: the same, of its last sign
-    stage: str | None  #: activity, as ``training``
-    epoch: str | None  #: as ``3/10``; None, too, where it does not count epochs
+    running: bool  #: the process holds the folder's lock
+    pid: int | None  #: None if not known
+    host: str | None  #: machine of the process
+    command: str | None  #: fanin command, such as ``train``; this and later fields are None without a live file
+    began: float | None  #: start time in seconds since 1970
+    written: float | None  #: time of the last sign of life, in seconds since 1970
+    stage: str | None  #: activity, such as ``training``
+    epoch: str | None  #: such as ``3/10``; also None if the run does not count epochs
     done: int | None  #: operations so far
-    total: int | None  #: operations of the whole run; 0: not known yet
+    total: int | None  #: operations of the whole run; 0 while not known
     unit: str | None  #: name of the operations, in the plural
-    earlier: int | None  #: when run.json of an earlier run was written, in ns since 1970
+    earlier: int | None  #: time at which an earlier run's run.json was written, in ns since 1970
 
     @property
     def error(self) -> str | None:
-        """Cause of the end of a process that was killed."""
+        """Cause of the end of a killed process; None while it runs."""
         return None if self.running else GONE
 
     def has_written(self, folder: Path) -> bool:
-        """Whether ``run.json`` in the folder is of this process, and not of an earlier run."""
+        """Return whether ``run.json`` in the folder is of this process, not of an earlier run."""
         changed = changed_ns(folder / RUN_FILE)
         return changed is not None and (self.began is None or changed != self.earlier)
 
     def lines(self) -> list[str]:
-        """State, progress and process, for people."""
+        """Return state, progress and process, for people."""
         elsewhere = "" if self.host in (None, socket.gethostname()) else f" on {self.host}"
         process = f"process {self.pid}{elsewhere}" if self.pid else "another process"
         if self.began is None or self.written is None:
@@ -62,7 +62,7 @@ class Life:
 
 
 def life_of(folder: Path) -> Life | None:
-    """Return the process of a folder; None where no process writes it and none was killed while it did."""
+    """Return the process of a folder; None if none writes it and none was killed while writing it."""
     writer, live = writer_of(folder), _live(folder)
     if writer is None and live is None:
         return None
@@ -80,7 +80,7 @@ _NAMES = ("command", "began", "written", "stage", "done", "total", "unit", "earl
 
 
 def _live(folder: Path) -> dict[str, Any] | None:
-    """The live file; None without one, or of another version's."""
+    """Return the live file; None without one, or for another version's."""
     value = read_object(folder / LIVE_FILE)
     return value if value and value.get("format") == FORMAT else None
 

@@ -1,4 +1,4 @@
-"""How far a training over the ring got, and what its links lost if it came to its end."""
+"""Diagnosis of a training over the ring: progress, and the losses of its links if it finished."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fanin.ring.run.options import System
 
 @dataclass(frozen=True)
 class NodeDiagnosis:
-    """What a node's NIC has counted: frames."""
+    """Frames that a node's NIC has counted."""
 
     sent: int
     retransmitted: int
@@ -22,7 +22,7 @@ class NodeDiagnosis:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What is wrong with a run, if anything is; steps that all nodes have made, and NICs, of a run in RTL."""
+    """State of a run: its error, if any, steps that all nodes made, and for RTL the counters of NICs."""
 
     error: str | None
     steps: int
@@ -30,7 +30,7 @@ class Diagnosis:
     nodes: list[NodeDiagnosis]
 
     def rows(self) -> list[list[str]]:
-        """A row per node."""
+        """Return a row per node."""
         return [
             [
                 f"node {number}",
@@ -43,8 +43,8 @@ class Diagnosis:
 
 
 def diagnose(run: Record) -> Diagnosis:
-    """From a run's ``run.json``. Raises InputError if it is none."""
-    # A run that has failed has none, and INCEPTIONN's count what a host's transport does, not frames.
+    """Diagnose a run from its ``run.json``. Raises InputError for another file."""
+    # A failed run has no counters. INCEPTIONN's counters are of the hosts' transport, not of frames.
     counted = "counters" in run.value and run.record("configuration").text("system") == System.SMART_NIC
     counters = run.records("counters") if counted else []
     names = NodeDiagnosis.__dataclass_fields__

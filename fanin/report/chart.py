@@ -1,4 +1,4 @@
-"""A chart: series in, a figure of the page out. Plotly draws it in the reader's browser (``charts.js``)."""
+"""Charts of a page. Plotly draws them in the reader's browser (``charts.js``)."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from fanin.report.palette import Style
 
 Point = tuple[float, float | None]
 
-_AROUND = 104.0  # px of a chart with rows that are no rows: legend, ticks, the axis' label
-_SINGLE = 12  # up to so many whole numbers each has its tick
+_AROUND = 104.0  # px around the rows of a chart: legend, ticks, label of the axis
+_SINGLE = 12  # up to this number every whole number has a tick
 _MARK = 14.0  # px between the texts of two marks
-_BAND = 0.2  # opacity
+_BAND = 0.2  # opacity of a band
 _HATCH = {"shape": "/", "fillmode": "replace", "size": 5, "solidity": 0.55}
 
 
@@ -24,9 +24,12 @@ _HATCH = {"shape": "/", "fillmode": "replace", "size": 5, "solidity": 0.55}
 class Axis:
     """A linear or logarithmic axis.
 
-    ``form``: d3's format of ticks, ``exact`` that of the value under the pointer; ``unit`` stands behind both.
-    ``ends``: where the axis begins and ends, where that is not for the series to decide. ``step``: from tick to
-    tick. ``names`` stand at 0, 1, … in place of numbers.
+    - ``form``: d3's format of ticks.
+    - ``exact``: d3's format of the value under the pointer.
+    - ``unit``: suffix of both.
+    - ``ends``: first and last value; None: determined by the series.
+    - ``step``: distance of ticks; None: automatic.
+    - ``names``: labels at 0, 1, … in place of numbers.
     """
 
     label: str
@@ -40,25 +43,25 @@ class Axis:
 
     @classmethod
     def share(cls, label: str, *, high: float | None = None) -> Axis:
-        """Shares, 1 written as 100 %; from 0 to ``high``, where that is given."""
+        """Return an axis of shares, 1 written as 100 %, from 0 to ``high`` if given."""
         return cls(label, "~%", ".2%", ends=_from_0(high))
 
     @classmethod
     def count(cls, label: str, most: int, **more: Any) -> Axis:
-        """Whole numbers up to ``most``, thousands apart."""
+        """Return an axis of whole numbers up to ``most``, with thousands separators."""
         return cls(label, ",", ",", step=1 if most <= _SINGLE else None, **more)
 
     @classmethod
     def seconds(cls, label: str, *, high: float | None = None) -> Axis:
-        """Seconds, written as ms, µs or ns where these are shorter; from 0 to ``high``, where that is given."""
+        """Return an axis of seconds, in ms, µs or ns where shorter, from 0 to ``high`` if given."""
         return cls(label, "~s", ".4s", "s", ends=_from_0(high))
 
     def layout(self) -> dict[str, Any]:
-        """The axis as Plotly has it."""
+        """Return the axis in Plotly's form."""
         found: dict[str, Any] = {
             "title": {"text": self.label},
             "tickformat": self.form,
-            "exponentformat": "power",  # without a form: not Plotly's B for 10^9
+            "exponentformat": "power",  # without ``form``; Plotly's default would write B for 10^9
             "hoverformat": self.exact,
             "ticksuffix": self.unit,
             "dtick": self.step,
@@ -78,10 +81,11 @@ def _from_0(high: float | None) -> tuple[float, float] | None:
 
 @dataclass(frozen=True)
 class Bar:
-    """A bar at ``place``, ``size`` long, from ``begin`` on.
+    """A bar at ``place`` with length ``size``, starting at ``begin``.
 
-    ``hint`` is what it says under the pointer, ``text`` what stands in it, where there is room. A whisker spans
-    ``interval``, where that is given.
+    - ``hint``: text under the pointer.
+    - ``text``: text inside the bar, if there is room.
+    - ``interval``: ends of a whisker, if any.
     """
 
     place: float
@@ -94,11 +98,11 @@ class Bar:
 
 
 class Chart:
-    """Series over two axes; in a template, a figure.
+    """A chart of series over two axes; in a template it becomes a figure.
 
-    Over a ``y`` axis there are lines, and bars whose places are values of x. Without one, bars lie in ``rows``,
-    which are named from top to bottom: a bar's place is the number of its row, and it extends along x. The
-    legend has the series in their order; of lines the first one lies on top.
+    With a ``y`` axis it has lines, and vertical bars whose places are values of x. Without one, bars are
+    horizontal in ``rows``, named from top to bottom: a bar's place is the number of its row. The legend lists
+    the series in their order; the first line is drawn on top.
     """
 
     def __init__(
@@ -112,7 +116,7 @@ class Chart:
         height: float = 300.0,
         bars: Literal["group", "stack", "overlay"] = "group",
     ):
-        """``row`` is the height of a row, ``height`` that of a chart without them, in px."""
+        """``row``: height of a row in px. ``height``: height of a chart without rows in px."""
         self.name, self.lies = name, y is None
         self.height = height if y else row * len(rows) + _AROUND
         self._series: list[dict[str, Any]] = []
@@ -129,10 +133,10 @@ class Chart:
         hints: Sequence[str] = (),
         up_to: Sequence[float] = (),
     ) -> None:
-        """A line through ``points``; it has a gap where y is None or no finite number.
+        """Add a line through ``points``, with a gap where y is None or not finite.
 
-        ``hints``: what each point says under the pointer; by default x and y. ``up_to``: for each point the
-        value that a whisker reaches up to.
+        - ``hints``: text of each point under the pointer; by default x and y.
+        - ``up_to``: upper end of each point's whisker; by default none.
         """
         ys = [y if y is not None and math.isfinite(y) else None for _, y in points]
         series: dict[str, Any] = {
@@ -154,13 +158,13 @@ class Chart:
         self._series.insert(0, series)
 
     def points(self, name: str, points: Sequence[Point], style: Style) -> None:
-        """Open diamonds that no line joins: somebody else's numbers, beside the chart's own."""
+        """Add open diamonds without a line, for reference numbers beside the chart's own."""
         marker = {"color": _colour(style), "symbol": "diamond-open", "size": 11, "line": {"width": 2}}
         series = {"type": "scatter", "name": name, "mode": "markers", "marker": marker}
         self._series.insert(0, series | {"x": [x for x, _ in points], "y": [y for _, y in points]})
 
     def band(self, name: str, points: Sequence[tuple[float, float, float]], style: Style) -> None:
-        """An area around a line, which is drawn behind it: for each point x, and y from where to where."""
+        """Add an area behind a line: for each point x, and the lower and upper y."""
         back = points[::-1]
         series = {
             "type": "scatter",
@@ -178,7 +182,7 @@ class Chart:
         self._series.insert(0, series)
 
     def bars(self, name: str, bars: Iterable[Bar], style: Style, *, width: float | None = None) -> None:
-        """``width``: across a bar, in rows or in x; by default what there is room for."""
+        """Add bars; ``width`` is their thickness, in rows or in x, by default as large as there is room."""
         bars = list(bars)
         along, across = ("x", "y") if self.lies else ("y", "x")
         series: dict[str, Any] = {
@@ -196,7 +200,7 @@ class Chart:
             series["marker"]["opacity"] = [bar.opacity for bar in bars]
         if any(bar.begin for bar in bars):
             series["base"] = [bar.begin for bar in bars]
-        if any(bar.text for bar in bars) and not style.hatched:  # which no text can be read on
+        if any(bar.text for bar in bars) and not style.hatched:  # text on hatching is not legible
             series["text"] = [bar.text for bar in bars]
         if any(bar.interval for bar in bars):
             ends = [bar.interval or (bar.size, bar.size) for bar in bars]
@@ -209,17 +213,17 @@ class Chart:
         self._series.append(series)
 
     def mark(self, x: float, text: str) -> None:
-        """A vertical line with ``text`` above it; texts of several lie above each other."""
+        """Add a vertical line with ``text`` above it; texts of several marks are stacked."""
         self._shapes.append(_dashed({"x0": x, "x1": x, "y0": 0, "y1": 1, "yref": "paper"}))
         place = {"x": x, "y": 1, "yref": "paper", "xanchor": "center", "yanchor": "bottom"}
         self._notes.append({"text": text, "showarrow": False, "yshift": _MARK * len(self._notes), **place})
 
     def level(self, y: float) -> None:
-        """A horizontal line."""
+        """Add a horizontal line."""
         self._shapes.append(_dashed({"x0": 0, "x1": 1, "xref": "paper", "y0": y, "y1": y}))
 
     def figure(self) -> dict[str, Any]:
-        """What Plotly draws; its colours are names, ``var(--blue)``, of the style sheet."""
+        """Return the figure for Plotly; its colours are names from the style sheet, such as ``var(--blue)``."""
         lines = all(series["type"] == "scatter" for series in self._series)
         layout: dict[str, Any] = {
             **self._layout,
@@ -232,9 +236,9 @@ class Chart:
         return {"data": self._series, "layout": layout}
 
     def __html__(self) -> str:
-        """The figure, whose data are JSON for ``charts.js``."""
+        """Return the figure as HTML, with its data as JSON for ``charts.js``."""
         text = json.dumps(self.figure(), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-        text = text.replace("<", r"\u003c")  # so that no name ends the script
+        text = text.replace("<", r"\u003c")  # a name must not end the script element
         return (
             f'<figure class="chart" aria-label="{escape(self.name)}">'
             f'<script type="application/json">{text}</script><div style="height: {self.height:g}px">'
@@ -243,7 +247,7 @@ class Chart:
 
 
 def _rows(names: Sequence[str]) -> dict[str, Any]:
-    """An axis of names, the first on top."""
+    """Return an axis of names, the first at the top."""
     return {
         "tickvals": list(range(len(names))),
         "ticktext": list(names),

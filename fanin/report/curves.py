@@ -9,7 +9,7 @@ from fanin.report.palette import STYLES
 
 
 def curves_chart(series: Mapping[str, tuple[str, Sequence[Point]]], x: Axis, y: Axis) -> Chart:
-    """A line per series, by its name: what it shows, as STYLES has it, and its points; the first one on top."""
+    """Return a chart with a line per series: name → entry of STYLES, points. The first one is on top."""
     chart = Chart(f"{y.label} over {x.label}", x, y)
     for name, (shown, points) in series.items():
         chart.line(name, points, STYLES[shown])
@@ -17,10 +17,10 @@ def curves_chart(series: Mapping[str, tuple[str, Sequence[Point]]], x: Axis, y: 
 
 
 def epoch_axis(epochs: int) -> Axis:
-    """Epochs, so many of them."""
+    """Return the axis for ``epochs`` epochs."""
     return Axis.count("epoch", epochs)
 
 
 def loss_axis(label: str = "loss", *, log: bool = False) -> Axis:
-    """Losses, or what is like them, with all digits that tell under the pointer."""
+    """Return an axis for losses and similar values, with six digits under the pointer."""
     return Axis(label, exact=".6g", log=log)

@@ -1,4 +1,4 @@
-"""Page of a run that has not come to its end: what failed, where, what to do, and counts until then."""
+"""Page of an unfinished run: its failure, progress, advice, and counters."""
 
 from __future__ import annotations
 
@@ -7,16 +7,19 @@ from typing import Any
 
 from fanin.report.html import Rows, fill
 
-_ROWS, _COLUMNS = 200, 8  # of a table, at most
+_ROWS, _COLUMNS = 200, 8  # most of a table
 
 
 def failure_page(
     title: str, run: Mapping[str, Any], where: Sequence[str] = (), advice: str | None = None
 ) -> str:
-    """Return the page of a ``run.json`` whose ``error`` says what has stopped the run.
+    """Return the page of a ``run.json`` with an ``error``.
 
-    ``where``: lines on how far the run got. ``advice``: what to do. Every other field of the run is shown:
-    numbers and texts in one table, each object in a table, and of a list of objects each as a column.
+    - ``where``: lines about the run's progress.
+    - ``advice``: text on what to do.
+
+    All other fields of the run are shown: numbers and texts in one table, each object in a table of its own,
+    and a list of objects as one table with a column per object.
     """
     counts = {name: value for name, value in run.items() if _is_table(value)}
     rest = {name: value for name, value in run.items() if name not in counts and name != "error"}
@@ -36,7 +39,7 @@ def _is_table(value: Any) -> bool:
 
 
 def _tables(name: str, value: Mapping[str, Any]) -> Iterator[tuple[str, Rows]]:
-    """Name and rows of an object's own numbers and texts, and of each object in it."""
+    """Yield name and rows of an object's own numbers and texts, and of each object in it."""
     inner = {each: found for each, found in value.items() if isinstance(found, dict)}
     own = {each: found for each, found in value.items() if each not in inner}
     yield name, [*_leaves(own)]
@@ -45,7 +48,7 @@ def _tables(name: str, value: Mapping[str, Any]) -> Iterator[tuple[str, Rows]]:
 
 
 def _columns(name: str, objects: Sequence[Mapping[str, Any]]) -> list[list[str]]:
-    """A head, and a row for each field of the objects, one column for each object."""
+    """Return a header, and a row per field of the objects with a column per object."""
     shown = [dict(_leaves(each)) for each in objects[:_COLUMNS]]
     fields = list(dict.fromkeys(field for each in shown for field in each))[:_ROWS]
     head = [name if len(objects) == len(shown) else f"{name}: the first {len(shown)} of {len(objects):,}"]
@@ -58,7 +61,7 @@ def _nested(value: Any) -> bool:
 
 
 def _leaves(value: Any, place: str = "") -> Iterator[tuple[str, str]]:
-    """Every number and text in an object or a list, with its place."""
+    """Yield every number and text in an object or a list, with its path."""
     if not _nested(value):
         yield place, _shown(value)
         return

@@ -1,4 +1,4 @@
-"""Pages from templates: one HTML document each, its style sheet inside, and Plotly where it has charts."""
+"""HTML pages from templates: one document each with its style sheet, and Plotly if it has charts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Rows = Sequence[tuple[str, str]]
 
 
 def fill(template: str, **values: Any) -> str:
-    """One of this folder's templates with its values in it; a ``Chart`` among them becomes its figure."""
+    """Fill one of this folder's templates; a ``Chart`` among the values becomes its figure."""
     return _environment().get_template(template).render(**values)
 
 

@@ -1,4 +1,4 @@
-"""Links in a timeline: a track for each direction of each link, what the network does to frames, and credit."""
+"""Links in a timeline: a track per direction of each link, network faults, and credit."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from fanin.report.perfetto import Trace
 from fanin.sim.link_log import LinkLog, LoggedFrame
 from fanin.wire.link import LinkFormat, LinkKind
 
-NETWORK = "network"  # the process that has links' tracks
-AGAIN = "again"  # ends the name of a frame that its node has sent before
-_PS = 1000  # in a nanosecond
+NETWORK = "network"  # process with the tracks of links
+AGAIN = "again"  # suffix of a retransmitted frame's name
+_PS = 1000  # picoseconds per nanosecond
 
 
 class Frame(NamedTuple):
-    """What a timeline says of a frame: its kind, and facts by name.
+    """Description of a frame in a timeline: its kind, and facts by name.
 
-    ``stream``: of its node's frames, those that are numbered together; ``number``: its own among them, which it
-    has in common with those that repeat it, or None where nothing repeats it.
+    - ``stream``: identifies frames of its node that are numbered together.
+    - ``number``: number within the stream, the same for retransmissions; None for frames that are not repeated.
     """
 
     kind: str
@@ -29,7 +29,7 @@ class Frame(NamedTuple):
 
 
 class Sent(NamedTuple):
-    """A frame on a link, decoded. ``again``: its node has sent it before."""
+    """A decoded frame on a link. ``again``: it is a retransmission."""
 
     logged: LoggedFrame
     frame: Frame
@@ -37,21 +37,21 @@ class Sent(NamedTuple):
 
     @property
     def begin_ns(self) -> float:
-        """When it begins."""
+        """Start of the frame in ns."""
         return self.logged.begin / _PS
 
     @property
     def end_ns(self) -> float:
-        """When it has passed."""
+        """End of the frame in ns."""
         return self.logged.end / _PS
 
 
-#: What a frame is, by its beginning; None for one that is not the system's. Is called in order of time.
+#: Decodes the beginning of a frame; None for a frame of another system. Is called in order of time.
 Decode = Callable[[LoggedFrame], Frame | None]
 
 
 def decoded(log: LinkLog, decode: Decode) -> list[Sent]:
-    """The frames of a log that are the system's, in order of time. Foreign ones are left out."""
+    """Return the frames of a log that belong to the system, in order of time."""
     seen: set[tuple[int, Hashable, int]] = set()
     found = []
     for logged in sorted(log.frames, key=lambda one: one.begin):
@@ -68,10 +68,9 @@ def decoded(log: LinkLog, decode: Decode) -> list[Sent]:
 
 
 def add_links(trace: Trace, sent: Sequence[Sent], nodes: Sequence[str], left_out: int = 0) -> None:
-    """A slice for each frame on its link; ``nodes`` are the names of those at the ports.
+    """Add a slice per frame on its link; ``nodes`` are the names of nodes by port.
 
-    Each says its ``peer``: who is at the other end of its way. What the network does to a frame is an instant
-    at its end.
+    Each slice names its ``peer``, the other end. A fault of the network is an instant at the frame's end.
     """
     named = {worker_endpoint(number).mac: name for number, name in enumerate(nodes)}
     for one in trace.first("frames", sent, left_out):
@@ -86,9 +85,9 @@ def add_links(trace: Trace, sent: Sequence[Sent], nodes: Sequence[str], left_out
 
 
 def link_frame(form: LinkFormat, head: bytes) -> Frame | None:
-    """A frame of a reliable link: DATA with what its user says of it, an answer with its limit.
+    """Decode a frame of a reliable link: DATA with its user's fields, or an answer with its limit.
 
-    Its stream is its job's.
+    The job is the frame's stream.
     """
     header = form.read_header(head)
     if header is None:
@@ -104,9 +103,9 @@ def link_frame(form: LinkFormat, head: bytes) -> Frame | None:
 
 
 def add_credit(trace: Trace, sent: Iterable[Sent], nodes: Sequence[str]) -> None:
-    """How many new frames each end of a reliable link may send: a counter that answers and new frames change.
+    """Add a counter of new frames that each end of a reliable link may send.
 
-    Of a node's several connections each has its own.
+    Answers and new frames change it. Each connection of a node has its own counter.
     """
     limits: dict[tuple[int, Hashable], int] = {}
     unsent: dict[tuple[int, Hashable], int] = {}

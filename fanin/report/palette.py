@@ -1,4 +1,4 @@
-"""What a colour means, on every page. The colours themselves, for light and dark, stand in report.css."""
+"""Meaning of colours on all pages. The colours themselves, for light and dark, are in report.css."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Style:
-    """How a series looks. ``hatched``: bars of the second of two things that belong together."""
+    """Appearance of a series. ``hatched``: bars of the second of two related quantities."""
 
     colour: str
     dash: Literal["solid", "dash", "dot"] = "solid"
@@ -17,18 +17,18 @@ class Style:
     hatched: bool = False
 
 
-#: Series by what they show.
+#: Style of a series by its content.
 STYLES = {
-    # who has computed
+    # computed by
     "run": Style("blue"),
-    "golden": Style("orange", width=8, opacity=0.5),  # beneath the run, with which it may coincide
+    "golden": Style("orange", width=8, opacity=0.5),  # drawn below the run's line, with which it may coincide
     "binary32": Style("purple", dash="dot", width=6, opacity=0.7),
     "binary64": Style("grey", dash="dash", width=4),
     "difference": Style("red"),
-    # on which samples
+    # samples
     "held out": Style("blue"),
     "training": Style("grey", dash="dash"),
-    # what a node, a worker or a layer does
+    # activity of a node, a worker or a layer
     "forward": Style("blue"),
     "backward": Style("sky"),
     "compute": Style("blue"),
@@ -39,7 +39,7 @@ STYLES = {
     "blocked": Style("red"),
     "overhead": Style("ink", opacity=0.6),
     "planned": Style("ink", opacity=0.35),
-    # what is used
+    # resources
     "dsp": Style("blue"),
     "luts": Style("sky"),
     "ram_bits": Style("green"),
@@ -66,15 +66,15 @@ KINDS = {
 _LIKE = {"relu6": "relu", "global_avg_pool": "pool", "avg_pool": "pool", "im2col": "pool"}
 _LIKE |= dict.fromkeys(("input", "output", "soft_cross_loss"), "end")
 
-#: Things in an order: degrees of parallelism, hops of a frame. After the last colour comes the first.
+#: Colours of ordered things: degrees of parallelism, hops of a frame. They repeat after the last.
 STEPS = ("blue", "orange", "green", "purple", "red", "sky")
 
 
 def kind_colour(kind: str) -> str:
-    """The colour of a kind of layer."""
+    """Return the colour of a kind of layer."""
     return KINDS.get(_LIKE.get(kind, kind), "grey")
 
 
 def step_colour(step: int) -> str:
-    """The colour of the ``step``th thing, from 0."""
+    """Return the colour of item ``step``, from 0."""
     return STEPS[step % len(STEPS)]

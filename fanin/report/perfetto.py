@@ -1,4 +1,4 @@
-"""Timelines for Perfetto (ui.perfetto.dev) and chrome://tracing: the JSON trace event format."""
+"""Timelines for Perfetto (ui.perfetto.dev) and chrome://tracing, in the JSON trace event format."""
 
 from __future__ import annotations
 
@@ -7,36 +7,36 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
-MOST_EVENTS = 20_000  # of a kind, in a trace: some megabytes, which a browser opens at once
+MOST_EVENTS = 20_000  # per kind in a trace: some megabytes, which a browser opens immediately
 
 T = TypeVar("T")
 _Thread = tuple[int, str, int]  # process, track, lane
 
 
 class Trace:
-    """Slices on tracks, and what happens at one time or has a value from then on.
+    """Slices, instants and counters on tracks.
 
-    A track is a process and a thread of it; slices that overlap lie on further lanes of it. Slices of a track
-    are given in the order of their beginnings. Times are in nanoseconds since the start, and rounded to whole
-    ones: viewers have no shorter time, and neighbours must not overlap in them.
+    A track is a thread of a process; overlapping slices get further lanes. Slices of a track must be added in
+    order of their start. Times are in nanoseconds since the start, rounded to whole ones: viewers have no finer
+    resolution, and neighbours must not overlap.
     """
 
     def __init__(self) -> None:
         self._events: list[dict[str, Any]] = []
         self._processes: dict[str, int] = {}
         self._threads: dict[_Thread, int] = {}
-        self._places: dict[tuple[int, str], int] = {}  # of tracks that were declared
-        self._lanes: dict[tuple[str, str], list[int]] = {}  # of a track: when the last slice of each ends
+        self._places: dict[tuple[int, str], int] = {}  # order of declared tracks
+        self._lanes: dict[tuple[str, str], list[int]] = {}  # by track: end of the last slice on each lane
         self._notes: dict[str, Any] = {}
 
     def declare(self, process: str, tracks: Iterable[str] = ()) -> None:
-        """Place a process behind those before, and its tracks in this order; others lie by their names."""
+        """Declare a process after all earlier ones, and the order of its tracks; others are sorted by name."""
         pid = self._process(process)
         for track in tracks:
             self._places.setdefault((pid, track), len(self._places))
 
     def first(self, what: str, items: Iterable[T], left_out: int = 0) -> Iterator[T]:
-        """The first ``MOST_EVENTS`` of a kind; a note says how many more there are, with those ``left_out``."""
+        """Yield the first ``MOST_EVENTS`` items; note how many are left out, including ``left_out``."""
         for number, item in enumerate(items):
             if number < MOST_EVENTS:
                 yield item
@@ -46,7 +46,7 @@ class Trace:
             self.note(f"{what} left out", left_out)
 
     def slice(self, process: str, thread: str, name: str, begin_ns: float, end_ns: float, **facts: Any) -> None:
-        """Something that lasts, with ``facts`` about it."""
+        """Add an interval, with ``facts`` about it."""
         begin, end = round(begin_ns), round(end_ns)
         lanes = self._lanes.setdefault((process, thread), [])
         lane = 0
@@ -57,21 +57,21 @@ class Trace:
         self._events[-1]["dur"] = (end - begin) / 1000
 
     def instant(self, process: str, thread: str, name: str, time_ns: float, **facts: Any) -> None:
-        """Something that happens, on a track of its own or in front of its slices."""
+        """Add an event, on its own track or on one with slices."""
         self._add("i", process, thread, name, round(time_ns), facts)
-        self._events[-1]["s"] = "t"  # of the thread
+        self._events[-1]["s"] = "t"  # scope: thread
 
     def counter(self, process: str, name: str, time_ns: float, value: float) -> None:
-        """What a counter of a process has from then on."""
+        """Set the value of a process's counter from that time on."""
         event = {"ph": "C", "pid": self._process(process), "name": name, "ts": round(time_ns) / 1000}
         self._events.append(event | {"args": {"value": value}})
 
     def note(self, name: str, value: Any) -> None:
-        """A fact about the whole trace."""
+        """Add a fact about the whole trace."""
         self._notes[name] = value
 
     def text(self) -> str:
-        """The trace; times in it are in microseconds, as the format has them."""
+        """Return the trace as text; its times are in microseconds, as the format requires."""
         used = {event["pid"] for event in self._events}
         named = [_meta("process", pid, name, pid) for name, pid in self._processes.items() if pid in used]
         for place, thread in enumerate(sorted(self._threads, key=self._order)):
@@ -86,7 +86,9 @@ class Trace:
         return self._processes.setdefault(name, len(self._processes) + 1)
 
     def _order(self, thread: _Thread) -> tuple[Any, ...]:
-        """By process and declared place; then slot 9 before slot 10."""
+        """Return the sort key of a track: process, declared place, then natural order (slot 9 before slot
+        10).
+        """
         pid, track, lane = thread
         parts = [(int(part) if part.isdigit() else 0, part) for part in re.split(r"(\d+)", track)]
         return pid, self._places.get((pid, track), len(self._places)), parts, lane
@@ -108,7 +110,7 @@ class Trace:
 
 
 def _meta(what: str, pid: int, name: str, place: int, **ids: int) -> list[dict[str, Any]]:
-    """The name of a process or thread, and its place among the others."""
+    """Return the events that name a process or thread and set its place."""
     ids = {"pid": pid, **ids}
     return [
         {"ph": "M", **ids, "name": f"{what}_name", "args": {"name": name}},

@@ -1,15 +1,15 @@
 """PyTorch: a process group and hooks that give a training the NICs' bits; a CNN's training in binary64.
 
-``Options`` says what the process group stands for, ``time()`` how long its collectives would take there
-(docs/systems/torch-backend.md).
+``Options`` describes the hardware of the process group; ``time()`` returns the time that its collectives would
+take on that hardware (docs/systems/torch-backend.md).
 """
 
 import importlib
 from typing import Any
 
-BACKEND = "fanin"  #: what ``init_process_group`` is given
+BACKEND = "fanin"  #: name for ``init_process_group``
 
-#: What is loaded when it is first named: every ``import torch`` imports this package (``autoload``).
+#: Names loaded on first use, because every ``import torch`` imports this package (``autoload``).
 _LAZY = {
     "Options": "fanin.torch.options",
     "time": "fanin.torch.timing",

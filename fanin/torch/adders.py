@@ -1,4 +1,4 @@
-"""Who adds the ranks' vectors up; the golden model, of which each rank does a share."""
+"""Adders of the ranks' vectors: the golden models, of which each rank computes a share."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ Float32 = npt.NDArray[np.float32]
 
 
 class Sum(NamedTuple):
-    """The sum of all ranks' vectors, and the time that it took in RTL, None where there was none."""
+    """Sum of all ranks' vectors, and its time in RTL; None without RTL."""
 
     values: Float32
     seconds: float | None
 
 
 class Adder(Protocol):
-    """All-reduces of float32 vectors of one length, at least 1; all ranks call alike."""
+    """All-reduces of float32 vectors of one length, at least 1; all ranks must make the same calls."""
 
     def all_reduce(self, own: Float32) -> Sum:
-        """Raises RuntimeError as gloo does, DistBackendError for what has failed at rank 0."""
+        """Return the sum. Raises RuntimeError as gloo does, DistBackendError for a failure at rank 0."""
 
     def close(self) -> None:
-        """End what it has started."""
+        """End the processes that it has started."""
 
 
 class GoldenRing:
-    """The golden model; each slice is added by the rank whose node has its total first."""
+    """Golden model of the ring; each slice is added by the rank whose node has its total first."""
 
     def __init__(self, options: Options, wire: Wire):
         self._config, self._wire = options.ring, wire
         self._hop = partial(roundtrip, config=options.codec)
 
     def all_reduce(self, own: Float32) -> Sum:
-        """As :func:`fanin.ring.golden.all_reduce.all_reduce`."""
+        """Return the sum of :func:`fanin.ring.golden.all_reduce.all_reduce`."""
         wire, config = self._wire, self._config
         padded = padded_to_words(own, config, wire.size)
         parts = owned(own.size, config, wire.size)
@@ -58,23 +58,23 @@ class GoldenRing:
         return Sum(padded[: own.size], None)
 
     def close(self) -> None:
-        """There is nothing."""
+        """Do nothing."""
 
 
 def _packed(slices: list[slice]) -> list[slice]:
-    """Where slices lie that follow one another."""
+    """Return the positions of slices after they are concatenated."""
     ends = np.cumsum([0, *(at.stop - at.start for at in slices)]).tolist()
     return [slice(begin, end) for begin, end in pairwise(ends)]
 
 
 class GoldenSwitch:
-    """The sum of scaled integers, which the switch's own order does not change."""
+    """Golden model of the switch: sums of scaled integers, which do not depend on the order."""
 
     def __init__(self, wire: Wire):
         self._wire = wire
 
     def all_reduce(self, own: Float32) -> Sum:
-        """As :func:`fanin.golden.scaled.all_reduce`."""
+        """Return the sum of :func:`fanin.golden.scaled.all_reduce`."""
         wire = self._wire
         largest = int(np.max(wire.all_gather(np.array([scaled.exponent(own)]))))
         if largest == SPECIAL_EXPONENT:
@@ -83,4 +83,4 @@ class GoldenSwitch:
         return Sum(scaled.floats(np.sum(given, axis=0, dtype=np.int32), largest, wire.size), None)
 
     def close(self) -> None:
-        """There is nothing."""
+        """Do nothing."""

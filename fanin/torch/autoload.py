@@ -1,4 +1,4 @@
-"""Makes the backend's name known: PyTorch calls ``register`` at the end of each ``import torch``."""
+"""Registration of the backend's name: PyTorch calls ``register`` at the end of each ``import torch``."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from fanin.torch import BACKEND
 
 
 def register() -> None:
-    """Register the backend; what it needs is loaded when a group is made.
+    """Register the backend; its modules are loaded when a group is made.
 
-    Nothing is done by a PyTorch without ``torch.distributed``, and by one that has the backend already.
+    Does nothing in a PyTorch without ``torch.distributed``, or if the backend is registered already.
     """
     import torch.distributed as dist
 

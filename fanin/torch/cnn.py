@@ -1,8 +1,8 @@
-"""A network of ``fanin.cnn.facts`` in binary64 PyTorch: what its training is without the rounding of binary32.
+"""A network of ``fanin.cnn.facts`` in binary64 PyTorch: the training without the rounding of binary32.
 
-Gradients are PyTorch's own, but those of online normalisation, which are no derivative: its Function is written
-from the equations of Chiley et al., "Online Normalization for Training Neural Networks" (NeurIPS 2019), and not
-from the recurrence of the hardware. Arrays come and go as NumPy's, axes frame, row, column, channel.
+Gradients are PyTorch's own, except those of online normalisation, which are no derivative. Its Function
+implements the equations of Chiley et al., "Online Normalization for Training Neural Networks" (NeurIPS 2019),
+not the recurrence of the hardware. Inputs and outputs are NumPy arrays with axes frame, row, column, channel.
 """
 
 from __future__ import annotations
@@ -27,13 +27,15 @@ except ModuleNotFoundError as error:
     raise ImportError("fanin.torch.cnn needs PyTorch: pip install 'fanin[torch]'") from error
 
 Array = npt.NDArray[Any]
-Tensors = dict[str, torch.Tensor]  #: a layer's state, by the names of ``fanin.cnn.golden.state``
+Tensors = dict[str, torch.Tensor]  #: state of a layer by the names of ``fanin.cnn.golden.state``
 
 
 class Float64Network:
-    """A network with its state: ``states`` by stage, which begins as the given one, exactly.
+    """A network with its state.
 
-    ``outputs`` and ``gradients`` are of the last batch, by stage: its output, and the loss' derivative by it.
+    - ``states``: state by stage; initially the given one, exactly.
+    - ``outputs``: output of each stage for the last batch.
+    - ``gradients``: derivative of the loss by each of these outputs.
     """
 
     def __init__(self, network: Network, states: Sequence[dict[str, Array]]) -> None:
@@ -45,11 +47,11 @@ class Float64Network:
 
     @property
     def gradients(self) -> list[torch.Tensor | None]:
-        """None where the loss does not depend on the output, or nothing in front of it is trained."""
+        """By stage; None if the loss does not depend on the output, or no layer before it is trained."""
         return [output.grad for output in self.outputs]
 
     def train(self, images: Array, labels: Array, job: Job) -> Array:
-        """Carry out a job as ``GoldenNetwork.train`` does; returns the softmax of every frame."""
+        """Run a job like ``GoldenNetwork.train``; return the softmax of every frame."""
         results = []
         for first in range(0, job.frames, job.batch):
             batch = slice(first, first + job.batch)
@@ -58,7 +60,9 @@ class Float64Network:
         return np.concatenate(results)
 
     def learn(self, images: Array, labels: Array, eta: float, momentum: float) -> Array:
-        """One batch: forward, back, and w ← w + η·v of v = gradient + v, then v ← μ·v."""
+        """Train on one batch: with v = gradient + v, w ← w + η·v, then v ← μ·v. Return the softmax of its
+        frames.
+        """
         trained = [state for state in self.states if "weights" in state]
         for state in trained:
             state["weights"].requires_grad_()
@@ -71,7 +75,7 @@ class Float64Network:
         return softmax
 
     def evaluate(self, images: Array) -> Array:
-        """The softmax of every frame. Nothing is learned."""
+        """Return the softmax of every frame without training."""
         with torch.no_grad():
             shape = self.network.stages[self.network.labels].layer.output
             return self._forward(images, np.zeros((len(images), shape.words)), train=False)
@@ -93,7 +97,7 @@ class Float64Network:
         return self.outputs[network.loss].detach().numpy()
 
     def _loss(self, labels: Array) -> torch.Tensor:
-        """Cross-entropy, summed over the frames."""
+        """Return the cross-entropy, summed over the frames."""
         logits = self.outputs[self.network.stages[self.network.loss].sources[0]].flatten(1)
         return -(_tensor(labels).reshape(logits.shape) * F.log_softmax(logits, 1)).sum()
 
@@ -101,9 +105,10 @@ class Float64Network:
 def forward(
     layer: Layer, state: Tensors, inputs: Sequence[torch.Tensor], *, train: bool = True
 ) -> torch.Tensor:
-    """A layer's output. In training online normalisation's state follows, its control terms with the way back.
+    """Return a layer's output.
 
-    Of max_pool's equals the first one gets the gradient.
+    In training, online normalisation updates its state here and its control terms in the backward pass. Of
+    equal maxima in max_pool, the first one gets the gradient.
     """
     x = inputs[0]
     match layer:
@@ -138,7 +143,7 @@ def forward(
 
 
 class _OnlineNorm(torch.autograd.Function):
-    """y = (x − μ)/σ by channel, with the μ and σ of the frame before, and the paper's controlled gradient.
+    """y = (x − μ)/σ by channel, with μ and σ of the previous frame, and the paper's controlled gradient.
 
     Forward: σ²ₜ = α σ²ₜ₋₁ + (1 − α) var(xₜ) + α (1 − α) (mean(xₜ) − μₜ₋₁)², μₜ = α μₜ₋₁ + (1 − α) mean(xₜ).
     Backward: ỹ' = y' − (1 − α_b) ε_y y, then ε_y grows by mean(ỹ' y); x' = ỹ'/σ − (1 − α_b) ε_1, then ε_1 grows
@@ -192,7 +197,7 @@ def _convolution(layer: Conv, x: torch.Tensor, weights: torch.Tensor) -> torch.T
 
 
 def _windows(layer: Im2col, x: torch.Tensor) -> torch.Tensor:
-    """Channels (ky, kx, c); PyTorch's own order is (c, ky, kx)."""
+    """Return the windows with channels in order (ky, kx, c); PyTorch's own order is (c, ky, kx)."""
     shape = layer.output
     columns = F.unfold(_padded(layer, _channels_first(x), 0.0), layer.kernel, stride=layer.stride)
     columns = columns.reshape(len(x), layer.input.c, -1, shape.h, shape.w)

@@ -1,4 +1,4 @@
-"""Error feedback: what a hook's compression leaves out of a gradient is added to the next one.
+"""Error feedback: the part of a gradient that a hook's compression loses is added to the next gradient.
 
 Karimireddy et al., *Error Feedback Fixes SignSGD and other Gradient Compression Schemes*, 2019.
 """
@@ -13,11 +13,11 @@ from torch.nn.parallel import DistributedDataParallel
 
 
 class ErrorFeedback:
-    """The state of a hook of ``fanin.torch.hooks``: the residual of each parameter of ``model``, on this rank.
+    """State of a hook of ``fanin.torch.hooks``: the residual of each parameter of ``model`` on this rank.
 
-    A residual belongs to a parameter, not to a bucket: DistributedDataParallel puts parameters into other
-    buckets behind the first step. It has the units of the gradient, before the learning rate. Values that are
-    not finite leave no residual. ``group`` is the process group of the hook, None for all ranks.
+    A residual belongs to a parameter, not to a bucket, because DistributedDataParallel changes its buckets
+    after the first step. It has the units of the gradient, before the learning rate. Values that are not finite
+    leave no residual. ``group``: process group of the hook; None for all ranks.
     """
 
     def __init__(self, model: torch.nn.Module, group: dist.ProcessGroup | None = None):
@@ -27,7 +27,7 @@ class ErrorFeedback:
         self._residuals: dict[str, torch.Tensor] = {}
 
     def corrected(self, bucket: dist.GradBucket) -> torch.Tensor:
-        """The bucket's gradients and their residuals, added up: a new tensor of one dimension.
+        """Return the bucket's gradients plus their residuals, as a new tensor of one dimension.
 
         Raises ValueError for a bucket of another model.
         """
@@ -38,12 +38,12 @@ class ErrorFeedback:
         return whole
 
     def keep(self, bucket: dist.GradBucket, left: torch.Tensor) -> None:
-        """Remember what has been left out of ``corrected(bucket)``."""
+        """Store ``left``, the part of ``corrected(bucket)`` that was not sent, as residuals."""
         for name, part in self._parts(bucket, left):
             self._residuals[name] = part.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
 
     def _parts(self, bucket: dist.GradBucket, flat: torch.Tensor) -> list[tuple[str, torch.Tensor]]:
-        """The name of each parameter of a bucket, and its part of ``flat``."""
+        """Return the name of each parameter of a bucket, and its part of ``flat``."""
         parameters = bucket.parameters()
         if not all(parameter in self._names for parameter in parameters):
             raise ValueError("the state is the error feedback of another model")
@@ -51,18 +51,18 @@ class ErrorFeedback:
         return [(self._names[parameter], part) for parameter, part in zip(parameters, parts, strict=True)]
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """A copy of the residuals by parameter, for a checkpoint: each rank has its own."""
+        """Return a copy of the residuals by parameter for a checkpoint; each rank has its own."""
         return {name: residual.clone() for name, residual in self._residuals.items()}
 
     def load_state_dict(self, residuals: Mapping[str, torch.Tensor]) -> None:
-        """Go on with what ``state_dict`` gave.
+        """Restore residuals from ``state_dict``.
 
-        Raises ValueError that names a parameter which the model has not, or has in another size.
+        Raises ValueError that names a parameter that the model does not have, or has in another size.
         """
         sizes = {name: parameter.numel() for parameter, name in self._names.items()}
         for name, residual in residuals.items():
             if name not in sizes:
-                raise ValueError(f"{name} is no parameter of the model")
+                raise ValueError(f"{name} is not a parameter of the model")
             if residual.numel() != sizes[name]:
                 raise ValueError(f"{name} has {sizes[name]:,} values, its residual {residual.numel():,}")
         self._residuals = {name: residual.clone().reshape(-1) for name, residual in residuals.items()}

@@ -1,7 +1,6 @@
-"""Trainings of one network over one hook after the other, by ranks of this machine (``fanin bench hooks``).
+"""Trainings of one network with each hook in turn, by ranks on this machine (``fanin bench hooks``).
 
-Each training has a process group ``fanin`` of its own, which carries what the hook sends and says how long that
-would take on NICs.
+Each training has its own process group ``fanin``, which carries the hook's data and predicts its time on NICs.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ Register = Callable[[DistributedDataParallel, dist.ProcessGroup], None]
 
 @dataclass(frozen=True)
 class Way:
-    """A way to add gradients up: what the process group stands for, and the hook."""
+    """A way to add gradients: the hardware of the process group, and the hook."""
 
     register: Register
     options: Options = field(default_factory=Options)
@@ -59,8 +58,11 @@ class Way:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A training: the share of the held-out samples that it recognises; of a step, the bytes that a rank's NIC
-    sends, and the model's seconds of all collectives, by Gb/s.
+    """Result of a training.
+
+    - ``accuracy``: share of the held-out samples that are classified correctly.
+    - ``wire_bytes``: bytes that a rank's NIC sends per step.
+    - ``seconds``: predicted time of all collectives per step, by the link's Gb/s.
     """
 
     accuracy: float
@@ -109,16 +111,16 @@ WAYS: dict[str, Way] = {
 
 
 def training(seed: int, epochs: int) -> Training:
-    """The convolutional network on scikit-learn's digits."""
+    """Return the training of the convolutional network on scikit-learn's digits."""
     return replace(cnn(), workers=RANKS, seed=seed, epochs=epochs)
 
 
 def trials(
     names: Sequence[str], seeds: int, epochs: int, ran: Callable[[], object] = lambda: None
 ) -> Iterator[tuple[str, list[Outcome]]]:
-    """Train over each of ``WAYS`` with these names, with seeds 0 to ``seeds`` - 1; ``ran`` after each training.
+    """Train with each of these ``WAYS``, with seeds 0 to ``seeds`` - 1; call ``ran`` after each training.
 
-    Raises ToolFailed when a rank fails.
+    Yields name and outcomes. Raises ToolFailed if a rank fails.
     """
     parent, child = get_context("spawn").Pipe(duplex=False)
     with tempfile.TemporaryDirectory() as folder, parent:
@@ -141,9 +143,9 @@ def trials(
 
 
 def _received(results: Connection, context: ProcessContext) -> Outcome:
-    """The next outcome. Raises ToolFailed where the first rank has ended."""
+    """Return the next outcome. Raises ToolFailed if the first rank has ended."""
     try:
-        outcome: Outcome = results.recv()  # a training's collectives have a timeout, and a rank that fails ends
+        outcome: Outcome = results.recv()  # ends: collectives have a timeout, and a failing rank ends
         return outcome
     except EOFError as error:
         cause = "a rank of the training has ended"
@@ -157,7 +159,7 @@ def _received(results: Connection, context: ProcessContext) -> Outcome:
 
 
 def _rank(rank: int, folder: str, results: Connection, names: Sequence[str], seeds: int, epochs: int) -> None:
-    """A rank's life; the first one tells what has come out."""
+    """Run a rank; the first one sends the outcomes."""
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     torch.set_num_threads(1)
     dist.init_process_group("gloo", f"file://{folder}/ranks", rank=rank, world_size=RANKS, timeout=_TIMEOUT)
@@ -200,9 +202,10 @@ def _train(rank: int, way: Way, training: Training) -> Outcome:
 def _a_step(
     options: Options, before: CommunicationTime, after: CommunicationTime, steps: int
 ) -> tuple[float, dict[float, float]]:
-    """Bytes and seconds of a step.
+    """Return bytes and seconds per step.
 
-    What gloo has carried, as float16, counts as so many bytes of float32: as if nodes added two halves at once.
+    Data carried by gloo (float16) is counted as the same number of bytes of float32, as if nodes added two
+    halves at once.
     """
     size = (after.total.wire_bytes - before.total.wire_bytes) / steps
     seconds = {

@@ -1,19 +1,19 @@
-"""PyTorch: gradients as a ring of NICs with a codec would add them up; top-k and error feedback beside it.
+"""DistributedDataParallel hooks: gradients as a ring of NICs with a codec adds them; top-k and error feedback.
 
-``inceptionn``, ``bfp``, ``ring`` and ``top_k`` make communication hooks for DistributedDataParallel::
+``inceptionn``, ``bfp``, ``ring`` and ``top_k`` make communication hooks::
 
     model.register_comm_hook(None, inceptionn(bound=10))
     model.register_comm_hook(ErrorFeedback(model), top_k(0.01))
 
-The first three gather every rank's gradients with ``all_gather`` and add them up on each as the NICs of a ring
-of those ranks would, bit for bit (``fanin.ring.golden.all_reduce``). The arithmetic is the NIC's; the traffic
-and the time are all_gather's. ``nics`` has the nodes of a process group ``fanin`` add them up. A bucket is what
-a descriptor (address, count) of the NIC names.
+The first three gather every rank's gradients with ``all_gather``, and each rank adds them as the NICs of a ring
+of those ranks would, bit for bit (``fanin.ring.golden.all_reduce``). The arithmetic is the NIC's; traffic and
+time are those of all_gather. With ``nics`` the nodes of a process group ``fanin`` add the gradients. A bucket
+corresponds to a descriptor (address, count) of the NIC.
 
 The state of every hook is the process group, None for all ranks, or an ``ErrorFeedback``.
 """
 
-# No ``from __future__ import annotations``: DDP reads the annotations of a hook, and wants no text.
+# No ``from __future__ import annotations``: DDP checks the annotations of a hook, which must not be text.
 
 import math
 from collections.abc import Callable
@@ -43,7 +43,7 @@ _DEFAULT = RingConfig()
 
 
 def inceptionn(bound: int = 10, mode: Mode = Mode.STRICT, *, config: RingConfig = _DEFAULT) -> Hook:
-    """A hook for a ring whose links compress with INCEPTIONN, error bound 2^-``bound`` a hop.
+    """Return a hook for a ring whose links compress with INCEPTIONN, with error bound 2^-``bound`` per hop.
 
     ``config``: the ring's sizes, on which the order of additions depends; its codec is replaced. Raises
     ValueError that names parameter, value and limit.
@@ -59,17 +59,16 @@ def bfp(
     *,
     config: RingConfig = _DEFAULT,
 ) -> Hook:
-    """A hook for a ring whose links compress with block floating point; else as ``inceptionn``."""
+    """Return a hook for a ring whose links compress with block floating point; otherwise as ``inceptionn``."""
     return ring(replace(config, codec=Bfp(block, mantissa, exponent, offset)))
 
 
 def ring(config: RingConfig = _DEFAULT, *, hop: Callable[[Float32], Float32] | None = None) -> Hook:
-    """A hook for a ring of ``config``: without a codec by default.
+    """Return a hook for a ring of ``config``, by default without a codec.
 
-    ``hop``, if given, stands for the codec's round trip (``fanin.ring.golden.all_reduce.all_reduce``): to
-    try what is no codec yet, or to count what travels. Ranks are the ring in their order. It yields the sum
-    divided by their number. It raises TypeError for gradients that are not float32, ValueError for more than
-    255 ranks.
+    ``hop`` replaces the codec's round trip (``fanin.ring.golden.all_reduce.all_reduce``), for example to try a
+    new codec or to count traffic. Ranks form the ring in their order. The hook returns the sum divided by the
+    number of ranks. It raises TypeError for gradients that are not float32, ValueError for more than 255 ranks.
     """
 
     def arrives(values: torch.Tensor) -> torch.Tensor:
@@ -94,18 +93,18 @@ def ring(config: RingConfig = _DEFAULT, *, hop: Callable[[Float32], Float32] | N
 
 
 def nics() -> Hook:
-    """A hook for a process group of the backend ``fanin``: its nodes add up, with the codec that they have.
+    """Return a hook for a process group of the backend ``fanin``, whose nodes add with their codec.
 
-    Without a hook DistributedDataParallel divides gradients by the number of ranks before it gives them, and a
-    bound that is absolute cuts off more; here the sum is divided. It raises TypeError for gradients that are
-    not float32, ValueError for a group of another backend.
+    The hook divides the sum by the number of ranks. Without a hook DistributedDataParallel divides the
+    gradients before they are sent, so an absolute error bound would lose more. The hook raises TypeError for
+    gradients that are not float32, ValueError for a group of another backend.
     """
 
     def hook(state: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         group = _group(state)
         options = getattr(group, "options", None)
         if not isinstance(options, Options):
-            raise ValueError("nics() is of a process group of the backend 'fanin'")
+            raise ValueError("nics() needs a process group of the backend 'fanin'")
         own = _given(state, bucket, lambda values: roundtrip(values, options.codec))
 
         def mean(added: torch.futures.Future[list[torch.Tensor]]) -> torch.Tensor:
@@ -117,12 +116,13 @@ def nics() -> Hook:
 
 
 def top_k(share: float = 0.01) -> Hook:
-    """A hook that sends a ``share`` of each bucket, rounded up: the values of greatest magnitude, and where.
+    """Return a hook that sends a ``share`` of each bucket, rounded up: the largest magnitudes and their
+    indices.
 
-    Ranks gather one another's with one ``all_gather`` of float32, which holds the places as bits. A value is
-    added up in the order of ranks; the sum is divided by their number. Without ``ErrorFeedback`` what is not
-    sent is lost. Raises ValueError for a share that is not above 0 and at most 1; the hook raises TypeError for
-    gradients that are not float32.
+    One ``all_gather`` of float32 carries values, and indices as bits. Values are added in the order of ranks,
+    and the sum is divided by their number. Without ``ErrorFeedback`` the other values are lost. Raises
+    ValueError unless the share is above 0 and at most 1; the hook raises TypeError for gradients that are not
+    float32.
     """
     if not 0 < share <= 1:
         raise ValueError(f"share must be above 0, and at most 1, not {share!r}")
@@ -148,7 +148,7 @@ def top_k(share: float = 0.01) -> Hook:
 
 
 def _largest(values: torch.Tensor, count: int) -> torch.Tensor:
-    """The ``count`` values of greatest magnitude in their places, and zeros."""
+    """Return the ``count`` values of greatest magnitude in their places, and zeros elsewhere."""
     places = values.abs().topk(count).indices
     return torch.zeros_like(values).index_copy_(0, places, values[places])
 
@@ -162,7 +162,9 @@ def _group(state: object) -> dist.ProcessGroup:
 def _given(
     state: object, bucket: dist.GradBucket, arrives: Callable[[torch.Tensor], torch.Tensor]
 ) -> torch.Tensor:
-    """What a rank gives: its gradients. With error feedback, what ``arrives`` of them and of the residuals."""
+    """Return the values that a rank sends: its gradients or, with error feedback, what ``arrives`` of them plus
+    the residuals.
+    """
     own: torch.Tensor = bucket.buffer()
     if own.dtype != torch.float32:
         raise TypeError(f"gradients must be float32, not {own.dtype}")
@@ -175,7 +177,7 @@ def _given(
 
 
 def roundtrip(values: torch.Tensor, codec: CodecConfig | None) -> torch.Tensor:
-    """What arrives of a float32 tensor of any shape: a new tensor, on the same device, outside autograd.
+    """Return a float32 tensor after the codec: a new tensor of its shape, on its device, outside autograd.
 
     Raises TypeError for another type.
     """

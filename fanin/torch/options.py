@@ -1,4 +1,4 @@
-"""What the process-group backend computes with: ``FANIN_BACKEND``, or what ``init_process_group`` is given."""
+"""Configuration of the process-group backend: ``FANIN_BACKEND``, or the argument of ``init_process_group``."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from fanin.sim.network import LinkConfig
 from fanin.wire.aggregation import MAX_WORKERS
 
 VARIABLE = "FANIN_BACKEND"
-SLOTS = 64  #: of the switch: operations that are under way
-VALUES = 32  #: of a packet
+SLOTS = 64  #: slots of the switch: most operations in flight
+VALUES = 32  #: values per packet
 
 
 class Run(StrEnum):
-    """Who adds up: the golden model, in the ranks themselves, or nodes in RTL, in a co-simulation."""
+    """Platform that adds: the golden model, in the ranks themselves, or nodes in RTL, in a co-simulation."""
 
     GOLDEN = "golden"
     RTL = "rtl"
 
 
 class Collective(StrEnum):
-    """What adds up: ring NICs, or the switch, which adds integers."""
+    """Hardware that adds: ring NICs, or the switch, which adds integers."""
 
     RING = "ring"
     SWITCH = "switch"
@@ -37,12 +37,16 @@ class Collective(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """The hardware that a process group stands for, and how it is carried out.
+    """Hardware that a process group models, and the platform that runs it.
 
-    ``preset`` names the ring node's sizes, ``codec`` what is on its links; a switch has neither. ``gbps`` is
-    the rate of a link. ``run`` and ``collective`` may be given as text. ``report`` is a file for what
-    ``time()`` says when the group of the whole job ends. Raises ValueError that names parameter, value and
-    limit.
+    - ``run``: platform; may be given as text.
+    - ``collective``: ring or switch; may be given as text.
+    - ``preset``: name of the ring node's sizes; the default with a switch.
+    - ``codec``: codec on the ring's links; None with a switch.
+    - ``gbps``: rate of a link.
+    - ``report``: file for the text of ``time()``, written when the group of the whole job ends.
+
+    Raises ValueError that names parameter, value and limit.
     """
 
     run: Run = Run.GOLDEN
@@ -63,32 +67,34 @@ class Options:
         if self.collective is Collective.SWITCH and self.codec is not None:
             raise ValueError(f"codec must be none with a switch, not {self.codec.kind}")
         if self.collective is Collective.SWITCH and self.preset != type(self).preset:
-            raise ValueError(f"preset is of ring nodes, and there are none with a switch: {self.preset!r}")
-        if isinstance(self.codec, Inceptionn):  # a word is a group
+            raise ValueError(
+                f"preset must not be given with a switch, not {self.preset!r}: it is for ring nodes"
+            )
+        if isinstance(self.codec, Inceptionn):  # a word of the node must be a group
             object.__setattr__(self, "codec", replace(self.codec, group=PRESETS[self.preset].lanes))
-        _ = self.ring, self.link  # each checks its own
+        _ = self.ring, self.link  # checks both configurations
 
     @property
     def ring(self) -> RingConfig:
-        """The nodes."""
+        """Sizes of the ring nodes."""
         return replace(PRESETS[self.preset], codec=self.codec)
 
     @property
     def most_ranks(self) -> int:
-        """Of a group."""
+        """Most ranks of a group."""
         return MAX_NODES if self.collective is Collective.RING else MAX_WORKERS
 
     def program(self, ranks: int) -> ProgramConfig:
-        """The switch's program for a group of that size."""
+        """Return the switch's program for a group of ``ranks``."""
         return ProgramConfig(workers=ranks, slots=SLOTS, values=VALUES)
 
     @property
     def link(self) -> LinkConfig:
-        """Their links."""
+        """Links of the nodes."""
         return LinkConfig(gbps=self.gbps)
 
     def report_file(self) -> Path | None:
-        """The file of the report, which is made, so that it can be written later. Raises InputError."""
+        """Create the report's file, so that it can be written later; return its path. Raises InputError."""
         if self.report is None:
             return None
         try:
@@ -105,16 +111,18 @@ class Options:
 
     @classmethod
     def parse(cls, text: str) -> Options:
-        """Options from text as in ``rtl,codec=bfp,mantissa=5,gbps=40``: who adds up, then others in any order.
+        """Parse text such as ``rtl,codec=bfp,mantissa=5,gbps=40``: the platform, then options in any order.
 
-        Raises InputError for what is unknown, said twice or out of range.
+        Raises InputError for an option that is unknown, repeated or out of range.
         """
         given: dict[str, str] = {}
         for place, word in enumerate(text.split(",")):
             name, equals, value = (part.strip() for part in word.partition("="))
             name, value = (name, value) if equals or place else ("run", name)
             if name not in _NAMES or not value:
-                raise InputError(f"{word.strip()!r} is no option; it is {' or '.join(Run)}, then {_FORM}")
+                raise InputError(
+                    f"{word.strip()!r} is not an option; options are {' or '.join(Run)}, then {_FORM}"
+                )
             if name in given:
                 raise InputError(f"{name} is given twice")
             given[name] = value
@@ -127,7 +135,7 @@ class Options:
 
     @classmethod
     def of(cls, options: Any) -> Options:
-        """``pg_options`` where they are given; else what ``FANIN_BACKEND`` says; else the defaults.
+        """Return ``pg_options`` if given; else the options of ``FANIN_BACKEND``; else the defaults.
 
         Raises InputError.
         """
@@ -143,13 +151,13 @@ class Options:
 
 
 _PARAMETERS = {name: kind for kind, codec in CONFIGS.items() for name in (f.name for f in fields(codec))}
-del _PARAMETERS["group"]  # a preset's lanes
+del _PARAMETERS["group"]  # always the preset's lanes
 _NAMES = {field.name for field in fields(Options)} | set(_PARAMETERS)
 _FORM = ", ".join(f"{name}=…" for name in sorted(_NAMES - {"run"}))
 
 
 def _codec(given: dict[str, str]) -> CodecConfig | None:
-    """The codec, whose options are taken out. Raises ValueError."""
+    """Remove the codec's options from ``given`` and return the codec. Raises ValueError."""
     name = given.pop("codec", Codec.NONE.value)
     if name not in list(Codec):
         raise ValueError(f"codec must be one of {', '.join(Codec)}, not {name!r}")

@@ -1,7 +1,7 @@
-"""The other ranks of a group: whether they agree, whether they live, who is to blame when one does not come.
+"""Other ranks of a group: agreement on the configuration, liveness, and diagnosis of the rank that fails.
 
-All of it goes through the group's store. A thread of each rank says a few times a second that the rank lives,
-and how many collectives it has begun; who waits in vain looks there.
+All communication is through the group's store. A thread of each rank regularly writes a heartbeat with the
+number of collectives that the rank has begun. A rank whose wait fails reads the heartbeats.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from datetime import timedelta
 import torch.distributed as dist
 
 BEAT_SECONDS = 0.2
-SILENT_SECONDS = 1.5  #: a rank whose beats have stopped for so long has ended
-_STORE_SECONDS = 10.0  # for what the store is asked to that end; a busy machine takes some
-_BLAME = "blame"  # the key of what all ranks give as the cause
+SILENT_SECONDS = 1.5  #: a rank without heartbeats for this time has ended
+_STORE_SECONDS = 10.0  # longest wait for the store in diagnosis; allows for a busy machine
+_BLAME = "blame"  # key of the cause that all ranks report
 
 
 class Peers:
-    """The ranks of a group as one of them sees the others; ``names`` are their numbers in the whole job.
+    """The ranks of a group as seen by one of them; ``names`` are their numbers in the whole job.
 
-    Raises DistBackendError, of one line.
+    Raises DistBackendError of one line.
     """
 
     def __init__(self, store: dist.Store, *, rank: int, names: list[int], timeout: timedelta):
@@ -34,9 +34,9 @@ class Peers:
         self._thread = threading.Thread(target=self._beat, args=(store.clone(),), daemon=True)
 
     def agree(self, fact: str) -> None:
-        """Wait for all ranks, and raise unless each says the same; then begin to tell that this one lives."""
+        """Wait for all ranks, and raise unless all give the same ``fact``; then start this rank's heartbeat."""
         begun = time.monotonic()
-        with contextlib.suppress(RuntimeError):  # where the connection is broken, the wait says so
+        with contextlib.suppress(RuntimeError):  # a broken connection shows in the wait below
             self._store.set(f"fact/{self._rank}", fact)
         for other in range(len(self.names)):
             try:
@@ -62,26 +62,26 @@ class Peers:
         self._thread.start()
 
     def begin(self) -> int:
-        """Count a collective that this rank begins; its number, from 1."""
+        """Count a collective that this rank begins; return its number, from 1."""
         self._begun += 1
         return self._begun
 
     def close(self) -> None:
-        """Tell no more that this rank lives.
+        """Stop this rank's heartbeat.
 
-        The thread may hang in a store whose process is stopped, and then ends with this process.
+        If the store's process is stopped, the thread may hang; it then ends with this process.
         """
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(_STORE_SECONDS)
 
     def blame(self, what: str) -> str | None:
-        """One line that says which rank is the cause that ``what`` has failed, the same at all ranks that live.
+        """Return one line that names the rank that made ``what`` fail, the same on all live ranks.
 
-        None where no rank is: all live, and have come to it.
+        Returns None if no rank did: all are alive and have begun the collective.
         """
         answers: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-        # A store whose process is stopped never answers, and knows no timeout.
+        # A store whose process is stopped never answers, without a timeout.
         threading.Thread(target=lambda: answers.put(self._judged(what)), daemon=True).start()
         try:
             return answers.get(timeout=SILENT_SECONDS + _STORE_SECONDS)
@@ -99,17 +99,17 @@ class Peers:
             return f"{what}: rank 0 has ended, or torchrun, which holds the store"
 
     def tell(self) -> None:
-        """Say that this rank has given up, and knows why."""
-        if not self._store_stopped:  # that thread holds the connection for good
+        """Record that this rank has given up and knows the cause."""
+        if not self._store_stopped:  # otherwise the diagnosing thread holds the connection for ever
             with contextlib.suppress(RuntimeError):
                 self._store.set(f"told/{self._rank}", "")
 
     def linger(self, *, of_living: bool = True) -> None:
-        """Rank 0, which may hold the store, keeps it until the others know why, too; for a while at most.
+        """Keep rank 0, which may hold the store, alive until the others know the cause, for a limited time.
 
-        Others that do not live are not waited for, except where ``of_living`` is false.
+        Ranks that are not alive are not waited for, unless ``of_living`` is false.
         """
-        if self.names[self._rank] != 0 or self._store_stopped:  # a stopped store answers nobody
+        if self.names[self._rank] != 0 or self._store_stopped:  # a stopped store answers no rank
             return
         others = [rank for rank in range(len(self.names)) if rank != self._rank]
         began, before = time.monotonic(), self._beats()
@@ -125,7 +125,7 @@ class Peers:
                 before = after
 
     def accuse(self, message: str) -> str:
-        """Let all ranks give this message, unless one has given another before; the message that stands."""
+        """Propose ``message`` as the cause for all ranks; return the first proposal, which is final."""
         return self._store.compare_set(_BLAME, "", message).decode()
 
     def _missing(self) -> str | None:
@@ -140,7 +140,7 @@ class Peers:
         return f"{_ranks(late)} not come in {self._timeout.total_seconds():g} s" if late else None
 
     def _beats(self) -> list[tuple[int, int]]:
-        """Of each rank, how often it has said that it lives, and the collectives that it has begun."""
+        """Return the heartbeats of each rank so far, and the number of collectives it has begun."""
         keys = [f"beat/{rank}" for rank in range(len(self.names))]
         said = [self._store.get(key).split() if self._store.check([key]) else (b"0", b"0") for key in keys]
         return [(int(count), int(begun)) for count, begun in said]

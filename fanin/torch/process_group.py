@@ -1,4 +1,6 @@
-"""The process group ``fanin``: float32 by the NICs, all else by gloo (docs/systems/torch-backend.md)."""
+"""Process group ``fanin``: float32 collectives by the NICs, all others by gloo
+(docs/systems/torch-backend.md).
+"""
 
 from __future__ import annotations
 
@@ -25,15 +27,15 @@ from fanin.torch.timing import Log, keep
 from fanin.torch.wire import Wire
 from fanin.torch.work import InOrder, Work
 
-_SIGNATURE_BYTES = 120  # of the text by which ranks compare what they call
-_END_SECONDS = 3.0  # for a collective that is under way when the process ends
+_SIGNATURE_BYTES = 120  # of the text by which ranks compare their calls
+_END_SECONDS = 3.0  # for a collective in flight when the process ends
 _OPERATIONS = ("SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR", "PREMUL_SUM")
 Tensors = Sequence[torch.Tensor]
 
 
 @dataclass(frozen=True)
 class _Called:
-    """A collective as a rank calls it; ``str`` is what the ranks compare."""
+    """A collective as a rank calls it; ranks compare its ``str``."""
 
     name: str
     given: Tensors = ()
@@ -42,7 +44,7 @@ class _Called:
 
     @property
     def size(self) -> int:
-        """Bytes that the rank gives."""
+        """Bytes of the rank's inputs."""
         return sum(tensor.numel() * tensor.element_size() for tensor in self.given)
 
     def __str__(self) -> str:
@@ -52,11 +54,11 @@ class _Called:
 
 
 class FaninGroup(ProcessGroup):
-    """The ranks of a group, each with a NIC.
+    """Process group whose ranks each have a NIC.
 
-    A thread carries collectives out in the order of calls, so that a call returns at once and
-    DistributedDataParallel goes on computing. Each begins with a comparison of what the ranks call. What is not
-    overridden here, PyTorch hands to gloo. Raises InputError, DistBackendError.
+    A thread runs collectives in the order of calls, so that a call returns at once and DistributedDataParallel
+    can continue to compute. Each collective begins with a comparison of the ranks' calls. PyTorch passes all
+    methods that are not overridden here to gloo. Raises InputError, DistBackendError.
     """
 
     def __init__(self, opts: Any, options: Options):
@@ -80,7 +82,7 @@ class FaninGroup(ProcessGroup):
         self._adder = _adder(options, self._wire, seconds=opts.timeout.total_seconds())
         self.log = Log(options, size)
         self._report: Path | None = None
-        if not opts.global_ranks_in_group:  # of the whole job
+        if not opts.global_ranks_in_group:  # the group of the whole job
             keep(self.log)
             self._report = None if rank else options.report_file()
         self._calls = InOrder()
@@ -88,17 +90,17 @@ class FaninGroup(ProcessGroup):
         atexit.register(self.shutdown)
 
     def getBackendName(self) -> str:
-        """The name by which it is chosen."""
+        """Return the name of the backend."""
         return BACKEND
 
     def shutdown(self) -> None:
-        """End the group's threads, and what they have started, once the calls are carried out.
+        """End the group's threads and processes after all calls have run.
 
-        A thread that PyTorch's C++ holds when the interpreter ends would end the process by a signal.
+        A thread inside PyTorch's C++ code at the interpreter's exit would end the process by a signal.
         """
         atexit.unregister(self.shutdown)
         self._peers.close()
-        if not self._calls.close(_END_SECONDS):  # the script has failed, and the others do not come
+        if not self._calls.close(_END_SECONDS):  # the script has failed, so the other ranks do not arrive
             self._wire.abort()
             self._gloo.abort()
             self._calls.close(_END_SECONDS)
@@ -106,10 +108,10 @@ class FaninGroup(ProcessGroup):
         if self._report:
             self._report.write_text(f"{self.log.report()}\n")
 
-    # ---- collectives, by the names and with the arguments that ProcessGroup gives them ----
+    # ---- collectives, with the names and arguments of ProcessGroup ----
 
     def allreduce(self, tensors: Tensors, opts: Any = None) -> Work:
-        """Sums and means by the NICs."""
+        """Compute sums and means by the NICs, other reductions by gloo."""
         opts = opts or dist.AllreduceOptions()
         op = opts.reduceOp
 
@@ -122,13 +124,13 @@ class FaninGroup(ProcessGroup):
         return self._call(called, ours, lambda: self._gloo.allreduce(tensors, opts))
 
     def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> Work:
-        """As ``allreduce`` of each."""
+        """Reduce each tensor as ``allreduce`` does."""
         every = dist.AllreduceOptions()
         every.reduceOp = opts.reduceOp if opts else every.reduceOp
         return self.allreduce(tensors, every)
 
     def reduce_scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any = None) -> Work:
-        """Sums and means by the NICs, which know all-reduces: each rank keeps its part."""
+        """Compute sums and means by the NICs, as all-reduces of which each rank keeps its part."""
         opts = opts or dist.ReduceScatterOptions()
         op = opts.reduceOp
         for output, own in zip(outputs, inputs, strict=True):
@@ -150,7 +152,7 @@ class FaninGroup(ProcessGroup):
         return self._call(called, ours, lambda: self._gloo.reduce_scatter(outputs, inputs, opts))
 
     def _reduce_scatter_base(self, output: torch.Tensor, own: torch.Tensor, opts: Any = None) -> Work:
-        """``reduce_scatter_tensor``: as ``reduce_scatter``."""
+        """Implement ``reduce_scatter_tensor``, as ``reduce_scatter``."""
         opts = opts or dist.ReduceScatterOptions()
         op = opts.reduceOp
         _check_size("input", own, self.size() * output.numel())
@@ -165,7 +167,7 @@ class FaninGroup(ProcessGroup):
         return self._call(called, ours, lambda: self._gloo._reduce_scatter_base(output, own, opts))
 
     def broadcast(self, tensors: Tensors, opts: Any) -> Work:
-        """By the NICs: all but the root give zeros."""
+        """Broadcast by the NICs: all ranks except the root add zeros."""
         root = opts.rootRank
         if root not in range(self.size()):
             raise ValueError(f"the root must be a rank of the group, 0 to {self.size() - 1}, not {root}")
@@ -181,7 +183,7 @@ class FaninGroup(ProcessGroup):
         return self._call(called, ours, lambda: self._gloo.broadcast(tensors, opts))
 
     def allgather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> Work:
-        """By the NICs: each rank gives zeros where the others have values."""
+        """Gather by the NICs: each rank adds zeros in the places of the others' values."""
         for own, taken in zip(inputs, outputs, strict=True):
             self._check_number("outputs", taken)
             for output in taken:
@@ -198,7 +200,7 @@ class FaninGroup(ProcessGroup):
         return self._call(called, ours, lambda: self._gloo.allgather(outputs, inputs, *_given(opts)))
 
     def _allgather_base(self, output: torch.Tensor, own: torch.Tensor, opts: Any = None) -> Work:
-        """``all_gather_into_tensor``: as ``allgather``."""
+        """Implement ``all_gather_into_tensor``, as ``allgather``."""
         _check_size("output", output, self.size() * own.numel())
 
         def gather() -> None:
@@ -208,11 +210,11 @@ class FaninGroup(ProcessGroup):
         called = _Called("all_gather", [own], written=[output])
         return self._call(called, ours, lambda: self._gloo._allgather_base(output, own, *_given(opts)))
 
-    # What PyTorch 2.13 calls these two.
+    # PyTorch 2.13's names of these two.
     reduce_scatter_single, all_gather_single = _reduce_scatter_base, _allgather_base
 
     def barrier(self, opts: Any = None) -> Work:
-        """By the NICs: the sum of a zero from each rank."""
+        """Synchronise by the NICs: add a zero from each rank."""
 
         def meet() -> None:
             self._sum("barrier", 0, np.zeros(1, np.float32))
@@ -221,17 +223,17 @@ class FaninGroup(ProcessGroup):
         return self._call(_Called("barrier"), ours, lambda: self._gloo.barrier(*_given(opts)))
 
     def _check_number(self, name: str, tensors: Tensors) -> None:
-        """Raise ValueError unless there is a tensor for each rank."""
+        """Raise ValueError unless there is a tensor per rank."""
         if len(tensors) != self.size():
             raise ValueError(f"the {name} must be {self.size()} tensors, one for each rank, not {len(tensors)}")
 
-    # ---- what the NICs do ----
+    # ---- work of the NICs ----
 
     def _adds(self, tensors: Tensors, op: ReduceOp) -> bool:
         return _name(op) in ("sum", "avg") and self._carries(tensors)
 
     def _moves(self, tensors: Tensors) -> bool:
-        """A codec that is good enough for gradients may not be for what is only handed on."""
+        """Return whether the NICs can move these tensors unchanged, which excludes a lossy codec."""
         return self.options.codec is None and self._carries(tensors)
 
     def _carries(self, tensors: Tensors) -> bool:
@@ -241,7 +243,7 @@ class FaninGroup(ProcessGroup):
         )
 
     def _sum(self, name: str, count: int, vector: Float32) -> Float32:
-        """The sum of the ranks' vectors, for a collective of ``count`` values."""
+        """Return the sum of the ranks' vectors, for a collective of ``count`` values."""
         total = self._adder.all_reduce(vector)
         self.log.nics(name, count, vector, total.seconds)
         return total.values
@@ -251,27 +253,28 @@ class FaninGroup(ProcessGroup):
         return total / np.float32(self.size()) if op == ReduceOp.AVG else total
 
     def _moved(self, name: str, count: int, values: Float32) -> Float32:
-        """What the only rank with values has, bit for bit: adders would change −0, subnormals and NaNs.
+        """Return the values of the only rank that has any, bit for bit.
 
-        So each value travels as two whole numbers of 16 bits, which adding zeros does not change.
+        Each value is sent as two integers of 16 bits, which adding zeros does not change. Adding floats would
+        change −0, subnormals and NaNs.
         """
         halves = values.view(np.uint16).astype(np.float32)
         return self._sum(name, count, halves).astype(np.uint16).view(np.float32)
 
     def _gathered(self, own: Float32) -> Float32:
-        """The values of all ranks, a row each."""
+        """Return the values of all ranks, a row per rank."""
         rows = np.zeros((self.size(), own.size), np.float32)
         rows[self.rank()] = own
         return self._moved("all_gather", own.size, rows.reshape(-1)).reshape(rows.shape)
 
-    # ---- how a collective is carried out ----
+    # ---- execution of a collective ----
 
     def _call(self, called: _Called, ours: Callable[[], None] | None, gloo: Callable[[], dist.Work]) -> Work:
-        """Queue a collective: ``ours``, or gloo's where that is None."""
+        """Queue a collective: ``ours``, or gloo's if ``ours`` is None."""
         self.log.begin()
         try:
             return self._calls.call(lambda: self._carry_out(called, ours, gloo))
-        except dist.DistBackendError:  # the group is destroyed
+        except dist.DistBackendError:  # the group has been destroyed
             self.log.end()
             raise
 
@@ -292,7 +295,7 @@ class FaninGroup(ProcessGroup):
         except dist.DistBackendError as error:
             self._fail(str(error))
             raise
-        except RuntimeError as error:  # gloo's
+        except RuntimeError as error:  # from gloo
             message = self._peers.blame(f"collective {number}, {called}")
             if message is None:
                 raise
@@ -303,7 +306,7 @@ class FaninGroup(ProcessGroup):
         return list(called.written)
 
     def _compare(self, number: int, called: str) -> None:
-        """Raise DistBackendError unless all ranks call the same."""
+        """Raise DistBackendError unless all ranks make the same call."""
         if self.size() == 1:
             return
         text = np.zeros(_SIGNATURE_BYTES, np.uint8)
@@ -319,7 +322,9 @@ class FaninGroup(ProcessGroup):
                 )
 
     def _fail(self, message: str) -> None:
-        """No collective of this group comes to its end any more; PyTorch wraps the exception in many lines."""
+        """Make all later collectives of this group fail; print one line, as PyTorch wraps exceptions in
+        many.
+        """
         if not self._failure:
             print(f"{BACKEND}: {message}", file=sys.stderr, flush=True)
             self._failure = message
@@ -329,33 +334,33 @@ class FaninGroup(ProcessGroup):
 
 
 def _adder(options: Options, wire: Wire, *, seconds: float) -> Adder:
-    """Who adds up; ``seconds`` bound an all-reduce in RTL."""
+    """Return the adder of the options; ``seconds`` is the timeout of an all-reduce in RTL."""
     ring = options.collective is Collective.RING
     if options.run is Run.GOLDEN:
         return GoldenRing(options, wire) if ring else GoldenSwitch(wire)
-    from fanin.torch.rtl import EmittedSwitch, RtlRing  # load what a simulator takes
+    from fanin.torch.rtl import EmittedSwitch, RtlRing  # loads the simulator's modules
 
     return RtlRing(options, wire, seconds=seconds) if ring else EmittedSwitch(options, wire)
 
 
 def _check_size(name: str, tensor: torch.Tensor, values: int) -> None:
-    """Raise ValueError unless a tensor has as many values as the others of its collective ask for."""
+    """Raise ValueError unless a tensor has the size that the collective's other tensors imply."""
     if tensor.numel() != values:
         raise ValueError(f"the {name} must have {values:,} values, not {tensor.numel():,}")
 
 
 def _name(op: ReduceOp) -> str:
-    """``sum`` and so on; a ReduceOp equals a member of its class, but is none."""
+    """Return ``sum`` and so on; a ReduceOp equals a member of its class, but is not one."""
     return next((name.lower() for name in _OPERATIONS if op == getattr(ReduceOp, name)), "another reduction")
 
 
 def _given(opts: Any) -> tuple[Any, ...]:
-    """Options as an argument, where there are any: gloo has defaults, but takes no None."""
+    """Return options as an argument list; empty for None, which gloo does not accept."""
     return () if opts is None else (opts,)
 
 
 def _view(tensor: torch.Tensor) -> npt.NDArray[Any]:
-    """The tensor's memory: what is written there, autograd does not see, as with gloo."""
+    """Return a view of the tensor's memory; autograd does not see writes to it, as with gloo."""
     view: npt.NDArray[Any] = tensor.detach().numpy()
     return view
 

@@ -1,4 +1,4 @@
-"""What is carried out at the group's first rank: nodes in RTL, or the emitted switch program."""
+"""Adders that run on the group's first rank: nodes in RTL, or the emitted switch program."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from fanin.torch.options import Options
 from fanin.torch.wire import Wire
 
 _Add = Callable[[list[Float32]], tuple[list[Float32], float]]
-_PATIENCE_NS = 1e8  # until a packet is sent again: links lose none, but may be slow
-_TEXT_BYTES = 500  # of what the first rank tells the others: seconds, or an error
+_PATIENCE_NS = 1e8  # until a packet is sent again: links lose no packets, but may be slow
+_TEXT_BYTES = 500  # of the first rank's message: seconds, or an error
 
 
 def _at_first_rank(wire: Wire, own: Float32, add: _Add) -> Sum:
-    """``add`` gets all vectors, and gives what each rank gets, and the seconds.
+    """Call ``add`` on the first rank with all vectors; it returns each rank's result, and the seconds.
 
-    Raises DistBackendError at all ranks where it fails.
+    Raises DistBackendError on all ranks if ``add`` fails.
     """
     vectors, sums, said = wire.gather(own), None, ""
     if vectors:
         try:
             sums, seconds = add(vectors)
             said = repr(seconds)
-        except Exception as error:  # whatever it is, the other ranks wait for it
+        except Exception as error:  # any failure must reach the other ranks, which wait
             said = "failed: " + " ".join((str(error) or type(error).__name__).splitlines())
     told = np.zeros(_TEXT_BYTES, np.uint8)
     text = said.encode()[:_TEXT_BYTES]
@@ -46,15 +46,15 @@ def _at_first_rank(wire: Wire, own: Float32, add: _Add) -> Sum:
 
 
 class RtlRing:
-    """The nodes of all ranks in a co-simulation; a rank gets what its own node has stored."""
+    """Nodes of all ranks in a co-simulation; each rank gets the values that its own node stored."""
 
     def __init__(self, options: Options, wire: Wire, *, seconds: float):
         self._wire = wire
         nodes = Nodes(options.ring, wire.size, options.link)
-        self._service = RingService(nodes, seconds=seconds)  # begins with its first vectors
+        self._service = RingService(nodes, seconds=seconds)  # starts with the first vectors
 
     def all_reduce(self, own: Float32) -> Sum:
-        """The nodes' sum; at the first one the simulator is built, unless it is kept from before."""
+        """Return the nodes' sum; the first call builds the simulator unless it is cached."""
         return _at_first_rank(self._wire, own, self._add)
 
     def _add(self, vectors: list[Float32]) -> tuple[list[Float32], float]:
@@ -67,13 +67,13 @@ class RtlRing:
 
 
 class EmittedSwitch:
-    """The emitted program in the embedded switch, between the golden model's workers."""
+    """Emitted program in the embedded switch, with the golden model's workers."""
 
     def __init__(self, options: Options, wire: Wire):
         self._options, self._wire = options, wire
 
     def all_reduce(self, own: Float32) -> Sum:
-        """The largest exponent first, then the integers; each time the switch has forgotten the last."""
+        """Return the sum: largest exponent first, then integers, each with a newly started switch."""
         return _at_first_rank(self._wire, own, self._add)
 
     def _add(self, vectors: list[Float32]) -> tuple[list[Float32], float]:
@@ -95,4 +95,4 @@ class EmittedSwitch:
         return reduced.sums, reduced.time_ns * 1e-9
 
     def close(self) -> None:
-        """There is nothing."""
+        """Do nothing."""

@@ -1,4 +1,4 @@
-"""How long a process group's collectives would take on the hardware (docs/systems/torch-backend.md, "Time")."""
+"""Time of a process group's collectives on the hardware (docs/systems/torch-backend.md, "Time")."""
 
 from __future__ import annotations
 
@@ -20,17 +20,20 @@ from fanin.sim.ring.time import RingTime
 from fanin.sim.switch.time import SwitchTime
 from fanin.torch.options import Collective, Options
 
-RATES = (10.0, 25.0, 100.0)  #: Gb/s of links for which the model says the time, besides the group's own
+RATES = (10.0, 25.0, 100.0)  #: link rates in Gb/s of the prediction, in addition to the group's own
 _HZ = CLOCK_MHZ * 1e6
 Float32 = npt.NDArray[np.float32]
 
 
 @dataclass
 class Row:
-    """All collectives of one kind and length. ``values`` are those of a rank's tensor.
+    """All collectives of one kind and length.
 
-    ``wire_bytes`` are what a NIC has sent, headers and gaps among it; ``predicted`` the model's seconds by
-    Gb/s; ``measured`` those of the RTL at the group's own rate, None where there was none.
+    - ``values``: values of a rank's tensor.
+    - ``calls``: number of collectives.
+    - ``wire_bytes``: bytes that a NIC has sent, with headers and gaps.
+    - ``predicted``: the model's seconds by Gb/s.
+    - ``measured``: seconds of the RTL at the group's own rate; None without RTL.
     """
 
     name: str
@@ -41,7 +44,7 @@ class Row:
     measured: float | None = None
 
     def add(self, other: Row) -> None:
-        """Count another one's calls."""
+        """Add another row's calls."""
         self.calls += other.calls
         self.wire_bytes += other.wire_bytes
         for rate, seconds in other.predicted.items():
@@ -52,14 +55,18 @@ class Row:
 
 @dataclass(frozen=True)
 class CommunicationTime:
-    """What a process group's collectives would take; ``str`` is a table.
+    """Time that a process group's collectives would take on the hardware; ``str`` is a table.
 
-    ``gloo_seconds`` is how long gloo took here for those that it carried, ``other_seconds`` the time since the
-    first collective in which none was under way: what the script computed, as far as it did not meanwhile.
+    - ``hardware``: description of nodes and links.
+    - ``gbps``: rate of the group's own links.
+    - ``rows``: collectives of the NICs.
+    - ``gloo_calls``, ``gloo_bytes``, ``gloo_seconds``: collectives that gloo carried, and their time on this
+      machine.
+    - ``other_seconds``: time since the first collective without any in flight: computing that does not overlap.
     """
 
     hardware: str
-    gbps: float  #: of the group's own links
+    gbps: float
     rows: tuple[Row, ...]
     gloo_calls: int
     gloo_bytes: int
@@ -68,7 +75,7 @@ class CommunicationTime:
 
     @property
     def total(self) -> Row:
-        """All rows as one."""
+        """All rows added up."""
         total = Row("total", sum(row.values * row.calls for row in self.rows))
         for row in self.rows:
             total.add(row)
@@ -76,7 +83,7 @@ class CommunicationTime:
 
     @property
     def seconds(self) -> float:
-        """All collectives of the NICs, at the group's own rate: measured in RTL, else by the model."""
+        """Time of all the NICs' collectives at the group's own rate: measured in RTL, or else predicted."""
         total = self.total
         return total.predicted.get(self.gbps, 0.0) if total.measured is None else total.measured
 
@@ -123,21 +130,21 @@ def _size(size: float) -> str:
 
 
 def predicted(options: Options, nodes: int, vector: Float32, *, gbps: float) -> tuple[float, float]:
-    """Seconds of an all-reduce of ``vector`` and the other nodes', by the model, and bytes that a NIC sends."""
+    """Return predicted seconds of an all-reduce of ``vector``, and bytes that a NIC sends."""
     link = LinkConfig(gbps=gbps)
     if options.collective is Collective.SWITCH:
         program = options.program(nodes)
         times = [SwitchTime(program=program, count=n, link=link) for n in (PLACES, vector.size)]
         return sum(time.total for time in times) * 1e-9, sum(time.wire_bytes for time in times)
     config, size = options.ring, None
-    if isinstance(config.codec, Inceptionn):  # which shrinks each vector as its values allow
+    if isinstance(config.codec, Inceptionn):  # its compression depends on the values
         size = len(encode(vector, config.codec)) / config.words(vector.size)
     ring = RingTime(config=config, nodes=nodes, count=vector.size, link=link, word_bytes=size)
     return ring.total / _HZ, ring.on_link * ring.rate
 
 
 class Log:
-    """What a group's thread notes of its collectives, and the script's calls."""
+    """Record of a group's collectives, by its thread, and of the script's calls."""
 
     def __init__(self, options: Options, nodes: int):
         self._options, self._nodes = options, nodes
@@ -149,27 +156,27 @@ class Log:
         self._idle_since: float | None = None  # None before the first call
 
     def begin(self) -> None:
-        """The script has called a collective."""
+        """Note that the script has called a collective."""
         with self._lock:
             if not self._under_way and self._idle_since is not None:
                 self._other_seconds += monotonic() - self._idle_since
             self._under_way += 1
 
     def end(self) -> None:
-        """It is carried out."""
+        """Note that a collective has finished."""
         with self._lock:
             self._under_way -= 1
             self._idle_since = monotonic()
 
     def gloo(self, size: int, seconds: float) -> None:
-        """Gloo has carried one of ``size`` bytes out."""
+        """Note that gloo has carried a collective of ``size`` bytes."""
         with self._lock:
             self._gloo_calls += 1
             self._gloo_bytes += size
             self._gloo_seconds += seconds
 
     def nics(self, name: str, values: int, vector: Float32, measured: float | None) -> None:
-        """The NICs have added ``vector`` and the other ranks' up, for a collective of ``values``."""
+        """Note that the NICs have added ``vector`` and the other ranks', for a collective of ``values``."""
         row = Row(name, values, calls=1, measured=measured)
         for rate in {*RATES, self._options.gbps}:
             seconds, size = predicted(self._options, self._nodes, vector, gbps=rate)
@@ -180,7 +187,7 @@ class Log:
             self._rows.setdefault((name, values), Row(name, values)).add(row)
 
     def report(self) -> CommunicationTime:
-        """All of it, up to now."""
+        """Return the times so far."""
         with self._lock:
             rows = []
             for row in self._rows.values():
@@ -197,21 +204,22 @@ class Log:
             )
 
 
-_logs: list[Log] = []  # of this process' latest group of the whole job
+_logs: list[Log] = []  # log of this process's latest group of the whole job
 
 
 def keep(log: Log) -> None:
-    """Let ``time()`` tell this log, also when its group is destroyed."""
+    """Make this the log of ``time()``, even after its group is destroyed."""
     _logs[:] = [log]
 
 
 def time(group: Any = None) -> CommunicationTime:
-    """How long the collectives of a group of ``fanin`` would take on its hardware, as a rank has seen them.
+    """Return the time that a ``fanin`` group's collectives would take on its hardware, as this rank recorded
+    them.
 
-    Without ``group``: of the group that ``init_process_group`` has made last. Raises ValueError where it is of
+    Without ``group``: of the last group that ``init_process_group`` made. Raises ValueError for a group of
     another backend.
     """
     log = getattr(group, "log", None) if group is not None else next(iter(_logs), None)
     if not isinstance(log, Log):
-        raise ValueError("time() is of a process group of the backend 'fanin', and there is none")
+        raise ValueError("time() needs a process group of the backend 'fanin'")
     return log.report()

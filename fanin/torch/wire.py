@@ -1,4 +1,4 @@
-"""How the ranks of a group hand arrays to one another: gloo, beside the one that carries the script's own."""
+"""Exchange of arrays between the ranks of a group, by a gloo group separate from the script's own."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Array = npt.NDArray[Any]
 
 
 class Wire:
-    """Arrays between the ranks of a group. All ranks call alike.
+    """Arrays between the ranks of a group. All ranks must make the same calls.
 
-    Each call raises RuntimeError as gloo does, and does so after ``timeout`` at the latest.
+    Each call raises RuntimeError as gloo does, at the latest after ``timeout``.
     """
 
     def __init__(self, store: dist.Store, rank: int, size: int, timeout: timedelta):
@@ -24,14 +24,16 @@ class Wire:
         self._gloo = dist.ProcessGroupGloo(store, rank, size, timeout=timeout)
 
     def all_gather(self, own: Array) -> list[Array]:
-        """The arrays of all ranks, by rank; all are as long as one's own, and of its type."""
+        """Return the arrays of all ranks, by rank; all have the same length and type."""
         given = torch.from_numpy(np.ascontiguousarray(own))
         taken = [torch.empty_like(given) for _ in range(self.size)]
         self._gloo.allgather([taken], [given]).wait()
         return [array.numpy() for array in taken]
 
     def exchange(self, gives: list[Array]) -> list[Array]:
-        """Give rank n ``gives[n]``; what each rank has given, by rank. All are alike in length and type."""
+        """Send ``gives[n]`` to rank n; return the arrays received, by rank. All have the same length and
+        type.
+        """
         tensors = [torch.from_numpy(np.ascontiguousarray(array)) for array in gives]
         taken = [torch.empty_like(tensor) for tensor in tensors]
         taken[self.rank] = tensors[self.rank]
@@ -43,7 +45,7 @@ class Wire:
         return [array.numpy() for array in taken]
 
     def gather(self, own: Array) -> list[Array] | None:
-        """At rank 0, the arrays of all ranks, as ``all_gather``; None at the others."""
+        """Return the arrays of all ranks on rank 0, as ``all_gather`` does; None on the others."""
         given = torch.from_numpy(np.ascontiguousarray(own))
         if self.rank:
             self._gloo.send([given], 0, 0).wait()
@@ -54,7 +56,9 @@ class Wire:
         return [array.numpy() for array in taken]
 
     def scatter(self, gives: list[Array] | None, like: Array) -> Array:
-        """What rank 0 gives to this one, of the length and type of ``like``; the others give None."""
+        """Return the array that rank 0 sends to this rank, with length and type of ``like``; others give
+        None.
+        """
         if gives is None:
             taken = torch.empty(like.shape, dtype=torch.from_numpy(like[:0]).dtype)
             self._gloo.recv([taken], 0, 0).wait()
@@ -65,5 +69,5 @@ class Wire:
         return gives[0]
 
     def abort(self) -> None:
-        """End what is under way; what waits raises."""
+        """Abort transfers in flight; waiting calls raise."""
         self._gloo.abort()

@@ -1,4 +1,4 @@
-"""Collectives under way: a thread that carries them out in order, and what PyTorch waits for."""
+"""Collectives in flight: a thread that runs them in order, and the objects that PyTorch waits for."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ import torch.distributed as dist
 
 
 class Work(dist._Work):
-    """A collective under way. The group's timeout bounds it."""
+    """A collective in flight, bounded by the group's timeout."""
 
     def __init__(self) -> None:
         super().__init__()
         self._ended: torch.futures.Future[Any] = torch.futures.Future()
-        # Only an exception that a callback raises is one for C++, where DistributedDataParallel waits.
+        # C++ code, in which DistributedDataParallel waits, sees only an exception that a callback raises.
         self._future = self._ended.then(_outcome)
 
     def end(self, result: Any, error: Exception | None) -> None:
-        """Wake who waits."""
+        """Finish the collective and wake waiting threads."""
         self._ended.set_result((result, error))
 
     def wait(self, timeout: Any = None) -> bool:
-        """Until it is carried out; raises what it has raised."""
+        """Wait until the collective has run; raise its exception, if any."""
         _outcome(self._ended, wait=True)
         return True
 
     def is_completed(self) -> bool:
-        """Whether it is carried out, or has failed."""
+        """Return whether the collective has run or failed."""
         return self._ended.done()
 
     def get_future(self) -> torch.futures.Future[Any]:
-        """Its tensors, once they are there."""
+        """Return a future of the collective's tensors."""
         return self._future
 
 
@@ -47,24 +47,24 @@ def _outcome(ended: torch.futures.Future[Any], *, wait: bool = False) -> Any:
 
 
 class InOrder:
-    """A thread that carries out calls one after the other. It does not keep the process from ending.
+    """A daemon thread that runs calls one after the other.
 
-    Each result is handed over by a thread of its own, which runs what waits for it: a callback may call
-    collectives itself, and wait for them, as PowerSGD's do. Once closed, it takes no more calls.
+    A separate thread delivers each result and runs its callbacks: a callback may call collectives and wait for
+    them, as PowerSGD's do. After ``close`` no more calls are accepted.
     """
 
     def __init__(self) -> None:
         self._calls: queue.SimpleQueue[tuple[Callable[[], Any], Work] | None] = queue.SimpleQueue()
         self._handing: list[threading.Thread] = []
         self._closed = False
-        self._lock = threading.Lock()  # so that no call comes in behind the last one
+        self._lock = threading.Lock()  # no call is queued after the end mark
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def call(self, function: Callable[[], Any]) -> Work:
-        """Carry out ``function`` behind those before it; the work's result is its own.
+        """Run ``function`` after all earlier calls; return the work with its result.
 
-        Raises DistBackendError once it is closed: who waits would wait for ever.
+        Raises DistBackendError after ``close``, since the call would never run.
         """
         work = Work()
         with self._lock:
@@ -74,13 +74,13 @@ class InOrder:
         return work
 
     def close(self, seconds: float) -> bool:
-        """End the threads when all calls are carried out; whether they have ended in that time."""
+        """End the threads after all calls have run; return whether they ended within ``seconds``."""
         with self._lock:
             self._closed = True
             self._calls.put(None)
         deadline = monotonic() + seconds
         self._thread.join(seconds)
-        threads = (self._thread, *self._handing)  # those of the last calls, too
+        threads = (self._thread, *self._handing)  # including threads of the last calls
         for thread in threads:
             thread.join(max(0.0, deadline - monotonic()))
         return not any(thread.is_alive() for thread in threads)
@@ -92,7 +92,7 @@ class InOrder:
                 self._hand_over(work, function(), None)
             except Exception as error:
                 self._hand_over(work, None, error)
-            del call, function, work  # the next one may be long in coming: hold no tensors until then
+            del call, function, work  # do not hold tensors while waiting for the next call
 
     def _hand_over(self, work: Work, result: Any, error: Exception | None) -> None:
         thread = threading.Thread(target=work.end, args=(result, error), daemon=True)

@@ -65,7 +65,12 @@ def test_float64_and_integers_become_float32():
     ("values", "codec", "parameters", "message"),
     [
         ([1.0], "gzip", {}, "codec must be one of inceptionn, bfp, not 'gzip'"),
-        ([1.0], "bfp", {"bound": 3}, "bound is no parameter of bfp; it has block, mantissa, exponent, offset"),
+        (
+            [1.0],
+            "bfp",
+            {"bound": 3},
+            "bound is not a parameter of bfp; its parameters are block, mantissa, exponent, offset",
+        ),
         ([1.0], Bfp(), {"block": 8}, "block is bfp, .* already; give a name and its parameters"),
         ([1.0], "bfp", {"mantissa": "a"}, "mantissa must be an integer, not 'a'"),
         ([1.0], "inceptionn", {"mode": 7}, "mode must be one of published, strict, not 7"),

@@ -107,7 +107,7 @@ def test_what_is_refused(alone):
     state = ErrorFeedback(model)
     with pytest.raises(ValueError, match="the state is the error feedback of another model"):
         top_k()(state, Bucket(torch.zeros(4), other.parameters()))
-    with pytest.raises(ValueError, match="heads is no parameter of the model"):
+    with pytest.raises(ValueError, match="heads is not a parameter of the model"):
         state.load_state_dict({"heads": torch.zeros(3)})
     with pytest.raises(ValueError, match="weight has 3 values, its residual 4"):
         state.load_state_dict({"weight": torch.zeros(4)})

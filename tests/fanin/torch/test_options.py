@@ -46,7 +46,10 @@ def test_what_is_understood(monkeypatch, text, options):
         ("preset=huge", "preset must be one of tiny, prototype, u280, not 'huge'"),
         ("collective=tree", "collective must be one of ring, switch, not 'tree'"),
         ("collective=switch,codec=bfp", "codec must be none with a switch, not bfp"),
-        ("collective=switch,preset=tiny", "preset is of ring nodes, and there are none with a switch: 'tiny'"),
+        (
+            "collective=switch,preset=tiny",
+            "preset must not be given with a switch, not 'tiny': it is for ring nodes",
+        ),
         ("codec=zip", "codec must be one of none, inceptionn, bfp, not 'zip'"),
         ("codec=bfp,bound=2^-6", "bound is a parameter of inceptionn, not of bfp"),
         ("mantissa=6", "mantissa is a parameter of bfp, not of none"),

@@ -152,7 +152,7 @@ def test_the_time_is_the_models(results):
     assert min(gloo_seconds, other_seconds) > 0
     assert seconds == pytest.approx(first["predicted"][:, 2].sum())
     assert "100 Gb/s" in str(first["report"])
-    assert str(first["refused"]).startswith("time() is of a process group of the backend 'fanin'")
+    assert str(first["refused"]).startswith("time() needs a process group of the backend 'fanin'")
 
 
 def test_ranks_that_call_unlike_are_named(failed):
