@@ -1,1 +1,1 @@
-"""What every part stands on: errors, files of others, the cache, processes. Nothing here knows of a system."""
+"""Shared base: errors, files of others, the cache, processes. Nothing here depends on a system."""

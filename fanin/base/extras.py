@@ -1,4 +1,4 @@
-"""What a base install leaves out: packages by the extra that brings them (pyproject.toml)."""
+"""Optional packages, by the extra of pyproject.toml that installs them."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 CLOCK_MHZ = 250.0  # of the nodes, unless said otherwise
 MAX_SEED = (1 << 32) - 1  # of splits, shuffles, times and faults: what scikit-learn takes
-MIN_ADDRESS_WIDTH = 12  # of the memory behind AXI4 ports: a region of 4 KiB, which no burst leaves
+MIN_ADDRESS_WIDTH = 12  # of memory at AXI4 ports: a region of 4 KiB, which no burst crosses
 MAX_ADDRESS_WIDTH = 47  # an addition in hardware has at most 48 bits
 
 

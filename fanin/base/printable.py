@@ -1,7 +1,7 @@
-"""Text for a terminal: what comes from outside, a label or a peer's words, controls nothing there.
+"""Text for a terminal. Control characters in text from outside (labels, messages of peers) become escapes.
 
-A command writes to a :class:`Printable` in place of stdout and stderr. What draws on purpose, as a bar of
-progress does, writes to :func:`terminal`.
+A command writes to a :class:`Printable` in place of stdout and stderr. Output that moves the cursor on purpose,
+such as a progress bar, goes to :func:`terminal`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def cell(text: str) -> str:
 
 
 class Printable:
-    """A text stream that writes only what is printable; ``stream`` is behind it."""
+    """Text stream that passes printable characters on to ``stream``, and escapes the others."""
 
     def __init__(self, stream: TextIO):
         self.stream = stream
@@ -47,7 +47,7 @@ class Printable:
 
 
 def terminal() -> TextIO:
-    """The stream behind stderr: for text of ours that moves a terminal's cursor."""
+    """Return stderr without escaping, for text of fanin that moves a terminal's cursor."""
     return sys.stderr.stream if isinstance(sys.stderr, Printable) else sys.stderr
 
 

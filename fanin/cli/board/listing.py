@@ -15,7 +15,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print a row a board."""
+    """Print a table with a row per board."""
     from fanin.hdl.boards.board import BOARDS, Flow
 
     tools = {Flow.OPEN: "yosys, nextpnr", Flow.VENDOR: "the vendor's; fanin writes the project"}

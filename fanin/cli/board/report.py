@@ -15,8 +15,8 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     parser = parts.add_parser(
         "report",
         help="clocks, use and worst paths of a build",
-        description="What place and route reached: each clock, what is used and by which Component, and the "
-        "worst path of each clock.",
+        description="Print the results of place and route: each clock, the use of resources by Component, and "
+        "the worst path of each clock.",
     )
     parser.add_argument("build", type=Path, metavar="BUILD", help="the folder of fanin board build")
     add_json(parser)

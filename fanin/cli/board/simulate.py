@@ -1,4 +1,4 @@
-"""``fanin board simulate``: boards' netlists in Verilator, behind UDP ports of this machine."""
+"""``fanin board simulate``: netlists of boards in Verilator, at UDP ports of this machine."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     """Declare the part and its options."""
     parser = parts.add_parser(
         "simulate",
-        help="routed netlists behind UDP ports: ping, status and training work on them",
-        description="Run the routed netlists of builds in Verilator, as boards on one switch. Each has an "
-        "address of this machine, from --listen on, until the command is interrupted.",
+        help="run routed netlists at UDP ports, for ping, status and training",
+        description="Run the routed netlists of builds in Verilator, as boards on one switch, until the "
+        "command is interrupted. Each board has an address of this machine, from --listen on.",
     )
     parser.add_argument("builds", nargs="+", type=Path, metavar="BUILD", help="folders of fanin board build")
     parser.add_argument("--listen", default=FIRST, metavar="ADDRESS", help="the first board's address here")

@@ -1,4 +1,4 @@
-"""``fanin cluster resume``: a run that was stopped goes on from its last state."""
+"""``fanin cluster resume``: continue a stopped run from its last state."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     """Declare the part and its options."""
     parser = parts.add_parser(
         "resume",
-        help="go on with a run that was stopped",
-        description="Go on with a run from its last whole state, in its folder, to the bits of a run that was "
-        "never stopped; or on another cluster, to the bits that the other plan has from that state on.",
+        help="continue a stopped run",
+        description="Continue a run in its folder from its last whole state. The result has the bits of a run "
+        "that was never stopped. With --plan the run continues on another cluster.",
     )
     parser.add_argument("folder", type=Path, metavar="RUN", help="the folder of fanin cluster run")
     parser.add_argument(
         "--plan",
         type=Path,
         metavar="OTHER",
-        help="what it goes on on: another plan of the same network, or a folder of fanin cluster build",
+        help="another plan of the same network, or a folder of fanin cluster build, to continue on",
     )
     add_ranks(parser)
     add_json(parser)

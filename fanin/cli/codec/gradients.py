@@ -16,8 +16,8 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     gradients = parts.add_parser(
         "gradients",
         help="gradients of a trained network, as files",
-        description="Train INCEPTIONN's handwritten-digit network with four workers, which takes a minute, and "
-        "write a worker's gradient from the beginning, the middle and the end as a file of values each.",
+        description="Train INCEPTIONN's handwritten-digit network with four workers (a minute). Write a "
+        "worker's gradients of the beginning, the middle and the end, a file of values each.",
     )
     gradients.add_argument(
         "-o", dest="output", metavar="DIR", type=Path, default="runs", help="where the files go"

@@ -13,9 +13,9 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     check = parts.add_parser(
         "check",
         help="search all that two ends and a network can do",
-        description="Visit every state that sender, receiver and network can reach within bounds, for a stream "
-        "without an end and any number of faults, and say which invariants hold, or show the shortest way to "
-        "break each. Exit status 1 when one is broken, or not proved because the search was cut.",
+        description="Visit every state that sender, receiver and network can reach within bounds, for an "
+        "endless stream and any number of faults. Report which invariants hold, or the shortest way to break each. "
+        "Exit status 1 when one is broken, or not proved because the search was cut.",
     )
     for option, default, metavar, meaning in (
         ("--window", 2, "W", "frames that the sender keeps"),

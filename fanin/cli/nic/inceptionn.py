@@ -91,7 +91,7 @@ def _serve_rtl(args: argparse.Namespace, codec: Inceptionn) -> Served:
 
 
 def _summary(served: Served) -> str:
-    """What the NIC did with frames, each way."""
+    """Return the counts of frames in each direction, as a table."""
     rows = [["", "compressed", "raw", "passed", "dropped", "bytes in", "bytes out"]]
     for way, name in (("tx", "host to wire"), ("rx", "wire to host")):
         kinds = ("coded", "raw", "bypassed", "dropped", "bytes_in", "bytes_out")

@@ -1,4 +1,4 @@
-"""What nodes in RTL at Linux interfaces have in common: how they start, and how they end."""
+"""Shared start and end of nodes in RTL at Linux interfaces."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def serve_rtl(
     started: str,
     serve: Callable[[Stop, Callable[[Progress], None]], T],
 ) -> T:
-    """What ``serve`` returns, which goes on until a signal or the end of ``--seconds``.
+    """Run ``serve`` until a signal or the end of ``--seconds``, and return its result.
 
-    ``started`` is said when the node is ready: its hosts' first progress. Raises InputError
-    for an interface that has gone, ToolFailed for another failure of the simulation.
+    ``started`` is printed when the node is ready, at the first progress of its hosts. Raises InputError
+    for an interface that was removed, ToolFailed for another failure of the simulation.
     """
     from fanin.sim.cosim.simulator import SimulationFailed
     from fanin.sim.nic.outside import check_interfaces

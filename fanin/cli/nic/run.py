@@ -14,7 +14,7 @@ from fanin.runs.output import add_json
 from fanin.sim.network import SLOWDOWN
 from fanin.sim.nic.pace import MAX_SLOWDOWN
 
-#: Each has its own options, of which ``OPTIONS`` are those that it takes besides the common ones.
+#: Kinds of nodes. ``OPTIONS`` of a kind's module names its options besides the common ones.
 KINDS = {
     "inceptionn": (inceptionn, "an INCEPTIONN NIC between a host and a wire"),
     "rdma": (rdma, "a node of one-sided writes, whose memory is a file"),

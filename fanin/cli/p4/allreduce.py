@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _measured(args: argparse.Namespace) -> dict[str, Any]:
-    """What ``--json`` prints."""
+    """Run the AllReduces; return the figures for ``--json``."""
     import numpy as np  # takes a while to load; --help need not wait
 
     from fanin.p4.aggregation import ProgramConfig

@@ -20,8 +20,8 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     emit = parts.add_parser(
         "emit",
         help="write the switch program and what goes with it",
-        description="Write the aggregation program as P4_16, job.json, a Wireshark dissector and PTF tests; "
-        "for Tofino a script for its driver; and, where p4c is installed, the compiled program.",
+        description="Write the aggregation program as P4_16, job.json, a Wireshark dissector and PTF tests. "
+        "For Tofino write a script for its driver, too. Compile the program where p4c is installed.",
     )
     for name, kind, meaning in (
         ("target", Target, "BMv2 or Tofino"),

@@ -23,7 +23,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         "job",
         help="jobs of a running switch: add, remove, reset, stats",
         description="Manage the jobs of a running switch (simple_switch_grpc, fanin p4 serve) through "
-        "P4Runtime. What it runs is read back from it: only add needs files, the folder of fanin p4 emit. "
+        "P4Runtime. Only add needs files, the folder of fanin p4 emit; the rest is read from the switch. "
         "BMv2's registers are reset through Thrift, since its P4Runtime cannot.",
     )
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)

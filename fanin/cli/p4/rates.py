@@ -14,11 +14,11 @@ from fanin.runs.output import table
 if TYPE_CHECKING:
     from fanin.sim.switch.service.forwarding import Forwarding, PortCounters
 
-#: What is of no port: counters of the loop, and what they count.
+#: Counters of the forwarding loop that belong to no port, and their meanings.
 OTHERS = {
     "unconnected": "to ports without an interface",
     "to_controller": "to the controller",
-    "no_controller": "of these, to one that is not there or does not read",
+    "no_controller": "of these, to an absent controller or one that does not read",
     "from_controller": "from the controller",
     "refused_from_controller": "of these, refused by the program",
     "failed": "frames and requests that met an internal error",
@@ -71,7 +71,7 @@ class Rates:
 
 
 def totals(forwarding: Forwarding, names: Mapping[int, str]) -> str:
-    """What each port has forwarded; what was lost, and where, if anything was."""
+    """Return the frames that each port forwarded and lost, and other losses, as tables."""
     rows = [["port", "interface", "frames in", "frames out", "lost"]]
     for port, counters in forwarding.counters.items():
         rows.append(

@@ -69,7 +69,7 @@ class Recording:
 
 @dataclass(frozen=True)
 class Comparison:
-    """How many answers equal the recorded ones; how many do not, or come on one side alone; and the first."""
+    """Numbers of equal and different answers, and the first difference. An answer on one side alone is different."""
 
     equal: int
     differ: int

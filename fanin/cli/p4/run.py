@@ -56,7 +56,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         action="store_true",
         help="print what happens to each packet: headers, tables, registers, ports; a summary at the end",
     )
-    part.add_argument("--step", action="store_true", help="--trace, and stop behind each packet")
+    part.add_argument("--step", action="store_true", help="as --trace, and stop after each packet")
     add_json(part)
     part.set_defaults(run=run)
 
@@ -118,7 +118,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _tracer(deployment: Deployment | None, show: Callable[[str], None]) -> Tracer:
-    """What prints; it knows the words of the emitted program's registers."""
+    """Return the printer of traces; it names the fields of the emitted program's registers."""
     from fanin.p4.aggregation import register_fields
     from fanin.sim.switch.embedded.trace import Tracer
 

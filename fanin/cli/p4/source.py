@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def add_source(part: argparse.ArgumentParser) -> None:
-    """Declare ``-I`` and ``-D``."""
+    """Declare the options ``-I`` and ``-D``."""
     part.add_argument(
         "-I", dest="include", type=Path, action="append", default=[], metavar="DIR", help="for #include"
     )
@@ -51,6 +51,6 @@ def load_program(args: argparse.Namespace, *, permissive: bool = False) -> Progr
 
 
 def warn_of_clones(switch: Switch) -> None:
-    """Print a warning for each clone session that nobody configured, and that clones were sent to."""
+    """Print a warning for each clone session without configuration to which clones were sent."""
     for session, count in sorted(switch.lost_clones.items()):
-        warn(f"{count} clone{'s' * (count != 1)} lost: nobody has configured clone session {session}")
+        warn(f"{count} clone{'s' * (count != 1)} lost: clone session {session} is not configured")

@@ -1,4 +1,4 @@
-"""``fanin p4 run --step``: stop behind each packet, and look into registers."""
+"""``fanin p4 run --step``: stop after each packet, and show registers."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from fanin.base.errors import InputError
 if TYPE_CHECKING:
     from fanin.sim.switch.embedded import Switch
 
-HELP = "Enter: next packet; c: go on to the end; r NAME[INDEX]: a register; q: stop here"
+HELP = "Enter: next packet; c: continue to the end; r NAME[INDEX]: a register; q: stop here"
 
 
 class Stepper:
-    """Asks on the terminal behind each packet. Raises InputError where there is no terminal."""
+    """Prompt on the terminal after each packet. Raises InputError without a terminal."""
 
     def __init__(self) -> None:
         if not sys.stdin.isatty():

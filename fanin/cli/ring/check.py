@@ -69,7 +69,7 @@ def _lists(args: argparse.Namespace) -> dict[int, list[int]]:
         try:
             number, listed = int(node), [int(each) for each in order.split(",")]
         except ValueError:
-            raise InputError(f"--list {text}: must be a node, =, and nodes with commas, as 1=1,2,0") from None
+            raise InputError(f"--list {text}: must be NODE=NODE,NODE,…, such as 1=1,2,0") from None
         if number not in lists:
             raise InputError(f"--list {text}: the node must be 0 to {args.nodes - 1}")
         if number not in listed or len(set(listed)) != len(listed) or len(listed) < MIN_NODES:
@@ -81,7 +81,7 @@ def _lists(args: argparse.Namespace) -> dict[int, list[int]]:
 
 
 def _line(found: RingFindings) -> str:
-    """What a node has found, in a line."""
+    """Return the findings of a node in one line."""
     if found.problem:
         return found.problem
     if found.complete:

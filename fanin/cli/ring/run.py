@@ -26,10 +26,10 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     """Declare the part and its options."""
     part = parts.add_parser(
         "run",
-        help="add gradients of one's own up on the ring's nodes",
-        description="One all-reduce: each FILE is a node's gradient (.npy, or raw float32), all of one length. "
-        "Says how long the NICs take, what they send, and what the codec costs; exit status 1 if the RTL's sum "
-        "is not the golden model's.",
+        help="add up gradients from files on the ring's nodes",
+        description="Run one all-reduce: each FILE is a node's gradient (.npy, or raw float32), all of one length. "
+        "Print the time of the NICs, their bytes, and the error of the codec. Exit status 1 if the RTL's sum is "
+        "not the golden model's.",
     )
     part.add_argument(
         "gradients", nargs="+", type=Path, metavar="FILE", help="a node's gradient, in ring order"
@@ -39,7 +39,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     part.add_argument(
         "--on", choices=("rtl", "model"), default="rtl", help="emitted Verilog, or NumPy and a model"
     )
-    part.add_argument("--ports", help=argparse.SUPPRESS)  # who looks for it is told where it is
+    part.add_argument("--ports", help=argparse.SUPPRESS)  # its users get an error that names the command to use
     part.add_argument("--gbps", type=float, default=100.0, metavar="F", help="rate of the links")
     add_codec(part, none=True)
     add_ranks(part)

@@ -18,9 +18,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser = commands.add_parser(
         "train",
         help="train a network with it",
-        description="Train a multi-layer perceptron on several nodes whose NICs add the gradients up, a layer "
-        "at a time, while the backward pass goes on: in RTL, or on a model of its time. Every sum is the "
-        "golden model's, bit for bit. Nodes, layers and steps are counted from 0.",
+        description="Train a multi-layer perceptron on several nodes whose NICs add up the gradients, a layer at a "
+        "time, during the backward pass: in RTL, or on a model of its time. Every sum is the golden model's, "
+        "bit for bit. Nodes, layers and steps are counted from 0.",
     )
     add_options(parser, RingOptions)
     add_json(parser)

@@ -241,7 +241,7 @@ def test_meters_and_clones_that_nobody_configured_are_warned_of(capsys, tmp_path
     status, _, err = _run(capsys, "run", path, "--in", f"0={capture}", "--out", tmp_path / "out")
     assert status == 0
     assert err.count("meters have no rates here, every packet is green: I.rate") == 1
-    assert "2 clones lost: nobody has configured clone session 3" in err
+    assert "2 clones lost: clone session 3 is not configured" in err
 
 
 def test_a_clone_session_of_the_entries_sends_clones(capsys, tmp_path):

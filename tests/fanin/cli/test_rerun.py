@@ -60,7 +60,7 @@ def test_a_resumed_run_reads_the_data_of_the_run_that_it_resumed(capsys, tmp_pat
     assert run(*f"{train} --resume first --epochs 2 -o run".split()) == 0
     assert same_again(capsys, tmp_path / "run") == {"state.npz", "run.json", "trace.json"}
     np.savez("set.npz", **sets | {"y_train": np.arange(60) % 2})
-    said = f"{tmp_path / 'set.npz'}: is not what the run read (--changed-inputs goes on)"
+    said = f"{tmp_path / 'set.npz'}: is not what the run read (--changed-inputs continues)"
     assert refusal(capsys, "run", "-o", "other") == said
 
 
@@ -183,7 +183,7 @@ def test_an_input_that_has_changed_is_refused_unless_it_is_asked_for(capsys, fin
         arrays = dict(archive)
     np.savez(data, **arrays | {"y_test": arrays["y_test"][::-1]})
     said = refusal(capsys, folder)
-    assert said == f"{data}: is not what the run read (--changed-inputs goes on)"
+    assert said == f"{data}: is not what the run read (--changed-inputs continues)"
     assert not folder.with_name("run-rerun").exists()
     assert run("rerun", folder, "--changed-inputs") == 1
     assert "\n  data: " in capsys.readouterr().out

@@ -62,4 +62,4 @@ def test_a_build_that_was_edited_is_a_changed_input(capsys, small, tmp_path):
     with (tmp_path / "build" / "build.json").open("a") as file:
         file.write("\n")
     said = rerun.refusal(capsys, tmp_path / "run", "-o", tmp_path / "new")
-    assert said == f"{tmp_path / 'build' / 'build.json'}: is not what the run read (--changed-inputs goes on)"
+    assert said == f"{tmp_path / 'build' / 'build.json'}: is not what the run read (--changed-inputs continues)"

@@ -38,7 +38,7 @@ def test_a_line_for_each_node_says_what_is_wrong(options, status, lines, capsys)
     [
         ("--nodes 1", "--nodes 1: a ring has 2 to 255 nodes"),
         ("--dead 3", "--dead 3: must be 0 to 2"),
-        ("--list 1", "--list 1: must be a node, =, and nodes with commas, as 1=1,2,0"),
+        ("--list 1", "--list 1: must be NODE=NODE,NODE,…, such as 1=1,2,0"),
         ("--list 3=3,1", "--list 3=3,1: the node must be 0 to 2"),
         ("--list 1=0,2", "--list 1=0,2: must have node 1 and others, each once"),
         ("--list 1=1,255", "--list 1=1,255: nodes must be 0 to 254"),
