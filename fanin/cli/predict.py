@@ -21,8 +21,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser = commands.add_parser(
         "predict",
         help="use a trained model",
-        description="Apply a model of fanin train to samples, with the nodes' fixed-point weights and, beside them, "
-        "with the weights that float64 learned from the same samples.",
+        description="Apply a model of fanin train to samples, with the nodes' fixed-point weights and, beside "
+        "them, with the weights that float64 learned from the same samples.",
     )
     parser.add_argument("model", type=Path, metavar="MODEL", help="model.npz, or the run's folder")
     parser.add_argument("data", metavar="DATA", help="as fanin train takes it; labels may be absent")

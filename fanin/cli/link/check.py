@@ -14,8 +14,8 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         "check",
         help="search all that two ends and a network can do",
         description="Visit every state that sender, receiver and network can reach within bounds, for an "
-        "endless stream and any number of faults. Report which invariants hold, or the shortest way to break each. "
-        "Exit status 1 when one is broken, or not proved because the search was cut.",
+        "endless stream and any number of faults. Report which invariants hold, or the shortest way to break "
+        "each. Exit status 1 when one is broken, or not proved because the search was cut.",
     )
     for option, default, metavar, meaning in (
         ("--window", 2, "W", "frames that the sender keeps"),

@@ -69,7 +69,7 @@ class Recording:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Numbers of equal and different answers, and the first difference. An answer on one side alone is different."""
+    """Numbers of equal and different answers, and the first difference. An answer on one side alone differs."""
 
     equal: int
     differ: int

@@ -27,9 +27,9 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     part = parts.add_parser(
         "run",
         help="add up gradients from files on the ring's nodes",
-        description="Run one all-reduce: each FILE is a node's gradient (.npy, or raw float32), all of one length. "
-        "Print the time of the NICs, their bytes, and the error of the codec. Exit status 1 if the RTL's sum is "
-        "not the golden model's.",
+        description="Run one all-reduce: each FILE is a node's gradient (.npy, or raw float32), all of one "
+        "length. Print the time of the NICs, their bytes, and the error of the codec. Exit status 1 if the "
+        "RTL's sum is not the golden model's.",
     )
     part.add_argument(
         "gradients", nargs="+", type=Path, metavar="FILE", help="a node's gradient, in ring order"

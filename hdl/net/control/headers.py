@@ -30,8 +30,8 @@ assert all(field.bits == WIDTH for field in ABOUT)
 assert BODY_AT % WORD_BYTES == 0
 
 #: Pulses of a responder. ``requests``: a request was executed; ``repeats``: answered again; ``stale``: ignored
-#: as older than the last; ``refused``: rejected by its lease; ``malformed``: rejected by its form; ``dropped``: a
-#: frame was too long or found no room; ``arps``, ``echoes``: answered.
+#: as older than the last; ``refused``: rejected by its lease; ``malformed``: rejected by its form; ``dropped``:
+#: a frame was too long or found no room; ``arps``, ``echoes``: answered.
 ResponderEvents = data.StructLayout(
     dict.fromkeys(
         ("requests", "repeats", "stale", "refused", "malformed", "dropped", "arps", "echoes"),
