@@ -19,8 +19,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "train",
         help="train a network with it",
         description="Train a multi-layer perceptron on several nodes whose NICs add up the gradients, a layer "
-        "at a time, during the backward pass: in RTL, or on a model of its time. Every sum is the golden model's, "
-        "bit for bit. Nodes, layers and steps are counted from 0.",
+        "at a time, during the backward pass: in RTL, or on a model of its time. Every sum is the golden "
+        "model's, bit for bit. Nodes, layers and steps are counted from 0.",
     )
     add_options(parser, RingOptions)
     add_json(parser)
