@@ -12,7 +12,7 @@ Port names (``flat_ports``):
 - Other streams become ``x_valid x_ready x_payload``.
 - Every module has a clock ``clk`` and a reset ``rst`` (synchronous, active high), used or not.
 - A component with members in other domains declares these in its attribute ``domains``, by member. Each domain
-adds ``DOMAIN_clk`` and ``DOMAIN_rst``. Such a component cannot be shared.
+  adds ``DOMAIN_clk`` and ``DOMAIN_rst``. Such a component cannot be shared.
 """
 
 from __future__ import annotations
@@ -235,11 +235,11 @@ def _connect_resets(fragment: Fragment) -> None:
     Amaranth (0.5) resets an instance's statements, not its contents. This needs three steps:
 
     1. ``_SharedInstance`` gives the instance one statement, ``inserted_reset = 0`` in ``sync``: a register
-    whose initial value is 1.
+       whose initial value is 1.
     2. A ``ResetInserter`` appends ``if control: inserted_reset = 1``, as it does to any register.
     3. This function moves both statements to ``comb``: ``inserted_reset`` becomes a wire that is 1 while any
-    control is. It is ORed with the domain's reset into ``rst``. All registers inside are then reset in the same
-    cycle as those outside.
+       control is. The wire is ORed with the domain's reset into
+       ``rst``. All registers inside are then reset in the same cycle as those outside.
 
     Raises ValueError if ``EnableInserter`` has wrapped the statement.
     """

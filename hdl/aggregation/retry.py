@@ -85,8 +85,8 @@ class RetryScanner(wiring.Component):
 
     Latency
     -------
-    A packet is offered at most N + 9 cycles after its timeout when no other is due; each that is due delays the
-    scan by 9 cycles and by the time until it is taken.
+    A packet is offered at most N + 9 cycles after its timeout if no other is due, where N is the number of the
+    job's slots. Each other packet that is due delays the scan by 9 cycles and by the time until it is taken.
 
     Source
     ------

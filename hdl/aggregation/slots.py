@@ -154,8 +154,8 @@ class OperationWindow(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """Count in ``room`` how many operations may start before another one has to end.
 
-        ``has_room``, for the next cycle, follows from this cycle's count without a sum: an operation that ends
-        makes room in any case, and an operation that starts must leave a second place free.
+        ``has_room``, for the next cycle, follows from this cycle's count without a sum. An operation that ends
+        makes room in any case. An operation that starts needs a second free place.
         """
         m = Module()
         window = self.mask[exact_log2(self.protocol.slots_per_operation) :] + 1
@@ -237,8 +237,8 @@ class SlotStates(wiring.Component):
 
     Latency
     -------
-    1 cycle from ``packet`` to the decision, one packet a cycle; a CONFIRM frees its slot 3 cycles later, its
-    FA's delivery 1 cycle later (without CONFIRMs at once), and one slot a cycle becomes free.
+    1 cycle from ``packet`` to the decision; one packet a cycle. A slot becomes free 3 cycles after its CONFIRM,
+    or 1 cycle after the delivery of its FA (without CONFIRMs in the same cycle); one slot a cycle.
 
     Source
     ------

@@ -101,11 +101,13 @@ class AggTransport(wiring.Component):
 
     Latency
     -------
-    PA accepted to first beat transferred on ``tx``: 2 cycles. Last beat of RESULT transferred on ``rx`` to FA
-    valid: registered 2 edges later for L2, 5 for UDP; transferred 3 and 6 cycles after the RESULT. At one beat
-    a frame, one PA, one RESULT, one FA a cycle; AGG goes before ACK, ACK before retransmissions. Where an
-    operation takes an AGG and an ACK, ``tx`` sustains one operation every two frames, else one every frame. A
-    retransmission is chosen at most S + 9 cycles after its timeout when ``tx`` is free and no other is due.
+    - PA accepted to first beat transferred on ``tx``: 2 cycles.
+    - Last beat of RESULT transferred on ``rx`` to FA valid: registered 2 edges later for L2, 5 for UDP;
+      transferred 3 and 6 cycles after the RESULT.
+    - At one beat a frame: one PA, one RESULT, one FA a cycle. AGG goes before ACK, ACK before retransmissions.
+      If an operation takes an AGG and an ACK, ``tx`` sustains one operation every two frames, else one every
+      frame.
+    - A retransmission is selected at most S + 9 cycles after its timeout if ``tx`` is free and no other is due.
 
     Source
     ------

@@ -52,7 +52,7 @@ class SumTree(wiring.Component):
 
     Every level divides its operands into groups of at most ``radix``, of nearly equal size, and registers each
     group's exact sum. The last level leaves ``outputs`` partial sums. A sum of three or four operands is
-    written as one expression: synthesis turns it into carry-save compressors before one carry chain (two LUTs
+    written as one expression. Synthesis turns it into carry-save compressors before one carry chain (two LUTs
     and the chain), or into a ternary adder.
 
     Members

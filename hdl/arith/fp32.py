@@ -86,7 +86,7 @@ class FP32Adder(wiring.Component):
 
     - Subnormal operands count as zeros of their sign.
     - A sum below 2^-126 becomes a zero of its sign. Such a sum is exact, so rounding does not affect the
-    decision.
+      decision.
     - x + -x is +0; -0 + -0 is -0.
     - A NaN operand, or infinities of both signs, give the NaN 0x7FC00000.
     - A sum that rounds to 2^128 or more is infinite.
@@ -220,8 +220,8 @@ class FP32Multiplier(wiring.Component):
     - A NaN operand, or zero times infinity, gives the NaN 0x7FC00000.
     - A product that rounds to 2^128 or more is infinite.
 
-    The significands are multiplied in two pieces, 24 × 17 and 24 × 7 bits. Registers are where two DSP48E2 have
-    them: A and B (twice in the second), M, P, and ``PCIN`` shifted right by 17 into the second one's P. yosys
+    The significands are multiplied in two pieces, 24 × 17 and 24 × 7 bits. Registers match those of two
+    DSP48E2: A and B (twice in the second), M, P. The second one's P adds ``PCIN``, shifted right by 17. yosys
     maps each multiplication to a DSP48E2, and leaves registers and addition outside.
 
     Members

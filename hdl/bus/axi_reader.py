@@ -182,10 +182,11 @@ class AxiReader(wiring.Component):
 
     Latency
     -------
-    The first ``arvalid`` is 6 cycles after the command; the first word is on ``o`` 1 cycle after it is on
-    ``axi``. One word a cycle, across bursts and repeats, while the memory answers within ``fifo_depth - 2 *
-    burst - 4`` cycles and ``outstanding`` bursts cover that time: 128 cycles with the defaults and some to
-    spare. Between two commands 3 cycles pass without a request.
+    - The first ``arvalid`` is 6 cycles after the command.
+    - The first word is on ``o`` 1 cycle after it is on ``axi``.
+    - One word a cycle, across bursts and repeats, while the memory answers within ``fifo_depth - 2 * burst -
+      4`` cycles and ``outstanding`` bursts cover that time. The defaults cover more than 128 cycles.
+    - Between two commands 3 cycles pass without a request.
 
     Source
     ------

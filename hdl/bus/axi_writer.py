@@ -72,9 +72,10 @@ class AxiWriter(wiring.Component):
 
     Latency
     -------
-    The first ``awvalid`` is 6 cycles after the command, its first word on ``axi`` 1 cycle later; from then on a
-    word is there 1 cycle after it is on ``i``. One word a cycle across bursts, as long as ``outstanding``
-    bursts cover the time until a response; and across commands, which take 3 cycles more than they have bursts.
+    - The first ``awvalid`` is 6 cycles after the command, its first word on ``axi`` 1 cycle later.
+    - From then on a word is on ``axi`` 1 cycle after it is on ``i``.
+    - One word a cycle across bursts, while ``outstanding`` bursts cover the time until a response.
+    - One word a cycle across commands. A command takes 3 cycles more than it has bursts.
 
     Source
     ------

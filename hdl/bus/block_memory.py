@@ -51,9 +51,9 @@ class BlockMemory(wiring.Component):
 
     Latency
     -------
-    ``axi``: the first beat comes 3 cycles after its request is taken; then one beat a cycle, and a burst of two
-    beats or more follows the one before without a pause. ``axil``: a response comes 2 cycles after its request;
-    a read and a write begin every 3 cycles.
+    - ``axi``: the first beat comes 3 cycles after its request is taken, then one beat a cycle. A burst of two
+      beats or more follows the previous one without a pause.
+    - ``axil``: a response comes 2 cycles after its request. A read and a write can start every 3 cycles.
 
     Source
     ------

@@ -48,8 +48,8 @@ class GradientLane(wiring.Component):
     """Gradient and weight of one feature: g = Σ_samples Σ_j b_j · (scale >> j), weight − g.
 
     g is exact; the difference saturates to 32 bits. With ``l2``, decay is subtracted together with the g of a
-    mini-batch's first micro-batch. The memory returns an update only some cycles later, so a lane forwards its
-    last three updates: with one word per micro-batch the same weight changes in every cycle.
+    mini-batch's first micro-batch. With one word per micro-batch the same weight changes in every cycle, but
+    the memory returns an update only some cycles later. A lane therefore forwards its last three updates.
 
     Members
     -------
@@ -110,9 +110,9 @@ class GradientLane(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """Select, add up, subtract; the only loop is from weight to weight.
 
-        An update reaches the memory three cycles after its weight was read. If ``control.recent`` marks an
-        update of the same chunk, the lane takes its weight from the register ``weight`` (one cycle ago) or from
-        that register's earlier values (two or three cycles ago).
+        An update reaches the memory three cycles after its weight was read. ``control.recent`` marks updates of
+        the same chunk. The lane then takes its weight from the register ``weight`` (one cycle ago) or from an
+        earlier value of that register (two or three cycles ago).
         """
         m = Module()
         control = self.control

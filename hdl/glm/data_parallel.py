@@ -163,8 +163,9 @@ class DataParallelWorker(GlmWorker):
 
     Latency
     -------
-    One word a cycle. A mini-batch of M micro-batches costs M·C·s cycles, some 40, and as many AllReduce
-    operations as E·C·lanes gradients fill packets; they begin when its last gradient is complete.
+    One word a cycle. A mini-batch of M micro-batches costs M·C·s cycles, some 40 more, and an AllReduce
+    operation for each packet of its E·C·lanes gradients. The operations start when the last gradient is
+    complete.
 
     Source
     ------

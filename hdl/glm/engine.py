@@ -80,9 +80,13 @@ class Engine(wiring.Component):
     Latency
     -------
     One word a cycle forward and backward at once, no bubble between micro-batches. At 64 lanes and 8 banks:
-    ``pa_latency`` = 9 cycles from the last word to ``pa``; 5 from ``scale`` to the first gradient;
-    ``write_latency`` = 6 + planes from ``scale`` until chunk 0 is readable, which is when a word that waits for
-    it is accepted. ``events`` come one cycle late, ``clear`` takes ``depth`` + 2.
+
+    - ``pa_latency`` = 9 cycles from the last word to ``pa``.
+    - 5 cycles from ``scale`` to the first gradient.
+    - ``write_latency`` = 6, plus planes, cycles from ``scale`` until chunk 0 is readable and a word that waits
+      for it is accepted.
+
+    ``events`` come one cycle late, ``clear`` takes ``depth`` + 2 cycles.
 
     Source
     ------

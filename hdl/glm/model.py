@@ -141,8 +141,8 @@ class ModelMemories(wiring.Component):
     def _memory(self, m: Module, name: str, address: Any, chunk: Signal, lanes: Any) -> Any:
         """Add a memory with one read and one write port; return its read data.
 
-        No read needs the word being written: forward reads a chunk at the earliest one cycle after its write,
-        and backward's lanes forward updates that the memory does not return yet.
+        No read needs the word being written. Forward reads a chunk at the earliest one cycle after its write.
+        Backward's lanes forward updates that the memory does not return yet.
         """
         width = WEIGHT.width
         m.submodules[name] = memory = Memory(

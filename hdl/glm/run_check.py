@@ -27,10 +27,13 @@ class RunCheck(wiring.Component):
         Loop counts. Valid: 1…8 planes, 1…``depth`` chunks, at most ``fifo_depth`` words a micro-batch,
         1…``max_mini_batch`` micro-batches a mini-batch, at least one an epoch.
     ``training`` : In, ``Training``
-        Parameters of the run. Valid: at least one epoch, a loss that exists, a shift of at most 39, a mantissa
-        of at least 2^15, a clamp of 26 (32 workers) to 31 bits, a decay's shift of at most 24. Without overlap,
-        also: the replay FIFO holds a mini-batch's words, and the job's slots hold an operation for each of its
-        micro-batches.
+        Parameters of the run. Valid:
+
+        - at least one epoch, and a loss that exists;
+        - a shift of at most 39, and a mantissa of at least 2^15;
+        - a clamp of 26 (32 workers) to 31 bits, and a decay's shift of at most 24;
+        - without overlap, mini-batches that fit: the replay FIFO holds a mini-batch's words, and the job's
+          slots hold an operation for each of its micro-batches.
     ``job`` : In, ``JobConfig``
         Aggregation job. Valid: at most ``slots`` slots and enough for one operation, a base that is a multiple
         of their number, one member bit, a timeout of 1…2^31 − 1 cycles.

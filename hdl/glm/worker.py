@@ -125,11 +125,12 @@ class GlmWorker(wiring.Component):
 
     Latency
     -------
-    ``pa_latency`` cycles from the last word of a micro-batch to ``pa``, 16 at 4 to 8 engines of 64 lanes; from
-    ``fa`` to the first gradient 12 + ``banks / loss_lanes`` at 8 banks, 13 by default. One word a cycle; a
-    micro-batch every cycle, or every ``banks / loss_lanes`` + 1 where ``loss_lanes`` are fewer than ``banks``,
-    and no more often than one has words. A mini-batch of M micro-batches costs M·C·s + T + ``pipeline`` + s
-    cycles, where T is the time from ``pa`` to ``fa``, and ``pipeline`` 29 at 4 to 8 engines by default.
+    - From the last word of a micro-batch to ``pa``: ``pa_latency`` cycles, 16 at 4 to 8 engines of 64 lanes.
+    - From ``fa`` to the first gradient: 12 + ``banks / loss_lanes`` cycles at 8 banks, 13 by default.
+    - One word a cycle. A micro-batch every cycle, or every ``banks / loss_lanes`` + 1 cycles if ``loss_lanes``
+      are fewer than ``banks``, but at most one in the cycles of its words.
+    - A mini-batch of M micro-batches costs M·C·s + T + ``pipeline`` + s cycles. T is the time from ``pa`` to
+      ``fa``; ``pipeline`` is 29 at 4 to 8 engines by default.
 
     Source
     ------

@@ -55,9 +55,9 @@ class MacHub(wiring.Component):
 
     Latency
     -------
-    From ``tx`` to ``mac_tx``: 1 cycle, and 1 more for another connection than the last to send, where no frame
-    is in flight. A beat leaves in every cycle while there is one on ``tx``. From the beat that has the
-    connection's number to the frame's first one on ``rx``: 1 cycle.
+    - From ``tx`` to ``mac_tx`` with no frame in flight: 1 cycle, and 1 more if another connection sent last.
+    - A beat leaves in every cycle while ``tx`` has one.
+    - From the beat with the connection's number to the frame's first beat on ``rx``: 1 cycle.
 
     Source
     ------

@@ -51,7 +51,7 @@ class PingResponder(wiring.Component):
 
     Latency
     -------
-    From a request's last beat on ``i`` to its reply's first one on ``o``: at most 2 cycles a byte, and 16.
+    From a request's last beat on ``i`` to its reply's first one on ``o``: at most 2 cycles a byte, plus 16.
 
     Source
     ------

@@ -51,8 +51,8 @@ class TagRemover(wiring.Component):
 
     Latency
     -------
-    A frame's last word comes on ``o`` 2 cycles after it (1, if all of it moved up), any other word 1 cycle
-    after the next one. One word a cycle.
+    A frame's last word is on ``o`` 2 cycles after it is on ``i``, or 1 cycle if all of it moved into the word
+    before. Any other word is on ``o`` 1 cycle after the next word is on ``i``. One word a cycle.
 
     Source
     ------
@@ -124,7 +124,7 @@ class TagInserter(wiring.Component):
 
     Latency
     -------
-    0 cycles. One word a cycle, and one more where a frame does not fit into its words with its tag.
+    0 cycles. One word a cycle, and one cycle more if a frame with its tag needs one word more.
 
     Source
     ------

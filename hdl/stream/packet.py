@@ -11,7 +11,7 @@ def packet_layout(width: int, *, error: bool = False) -> data.StructLayout:
     - ``keep``: one bit per byte; all ones except on the last beat, where the ones are a run from bit 0.
     - ``last``: high on the last beat of a frame.
     - ``error`` (only with ``error=True``, MAC to core): valid with ``last``; the frame is bad, for example its
-    FCS.
+      FCS.
 
     Raises ValueError unless ``width`` is a positive multiple of 8.
     """

@@ -60,8 +60,8 @@ class Executor(wiring.Component):
 
     Latency
     -------
-    Beside the bus, 6 cycles for each access, 5 for each word loaded, 2 for each dumped and 6 for each of a
-    checksum.
+    In addition to the bus' cycles: 6 cycles for each access, 5 for each word loaded, 2 for each word dumped, 6
+    for each word of a checksum.
 
     Source
     ------

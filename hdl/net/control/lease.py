@@ -71,8 +71,9 @@ class LeaseKeeper(wiring.Component):
 
     Latency
     -------
-    2 cycles from a request to ``verdict``, 1 from the end of a lease; ``lease_cycles`` from ``accept`` to that.
-    2 cycles from ``hello`` to ``offer``, 2 more for each number that is drawn again.
+    - 2 cycles from a request to ``verdict``.
+    - ``lease_cycles`` from ``accept`` to the end of a lease, 1 more to ``verdict``.
+    - 2 cycles from ``hello`` to ``offer``, 2 more for each number that is drawn again.
 
     Source
     ------

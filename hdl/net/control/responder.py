@@ -68,8 +68,8 @@ class Responder(wiring.Component):
 
     Latency
     -------
-    From a request's last beat to its reply's first one 29 cycles for ARP, echo, hello and repeats; else 5 more,
-    and those of the accesses.
+    From a request's last beat to its reply's first one: 29 cycles for ARP, echo, hello and repeats; for other
+    requests 5 more, plus the cycles of the accesses.
 
     Source
     ------

@@ -41,8 +41,8 @@ class MacReceiver(wiring.Component):
 
     Latency
     -------
-    From the last byte on ``gmii`` to the last one on ``o``: 4 cycles, if ``enable`` is high in all of them; a
-    byte a cycle, and a gap of one.
+    From the last byte on ``gmii`` to the last one on ``o``: 4 cycles, if ``enable`` is high in all of them. A
+    byte a cycle, and a gap of one byte between frames.
 
     Source
     ------

@@ -102,12 +102,14 @@ class ReliableLink(wiring.Component):
 
     Latency
     -------
-    Last beat of a payload transferred on ``tx`` to the frame's first beat transferred on ``mac_tx``: 5 cycles.
-    Last beat of a frame transferred on ``mac_rx`` to its payload's first beat on ``rx``: 4 cycles. A payload of
-    n beats becomes a frame of n beats plus those of its header: 1 beat at 512 bits, else the beats of 32 bytes,
-    or of 64 bytes with UDP. Every stream moves a beat in every cycle, across frames, except ``tx``, as stated,
-    and ``mac_tx`` at 512 bits, which pauses for a cycle after an ACK, NAK or PROBE, and between payloads of one
-    beat for an ACK or NAK that arrives.
+    - Last beat of a payload transferred on ``tx`` to the frame's first beat transferred on ``mac_tx``: 5
+      cycles.
+    - Last beat of a frame transferred on ``mac_rx`` to its payload's first beat on ``rx``: 4 cycles.
+    - A payload of n beats becomes a frame of n beats plus those of its header. The header takes 1 beat at 512
+      bits, else the beats of 32 bytes, or of 64 bytes with UDP.
+    - Every stream moves a beat in every cycle, across frames, with two exceptions. ``tx`` pauses as stated.
+      ``mac_tx`` at 512 bits pauses for a cycle after an ACK, NAK or PROBE, and between payloads of one beat for
+      an ACK or NAK that arrives.
 
     Source
     ------

@@ -61,10 +61,10 @@ class LinkReceiver(wiring.Component):
     ``told`` : Out, :func:`~fanin.hdl.net.link.job.told_layout`
         Fields of the peer's user in that ACK or NAK.
     ``verdict`` : Out, one bit each
-        Kind of the frame that has ended: ``bad_fcs``, ``foreign``, ``mismatch`` (a compared field of a DATA or
-        PROBE frame is not the job's), ``received`` (and kept), ``duplicate``, ``ahead`` (after a gap),
-        ``no_room``, ``probe``. No bit for ACK and NAK. In published mode also ``lost``: the frame itself is
-        missing, or shows that one is.
+        Kind of the frame that has ended: ``bad_fcs``, ``foreign``, ``mismatch``, ``received`` (and kept),
+        ``duplicate``, ``ahead`` (after a gap), ``no_room`` or ``probe``. ``mismatch``: a compared field of a
+        DATA or PROBE frame is not the job's. ACK and NAK have no bit. In published mode also ``lost``: the
+        frame itself is missing, or shows that one is.
     ``differs`` : Out, one bit for each compared field of ``form``
         Fields that were not the job's, in the cycle of ``verdict.mismatch``.
     ``stranger`` : Out, 1

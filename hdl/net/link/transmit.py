@@ -37,8 +37,8 @@ class LinkTransmitter(wiring.Component):
     """Transmitter that sends control frames first, then DATA frames, and selects between two frames.
 
     A frame never pauses and is never cut short: its next beat is ready in every cycle. A link's reset therefore
-    does not reset its transmitter. A header takes whole beats of its own, except a header of 32 bytes at 512
-    bits: it is the first half of the first beat, so the payload is shifted by half a beat.
+    does not reset its transmitter. A header takes whole beats of its own. The exception is a header of 32 bytes
+    at 512 bits: it is the first half of the first beat, and the payload is shifted by half a beat.
 
     Members
     -------

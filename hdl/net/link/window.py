@@ -76,9 +76,9 @@ class SendWindow(wiring.Component):
         The frame on offer is a retransmission; undefined without an offer.
     ``answer`` : In, ``valid``, ``nak``, ``sequence`` and ``limit``
         An ACK or NAK has arrived. Any answer proves that the peer is alive and restarts the retries. A larger
-        ``limit`` than before grants room. If ``sequence`` was never sent, or is older than another answer's,
-        the answer frees no frame and causes no going back. ``limit`` is used even then: a correct receiver
-        never acknowledges an unsent frame, and a late answer never carries a larger limit.
+        ``limit`` than before grants room. An answer frees no frame and causes no going back if its ``sequence``
+        was never sent, or is older than another answer's. Its ``limit`` is used even then. This is safe: a
+        correct receiver never acknowledges an unsent frame, and a late answer never carries a larger limit.
     ``probe`` : Out, 1
         A PROBE is due.
     ``probed`` : In, 1
@@ -105,10 +105,11 @@ class SendWindow(wiring.Component):
 
     Latency
     -------
-    2 cycles from ``taken``, ``sent`` or ``answer`` to the next offer. The first timeout comes
-    ``timing.timeout`` + 3 cycles after the first ``taken``, or after the last answer that freed a frame or
-    granted room; further ones come ``timing.timeout`` + 2 cycles apart. ``failed`` and ``probe`` follow 2
-    cycles after a timeout.
+    - 2 cycles from ``taken``, ``sent`` or ``answer`` to the next offer.
+    - The first timeout comes ``timing.timeout`` + 3 cycles after the first ``taken``, or after the last answer
+      that freed a frame or granted room.
+    - Further timeouts come ``timing.timeout`` + 2 cycles apart.
+    - ``failed`` and ``probe`` follow 2 cycles after a timeout.
 
     Source
     ------
@@ -221,10 +222,13 @@ class SendWindow(wiring.Component):
 
         Returns whether the frame that the answer names is sent next (``next_to_send`` becomes its number).
 
-        An answer names the frame that the peer waits for. That frame is sent next in three cases: the answer is
-        a NAK; it acknowledges frames that were to be sent again; or it arrives in the cycle of a timeout, which
-        goes back to the oldest frame, now the named one. All of this takes one cycle, since answers can arrive
-        in every cycle.
+        An answer names the frame that the peer waits for. That frame is sent next in three cases:
+
+        - The answer is a NAK.
+        - The answer acknowledges frames that were to be sent again.
+        - The answer arrives in the cycle of a timeout, which goes back to the oldest frame, now the named one.
+
+        All of this takes one cycle, since answers can arrive in every cycle.
         """
         answer = self.answer
         oldest, limit = window.oldest, window.limit
