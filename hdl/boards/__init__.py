@@ -1,1 +1,1 @@
-"""Boards: what stands between a node and the pins of an FPGA card."""
+"""Boards: everything between a node and the pins of an FPGA card."""

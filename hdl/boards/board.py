@@ -1,4 +1,4 @@
-"""The boards that fanin knows, each as a row of facts."""
+"""Boards that fanin supports, one table entry each."""
 
 from __future__ import annotations
 
@@ -14,52 +14,52 @@ from fanin.boards.sdram import SDRAM_4M, SDRAM_8M, Sdram
 
 
 class Flow(StrEnum):
-    """Which tools make a bitstream."""
+    """Tools that make a board's bitstream."""
 
-    OPEN = "open"  #: yosys and nextpnr, here
-    VENDOR = "vendor"  #: a project for the vendor's tool
+    OPEN = "open"  #: yosys and nextpnr, run by fanin
+    VENDOR = "vendor"  #: the vendor's tool, with a project that fanin writes
 
 
 class Placer(StrEnum):
-    """nextpnr's placers, by the names that it gives them."""
+    """Placers of nextpnr, by nextpnr's names."""
 
-    HEAP = "heap"  #: packs densely: what routes a device that is nearly full
-    STATIC = "static"  #: spreads cells: shorter nets; what routes a larger device, where heap packs too densely
+    HEAP = "heap"  #: packs densely; routes devices that are nearly full
+    STATIC = "static"  #: spreads cells for shorter nets; routes larger devices, which heap packs too densely
 
 
 @dataclass(frozen=True, kw_only=True)
 class Phy:
-    """A board's RGMII port: which, and what the FPGA delays, in nanoseconds.
+    """RGMII port of a board, and the delays that the FPGA adds, in nanoseconds.
 
-    A clock must come half a bit, 2 ns, behind its data. The receive clock comes late by itself, by its way
-    through the FPGA to the DDR cells; where the PHY delays it, too, the data have to wait for it.
+    A clock must arrive half a bit, 2 ns, after its data. The receive clock is late anyway, because of its path
+    through the FPGA to the DDR cells. If the PHY delays it as well, the received data need a delay, too.
     """
 
-    port: int = 0
-    rx_delay_ns: float = 0.0  #: of the received data
-    tx_delay_ns: float = 0.0  #: of the transmit clock; 0 where the PHY delays it
+    port: int = 0  #: number of the port
+    rx_delay_ns: float = 0.0  #: delay of the received data
+    tx_delay_ns: float = 0.0  #: delay of the transmit clock; 0 if the PHY delays it
 
 
 @dataclass(frozen=True, kw_only=True)
 class Board:
-    """One card. ``platform`` names its class as MODULE:CLASS; it is imported when it is asked for."""
+    """Card. ``platform`` names its class as MODULE:CLASS, which is imported on use."""
 
     name: str
-    number: int  #: what its register ``board`` says
+    number: int  #: value of its register ``board``
     title: str
     platform: str
-    device: str  #: of ``fanin.boards.facts``
+    device: str  #: name in ``fanin.boards.facts``
     flow: Flow = Flow.OPEN
     phy: Phy = Phy()
-    preset: str  #: of the node that fits
-    core_mhz: float  #: of the core, at most
+    preset: str  #: preset of the node that fits
+    core_mhz: float  #: highest clock of the core, in MHz
     placer: Placer = Placer.STATIC
-    sdram: Sdram | None = None  #: that the core can do without a CPU, so no DDR
-    leds: int = 4  #: that show something
-    loader: tuple[str, ...] = ()  #: how openFPGALoader finds it; empty where it does not know the board
+    sdram: Sdram | None = None  #: SDRAM that needs no CPU; None for DDR memory
+    leds: int = 4  #: LEDs that are driven
+    loader: tuple[str, ...] = ()  #: openFPGALoader's options for the board; empty if it is not supported
 
     def make_platform(self) -> Any:
-        """The platform, anew. Raises InputError where amaranth-boards is missing."""
+        """Return a new platform. Raises InputError if amaranth-boards is missing."""
         module, _, name = self.platform.partition(":")
         try:
             return getattr(import_module(module), name)()
@@ -71,7 +71,7 @@ def _boards(*boards: Board) -> Mapping[str, Board]:
     return MappingProxyType({board.name: board for board in boards})
 
 
-#: The delays as the boards' makers and LiteX's targets have them.
+#: All boards by name. The delays are those of the boards' makers and of LiteX's targets.
 BOARDS = _boards(
     Board(
         name="colorlight_5a75b",
@@ -167,7 +167,7 @@ BOARDS = _boards(
 
 
 def find_board(name: str) -> Board:
-    """The board of that name. Raises InputError that lists those there are."""
+    """Return the board of that name. Raises InputError with the list of boards."""
     try:
         return BOARDS[name]
     except KeyError:

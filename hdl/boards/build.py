@@ -1,7 +1,7 @@
-"""From a board's top to a bitstream: yosys, nextpnr and ecppack, run step by step where the build is.
+"""Build of a bitstream from a board's top: yosys, nextpnr and ecppack, run step by step on this machine.
 
-Amaranth writes the plan (sources, constraints, script). The steps are its own command lines, with the programs
-that were found; each leaves its log beside what it made.
+Amaranth writes the plan: sources, constraints, script. The steps are the command lines of that script, with the
+programs that were found. Each step writes its log beside its output.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from fanin.hdl.boards.board import Board, Placer
 from fanin.hdl.memory import allow_collisions
 
 NAME = "top"
-SOURCE = f"{NAME}.il"  # Amaranth's
+SOURCE = f"{NAME}.il"  # netlist of Amaranth
 TIMING, NETLIST, ROUTED = f"{NAME}.timing.json", f"{NAME}.json", f"{NAME}.routed.json"
-CONFIG, BITSTREAM = f"{NAME}.config", f"{NAME}.bit"  # ecppack's: text in, bitstream out
-MAX_PLACE_SEED = (1 << 31) - 1  #: a signed word; nextpnr 0.11 takes more
+CONFIG, BITSTREAM = f"{NAME}.config", f"{NAME}.bit"  # ecppack's input (text) and output (bitstream)
+MAX_PLACE_SEED = (1 << 31) - 1  #: largest signed word; nextpnr 0.11 accepts more
 _LAST_LINES = 5
 _INSTALL = "pip install 'fanin[boards]'"
 
 
 @dataclass(frozen=True)
 class Tools:
-    """The programs that make an ECP5's bitstream."""
+    """Programs that make an ECP5's bitstream."""
 
     yosys: str
     nextpnr: str
@@ -39,9 +39,9 @@ class Tools:
 
     @classmethod
     def find(cls) -> Tools:
-        """Native programs on PATH are faster than the wheels', and go first.
+        """Find the programs; native ones on PATH take precedence over the slower ones of wheels.
 
-        Raises InputError where a program is missing.
+        Raises InputError if a program is missing.
         """
         return cls(
             own_yosys() or shutil.which("yosys") or yosys(),
@@ -50,7 +50,7 @@ class Tools:
         )
 
     def versions(self) -> dict[str, str]:
-        """What each says of itself."""
+        """Return the version that each program prints."""
         return {
             "yosys": _version(self.yosys, "-V"),
             "nextpnr": f"{Path(self.nextpnr).name} {_version(self.nextpnr, '--version')}",
@@ -58,7 +58,7 @@ class Tools:
 
 
 def _native_nextpnr() -> str | None:
-    """The nextpnr on PATH, if it has all placers (0.7 and later)."""
+    """Return the nextpnr on PATH if it has all placers (0.7 and later)."""
     native = shutil.which("nextpnr-ecp5")
     return native if native and Placer.STATIC in _said(native, "--help") else None
 
@@ -74,10 +74,10 @@ def _said(path: str, option: str) -> str:
 
 
 def make_plan(board: Board, top: Any, *, seed: int) -> Any:
-    """Amaranth's ``BuildPlan`` of a top on a board, for place and route that starts from ``seed``."""
+    """Return Amaranth's ``BuildPlan`` of a top on a board; place and route starts from ``seed``."""
     platform = board.make_platform()
     options = f"--placer {board.placer} --seed {seed} --report {TIMING} --write {ROUTED} --timing-allow-fail"
-    # The names of nets are what a report finds its Components by.
+    # Reports find Components by the names of nets.
     plan = platform.prepare(top, NAME, nextpnr_opts=options, ecppack_opts="--compress", emit_src=False)
     plan.files[SOURCE] = allow_collisions(plan.files[SOURCE])
     return plan
@@ -85,7 +85,7 @@ def make_plan(board: Board, top: Any, *, seed: int) -> Any:
 
 @dataclass(frozen=True)
 class Step:
-    """One program of a build, as the plan calls it."""
+    """Step of a build: one program, with its command line."""
 
     title: str
     command: list[str]
@@ -93,12 +93,12 @@ class Step:
 
     @property
     def log(self) -> str:
-        """The file, beside what it makes, that has all that it says."""
+        """Name of the log file, beside the step's output."""
         return f"{Path(self.command[0]).name}.log"
 
 
 def steps(plan: Any, tools: Tools) -> Iterator[Step]:
-    """The steps of a plan, in order."""
+    """Yield the steps of a plan, in order."""
     titles = {
         "yosys": ("synthesis", NETLIST),
         "nextpnr": ("place and route", ROUTED),
@@ -114,14 +114,14 @@ def steps(plan: Any, tools: Tools) -> Iterator[Step]:
 
 
 def packing(ecppack: str) -> Step:
-    """The last step alone, for a configuration that was changed after place and route."""
+    """Return the last step alone, for a configuration that was changed after place and route."""
     return Step("packing", [ecppack, "--compress", "--input", CONFIG, "--bit", BITSTREAM], BITSTREAM)
 
 
 def run_step(step: Step, folder: Path, *, timeout: float, tick: Callable[[float], None] | None = None) -> None:
-    """Run a step in its folder; ``tick`` hears every second how many have gone.
+    """Run a step in its folder; call ``tick`` every second with the seconds passed.
 
-    Raises ToolFailed with the program's last lines, or where it outlasts ``timeout`` seconds.
+    Raises ToolFailed with the program's last lines, or if the step takes more than ``timeout`` seconds.
     """
     log = folder / step.log
     with log.open("wb") as file:
@@ -152,7 +152,7 @@ def _wait(
 
 
 def extract(plan: Any, folder: Path) -> None:
-    """Write the files of a plan. Raises InputError where the folder cannot be written."""
+    """Write the files of a plan. Raises InputError if a file cannot be written."""
     for name, content in plan.files.items():
         path = folder / name
         try:

@@ -1,4 +1,4 @@
-"""What each family of devices has for clocks and RGMII pins, so that one top serves all boards."""
+"""Cells of each device family for clocks and RGMII pins, so that one top serves all boards."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fanin.hdl.boards.vendor import series7
 
 @dataclass(frozen=True)
 class Cells:
-    """A family's: how its PLL is set, the clocks that it makes, and the pins."""
+    """Cells of a family: choice of the PLL's dividers, clocks, and pins."""
 
     choose_dividers: Callable[[float, float], Any]
     clocks: Any
@@ -26,5 +26,5 @@ SERIES7 = Cells(series7.choose_dividers, series7.Series7Clocks, series7.Series7R
 
 
 def cells_of(board: Board) -> Cells:
-    """The cells of a board's device."""
+    """Return the cells of a board's device."""
     return SERIES7 if board.flow is Flow.VENDOR else ECP5

@@ -1,4 +1,4 @@
-"""The PLL of an ECP5: the clocks of core and transmitter, from whatever oscillator the board has.
+"""PLL of an ECP5: clocks of core and transmitter from the board's oscillator, of any frequency.
 
 Limits: Lattice FPGA-DS-02012, "sysCLOCK PLL Timing".
 """
@@ -14,7 +14,7 @@ from amaranth import ClockSignal, Elaboratable, Instance, Module, Signal
 from amaranth.lib.cdc import ResetSynchronizer
 
 VCO_MHZ = (400, 800)
-PHASE_MHZ = (10, 400)  # what the phase detector compares
+PHASE_MHZ = (10, 400)  # frequency at the phase detector
 MAX_OUTPUT_MHZ = 400
 DIVIDERS = range(1, 129)
 TX_MHZ = 125
@@ -22,7 +22,7 @@ TX_MHZ = 125
 
 @dataclass(frozen=True)
 class Dividers:
-    """Of the PLL: input, feedback, and those of the VCO for feedback, transmitter and core."""
+    """Dividers of the PLL: input and feedback; those of the VCO for feedback, transmitter and core."""
 
     input: int
     feedback: int
@@ -33,14 +33,14 @@ class Dividers:
 
     @property
     def core_mhz(self) -> float:
-        """The core's clock."""
+        """Clock of the core in MHz."""
         return float(self.vco_mhz / self.core)
 
 
 def choose_dividers(oscillator_mhz: float, core_mhz: float) -> Dividers:
-    """The fastest core of at most ``core_mhz`` beside a transmitter of exactly 125 MHz.
+    """Return the dividers for the fastest core of at most ``core_mhz`` and a transmitter of exactly 125 MHz.
 
-    Raises ValueError where there is none.
+    Raises ValueError if there are none.
     """
     found = _choices(Fraction(oscillator_mhz), Fraction(core_mhz))
     best = max(found, key=lambda dividers: dividers.core_mhz, default=None)
@@ -50,7 +50,7 @@ def choose_dividers(oscillator_mhz: float, core_mhz: float) -> Dividers:
 
 
 def _choices(oscillator: Fraction, core_mhz: Fraction) -> Iterator[Dividers]:
-    """All that the PLL can do, each with the largest feedback's divider."""
+    """Yield all dividers that the PLL supports, each with the fastest feedback output."""
     for divide in DIVIDERS:
         phase = oscillator / divide
         if not PHASE_MHZ[0] <= phase <= PHASE_MHZ[1]:
@@ -65,15 +65,18 @@ def _choices(oscillator: Fraction, core_mhz: Fraction) -> Iterator[Dividers]:
 
 
 class Ecp5Clocks(Elaboratable):
-    """Clocks of ``sync`` (the core's) and ``tx`` (125 MHz), and their resets, held until the PLL has locked.
+    """Clocks and resets of ``sync`` (core) and ``tx`` (125 MHz); resets last until the PLL has locked.
 
     The top defines these domains (``DOMAINS``).
 
     Parameters
     ----------
-    ``oscillator`` : Signal, the board's clock as it comes from its pin
-    ``reset`` : Value, 1 while the board's reset is pressed
+    ``oscillator`` : Signal
+        The board's clock from its pin.
+    ``reset`` : Value
+        1 while the board's reset button is pressed.
     ``dividers`` : Dividers
+        Dividers of the PLL.
     """
 
     DOMAINS = ("sync", "tx")
@@ -84,7 +87,7 @@ class Ecp5Clocks(Elaboratable):
         self.dividers = dividers
 
     def elaborate(self, platform: Any) -> Module:
-        """The feedback is a clock of its own, so that neither of the two others limits the VCO."""
+        """Instantiate the PLL; its feedback has its own output, so the two clocks do not limit the VCO."""
         m = Module()
         d = self.dividers
         locked = Signal()

@@ -1,4 +1,4 @@
-"""Colorlight i9 V7.2, which amaranth-boards has not: a LED card's module with an ECP5-45 and two gigabit PHYs.
+"""Colorlight i9 V7.2, missing in amaranth-boards: module of a LED card, with an ECP5-45 and two gigabit PHYs.
 
 Pins as github.com/wuxx/Colorlight-FPGA-Projects documents them.
 """
@@ -12,7 +12,7 @@ _IO = Attrs(IO_TYPE="LVCMOS33")
 
 
 def _rgmii(number: int, clocks: str, rx: str, tx: str) -> Resource:
-    """A Broadcom B50612D; ``rx`` and ``tx`` list the control pin and then the data."""
+    """Return a Broadcom B50612D; ``rx`` and ``tx`` list the control pin, then the data pins."""
     tx_clock, rx_clock = clocks.split()
     (rx_ctl, *rx_data), (tx_ctl, *tx_data) = rx.split(), tx.split()
     return Resource(
@@ -32,7 +32,7 @@ def _rgmii(number: int, clocks: str, rx: str, tx: str) -> Resource:
 
 
 def _sdram() -> Resource:
-    """One chip of 2 M words; its clock enable, select and masks are tied."""
+    """Return the SDRAM, one chip of 2 M words; the board ties its clock enable, select and masks."""
     low = "B6 A5 A6 A7 C7 B8 B5 A8 D8 D7 E8 D6 C6 D5 E7 C5"
     high = "C10 D9 E11 D11 C11 D12 E9 C12 E14 C15 E13 D15 E12 B17 D14 D13"
     return Resource(
@@ -50,7 +50,7 @@ def _sdram() -> Resource:
 
 
 class ColorlightI9Platform(LatticeECP5Platform):
-    """Clock, LED, SDRAM and the two Ethernet ports."""
+    """Platform with clock, LED, SDRAM and the two Ethernet ports."""
 
     device = "LFE5U-45F"
     package = "BG381"

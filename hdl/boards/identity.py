@@ -1,4 +1,4 @@
-"""What a board says of itself, and its addresses."""
+"""Identity of a board, and its addresses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BUILD_BITS = 32
 
 @dataclass(frozen=True, kw_only=True)
 class Identity:
-    """Which board it is, which build, and its addresses until the host gives it others."""
+    """Kind of board, build, and the addresses that hold until the host sets others."""
 
     board: int
     build: int
@@ -24,17 +24,17 @@ class Identity:
 
     @classmethod
     def of(cls, board: Board, *, number: int, build: int) -> Identity:
-        """The identity of board ``number`` of a cluster: that worker's addresses."""
+        """Return the identity of board ``number`` of a cluster, with that worker's addresses."""
         own = worker_endpoint(number)
         return cls(board=board.number, build=build, mac=own.mac, ip=own.ip)
 
     def as_json(self) -> dict[str, Any]:
-        """The identity, by field."""
+        """Return the identity by field."""
         return asdict(self)
 
 
 def build_number(*what: Any) -> int:
-    """A number of 32 bits that is another for other sources of fanin or another of ``what``."""
+    """Return a 32-bit number that depends on fanin's sources and on ``what``."""
     digest = hashlib.sha256(repr(what).encode())
     for name, path in source_files():
         digest.update(name.encode() + b"\0" + path.read_bytes())

@@ -1,13 +1,13 @@
-"""Where registers and memories lie on a board's bus: docs/boards.md, "Memory map"."""
+"""Addresses of registers and memories on a board's bus: docs/boards.md, "Memory map"."""
 
 ADDRESS_BITS = 32
-NODE = 0x0000_0000  #: the node's registers
-BOARD = 0x0100_0000  #: the board's
-SAMPLES = 0x1000_0000  #: the first sample memory
+NODE = 0x0000_0000  #: registers of the node
+BOARD = 0x0100_0000  #: registers of the board
+SAMPLES = 0x1000_0000  #: first sample memory
 LABELS = 0x2000_0000
-REGION_BITS = 24  #: of an address within its register map or memory
+REGION_BITS = 24  #: bits of an address within its register map or memory
 
 
 def sample_memory(port: int) -> int:
-    """Where the memory of a sample port begins."""
+    """Return the address of a sample port's memory."""
     return SAMPLES + (port << REGION_BITS)

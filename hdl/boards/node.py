@@ -1,4 +1,4 @@
-"""A node with what it needs on a board, in the core's clock domain: from the MAC's frames and back to them."""
+"""Node with all that a board needs in the core's clock domain, from the MAC's frames to the MAC's frames."""
 
 from __future__ import annotations
 
@@ -34,31 +34,38 @@ LEASE_S = 60
 
 
 class BoardNode(wiring.Component):
-    """A GLM node, its memories, its board's registers and services, on one MAC; without ``config`` no node.
+    """GLM node with its memories, the board's registers and services, on one MAC; no node without ``config``.
 
     Members
     -------
     ``mac_rx`` : In, packet stream of 32 bits
-        Good frames, valid in every cycle of a frame.
+        Frames without errors, valid in every cycle of a frame.
     ``mac_tx`` : Out, packet stream of 32 bits
-        May pause.
+        Frames for the MAC; may pause inside a frame.
     ``mac_events`` : In, MacEvents
+        Events of the MAC, for counters.
     ``link`` : In, LinkStatus
+        State of the PHY's link.
     ``leds`` : Out, Leds
+        State for the LEDs.
     ``events`` : Out, NodeEvents
-        The node's, for measurement.
-    With ``sdram`` there is one more, ``chip``: Out, its pins (``chip_pins``).
+        Events of the node, for measurement.
+    With ``sdram`` there is one more, ``chip``: Out, the SDRAM's pins (``chip_pins``).
 
     Parameters
     ----------
-    ``config`` : GlmConfig or None; of 32 bits to the MAC, in UDP, with memory in ``fanin.boards.facts``
+    ``config`` : GlmConfig or None
+        Configuration with 32 bits to the MAC, in UDP, whose memory is in ``fanin.boards.facts``; None: no node.
     ``identity`` : Identity
-    ``clock_hz`` : int, the clock
-    ``sdram`` : Sdram or None, where the node's memories are; None: in block RAM
+        Kind of board, build and addresses.
+    ``clock_hz`` : int
+        Clock of the domain ``sync`` in Hz.
+    ``sdram`` : Sdram or None
+        SDRAM for the node's memories; None: block RAM.
 
     Latency
     -------
-    Those of :class:`Demultiplexer` to the node, of :class:`FrameMerger` from it.
+    The latency of :class:`Demultiplexer` to the node and of :class:`FrameMerger` from it.
 
     Source
     ------
@@ -88,11 +95,11 @@ class BoardNode(wiring.Component):
 
     @property
     def _start_cycles(self) -> int:
-        """Cycles behind a reset in which the memories do not answer, or some more."""
+        """Upper bound of the cycles after a reset in which the memories do not answer."""
         return 2 * self.sdram.timing(self.clock_hz).start if self.sdram else 0
 
     def elaborate(self, platform: Any) -> Module:
-        """Frames from left to right, the bus from top to bottom."""
+        """Connect frames to node and services, and the services' bus to registers and memories."""
         m = Module()
         m.submodules.demultiplexer = demultiplexer = Demultiplexer()
         m.submodules.merger = merger = FrameMerger(width=MAC_WIDTH)
@@ -123,7 +130,7 @@ class BoardNode(wiring.Component):
         return m
 
     def _memories(self, m: Module, config: GlmConfig, node: GlmNode) -> dict[int, Any]:
-        """The node's samples and labels; the bus' port of each memory, by its address."""
+        """Build the node's sample and label memories; return the bus port of each memory by its address."""
         ports = _ports(node, memory_of(config, self.sdram))
         if self.sdram is None:
             return _block_memories(m, config, ports)
@@ -139,7 +146,7 @@ class BoardNode(wiring.Component):
         return {base: getattr(memory, f"axil{number}") for number, base in enumerate(ports)}
 
     def _bus(self, m: Module, responder: Responder, slaves: dict[int, Any]) -> None:
-        """Each slave at its place of the memory map."""
+        """Connect each slave at its address of the memory map."""
         regions = [(base, slave.signature.address_width) for base, slave in slaves.items()]
         m.submodules.decoder = decoder = AxiLiteDecoder(address_width=ADDRESS_BITS, regions=regions)
         connect_typed(m, responder.axil, decoder.axil)
@@ -147,7 +154,7 @@ class BoardNode(wiring.Component):
             connect_typed(m, getattr(decoder, f"m{number}"), slave)
 
     def _board(self, m: Module, registers: Any, demultiplexer: Demultiplexer, responder: Responder) -> None:
-        """What the board is and does, to its registers; its addresses, from them."""
+        """Connect the board's state to its registers, and the addresses from them."""
         m.d.comb += [
             registers.link.eq(self.link),
             registers.mac.eq(self.mac_events),
@@ -163,7 +170,7 @@ class BoardNode(wiring.Component):
 
 
 def _receive(m: Module, demultiplexer: Demultiplexer, node: GlmNode) -> None:
-    """The node's frames: bad ones have been dropped, so that none has an error."""
+    """Connect the node's frames; none has an error, since bad frames were dropped."""
     frames = demultiplexer.node
     m.d.comb += [
         node.mac_rx.valid.eq(frames.valid),
@@ -173,13 +180,13 @@ def _receive(m: Module, demultiplexer: Demultiplexer, node: GlmNode) -> None:
 
 
 def _ports(node: GlmNode, memory: BoardMemory) -> dict[int, tuple[Any, int]]:
-    """The node's read ports with the bytes of their memories, by the memory's address on the bus."""
+    """Return the node's read ports and the bytes of their memories, by the memory's address on the bus."""
     samples = {sample_memory(n): (axi, memory.sample_bytes) for n, axi in enumerate(node.samples)}
     return {**samples, LABELS: (node.labels, memory.label_bytes)}
 
 
 def _block_memories(m: Module, config: GlmConfig, ports: dict[int, tuple[Any, int]]) -> dict[int, Any]:
-    """Block RAM for each port; the bus' port of each memory, by its address."""
+    """Build a block RAM for each port; return the bus port of each memory by its address."""
     slaves = {}
     for number, (base, (axi, size)) in enumerate(ports.items()):
         name = "label" if base == LABELS else f"samples_{number}"

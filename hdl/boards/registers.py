@@ -1,4 +1,4 @@
-"""A board's own registers, declared once, and their hardware: what it is, addresses, link, counters, LEDs."""
+"""Registers of a board and their hardware: identity, addresses, link, counters, LEDs."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from fanin.wire.control import ABOUT, VERSION_AT
 IDENTITY = 0x42_4E_49_46  # "FINB" in memory order: fanin board
 VERSION = 1
 
-#: What the board's LEDs show: ``link_up``, ``active``, ``running`` and ``fault`` of the state.
+#: State shown by the board's LEDs: ``link_up``, ``active``, ``running`` and ``fault``.
 Leds = data.StructLayout({"link": 1, "frame": 1, "running": 1, "fault": 1})
-_BLINKS = 16  # a second
+_BLINKS = 16  # periods of activity in a second
 
 _EVERY_SPEED = cast("Iterable[Any]", Speed)
 _SPEEDS = ", ".join(f"{speed.value} {speed.name.removeprefix('MBPS_')} Mb/s" for speed in _EVERY_SPEED)
@@ -42,31 +42,31 @@ _STATE = (
     Field("speed", 2, _SPEEDS),
     Field("full_duplex", 1, "the link is full duplex"),
     Field("running", 1, "the node is busy"),
-    Field("failed", 1, "the node has failed: its own `status` says why"),
+    Field("failed", 1, "the node has failed; its own `status` has the cause"),
     Field("underran", 1, "a frame was sent too slowly since the counters were cleared"),
-    Field("active", 1, "a frame came or went in the last sixteenth of a second"),
+    Field("active", 1, "a frame was received or sent in the last sixteenth of a second"),
     Field("fault", 1, "the node has failed, or a frame underran"),
 )
 
-#: Counters by name, with the events that they count.
+#: Counters of the MAC by event name.
 MAC_COUNTERS = {
-    "received": "frames that came whole and well",
+    "received": "frames received without errors",
     "bad_fcs": "frames dropped: FCS",
     "runt": "frames dropped: shorter than 64 bytes",
     "long": "frames dropped: too long",
-    "damaged": "frames dropped: the PHY says that they are damaged",
+    "damaged": "frames dropped: error reported by the PHY",
     "dropped": "frames dropped: no room",
-    "sent": "frames that have left",
-    "refused": "frames that were not sent: too long",
-    "underrun": "frames that were sent too slowly, and end with an error",
+    "sent": "frames sent",
+    "refused": "frames not sent: too long",
+    "underrun": "frames sent too slowly, which end with an error",
 }
 RESPONDER_COUNTERS = {
-    "requests": "control requests carried out, hello among them",
-    "repeats": "control requests that came again, and were answered again",
+    "requests": "control requests executed, including hello",
+    "repeats": "control requests received again and answered again",
     "stale": "control requests older than the last one: not answered",
-    "refused": "control requests of a host that does not hold the board, or of its lease at another address",
-    "malformed": "control requests and IPv4 headers that are not what they should be",
-    "dropped": "frames for the board's own services that found no room",
+    "refused": "control requests of a host that does not hold the board, or of the holder at another address",
+    "malformed": "malformed control requests and IPv4 headers",
+    "dropped": "frames for the board's own services dropped for lack of room",
     "arps": "ARP requests answered",
     "echoes": "echo requests answered",
 }
@@ -75,30 +75,30 @@ assert RESPONDER_COUNTERS.keys() == ResponderEvents.members.keys()
 
 
 def _counters() -> dict[str, str]:
-    """All counters: those of the MAC are called ``mac_…``, those of the responder ``control_…``."""
+    """Return all counters: ``mac_…`` of the MAC, ``control_…`` of the responder."""
     mac = {f"mac_{name}": doc for name, doc in MAC_COUNTERS.items()}
     return mac | {f"control_{name}": doc for name, doc in RESPONDER_COUNTERS.items()}
 
 
 def board_registers(identity: Identity | None = None) -> RegisterMap:
-    """The register map of a board, the same for all; the addresses are at first those of ``identity``."""
+    """Return the register map, the same for all boards; addresses are initially those of ``identity``."""
     mac, ip = (identity.mac, identity.ip) if identity else (0, 0)
     return node_map(
         identity_registers(IDENTITY, VERSION),
         (
-            Register("board", Access.RO, "which kind of board: its number in `hdl/boards/board.py`", bits=16),
+            Register("board", Access.RO, "kind of board: its number in `hdl/boards/board.py`", bits=16),
             Register("build", Access.RO, "number of the build", bits=BUILD_BITS),
             control_register(),
-            Register("state", Access.RO, "what goes on; hello says it to anybody", _STATE),
+            Register("state", Access.RO, "state of the board; hello reports it to every host", _STATE),
             Register("uptime", Access.RO, "seconds since reset"),
             Register("holder", Access.RO, "IPv4 address of the host that holds the board, 0 for none"),
-            Register("holder_mac_low", Access.RO, "lower half of that host's MAC address, or the last one's"),
-            Register("holder_mac_high", Access.RO, "the upper 16 bits of it", bits=MAC_BITS - WORD_BITS),
-            Register("own_mac", Access.RW, "MAC address; takes effect at once", bits=MAC_BITS, reset=mac),
+            Register("holder_mac_low", Access.RO, "lower half of the MAC address of that or the last holder"),
+            Register("holder_mac_high", Access.RO, "upper 16 bits of that address", bits=MAC_BITS - WORD_BITS),
+            Register("own_mac", Access.RW, "MAC address; takes effect immediately", bits=MAC_BITS, reset=mac),
             Register(
                 "own_ip",
                 Access.RW,
-                "IPv4 address; takes effect at once, in the reply, too",
+                "IPv4 address; takes effect immediately, even in the reply",
                 bits=IP_BITS,
                 reset=ip,
             ),
@@ -108,37 +108,48 @@ def board_registers(identity: Identity | None = None) -> RegisterMap:
 
 
 def board_constants(identity: Identity) -> dict[str, int]:
-    """What a board says of itself, by field."""
+    """Return the constant register fields of a board."""
     return {"id": IDENTITY, "version": VERSION, "board": identity.board, "build": identity.build}
 
 
 class BoardRegisters(wiring.Component):
-    """A board's registers, its clock of seconds and its LEDs.
+    """Registers of a board, its counter of seconds and its LEDs.
 
     Members
     -------
     ``axil`` : In, :class:`AXI4LiteSignature` of 12 bits
+        Register port.
     ``own_mac`` : Out, 48
+        MAC address of the board.
     ``own_ip`` : Out, 32
+        IPv4 address of the board.
     ``about`` : Out, AboutWords
-        What hello says of the board.
+        State of the board for hello.
     ``leds`` : Out, Leds
+        State for the LEDs.
     ``link`` : In, LinkStatus
+        State of the PHY's link.
     ``running``, ``failed`` : In, 1
-        What the node does.
+        State of the node.
     ``holder`` : In, 32
+        IPv4 address of the host that holds the board, 0 for none.
     ``holder_mac`` : In, 48
+        MAC address of that host.
     ``mac`` : In, MacEvents
+        Events of the MAC.
     ``control`` : In, ResponderEvents
+        Events of the responder.
 
     Parameters
     ----------
     ``identity`` : Identity
-    ``clock_hz`` : int, of the domain ``sync``, at least 16
+        Kind of board, build and initial addresses.
+    ``clock_hz`` : int
+        Clock of the domain ``sync`` in Hz, at least 16.
 
     Latency
     -------
-    That of :class:`~fanin.hdl.bus.registers.RegisterFile`, with its counters in a memory.
+    The latency of :class:`~fanin.hdl.bus.registers.RegisterFile` with its counters in a memory.
 
     Source
     ------
@@ -169,7 +180,7 @@ class BoardRegisters(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """The file, and what goes into it."""
+        """Build the register file and drive its fields."""
         m = Module()
         m.submodules.file = file = RegisterFile(registers=self._registers, counters_in_memory=True)
         connect_typed(m, wiring.flipped(self.axil), file.axil)
@@ -195,7 +206,7 @@ class BoardRegisters(wiring.Component):
         return m
 
     def _state(self, m: Module, clear: Any) -> dict[str, Any]:
-        """What goes on, by field, and the uptime."""
+        """Return the fields of ``state`` and the uptime; drive the LEDs."""
         left = Signal(range(self.clock_hz // _BLINKS), init=self.clock_hz // _BLINKS - 1)
         blink = Signal()
         blinks = Signal(range(_BLINKS))

@@ -1,7 +1,7 @@
-"""Another board's addresses in a finished build, without place and route.
+"""Change of a board's addresses in a finished build, without place and route.
 
-A board starts with the addresses that the flip-flops of ``own_mac`` and ``own_ip`` start with. The value with
-which one starts is its REGSET: a parameter in the routed netlist, a line in the text that ecppack packs.
+A board's initial addresses are the initial values of the flip-flops of ``own_mac`` and ``own_ip``. The initial
+value of a flip-flop is its REGSET: a parameter in the routed netlist, a line in ecppack's text input.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _BEL = re.compile(r"X(\d+)/Y(\d+)/(SLICE[A-D])\.FF([01])")
 
 
 def renumber(project: Path, old: Identity, new: Identity, to: Path) -> None:
-    """Write the routed netlist and the configuration of ``project`` to ``to``, with ``new``'s addresses.
+    """Write the routed netlist and the configuration of ``project`` to ``to``, with the addresses of ``new``.
 
-    Raises InputError for a project that has not ``old``'s, or not all files of a routed board.
+    Raises InputError if ``project`` does not have the addresses of ``old``, or lacks files of a routed board.
     """
     try:
         synthesised, routed = (parse_json((project / name).read_text()) for name in (NETLIST, ROUTED))
@@ -44,7 +44,7 @@ def renumber(project: Path, old: Identity, new: Identity, to: Path) -> None:
 def _starts(
     synthesised: dict[str, Any], routed: dict[str, Any], old: Identity, new: Identity
 ) -> dict[str, bool]:
-    """How each flip-flop of the addresses has to start, by its cell's name.
+    """Return the new initial value of each address flip-flop, by its cell's name.
 
     nextpnr keeps the names of cells, and splits nets.
     """
@@ -69,7 +69,7 @@ def _starts(
 
 
 def _starting_with(value: int, registers: list[list[str]], routed: dict[str, Any]) -> list[str] | None:
-    """The register that starts with a value: those to which the node copies its addresses start with 0."""
+    """Return the register with that initial value; copies of the addresses in the node start with 0."""
     for register in registers:
         starts = [_STARTS.index(routed[name]["parameters"]["REGSET"]) for name in register]
         if sum(start << bit for bit, start in enumerate(starts)) == value:
@@ -78,7 +78,7 @@ def _starting_with(value: int, registers: list[list[str]], routed: dict[str, Any
 
 
 def _configure(config: str, starts: dict[str, bool]) -> str:
-    """The text for ecppack, in which the flip-flops at these places start so."""
+    """Return ecppack's text with these initial values at these flip-flop places."""
     tiles = config.split("\n.tile ")
     index = {tile.partition("\n")[0]: n for n, tile in enumerate(tiles)}
     for bel, start in starts.items():

@@ -1,4 +1,4 @@
-"""What place and route reached: clocks, worst paths, what is used and by which Component."""
+"""Report of place and route: clocks, worst paths, resources used, also by Component."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from fanin.base.records import parse_json
 from fanin.hdl.boards.build import ROUTED, TIMING
 from fanin.hdl.boards.clocks import TX_MHZ
 
-#: What is counted, by nextpnr's name.
+#: Resources to count, by nextpnr's name.
 RESOURCES = {
     "TRELLIS_COMB": "LUT4",
     "TRELLIS_FF": "flip-flops",
     "DP16KD": "block RAMs",
     "MULT18X18D": "multipliers",
 }
-DEPTH = 3  # names of a Component's path that a table has
+DEPTH = 3  # names of a Component's path in a table
 _CELL = re.compile(r"_(?:TRELLIS|LUT4|PFUMX|L6MUX|CCU2C|DP16KD|MULT|DPR16|\$).*$|\$.*$")
 
 
 @dataclass(frozen=True)
 class Clock:
-    """A clock domain: what was asked and what was reached, in MHz."""
+    """Clock domain: its required and its reached frequency, in MHz."""
 
     domain: str
     asked: float
@@ -35,18 +35,18 @@ class Clock:
 
     @property
     def met(self) -> bool:
-        """Whether it may run as it does."""
+        """True if the required frequency is reached."""
         return self.reached >= self.asked
 
     @property
     def slack_ns(self) -> float:
-        """Of a period; below 0 where it is missed."""
+        """Slack of a period in ns; negative if the required frequency is missed."""
         return 1000 / self.asked - 1000 / self.reached
 
 
 @dataclass(frozen=True)
 class TimingPath:
-    """A worst path: its clock, the registers at its ends as Components name them, and its nanoseconds."""
+    """Worst path of a clock: the registers at its ends, named as Components do, and its delays in ns."""
 
     domain: str
     start: str
@@ -65,15 +65,15 @@ class TimingPath:
 
 @dataclass(frozen=True)
 class Placed:
-    """All of it."""
+    """Contents of the report."""
 
     clocks: tuple[Clock, ...]
     paths: tuple[TimingPath, ...]
-    used: Mapping[str, tuple[int, int]]  #: of what there is, by resource
-    components: Mapping[str, Mapping[str, int]]  #: used by Component
+    used: Mapping[str, tuple[int, int]]  #: resources used and available
+    components: Mapping[str, Mapping[str, int]]  #: resources used, by Component
 
     def as_json(self) -> dict[str, Any]:
-        """The report, as report.json has it."""
+        """Return the report for report.json."""
         return {
             "clocks": {
                 clock.domain: {
@@ -90,9 +90,9 @@ class Placed:
 
 
 def domain_of(net: str) -> str:
-    """The clock domain of a clock's net as nextpnr names it: one of the names that Amaranth gives it.
+    """Return the clock domain of a clock's net, from nextpnr's name for it, which is one of Amaranth's names.
 
-    That of ``rx`` is ``….rx_clk``, or ``rx_reset.async_ff_clk`` behind the synchroniser of its reset.
+    The domain ``rx`` has the net ``….rx_clk``, or ``rx_reset.async_ff_clk`` at its reset's synchroniser.
     """
     *path, name = net.split()[-1].removeprefix("$glbnet$").split(".")
     if name == "async_ff_clk" and path:
@@ -101,15 +101,15 @@ def domain_of(net: str) -> str:
 
 
 def component_of(cell: str) -> str:
-    """The path of the Component, and the signal in it, that a cell's name begins with."""
+    """Return the path of the Component, and the signal in it, at the begin of a cell's name."""
     return _CELL.sub("", cell.replace("\\", ""))
 
 
 def read_report(folder: Path, core_mhz: float) -> Placed:
-    """What nextpnr wrote into a build whose core's clock is ``core_mhz``. Raises InputError where it has not.
+    """Read nextpnr's report of a build with a core clock of ``core_mhz``. Raises InputError if it is missing.
 
-    Clocks are held to what the board runs them with, not to nextpnr's constraints, which ours may not have
-    become; one that has no name of ours, to the fastest of ours.
+    Each clock is compared with its frequency on the board, not with nextpnr's constraint, which may be missing.
+    A clock without a known name is compared with the fastest of these frequencies.
     """
     try:
         timing = parse_json((folder / TIMING).read_text())
@@ -141,7 +141,7 @@ def _placed(timing: dict[str, Any], cells: dict[str, Any], asked: Mapping[str, f
 
 
 def _paths(paths: list[dict[str, Any]]) -> list[TimingPath]:
-    """The worst path within each domain."""
+    """Return the worst path within each domain."""
     found = []
     for path in paths:
         if path["from"] != path["to"]:
@@ -163,7 +163,7 @@ def _paths(paths: list[dict[str, Any]]) -> list[TimingPath]:
 
 
 def _by_component(cells: Mapping[str, Any]) -> dict[str, dict[str, int]]:
-    """Cells of each resource by the first names of their path."""
+    """Return the cells of each resource, by the first names of their path."""
     found: dict[str, Counter[str]] = defaultdict(Counter)
     for name, cell in cells.items():
         title = RESOURCES.get(cell["type"])

@@ -1,4 +1,4 @@
-"""The pins of an RGMII port on an ECP5: two bits a clock each, and the delays that the board asks for."""
+"""Pins of an RGMII port on an ECP5: two bits a clock each, and the delays that the board needs."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 from amaranth import ClockSignal, Elaboratable, Instance, Module, Signal
 from amaranth.lib import io
 
-DELAY_STEP_NS = 0.025  # of a DELAYG; Lattice FPGA-DS-02012, "DELAY"
+DELAY_STEP_NS = 0.025  # step of a DELAYG; Lattice FPGA-DS-02012, "DELAY"
 DELAY_STEPS = 127
 
 
 def delay_steps(nanoseconds: float) -> int:
-    """Steps of a delay element. Raises ValueError for a delay that it has not."""
+    """Return the steps of a delay element. Raises ValueError if the delay is out of range."""
     steps = round(nanoseconds / DELAY_STEP_NS)
     if not 0 <= steps <= DELAY_STEPS:
         raise ValueError(f"delay must be 0 to {DELAY_STEPS * DELAY_STEP_NS:g} ns, not {nanoseconds!r}")
@@ -20,10 +20,10 @@ def delay_steps(nanoseconds: float) -> int:
 
 
 class RgmiiPins(Elaboratable):
-    """RGMII's ten data and control pins as pairs of bits, the first of the rising edge, and its two clocks.
+    """Data and control pins of RGMII as pairs of bits, the first for the rising edge, and both clocks.
 
-    ``rx`` and ``tx`` have the control pin above the four data pins. The receiver's bits come in the domain
-    ``rx``, the transmitter's are taken in ``tx``. ``tx_clock`` are the halves of the transmit clock's period.
+    ``rx`` and ``tx`` have the control pin above the four data pins. Received bits are in the domain ``rx``,
+    bits to transmit in ``tx``. ``tx_clock`` is the transmit clock as two halves of its period.
     """
 
     def __init__(self, *, port: Any, rx_delay_ns: float, tx_delay_ns: float):
@@ -36,7 +36,7 @@ class RgmiiPins(Elaboratable):
         self.tx_clock = [Signal(name=f"tx_clock{half}") for half in range(2)]
 
     def elaborate(self, platform: Any) -> Module:
-        """A buffer, a delay and a DDR cell for every pin."""
+        """Instantiate a buffer, a delay and a DDR cell for every pin."""
         m = Module()
         port = self._port
         m.submodules.rx_clock = clock = io.Buffer("i", port.rx_clk)
@@ -79,5 +79,5 @@ def _delay(source: Any, target: Any, steps: int) -> Instance:
 
 
 def _control(port: Any, direction: str) -> Any:
-    """The control pin: boards call it ``rx_ctl`` or ``rx_ctrl``."""
+    """Return the control pin, which boards call ``rx_ctl`` or ``rx_ctrl``."""
     return getattr(port, f"{direction}_ctl", None) or getattr(port, f"{direction}_ctrl")

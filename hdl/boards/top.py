@@ -1,4 +1,4 @@
-"""The top of every board with RGMII: pins and clocks, MAC, node."""
+"""Top of every board with RGMII: pins and clocks, MAC, node."""
 
 from __future__ import annotations
 
@@ -35,22 +35,23 @@ from fanin.hdl.net.ethernet.rgmii import RgmiiReceiver, RgmiiTransmitter, Speed
 from fanin.hdl.stream.connect import connect_typed
 
 RX_HZ = TX_MHZ * 1e6
-LINE_PPM = 200  # by which the line may be faster than our clocks: 100 of either oscillator (IEEE 802.3)
+LINE_PPM = 200  # excess of the line's clock over ours: 100 of either oscillator (IEEE 802.3)
 LEAST_CORE_MHZ = TX_MHZ * 8 / MAC_WIDTH * (1 + LINE_PPM / 1e6)
-PHY_RESET_MS = 20  # more than any PHY here asks for
-LED_RESOURCES = ("led", "rgb_led")  # by which boards name them; the first that a board has is taken
+PHY_RESET_MS = 20  # more than any supported PHY needs
+LED_RESOURCES = ("led", "rgb_led")  # names of LEDs on boards; the first name that a board has is used
 
-EVENTS = "board_events"  #: the signal of BOARD_EVENTS, by which a simulation finds it
+EVENTS = "board_events"  #: name of the signal of BOARD_EVENTS, for simulations
 
-#: Pulses of the core's clock for measurement; no pin has them, so that synthesis takes them away. ``pa`` and
-#: ``fa`` as NodeEvents'; ``received``: the MAC hands on a frame's first word; ``sent``: it takes its last one.
+#: Pulses of the core's clock for measurement. No pin carries them, so synthesis removes them. ``pa``, ``fa``:
+#: as in NodeEvents. ``received``: the MAC delivers a frame's first word. ``sent``: the MAC takes a frame's last
+#: word.
 BOARD_EVENTS = data.StructLayout(dict.fromkeys(("pa", "fa", "received", "sent"), 1))
 
 
 def core_dividers(board: Board, platform: Any, core_mhz: float) -> Any:
-    """How the PLL of a board is set for a core of at most ``core_mhz``; its ``core_mhz`` is what comes out.
+    """Return the PLL's dividers for a core of at most ``core_mhz``; their ``core_mhz`` is the actual clock.
 
-    Raises ValueError where no PLL makes it, or the core would be slower than the line.
+    Raises ValueError if no PLL setting exists, or if the core would be slower than the line.
     """
     dividers = cells_of(board).choose_dividers(platform.default_clk_frequency / 1e6, core_mhz)
     if dividers.core_mhz < LEAST_CORE_MHZ:
@@ -62,10 +63,10 @@ def core_dividers(board: Board, platform: Any, core_mhz: float) -> Any:
 
 
 class BoardTop(Elaboratable):
-    """A node on a board; without ``config`` the shell alone, which can be pinged and asked what it is.
+    """Top of a board with a node; without ``config`` it is a shell that answers ping and hello.
 
-    ``core_mhz`` is the core's clock, at most: see :func:`core_dividers`, whose ValueError it raises.
-    ``sdram``: the board's, where the node's memories are to lie in it.
+    ``core_mhz``: highest clock of the core in MHz. Raises the ValueError of :func:`core_dividers`.
+    ``sdram``: the board's SDRAM, if it holds the node's memories.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class BoardTop(Elaboratable):
         self.sdram = sdram
 
     def elaborate(self, platform: Any) -> Module:
-        """Pins on the left, the node on the right, the MAC between the clocks."""
+        """Connect pins, clocks, MAC and node."""
         m = Module()
         cells = cells_of(self.board)
         dividers = core_dividers(self.board, platform, self.core_mhz)
@@ -115,13 +116,13 @@ class BoardTop(Elaboratable):
         return m
 
     def _receive_clock(self, m: Module, pins: Any) -> None:
-        """The domain ``rx`` is the PHY's clock, in reset as long as the core."""
+        """Build the domain ``rx``: the PHY's clock, in reset as long as the core."""
         m.domains += ClockDomain("rx")
         m.d.comb += ClockSignal("rx").eq(pins.rx_clock)
         m.submodules.rx_reset = ResetSynchronizer(ResetSignal("sync"), domain="rx")
 
     def _mac(self, m: Module, pins: Any, node: BoardNode) -> EthernetMac:
-        """Each half of RGMII in its domain; what the PHY says crosses to the others."""
+        """Build RGMII and the MAC, each half of RGMII in its domain; synchronise the PHY's status."""
         m.submodules.mac = mac = EthernetMac(width=MAC_WIDTH)
         receiver, transmitter = RgmiiReceiver(), RgmiiTransmitter()
         m.submodules.rgmii_rx = DomainRenamer("rx")(receiver)
@@ -153,7 +154,7 @@ class BoardTop(Elaboratable):
         return mac
 
     def _phy_reset(self, m: Module, port: Any, core_mhz: float) -> None:
-        """The PHY starts with its straps' settings; its management port stays idle."""
+        """Reset the PHY, which then uses the settings of its straps; keep its management port idle."""
         m.submodules.phy_reset = reset = io.Buffer("o", port.rst)
         m.submodules.phy_mdc = mdc = io.Buffer("o", port.mdc)
         wait = Signal(
@@ -165,9 +166,9 @@ class BoardTop(Elaboratable):
 
 
 def _events(m: Module, mac: EthernetMac, node: BoardNode) -> None:
-    """Frames at the MAC, activations in the node."""
+    """Drive the events: frames at the MAC, activations in the node."""
     events = Signal(BOARD_EVENTS, name=EVENTS)
-    inside = Signal()  # of a frame that the MAC hands on
+    inside = Signal()  # a frame that the MAC delivers has begun
     with m.If(mac.rx.valid & mac.rx.ready):
         m.d.sync += inside.eq(~mac.rx.p.last)
     m.d.comb += [
@@ -179,7 +180,7 @@ def _events(m: Module, mac: EthernetMac, node: BoardNode) -> None:
 
 
 def _sdram(m: Module, platform: Any, node: BoardNode) -> None:
-    """The SDRAM's pins, and litedram's part of the node as a file of the project."""
+    """Connect the SDRAM's pins, and add litedram's Verilog to the project."""
     sdram = node.sdram
     assert sdram is not None
     assert node.config is not None
@@ -190,13 +191,13 @@ def _sdram(m: Module, platform: Any, node: BoardNode) -> None:
 
 
 def _request(platform: Any, name: str, number: int) -> Any:
-    """A resource without buffers, whatever its subsignals."""
+    """Request a resource without buffers, for any subsignals."""
     resource = platform.lookup(name, number)
     return platform.request(name, number, dir={ios.name: "-" for ios in resource.ios})
 
 
 def _reset(m: Module, platform: Any) -> Any:
-    """The board's reset button, where it has one."""
+    """Return the board's reset button, or 0 if it has none."""
     if platform.default_rst is None:
         return Const(0)
     m.submodules.reset_pin = buffer = io.Buffer("i", platform.request(platform.default_rst, dir="-"))
@@ -204,7 +205,7 @@ def _reset(m: Module, platform: Any) -> Any:
 
 
 def _leds(m: Module, platform: Any, leds: data.View[Any]) -> None:
-    """As many as the board has, in order; a single one shows the link, and goes dark for a fault."""
+    """Drive as many LEDs as the board has, in order; a single LED shows the link and is dark after a fault."""
     for name in LED_RESOURCES:
         ports = list(led_ports(platform, name))
         shown = Value.cast(leds) if len(ports) > 1 else leds.link & ~leds.fault
@@ -216,7 +217,7 @@ def _leds(m: Module, platform: Any, leds: data.View[Any]) -> None:
 
 
 def led_ports(platform: Any, name: str) -> Iterator[Any]:
-    """The LEDs of that name, of coloured ones the green."""
+    """Yield the LEDs of that name; of coloured LEDs the green one."""
     for number in range(len(Leds.members)):
         try:
             port = platform.request(name, number, dir="-" if name == "led" else dict.fromkeys("rgb", "-"))

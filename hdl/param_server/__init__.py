@@ -1,1 +1,1 @@
-"""The asynchronous parameter server: gradients that arrive in memory update the model, which goes back."""
+"""Asynchronous parameter server: applies workers' gradients from memory to the model and returns the model."""

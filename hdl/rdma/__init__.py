@@ -1,1 +1,1 @@
-"""The NIC of one-sided writes: docs/systems/rdma.md."""
+"""NIC for one-sided writes: docs/systems/rdma.md."""

@@ -70,7 +70,7 @@ class PayloadFetch(wiring.Component):
 
     Latency
     -------
-    ``arvalid`` comes 2 cycles after the command, a word on ``o`` 2 cycles after it is on ``axi``, and its
+    ``arvalid`` comes 2 cycles after the command. A word on ``o`` comes 2 cycles after it is on ``axi``, and its
     payload on ``packet`` in the same cycle as the word that allows it. One burst a cycle, one command in 3
     cycles. One word a cycle across payloads, if ``outstanding`` covers the memory's response time and that time
     is at most ``depth`` less a payload's words and 6 cycles.

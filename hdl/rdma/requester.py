@@ -304,7 +304,7 @@ class Requester(wiring.Component):
             m.d.sync += [row.tail.eq(row.tail + 1), hand.still_valid.eq(1), hand.stale.eq(self.stale)]
             m.next = "POSTED"
         with m.State("POSTED"):
-            # Write the row here, not only in WRITE: the choice sees ``has_room`` a cycle late, and must not
+            # Write the row here, not only in WRITE. The choice sees ``has_room`` a cycle late, and must not
             # take another post for a ring that this post has filled.
             self._write_row(m, hand, parts)
             # Read the descriptor at ``send`` for SEND. FLUSH needs the one at ``head``, which is the same here:

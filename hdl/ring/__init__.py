@@ -1,1 +1,1 @@
-"""The ring all-reduce engine: reliable link, sequencer, adders, node (docs/systems/ring.md)."""
+"""Ring all-reduce engine: sequencer, data paths, adders, node (docs/systems/ring.md)."""

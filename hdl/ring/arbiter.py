@@ -20,8 +20,8 @@ class TransmitArbiter(wiring.Component):
     """Arbiter that sends the ring's and the host's frames in turn and keeps each side's share of the link.
 
     The ring has priority. A host that has had less than its share may send one frame before each frame of the
-    ring, so a frame on ``ring`` waits for at most one frame of the host. ``hold`` stops new data frames of the
-    ring until that host has caught up. A side without frames leaves its time to the other side.
+    ring. A frame on ``ring`` therefore waits for at most one frame of the host. ``hold`` stops new data frames
+    of the ring until that host has caught up. A side without frames leaves its time to the other side.
 
     Members
     -------

@@ -19,8 +19,8 @@ class RingControl(wiring.Component):
     """State machine of a job, from ``start`` to its end or failure.
 
     A failure halts the job immediately. The link falls silent, so the other nodes end with TIMEOUT. The engine
-    stops, and memory receives no request after the outstanding ones are answered. The node then waits for
-    ``start`` or ``stop``. Both take effect after memory has answered and the MAC has taken the rest of a frame.
+    stops and issues no further memory requests. The node then waits for ``start`` or ``stop``. These commands
+    take effect after memory has answered all requests and the MAC has taken the rest of a frame.
 
     Members
     -------

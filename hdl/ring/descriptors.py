@@ -28,9 +28,9 @@ class Post(data.Struct):
 class DescriptorQueue(wiring.Component):
     """Queue that checks and numbers the host's descriptors; at most ``queue`` of them may be unfinished.
 
-    A descriptor is refused if ``enable`` is 0, its count is 0, its address is not a multiple of the word, its
-    end is beyond the address space, or the queue is full. Accepted descriptors are numbered from 0. A reset
-    empties the queue and restarts the numbers.
+    A descriptor is refused in these cases: ``enable`` is 0; its count is 0; its address is not a multiple of
+    the word; its end is beyond the address space; ``queue`` descriptors are unfinished. Accepted descriptors
+    are numbered from 0. A reset empties the queue and restarts the numbers.
 
     Members
     -------
@@ -83,8 +83,9 @@ class DescriptorQueue(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """Check a descriptor in three steps: add its end, examine the end, combine all findings.
 
-        The end may equal the end of the address space, 2^width. It is wrong if a bit from ``width`` up is set
-        (``reaches_end``) and any other bit is set as well (``goes_beyond``, in three parts for short paths).
+        A descriptor's end may equal the end of the address space, 2^width. An end is wrong if a bit from
+        ``width`` up is set (``reaches_end``) and any other bit is set as well (``goes_beyond``, in three parts
+        for short paths).
         """
         m = Module()
         m.submodules.fifo = fifo = StreamFIFO(shape=self.o.payload.shape(), depth=self.queue)

@@ -80,9 +80,10 @@ class ReceivePath(wiring.Component):
 
         The first stage holds ``early``, ``step`` and ``differs_early``; it is occupied if ``compared``. The
         second stage holds ``beat``, ``forward``, ``right`` and ``differs``; it is occupied if ``checked``. A
-        beat of a frame that does not match stays in the second stage and blocks the path. Each order is forked:
-        one copy waits for the beats; the other announces the frame to the decoder early, so that the first beat
-        does not wait for the announcement.
+        beat of a frame that does not match stays in the second stage and blocks the path.
+
+        Each order is forked. One copy waits for the beats. The other copy announces the frame to the decoder
+        early, so that the first beat does not wait for the announcement.
         """
         m = Module()
         words = word_layout(self.config.width)

@@ -62,8 +62,7 @@ class RingSegments(wiring.Component):
     Members
     -------
     ``nodes``, ``rank`` : In, 8 bits
-        N, 2…255, and the number of the slice that this node begins with. Both are constant while a descriptor
-        is inside.
+        N, 2…255, and the number of the slice that this node begins with; constant while a descriptor is inside.
     ``i`` : In, stream of :func:`descriptor_layout`
         Descriptors.
     ``o`` : Out, stream of :func:`segment_layout`

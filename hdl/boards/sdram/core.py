@@ -1,9 +1,10 @@
 """litedram's SDRAM controller and crossbar as Verilog, with a port for each memory of a node.
 
-litedram is written in migen, and made into Verilog where a board is built: for the chips' times in cycles and
-for as many ports as the node has. Its PHY for SDR SDRAM is a register at each pad; here Amaranth puts these in
-(:mod:`fanin.hdl.boards.sdram.pins`), in the same cycles. The registers through which a CPU would start the
-chips are left out: the core is in reset until :class:`~fanin.hdl.boards.sdram.start.SdramStart` has done that.
+litedram is written in migen and converted to Verilog when a board is built: for the chips' times in cycles, and
+for as many ports as the node has. litedram's PHY for SDR SDRAM is a register at each pad; here Amaranth adds
+these registers (:mod:`fanin.hdl.boards.sdram.pins`), with the same latency. The registers through which a CPU
+would initialise the chips are omitted: the core is in reset until
+:class:`~fanin.hdl.boards.sdram.start.SdramStart` has initialised them.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ EXTRA = "fanin[sdram]"
 
 
 def check_installed() -> None:
-    """Raise InputError where litedram is missing."""
+    """Raise InputError if litedram is missing."""
     if not find_spec("litedram"):
         raise InputError(f"litedram is missing: pip install '{EXTRA}'")
 
 
 def core_verilog(sdram: Sdram, timing: SdramTiming, *, ports: int) -> str:
-    """The Verilog of the module ``sdram_core`` with ports 0 to ``ports`` - 1.
+    """Return the Verilog of the module ``sdram_core`` with ports 0 to ``ports`` - 1.
 
-    Raises InputError where litedram is missing.
+    Raises InputError if litedram is missing.
     """
     check_installed()
     from litedram.core.controller import ControllerSettings, LiteDRAMController
@@ -38,7 +39,7 @@ def core_verilog(sdram: Sdram, timing: SdramTiming, *, ports: int) -> str:
     from migen.fhdl.verilog import convert
 
     core: Any = Module()
-    # With auto-precharge, some chips would close a row before it was open long enough.
+    # Auto-precharge would close rows of some chips before their minimum open time.
     settings = ControllerSettings(with_auto_precharge=False)
     phy, geometry, times = _settings(sdram, timing)
     controller = LiteDRAMController(phy, geometry, times, None, settings)
@@ -51,7 +52,7 @@ def core_verilog(sdram: Sdram, timing: SdramTiming, *, ports: int) -> str:
 
 
 def _settings(sdram: Sdram, timing: SdramTiming) -> tuple[Any, Any, Any]:
-    """PHY, geometry and times in litedram's words."""
+    """Return PHY, geometry and times as litedram's settings."""
     from litedram.common import GeomSettings, PhySettings, TimingSettings
 
     phy = PhySettings(
@@ -85,7 +86,7 @@ def _settings(sdram: Sdram, timing: SdramTiming) -> tuple[Any, Any, Any]:
 
 
 def _chips(core: Any, dfi: Any) -> Iterator[Any]:
-    """The chips' side, under names of our own: migen numbers those of its own."""
+    """Yield the pins towards the chips, under fixed names; migen would number its own names."""
     outputs = {
         "ras_n": dfi.ras_n,
         "cas_n": dfi.cas_n,
@@ -99,7 +100,7 @@ def _chips(core: Any, dfi: Any) -> Iterator[Any]:
 
 
 def _port(core: Any, port: Any, number: int) -> Iterator[Any]:
-    """A port of the crossbar; whole words are written."""
+    """Yield the pins of a crossbar port; writes always write whole words."""
     outputs = {
         "ready": port.cmd.ready,
         "taken": port.wdata.ready,

@@ -1,4 +1,4 @@
-"""A node's memories in a board's SDRAM."""
+"""Memories of a node in a board's SDRAM."""
 
 from __future__ import annotations
 
@@ -19,25 +19,30 @@ from fanin.hdl.stream.connect import connect_typed
 
 
 class SdramMemory(wiring.Component):
-    """Memories that share SDRAM, one behind the other; each is to host and reader what a ``BlockMemory`` is.
+    """Memories in consecutive parts of SDRAM; to host and reader each behaves like a ``BlockMemory``.
 
-    The chips are started behind a reset, which takes 200 µs; accesses wait for it. Between the ports and the
-    chips stands litedram's core: the Verilog of :func:`~fanin.hdl.boards.sdram.core.core_verilog`.
+    The chips are initialised after a reset, which takes 200 µs; accesses wait. litedram's core connects the
+    ports and the chips: the Verilog of :func:`~fanin.hdl.boards.sdram.core.core_verilog`.
 
     Members
     -------
     ``axil0``, ``axil1`` : In, AXI4-Lite, 32 bits
-        One for each memory, with as many address bits as it needs.
-    ``axi0``, ``axi1`` : In, AXI4 read, of its bits
-        Likewise.
+        Port of the host, one for each memory, with as many address bits as the memory needs.
+    ``axi0``, ``axi1`` : In, AXI4 read, of the memory's bits
+        Port of the reader, one for each memory.
     ``chip`` : Out, :func:`~fanin.hdl.boards.sdram.signature.chip_pins`
+        Pins of the chips.
 
     Parameters
     ----------
     ``sdram`` : Sdram
-    ``timing`` : SdramTiming, of it at the clock
+        Chips of the board.
+    ``timing`` : SdramTiming
+        Times of the chips in cycles of the clock.
     ``memories`` : sequence of (bytes, bits of a beat)
-    ``address_width`` : int, bits of addresses of ``axi0`` and all others
+        Size and beat of each memory.
+    ``address_width`` : int
+        Bits of an address on ``axi0`` and all other reader ports. Default 32.
 
     Latency
     -------
@@ -70,7 +75,7 @@ class SdramMemory(wiring.Component):
         super().__init__(members)
 
     def elaborate(self, platform: Any) -> Module:
-        """Until the chips are started, the core is in reset and silent; then it alone speaks."""
+        """Hold the core in reset, without commands, until the chips are initialised; then it drives them."""
         m = Module()
         m.submodules.start = start = SdramStart(timing=self.timing)
         chip = self.chip
@@ -99,7 +104,7 @@ class SdramMemory(wiring.Component):
         return m
 
     def _ports(self, m: Module, started: Signal) -> dict[str, Any]:
-        """A port of the core for each memory, as arguments of its instance."""
+        """Build a port for each memory; return its connections as arguments of the core's instance."""
         arguments: dict[str, Any] = {}
         base = 0
         for number, (size, width) in enumerate(self.memories):
@@ -120,7 +125,7 @@ class SdramMemory(wiring.Component):
 
 
 def _arguments(m: Module, prefix: str, port: Any, started: Signal) -> dict[str, Any]:
-    """A port of the core; its ``ready`` says nothing while it is in reset."""
+    """Return the connections of a core port; its ``ready`` is ignored while the core is in reset."""
     ready = Signal(name=f"{prefix}ready")
     m.d.comb += port.command.ready.eq(ready & started)
     return {

@@ -1,4 +1,4 @@
-"""The pads of SDR SDRAM: a register each way at every one, and the clock half a period behind the commands."""
+"""Pads of SDR SDRAM: a register in each direction at every pad, and a clock half a period later."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from fanin.hdl.boards.sdram.signature import chip_pins
 
 
 class SdramPins(Elaboratable):
-    """The SDRAM of a board at its pads, in the domain ``sync``.
+    """Pads of a board's SDRAM, in the domain ``sync``.
 
-    ``chip`` is what the chips get, a cycle later, and what they gave, a cycle ago. Their clock rises in the
-    middle of a cycle: commands and data are there half a cycle before, and a word is taken half a cycle behind.
+    ``chip`` reaches the chips a cycle later; values from the chips are a cycle old. The chips' clock rises in
+    the middle of a cycle: commands and data are stable half a cycle before, and words are sampled half a cycle
+    after.
     """
 
     def __init__(self, *, port: Any, sdram: Sdram):
@@ -23,7 +24,7 @@ class SdramPins(Elaboratable):
         self.chip = chip_pins(sdram).flip().create()
 
     def elaborate(self, platform: Any) -> Module:
-        """Clock enable, select and masks are tied on the boards, and have no pad."""
+        """Instantiate the pads; boards tie clock enable, select and masks, which have no pad."""
         m = Module()
         port, chip = self._port, self.chip
         m.submodules.clock = clock = io.DDRBuffer("o", port.clk)

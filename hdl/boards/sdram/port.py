@@ -1,4 +1,4 @@
-"""A part of SDRAM between a host, which loads it word by word, and a reader of bursts."""
+"""Port to a part of SDRAM for a host, which writes it word by word, and a reader of bursts."""
 
 from __future__ import annotations
 
@@ -18,40 +18,48 @@ from fanin.hdl.stream.fifo import StreamFIFO
 
 
 class SdramPort(wiring.Component):
-    """A part of SDRAM, ``size`` bytes from ``base`` on, that is to host and reader what ``BlockMemory`` is.
+    """Port to ``size`` bytes of SDRAM from ``base`` on; to host and reader it behaves like ``BlockMemory``.
 
-    Host and reader see the same bytes at the same addresses, little endian. Bursts are INCR and of whole beats;
-    they are answered in the order in which they are asked for. A beat is a word of SDRAM, or a part of one that
-    is read for each. The host goes before the beats; what it has written is read by whatever asks behind the
-    response.
+    Host and reader see the same bytes at the same addresses, little endian. Bursts are INCR and of whole beats,
+    and are answered in order. A beat is a word of SDRAM, or a part of a word, which is then read for each beat.
+    The host has priority over the beats. A host's write is visible to every access after its response.
 
-    What lies after the end is answered with SLVERR, beat by beat, and so is an access of the host that is not
-    to a whole word at a multiple of 4; nothing is written then.
+    Accesses beyond the end are answered with SLVERR, beat by beat. The host also gets SLVERR for an access that
+    is not a whole word at a multiple of 4. Nothing is written then.
 
     Members
     -------
     ``axil`` : In, AXI4-Lite, 32 bits
-        ``awready`` and ``wready`` wait for both requests.
+        Port of the host. ``awready`` and ``wready`` wait for both requests.
     ``axi`` : In, AXI4 read, ``beat_width`` bits
+        Port of the reader.
     ``port`` : Out, :func:`~fanin.hdl.boards.sdram.signature.native_port`
+        Port of litedram's crossbar.
 
     Parameters
     ----------
-    ``base`` : int, bytes, a multiple of 4
-    ``size`` : int, bytes; a multiple of 4
-    ``word_address_width`` : int, bits of ``port``'s addresses
-    ``beat_width`` : int, bits of a beat; 8, 16 or 32
-    ``address_width`` : int, bits of ``axi``'s addresses
-    ``host_address_width`` : int, bits of ``axil``'s addresses
-        Both must reach all of ``size``.
-    ``id_width`` : int, bits; 0…32
-    ``depth`` : int, beats and words of the host that may be under way
+    ``base`` : int
+        First byte in SDRAM, a multiple of 4.
+    ``size`` : int
+        Bytes, a multiple of 4, at least 8.
+    ``word_address_width`` : int
+        Bits of an address on ``port``.
+    ``beat_width`` : int
+        Bits of a beat: 8, 16 or 32. Default 32.
+    ``address_width`` : int
+        Bits of an address on ``axi``, enough for ``size``. Default 32.
+    ``host_address_width`` : int
+        Bits of an address on ``axil``, enough for ``size``. Default 24.
+    ``id_width`` : int
+        Bits of an ID, 0…32. Default 1.
+    ``depth`` : int
+        Beats and words of the host that may be in flight. Default 16.
 
     Latency
     -------
-    ``axi``: the first command is on ``port`` 3 cycles after a burst is taken, then one a cycle, across bursts;
-    a beat comes 1 cycle after its word. ``axil``: a command comes 2 cycles after the request, the response 2
-    cycles after the word, or after the data are taken.
+    ``axi``: the first command is on ``port`` 3 cycles after a burst is taken, then one a cycle, across bursts.
+    A beat comes 1 cycle after its word. ``axil``: a command comes 2 cycles after the request; the response
+    comes 2 cycles after the word, or after the data are taken.
 
     Source
     ------
@@ -97,9 +105,9 @@ class SdramPort(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """A read leaves a note of what its word will be; the words meet their notes in front of who asked.
+        """Store a note for each read; match the words from memory with their notes, in order.
 
-        ``room``: words that may still be asked for, as many as the queues hold. A write needs none.
+        ``room``: words that may still be requested, limited by the queues. A write needs no room.
         """
         m = Module()
         m.submodules.notes = notes = StreamFIFO(shape=self._note, depth=self.depth)
@@ -135,18 +143,18 @@ class SdramPort(wiring.Component):
 
     @property
     def _note(self) -> data.StructLayout:
-        """Of a word: whether the host has asked, else the beat's part of it, and what goes with the beat."""
+        """Layout of a note: ``host``, or the beat's part of the word and its AXI fields."""
         parts = exact_log2(WORD_BITS // self.beat_width)
         return data.StructLayout({"host": 1, "beyond": 1, "last": 1, "part": parts, "id": self.id_width})
 
     def _beyond(self, address: Value, unit: int) -> Value:
-        """Whether an address in ``unit`` bytes lies behind the end."""
+        """Return whether an address in units of ``unit`` bytes is beyond the end."""
         return address >= self.size // unit
 
     def _host(
         self, m: Module, ready: Value, may_read: Value, writes: Signal, reads: Signal, words: Any, note: Any
     ) -> Signal:
-        """The host's accesses, one at a time; whether one waits for its command."""
+        """Process the host's accesses one at a time; return whether one waits for its command."""
         axil = self.axil
         wanted = Signal()
         good = ~self._beyond(axil.awaddr, 1) & ~axil.awaddr[:2].any() & axil.wstrb.all()
@@ -189,9 +197,9 @@ class SdramPort(wiring.Component):
         return wanted
 
     def _beats(self, m: Module, may: Value, beat: Signal, note: Any) -> Signal:
-        """Step through bursts, a beat where one ``may`` be asked for; the number of the beat in memory.
+        """Step through bursts, one beat in each cycle of ``may``; return the beat's index in memory.
 
-        A burst waits in ``held`` until the one before it has asked for its last beat.
+        A burst waits in ``held`` until the previous burst has requested its last beat.
         """
         axi = self.axi
         index, held_index = (Signal(self.address_width, name=name) for name in ("index", "held_index"))
@@ -222,7 +230,7 @@ class SdramPort(wiring.Component):
         return index
 
     def _respond(self, m: Module, words: Any, note: Any) -> None:
-        """A word to who has asked; the host takes its own at once."""
+        """Send each word to its requester; the host takes a word immediately."""
         axi = self.axi
         m.d.comb += [
             axi.rvalid.eq(words.valid & ~note.host),

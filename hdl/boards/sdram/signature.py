@@ -1,4 +1,4 @@
-"""The two ends of litedram's core: a port for each memory, and the chips."""
+"""Signatures of both sides of litedram's core: a port for each memory, and the chips."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ WORD_BITS = 8 * WORD_BYTES
 
 
 def native_port(address_width: int) -> wiring.Signature:
-    """A port of litedram's crossbar, as its master sees it; commands are carried out in order.
+    """Return the signature of a port of litedram's crossbar, seen by its master; commands execute in order.
 
     Members
     -------
-    ``command`` : Out, stream of ``write`` and the ``address`` of a word
+    ``command`` : Out, stream of ``write`` and ``address``
+        Access to the word at ``address``.
     ``data`` : Out, 32
-        The word to be written; it stays until it is taken.
+        Word to write; constant until it is taken.
     ``taken`` : In(1)
-        Once for each write, behind its command.
+        Pulse: the word of a write was taken; once for each write, after its command.
     ``word`` : In, stream of 32 bits, always ready
-        Each word that was read.
+        Words that were read.
     """
     command = data.StructLayout({"write": 1, "address": address_width})
     return wiring.Signature(
@@ -35,9 +36,10 @@ def native_port(address_width: int) -> wiring.Signature:
 
 
 def chip_pins(sdram: Sdram) -> wiring.Signature:
-    """The pins of the chips, but the clock; commands are 1 where the pin is low.
+    """Return the signature of the chips' pins without the clock; commands are 1 when the pin is low.
 
-    Between them and the pads stands a register each way (:class:`~fanin.hdl.boards.sdram.pins.SdramPins`).
+    A register in each direction is between these signals and the pads
+    (:class:`~fanin.hdl.boards.sdram.pins.SdramPins`).
     """
     row_bits, bank_bits = (sdram.rows - 1).bit_length(), (sdram.banks - 1).bit_length()
     return wiring.Signature(

@@ -1,4 +1,4 @@
-"""What SDRAM chips want before they are used, without a CPU."""
+"""Initialisation of SDRAM chips, without a CPU."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from amaranth.lib.wiring import Out
 
 from fanin.boards.sdram import CAS_LATENCY, START_REFRESHES, SdramTiming
 
-ALL_BANKS = 1 << 10  # A10 of a precharge
-MODE = CAS_LATENCY << 4  # bursts of one word, in order
+ALL_BANKS = 1 << 10  # A10 of a precharge: all banks
+MODE = CAS_LATENCY << 4  # mode register: bursts of one word, in order
 
 
 class _Step(NamedTuple):
-    """A command, the address with it, and the cycles until the next one."""
+    """Command, its address, and the cycles until the next command."""
 
     ras: int
     cas: int
@@ -33,18 +33,19 @@ def _steps(timing: SdramTiming) -> Iterator[_Step]:
 
 
 class SdramStart(wiring.Component):
-    """Start SDR SDRAM: a pause, all banks closed, refreshes, the mode register; once, behind a reset.
+    """Initialisation of SDR SDRAM, once after a reset: pause, precharge of all banks, refreshes, mode register.
 
     Members
     -------
     ``ras``, ``cas``, ``we``, ``a`` : Out
-        A command a cycle; all 0: none. Banks are 0.
+        Command of this cycle; all 0: none. The bank is always 0.
     ``done`` : Out(1)
-        The chips take any command from this cycle on.
+        The chips accept any command from this cycle on.
 
     Parameters
     ----------
     ``timing`` : SdramTiming
+        Times of the chips in cycles.
 
     Latency
     -------
@@ -60,7 +61,7 @@ class SdramStart(wiring.Component):
         super().__init__({"ras": Out(1), "cas": Out(1), "we": Out(1), "a": Out(11), "done": Out(1)})
 
     def elaborate(self, platform: Any) -> Module:
-        """``left``: cycles until the next step."""
+        """Step through the commands; ``left``: cycles until the next one."""
         m = Module()
         steps = list(_steps(self.timing))
         left = Signal(range(self.timing.start + 1), init=self.timing.start)

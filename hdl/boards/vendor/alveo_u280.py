@@ -1,4 +1,4 @@
-"""AMD Alveo U280: the card's pins, and how Vivado makes its cores.
+"""AMD Alveo U280: the card's pins, and the generation of its cores by Vivado.
 
 Pins, clocks and sites are facts that Corundum (``fpga/mqnic/Alveo``) and taxi (``src/cndm/board/Alveo``)
 publish for this card.
@@ -20,7 +20,7 @@ _PCIE_RX = ("AL2 AM4 AN6 AN2 AP4 AR2 AT4 AU2", "AL1 AM3 AN5 AN1 AP3 AR1 AT3 AU1"
 _PCIE_TX = ("AL11 AM9 AN11 AP9 AR11 AR7 AT9 AU11", "AL10 AM8 AN10 AP8 AR10 AR6 AT8 AU10")
 _LVCMOS18 = Attrs(IOSTANDARD="LVCMOS18")
 
-#: Of the bitstream, which the card's flash has to take.
+#: Settings of the bitstream for the card's flash.
 CONFIGURATION = {
     "CFGBVS": "GND",
     "CONFIG_VOLTAGE": "1.8",
@@ -38,13 +38,13 @@ CONFIGURATION = {
 
 
 def _lanes(direction: str, pins: tuple[str, str]) -> list[Subsignal]:
-    """A transceiver's pairs; each side is a port of its own."""
+    """Return a transceiver's pairs; each side is a separate port."""
     side = {"rx": "i", "tx": "o"}[direction]
     return [Subsignal(f"{direction}_{end}", Pins(at, dir=side)) for end, at in zip("pn", pins, strict=True)]
 
 
 class AlveoU280Platform(XilinxPlatform):
-    """Clock, PCIe, one QSFP28, and the pin that says that HBM is too hot."""
+    """Platform with clock, PCIe, one QSFP28, and the pin that reports an overheated HBM."""
 
     device = "xcu280"
     package = "fsvh2892"
@@ -72,7 +72,7 @@ class AlveoU280Platform(XilinxPlatform):
     connectors: ClassVar[list[Any]] = []
 
     def toolchain_prepare(self, fragment: Any, name: str, **kwargs: Any) -> Any:
-        """Cores before synthesis, crossings and places after it; the cores' script is a file of the project."""
+        """Prepare the project: cores before synthesis, constraints of crossings and places after it."""
         self.add_file("cores.tcl", render("alveo_u280_cores.tcl.j2", pcie_lanes=PCIE_LANES))
         self.add_file("placement.tcl", render("alveo_u280_placement.tcl.j2"))
         overrides = {

@@ -1,6 +1,6 @@
-"""The top of an Alveo U280: a GLM node with HBM, 100 Gb/s Ethernet and PCIe around it.
+"""Top of an Alveo U280: a GLM node with HBM, 100 Gb/s Ethernet and PCIe.
 
-The cores are AMD's; Vivado makes them (``cores.tcl``), here they are instances by name.
+The cores are AMD's. Vivado generates them (``cores.tcl``); this top instantiates them by name.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from fanin.hdl.glm.node import GlmNode
 from fanin.hdl.stream.buffer import RegisterSlice
 from fanin.hdl.stream.connect import connect_typed
 
-MAC_BITS = 512  # of CMAC's user interface
-PORT_BITS = 256  # of an HBM port
+MAC_BITS = 512  # bits of a beat on CMAC's user interface
+PORT_BITS = 256  # bits of a word on an HBM port
 HBM_ID_BITS = 6
-HOST_PORT = 31  # HBM's port nearest to PCIe
-MAX_FRAME = 256  # bytes; an aggregation packet has fewer
+HOST_PORT = 31  # HBM port nearest to PCIe
+MAX_FRAME = 256  # bytes; longer than any aggregation packet
 _HBM_ADDRESS = {"addr": 33, "burst": 2, "id": HBM_ID_BITS, "len": 4, "size": 3, "valid": 1}
-#: Inputs of an HBM port (AMD PG276) and their bits: addresses of 8 GB, bursts of 16 words.
+#: Inputs of an HBM port (AMD PG276) and their widths: addresses of 8 GB, bursts of 16 words.
 _HBM_INPUTS = {
     **{f"{channel}{name}": bits for channel in ("ar", "aw") for name, bits in _HBM_ADDRESS.items()},
     "wdata": PORT_BITS,
@@ -53,7 +53,7 @@ _HBM_IDS = ("rid", "bid")
 
 
 def check_node(node: GlmNode) -> None:
-    """Raise ValueError unless the cores' widths are the node's."""
+    """Raise ValueError unless the node has the cores' widths."""
     config = node.config
     for name, value, limit in (
         ("port_bits", config.port_bits, PORT_BITS),
@@ -64,7 +64,7 @@ def check_node(node: GlmNode) -> None:
 
 
 class AlveoU280Top(Elaboratable):
-    """A node, instantiated as the Verilog module ``module``, and all that the card's pins need.
+    """Node, instantiated as the Verilog module ``module``, with everything that the card's pins need.
 
     Domains: ``sync``, PCIe's 250 MHz, with the node; ``tx`` and ``rx``, the MAC's 322.265625 MHz; ``init``, the
     card's 100 MHz, which resets and calibrates the cores.
@@ -76,9 +76,9 @@ class AlveoU280Top(Elaboratable):
         self.module = module
 
     def elaborate(self, platform: Any) -> Module:
-        """Clocks, then what stands left, right and below of the node."""
+        """Build the clocks, then connect host, memory and network to the node."""
         m = Module()
-        self._reset = Signal()  # of the host's bus, low while it is reset
+        self._reset = Signal()  # reset of the host's bus, active low
         self._calibrated = Signal()
         m.submodules.node = component_instance(self.node, self.module)
         pcie = platform.request("pcie", 0, dir="-")
@@ -89,7 +89,7 @@ class AlveoU280Top(Elaboratable):
         return m
 
     def _clocks(self, m: Module, clk100: Any, pcie: Any) -> None:
-        """``sync`` is reset until PCIe and HBM are there."""
+        """Build the domains; ``sync`` is in reset until PCIe and HBM are ready."""
         for domain in ("sync", "tx", "rx", "init"):
             m.domains += ClockDomain(domain)
         m.submodules.board_clock = board_clock = io.Buffer("i", clk100)
@@ -100,7 +100,7 @@ class AlveoU280Top(Elaboratable):
         m.submodules.core_reset = ResetSynchronizer(~self._reset | ~self._calibrated, domain="sync")
 
     def _host(self, m: Module, pcie: Any) -> Any:
-        """PCIe: its AXI4-Lite to the node's registers over one border; returns the port that loads HBM."""
+        """Connect PCIe: AXI4-Lite to the node's registers over a die border; return the port that loads HBM."""
         clock = Signal()
         clock_gt = Signal()
         m.submodules.pcie_clock = Instance(
@@ -108,7 +108,7 @@ class AlveoU280Top(Elaboratable):
         )
         dma = memory_signature(data_width=PORT_BITS, address_width=64, id_width=4).create()
         registers = AXI4LiteSignature(address_width=32).create()
-        # Neither channel of XDMA has these.
+        # Absent from both channels of XDMA.
         absent = {"arqos", "awqos"}
         m.submodules.xdma = Instance(
             "fanin_xdma",
@@ -134,7 +134,7 @@ class AlveoU280Top(Elaboratable):
         return dma
 
     def _memory(self, m: Module, cattrip: Any, dma: Any) -> None:
-        """HBM: a port for each of the node's over one border, and one for the host's DMA."""
+        """Connect HBM: each port of the node over one die border, and a port for the host's DMA."""
         ports: dict[str, Any] = {}
         for number, port in enumerate([*self.node.samples, self.node.labels]):
             near, far = (AxiSlice(port=port.signature) for _ in range(2))
@@ -160,7 +160,7 @@ class AlveoU280Top(Elaboratable):
         m.d.comb += pin.o.eq(hot.any())
 
     def _short_bursts(self, m: Module, dma: Any) -> Any:
-        """The DMA's port with bursts as AXI3 has them; returns what is of use of it."""
+        """Convert the DMA's bursts to AXI3; return the AXI3 port with the members that are used."""
         axi3 = memory_signature(data_width=PORT_BITS, address_width=64, id_width=4).create()
         lengths = {name: Signal(4, name=f"host_{name}") for name in ("arlen", "awlen")}
         m.d.comb += [getattr(axi3, name).eq(length) for name, length in lengths.items()]
@@ -179,7 +179,7 @@ class AlveoU280Top(Elaboratable):
         return axi3
 
     def _network(self, m: Module, qsfp: Any) -> None:
-        """CMAC: frames cross from and to its clock at the highest die, and a border on the way."""
+        """Connect CMAC: frames cross to and from its clock on the highest die, over one die border."""
         m.submodules.crossing = crossing = MacCrossing(width=MAC_BITS, max_frame=MAX_FRAME)
         for name, source, target in (
             ("sent", self.node.mac_tx, crossing.core_tx),
@@ -201,8 +201,8 @@ class AlveoU280Top(Elaboratable):
         aligned = Signal()
         linked = Signal()
         m.submodules.linked = FFSynchronizer(aligned, linked, o_domain="tx")
-        sending = Signal()  # what a transmitter says until its receiver sees the other
-        calling = Signal(init=1)
+        sending = Signal()  # the receiver is aligned: send frames
+        calling = Signal(init=1)  # the receiver is not aligned: send a remote fault indication
         m.d.tx += [sending.eq(linked), calling.eq(~linked)]
         m.d.comb += crossing.cut.eq(rx_reset)
         tx, rx = crossing.mac_tx, crossing.mac_rx
@@ -240,7 +240,7 @@ class AlveoU280Top(Elaboratable):
 
 
 def _cmac_constants() -> Iterator[tuple[str, Const]]:
-    """Inputs that stay as they are: no loopback, tests, faults or reconfiguration; errors are corrected."""
+    """Yield constant inputs: no loopback, tests, faults or reconfiguration; error correction on."""
     widths = {"gt_loopback_in": 12, "tx_preamblein": 56, "drp_addr": 10, "drp_di": 16}
     zeros = (
         "gtwiz_reset_tx_datapath gtwiz_reset_rx_datapath core_rx_reset core_tx_reset ctl_rx_force_resync "
@@ -257,7 +257,7 @@ def _cmac_constants() -> Iterator[tuple[str, Const]]:
 
 
 def _master(prefix: str, axi: Any, absent: frozenset[str] | set[str] = frozenset()) -> dict[str, Value]:
-    """Connections of a core that is the master of ``axi``; ``absent`` signals it has not."""
+    """Return the connections of a core that is the master of ``axi`` and lacks the signals ``absent``."""
     return {
         f"{'o' if member.flow == wiring.Out else 'i'}_{prefix}{name}": Value.cast(getattr(axi, name))
         for name, member in axi.signature.members.items()
@@ -266,7 +266,7 @@ def _master(prefix: str, axi: Any, absent: frozenset[str] | set[str] = frozenset
 
 
 def _slave(prefix: str, axi: Any) -> dict[str, Value]:
-    """Connections of a core that is the slave of ``axi``."""
+    """Return the connections of a core that is the slave of ``axi``."""
     return {
         f"{'i' if member.flow == wiring.Out else 'o'}_{prefix}{name}": Value.cast(getattr(axi, name))
         for name, member in axi.signature.members.items()
@@ -274,14 +274,14 @@ def _slave(prefix: str, axi: Any) -> dict[str, Value]:
 
 
 def _join(m: Module, wide: Any, narrow: Any) -> None:
-    """A master's AXI4-Lite to a slave that looks at fewer bits of the address."""
+    """Connect a master's AXI4-Lite to a slave with fewer address bits."""
     for name, member in narrow.signature.members.items():
         a, b = getattr(wide, name), getattr(narrow, name)
         m.d.comb += b.eq(a) if member.flow == wiring.In else a.eq(b)
 
 
 def _hbm_port(m: Module, number: int, axi: Any) -> dict[str, Any]:
-    """Connections of one of HBM's ports, in the widths that it has; what ``axi`` has not, it does not do."""
+    """Return the connections of an HBM port in its widths; inputs that ``axi`` lacks are constant."""
     prefix = f"AXI_{number:02}_"
     connections: dict[str, Any] = {f"i_{prefix}ACLK": ClockSignal(), f"i_{prefix}ARESET_N": ~ResetSignal()}
     for name, bits in _HBM_INPUTS.items():

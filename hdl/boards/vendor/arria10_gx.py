@@ -1,7 +1,8 @@
-"""Intel Arria 10 GX FPGA development kit: its pins, and how Quartus makes its cores.
+"""Intel Arria 10 GX FPGA development kit: its pins, and the generation of its cores by Quartus.
 
 Device, pins of clock, reset and DDR3, and the memory's parameters are facts that Analog Devices' HDL library
-(``projects/common/a10gx``) publishes for this kit. No public source has those of its QSFP: a user sets them.
+(``projects/common/a10gx``) publishes for this kit. No public source has the pins of its QSFP: users must set
+them.
 """
 
 from __future__ import annotations
@@ -14,15 +15,15 @@ from amaranth.vendor import AlteraPlatform
 
 from fanin.hdl.boards.vendor.templates import render
 
-MEMORY_ADDRESS_BITS = 28  # of bytes: 12 rows, 10 columns and 3 banks, each of 8 bytes
-REGISTERS_AT = 1 << MEMORY_ADDRESS_BITS  # to the host, behind the memory
+MEMORY_ADDRESS_BITS = 28  # bits of a byte address: 12 rows, 10 columns and 3 banks, each of 8 bytes
+REGISTERS_AT = 1 << MEMORY_ADDRESS_BITS  # address of the registers for the host, after the memory
 QSFP_LANES = 4
 QSFP_MHZ = 644.53125
 _DEVICE = ("10AX115S2", "F45", "I1", "SG")
 
 _LVDS = Attrs(IO_STANDARD="LVDS")
 _ADDRESS = "M32 L32 N34 M35 L34 K34 M33 L33 J33 J32 H31 J31"
-_SPARE_ADDRESS = "H34 H33 G32"  # of larger modules
+_SPARE_ADDRESS = "H34 H33 G32"  # address pins of larger modules
 _DQ = (
     "B28 A28 A27 B27 D27 E27 D26 D28 G25 H25 G26 H26 G28 F27 K27 F28 D31 E31 B31 C31 A30 E30 B30 D29 "
     "K30 H30 G30 K31 H29 K29 J29 F29 AC31 AB31 W31 Y31 AD31 AD32 AD33 AA30 AE31 AE32 AE30 AF30 "
@@ -31,7 +32,7 @@ _DQ = (
 _DQS = ("B26 H28 C30 L30 Y32 AJ32 AA34 AF33", "C26 J27 C29 L29 AA32 AJ31 AA33 AF34")
 _DM = "E26 G27 A29 F30 AB32 AG31 Y35 AC34"
 
-#: DDR3's pins by their names at Intel's memory controller: where they are and which way they go.
+#: DDR3's pins by their names at Intel's memory controller: places and directions.
 MEMORY_PINS = {
     "ck": ("R30", "o"),
     "ck_n": ("R31", "o"),
@@ -50,7 +51,7 @@ MEMORY_PINS = {
     "dm": (_DM, "o"),
 }
 
-#: What Intel's generator of a single core is asked for: component and parameters, by the core's name here.
+#: Cores that Intel's generator makes: component and parameters, by the core's name here.
 CORES = {
     "fanin_eth40": (
         "alt_eth_ultra",
@@ -69,14 +70,14 @@ CORES = {
 
 
 class Arria10GxPlatform(AlteraPlatform):
-    """Clock, reset and the DDR3 module; the QSFP's ports have no places."""
+    """Platform with clock, reset and the DDR3 module; the QSFP's ports have no places."""
 
     device, package, speed, suffix = _DEVICE
     default_clk = "clk100"
     resources: ClassVar = [
         Resource("clk100", 0, Pins("AR36", dir="i"), Clock(100e6), _LVDS),
         Resource("rst", 0, PinsN("BD27", dir="i"), Attrs(IO_STANDARD="1.8 V")),
-        Resource("ddr3_clk", 0, Pins("F34", dir="i"), _LVDS),  # the memory's core constrains it
+        Resource("ddr3_clk", 0, Pins("F34", dir="i"), _LVDS),  # constrained by the memory's core
         Resource("ddr3_rzq", 0, Pins("J34", dir="i")),
         Resource("ddr3_spare", 0, Pins(_SPARE_ADDRESS, dir="o"), Attrs(IO_STANDARD="1.5 V")),
         Resource(
@@ -87,12 +88,12 @@ class Arria10GxPlatform(AlteraPlatform):
 
     @property
     def required_tools(self) -> list[str]:
-        """Quartus Prime Standard's, and its generators of cores."""
+        """Tools of Quartus Prime Standard, with its generators of cores."""
         return [*super().required_tools, "qsys-script", "qsys-generate", "ip-generate"]
 
     @property
     def command_templates(self) -> list[str]:
-        """The cores are made first."""
+        """Command lines of the build; the cores come first."""
         return [
             '{{invoke_tool("qsys-script")}} --script=system.tcl',
             '{{invoke_tool("qsys-generate")}} fanin_system.qsys --synthesis=VERILOG '
@@ -117,14 +118,14 @@ class Arria10GxPlatform(AlteraPlatform):
         return '{{invoke_tool("ip-generate")}} ' + " ".join(options)
 
     def iter_port_constraints_bits(self) -> Iterator[tuple[str, str, Any]]:
-        """Those of ports that have a place."""
+        """Yield the constraints of ports that have a place."""
         for name, port, _ in self._design.ports:
             for bit, meta in enumerate(port.metadata):
                 if meta is not None:
                     yield f"{name}[{bit}]" if len(port) > 1 else name, meta.name, meta.attrs
 
     def toolchain_prepare(self, fragment: Any, name: str, **kwargs: Any) -> Any:
-        """The cores' files, and the clocks that do not know one another."""
+        """Prepare the project: files of the cores, and constraints of unrelated clocks."""
         facts = {
             "device": "".join(_DEVICE),
             "memory_address_bits": MEMORY_ADDRESS_BITS,

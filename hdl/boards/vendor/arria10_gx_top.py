@@ -1,6 +1,6 @@
-"""The top of an Arria 10 GX development kit: a ring node, DDR3, 40 Gb/s Ethernet and a host by JTAG.
+"""Top of an Arria 10 GX development kit: a ring node, DDR3, 40 Gb/s Ethernet and a host by JTAG.
 
-The cores are Intel's; Quartus makes them, here they are instances by name.
+The cores are Intel's. Quartus generates them; this top instantiates them by name.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from fanin.hdl.ring.node import RingNode
 from fanin.hdl.ring.store import BURST
 from fanin.hdl.stream.connect import connect_typed
 
-WIDTH = 256  # of the MAC's and the memory's words
-_HEADER_BEATS = 2  # of a frame, at most, in front of its payload
+WIDTH = 256  # bits of a word of the MAC and of the memory
+_HEADER_BEATS = 2  # most beats of a frame before its payload
 
 
 class Arria10GxTop(Elaboratable):
-    """A node, instantiated as the Verilog module ``module``, and all that the kit's pins need.
+    """Node, instantiated as the Verilog module ``module``, with everything that the kit's pins need.
 
     Domains: ``sync``, the memory's user clock of 266.67 MHz, with the node; ``tx`` and ``rx``, the MAC's two
     clocks of 312.5 MHz.
@@ -50,7 +50,7 @@ class Arria10GxTop(Elaboratable):
         self.module = module
 
     def elaborate(self, platform: Any) -> Module:
-        """Clocks, then what stands left and right of the node."""
+        """Build the clocks, then connect memory, host and network to the node."""
         m = Module()
         m.submodules.node = component_instance(self.node, self.module)
         for domain in ("sync", "tx", "rx"):
@@ -64,7 +64,7 @@ class Arria10GxTop(Elaboratable):
         return m
 
     def _system(self, m: Module, platform: Any, clk100: Any, reset_n: Any) -> None:
-        """Memory and host, with bridges between the node's AXI and Intel's Avalon-MM."""
+        """Connect memory and host through bridges between the node's AXI and Intel's Avalon-MM."""
         address_bits = self.node.config.address_width
         m.submodules.memory = memory = AxiToAvalonMemory(
             data_width=WIDTH, address_width=address_bits, burst=BURST
@@ -105,7 +105,7 @@ class Arria10GxTop(Elaboratable):
         )
 
     def _network(self, m: Module, clk100: Any) -> None:
-        """The MAC, its PLL, and the crossing to its clocks; a user places its ports (``qsfp_pins.tcl``)."""
+        """Connect the MAC, its PLL and the clock crossing; users place its ports (``qsfp_pins.tcl``)."""
         max_frame = (self.node.config.frame_beats + _HEADER_BEATS) * WIDTH // 8
         m.submodules.crossing = crossing = MacCrossing(width=WIDTH, max_frame=max_frame)
         connect_typed(m, self.node.mac_tx, crossing.core_tx)
@@ -162,14 +162,14 @@ class Arria10GxTop(Elaboratable):
 
 
 def _input(m: Module, name: str, port: Any) -> Signal:
-    """A port that several cores see; Quartus places the buffer."""
+    """Return the signal of a port that several cores read; Quartus places the buffer."""
     value = Signal(name=name)
     m.submodules[name] = IOBufferInstance(port, i=value)
     return value
 
 
 def _no_management(clk100: Any, reset: Any) -> dict[str, Any]:
-    """The MAC's buses of status and reconfiguration, which nothing uses."""
+    """Return idle inputs for the MAC's unused status and reconfiguration buses."""
     widths = {"status_addr": 16, "status_writedata": 32, "reconfig_address": 12, "reconfig_writedata": 32}
     quiet = ("status_read", "status_write", "reconfig_read", "reconfig_write")
     return {

@@ -1,4 +1,4 @@
-"""A node's AXI4 memory port to an Avalon-MM memory controller, as Intel's are."""
+"""Bridge from a node's AXI4 memory port to an Avalon-MM memory controller, such as Intel's."""
 
 from typing import Any
 
@@ -9,41 +9,54 @@ from amaranth.lib.wiring import In, Out
 from fanin.hdl.bus.axi4 import memory_signature
 from fanin.hdl.stream.fifo import StreamFIFO
 
-COMMANDS = 8  # of each kind that wait
-BURSTS = 4  # of the longest ones, in either direction's words
+COMMANDS = 8  # commands of each kind that may wait
+BURSTS = 4  # longest bursts that fit the words' queue of each direction
 
 
 class AxiToAvalonMemory(wiring.Component):
-    """AXI4 bursts to Avalon-MM bursts, reads and writes in turn.
+    """Bridge from AXI4 bursts to Avalon-MM bursts, reads and writes in turn.
 
-    A write begins when all of its words have come: memory never waits for the network behind the node. A
-    read begins when there is room for all of its words, since what Avalon-MM reads cannot be stalled. Bursts
-    are INCR, of whole words, and aligned to words, as the node's are. Avalon-MM as used here has no
-    responses: all are OKAY. A write's response comes when its last word has been taken; a read that is asked
-    for afterwards sees it, as memory takes its commands in order.
+    A write begins after all of its words have arrived, so memory never waits for the network at the node. A
+    read begins when there is room for all of its words, since Avalon-MM read data cannot be stalled. Bursts
+    must be INCR, of whole words, and aligned to words, as the node's are.
+
+    Avalon-MM as used here has no responses: all are OKAY. A write's response comes after its last word is
+    taken. A later read sees that write, since memory executes commands in order.
 
     Members
     -------
     ``memory`` : In, AXI4, ``data_width`` bits
-    ``address`` : Out(address_width), of bytes
-        Held, with ``burstcount``, over a whole burst.
+        Port of the node.
+    ``address`` : Out(address_width)
+        Byte address; constant over a burst.
     ``burstcount`` : Out, range(burst + 1)
+        Words of the burst; constant over a burst.
     ``read``, ``write`` : Out(1)
+        Command of this cycle.
     ``writedata`` : Out(data_width)
+        Word to write.
     ``byteenable`` : Out(data_width / 8)
-    ``waitrequest``, ``readdatavalid`` : In(1)
+        Bytes of the word to write.
+    ``waitrequest`` : In(1)
+        The command of this cycle is not taken.
+    ``readdatavalid`` : In(1)
+        ``readdata`` is valid.
     ``readdata`` : In(data_width)
+        Word that was read.
 
     Parameters
     ----------
-    ``data_width`` : int, bits; a power of two, 8…1024
-    ``address_width`` : int, bits; 1…64
-    ``burst`` : int, words of a burst at most; a power of two, 1…128
+    ``data_width`` : int
+        Bits of a word; a power of two, 8…1024.
+    ``address_width`` : int
+        Bits of an address, 1…64.
+    ``burst`` : int
+        Words of the longest burst; a power of two, 1…128.
 
     Latency
     -------
-    A read is on Avalon-MM 2 cycles after it is on AR, its words 1 cycle after ``readdatavalid``. One word a
-    cycle within a burst; a cycle between bursts.
+    A read is on Avalon-MM 2 cycles after it is on AR; its words come 1 cycle after ``readdatavalid``. One word
+    a cycle within a burst; one cycle between bursts.
 
     Source
     ------
@@ -72,11 +85,11 @@ class AxiToAvalonMemory(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Commands and words wait in queues; the state machine gives memory one burst after the other."""
+        """Queue commands and words; the state machine issues one burst after the other."""
         m = Module()
         reads, can_read = self._reads(m)
         writes, words, answers, can_write = self._writes(m)
-        read_last = Signal()  # the burst before this one was a read
+        read_last = Signal()  # the previous burst was a read
         taken = Signal()
         m.d.comb += [
             taken.eq(~self.waitrequest),
@@ -120,7 +133,7 @@ class AxiToAvalonMemory(wiring.Component):
         return queue
 
     def _commands(self, m: Module, name: str, prefix: str) -> Any:
-        """A queue of an address channel's bursts."""
+        """Build the queue of an address channel's bursts."""
         lengths = range(max(self.burst, 2))
         shape = data.StructLayout({"address": self.address_width, "length": lengths, "id": 1})
         queue = self._queue(m, name, shape, COMMANDS)
@@ -137,14 +150,14 @@ class AxiToAvalonMemory(wiring.Component):
         return queue
 
     def _reads(self, m: Module) -> tuple[Any, Signal]:
-        """The stream of reads, and whether the first one's words have room; what memory gives goes to R."""
+        """Return the stream of reads, and whether the first one's words have room; connect R to memory."""
         memory, depth = self.memory, BURSTS * self.burst
         commands = self._commands(m, "reads", "ar")
         words = self._queue(m, "read_words", self.data_width, depth)
         ends_shape = data.StructLayout({"length": commands.o.payload.length.shape(), "id": 1})
-        ends = self._queue(m, "read_ends", ends_shape, BURSTS * self.burst)  # of bursts under way
-        promised = Signal(range(depth + 1))  # words asked for, or in the queue
-        number = Signal.like(commands.o.payload.length)  # of R's word in its burst
+        ends = self._queue(m, "read_ends", ends_shape, BURSTS * self.burst)  # lengths of bursts in flight
+        promised = Signal(range(depth + 1))  # words requested, or in the queue
+        number = Signal.like(commands.o.payload.length)  # index of R's word in its burst
         room = Signal()
         ready = Signal()
         command = commands.o
@@ -170,14 +183,14 @@ class AxiToAvalonMemory(wiring.Component):
         return command, ready
 
     def _writes(self, m: Module) -> tuple[Any, Any, Any, Signal]:
-        """The streams of writes, their words and their responses, and whether the first one is whole."""
+        """Return the streams of writes, words and responses, and whether the first write is complete."""
         memory, depth = self.memory, BURSTS * self.burst
         commands = self._commands(m, "writes", "aw")
         strobes = self.data_width // 8
         shape = data.StructLayout({"data": self.data_width, "strobes": strobes, "last": 1})
         words = self._queue(m, "write_words", shape, depth)
         answers = self._queue(m, "write_answers", 1, COMMANDS)
-        whole = Signal(range(depth + 1))  # bursts of which all words are in the queue
+        whole = Signal(range(depth + 1))  # bursts whose words are all in the queue
         comes = words.i.valid & words.i.ready & memory.wlast
         goes = words.o.valid & words.o.ready & words.o.payload.last
         ready = Signal()
@@ -197,5 +210,5 @@ class AxiToAvalonMemory(wiring.Component):
 
 
 def _if(condition: Any, value: Any) -> Any:
-    """The value where the condition holds, else 0."""
+    """Return ``value`` if ``condition`` is 1, else 0."""
     return value & condition.replicate(len(value))

@@ -1,4 +1,4 @@
-"""A host behind Avalon-MM to registers behind AXI4-Lite."""
+"""Bridge from an Avalon-MM host to registers with AXI4-Lite."""
 
 from typing import Any
 
@@ -8,32 +8,43 @@ from amaranth.lib.wiring import In, Out
 
 from fanin.hdl.bus.axi4 import AXI4LiteSignature, Resp
 
-BAD_READ = 0xFFFF_FFFF  # what a read gives that the registers refuse, as PCIe has it
+BAD_READ = 0xFFFF_FFFF  # data of a refused read, as with PCIe
 
 
 class AvalonToAxiLite(wiring.Component):
-    """An Avalon-MM host of single accesses to AXI4-Lite, one after the other.
+    """Bridge from an Avalon-MM host with single accesses to AXI4-Lite, one access after the other.
 
-    A write is taken when the registers have answered, a read at once. Avalon-MM as used here has no
-    responses: a refused write is lost, a refused read gives all ones.
+    A write is taken when the registers have answered, a read immediately. Avalon-MM as used here has no
+    responses: a refused write is lost, a refused read returns all ones.
 
     Members
     -------
-    ``address`` : In(address_width), of bytes
+    ``address`` : In(address_width)
+        Byte address.
     ``read``, ``write`` : In(1)
+        Command of this cycle.
     ``writedata`` : In(32)
+        Word to write.
     ``byteenable`` : In(4)
-    ``waitrequest``, ``readdatavalid`` : Out(1)
+        Bytes of the word to write.
+    ``waitrequest`` : Out(1)
+        The command of this cycle is not taken.
+    ``readdatavalid`` : Out(1)
+        ``readdata`` is valid.
     ``readdata`` : Out(32)
+        Word that was read.
     ``axil`` : Out, AXI4-Lite, 32 bits
+        Port of the registers.
 
     Parameters
     ----------
-    ``address_width`` : int, bits; 1…64
+    ``address_width`` : int
+        Bits of an address, 1…64.
 
     Latency
     -------
-    A read's data 2 cycles after AXI4-Lite could give them, a write taken a cycle after its response.
+    A read's data come 2 cycles after the earliest possible AXI4-Lite response. A write is taken a cycle after
+    its response.
 
     Source
     ------
@@ -57,7 +68,7 @@ class AvalonToAxiLite(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """A write's address and data leave on their own channels, each when it is taken."""
+        """Issue a write's address and data on their own channels, each until it is taken."""
         m = Module()
         axil = self.axil
         m.d.comb += self.waitrequest.eq(1)

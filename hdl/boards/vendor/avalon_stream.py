@@ -1,4 +1,4 @@
-"""Packet streams to Intel's Avalon-ST and back: there the first byte lies in the highest bits."""
+"""Bridges between packet streams and Intel's Avalon-ST, whose first byte is in the highest bits."""
 
 from typing import Any
 
@@ -10,27 +10,32 @@ from fanin.hdl.stream.packet import kept_bytes, packet_layout, packet_stream
 
 
 def _swapped(data: Value) -> Value:
-    """The bytes in the opposite order."""
+    """Return the bytes in reverse order."""
     return Cat(data.word_select(n, 8) for n in reversed(range(len(data) // 8)))
 
 
 class PacketToAvalon(wiring.Component):
-    """A packet stream to an Avalon-ST sink, as Intel's MACs have one to send.
+    """Bridge from a packet stream to an Avalon-ST sink, such as the transmit port of Intel's MACs.
 
     Members
     -------
     ``i`` : In, packet stream of ``width`` bits
+        Packets.
     ``data`` : Out(width)
-        The first byte in the highest bits.
+        Beat; the first byte is in the highest bits.
     ``empty`` : Out, range(width / 8)
-        Bytes of the last beat that are none.
-    ``startofpacket``, ``endofpacket``, ``valid`` : Out(1)
+        Unused bytes of the last beat.
+    ``startofpacket``, ``endofpacket`` : Out(1)
+        The beat is the packet's first or last.
+    ``valid`` : Out(1)
+        The beat is valid.
     ``ready`` : In(1)
-        Of ready latency 0.
+        The beat is taken; ready latency 0.
 
     Parameters
     ----------
-    ``width`` : int, bits; 16 or more, 8 times a power of two
+    ``width`` : int
+        Bits of a beat, a power of two, at least 16.
 
     Latency
     -------
@@ -57,7 +62,7 @@ class PacketToAvalon(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """A register knows whether a packet is under way."""
+        """Track in a register whether a packet has begun."""
         m = Module()
         i = self.i
         begun = Signal()
@@ -75,21 +80,27 @@ class PacketToAvalon(wiring.Component):
 
 
 class AvalonToPacket(wiring.Component):
-    """An Avalon-ST source that knows no ready, as Intel's MACs have one for what came, to a packet stream.
+    """Bridge to a packet stream from an Avalon-ST source without ready, such as an Intel MAC's receive port.
 
     Members
     -------
     ``data`` : In(width)
-        The first byte in the highest bits.
+        Beat; the first byte is in the highest bits.
     ``empty`` : In, range(width / 8)
-    ``endofpacket``, ``valid`` : In(1)
+        Unused bytes of the last beat.
+    ``endofpacket`` : In(1)
+        The beat is the packet's last.
+    ``valid`` : In(1)
+        The beat is valid.
     ``error`` : In(1)
-        Valid with ``endofpacket``.
+        The packet has an error; valid with ``endofpacket``.
     ``o`` : Out, packet stream of ``width`` bits with ``error``, always ready
+        Packets.
 
     Parameters
     ----------
-    ``width`` : int, bits; 16 or more, 8 times a power of two
+    ``width`` : int
+        Bits of a beat, a power of two, at least 16.
 
     Latency
     -------
@@ -115,7 +126,7 @@ class AvalonToPacket(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Byte n is kept if fewer than all bytes behind it are empty."""
+        """Keep byte n if fewer bytes are empty than follow from n on."""
         m = Module()
         o, size = self.o, self.width // 8
         m.d.comb += [

@@ -1,4 +1,4 @@
-"""Registers in all channels of an AXI port, where it crosses a border of dies."""
+"""Registers in all channels of an AXI port, for crossing a border between dies."""
 
 from typing import Any
 
@@ -17,11 +17,14 @@ class AxiSlice(wiring.Component):
     Members
     -------
     ``i`` : In, ``port``
+        Side of the master.
     ``o`` : Out, ``port``
+        Side of the slave.
 
     Parameters
     ----------
-    ``port`` : signature of the port, as its master sees it
+    ``port`` : wiring.Signature
+        Signature of the port, as its master sees it.
 
     Latency
     -------
@@ -37,7 +40,7 @@ class AxiSlice(wiring.Component):
         super().__init__({"i": In(port), "o": Out(port)})
 
     def elaborate(self, platform: Any) -> Module:
-        """Each channel is a stream from the side that says ``valid``."""
+        """Insert a register slice into each channel, in the direction of its ``valid``."""
         m = Module()
         for channel in _CHANNELS:
             if f"{channel}valid" in self.port.members:
@@ -61,5 +64,5 @@ class AxiSlice(wiring.Component):
 
 
 def _channel(name: str) -> str:
-    """Of a signal: ``aw`` and ``ar`` have two letters, the others one."""
+    """Return the channel of a signal: two letters for ``aw`` and ``ar``, one for the others."""
     return name[:2] if name[:2] in _CHANNELS else name[0]

@@ -1,4 +1,4 @@
-"""What comes from a MAC, which does not wait, onto a stream that may."""
+"""Guard between a MAC, which cannot wait, and a stream that may stall."""
 
 from typing import Any
 
@@ -10,23 +10,26 @@ from fanin.hdl.stream.packet import packet_layout, packet_stream
 
 
 class FrameGuard(wiring.Component):
-    """Keep a MAC's frames apart where ``o`` may stall: a frame that loses a beat ends with ``error``.
+    """Guard of a MAC's frames when ``o`` stalls: a frame that loses a beat ends with ``error``.
 
-    A frame whose first beat finds no room leaves nothing on ``o``. One that loses a later beat, or that ``cut``
-    ends, has as its last beat one byte with ``error``. All others leave as they came.
+    A frame without room for its first beat leaves nothing on ``o``. A frame that loses a later beat, or that
+    ``cut`` ends, gets a last beat of one byte with ``error``. All other frames pass unchanged.
 
     Members
     -------
     ``i`` : In, packet stream of ``width`` bits with ``error``, always ready
+        Frames from the MAC.
     ``cut`` : In(1)
-        The MAC is reset: the frame under way will not go on, and the next beat begins another.
+        The MAC is reset: the current frame will not continue, and the next beat begins a new frame.
     ``o`` : Out, packet stream of ``width`` bits with ``error``
+        Guarded frames.
     ``lost`` : Out(1)
-        Pulse: a frame has lost its first beat without room, or its rest.
+        Pulse: a frame was lost, from its first or from a later beat on.
 
     Parameters
     ----------
-    ``width`` : int, bits, a multiple of 8
+    ``width`` : int
+        Bits of a beat, a multiple of 8.
 
     Latency
     -------
@@ -49,9 +52,10 @@ class FrameGuard(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """``begun``: ``o`` has had beats of a frame, but not its last; ``skip``: the frame on ``i`` is lost.
+        """Track the frame on ``o`` and the frame on ``i``.
 
-        ``owed``: the last beat of a frame that lost one is due.
+        ``begun``: ``o`` has had beats of a frame, but not its last. ``skip``: the frame on ``i`` is lost.
+        ``owed``: the last beat of a frame that lost a beat is due.
         """
         m = Module()
         i, o = self.i, self.o

@@ -1,4 +1,4 @@
-"""Between a node's clock and those of a vendor's MAC."""
+"""Crossing between a node's clock and the clocks of a vendor's MAC."""
 
 from typing import Any
 
@@ -12,36 +12,41 @@ from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.frame_store import FrameStore, store_capacity
 from fanin.hdl.stream.packet import packet_layout, packet_stream
 
-DEPTH = 64  # beats of a crossing: what distributed RAM holds in a LUT's depth
+DEPTH = 64  # beats of a crossing's FIFO: the depth of LUT RAM
 
 
 class MacCrossing(wiring.Component):
-    """A node's packet streams in ``sync`` to a MAC's in the domains ``tx`` and ``rx``.
+    """Crossing between a node's packet streams in ``sync`` and a MAC's in the domains ``tx`` and ``rx``.
 
-    A frame that is sent is stored whole before its first beat is on ``mac_tx``. A frame that comes while the
+    A frame to send is stored completely before its first beat is on ``mac_tx``. A frame received while the
     crossing is full ends with ``error``, or leaves nothing (:class:`FrameGuard`).
 
     Members
     -------
     ``core_tx`` : In, packet stream of ``width`` bits, in ``sync``
+        Frames to send.
     ``core_rx`` : Out, packet stream of ``width`` bits with ``error``, in ``sync``
+        Received frames.
     ``mac_tx`` : Out, packet stream of ``width`` bits, in ``tx``
-        Valid in every cycle of a frame.
+        Frames to send; valid in every cycle of a frame.
     ``mac_rx`` : In, packet stream of ``width`` bits with ``error``, always ready, in ``rx``
+        Received frames.
     ``cut`` : In(1), in ``rx``
         The MAC's receiver is reset.
     ``lost`` : Out(1), in ``rx``
-        Pulse: a frame that came has been lost.
+        Pulse: a received frame was lost.
 
     Parameters
     ----------
-    ``width`` : int, bits, a multiple of 8
-    ``max_frame`` : int, bytes of the longest frame that is sent
+    ``width`` : int
+        Bits of a beat, a multiple of 8.
+    ``max_frame`` : int
+        Bytes of the longest frame to send.
 
     Latency
     -------
-    A crossing takes some cycles of the target's clock, as ``AsyncFIFOBuffered`` has them; the rest is the
-    store's and the guard's. One beat a cycle of the slower clock.
+    A crossing takes some cycles of the target's clock (``AsyncFIFOBuffered``), plus those of the store and of
+    the guard. One beat a cycle of the slower clock.
 
     Source
     ------
@@ -63,7 +68,7 @@ class MacCrossing(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """A FIFO each way; the store and the guard live on the MAC's side."""
+        """Build a FIFO in each direction; the store and the guard are in the MAC's domains."""
         m = Module()
         store = FrameStore(
             width=self.width,
@@ -83,7 +88,7 @@ class MacCrossing(wiring.Component):
 
     @staticmethod
     def _cross(m: Module, name: str, i: Any, o: Any, *, source: str, target: str) -> None:
-        """The fields that ``i`` has, to ``o``; another field of ``o`` is 0."""
+        """Connect the fields of ``i`` to ``o`` through a FIFO; other fields of ``o`` are 0."""
         fields = i.payload.shape().members
         width = len(Value.cast(i.payload))
         fifo = AsyncFIFOBuffered(width=width, depth=DEPTH, w_domain=source, r_domain=target)

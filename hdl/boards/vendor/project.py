@@ -1,4 +1,4 @@
-"""A vendor board's project: sources, constraints and scripts, for the machine where the vendor's tool is."""
+"""Project of a vendor board: sources, constraints and scripts for the machine with the vendor's tool."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Emit = Callable[[wiring.Component, str], str]
 
 @dataclass(frozen=True)
 class Card:
-    """A card with its vendor's cores around the node: the node's kind, how a preset makes it, the top."""
+    """Card with vendor cores around its node: kind of node, node of a preset, and top."""
 
     kind: str
     node: Callable[[str], wiring.Component]
@@ -36,11 +36,11 @@ class Card:
 
     @property
     def module(self) -> str:
-        """The node's Verilog module."""
+        """Name of the node's Verilog module."""
         return f"{self.kind}_node"
 
 
-#: Of the vendor boards, those that the open boards' top does not serve.
+#: Vendor boards that have a top of their own instead of the open boards' top.
 CARDS: Mapping[str, Card] = MappingProxyType(
     {
         "alveo_u280": Card("glm", lambda preset: GlmNode(config=PRESETS[preset]), AlveoU280Top),
@@ -54,11 +54,12 @@ def _emit(node: wiring.Component, module: str) -> str:
 
 
 def make_project(board: Board, *, top: Any = None, emit: Emit = _emit) -> Any:
-    """Amaranth's ``BuildPlan`` of a vendor board, with the Verilog of its node in a file of its own.
+    """Return Amaranth's ``BuildPlan`` of a vendor board, with the Verilog of its node in a separate file.
 
-    ``top`` is the design of a board that the open boards' top serves, and of no other, with submodules
-    ``clocks`` (:class:`Series7Clocks`) and ``pins`` (:class:`Series7RgmiiPins`); ``emit`` makes a
-    module's text of the node. Raises ValueError where ``top`` is missing or one too many.
+    ``top``: design of a board that uses the open boards' top, with submodules ``clocks``
+    (:class:`Series7Clocks`) and ``pins`` (:class:`Series7RgmiiPins`); None for boards in ``CARDS``.
+    ``emit``: function that returns the Verilog of the node as a module.
+    Raises ValueError if ``top`` is missing or must not be given.
     """
     card = CARDS.get(board.name)
     if (top is None) == (card is None):
@@ -76,7 +77,7 @@ def make_project(board: Board, *, top: Any = None, emit: Emit = _emit) -> Any:
 
 
 def write_project(board: Board, folder: Path, *, top: Any = None) -> list[Path]:
-    """Write a project into a folder, which is made; returns its files. Raises InputError where it cannot."""
+    """Write a project to a folder, which is created; return its files. Raises InputError if that fails."""
     plan = make_project(board, top=top)
     try:
         folder.mkdir(parents=True, exist_ok=True)

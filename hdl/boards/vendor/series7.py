@@ -1,4 +1,4 @@
-"""AMD's 7 series in the places of the ECP5's cells: MMCM for clocks, DDR cells and delays for RGMII.
+"""AMD 7 series equivalents of the ECP5's cells: MMCM for clocks, DDR cells and delays for RGMII.
 
 Both classes have the members and parameters of ``clocks.Ecp5Clocks`` and ``rgmii_pins.RgmiiPins``.
 """
@@ -16,7 +16,7 @@ from amaranth.lib.cdc import ResetSynchronizer
 VCO_MHZ = (600, 1440)  # of speed grade 2 (AMD DS182, "MMCM Specification")
 PHASE_MHZ = (10, 500)
 TX_MHZ = 125
-REFERENCE_MHZ = 200  # of the delays; a tap is a 64th of its period
+REFERENCE_MHZ = 200  # clock of the delays; a tap is a 64th of its period
 TAPS = 31
 TAP_NS = 1000 / REFERENCE_MHZ / 64
 QUARTER_NS = 1000 / TX_MHZ / 4
@@ -24,7 +24,7 @@ QUARTER_NS = 1000 / TX_MHZ / 4
 
 @dataclass(frozen=True)
 class Dividers:
-    """Of the MMCM: input and feedback, and those of the VCO for transmitter, delays and core."""
+    """Dividers of the MMCM: input and feedback; those of the VCO for transmitter, delays and core."""
 
     input: int
     feedback: int
@@ -35,14 +35,14 @@ class Dividers:
 
     @property
     def core_mhz(self) -> float:
-        """The core's clock."""
+        """Clock of the core in MHz."""
         return float(self.vco_mhz / self.core)
 
 
 def choose_dividers(oscillator_mhz: float, core_mhz: float) -> Dividers:
-    """The fastest core of at most ``core_mhz`` beside a transmitter of 125 MHz and a reference of 200 MHz.
+    """Return the dividers for the fastest core of at most ``core_mhz``, a transmitter of 125 MHz and 200 MHz.
 
-    Raises ValueError where there is none.
+    The 200 MHz are the delays' reference. Raises ValueError if there are none.
     """
     oscillator, found = Fraction(oscillator_mhz), []
     for divide in range(1, 107):
@@ -62,16 +62,19 @@ def choose_dividers(oscillator_mhz: float, core_mhz: float) -> Dividers:
 
 
 class Series7Clocks(Elaboratable):
-    """Clocks of ``sync`` (the core's), ``tx`` (125 MHz) and, a quarter of a period later, ``tx_shifted``.
+    """Clocks ``sync`` (core), ``tx`` (125 MHz) and ``tx_shifted``, a quarter of a period after ``tx``.
 
-    The top defines these domains (``DOMAINS``). The first two are held in reset until the MMCM has locked; the
-    third drives pins alone. The controller of the input delays stands here, too.
+    The top defines these domains (``DOMAINS``). ``sync`` and ``tx`` are in reset until the MMCM has locked;
+    ``tx_shifted`` only drives pins. The class also contains the controller of the input delays.
 
     Parameters
     ----------
-    ``oscillator`` : Signal, the board's clock as it comes from its pin
-    ``reset`` : Value, 1 while the board's reset is pressed
+    ``oscillator`` : Signal
+        The board's clock from its pin.
+    ``reset`` : Value
+        1 while the board's reset button is pressed.
     ``dividers`` : Dividers
+        Dividers of the MMCM.
     """
 
     DOMAINS = ("sync", "tx", "tx_shifted")
@@ -82,7 +85,7 @@ class Series7Clocks(Elaboratable):
         self.dividers = dividers
 
     def elaborate(self, platform: Any) -> Module:
-        """An output of the MMCM and a global buffer for each domain; the feedback needs none."""
+        """Instantiate the MMCM and a global buffer for each domain; the feedback needs no buffer."""
         m = Module()
         d = self.dividers
         locked = Signal()
@@ -120,7 +123,7 @@ class Series7Clocks(Elaboratable):
 
 
 def delay_taps(nanoseconds: float) -> int:
-    """Taps of an input delay. Raises ValueError for a delay that it has not."""
+    """Return the taps of an input delay. Raises ValueError if the delay is out of range."""
     taps = round(nanoseconds / TAP_NS)
     if not 0 <= taps <= TAPS:
         raise ValueError(f"delay must be 0 to {TAPS * TAP_NS:.2f} ns, not {nanoseconds!r}")
@@ -128,11 +131,11 @@ def delay_taps(nanoseconds: float) -> int:
 
 
 class Series7RgmiiPins(Elaboratable):
-    """RGMII's ten data and control pins as pairs of bits, the first of the rising edge, and its two clocks.
+    """Data and control pins of RGMII as pairs of bits, the first for the rising edge, and both clocks.
 
-    ``rx`` and ``tx`` have the control pin above the four data pins. The receiver's bits come in the domain
-    ``rx``, the transmitter's are taken in ``tx``; ``tx_clock`` are the two halves of the transmit clock's
-    period, delayed by none or by a quarter of it.
+    ``rx`` and ``tx`` have the control pin above the four data pins. Received bits are in the domain ``rx``,
+    bits to transmit in ``tx``. ``tx_clock`` is the transmit clock as two halves of its period, delayed by 0 or
+    by a quarter of a period.
     """
 
     def __init__(self, *, port: Any, rx_delay_ns: float, tx_delay_ns: float):
@@ -147,7 +150,7 @@ class Series7RgmiiPins(Elaboratable):
         self.tx_clock = [Signal(name=f"tx_clock{half}") for half in range(2)]
 
     def elaborate(self, platform: Any) -> Module:
-        """A buffer and a DDR cell for every pin, and a delay for those of the receiver."""
+        """Instantiate a buffer and a DDR cell for every pin, and a delay for each received pin."""
         m = Module()
         port = self._port
         m.submodules.rx_clock = clock = io.Buffer("i", port.rx_clk)

@@ -1,7 +1,7 @@
-"""Empty Verilog modules with the ports of vendors' cores and cells: what a lint of a top needs in their place.
+"""Empty Verilog modules with the ports of vendors' cores and cells, for linting a top.
 
 Names and widths are those of the vendors' product guides and of published designs, for the parameters that our
-scripts set. All inputs are there, and those outputs that a top may use.
+scripts set. The stubs have all inputs, and the outputs that a top may use.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 @dataclass(frozen=True)
 class Port:
-    """A port of a stub; ``output`` is None for one that goes both ways."""
+    """Port of a stub; ``output`` is None for a bidirectional port."""
 
     name: str
     output: bool | None
@@ -21,21 +21,21 @@ class Port:
 
     @property
     def verilog(self) -> str:
-        """Its declaration."""
+        """Declaration of the port."""
         span = f" [{self.width - 1}:0]" if self.width > 1 else ""
         way = {True: "output", False: "input", None: "inout"}[self.output]
         return f"  {way}{span} {self.name}"
 
 
 def stub(module: str, ports: Iterable[Port], parameters: Iterable[str] = ()) -> str:
-    """A module that does nothing."""
+    """Return an empty module with these ports and parameters."""
     values = ",\n".join(f"  parameter {name} = 0" for name in parameters)
     head = f"module {module} #(\n{values}\n) (" if values else f"module {module} ("
     return head + "\n" + ",\n".join(port.verilog for port in ports) + "\n);\nendmodule\n"
 
 
 def _ports(inputs: str, outputs: str = "") -> Iterator[Port]:
-    """Ports by name, ``name:width`` where it is no single bit."""
+    """Yield ports by name; ``name:width`` for more than one bit."""
     for text, output in ((inputs, False), (outputs, True)):
         for word in text.split():
             name, _, width = word.partition(":")
@@ -43,7 +43,7 @@ def _ports(inputs: str, outputs: str = "") -> Iterator[Port]:
 
 
 def _axi(prefix: str, *, master: bool, write: str, read: str) -> Iterator[Port]:
-    """An AXI port: what its master drives in ``write`` and ``read``, and what answers, behind a bar."""
+    """Yield an AXI port; ``write`` and ``read`` list the master's signals, a bar, and the slave's signals."""
     for text in (write, read):
         forth, back = text.split("|")
         for part, output in ((forth, master), (back, not master)):
@@ -52,7 +52,7 @@ def _axi(prefix: str, *, master: bool, write: str, read: str) -> Iterator[Port]:
 
 
 def _axi4(prefix: str, *, master: bool, extra: str = "") -> Iterator[Port]:
-    """AXI4 of 256 bits with ids of 4, addresses of 64; ``extra`` signals of both address channels."""
+    """Yield AXI4 of 256 bits with 4-bit IDs and 64-bit addresses; ``extra``: more address channel signals."""
     address = "id:4 addr:64 len:8 size:3 burst:2 lock cache:4 prot:3 valid " + extra
     forth = {channel: " ".join(channel + word for word in address.split()) for channel in ("aw", "ar")}
     yield from _axi(
@@ -64,7 +64,7 @@ def _axi4(prefix: str, *, master: bool, extra: str = "") -> Iterator[Port]:
 
 
 def _axi3_master(prefix: str) -> Iterator[Port]:
-    """What leaves AMD's protocol converter, and that a top uses."""
+    """Yield the outputs of AMD's protocol converter that a top uses, and their answers."""
     address = "id:4 addr:64 len:4 size:3 burst:2 valid"
     forth = {channel: " ".join(channel + word for word in address.split()) for channel in ("aw", "ar")}
     yield from _axi(
@@ -76,7 +76,7 @@ def _axi3_master(prefix: str) -> Iterator[Port]:
 
 
 def _axi_lite(prefix: str) -> Iterator[Port]:
-    """AXI4-Lite, master."""
+    """Yield AXI4-Lite, master side."""
     yield from _axi(
         prefix,
         master=True,
@@ -86,7 +86,7 @@ def _axi_lite(prefix: str) -> Iterator[Port]:
 
 
 def _hbm(*, readers: Iterable[int], others: Iterable[int]) -> Iterator[Port]:
-    """AMD PG276, two stacks of 4 GB, without APB registers; to ``readers`` no answer to a write is of use."""
+    """Yield AMD PG276, two stacks of 4 GB, without APB registers; ``readers`` lack the answers to writes."""
     others = set(others)
     address = "ID:6 ADDR:33 LEN:4 SIZE:3 BURST:2 VALID"
     for number in sorted({*readers, *others}):
@@ -135,7 +135,7 @@ _AXI3 = (  # AMD PG059
     *_axi3_master("m_axi_"),
 )
 
-#: AMD UG953 and UG974.
+#: Cells of AMD UG953 and UG974.
 _XILINX_CELLS = {
     "BUFG": stub("BUFG", _ports("I", "O")),
     "IBUF": stub("IBUF", _ports("I", "O")),
@@ -143,7 +143,7 @@ _XILINX_CELLS = {
     "OBUFT": stub("OBUFT", _ports("I T", "O")),
     "FDPE": stub("FDPE", _ports("C CE PRE D", "Q"), ["INIT"]),
 }
-_OUTPUTS = range(4)  # of an MMCM, those that are used
+_OUTPUTS = range(4)  # used outputs of an MMCM
 _SERIES7_CELLS = {
     "MMCME2_BASE": stub(
         "MMCME2_BASE",
@@ -175,7 +175,7 @@ _ETH40 = _ports(
 )
 _ATX = _ports("pll_refclk0 pll_powerdown mcgb_rst", "pll_locked mcgb_serial_clk")  # Intel UG-01143
 
-#: What Platform Designer makes of ``system.tcl``: a port is called by its interface and its role.
+#: Module that Platform Designer makes of ``system.tcl``; port names consist of interface and role.
 _SYSTEM = (
     *_ports(
         "clk_clk reset_reset_n ddr_pll_ref_clk_clk ddr_oct_oct_rzqin memory_address:28 memory_burstcount:5 "
@@ -197,7 +197,7 @@ _SYNCHRONIZERS = {  # Intel's simulation library
     ),
 }
 
-#: By board, the vendor's modules in its top.
+#: Vendor modules in a board's top, by board.
 STUBS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
         "alveo_u280": MappingProxyType(

@@ -1,4 +1,4 @@
-"""The scripts that a project gets, from the templates beside this module."""
+"""Scripts of a project, rendered from the templates in this folder."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import jinja2
 
 
 def render(name: str, **facts: Any) -> str:
-    """A template with its facts; an unknown one is an error."""
+    """Return a rendered template; an unknown variable is an error."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         undefined=jinja2.StrictUndefined,

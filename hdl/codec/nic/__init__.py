@@ -1,1 +1,1 @@
-"""The NIC around the INCEPTIONN codec: which packets, their headers, lengths and checksums."""
+"""NIC around the INCEPTIONN codec: selection of packets, and their headers, lengths and checksums."""
