@@ -1,8 +1,8 @@
-"""The tree of a P4 program.
+"""The syntax tree of a P4 program.
 
-The checker fills in what is not given to ``__init__``: types, constants, and what names mean.
+The checker fills in the fields that ``__init__`` does not take: types, constants, and declarations of names.
 
-Every node has a ``position``. Nodes are compared by identity: the same text twice is two things.
+Every node has a ``position``. Nodes compare by identity: the same text at two places gives two different nodes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Annotations = dict[str, list[Token]]
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """What every node has."""
+    """Base class of all nodes."""
 
     position: Position
 
@@ -30,7 +30,7 @@ class Node:
 class Expression(Node):
     """An expression.
 
-    ``type`` is set by the checker, ``constant`` where its value is known when it is compiled.
+    The checker sets ``type``, and ``constant`` if the value is known at compile time.
     """
 
     type: Any = field(default=None, init=False)
@@ -39,7 +39,7 @@ class Expression(Node):
 
 @dataclass(slots=True, eq=False)
 class Number(Expression):
-    """A number, with the width and signedness that it states, if any."""
+    """A number; ``width`` is None without an explicit one."""
 
     value: int
     width: int | None
@@ -62,7 +62,7 @@ class Text(Expression):
 
 @dataclass(slots=True, eq=False)
 class Name(Expression):
-    """A name; ``target`` is the declaration that it means. ``outermost``: with a dot in front."""
+    """A name; ``target`` is its declaration. ``outermost``: the name has a leading dot."""
 
     name: str
     outermost: bool = False
@@ -78,7 +78,7 @@ class ErrorValue(Expression):
 
 @dataclass(slots=True, eq=False)
 class Member(Expression):
-    """``base.name``; ``target`` is set where ``base`` is no value (an enum, an extern instance, a table)."""
+    """``base.name``; ``target`` is set if ``base`` is not a value (an enum, an extern instance, a table)."""
 
     base: Expression
     name: str
@@ -106,7 +106,7 @@ class Slice(Expression):
 
 @dataclass(slots=True, eq=False)
 class Argument(Node):
-    """An argument; ``name`` where it is given by name, ``value`` None for ``_``."""
+    """An argument; ``name`` is None for a positional one, ``value`` is None for ``_``."""
 
     name: str | None
     value: Expression | None
@@ -114,7 +114,7 @@ class Argument(Node):
 
 @dataclass(slots=True, eq=False)
 class Call(Expression):
-    """A call of whatever can be called; the checker sets ``callee`` and puts ``arguments`` in order."""
+    """A call; the checker sets ``callee`` and puts ``arguments`` in order."""
 
     function: Expression
     type_arguments: list[TypeNode]
@@ -150,7 +150,7 @@ class Ternary(Expression):
 
 @dataclass(slots=True, eq=False)
 class Cast(Expression):
-    """``(target) operand``; the checker also puts these where the language converts by itself."""
+    """``(target) operand``; the checker also inserts casts for the language's implicit conversions."""
 
     target: TypeNode | None
     operand: Expression
@@ -165,7 +165,7 @@ class ListValue(Expression):
 
 @dataclass(slots=True, eq=False)
 class StructValue(Expression):
-    """``{x = a, y = b}``; ``rest``: ``...`` stands at the end, and gives the other fields their defaults."""
+    """``{x = a, y = b}``; ``rest``: a final ``...`` gives the other fields their default values."""
 
     items: dict[str, Expression]
     rest: bool = field(default=False, kw_only=True)
@@ -173,12 +173,12 @@ class StructValue(Expression):
 
 @dataclass(slots=True, eq=False)
 class InvalidValue(Expression):
-    """``{#}``, an invalid header or header union of the type that is expected."""
+    """``{#}``, an invalid header or header union of the expected type."""
 
 
 @dataclass(slots=True, eq=False)
 class DefaultValue(Expression):
-    """``...``, the default of the type that is expected: zeros, and invalid headers."""
+    """``...``, the default of the expected type: zeros, and invalid headers."""
 
 
 # Types as written --------------------------------------------------------------------------------------------
@@ -186,12 +186,12 @@ class DefaultValue(Expression):
 
 @dataclass(slots=True, eq=False)
 class TypeNode(Node):
-    """A type as it is written."""
+    """A type in the program's text."""
 
 
 @dataclass(slots=True, eq=False)
 class NamedType(TypeNode):
-    """A type's name, perhaps with arguments."""
+    """A type's name, with or without arguments."""
 
     name: str
     arguments: list[TypeNode]
@@ -199,7 +199,7 @@ class NamedType(TypeNode):
 
 @dataclass(slots=True, eq=False)
 class BaseType(TypeNode):
-    """``bool``, ``bit<8>`` and the like; ``width`` None where none is given."""
+    """``bool``, ``bit<8>`` and similar types; ``width`` is None without an explicit one."""
 
     name: str
     width: Expression | None
@@ -222,7 +222,7 @@ class TupleType(TypeNode):
 
 @dataclass(slots=True, eq=False)
 class AnyType(TypeNode):
-    """``_`` where a type argument stands."""
+    """``_`` as a type argument."""
 
 
 # Statements --------------------------------------------------------------------------------------------------
@@ -242,7 +242,7 @@ class Block(Statement):
 
 @dataclass(slots=True, eq=False)
 class Assignment(Statement):
-    """``target = value``; ``compound``: it was ``target += ...``, and ``value`` contains ``target``."""
+    """``target = value``; ``compound``: the text was ``target += ...``, and ``value`` contains ``target``."""
 
     target: Expression
     value: Expression
@@ -251,7 +251,7 @@ class Assignment(Statement):
 
 @dataclass(slots=True, eq=False)
 class CallStatement(Statement):
-    """A call, its result unused."""
+    """A call whose result is unused."""
 
     call: Expression
 
@@ -267,7 +267,7 @@ class Conditional(Statement):
 
 @dataclass(slots=True, eq=False)
 class SwitchCase(Node):
-    """A label (None: ``default``); ``block`` None: as the next one."""
+    """A case with a label (None: ``default``); a ``block`` of None means the block of the next case."""
 
     label: Expression | None
     block: Block | None
@@ -294,12 +294,12 @@ class Jump(Statement):
 
 @dataclass(slots=True, eq=False)
 class Declaration(Statement):
-    """Anything with a name. ``type`` is what the checker found that it is."""
+    """A declaration, which gives an object a name. ``type`` is the type that the checker has found."""
 
     name: str
     annotations: Annotations = field(default_factory=dict, init=False)
     type: Any = field(default=None, init=False)
-    calls: int = field(default=0, init=False)  #: that it can make, with all within these; a loop counts once
+    calls: int = field(default=0, init=False)  #: calls in it, with all calls within these; a loop counts once
 
 
 @dataclass(slots=True, eq=False)
@@ -322,7 +322,7 @@ class Variable(Declaration):
 class Instance(Declaration):
     """An instance of an extern, control, parser or package.
 
-    ``body``: functions that an initialiser gives it.
+    ``body``: functions of its initialiser.
     """
 
     type_node: TypeNode
@@ -342,7 +342,7 @@ class Parameter(Declaration):
 
 @dataclass(slots=True, eq=False)
 class Function(Declaration):
-    """A function, extern function or method: ``body`` None where it is only declared."""
+    """A function, extern function or method; ``body`` is None for a mere declaration."""
 
     result_node: TypeNode
     type_parameters: list[str]
@@ -354,7 +354,7 @@ class Function(Declaration):
 
 @dataclass(slots=True, eq=False)
 class Extern(Declaration):
-    """An extern object; its constructors are functions of its own name."""
+    """An extern object; its constructors are functions with the object's name."""
 
     type_parameters: list[str]
     methods: list[Function]
@@ -387,7 +387,7 @@ class FieldsType(Declaration):
 
 @dataclass(slots=True, eq=False)
 class Enumeration(Declaration):
-    """An enum, its members with their value where it has an underlying type."""
+    """An enum; its members have a value if it has an underlying type."""
 
     underlying: TypeNode | None
     members: list[tuple[str, Expression | None]]
@@ -395,7 +395,7 @@ class Enumeration(Declaration):
 
 @dataclass(slots=True, eq=False)
 class TypeName(Declaration):
-    """``typedef``, or with ``new`` the ``type`` that is distinct from what it is made of."""
+    """``typedef``, or with ``new`` a ``type``, which is distinct from its base type."""
 
     type_node: TypeNode
     new: bool
@@ -410,7 +410,7 @@ class Names(Declaration):
 
 @dataclass(slots=True, eq=False)
 class Case(Node):
-    """A case of ``select``: None in ``keys`` matches anything."""
+    """A case of ``select``; None in ``keys`` matches any value."""
 
     keys: list[Expression | None]
     state: str
@@ -418,7 +418,7 @@ class Case(Node):
 
 @dataclass(slots=True, eq=False)
 class State(Declaration):
-    """A parser's state; ``select`` None: it goes to the state of the only case."""
+    """A parser's state; without a ``select`` (None) it goes to the state of its only case."""
 
     statements: list[Statement]
     select: list[Expression] | None
@@ -427,7 +427,7 @@ class State(Declaration):
 
 @dataclass(slots=True, eq=False)
 class Parser(Declaration):
-    """A parser, or its type alone where ``states`` is None."""
+    """A parser, or only its type if ``states`` is None."""
 
     type_parameters: list[str]
     parameters: list[Parameter]
@@ -448,7 +448,7 @@ class Key(Node):
 
 @dataclass(slots=True, eq=False)
 class Entry(Node):
-    """A table entry of the program; None in ``keys`` matches anything."""
+    """A table entry in the program's text; None in ``keys`` matches any value."""
 
     keys: list[Expression | None]
     action: Expression
@@ -489,7 +489,7 @@ class Table(Declaration):
 
 @dataclass(slots=True, eq=False)
 class Control(Declaration):
-    """A control, or its type alone where ``body`` is None."""
+    """A control, or only its type if ``body`` is None."""
 
     type_parameters: list[str]
     parameters: list[Parameter]

@@ -1,7 +1,7 @@
-"""Controls, parsers and extern instances to Python functions and objects.
+"""Translation of controls, parsers and extern instances to Python functions and objects.
 
-Each instance of a control or parser becomes functions of its own: one per action, table and state, and one that
-runs the whole. They share a frame, an object that holds the parameters and local variables of one run.
+Each instance of a control or parser becomes several functions: one for each action, table and state, and one
+that runs the whole block. They share a frame, an object with the parameters and local variables of one run.
 """
 
 from __future__ import annotations
@@ -36,25 +36,25 @@ class Generator:
         self.externs: dict[str, ExternInfo] = {}
         self.digests: dict[ast.Call, DigestInfo] = {}
         self.instances = 0  # of controls and parsers
-        self.constants: dict[str, Any] = {}  # objects that the text names
-        self.states: dict[str, str] = {}  # a state's function to its name
+        self.constants: dict[str, Any] = {}  # objects that the text refers to
+        self.states: dict[str, str] = {}  # name of the state, by its function
         self._functions: dict[tuple[ast.Declaration, BlockContext | None], str] = {}
         self._actions: dict[ast.Action, int] = {}
         self._globals: dict[ast.Declaration, str] = {}
 
     def extern_class(self, position: Position, name: str) -> type:
-        """The class that implements an extern object. Raises Refused where there is none."""
+        """Return the class that implements an extern object. Raises Refused if there is none."""
         found = getattr(self.architecture, "externs", {}).get(name)
         if found is None:
             raise Unsupported(position, f"the extern {name}")
         return found
 
     def action_number(self, action: ast.Action) -> int:
-        """A number that is the action's alone: what ``action_run`` is."""
+        """Return the action's unique number, the value of ``action_run``."""
         return self._actions.setdefault(action, len(self._actions))
 
     def member_name(self, node: ast.Expression) -> str:
-        """Code of an enum member's name; only constants have one."""
+        """Return code of an enum member's name; only constants have one."""
         if node.constant is None:
             raise Unsupported(node.position, f"{node.type} that is not known at compile time")
         members = node.type.members
@@ -69,7 +69,7 @@ class Generator:
         body: Sequence[ast.Declaration] = (),
         annotations: ast.Annotations | None = None,
     ) -> str:
-        """Make an instance of an extern; the Python name of it."""
+        """Make an instance of an extern; return its Python name."""
         shape = self.extern_class(node.position, kind.declaration.name)
         arguments = []
         for argument in node.arguments:
@@ -105,7 +105,7 @@ class Generator:
         return python
 
     def digest(self, node: ast.Call, kind: types.Type) -> str:
-        """The name of what a call of ``digest`` sends: that of its struct, or, as p4c has it, a number."""
+        """Return a digest's name: that of its struct, or a number, as in p4c."""
         if node not in self.digests:
             unnamed = sum(not isinstance(known.type, types.Record) for known in self.digests.values())
             name = title(kind.declaration) if isinstance(kind, types.Record) else f"digest_{unnamed}"
@@ -113,17 +113,17 @@ class Generator:
         return self.digests[node].name
 
     def static(self, node: ast.Expression, instance: BlockContext | None) -> str:
-        """Code of a value that is known when the program is compiled."""
+        """Return code of a value that is known at compile time."""
         body = CallBody(self, instance)
         code = body.value(node)
         try:
-            value = eval(code, {"__builtins__": {}})  # code of ours, of numbers and operators only
+            value = eval(code, {"__builtins__": {}})  # generated code of numbers and operators only
         except Exception:
             raise Unsupported(node.position, "a value that is not known at compile time") from None
         return repr(value)
 
     def global_extern(self, node: ast.Instance) -> str:
-        """The Python name of an extern instance outside of all blocks."""
+        """Return the Python name of an extern instance outside all blocks."""
         if node not in self._globals:
             self._globals[node] = self.extern(
                 node.call, node.type, title(node).removeprefix("."), None, node.body, node.annotations
@@ -131,10 +131,10 @@ class Generator:
         return self._globals[node]
 
     def function_of(self, node: ast.Declaration, instance: BlockContext | None) -> str:
-        """The Python function of an action or function, written at the first call.
+        """Return the Python function of an action or function, written at the first call.
 
-        It takes the frame and the values of its parameters; it returns the result, if any, and the values of
-        the parameters with a direction out.
+        The function takes the frame and the values of its parameters. It returns the result, if any, and the
+        values of the out parameters.
         """
         if instance is not None and node not in instance.own_functions:
             instance = None
@@ -169,7 +169,7 @@ class Generator:
         return name
 
     def text(self) -> tuple[str, list[Position | None]]:
-        """The whole Python text, and the place of each line."""
+        """Return the whole Python text, and the position of each line."""
         lines = [*self.records.lines, *self.functions.lines, *self.objects.lines]
         places = [None] * len(self.records.lines) + self.functions.places + self.objects.places
         return "\n".join(lines) + "\n", places
@@ -213,10 +213,10 @@ class Instance:
         else:
             self._parser(node, variables)
 
-    # what names mean
+    # meanings of names
 
     def place_of(self, target: ast.Declaration) -> str:
-        """The Python place of a parameter or variable."""
+        """Return the Python place of a parameter or variable."""
         if target in self._slots:
             return f"f.{self._slots[target]}"
         if target in self._constructor:
@@ -224,7 +224,7 @@ class Instance:
         raise Unsupported(target.position, f"a use of {target.name} as a value")
 
     def extern_of(self, node: ast.Name) -> str:
-        """The Python name of the extern instance that ``node`` means; packets are parameters."""
+        """Return the Python name of the extern instance that ``node`` means; packets are parameters."""
         target = node.target
         if target in self._externs:
             return self._externs[target]
@@ -235,7 +235,7 @@ class Instance:
         return self.place_of(target)
 
     def block_of(self, node: ast.Expression) -> Instance:
-        """The instance whose ``apply`` is called: a local one, the constructor's, or an unnamed one."""
+        """Return the instance whose ``apply`` is called: a local one, the constructor's, or an unnamed one."""
         assert isinstance(node, ast.Name)
         target = node.target
         if target in self._constructor:
@@ -280,20 +280,20 @@ class Instance:
         return self.generator.static(value, self)
 
     def name_of(self, node: ast.Declaration) -> str:
-        """The name for the control plane of something declared here."""
+        """Return the name of a local declaration for the control plane."""
         name = title(node)
         return name[1:] if name.startswith(".") else f"{self.path}.{name}"
 
     # code
 
     def _begin(self, body: CallBody, variables: list[ast.Variable]) -> None:
-        """Local variables get their first values."""
+        """Emit code that gives local variables their first values."""
         for variable in variables:
             body.source.place = variable.position
             code = body.records.new(variable.type) if variable.value is None else body.fresh(variable.value)
             slot = self._slots[variable]
             if not is_scalar(variable.type) and not isinstance(base_of(variable.type), types.Tuple):
-                body.places[variable] = slot  # fetched by this very line
+                body.places[variable] = slot  # the next line assigns it
                 body.source.emit(f"{slot} = f.{slot} = {code}")
             else:
                 body.source.emit(f"f.{slot} = {code}")
@@ -346,7 +346,7 @@ class Instance:
 
 
 def _constant(argument: ast.Argument) -> Any:
-    """A constructor's argument: a number, the name of an enum's member, or None where it is neither."""
+    """Return a constructor's argument: a number, an enum member's name, or None for any other argument."""
     value = argument.value
     if value is None or value.constant is None:
         return None
@@ -356,7 +356,7 @@ def _constant(argument: ast.Argument) -> Any:
 
 
 def _matches(body: CallBody, key: ast.Expression, code: str) -> str:
-    """Code of whether ``code`` is in the set that ``key`` is."""
+    """Return code that tests whether ``code`` is in the set ``key``."""
     if isinstance(key, ast.Binary) and key.operator == "&&&":
         value, mask = body.values([key.left, key.right])
         return f"({code} & {mask}) == ({value} & {mask})"

@@ -13,11 +13,11 @@ from fanin.sim.switch.embedded.source import Source
 from fanin.sim.switch.embedded.types import Bits, Type, base_of, is_scalar
 from fanin.sim.switch.embedded.values_code import ValueCode, has_effects, wrapped
 
-Store = Callable[[str], None]  # emits code that stores the value which it is given the code of
+Store = Callable[[str], None]  # takes code of a value; emits code that stores the value
 
 
 class Place(NamedTuple):
-    """Somewhere that can be written: code of what it holds, and what stores there."""
+    """A writable place: code of its value, and a function that emits a store to it."""
 
     load: str
     store: Store
@@ -26,20 +26,20 @@ class Place(NamedTuple):
 class Body(ValueCode):
     """The body of one Python function.
 
-    What lies in the frame of the ``instance`` is fetched once, at its start.
+    It fetches the objects in the frame of the ``instance`` once, at its start.
     """
 
     def __init__(self, generator: ProgramContext, instance: BlockContext | None):
         super().__init__(Source(), generator.records, {})
         self.generator = generator
         self.instance = instance
-        self.outs: list[str] = []  # names of the parameters whose values the function hands back
+        self.outs: list[str] = []  # names of the parameters whose values the function returns
         self.has_result = False
         self.loops: list[list[ast.Statement]] = []  # updates of the loops around a statement
-        self.fetched: dict[str, str] = {}  # Python name to where in the frame it is fetched from
+        self.fetched: dict[str, str] = {}  # place in the frame, by Python name
 
     def place_of(self, target: ast.Declaration) -> str:
-        """The Python name of a declaration; records of the frame become locals."""
+        """Return the Python name of a declaration; records of the frame become local variables."""
         if target in self.places:
             return self.places[target]
         assert self.instance is not None, target
@@ -55,7 +55,7 @@ class Body(ValueCode):
         return name
 
     def known(self, node: ast.Expression, code: str) -> ast.Name:
-        """An expression of the type of ``node`` whose code is known."""
+        """Return an expression of the type of ``node`` whose code is ``code``."""
         stands = ast.Parameter(node.position, "", "in", ast.AnyType(node.position), None)
         self.places[stands] = code
         result = ast.Name(node.position, "")
@@ -63,7 +63,7 @@ class Body(ValueCode):
         return result
 
     def function(self, header: str) -> Source:
-        """The whole function, its body having been emitted."""
+        """Return the whole function; its body has been emitted."""
         result = Source()
         result.place = self.source.places[0] if self.source.places else None
         with result.block(header):
@@ -86,7 +86,7 @@ class Body(ValueCode):
             self.statement(statement)
 
     def _do_constant(self, node: ast.Constant) -> None:
-        """Nothing: its uses have its value."""
+        """Emit nothing, since its uses have its value."""
 
     def _do_variable(self, node: ast.Variable) -> None:
         code = self.records.new(node.type) if node.value is None else self.fresh(node.value)
@@ -100,7 +100,7 @@ class Body(ValueCode):
         place = self.target(node.target, frozen=has_effects(node.value))
         value = node.value
         if node.compound and isinstance(value, ast.Binary) and has_effects(node.target):
-            # The value repeats the target, which must not be evaluated twice.
+            # The value repeats the target, which must be evaluated only once.
             left = self.known(node.target, place.load)
             value = ast.Binary(value.position, value.operator, left, value.right)
             value.type = node.value.type
@@ -150,7 +150,7 @@ class Body(ValueCode):
     def _do_choice(self, node: ast.Choice) -> None:
         subject = self.saved(self.value(node.subject), node.subject.type)
         if not isinstance(node.subject.type, types.ActionRun):
-            # An undefined subject compares equal to nothing and unequal to nothing: it must stop the run here.
+            # An undefined subject compares equal to nothing and unequal to nothing. It must stop the run here.
             self.source.emit(f"{subject} == 0 or 0")
         word = "if"
         labels: list[str] = []
@@ -187,7 +187,7 @@ class Body(ValueCode):
             self.leave(None if node.value is None else self.fresh(node.value))
 
     def leave(self, result: str | None) -> None:
-        """Emit a return: of the result and of what the parameters with out hold."""
+        """Emit a return of the result and of the values of the out parameters."""
         parts = ([result or "None"] if self.has_result else []) + self.outs
         if not parts:
             self.source.emit("return")
@@ -199,9 +199,9 @@ class Body(ValueCode):
     # assignments
 
     def target(self, node: ast.Expression, frozen: bool = False) -> Place:
-        """The place that ``node`` is. What it depends on is evaluated here, once.
+        """Return the place of ``node``. The expressions in ``node`` are evaluated here, once.
 
-        ``frozen``: it may change before the place is used.
+        ``frozen``: their values may change before the place is used.
         """
         if isinstance(node, ast.Name):
             return self._place(self.value(node), node.type)
@@ -216,13 +216,13 @@ class Body(ValueCode):
         return self._place(self._holder(node, frozen), node.type)
 
     def _holder(self, node: ast.Expression, frozen: bool) -> str:
-        """Code of the record that something is stored into: a plain path, evaluated now where it is not."""
+        """Return code of the record for a store: a plain path, or a name of its value."""
         code = self.value(node)
         if code.replace(".", "").isidentifier():
             return code
         if frozen or "(" in code:
             name = self.source.fresh("t")
-            self.source.emit(f"{name} = {code}")  # the object itself: it is to be changed
+            self.source.emit(f"{name} = {code}")  # the object itself, not a copy: the store changes it
             return name
         return code
 
@@ -232,7 +232,7 @@ class Body(ValueCode):
         return Place(code, lambda value: self.source.emit(f"{code} = {value}"))
 
     def _header_place(self, base: str, node: ast.Member) -> Place:
-        """A field of an invalid header cannot be written; what it holds stays undefined."""
+        """Return the place of a header's field; a store to a field of an invalid header has no effect."""
         inner = self._place(f"{base}.f_{node.name}", node.type)
 
         def store(code: str) -> None:

@@ -1,4 +1,4 @@
-"""Checks calls: which function is meant, its type arguments, its arguments."""
+"""Checks calls: the function, its type arguments, its arguments."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from fanin.sim.switch.embedded.expressions import Expressions
 from fanin.sim.switch.embedded.types import BOOL, INTEGER, VOID, Bindings, Bits, Type, base_of
 
 _HEADER_METHODS = {"isValid": BOOL, "setValid": VOID, "setInvalid": VOID}
-MAX_CALLS = 1 << 14  # that a block or a function can make, with those within them
+MAX_CALLS = 1 << 14  # maximum calls in a block or a function, with those within them
 _SIZES = ("minSizeInBits", "minSizeInBytes", "maxSizeInBits", "maxSizeInBytes")
 
 
 @dataclass
 class Callee:
-    """What a call calls.
+    """The target of a call.
 
     ``kind`` is function, extern (function or method), action, table, block (``apply`` of a control or parser),
     builtin (of headers, unions and stacks) or construct.
@@ -35,7 +35,7 @@ class Calls(Expressions):
     """Checks calls."""
 
     in_action = False
-    _calls = 0  # of the declaration that is being checked
+    _calls = 0  # calls of the declaration in progress
 
     @contextmanager
     def counted(self, node: ast.Declaration) -> Iterator[None]:
@@ -86,7 +86,7 @@ class Calls(Expressions):
 
     @staticmethod
     def _block(kind: Type) -> types.Block | None:
-        """The control or parser that ``apply`` runs: of an instance, or, without naming one, of its type."""
+        """Return the control or parser that ``apply`` runs: that of an instance, or of a type used directly."""
         if isinstance(kind, types.Meta) and kind.kind == "a type":
             kind = kind.of
         runs = isinstance(kind, types.Block) and isinstance(kind.declaration, ast.Control | ast.Parser)
@@ -121,7 +121,7 @@ class Calls(Expressions):
         node.type = _HEADER_METHODS[name]
 
     def _choose(self, node: ast.Call, candidates: list[ast.Function], bindings: Bindings) -> None:
-        """Call the one of ``candidates`` that takes this many arguments."""
+        """Call that one of ``candidates`` which takes this many arguments."""
         given = len(node.arguments)
         fitting = [f for f in candidates if _required(f.parameters) <= given <= len(f.parameters)]
         if not fitting:
@@ -152,14 +152,14 @@ class Calls(Expressions):
                 raise P4Error(node.position, "static_assert does not hold")
 
     def _construct(self, node: ast.Call, kind: Type) -> None:
-        """``Type(arguments)``: an instance without a name."""
+        """Check ``Type(arguments)``, an instance without a name."""
         if isinstance(kind, types.External | types.Block) and node.type_arguments:
             arguments = tuple(map(self.resolve, node.type_arguments))
             kind = type(kind)(kind.declaration, arguments)  # type: ignore[arg-type]
         node.type = self.construct(node, kind)
 
     def construct(self, node: ast.Call, kind: Type) -> Type:
-        """Check the construction of a ``kind``; its type, with type arguments found."""
+        """Check the construction of a ``kind``; return its type with the inferred type arguments."""
         if isinstance(kind, types.External):
             constructors = [m for m in kind.declaration.methods if m.name == kind.declaration.name]
             candidates = [
@@ -187,7 +187,7 @@ class Calls(Expressions):
     # arguments
 
     def _bind(self, node: ast.Call, callee: Callee) -> None:
-        """Put the arguments in the parameters' order, checked and converted."""
+        """Check and convert the arguments; put them in the order of the parameters."""
         node.callee = callee
         self._calls += 1 + (callee.target.calls if isinstance(callee.target, ast.Declaration) else 0)
         if self._calls > MAX_CALLS:
@@ -201,7 +201,7 @@ class Calls(Expressions):
             formal = callee.bindings.substitute(parameter.type)
             argument.value = self.expression(argument.value, None)
             if argument.value.type == INTEGER and isinstance(formal, types.Variable):
-                waiting.append((parameter, argument))  # another argument may say which width it has
+                waiting.append((parameter, argument))  # another argument may determine its width
             else:
                 self._argument(callee, parameter, argument)
         for parameter, argument in waiting:
@@ -226,7 +226,7 @@ class Calls(Expressions):
         argument.value = value
 
     def _fits(self, value: ast.Expression, formal: types.Block, bindings: Bindings) -> None:
-        """Whether a control or parser has the parameters that an architecture's type of it names."""
+        """Raise P4Error unless a control or parser has the parameters of the architecture's type for it."""
         actual = value.type
         if not isinstance(actual, types.Block) or type(actual.declaration) is not type(formal.declaration):
             raise P4Error(value.position, f"{actual} where {formal} is needed")
@@ -261,7 +261,7 @@ class Calls(Expressions):
 def ordered(
     parameters: Sequence[ast.Parameter], arguments: list[ast.Argument], position: Position
 ) -> list[ast.Argument]:
-    """``arguments`` in the order of ``parameters``; defaults where one is missing."""
+    """Return ``arguments`` in the order of ``parameters``, with defaults for missing ones."""
     named = {a.name: a for a in arguments if a.name is not None}
     if named and len(named) != len(arguments):
         raise P4Error(position, "either all arguments have a name or none, and no two the same")
@@ -287,9 +287,10 @@ def ordered(
 def same_parameters(
     wanted: Sequence[ast.Parameter], given: Sequence[ast.Parameter], own: Bindings, bindings: Bindings
 ) -> bool:
-    """Whether parameters are those that are wanted, of which optional ones may be left out.
+    """Return whether parameters equal the wanted ones, of which optional ones may be absent.
 
-    ``own`` is what the wanted ones' type parameters stand for; ``bindings`` is what is found out about these.
+    - ``own``: types for the type parameters of the wanted parameters.
+    - ``bindings``: takes the types that the comparison infers.
     """
     waiting = list(given)
     for parameter in wanted:
@@ -310,14 +311,14 @@ def _required(parameters: Sequence[ast.Parameter]) -> int:
 
 
 def _open(kind: Type) -> bool:
-    """Whether type variables are left in ``kind``."""
+    """Return whether type variables remain in ``kind``."""
     if isinstance(kind, types.Tuple):
         return any(map(_open, kind.elements))
     return isinstance(kind, types.Variable) or any(map(_open, getattr(kind, "arguments", ())))
 
 
 def _least(kind: Type) -> int:
-    """Bits that a ``kind`` has at least: a varbit none."""
+    """Return the minimum number of bits in a ``kind``; a varbit has at least none."""
     kind = base_of(kind)
     if isinstance(kind, types.Varbit):
         return 0

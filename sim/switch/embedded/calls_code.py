@@ -18,7 +18,7 @@ class CallBody(Body):
     """A body with calls."""
 
     def call(self, node: ast.Call) -> str:
-        """Code of the result of a call; the call itself is emitted."""
+        """Emit a call; return code of its result."""
         kind = node.callee.kind
         code: str = getattr(self, f"_call_{kind}")(node)
         return code
@@ -59,7 +59,7 @@ class CallBody(Body):
         return self._call_python(node, f"{function}(None, ", node.type != VOID)
 
     def _call_python(self, node: ast.Call, begin: str, has_result: bool) -> str:
-        """Call a function of ours: values in; the result, and what out parameters hold, back, left to right."""
+        """Call a generated function: values go in; result and out parameters come back, left to right."""
         codes, stores = self._copy_in(node)
         result = self.source.fresh("t")
         call = f"{result} = {begin}{''.join(code + ', ' for code in codes)})"
@@ -68,7 +68,7 @@ class CallBody(Body):
             return result if has_result else "None"
         with self.source.block("try:"):
             self.source.emit(call)
-        with self.source.block("except Exit as leaving:"):  # copy-out happens on exit, too
+        with self.source.block("except Exit as leaving:"):  # an exit copies out as well
             for index, store in enumerate(stores):
                 store(f"leaving.out[{index}]")
             self.source.emit("raise")
@@ -77,7 +77,7 @@ class CallBody(Body):
         return f"{result}[0]" if has_result else "None"
 
     def _copy_in(self, node: ast.Call) -> tuple[list[str], list[Store]]:
-        """Codes of the arguments, from left to right, and how to store what comes back."""
+        """Return the codes of the arguments, from left to right, and stores for the returned values."""
         codes: list[str] = []
         stores: list[Store] = []
         for index, (parameter, argument) in enumerate(zip(node.callee.parameters, node.arguments, strict=True)):
@@ -87,7 +87,7 @@ class CallBody(Body):
                 place = Place("", lambda code: None) if value is None else self.target(value, frozen=True)
                 stores.append(place.store)
                 if value is not None:
-                    value = self.known(value, place.load)  # its evaluation may have effects, which come once
+                    value = self.known(value, place.load)  # its evaluation may have effects, which happen once
             if parameter.direction == "out" or value is None:
                 codes.append(self.records.new(parameter.type if value is None else value.type))
             else:
@@ -100,13 +100,13 @@ class CallBody(Body):
     def _call_block(self, node: ast.Call) -> str:
         """Run a control or parser in a frame of its own.
 
-        A record goes in as it is where nothing else can reach it meanwhile: then no copy can be told from it.
+        A record is passed without a copy if no other argument reaches it during the run.
         """
         assert self.instance is not None
         assert isinstance(node.function, ast.Member)
         inner = self.instance.block_of(node.function.base)
         frame = self.source.fresh("f")
-        # Its own parameters: those of the callee may be of a control type that it was passed as.
+        # Its own parameters: the callee may be a parameter of a control type, with other parameter names.
         pairs = list(zip(inner.node.parameters, node.arguments, strict=True))
         self.source.emit(f"{frame} = {inner.frame}()")
         stores: list[tuple[Store, str]] = []
@@ -136,7 +136,7 @@ class CallBody(Body):
         return "None"
 
     def _alone(self, index: int, node: ast.Call) -> bool:
-        """Whether no other argument reaches into argument ``index``."""
+        """Return whether no other argument reaches into argument ``index``."""
         mine = _path(node.arguments[index].value)
         if mine is None:
             return False
@@ -163,12 +163,12 @@ class CallBody(Body):
             return self._verify(node)
         if function.name == "digest" and not owner:
             return self._digest(node)
-        if function.name == "static_assert":  # checked when it was read
+        if function.name == "static_assert":  # already checked
             return "True"
         return self._call_architecture(node, function)
 
     def _digest(self, node: ast.Call) -> str:
-        """A digest's values as they are now; BMv2 ignores the receiver."""
+        """Send a digest with its present values; BMv2 ignores the receiver."""
         if not hasattr(self.generator.architecture, "digest"):
             raise Unsupported(node.position, "this form of the extern function digest")
         receiver, value = (argument.value for argument in node.arguments)
@@ -180,7 +180,7 @@ class CallBody(Body):
         return "None"
 
     def _plain(self, code: str, node: ast.Expression, kind: types.Type | None = None) -> str:
-        """Code of a value with structs as tuples."""
+        """Return code of a value with structs as tuples."""
         kind = base_of(kind or node.type)
         if isinstance(kind, types.Record) and kind.kind == "struct":
             parts = (self._plain(f"{code}.f_{name}", node, part) for name, part in kind.fields.items())
@@ -193,7 +193,7 @@ class CallBody(Body):
         return f"({''.join(part + ', ' for part in parts)})"
 
     def _extern_of(self, node: ast.Name) -> str:
-        """The Python name of an extern instance, of this block or outside of all blocks."""
+        """Return the Python name of an extern instance, of this block or outside all blocks."""
         if self.instance is not None:
             return self.instance.extern_of(node)
         if isinstance(node.target, ast.Instance):
@@ -234,7 +234,7 @@ class CallBody(Body):
         return f"{result}[0]" if node.type != VOID else "None"
 
     def _extern_arguments(self, node: ast.Call) -> tuple[list[str], list[Store]]:
-        """As ``_copy_in``; ``data`` goes as (value, width), an enum's member by name, records as they are."""
+        """Like ``_copy_in``; ``data`` becomes (value, width), an enum's member its name; records stay the same."""
         codes: list[str] = []
         stores: list[Store] = []
         for index, (parameter, argument) in enumerate(zip(node.callee.parameters, node.arguments, strict=True)):
@@ -260,7 +260,7 @@ class CallBody(Body):
         return codes, stores
 
     def packed(self, node: ast.Expression) -> str:
-        """Code of ``node`` as (value, width). Fields of invalid headers are left out, as checksums want it."""
+        """Return code of ``node`` as (value, width), without fields of invalid headers, for checksums."""
         parts: list[str] = []
         self._pack_into(parts, node)
         return f"pack({', '.join(parts)})"
@@ -273,7 +273,7 @@ class CallBody(Body):
             for item in items:
                 self._pack_into(parts, item)
             return
-        if parts and has_effects(node):  # what stands left of it is read before
+        if parts and has_effects(node):  # the parts to its left are read first
             parts[:] = ["*" + self.saved(f"({', '.join(parts)},)", VOID)]
         self._pack_code(parts, self.value(node), base_of(node.type), node)
 
@@ -405,7 +405,7 @@ def _is_next(node: ast.Expression) -> bool:
 
 
 def _path(node: ast.Expression | None) -> tuple[object, ...] | None:
-    """The declaration and the names that lead to a record; None where it is no such path."""
+    """Return the declaration and the names that lead to a record; None if ``node`` is not such a path."""
     if isinstance(node, ast.Name):
         return (node.target,)
     if isinstance(node, ast.Member):

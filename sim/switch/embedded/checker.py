@@ -1,4 +1,4 @@
-"""Checks a program: every declaration, in order."""
+"""Checks all declarations of a program, in order."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from fanin.sim.switch.embedded.types import Bindings, Bits, base_of
 
 
 class Checker(Statements):
-    """Checks a program's declarations; afterwards the tree has types, and names have meanings."""
+    """Checks a program's declarations; afterwards the tree has types, and names have declarations."""
 
     def check(self, program: Sequence[ast.Declaration]) -> None:
-        """Check all. Raises P4Error at the first thing that is wrong."""
+        """Check all declarations. Raises P4Error at the first error."""
         for node in program:
             self.statement(node)
 
@@ -48,7 +48,7 @@ class Checker(Statements):
         node.type = types.Record(node.kind, node.name, fields, node, arguments)
 
     def _number_lists(self, field: ast.Variable) -> None:
-        """Put numbers where ``@field_list`` names constants."""
+        """Replace constants in ``@field_list`` with their numbers."""
         if "field_list" in field.annotations:
             items = _between_commas(field.annotations["field_list"])
             field.annotations["field_list"] = [
@@ -56,7 +56,7 @@ class Checker(Statements):
             ]
 
     def _list_number(self, item: list[Token]) -> int:
-        """The number of a field list: a number, a constant, or ``Enum.member``."""
+        """Return the number of a field list: a number, a constant, or ``Enum.member``."""
         if [token.type for token in item] == ["INT"]:
             return integer(item[0])[0]
         found = self.scope.find(item[0].text)
@@ -176,7 +176,7 @@ class Checker(Statements):
     def _keyset(
         self, keys: list[ast.Expression | None], kinds: list[types.Type], node: ast.Node
     ) -> list[ast.Expression | None]:
-        """Check what is matched against keys of these types; a single ``_`` stands for all of them."""
+        """Check the values that are matched with keys of these types; a single ``_`` matches all keys."""
         if keys == [None]:
             return [None] * len(kinds)
         if len(keys) == 1 and isinstance(keys[0], ast.ListValue):  # {1, 2} for (1, 2)
@@ -208,7 +208,7 @@ class Checker(Statements):
         self.declare(node.name, node, node.position)
 
     def initialiser(self, node: ast.Instance) -> None:
-        """The functions in an instance's braces, which have to be the abstract ones of its extern."""
+        """Check the functions in an instance's braces: exactly the abstract functions of its extern."""
         if not isinstance(node.type, types.External):
             raise P4Error(node.position, f"{node.type} takes no initialiser")
         abstract = {m.name: m for m in node.type.declaration.methods if "abstract" in m.annotations}
@@ -244,7 +244,7 @@ class Checker(Statements):
         self.declare(node.name, node, node.position)
 
     def _table_action(self, row: ast.TableAction) -> None:
-        """An action of a table's list: values for its parameters with a direction are given there."""
+        """Check an action in a table's list, which gives values for the parameters with a direction."""
         expression = row.expression
         name = expression.function if isinstance(expression, ast.Call) else expression
         found = self.expression(name)
@@ -262,7 +262,7 @@ class Checker(Statements):
                 self.writable(argument.value)
 
     def _action_call(self, node: ast.Expression, by_action: dict[ast.Action, ast.TableAction]) -> ast.Call:
-        """An entry's or a default action; its ``arguments`` become those without a direction, as constants."""
+        """Check an action of an entry or the default; its ``arguments`` keep the constants without direction."""
         call = node if isinstance(node, ast.Call) else ast.Call(node.position, node, [], [])
         found = self.expression(call.function)
         action = found.type.of if isinstance(found.type, types.Meta) else None
@@ -272,7 +272,7 @@ class Checker(Statements):
         directed = [p for p in action.parameters if p.direction]
         data = [p for p in action.parameters if not p.direction]
         if len(call.arguments) == len(action.parameters) and directed:
-            call.arguments = call.arguments[len(directed) :]  # repeats what the list of actions says
+            call.arguments = call.arguments[len(directed) :]  # the list of actions has already given the others
         if len(call.arguments) != len(data):
             raise P4Error(
                 node.position, f"{action.name} takes {len(data)} arguments, not {len(call.arguments)}"
@@ -293,7 +293,7 @@ class Checker(Statements):
 
 
 def _between_commas(body: list[Token]) -> list[list[Token]]:
-    """The items of a list of tokens, without empty ones."""
+    """Return the items of a list of tokens, without empty ones."""
     items: list[list[Token]] = [[]]
     for token in body:
         if token.text == ",":

@@ -13,7 +13,7 @@ Data = tuple[int, int]
 
 
 def as_bytes(data: Data) -> bytes:
-    """``data`` as bytes. Raises RunRefused where it is not whole bytes, or undefined."""
+    """Return ``data`` as bytes. Raises RunRefused if it is undefined or not whole bytes."""
     value, width = data
     if value is UNDEFINED:
         raise RunRefused("a checksum or hash over an undefined value")
@@ -23,7 +23,7 @@ def as_bytes(data: Data) -> bytes:
 
 
 def ones_complement_sum(data: bytes) -> int:
-    """The 16-bit ones' complement sum, folded; an odd byte is the upper half of a word."""
+    """Return the 16-bit ones' complement sum, folded; an odd byte is the upper half of a word."""
     if len(data) % 2:
         data += b"\0"
     total = sum(memoryview(data).cast("H")) if data else 0
@@ -35,12 +35,12 @@ _NATIVE: Literal["little", "big"] = "little" if memoryview(b"\1\0").cast("H")[0]
 
 
 def csum16(data: bytes) -> int:
-    """The Internet checksum."""
+    """Return the Internet checksum."""
     return ones_complement_sum(data) ^ 0xFFFF
 
 
 def _crc16(data: bytes) -> int:
-    """CRC-16/ARC."""
+    """Return the CRC-16/ARC."""
     crc = 0
     for byte in data:
         crc ^= byte
@@ -74,13 +74,13 @@ HASHES: dict[str, Callable[[bytes], int]] = {
 
 
 def selected(algorithm: str, data: Data) -> int:
-    """The hash by which a selector chooses: of ``data`` with zeros behind it up to whole bytes, in 32 bits."""
+    """Return the selector's 32-bit hash of ``data``, which is padded with zero bits to whole bytes."""
     value, width = data
     return digest_of(algorithm, (value << -width % 8, width + -width % 8)) & 0xFFFFFFFF
 
 
 def digest_of(algorithm: str, data: Data) -> int:
-    """The hash of ``data``. Raises RunRefused for an algorithm that is not here."""
+    """Return the hash of ``data``. Raises RunRefused for an unknown algorithm."""
     if algorithm not in HASHES:
         raise RunRefused(f"the hash {algorithm}")
     return HASHES[algorithm](as_bytes(data))

@@ -1,8 +1,8 @@
-"""Gives each token its name in the grammar: which names are types, which ``<`` opens type arguments.
+"""Classification of tokens for the grammar: which names are types, which ``<`` opens type arguments.
 
-P4 cannot be parsed without knowing that (``(a) - b`` is a cast or a difference). All names are declared before
-they are used, so one pass forward that keeps scopes is enough. Names the grammar uses as keywords in one place
-only (``key``, ``apply`` ...) stay ordinary names elsewhere.
+P4 needs it for parsing: ``(a) - b`` is a cast or a difference. All names are declared before their use, so one
+forward pass that keeps scopes is enough. The grammar's keywords that apply in one place only (``key``,
+``apply`` ...) are ordinary names elsewhere.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ _BASE = {"bool", "error", "string", "void", "int", "bit"}
 _DECLARES = {"header", "struct", "header_union", "control", "parser", "package"}
 _ENDS_OPERAND = {"NAME", "TYPE", "THIS", ")", "]", "ERROR"}
 _CLOSE = {"(": ")", "[": "]", "{": "}"}
-_DEPTH = 256  # of braces
+_DEPTH = 256  # maximum nesting of braces
 _REFUSED = {"value_set": "a value_set", "list": "a list type"}
 
 
 @dataclass
 class _Scope:
-    """Names of one scope; that of type parameters ends with the declaration that has them."""
+    """Names of one scope; a scope of type parameters ends with their declaration."""
 
     depth: int
     of_parameters: bool = False
-    types: dict[str, bool] = field(default_factory=dict)  # False: hidden by something that is no type
+    types: dict[str, bool] = field(default_factory=dict)  # False: hidden by a declaration other than a type
 
 
 class Classifier:
@@ -44,17 +44,17 @@ class Classifier:
         self._in = [t for t in sequence if t.type != "NEWLINE"]
         self._at = 0
         self._out: list[Token] = []
-        self._depth = 0  # of braces
+        self._depth = 0  # nesting of braces
         self._parens = 0
         self._scopes = [_Scope(0)]
         self._generic: set[str] = set()  # functions and methods with type parameters
         self._open: list[int] = []  # nesting of parentheses at each open type-argument list
-        self._entries: int | None = None  # brace depth of the table entries that we are in
+        self._entries: int | None = None  # brace depth of the current table entries
         self._typedef = False
-        self._parameters: list[str] = []  # that hide types, in the braces to come
+        self._parameters: list[str] = []  # parameters that hide types inside the next braces
 
     def run(self) -> list[Token]:
-        """The tokens, classified; annotations are one token each."""
+        """Return the tokens, classified; each annotation is one token."""
         while self._at < len(self._in):
             token = self._in[self._at]
             self._at += 1
@@ -74,7 +74,7 @@ class Classifier:
         self._out.append(Token(kind, token.text, token.position))
 
     def _text(self, ahead: int = 0) -> str:
-        """The text of a token to come."""
+        """Return the text of the token ``ahead`` tokens further."""
         index = self._at + ahead
         return self._in[index].text if index < len(self._in) else ""
 
@@ -87,7 +87,7 @@ class Classifier:
         self._out.append(Token("ANNOTATION", name.text, at.position, body))
 
     def _balanced(self, position: Position) -> list[Token]:
-        """The tokens within the parentheses that open here."""
+        """Return the tokens within the parentheses that open here."""
         expected: list[str] = []
         start = self._at
         while self._at < len(self._in):
@@ -137,7 +137,7 @@ class Classifier:
         if text in _DECLARES:
             self._declare(self._text())
         elif text == "enum":
-            # enum NAME, or enum bit<8> NAME: the name is what stands before the brace.
+            # enum NAME, or enum bit<8> NAME: the name is the token before the brace.
             ahead = 0
             while self._text(ahead) not in ("{", "}", ";", "enum", ""):  # "enum" again: text read once
                 ahead += 1
@@ -148,12 +148,12 @@ class Classifier:
             self._typedef = True
 
     def _is_generic_block(self) -> bool:
-        """Whether ``NAME < ... > {`` follows."""
+        """Return whether ``NAME < ... > {`` follows."""
         end = self._end_of_parameters(1)
         return end is not None and self._text(end) == "{"
 
     def _end_of_parameters(self, ahead: int) -> int | None:
-        """Behind ``< NAME , NAME >`` that stands ``ahead``; None where there is no such thing."""
+        """Return the index after ``< NAME , NAME >``, which begins ``ahead``; None without such tokens."""
         if self._text(ahead) != "<":
             return None
         ahead += 1
@@ -195,7 +195,7 @@ class Classifier:
         after_type = before in ("TYPE", "GT_ARGS", "]") or before in {b.upper() for b in _BASE}
         if self._is_type(text) and not (after_type and self._text() in ("=", ";", ",", ")")):
             if before == "." and not any(text in scope.types for scope in self._scopes[1:]):
-                self._out.pop()  # .T is T where nothing hides it
+                self._out.pop()  # .T is T if no other declaration hides it
             self._emit(token, "TYPE")
         elif before == "." or not self._typedef:
             self._emit(token, "NAME")
@@ -211,14 +211,14 @@ class Classifier:
             self._typedef = False
 
     def _is_member(self, before: str) -> bool:
-        """Whether the name is that of a member, after ``.``, and not one of the outermost scope."""
+        """Return whether the name is a member after ``.``, and not a name of the outermost scope."""
         return before == "." and len(self._out) > 1 and self._out[-2].type in _ENDS_OPERAND
 
     def _is_declaration(self, before: str) -> bool:
         return before in ("TYPE", "GT_ARGS", "]") or before.lower() in _BASE | _DECLARES | {"extern"}
 
     def _returned_parameter(self, text: str) -> bool:
-        """Whether this is the T of ``T lookahead<T>()``, which comes before its declaration."""
+        """Return whether this is the T of ``T lookahead<T>()``, which comes before its declaration."""
         if self._is_type(text) or self._at >= len(self._in) or self._in[self._at].type != "NAME":
             return False
         end = self._end_of_parameters(1)
@@ -227,7 +227,7 @@ class Classifier:
         return text in {self._text(i) for i in range(2, end)}
 
     def _open_parameters(self) -> None:
-        """The ``< T, U >`` of a declaration, emitted as it is; its names are types until that ends."""
+        """Emit the ``< T, U >`` of a declaration; its names are types until the declaration ends."""
         scope = _Scope(self._depth, of_parameters=True)
         self._scopes.append(scope)
         while True:
@@ -281,7 +281,7 @@ class Classifier:
         )
 
     def _is_call(self) -> bool:
-        """Whether the ``<`` before here opens type arguments of a call, and is no comparison."""
+        """Return whether the ``<`` before here opens type arguments of a call, and is not a comparison."""
         depth = 1
         for index in range(self._at, len(self._in)):
             text = self._in[index].text

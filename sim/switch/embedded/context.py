@@ -1,7 +1,7 @@
-"""What the code of a body may ask of the program and of the block that it belongs to.
+"""Protocols for the program and the block that a body's code belongs to.
 
-``blocks.py`` has the classes that answer. They write bodies, and bodies ask them: so bodies know them by these
-protocols alone, and no module imports itself by way of others.
+``blocks.py`` has the classes that implement them. These classes write bodies, and bodies call them. With the
+protocols, no module imports itself through other modules.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fanin.sim.switch.embedded.source import Source
 
 
 class ProgramContext(Protocol):
-    """What all blocks of a program share; ``functions`` is the text that theirs are written to."""
+    """The data of a program that all its blocks share; ``functions`` is the text of their functions."""
 
     architecture: type
     records: Records
@@ -26,10 +26,10 @@ class ProgramContext(Protocol):
     externs: dict[str, ExternInfo]
 
     def action_number(self, action: ast.Action) -> int:
-        """A number that is the action's alone."""
+        """Return the action's unique number."""
 
     def function_of(self, node: ast.Declaration, instance: BlockContext | None) -> str:
-        """The Python function of an action or function."""
+        """Return the Python function of an action or function."""
 
     def extern(
         self,
@@ -40,23 +40,23 @@ class ProgramContext(Protocol):
         body: Sequence[ast.Declaration] = (),
         annotations: ast.Annotations | None = None,
     ) -> str:
-        """Make an instance of an extern; the Python name of it."""
+        """Make an instance of an extern; return its Python name."""
 
     def global_extern(self, node: ast.Instance) -> str:
-        """The Python name of an extern instance outside of all blocks."""
+        """Return the Python name of an extern instance outside all blocks."""
 
     def digest(self, node: ast.Call, kind: types.Type) -> str:
-        """The name of what a call of ``digest`` sends."""
+        """Return the name of the digest that a call of ``digest`` sends."""
 
     def extern_class(self, position: Position, name: str) -> type:
-        """The class that implements an extern object. Raises Refused where there is none."""
+        """Return the class that implements an extern object. Raises Refused if there is none."""
 
     def member_name(self, node: ast.Expression) -> str:
-        """Code of an enum member's name. Raises Refused unless it is constant."""
+        """Return code of an enum member's name. Raises Refused unless it is constant."""
 
 
 class BlockContext(Protocol):
-    """An instance of a control or parser: what names mean in it, and the functions that it has become."""
+    """An instance of a control or parser: the names in it, and its functions."""
 
     node: ast.Parser | ast.Control
     tables: dict[ast.Table, str]
@@ -65,13 +65,13 @@ class BlockContext(Protocol):
     run: str
 
     def place_of(self, target: ast.Declaration) -> str:
-        """The Python place of a parameter or variable."""
+        """Return the Python place of a parameter or variable."""
 
     def extern_of(self, node: ast.Name) -> str:
-        """The Python name of the extern instance that ``node`` means."""
+        """Return the Python name of the extern instance that ``node`` means."""
 
     def block_of(self, node: ast.Expression) -> BlockContext:
-        """The instance whose ``apply`` is called."""
+        """Return the instance whose ``apply`` is called."""
 
     def name_of(self, node: ast.Declaration) -> str:
-        """The name for the control plane of something declared in the block."""
+        """Return the name of a declaration in the block for the control plane."""

@@ -1,4 +1,4 @@
-"""What a program offers to a control plane: names, widths, match kinds."""
+"""Description of a program for a control plane: names, widths, match kinds."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-DEFAULT_SIZE = 1024  #: entries of a table that does not say how many, as p4c has it
+DEFAULT_SIZE = 1024  #: entries of a table without an explicit size, as in p4c
 NOTHING = "NoAction"
-ORDERED = ("ternary", "range", "optional")  #: a table with a key of such a kind goes by priority
+ORDERED = ("ternary", "range", "optional")  #: match kinds whose tables have priorities
 
 
 @dataclass(frozen=True)
@@ -19,29 +19,29 @@ class KeyInfo:
     kind: str
     width: int
     signed: bool = False
-    id: int | None = None  #: what ``@id`` says
+    id: int | None = None  #: value of ``@id``
     type: Any = None
 
 
 @dataclass(frozen=True)
 class ActionInfo:
-    """An action: the parameters that an entry gives, with their widths and their types."""
+    """An action: the parameters that an entry sets, with their widths and their types."""
 
     name: str
     parameters: dict[str, int]
     function: str  # the Python function that takes the frame and these
     number: int
     id: int | None = None
-    ids: dict[str, int] = field(default_factory=dict)  #: of parameters that have ``@id``
+    ids: dict[str, int] = field(default_factory=dict)  #: of parameters with ``@id``
     types: dict[str, Any] = field(default_factory=dict)
 
 
-NO_ACTION = ActionInfo(NOTHING, {}, "no_action", -1)  #: what a table without a default action does on a miss
+NO_ACTION = ActionInfo(NOTHING, {}, "no_action", -1)  #: action on a miss in a table without a default action
 
 
 @dataclass(frozen=True)
 class RowInfo:
-    """An entry of the program's text; a key that is not cared about has no match."""
+    """An entry of the program's text; a key that matches any value has the match None."""
 
     matches: tuple[tuple[int, int] | range | None, ...]  # (value, mask), or a range
     action: str
@@ -52,9 +52,13 @@ class RowInfo:
 
 @dataclass(frozen=True)
 class TableInfo:
-    """A table. ``default`` is an action's name and arguments; ``only`` says of actions that they are for
-    ``"entries"`` or for the ``"default"``; ``attached`` names its direct counters and meters, ``profile`` its
-    action profile; ``ages``: its entries have idle timeouts.
+    """A table.
+
+    - ``default``: name and arguments of the default action.
+    - ``only``: ``"entries"`` or ``"default"``, for each action that is limited to one of these uses.
+    - ``attached``: names of its direct counters and meters.
+    - ``profile``: name of its action profile.
+    - ``ages``: whether its entries have idle timeouts.
     """
 
     name: str
@@ -75,19 +79,19 @@ class TableInfo:
 
 @dataclass(frozen=True)
 class ExternInfo:
-    """An instance of an extern object: its kind, its name for the control plane, how it was made."""
+    """An instance of an extern object: its kind, its name for the control plane, its construction."""
 
     kind: str
     name: str
     types: tuple[Any, ...] = ()  #: its type arguments
-    arguments: tuple[Any, ...] = ()  #: the constructor's numbers and enum members; None for others
+    arguments: tuple[Any, ...] = ()  #: the constructor's numbers and enum members; None for other arguments
     id: int | None = None
-    annotations: Mapping[str, str] = field(default_factory=dict)  #: those of one word each, by name
+    annotations: Mapping[str, str] = field(default_factory=dict)  #: annotations of one word, by name
 
 
 @dataclass(frozen=True)
 class DigestInfo:
-    """What a program sends its controller by ``digest``: messages of ``type``, named after it."""
+    """A digest of a program for its controller: messages of ``type``; the type gives the name."""
 
     name: str
     type: Any
@@ -95,9 +99,9 @@ class DigestInfo:
 
 @dataclass(frozen=True)
 class ControllerHeader:
-    """A header between the switch and its controller: ``kind`` is what ``@controller_header`` says."""
+    """A header between the switch and its controller; ``kind`` is the value of ``@controller_header``."""
 
     name: str
     kind: str
-    fields: tuple[KeyInfo, ...]  #: in order; their ``kind`` means nothing here
+    fields: tuple[KeyInfo, ...]  #: in order; their ``kind`` has no meaning here
     id: int | None = None

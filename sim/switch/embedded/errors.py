@@ -1,4 +1,4 @@
-"""What is wrong with a P4 text, or what of it this switch does not do: always with the place."""
+"""Errors of a P4 text and constructs that this switch does not implement, each with its position."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fanin.base.errors import InputError
 
 
 class Position(NamedTuple):
-    """A place in a P4 text; line and column count from 1."""
+    """A position in a P4 text; line and column count from 1."""
 
     file: str
     line: int
@@ -19,7 +19,7 @@ class Position(NamedTuple):
 
 
 class P4Error(InputError):
-    """A P4 text is wrong: ``file:line:column: what``."""
+    """An error in a P4 text; message ``file:line:column: what``."""
 
     def __init__(self, position: Position, message: str):
         super().__init__(f"{position}: {message}")
@@ -28,15 +28,15 @@ class P4Error(InputError):
 
 
 class Refused(P4Error):
-    """Not implemented, or left undefined by P4: better no answer than a wrong one."""
+    """Not implemented, or undefined in P4; refusing is better than a wrong result."""
 
 
 class Unsupported(Refused):
-    """A construct that this switch does not implement; ``what`` names it: a noun in the singular."""
+    """A construct that this switch does not implement; ``what`` names it with a noun in the singular."""
 
     def __init__(self, position: Position, what: str):
         super().__init__(position, f"{what} is not supported here")
 
 
 class RunRefused(Exception):
-    """Raised by the runtime, which knows no places; ``Program`` turns it into a ``Refused`` with one."""
+    """Raised by the runtime, which knows no positions; ``Program`` turns it into a ``Refused`` with one."""

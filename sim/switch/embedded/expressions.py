@@ -1,4 +1,4 @@
-"""Checks expressions: names, types, widths; works out what is constant; makes conversions explicit."""
+"""Checks expressions: names, types, widths; computes constants; makes conversions explicit."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _ARITHMETIC = {"+", "-", "*", "|+|", "|-|", "&", "|", "^"}
 
 
 class Expressions(Scopes):
-    """Checks expressions. Each method returns what stands in the tree for the node that it was given."""
+    """Checks expressions. Each method returns the replacement for its node in the tree."""
 
     def expression(self, node: ast.Expression, expected: Type | None = None) -> ast.Expression:
-        """Check ``node``; where ``expected`` is given, convert to it or raise P4Error."""
+        """Check ``node``; convert it to ``expected`` if that is set. Raises P4Error."""
         result = getattr(self, "_" + type(node).__name__.lower())(node, expected)
         return result if expected is None else self.convert(result, expected)
 
     def value(self, node: ast.Expression, expected: Type | None = None) -> ast.Expression:
-        """As ``expression``, for what must be a value and not the name of a type, table or function."""
+        """Like ``expression``, for a value; a name of a type, table or function raises P4Error."""
         result = self.expression(node, expected)
         if isinstance(result.type, types.Meta | types.Block | types.External | types.SetOf):
             raise P4Error(node.position, f"{result.type} is no value")
@@ -183,7 +183,7 @@ class Expressions(Scopes):
             raise P4Error(node.position, f"{node.operator} by 0 or of a negative number")
 
     def _level(self, node: ast.Binary, equality: bool = False) -> Type:
-        """Bring both operands to one type, the result; converts nothing but constants, enums and lists."""
+        """Convert both operands to one type and return it; converts only constants, enums and lists."""
         left, right = node.left, node.right
         if equality and not isinstance(left.type, Bits | types.Simple) and left.type == right.type:
             self._comparable(node.position, left.type)
@@ -207,7 +207,7 @@ class Expressions(Scopes):
 
     @staticmethod
     def _number_type(node: ast.Expression) -> Type:
-        """An operand's type; an enum with an underlying type counts as that."""
+        """Return an operand's type; for an enum its underlying type, if any."""
         kind = node.type
         return kind.underlying if isinstance(kind, types.Enum) and kind.underlying else kind
 
@@ -248,7 +248,7 @@ class Expressions(Scopes):
 
     def _cast(self, node: ast.Cast, _: Type | None) -> ast.Expression:
         if node.target is None:
-            return node  # one of ours, checked before
+            return node  # inserted by the checker itself
         kind = self.resolve(node.target)
         operand = self.expression(node.operand)
         if _is_list(operand) or isinstance(operand.type, types.Record | types.Tuple):
@@ -263,7 +263,7 @@ class Expressions(Scopes):
         return node
 
     def convert(self, node: ast.Expression, kind: Type) -> ast.Expression:
-        """``node`` as a ``kind``, where the language converts by itself. Raises P4Error where it does not."""
+        """Return ``node`` converted to ``kind`` if the language does so implicitly. Raises P4Error if not."""
         actual = node.type
         if actual == kind or types.ANY in (actual, kind) or isinstance(kind, types.Variable):
             return node
@@ -271,7 +271,7 @@ class Expressions(Scopes):
             self._convert_items(node, kind)
             return node
         from_enum = isinstance(actual, types.Enum) and actual.underlying == kind
-        # A number without a width becomes a value of a type that was declared by `type`, too, as p4c has it.
+        # A number without a width also becomes a value of a type declared by `type`, as in p4c.
         named = isinstance(kind, types.New) and isinstance(base_of(kind), Bits)
         if not from_enum and not (actual == INTEGER and (named or isinstance(kind, Bits))):
             raise P4Error(node.position, f"{actual} where {kind} is needed")
@@ -319,7 +319,7 @@ class Expressions(Scopes):
 
     @staticmethod
     def _defaultvalue(node: ast.DefaultValue, _: Type | None) -> ast.Expression:
-        node.type = types.Tuple(())  # until it is converted to what is expected
+        node.type = types.Tuple(())  # until its conversion to the expected type
         return node
 
     _invalidvalue = _defaultvalue
@@ -343,7 +343,7 @@ class Expressions(Scopes):
 
 
 def parts_of(kind: Type | None) -> dict[Any, Type] | None:
-    """What a list in place of a ``kind`` has to give, by name or number; None where no list can stand."""
+    """Return the elements of a list for a ``kind``, by name or number; None if no list can replace it."""
     if isinstance(kind, types.Record) and kind.kind != "header_union":
         return dict(kind.fields)
     if isinstance(kind, types.Tuple):
@@ -354,12 +354,12 @@ def parts_of(kind: Type | None) -> dict[Any, Type] | None:
 
 
 def _is_list(node: ast.Expression) -> bool:
-    """Whether ``node`` takes the type that is expected."""
+    """Return whether ``node`` takes the expected type."""
     return isinstance(node, ast.ListValue | ast.StructValue | ast.InvalidValue | ast.DefaultValue)
 
 
 def _castable(actual: Type, kind: Type) -> bool:
-    """Explicit casts of scalars."""
+    """Return whether an explicit cast between these scalars is allowed."""
     if actual == kind:
         return True
     if isinstance(kind, types.New):

@@ -9,12 +9,12 @@ from fanin.sim.switch.embedded.types import Bits, Type, base_of
 
 
 def fold_slice(value: int, high: int, low: int) -> int:
-    """``value[high:low]``."""
+    """Return ``value[high:low]``."""
     return (value >> low) & ((1 << (high - low + 1)) - 1)
 
 
 def fold_unary(operator: str, value: Any, kind: Type) -> Any:
-    """The value, or None where the operand's is not known."""
+    """Return the value, or None if the operand's value is unknown."""
     if value is None:
         return None
     if operator == "!":
@@ -24,7 +24,7 @@ def fold_unary(operator: str, value: Any, kind: Type) -> Any:
 
 
 def fold_cast(operand: ast.Expression, kind: Type) -> Any:
-    """The value as a ``kind``, or None where the operand's is not known."""
+    """Return the value as a ``kind``, or None if the operand's value is unknown."""
     value = operand.constant
     base = base_of(kind)
     if value is None or isinstance(value, str):
@@ -35,7 +35,7 @@ def fold_cast(operand: ast.Expression, kind: Type) -> Any:
 
 
 def fold_binary(node: ast.Binary) -> Any:
-    """The value of an operation, or None where an operand's is not known."""
+    """Return the value of an operation, or None if an operand's value is unknown."""
     left, right = node.left.constant, node.right.constant
     operator = node.operator
     if operator in ("&&", "||") and left is not None:
@@ -61,7 +61,7 @@ def fold_binary(node: ast.Binary) -> Any:
 
 
 def shift(kind: Type, operator: str, value: int, amount: int) -> int:
-    """``value`` shifted; by its width or more, what is left is 0, or the sign."""
+    """Return ``value`` shifted; a shift by its width or more leaves 0, or the sign."""
     if not isinstance(kind, Bits):
         return value << amount if operator == "<<" else value >> amount
     if operator == ">>":

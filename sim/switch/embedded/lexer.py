@@ -1,4 +1,4 @@
-"""Text to tokens. Comments and continued lines vanish here; ends of lines stay, for the preprocessor."""
+"""Tokens of a text. Comments and continued lines vanish here; ends of lines stay, for the preprocessor."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KEYWORDS = {
     "this", "transition", "true", "tuple", "typedef", "value_set", "varbit", "void",
 }  # fmt: skip
 
-_DIGITS = 4096  # of a number
+_DIGITS = 4096  # maximum digits of a number
 _PATTERN = re.compile(
     r"""
     (?P<SPACE>(?:[ \t\r\f\v]|\\\r?\n|//[^\n]*|/\*.*?\*/)+)
@@ -35,7 +35,7 @@ _PATTERN = re.compile(
 
 @dataclass(slots=True)
 class Token:
-    """A token; ``type`` is the grammar's name of it, and ``value`` the body of an annotation."""
+    """A token; ``type`` is its name in the grammar, and ``value`` the body of an annotation."""
 
     type: str
     text: str
@@ -45,12 +45,12 @@ class Token:
     start_pos = line = column = end_line = end_column = end_pos = 0  # lark asks the last token for these
 
     def moved(self, position: Position) -> Token:
-        """The same token at another place: what a macro leaves where it is used."""
+        """Return the same token at another position, for the use of a macro."""
         return replace(self, position=position)
 
 
 def tokens(text: str, file: str) -> Iterator[Token]:
-    """Tokens of ``text``: NAME, INT, STRING, OP, NEWLINE, and STRAY for a character that P4 does not have.
+    """Yield the tokens of ``text``: NAME, INT, STRING, OP, NEWLINE, and STRAY for a character unknown to P4.
 
     Raises P4Error for a comment without an end.
     """
@@ -68,9 +68,9 @@ def tokens(text: str, file: str) -> Iterator[Token]:
 
 
 def integer(token: Token) -> tuple[int, int | None, bool]:
-    """Value, width (None: as wide as need be) and signedness of an INT token.
+    """Return value, width (None: unlimited) and signedness of an INT token.
 
-    Raises P4Error when the value does not fit the width that the token states.
+    Raises P4Error if the value does not fit the token's width.
     """
     match = re.fullmatch(r"(?:(\d+)([ws]))?(0[xXbBoOdD])?([0-9a-fA-F_]+)", token.text)
     assert match, token
@@ -86,8 +86,8 @@ def integer(token: Token) -> tuple[int, int | None, bool]:
     width, signed = int(match[1]), match[2] == "s"
     if (width == 0 and value) or width < signed + 0:
         raise P4Error(token.position, f"{token.text}: a number of {width} bits")
-    # What does not fit is cut, as p4c does with a warning; a warning nobody reads is a wrong result, so it is
-    # refused.
+    # p4c cuts a value that does not fit, with a warning. A warning without a reader means a wrong result, so
+    # such a value is refused here.
     if value >> (width - 1 if signed else width):
         raise P4Error(token.position, f"{token.text}: the value does not fit in {width} bits")
     return value, width, signed

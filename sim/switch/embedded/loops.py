@@ -1,4 +1,4 @@
-"""``for`` statements: their nodes in the tree, and what bounds them at run time."""
+"""``for`` statements: their nodes in the tree, and their bounds at run time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fanin.sim.switch.embedded import ast
 from fanin.sim.switch.embedded.errors import RunRefused
 from fanin.sim.switch.embedded.values import UNDEFINED
 
-MAX_ROUNDS = 1 << 16  #: of all loops, for one frame
+MAX_ROUNDS = 1 << 16  #: maximum rounds of all loops, for one frame
 _TOO_MANY = f"more than {MAX_ROUNDS} rounds of loops for one frame"
 
 
@@ -36,14 +36,14 @@ class Walk(ast.Statement):
 class Budget(Protocol):
     """A running switch.
 
-    ``rounds_left``: rounds of loops that the frame in work may still take.
+    ``rounds_left``: rounds of loops left for the current frame.
     """
 
     rounds_left: int
 
 
 def rounds(switch: Budget) -> Iterator[None]:
-    """Yield once per round of a loop. Raises RunRefused where the frame takes too many."""
+    """Yield once per round of a loop. Raises RunRefused if the frame takes too many rounds."""
     while switch.rounds_left > 0:
         switch.rounds_left -= 1
         yield
@@ -51,7 +51,7 @@ def rounds(switch: Budget) -> Iterator[None]:
 
 
 def numbers(switch: Budget, low: Any, high: Any) -> range:
-    """The numbers from ``low`` to ``high``, both included. Raises RunRefused."""
+    """Return the numbers from ``low`` to ``high``, both included. Raises RunRefused."""
     if low is UNDEFINED or high is UNDEFINED:
         raise RunRefused("a loop over an undefined range")
     result = range(low, high + 1)

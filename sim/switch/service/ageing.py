@@ -1,4 +1,4 @@
-"""Entries that no packet hits: P4Runtime's idle timeouts.
+"""P4Runtime's idle timeouts: notices about entries that no packet has hit.
 
 All calls come from the thread of the forwarding loop; times are seconds of the monotonic clock.
 """
@@ -16,14 +16,14 @@ from fanin.sim.switch.embedded import Switch
 from fanin.sim.switch.embedded.tables import Entry
 from fanin.sim.switch.service.tables import TableEntries
 
-SCAN = 0.05  #: seconds between looks at the entries, and the shortest timeout
-_AT_ONCE = 100  # entries in a step of a look
-_REST = 10  # the next look waits for so many times the length of the last one
+SCAN = 0.05  #: seconds between two scans of the entries, and the shortest timeout
+_AT_ONCE = 100  # entries in one step of a scan
+_REST = 10  # pause before the next scan, in lengths of the last one
 _NS = 1e-9
 
 
 class Ageing:
-    """Tells the primary controller by ``send`` which entries of ``switch`` were not hit for their timeout."""
+    """Notifies the primary controller, by ``send``, of entries of ``switch`` that had no hit in time."""
 
     def __init__(
         self, switch: Switch, entries: TableEntries, send: Callable[[p4r.StreamMessageResponse], bool]
@@ -31,12 +31,12 @@ class Ageing:
         self._tables = [switch.table(name) for name, info in switch.program.tables.items() if info.ages]
         self._entries = entries
         self._send = send
-        self._steps: Iterator[None] | None = None  # of a look at all entries, if one is under way
-        self._due = math.inf  # the next timeout
-        self._rest = 0.0  # no look begins before
+        self._steps: Iterator[None] | None = None  # steps of the scan in progress, if any
+        self._due = math.inf  # time of the next timeout
+        self._rest = 0.0  # time before which no scan begins
 
     def run(self) -> float:
-        """Take a step of a look if one is due; return when the next step is."""
+        """Take a step of a scan if one is due; return the time of the next step."""
         if self._steps is None:
             if not self._tables or time.monotonic() < max(self._due, self._rest):
                 return max(self._due, self._rest)
@@ -47,11 +47,11 @@ class Ageing:
         return max(self._due, self._rest)
 
     def wake(self) -> None:
-        """An entry has a new timeout."""
+        """Scan again soon, since an entry has a new timeout."""
         self._due = 0.0
 
     def _look(self) -> Iterator[None]:
-        """Look at all entries, and tell of those that are due."""
+        """Scan all entries; notify the controller of those that are due."""
         began, self._due = time.monotonic(), math.inf
         for table in self._tables:
             entries = chain.from_iterable(table.pages())
@@ -66,7 +66,7 @@ class Ageing:
         self._rest = end + max(SCAN, _REST * (end - began))
 
     def _is_due(self, entry: Entry) -> bool:
-        """Whether an entry was not hit for its timeout, which begins anew then."""
+        """Return whether an entry had no hit during its timeout; if so, the timeout starts again."""
         if entry.note is None or not entry.note.idle_timeout_ns:
             return False
         timeout = max(entry.note.idle_timeout_ns, int(SCAN / _NS))

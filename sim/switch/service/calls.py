@@ -1,7 +1,7 @@
 """Calls of controllers, carried out in slices between batches of frames.
 
-A call is a generator. Each of its steps takes far less than a slice; a step yields True if more is to be done,
-and False if the call waits for the front. All is done in the thread of the forwarding loop.
+A call is a generator. Each of its steps takes far less time than a slice. A step yields True if the call has
+more to do, and False if it waits for the front. Everything runs in the thread of the forwarding loop.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from fanin.sim.switch.service.link import Kind, Link, Message, ending, pieces
 
 T = TypeVar("T")
 Steps = Generator[bool, None, T]
-WINDOW = 1 << 18  #: bytes of answers that a call may have under way to its client
-STREAM_WINDOW = 1 << 20  #: bytes under way on a controller's stream; further messages are lost
-STALL = 10.0  #: seconds for which the client of a call may do nothing while the call waits for it
-_AT_ONCE = 64  # messages of the front in one visit, before calls have their turn
+WINDOW = 1 << 18  #: bytes of answers that a call may have in flight to its client
+STREAM_WINDOW = 1 << 20  #: bytes in flight on a controller's stream; further messages are lost
+STALL = 10.0  #: seconds that a client may do nothing while its call waits for it
+_AT_ONCE = 64  # messages of the front per visit, before calls have their turn
 
 
 @dataclass(frozen=True)
 class Method:
     """A P4Runtime method.
 
-    ``carry_out``: steps of a call; they may raise Fault, with which the call ends then.
-    ``group``: name of the methods that have a limit together.
-    ``limit``: calls of the group at a time.
+    - ``carry_out``: returns the steps of a call. A step may raise Fault, which ends the call.
+    - ``group``: name of the group of methods that share a limit.
+    - ``limit``: maximum number of simultaneous calls of the group.
     """
 
     carry_out: Callable[[Call], Steps[None]]
@@ -42,11 +42,11 @@ class Method:
 class Call:
     """A call of a controller.
 
-    ``number``: its number between the two processes.
-    ``method``: the P4Runtime method.
-    ``peer``: address of the client, without its port.
-    ``waiting``: bytes of answers that the client has not taken.
-    ``patient``: True for a stream that may be silent, since its controller has bid.
+    - ``number``: its number between the two processes.
+    - ``method``: the P4Runtime method.
+    - ``peer``: address of the client, without its port.
+    - ``waiting``: bytes of answers that the client has not yet taken.
+    - ``patient``: True for a stream that may be silent because its controller has made a bid.
     """
 
     def __init__(self, link: Link, number: int, method: Method, peer: str, wake: Callable[[Call], None]):
@@ -61,10 +61,10 @@ class Call:
         self._parts: deque[bytes] = deque()
         self._complete = False
         self._asked = False
-        self._heard = self._taken = time.monotonic()  # when the client last sent, and last took something
+        self._heard = self._taken = time.monotonic()  # times of the client's last message, and last taking
 
     def next_part(self) -> Steps[bytes | None]:
-        """The next part of the request; None after the last."""
+        """Return the next part of the request; None after the last."""
         self._asked = True
         self._link.send(self.number, Kind.MORE)
         while not self._parts and not self._complete:
@@ -92,7 +92,7 @@ class Call:
         self._link.send(self.number, Kind.STATUS, statuses)
 
     def wake(self) -> None:
-        """Let the call go on that has yielded False."""
+        """Let the call continue after it has yielded False."""
         self._wake(self)
 
     def _send(self, kind: Kind, piece: bytes) -> None:
@@ -102,7 +102,7 @@ class Call:
         self._link.send(self.number, kind, piece)
 
     def take(self, message: Message) -> None:
-        """A message of the front."""
+        """Take in a message of the front."""
         now = time.monotonic()
         if message.kind is Kind.TAKEN:
             self._taken = now
@@ -115,7 +115,7 @@ class Call:
         self.wake()
 
     def complaint(self, now: float) -> Fault | None:
-        """The reason to end a call whose client does nothing."""
+        """Return the reason to end the call if its client does nothing, else None."""
         if self.waiting and now - self._taken >= STALL:
             return Fault(rpc_code.DEADLINE_EXCEEDED, f"the client has taken no answer for {STALL:g} seconds")
         if self._asked and not self.patient and now - self._heard >= STALL:
@@ -124,13 +124,13 @@ class Call:
 
 
 class Order:
-    """Lets calls that change something go one after the other, as they come."""
+    """Lets calls that change the switch run one after the other, in the order of their arrival."""
 
     def __init__(self) -> None:
         self._queue: deque[Call] = deque()
 
     def turn(self, call: Call, steps: Steps[T]) -> Steps[T]:
-        """Carry out ``steps`` when all earlier ones have ended."""
+        """Carry out ``steps`` when all earlier calls have ended."""
         self._queue.append(call)
         try:
             while self._queue[0] is not call:
@@ -143,11 +143,11 @@ class Order:
 
 
 class Calls:
-    """All calls that are under way.
+    """All calls in progress.
 
-    ``methods``: by name.
-    ``fail``: counts and reports an exception that nobody foresaw, and returns its line.
-    ``keep``: True for a call that is never ended in favour of another client's.
+    - ``methods``: the P4Runtime methods, by name.
+    - ``fail``: counts and reports an unexpected exception, and returns its line.
+    - ``keep``: True for a call that never ends in favour of another client's call.
     """
 
     def __init__(
@@ -237,7 +237,7 @@ class Calls:
         self._wake(call)
 
     def _victim(self, calls: list[Call], peer: str) -> Call | None:
-        """The call to end in favour of one from ``peer``: the latest of the address that has most, if any."""
+        """Return the call to end in favour of ``peer``: the latest call of the busiest address, if any."""
         counts = Counter(call.peer for call in calls)
         for call in reversed(calls):
             if counts[call.peer] == max(counts.values()) > counts[peer] + 1 and not self._keep(call):

@@ -1,4 +1,4 @@
-"""Who controls the switch: P4Runtime's arbitration (P4Runtime specification, "Client Arbitration")."""
+"""P4Runtime's arbitration among controllers (P4Runtime specification, "Client Arbitration")."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from fanin.sim.switch.service.faults import Fault, invalid, missing, unknown
 class Stream:
     """Stream of one controller.
 
-    ``call``: the call that carries it.
-    ``election``: the election id of its bid; None for a bid without one, which never becomes primary.
+    - ``call``: the call that carries the stream.
+    - ``election``: election id of its bid; None for a bid without one, which never becomes primary.
     """
 
     call: Call
@@ -32,7 +32,7 @@ class Controllers:
     def __init__(self, device: int):
         self.device = device
         self._streams: list[Stream] = []
-        self._highest: int | None = None  #: election id so far: no lower one follows a primary that leaves
+        self._highest: int | None = None  #: highest election id so far; no lower one becomes primary
 
     def bid(self, stream: Stream, update: p4r.MasterArbitrationUpdate) -> None:
         """Add a controller, or change its bid, and notify the controllers concerned. Raises Fault.
@@ -67,7 +67,7 @@ class Controllers:
             raise invalid("the default role has no configuration")
 
     def leave(self, stream: Stream) -> None:
-        """A controller's stream has ended."""
+        """Remove a controller whose stream has ended."""
         if stream in self._streams:
             before = self._primary()
             self._streams.remove(stream)
@@ -84,7 +84,7 @@ class Controllers:
             raise Fault(rpc_code.PERMISSION_DENIED, "this is not the primary controller's election id")
 
     def is_primary(self, stream: Stream) -> bool:
-        """Whether it may send packets."""
+        """Return whether ``stream`` belongs to the primary controller, which may send packets."""
         return self._primary() is stream
 
     def is_of_primary(self, call: Call) -> bool:
@@ -122,13 +122,13 @@ class Controllers:
 
 
 def check_role(role: str) -> None:
-    """Raise Fault where a request is of a role that no controller has."""
+    """Raise Fault if a request has a role other than the default role."""
     if role:
         raise unknown(f"there is no role {role}; there is the default role")
 
 
 def number_of(wide: p4r.Uint128) -> int:
-    """128 bits."""
+    """Return the 128-bit number of a message."""
     return wide.high << 64 | wide.low
 
 

@@ -12,9 +12,8 @@ from fanin.sim.switch.service.faults import Fault, invalid
 
 
 class TypeSpecs:
-    """Describes types; what has a name of its own is described once, in ``info``.
-
-    ``errors`` are the program's, in order.
+    """Writes descriptions of types; a type with a name is described once, in ``info``.
+    ``errors``: names of the program's errors, in order.
     """
 
     def __init__(self, info: p4t.P4TypeInfo, errors: list[str]):
@@ -22,7 +21,7 @@ class TypeSpecs:
         self._errors = errors
 
     def spec(self, kind: types.Type) -> p4t.P4DataTypeSpec:
-        """The description of ``kind``; an empty one of what no register and no digest holds."""
+        """Return the description of ``kind``; empty for a type that neither registers nor digests have."""
         spec = p4t.P4DataTypeSpec()
         match kind:
             case types.New():
@@ -54,7 +53,7 @@ class TypeSpecs:
         return spec
 
     def width(self, kind: types.Type) -> int:
-        """Bits by which a controller knows a value of ``kind``; 0 of what it knows as a text."""
+        """Return the width of a value of ``kind`` for a controller, in bits; 0 for a text."""
         if isinstance(kind, types.New):
             self._new(kind)
             if kind.translation is not None:
@@ -86,18 +85,18 @@ class TypeSpecs:
 
 
 def as_bytes(value: int, width: int) -> bytes:
-    """P4Runtime's canonical form: as few bytes as hold the value, at least one."""
+    """Return P4Runtime's canonical form: the fewest bytes that hold the value, at least one."""
     value &= (1 << width) - 1
     return value.to_bytes(max(1, (value.bit_length() + 7) // 8), "big")
 
 
 def shortest(value: bytes) -> bytes:
-    """The canonical form of an unsigned number's bytes."""
+    """Return the canonical form of an unsigned number's bytes."""
     return value.lstrip(b"\0") or b"\0"
 
 
 def number_in(value: bytes, width: int, what: str) -> int:
-    """An unsigned number from its bytes, however many. Raises Fault where ``what`` is not of ``width`` bits."""
+    """Return an unsigned number from any number of bytes. Raises Fault if it exceeds ``width`` bits."""
     if not value:
         raise Fault(rpc_code.OUT_OF_RANGE, f"{what}: a value of no bytes")
     number = int.from_bytes(value, "big")
@@ -107,7 +106,7 @@ def number_in(value: bytes, width: int, what: str) -> int:
 
 
 def indices(message: Any, size: int) -> range:
-    """The cells that a message names: one, or without an index all ``size``. Raises Fault."""
+    """Return the cells that a message names: one, or without an index all ``size`` cells. Raises Fault."""
     if not message.HasField("index"):
         return range(size)
     index = message.index.index
@@ -119,7 +118,7 @@ def indices(message: Any, size: int) -> range:
 
 
 def encoded(value: Any, kind: types.Type, errors: list[str]) -> p4d.P4Data:
-    """A value of ``kind``: a number, or of a struct or tuple a tuple of its parts."""
+    """Return the message for a value of ``kind``; ``value`` is a number, or for a struct or tuple a tuple."""
     match kind:
         case types.New():
             return encoded(value, kind.base, errors)
@@ -142,7 +141,7 @@ def encoded(value: Any, kind: types.Type, errors: list[str]) -> p4d.P4Data:
 
 
 def decoded(data: p4d.P4Data, kind: types.Type) -> Any:
-    """The value of ``kind`` that a controller gives. Raises Fault."""
+    """Return the value of ``kind`` in a controller's message. Raises Fault."""
     given = data.WhichOneof("data")
     while isinstance(kind, types.New):
         kind = kind.base

@@ -1,4 +1,4 @@
-"""Digests on their way to the controller: P4Runtime's lists of distinct messages, and their acknowledgement.
+"""Digests for the controller: P4Runtime's lists of distinct messages, and their acknowledgement.
 
 All calls come from the thread of the forwarding loop; times are seconds of the monotonic clock.
 """
@@ -18,20 +18,20 @@ from fanin.sim.switch.service.faults import Fault, invalid, unknown
 from fanin.sim.switch.service.names import Names
 
 _INSERT, _DELETE = p4r.Update.INSERT, p4r.Update.DELETE
-MAX_LIST = 4096  #: messages of a list, whatever its configuration
-_REMEMBERED = 1 << 16  # messages of one digest that wait to be acknowledged
+MAX_LIST = 4096  #: maximum messages in a list, whatever its configuration says
+_REMEMBERED = 1 << 16  # maximum messages of one digest that wait for acknowledgement
 _NS = 1e-9
 
 
 class _Digest:
-    """What is configured, what waits to be sent, and what was sent and not acknowledged."""
+    """A digest: its configuration, the messages to send, and the sent ones without acknowledgement."""
 
     def __init__(self, config: p4r.DigestEntry.Config):
         self.config = config
         self.waiting: dict[bytes, p4d.P4Data] = {}
-        self.since = math.inf  # when the first of these came
-        self.sent: dict[int, tuple[float, list[bytes]]] = {}  # by list
-        self.known: set[bytes] = set()  # messages of these
+        self.since = math.inf  # arrival of the first waiting message
+        self.sent: dict[int, tuple[float, list[bytes]]] = {}  # time and messages, by list
+        self.known: set[bytes] = set()  # messages in ``sent``
         self.lists = 0
 
     @property
@@ -41,12 +41,12 @@ class _Digest:
 
     @property
     def due(self) -> float:
-        """When something is to be done."""
+        """Return the time of the next action."""
         sent = next(iter(self.sent.values()), (math.inf, []))[0]
         return min(self.since + self.config.max_timeout_ns * _NS, sent + self.config.ack_timeout_ns * _NS)
 
     def forget(self, number: int) -> None:
-        """A list is acknowledged, or too old."""
+        """Forget a list, which is acknowledged or too old."""
         _, messages = self.sent.pop(number, (0, []))
         self.known.difference_update(messages)
 
@@ -54,8 +54,8 @@ class _Digest:
 class Digests:
     """The digests of ``program``, by the ids of ``names``.
 
-    ``send`` hands a message to the primary controller, and says whether there is one; ``wake`` is told when
-    :meth:`run` is due.
+    - ``send``: sends a message to the primary controller; returns False if there is none.
+    - ``wake``: gets the time at which :meth:`run` is due.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Digests:
     # the controller's side
 
     def write(self, kind: int, message: p4r.DigestEntry) -> None:
-        """Begin to send a digest, change how, or end it. Raises Fault."""
+        """Configure a digest, change its configuration, or end it. Raises Fault."""
         name = self._names.other("digests", message.digest_id).preamble.name
         present = self._digests.get(message.digest_id)
         if kind == _INSERT and present is not None:
@@ -94,7 +94,7 @@ class Digests:
             self._wake(time.monotonic())
 
     def read(self, wanted: p4r.DigestEntry) -> Iterator[p4r.Entity]:
-        """How all digests that are sent are configured, or one. Raises Fault."""
+        """Yield the configuration of one digest, or of all configured ones. Raises Fault."""
         if wanted.digest_id:
             self._names.other("digests", wanted.digest_id)
         for number, digest in list(self._digests.items()):
@@ -102,7 +102,7 @@ class Digests:
                 yield p4r.Entity(digest_entry=p4r.DigestEntry(digest_id=number, config=digest.config))
 
     def acknowledge(self, message: p4r.DigestListAck) -> None:
-        """The controller has a list. Raises Fault where there is no such digest."""
+        """Take the controller's acknowledgement of a list. Raises Fault if there is no such digest."""
         if message.digest_id not in self._numbers.values():
             raise invalid(f"there is no digest with the id {message.digest_id}")
         if message.digest_id in self._digests:
@@ -111,7 +111,7 @@ class Digests:
     # the switch's side
 
     def receive(self, name: str, values: Any) -> None:
-        """A packet has made a message."""
+        """Take a message that a packet has caused."""
         number = self._numbers.get(name, 0)
         digest = self._digests.get(number)
         if digest is None:
@@ -129,7 +129,7 @@ class Digests:
         self._wake(digest.due)
 
     def run(self) -> float:
-        """Do what is due now; when more will be."""
+        """Carry out the actions that are due; return the time of the next one."""
         now = time.monotonic()
         for number, digest in self._digests.items():
             if digest.waiting and (digest.full or digest.since + digest.config.max_timeout_ns * _NS <= now):

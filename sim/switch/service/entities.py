@@ -1,4 +1,4 @@
-"""P4Runtime's entities of a running embedded switch: what a controller writes and reads."""
+"""P4Runtime's entities of a running embedded switch: reads and writes of controllers."""
 
 from __future__ import annotations
 
@@ -22,15 +22,16 @@ from fanin.sim.switch.service.profiles import Profiles
 from fanin.sim.switch.service.tables import TableEntries
 
 M = TypeVar("M", p4r.MulticastGroupEntry, p4r.CloneSessionEntry)
-MAX_REPLICATION_BYTES = 1 << 23  #: of all multicast groups and clone sessions, as controllers write them
+MAX_REPLICATION_BYTES = 1 << 23  #: of all multicast groups and clone sessions, in the form controllers write
 _PORT_BITS = 9
 _INSERT, _MODIFY, _DELETE = p4r.Update.INSERT, p4r.Update.MODIFY, p4r.Update.DELETE
 
 
 class Entities:
-    """Carries out updates on ``switch``, and reads from it, by the ids of ``names``. Calls raise Fault.
+    """Carries out updates on ``switch`` and reads from it, by the ids of ``names``. Calls raise Fault.
 
-    ``send`` hands a message to the primary controller; ``wake`` is told when :meth:`run` is due.
+    - ``send``: sends a message to the primary controller.
+    - ``wake``: gets the time at which :meth:`run` is due.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class Entities:
         switch.listen(self.digests.receive)
         self._wake = wake
         self._sessions: dict[int, p4r.CloneSessionEntry] = {}
-        self._groups: dict[int, p4r.MulticastGroupEntry] = {}  # as they were written
+        self._groups: dict[int, p4r.MulticastGroupEntry] = {}  # in the controller's form
         self._replication_bytes = 0  # of groups and sessions
         self._writers: dict[str, Callable[[int, Any], Iterator[bool] | None]] = {
             "table_entry": self._tables.write,
@@ -80,7 +81,7 @@ class Entities:
         }
 
     def write(self, update: p4r.Update) -> Iterator[bool]:
-        """Carry out one update, or nothing of it, in steps; packets see nothing of it before the last step."""
+        """Carry out one update in steps, wholly or not at all; packets see no change before the last step."""
         kind = update.entity.WhichOneof("entity")
         if kind is None:
             raise invalid("an update without an entity")
@@ -97,11 +98,11 @@ class Entities:
             self._wake(time.monotonic())
 
     def run(self) -> float:
-        """Tell the controller what is due; when more will be."""
+        """Send the controller all notices that are due; return the time of the next one."""
         return min(self.digests.run(), self._ageing.run())
 
     def read(self, entity: p4r.Entity) -> Iterator[p4r.Entity | None]:
-        """Yield what matches ``entity``: 0 or nothing in a field stands for all.
+        """Yield the entities that match ``entity``; 0 or nothing in a field matches all.
 
         None is a step without a result.
         """
@@ -205,7 +206,7 @@ class Entities:
         self._keep(self._sessions, number, stored)
 
     def _check_room(self, what: str, message: M) -> None:
-        """Raise Fault where groups and sessions would take too much memory."""
+        """Raise Fault if groups and sessions would take too much memory."""
         if self._replication_bytes + message.ByteSize() > MAX_REPLICATION_BYTES:
             raise Fault(
                 rpc_code.RESOURCE_EXHAUSTED,
@@ -213,7 +214,7 @@ class Entities:
             )
 
     def _keep(self, store: dict[int, M], number: int, message: M | None) -> None:
-        """Keep a group or session as it is read, in place of an earlier one; None forgets it."""
+        """Keep a group or session for reads, in place of an earlier one; None removes it."""
         before = store.get(number)
         if before is not None:
             self._replication_bytes -= before.ByteSize()
@@ -224,7 +225,7 @@ class Entities:
             store[number] = message
 
     def _replicas(self, given: Any, what: str) -> Steps[tuple[Replica, ...]]:
-        """Where copies go. Raises Fault where no packet can go there, or one of two copies is the other."""
+        """Return the destinations of copies. Raises Fault if one is impossible or equals another."""
         found = []
         for item in given:
             if item.backup_replicas:
@@ -260,7 +261,7 @@ class Entities:
 
 
 def _stored(message: M) -> Steps[M]:
-    """A copy of a group or session, as a controller reads it: ports in as few bytes as hold them."""
+    """Return a copy of a group or session in the form of reads: ports have the fewest bytes that hold them."""
     copy = type(message).FromString(message.SerializeToString())
     for replica in copy.replicas:
         if replica.WhichOneof("port_kind") == "port":
@@ -296,7 +297,7 @@ def _check_presence(kind: int, number: int, present: bool, what: str) -> None:
 
 
 def _none_of(kind: str, number: int) -> Iterator[p4r.Entity]:
-    """Nothing, which is all that a switch has of ``kind``. Raises Fault where one of them is asked for."""
+    """Return no entities, since the switch has none of ``kind``. Raises Fault if ``number`` asks for one."""
     if number:
         raise unknown(f"there is no {kind} with the id {number}")
     return iter(())

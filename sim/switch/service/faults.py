@@ -1,4 +1,4 @@
-"""What a P4Runtime server answers where it does not do what it is asked."""
+"""Errors that a P4Runtime server answers to requests which it does not carry out."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ MAX_TEXT = 300  #: characters of a message
 
 
 class Fault(Exception):
-    """One update, or a whole request, that is not carried out; ``code`` is one of google.rpc.Code."""
+    """An update, or a whole request, that is not carried out; ``code`` is one of google.rpc.Code."""
 
     def __init__(self, code: int, message: str):
         super().__init__(message)
@@ -17,15 +17,15 @@ class Fault(Exception):
 
 
 def invalid(message: str) -> Fault:
-    """What does not fit the program."""
+    """Return the fault for a request that does not fit the program."""
     return Fault(rpc_code.INVALID_ARGUMENT, message)
 
 
 def unknown(message: str) -> Fault:
-    """What there is none of."""
+    """Return the fault for an object that does not exist."""
     return Fault(rpc_code.NOT_FOUND, message)
 
 
 def missing(message: str) -> Fault:
-    """What this server does not implement, named."""
+    """Return the fault for a feature that this server does not implement; ``message`` names it."""
     return Fault(rpc_code.UNIMPLEMENTED, message)

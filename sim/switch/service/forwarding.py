@@ -1,8 +1,8 @@
 """The loop that carries frames between interfaces and the embedded switch.
 
-One thread owns the switch. It takes what waits at each interface in turn, a batch at most, and between batches
-carries out what controllers ask of the switch, in slices: so no packet sees half an update, and no request
-stops frames for longer than a slice.
+One thread owns the switch. It takes the waiting frames of each interface in turn, at most a batch. Between
+batches it carries out requests of controllers in slices. So no packet sees half an update, and no request stops
+frames for longer than a slice.
 """
 
 from __future__ import annotations
@@ -25,48 +25,48 @@ from fanin.sim.switch.embedded import Refused
 
 
 class Forwarder(Protocol):
-    """What stands between the ports: a switch, or whatever else makes frames of a frame."""
+    """A device between the ports: a switch, or any other source of frames for a frame."""
 
     def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
-        """What a frame that comes in at ``port`` causes, as (port, frame). May raise Refused."""
+        """Return the frames caused by a frame that enters at ``port``, as (port, frame). May raise Refused."""
 
 
 class Control(Protocol):
-    """The control plane of a switch, as the loop sees it."""
+    """The control plane of a switch, from the loop's point of view."""
 
     def fileno(self) -> int:
-        """The file at which requests arrive."""
+        """Return the file at which requests arrive."""
 
     @property
     def blocked(self) -> bool:
-        """True if it waits until its file takes more."""
+        """True while it waits until its file takes more."""
 
     @property
     def ready(self) -> bool:
-        """True if it has work besides reading its file."""
+        """True if it has work apart from reading its file."""
 
     def work(self, end: float) -> None:
-        """Work until this time of the monotonic clock, or until nothing is left to do."""
+        """Work until ``end`` of the monotonic clock, or until no work is left."""
 
     def look(self) -> None:
-        """Twice a second, look at clocks."""
+        """Check clocks; called twice a second."""
 
     def finish(self) -> None:
-        """The loop has ended."""
+        """Clean up after the end of the loop."""
 
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Forwarder)
 SLICE = 0.001  #: seconds of control between two visits to the ports
-SHARE = 0.06  #: part of the processor time that control has while frames wait
+SHARE = 0.06  #: share of the processor time for control while frames wait
 _LIMIT = 20.0  # seconds that a request to the switch may wait
-_SAID = 100  # reasons, of which some hold numbers of a frame
-_TICK = 0.5  # seconds between looks at the clock while nothing comes
+_SAID = 100  # maximum reported reasons; some reasons hold numbers of a frame
+_TICK = 0.5  # seconds between checks of the clock while nothing arrives
 
 
 @dataclass
 class PortCounters:
-    """Of one port since it was opened. ``refused``: frames whose answer the program leaves open."""
+    """Counters of one port since it was opened. ``refused``: frames with an undefined result."""
 
     frames_in: int = 0
     bytes_in: int = 0
@@ -74,15 +74,16 @@ class PortCounters:
     bytes_out: int = 0
     refused: int = 0
     overrun: int = 0  #: frames for which the kernel's queue had no room
-    lost: int = 0  #: frames that the kernel hands over in a form that no wire carries
+    lost: int = 0  #: frames that the kernel delivers in a form that no wire carries
     unsent: int = 0  #: frames that the interface did not take
 
 
 class Forwarding(Generic[F]):
-    """Frames between ``ports`` and ``switch``; ``cpu`` is the port whose frames go to ``controller``.
+    """Carries frames between ``ports`` and ``switch``; frames at port ``cpu`` go to ``controller``.
 
-    ``say`` gets each reason for a refused frame, and each unforeseen exception, once and in one line. Such an
-    exception, of one frame or of a function that the loop calls, does not end the loop; InterfaceLost does.
+    ``say`` gets each reason for a refused frame, and each unexpected exception, once and in one line. An
+    unexpected exception, of a frame or of a function that the loop calls, does not end the loop. InterfaceLost
+    ends it.
     """
 
     def __init__(
@@ -97,14 +98,14 @@ class Forwarding(Generic[F]):
         self.counters = {port: PortCounters() for port in ports}
         self.controller: Callable[[bytes], None] = lambda frame: None
         self.to_controller = self.from_controller = self.refused_from_controller = 0
-        self.no_controller = 0  #: frames to a controller that is not there, or does not read
+        self.no_controller = 0  #: frames to a controller that is absent or does not read
         self.unconnected = 0  #: frames to ports without an interface
-        self.failed = 0  #: frames and requests that met an exception that nobody foresaw
-        self.timer: Callable[[], float] = lambda: math.inf  #: called when it is due; says when it is next
-        self.control_seconds = self.longest_visit = 0.0  #: processor time of all visits to control, and of one
+        self.failed = 0  #: frames and requests that caused an unexpected exception
+        self.timer: Callable[[], float] = lambda: math.inf  #: called when it is due; returns its next time
+        self.control_seconds = self.longest_visit = 0.0  #: processor seconds of visits to control: all, longest
         self._control: Control | None = None
-        self._control_due = 0.0  # of the thread's processor time: control's next turn while frames wait
-        self._blocked = False  # the file of control takes no more
+        self._control_due = 0.0  # the thread's processor time at control's next turn while frames wait
+        self._blocked = False  # whether the file of control takes no more
         self._watch: Callable[[frozenset[int]], None] | None = None
         self._due = math.inf
         self._down: frozenset[int] | None = None
@@ -121,7 +122,7 @@ class Forwarding(Generic[F]):
         self._running = self._stopped = False
 
     def ask(self, action: Callable[[], T]) -> T:
-        """What ``action`` returns, or raises, when the loop's thread carries it out between two frames."""
+        """Run ``action`` in the loop's thread between two frames; return its result or raise its exception."""
         future: Future[T] = Future()
         if self._stopped:
             raise CancelledError
@@ -132,9 +133,9 @@ class Forwarding(Generic[F]):
         try:
             return future.result(_LIMIT)
         except FutureTimeout:
-            if future.cancel():  # so that it is not carried out behind the asker's back
+            if future.cancel():  # so that it does not run after the caller has given up
                 raise
-            return future.result()  # it is being carried out: its result is what the asker must know
+            return future.result()  # it has begun: the caller needs its result
 
     @property
     def running(self) -> bool:
@@ -158,11 +159,11 @@ class Forwarding(Generic[F]):
         self._poke()
 
     def wake(self, at: float) -> None:
-        """Call :attr:`timer` at this time of the monotonic clock, or before; in the loop's thread."""
+        """Call :attr:`timer` at this time of the monotonic clock or earlier; only for the loop's thread."""
         self._due = min(self._due, at)
 
     def fail(self, what: str, error: Exception) -> str:
-        """Count and report an exception that nobody foresaw, of ``what``; return its one line."""
+        """Count and report an unexpected exception of ``what``; return its one line."""
         self.failed += 1
         frames = traceback.extract_tb(error.__traceback__)
         place = f", {os.path.basename(frames[-1].filename)} line {frames[-1].lineno}" if frames else ""
@@ -172,7 +173,7 @@ class Forwarding(Generic[F]):
         return text
 
     def look_at(self, watch: Callable[[frozenset[int]], None]) -> None:
-        """Let ``watch`` know which ports are down, now and when that changes; in the loop's thread."""
+        """Give ``watch`` the ports that are down, now and after each change; only for the loop's thread."""
         self._watch, self._down = watch, None
         self._look_at_ports()
 
@@ -196,19 +197,19 @@ class Forwarding(Generic[F]):
                 self._control.finish()
             while not self._asked.empty():
                 self._asked.get()[1].cancel()
-            with contextlib.suppress(InterfaceLost):  # what it counted has gone with it
+            with contextlib.suppress(InterfaceLost):  # its counters are lost with it
                 self._look()
 
     def close(self) -> None:
-        """Let go of what the loop polls; the interfaces are their owner's."""
+        """Close the files that the loop polls; the interfaces stay open."""
         self._selector.close()
         os.close(self._wake)
         os.close(self._waker)
 
     def inject(self, frame: bytes) -> None:
-        """A frame from the controller, at the CPU port; in the loop's thread.
+        """Process a frame from the controller at the CPU port; only for the loop's thread.
 
-        Raises ValueError without a CPU port, and whatever the switch raises but Refused, which is counted.
+        Raises ValueError without a CPU port, and any exception of the switch except Refused, which is counted.
         """
         if self.cpu is None:
             raise ValueError("the switch has no CPU port")
@@ -216,7 +217,7 @@ class Forwarding(Generic[F]):
         self._process(self.cpu, frame)
 
     def _visit_ports(self, now: float) -> tuple[bool, bool]:
-        """Wait, and forward a batch of each port; return whether frames, and whether messages, waited."""
+        """Wait, and forward a batch of each port; return whether frames waited, and whether messages did."""
         ready = self._control is not None and self._control.ready
         frames = called = False
         for key, _ in self._selector.select(0 if ready else min(_TICK, max(self._due - now, 0))):
@@ -270,7 +271,7 @@ class Forwarding(Generic[F]):
                 continue
             try:
                 future.set_result(action())
-            except BaseException as error:  # the asker's
+            except BaseException as error:  # goes to the caller
                 future.set_exception(error)
 
     def _forward(self, port: int) -> None:
@@ -325,7 +326,7 @@ class Forwarding(Generic[F]):
             self._say(text)
 
     def _look(self) -> None:
-        """What the interfaces count themselves."""
+        """Read the counters of the interfaces."""
         for port, interface in self._ports.items():
             counters = self.counters[port]
             counters.overrun += interface.overrun()

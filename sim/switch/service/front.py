@@ -1,9 +1,10 @@
-"""The front of a served switch: speaks gRPC with controllers, and hands their calls to the forwarding process.
+"""The front of a served switch: speaks gRPC with controllers, and passes their calls to the forwarding process.
 
-It runs as a process of its own: parsing a large request holds Python's lock for longer than a frame may wait.
-Requests are divided into parts of bounded size; answers are handed on as they come, one credit at a time.
-``python -m fanin.sim.switch.service.front SOCKET SECONDS`` serves the link at the file number ``SOCKET`` after
-``SECONDS``, until the other end closes it.
+The front is a separate process, because parsing a large request holds Python's lock for longer than a frame may
+wait. It divides requests into parts of bounded size. It passes answers on at once, one credit at a time.
+
+``python -m fanin.sim.switch.service.front SOCKET SECONDS`` serves the link at file number ``SOCKET``, after a
+delay of ``SECONDS``, until the other end closes the link.
 """
 
 from __future__ import annotations
@@ -44,32 +45,32 @@ from fanin.sim.switch.service.statuses import abort, finish_batch
 from fanin.sim.switch.service.verify import Verifier, essence
 
 SERVICE = "/p4.v1.P4Runtime/"
-MAX_REQUEST_BYTES = 1 << 24  #: of a request
-MAX_P4INFO_BYTES = 1 << 22  #: of P4Info in a request
-MAX_UPDATES = 1 << 18  #: of a Write
-MAX_ENTITIES = 1 << 13  #: of a Read
-MAX_CALLS = 48  #: calls at a time, those that are to be refused included
+MAX_REQUEST_BYTES = 1 << 24  #: maximum bytes of a request
+MAX_P4INFO_BYTES = 1 << 22  #: maximum bytes of P4Info in a request
+MAX_UPDATES = 1 << 18  #: maximum updates of a Write
+MAX_ENTITIES = 1 << 13  #: maximum entities of a Read
+MAX_CALLS = 48  #: maximum simultaneous calls, including those to be refused
 _PARTS_AT_ONCE = 64  # updates or entities in a part
 _UPDATES = 4  # field of WriteRequest
-_ENTITIES = 2  # of ReadRequest
-_CONFIG = 5  # of SetForwardingPipelineConfigRequest
-_NICE = 5  # forwarding comes first where processors are few
-_GRACE = 1.0  # seconds for calls to end in
+_ENTITIES = 2  # field of ReadRequest
+_CONFIG = 5  # field of SetForwardingPipelineConfigRequest
+_NICE = 5  # lower priority than forwarding, for machines with few processors
+_GRACE = 1.0  # seconds that calls have to end
 _GONE = Message(0, Kind.END, ending(rpc_code.UNAVAILABLE, "the switch ends"))
 _OPTIONS = [
     ("grpc.so_reuseport", 0),
     ("grpc.max_receive_message_length", MAX_REQUEST_BYTES),
-    ("grpc.max_concurrent_streams", MAX_CALLS),  # of a connection, which the channels of a process share
+    ("grpc.max_concurrent_streams", MAX_CALLS),  # per connection, which the channels of a process share
     ("grpc.max_allowed_incoming_connections", 256),
     ("grpc.server_handshake_timeout_ms", 5_000),
     ("grpc.max_connection_idle_ms", 60_000),  # without a call
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
-    ("grpc.http2.ping_timeout_ms", 5_000),  # counts beside keepalive_timeout_ms, and is 60 s by default
+    ("grpc.http2.ping_timeout_ms", 5_000),  # applies beside keepalive_timeout_ms; default 60 s
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
-    ("grpc.http2.bdp_probe", 0),  # windows do not grow
+    ("grpc.http2.bdp_probe", 0),  # windows keep their size
 ]
 
 
@@ -87,13 +88,14 @@ class _Call:
         self._front.send(packed(self.number, kind, payload))
 
     def answers(self, more: Callable[[], None], statuses: list[bytes] | None = None) -> Iterator[bytes]:
-        """Yield the answers. Raises Fault where the call ends so.
+        """Yield the answers. Raises Fault if the call ends with one.
 
-        ``more`` sends the next part of the request; ``statuses`` takes the statuses of a batch.
+        - ``more``: sends the next part of the request.
+        - ``statuses``: takes the statuses of a batch.
         """
         pieces: list[bytes] = []
         while True:
-            message = self.messages.get()  # until the call ends: the switch ends calls that do nothing
+            message = self.messages.get()  # waits until the call ends; the switch ends inactive calls
             if message.kind is Kind.MORE:
                 more()
             elif message.kind in (Kind.PIECE, Kind.DATA):
@@ -111,7 +113,7 @@ class _Call:
                 return
 
     def part_of(self, parts: Iterator[bytes]) -> Callable[[], None]:
-        """Sends the next of ``parts``."""
+        """Return a function that sends the next of ``parts``."""
 
         def send() -> None:
             part = next(parts, None)
@@ -121,7 +123,7 @@ class _Call:
 
 
 class Front(grpc.GenericRpcHandler):
-    """Calls of clients, of any P4Runtime method, at the front's end of a link."""
+    """Calls of clients to any P4Runtime method, at the front's end of a link."""
 
     def __init__(self, end: socket.socket, verifier: Verifier):
         self._end = end
@@ -140,7 +142,7 @@ class Front(grpc.GenericRpcHandler):
         }
 
     def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
-        """The handler of a method: bytes in, bytes out."""
+        """Return the handler of a method: bytes in, bytes out."""
         name = details.method.removeprefix(SERVICE)
         if name not in self._methods:
             return None
@@ -157,7 +159,7 @@ class Front(grpc.GenericRpcHandler):
             self._end.send(data)
 
     def run(self) -> None:
-        """Hand on what the forwarding process sends, until it ends the link."""
+        """Pass the messages of the forwarding process to their calls until it ends the link."""
         while (message := received(self._end)) is not None:
             call = self._calls.get(message.call)
             if call is None:  # it has ended meanwhile
@@ -174,7 +176,7 @@ class Front(grpc.GenericRpcHandler):
             call.messages.put(_GONE)
 
     def _cancel(self, call: _Call) -> None:
-        """End a call that has not ended by itself."""
+        """Cancel a call that has not ended yet."""
         if call.number in self._calls:
             call.context.cancel()
 
@@ -222,9 +224,9 @@ class Front(grpc.GenericRpcHandler):
         yield from call.answers(call.part_of(self._config(requests)))
 
     def _config(self, requests: Iterator[bytes]) -> Iterator[bytes]:
-        """Parts of SetForwardingPipelineConfig. Raises Fault where its P4Info is not of the program.
+        """Yield the parts of SetForwardingPipelineConfig. Raises Fault if its P4Info does not fit the program.
 
-        The forwarding process wants the second part only of the primary controller, and of one call at a time.
+        The forwarding process asks for the second part only from the primary controller, one call at a time.
         """
         request = _whole(requests)
         config = protobuf.value(request, _CONFIG)
@@ -242,7 +244,7 @@ class Front(grpc.GenericRpcHandler):
                 yield from _pieces(number, value)
 
     def _essence(self, data: bytes) -> bytes:
-        """Serialized P4Info without its documentation. Raises Fault."""
+        """Return serialized P4Info without its documentation. Raises Fault."""
         if len(data) > MAX_P4INFO_BYTES:
             raise _large(f"P4Info of {len(data)} bytes", MAX_P4INFO_BYTES)
         try:
@@ -253,7 +255,7 @@ class Front(grpc.GenericRpcHandler):
         return essence(info).SerializeToString()
 
     def _stream(self, call: _Call, requests: Iterator[bytes]) -> Iterator[bytes]:
-        """Requests are read in a thread of their own, each when the one before has been carried out."""
+        """Read requests in a separate thread, each after the previous one has been carried out."""
         wanted = threading.Semaphore(0)
 
         def read() -> None:
@@ -272,7 +274,7 @@ class Front(grpc.GenericRpcHandler):
 
 
 def _whole(requests: Iterator[bytes]) -> bytes:
-    """The request of a call that has one. Raises Fault."""
+    """Return the request of a call that has exactly one. Raises Fault."""
     request = next(requests, None)
     if request is None:
         raise invalid("a call without a request")
@@ -280,7 +282,7 @@ def _whole(requests: Iterator[bytes]) -> bytes:
 
 
 def _divided(requests: Iterator[bytes], field: int, limit: int, what: str) -> Iterator[bytes]:
-    """A request without the elements of ``field``, and then these in parts. Raises Fault."""
+    """Yield a request without the elements of ``field``, then these elements in parts. Raises Fault."""
     request = _whole(requests)
     rest, count, largest = protobuf.without(request, field)
     if count > limit:
@@ -292,7 +294,7 @@ def _divided(requests: Iterator[bytes], field: int, limit: int, what: str) -> It
 
 
 def _small(request: bytes) -> bytes:
-    """A request that is not divided. Raises Fault."""
+    """Return a request that stays in one part. Raises Fault if it is too large."""
     if len(request) > MAX_PART_BYTES:
         raise _large(f"a message of {len(request)} bytes", MAX_PART_BYTES)
     return request
@@ -303,13 +305,13 @@ def _large(what: str, limit: int) -> Fault:
 
 
 def _pieces(number: int, value: bytes) -> Iterator[bytes]:
-    """A field of a configuration, in pieces that begin with its number."""
+    """Yield a field of a configuration, in pieces that begin with its number."""
     for begin in range(0, max(len(value), 1), PIECE_BYTES):
         yield bytes([number]) + value[begin : begin + PIECE_BYTES]
 
 
 def _address(peer: str) -> str:
-    """The address of a peer that gRPC calls ``ipv4:127.0.0.1:5000``, without its port."""
+    """Return the address of a peer without its port; gRPC's form is ``ipv4:127.0.0.1:5000``."""
     return peer.rpartition(":")[0].replace(" ", "") or "unknown"
 
 
@@ -340,11 +342,11 @@ def main() -> None:
     if port:
         server.start()
     front.send(packed(0, Kind.READY, str(port).encode()))
-    if not port:  # the forwarding process starts another front, or has its user choose an address
+    if not port:  # the forwarding process starts another front, or asks its user for another address
         return
     front.run()
     server.stop(_GRACE).wait(2 * _GRACE)
-    os._exit(0)  # threads that wait for clients do not count
+    os._exit(0)  # does not wait for threads that wait for clients
 
 
 if __name__ == "__main__":

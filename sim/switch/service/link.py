@@ -16,30 +16,30 @@ from typing import NamedTuple
 _HEADER = struct.Struct("!IB")
 _END = struct.Struct("!I")
 _MAX = 1 << 17  # bytes of a datagram
-P4INFO, DEVICE, COOKIE = 1, 2, 3  #: fields of ForwardingPipelineConfig, which begin pieces of one
-ESSENCE = 0  #: begins pieces of P4Info without its documentation, which is never returned
-PIECE_BYTES = 1 << 15  #: bytes of a part of a request or of a piece of an answer, if it can be divided
-MAX_PART_BYTES = 1 << 15  #: bytes of one update, entity or stream message, which cannot
+P4INFO, DEVICE, COOKIE = 1, 2, 3  #: fields of ForwardingPipelineConfig; first byte of a piece of one
+ESSENCE = 0  #: first byte of a piece of P4Info without its documentation, which is never returned
+PIECE_BYTES = 1 << 15  #: maximum bytes of a divisible part of a request or piece of an answer
+MAX_PART_BYTES = 1 << 15  #: maximum bytes of one update, entity or stream message, which is indivisible
 
 
 class Kind(enum.IntEnum):
     """Kinds of messages, by sender: the front sends OPEN to CANCEL, the forwarding process the others.
 
-    ``START``: begin to listen; payload: a joined list of address and name of the program. P4Info follows as an
-    answer does, in PIECE and DATA.
-    ``READY``: the port that the front listens at, as a decimal number; 0 if the address cannot be had.
-    ``OPEN``: a call has begun; payload: its method, a space, and the address of the peer.
-    ``PART``: the next part of a call's request, which MORE has asked for.
-    ``LAST``: the request has no more parts.
-    ``TAKEN``: the client has taken so many bytes of answers, as a decimal number.
-    ``CANCEL``: the call has ended at the client's side.
-    ``MORE``: the next part is wanted.
-    ``PIECE``: a piece of an answer that is not the last piece.
-    ``DATA``: an answer, or its last piece.
-    ``STATUS``: a joined list (:func:`fanin.sim.switch.service.protobuf.joined`) of ``p4.Error``, one for each
-    part of a batch.
-    ``END``: the call has ended; payload: status code and text.
-    ``KILL``: as END, without waiting for the client to take the answers that are left.
+    - ``START``: begin to listen; payload: a joined list of address and name of the program. P4Info follows as
+      PIECE and DATA messages, like an answer.
+    - ``READY``: the port at which the front listens, as a decimal number; 0 if the address is unavailable.
+    - ``OPEN``: a call has begun; payload: its method, a space, and the address of the peer.
+    - ``PART``: the next part of a call's request, in reply to MORE.
+    - ``LAST``: the request has no more parts.
+    - ``TAKEN``: bytes of answers that the client has taken, as a decimal number.
+    - ``CANCEL``: the client has ended the call.
+    - ``MORE``: request for the next part.
+    - ``PIECE``: a piece of an answer that is not the last piece.
+    - ``DATA``: an answer, or its last piece.
+    - ``STATUS``: a joined list (:func:`fanin.sim.switch.service.protobuf.joined`) of ``p4.Error``, one for each
+      part of a batch.
+    - ``END``: the call has ended; payload: status code and text.
+    - ``KILL``: like END, but without waiting for the client to take the remaining answers.
     """
 
     START = 1
@@ -66,17 +66,17 @@ class Message(NamedTuple):
 
 
 def pair() -> tuple[socket.socket, socket.socket]:
-    """The two ends of a link."""
+    """Return the two ends of a new link."""
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
 
 def packed(call: int, kind: Kind, payload: bytes = b"") -> bytes:
-    """A datagram."""
+    """Return the datagram of a message."""
     return _HEADER.pack(call, kind) + payload
 
 
 def received(end: socket.socket) -> Message | None:
-    """The next message; None if the other end is closed. Raises BlockingIOError."""
+    """Return the next message; None if the other end is closed. Raises BlockingIOError."""
     try:
         data = end.recv(_MAX)
     except ConnectionError:
@@ -105,7 +105,7 @@ class Link:
         return bool(self._kept)
 
     def fileno(self) -> int:
-        """Of the socket."""
+        """Return the file number of the socket."""
         return self._end.fileno()
 
     def send(self, call: int, kind: Kind, payload: bytes = b"") -> None:
@@ -121,16 +121,16 @@ class Link:
                 self._kept.popleft()
         except BlockingIOError:
             pass
-        except OSError:  # the front has gone; receive finds it, too
+        except OSError:  # the front has gone; ``receive`` reports it
             self._kept.clear()
 
     def receive(self) -> Message | None:
-        """The next message; None if the front has gone. Raises BlockingIOError if there is none."""
+        """Return the next message; None if the front has gone. Raises BlockingIOError if there is none."""
         return received(self._end)
 
     def shut(self) -> None:
         """End the link at both ends; the socket stays open."""
-        with contextlib.suppress(OSError):  # it has ended
+        with contextlib.suppress(OSError):  # the link has already ended
             self._end.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
@@ -139,17 +139,17 @@ class Link:
 
 
 def pieces(data: bytes) -> Iterator[tuple[Kind, bytes]]:
-    """An answer as messages: PIECE, …, DATA."""
+    """Yield an answer as messages: PIECE, …, DATA."""
     for begin in range(0, max(len(data), 1), PIECE_BYTES):
         last = begin + PIECE_BYTES >= len(data)
         yield Kind.DATA if last else Kind.PIECE, data[begin : begin + PIECE_BYTES]
 
 
 def ending(code: int, text: str) -> bytes:
-    """Payload of END and KILL."""
+    """Return the payload of END and KILL."""
     return _END.pack(code) + text.encode(errors="replace")
 
 
 def ended(payload: bytes) -> tuple[int, str]:
-    """Status code and text of END and KILL."""
+    """Return the status code and text of END and KILL."""
     return _END.unpack_from(payload)[0], payload[_END.size :].decode(errors="replace")

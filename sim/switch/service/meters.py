@@ -1,6 +1,6 @@
-"""P4Runtime's meters, of a switch whose meters are always green: the specification's default configuration.
+"""P4Runtime's meters of a switch whose meters are always green: the specification's default configuration.
 
-They take no rates. A read finds the default configuration, which P4Runtime writes as none.
+The meters take no rates. A read finds the default configuration, which P4Runtime represents by an absent field.
 """
 
 from __future__ import annotations

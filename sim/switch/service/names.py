@@ -1,6 +1,6 @@
-"""Between P4Runtime's ids and bytes and the names and numbers of :mod:`fanin.p4.control`.
+"""Translation between P4Runtime's ids and bytes and the names and numbers of :mod:`fanin.p4.control`.
 
-The ids are those of the P4Info that the controller gave; names join it to the program.
+The ids are those of the controller's P4Info; names connect it to the program.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fanin.sim.switch.service.verify import LISTS
 
 
 class Names:
-    """Objects of a P4Info by their ids and names; it has been checked against the program."""
+    """Objects of a P4Info by their ids and names; the P4Info is already checked against the program."""
 
     def __init__(self, info: p4i.P4Info):
         self.info = info
@@ -30,33 +30,33 @@ class Names:
         }
 
     def table(self, number: int) -> Any:
-        """A table's P4Info."""
+        """Return a table's P4Info."""
         if number not in self.tables:
             raise unknown(f"there is no table with the id {number}")
         return self.tables[number]
 
     def action(self, number: int) -> str:
-        """An action's name."""
+        """Return an action's name."""
         if number not in self.actions:
             raise unknown(f"there is no action with the id {number}")
         return str(self.actions[number].preamble.name)
 
     def other(self, kind: str, number: int) -> Any:
-        """P4Info of an extern, ``kind`` being P4Info's list."""
+        """Return the P4Info of an extern; ``kind`` is the name of P4Info's list."""
         if number not in self._others[kind]:
             raise unknown(f"there is nothing of {kind} with the id {number}")
         return self._others[kind][number]
 
     def all_of(self, kind: str) -> list[Any]:
-        """P4Info of all externs of a kind."""
+        """Return the P4Info of all externs of a kind."""
         return list(self._others[kind].values())
 
     def wanted(self, kind: str, number: int) -> list[Any]:
-        """P4Info of the externs that a read means: one, or with the id 0 all of a kind. Raises Fault."""
+        """Return the P4Info of the externs of a read: one, or with id 0 all of a kind. Raises Fault."""
         return [self.other(kind, number)] if number else self.all_of(kind)
 
     def decoded(self, entry: p4r.TableEntry) -> TableEntry:
-        """Which entry a controller means; what it does is left out. Raises Fault."""
+        """Return key and priority of a controller's entry, without its action. Raises Fault."""
         table = self.table(entry.table_id)
         if entry.priority < 0:
             raise invalid(f"table {table.preamble.name}: priority {entry.priority}")
@@ -78,7 +78,7 @@ class Names:
         return match
 
     def call(self, table: p4i.Table, given: p4r.Action, *, default: bool = False) -> tuple[str, dict[str, int]]:
-        """An action of a table with its parameters, as an entry or the default action has it. Raises Fault."""
+        """Return name and parameters of an entry's action, or of a default action. Raises Fault."""
         allowed = {ref.id: ref.scope for ref in table.action_refs}
         if given.action_id not in allowed or given.action_id not in self.actions:
             raise invalid(f"table {table.preamble.name} has no action with the id {given.action_id}")
@@ -102,7 +102,7 @@ class Names:
         return action.preamble.name, parameters
 
     def encoded(self, entry: TableEntry) -> p4r.TableEntry:
-        """The same for a controller that reads: key and priority."""
+        """Return key and priority of an entry, for a controller that reads."""
         table = next(t for t in self.tables.values() if t.preamble.name == entry.table)
         result = p4r.TableEntry(table_id=table.preamble.id, priority=entry.priority)
         for field in table.match_fields:
@@ -111,7 +111,7 @@ class Names:
         return result
 
     def encoded_call(self, name: str, parameters: Mapping[str, int]) -> p4r.Action:
-        """An action with its parameters."""
+        """Return an action with its parameters."""
         action = self._action_ids[name]
         params = [
             p4r.Action.Param(param_id=param.id, value=as_bytes(parameters[param.name], param.bitwidth))
@@ -136,7 +136,7 @@ def _encode_match(item: Any, match: Match, field: p4i.MatchField) -> None:
 
 
 def _decoded_field(found: Any, field: p4i.MatchField, what: str) -> Match:
-    """A match in the only form that the specification lets it have. Raises Fault."""
+    """Return a match in the only form that the specification allows. Raises Fault."""
     read = functools.partial(_number, of=field, what=what)
     full = (1 << field.bitwidth) - 1
     match: Match
@@ -161,7 +161,7 @@ def _decoded_field(found: Any, field: p4i.MatchField, what: str) -> Match:
 
 
 def _number(value: bytes, of: Any, what: str) -> int:
-    """The number that a key or a parameter is given. Raises Fault."""
+    """Return the number for a key or a parameter. Raises Fault."""
     if not of.bitwidth:
         raise missing(f"{what}: a value that controllers know as a text")
     return number_in(value, of.bitwidth, what)

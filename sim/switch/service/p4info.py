@@ -1,7 +1,7 @@
-"""P4Info of a program, as p4c writes it: what a P4Runtime controller knows the program's objects by.
+"""P4Info of a program in p4c's form: the names and ids by which a P4Runtime controller uses its objects.
 
-Ids follow p4c's rule, so that a controller with p4c's own file speaks of the same objects: the kind in the
-highest byte, then what ``@id`` says, or Jenkins' one-at-a-time hash of the name.
+Ids follow p4c's rule, so that a controller with p4c's own file uses the same ids. The highest byte is the kind
+of object. The rest is the value of ``@id``, or else Jenkins' one-at-a-time hash of the name.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _UNITS = {
     "packets_and_bytes": p4i.CounterSpec.BOTH,
 }
 _METERS = {"packets": p4i.MeterSpec.PACKETS, "bytes": p4i.MeterSpec.BYTES}
-#: kind of extern, of both architectures: P4Info's list, and the first byte of its ids
+#: For each kind of extern, of both architectures: P4Info's list, and the first byte of its ids.
 _EXTERNS = {
     "register": ("registers", p4i.P4Ids.REGISTER),
     "Register": ("registers", p4i.P4Ids.REGISTER),
@@ -46,7 +46,7 @@ _EXTERNS = {
 
 
 def p4info(program: Program) -> p4i.P4Info:
-    """P4Info of ``program``, of what it has of P4Info's lists but value sets and externs of its own."""
+    """Return the P4Info of ``program``, without value sets and externs of the program's own."""
     return _Writer(program).written()
 
 
@@ -78,7 +78,7 @@ class _Writer:
         self._types = TypeSpecs(self._result.type_info, program.errors)
 
     def written(self) -> p4i.P4Info:
-        """The whole."""
+        """Return the whole P4Info."""
         for table in self._program.tables.values():
             self._table(table)
         for action in self._program.actions.values():
@@ -88,7 +88,7 @@ class _Writer:
         for header in self._program.controller_headers:
             message = self._result.controller_packet_metadata.add()
             self._preamble(message, p4i.P4Ids.CONTROLLER_HEADER, header.name)
-            message.preamble.name = message.preamble.alias = header.kind  # p4c's, whatever the type's name
+            message.preamble.name = message.preamble.alias = header.kind  # as in p4c, whatever the type's name
             for number, field in _numbered(header.fields):
                 self._typed(message.metadata.add(id=number, name=field.name), field.type)
         for digest in self._program.digests.values():
@@ -96,7 +96,7 @@ class _Writer:
         return self._result
 
     def _typed(self, message: Any, kind: types.Type) -> None:
-        """The width of a key, a parameter or a metadata field, and its type's name if it has one."""
+        """Set the width of a key, parameter or metadata field, and its type's name if it has one."""
         message.bitwidth = self._types.width(kind)
         if isinstance(kind, types.New):
             message.type_name.name = kind.name
@@ -186,7 +186,7 @@ class _Writer:
 
 
 def _number(annotations: Mapping[str, str], name: str) -> int:
-    """An annotation's number, 0 where there is none. Raises InputError."""
+    """Return an annotation's number, 0 without the annotation. Raises InputError."""
     text = annotations.get(name, "0")
     try:
         return int(text.rpartition("w")[2], 0)
@@ -200,13 +200,13 @@ def _numbered(fields: Iterable[KeyInfo]) -> Iterator[tuple[int, KeyInfo]]:
 
 
 def parameter_ids(action: ActionInfo) -> dict[str, int]:
-    """P4Info's ids of an action's parameters."""
+    """Return P4Info's ids of an action's parameters."""
     given = [action.ids.get(name) for name in action.parameters]
     return dict(zip(action.parameters, _numbers(given), strict=True))
 
 
 def _numbers(given: list[int | None]) -> list[int]:
-    """Ids of parameters, or of fields, as p4c gives them: what ``@id`` says; to others the next free place."""
+    """Return p4c's ids of parameters or fields: the value of ``@id``, or else the next free position."""
     taken = {number for number in given if number is not None}
     result, place = [], 1
     for number in given:
@@ -222,7 +222,7 @@ def _numbers(given: list[int | None]) -> list[int]:
 
 
 def ids_of(prefix: int, names: Mapping[str, int | None]) -> dict[str, int]:
-    """Ids of all objects of one kind: ``names`` with what ``@id`` says of them."""
+    """Return the ids of all objects of one kind; ``names`` holds the value of ``@id``, or None, for each."""
     result = {name: prefix << 24 | given & 0xFFFFFF for name, given in names.items() if given is not None}
     taken = set(result.values())
     for name in sorted(names, key=str.encode):
@@ -236,7 +236,7 @@ def ids_of(prefix: int, names: Mapping[str, int | None]) -> dict[str, int]:
 
 
 def _hashed(name: bytes) -> int:
-    """Jenkins' one-at-a-time hash."""
+    """Return Jenkins' one-at-a-time hash."""
     result = 0
     for byte in name:
         result = (result + byte) * 1025 & 0xFFFFFFFF
@@ -247,7 +247,7 @@ def _hashed(name: bytes) -> int:
 
 
 def aliases(names: Iterable[str]) -> dict[str, str]:
-    """The shortest end of each name, in whole parts, which no other name has."""
+    """Return for each name its shortest end, in whole parts, that no other name has."""
     parts = {name: name.split(".") for name in names}
     ends = Counter(tuple(p[i:]) for p in parts.values() for i in range(len(p)))
     result = {}

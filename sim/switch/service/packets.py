@@ -14,7 +14,7 @@ IN, OUT = "packet_in", "packet_out"
 class ControllerPackets:
     """Headers of the packets between ``program`` and its controller, by the ids of ``info``.
 
-    A program without such headers exchanges frames as they are.
+    A program without such headers exchanges plain frames.
     """
 
     def __init__(self, info: p4i.P4Info, program: Program):

@@ -1,8 +1,8 @@
 """The forwarding-pipeline configuration of a served switch: verified, saved, committed.
 
-The program is the one that the switch was started with. A controller that sets a pipeline brings P4Info of
-that program; its ids count from then on, and the switch starts anew. A device configuration (BMv2's JSON) is
-stored and returned, and never executed.
+The switch was started with one program, and a controller that sets a pipeline sends P4Info of that program.
+From then on its ids apply, and the switch starts afresh. A device configuration (BMv2's JSON) is stored and
+returned, and never executed.
 
 A configuration comes from the front, which has checked its P4Info (:mod:`fanin.sim.switch.service.verify`).
 """
@@ -33,7 +33,7 @@ _Get = p4r.GetForwardingPipelineConfigRequest
 class Config:
     """A configuration as the front sends it: serialized, in pieces.
 
-    ``pieces``: by field number, ESSENCE of the link included; a field that is not set has none.
+    ``pieces``: pieces by field number, including the link's ESSENCE; a field that is not set has none.
     """
 
     pieces: dict[int, list[bytes]] = field(default_factory=dict)
@@ -44,11 +44,11 @@ class Config:
 
     @property
     def info(self) -> p4i.P4Info:
-        """P4Info, without its documentation."""
+        """Return the P4Info, without its documentation."""
         return p4i.P4Info.FromString(b"".join(self.pieces[ESSENCE]))
 
     def described(self, numbers: tuple[int, ...]) -> tuple[int, list[bytes]]:
-        """Size and pieces of a message with these fields, as far as they are set."""
+        """Return size and pieces of a message with those of these fields that are set."""
         found: list[bytes] = []
         for number in numbers:
             if number in self.pieces:
@@ -61,10 +61,10 @@ class Config:
 class Pipeline:
     """A configuration on a switch.
 
-    ``config``: as the controller sent it.
-    ``switch``: the switch that has its entries.
-    ``entities``: reads and writes by the ids of its P4Info.
-    ``packets``: its headers between switch and controller.
+    - ``config``: the controller's configuration.
+    - ``switch``: the switch that holds its entries.
+    - ``entities``: reads and writes, by the ids of its P4Info.
+    - ``packets``: its headers between switch and controller.
     """
 
     config: Config
@@ -76,8 +76,10 @@ class Pipeline:
 class Pipelines:
     """The active pipeline of a switch, and a saved one that waits for COMMIT.
 
-    ``fresh`` makes a switch as it was in the beginning; ``send`` hands a message to the primary controller.
     While a pipeline is saved, reads and writes go to its switch; frames still go to the active one.
+
+    - ``fresh``: makes a switch in its initial state.
+    - ``send``: sends a message to the primary controller.
     """
 
     def __init__(
@@ -98,7 +100,7 @@ class Pipelines:
 
     @property
     def entities(self) -> Entities:
-        """Entities that a Read or a Write refers to."""
+        """Entities for a Read or a Write."""
         return (self._saved or self.active).entities
 
     @property
@@ -107,9 +109,9 @@ class Pipelines:
         return self.active.packets
 
     def check(self, request: p4r.SetForwardingPipelineConfigRequest) -> None:
-        """Raise Fault where SetForwardingPipelineConfig cannot be carried out, whatever P4Info it has.
+        """Raise Fault if SetForwardingPipelineConfig is impossible, whatever P4Info it has.
 
-        Of ``request.config``, only the presence of its fields is looked at.
+        The check reads only the presence of the fields of ``request.config``.
         """
         if request.action == _Set.RECONCILE_AND_COMMIT:
             raise missing("RECONCILE_AND_COMMIT is not implemented")
@@ -134,7 +136,7 @@ class Pipelines:
             self._saved = self._prepared(config, self._fresh())
         else:
             self._realise(self._prepared(config, self._fresh()))
-        collect_all()  # a switch that is replaced is full of cycles
+        collect_all()  # the replaced switch is full of cycles
 
     def _prepared(self, config: Config, switch: Switch) -> Pipeline:
         info = config.info
@@ -151,9 +153,9 @@ class Pipelines:
         self._forwarding.look_at(pipeline.entities.profiles.watch)
 
     def described(self, kind: int) -> tuple[int, list[bytes]]:
-        """Size and pieces of the configuration that Read and Write refer to.
+        """Return size and pieces of the configuration that Read and Write use.
 
-        It has the parts that ``kind`` (ResponseType) names.
+        ``kind`` (ResponseType) selects its parts.
         """
         fields = [COOKIE]
         if kind in (_Get.ALL, _Get.P4INFO_AND_COOKIE):

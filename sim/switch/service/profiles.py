@@ -1,4 +1,4 @@
-"""P4Runtime's action profiles: members, groups, and the action sets that an entry brings along ("one shot")."""
+"""P4Runtime's action profiles: members, groups, and action sets within an entry ("one shot")."""
 
 from __future__ import annotations
 
@@ -15,28 +15,29 @@ from fanin.sim.switch.service.names import Names
 
 _INSERT, _DELETE = p4r.Update.INSERT, p4r.Update.DELETE
 _PORT_BITS = 9
-_MAX_WEIGHT = 1 << 16  # of a group, whatever its selector allows
+_MAX_WEIGHT = 1 << 16  # maximum weight of a group, whatever its selector allows
 _Set = p4r.ActionProfileActionSet
 
 
 class Profiles:
-    """The profiles of ``switch``, by the ids of ``names``. Calls raise Fault, and change nothing then."""
+    """The profiles of ``switch``, by the ids of ``names``. Failed calls raise Fault and change nothing."""
 
     def __init__(self, switch: Switch, names: Names):
         self._switch = switch
         self._names = names
-        self._written: dict[Group, Any] = {}  # what a controller wrote, to be read back
+        self._written: dict[Group, Any] = {}  # the controller's messages, for reads
 
     def watch(self, down: frozenset[int]) -> None:
-        """These ports are down now."""
+        """Set the ports that are down now."""
         for profile in self._switch.profiles.values():
             profile.watch(down)
 
     # what entries point to
 
     def target(self, table: p4i.Table, action: p4r.TableAction, before: Target | None) -> Target:
-        """What an entry of ``table`` is to point to instead of ``before``, which is still to be released; an
-        action set becomes a group.
+        """Return the new target of an entry of ``table``; an action set becomes a group.
+
+        ``before``: the entry's old target, which the caller still has to release.
         """
         info, profile = self._profile(table.implementation_id)
         kind = action.WhichOneof("type")
@@ -76,7 +77,7 @@ class Profiles:
         return group
 
     def release(self, table: p4i.Table, target: Target | None) -> None:
-        """An entry does not point there any more."""
+        """Release the old target of an entry."""
         if isinstance(target, Group):
             _, profile = self._profile(table.implementation_id)
             if target in profile.shots:
@@ -84,7 +85,7 @@ class Profiles:
                 del self._written[target]
 
     def encoded(self, table: p4i.Table, target: Target) -> p4r.TableAction:
-        """The action of an entry that points to ``target``."""
+        """Return the action of an entry that points to ``target``."""
         _, profile = self._profile(table.implementation_id)
         if isinstance(target, Member):
             return p4r.TableAction(action_profile_member_id=target.number)
@@ -120,7 +121,7 @@ class Profiles:
         profile.add(Member(*call, number=message.member_id))
 
     def read_members(self, wanted: p4r.ActionProfileMember) -> Iterator[p4r.Entity]:
-        """All, all of one profile, or one."""
+        """Yield one member, all of one profile, or all."""
         for info, profile in self._wanted(wanted.action_profile_id):
             for number, member in list(profile.members.items()):
                 if wanted.member_id in (0, number):
@@ -164,7 +165,7 @@ class Profiles:
     def _shares(
         self, info: p4i.ActionProfile, profile: Profile, message: p4r.ActionProfileGroup, group: Group | None
     ) -> list[Share]:
-        """In the order of members' ids, as BMv2's server takes them."""
+        """Return the shares of a group by ascending member id, which is the order in BMv2's server."""
         what = f"{profile.name}: group {message.group_id}"
         given = {item.member_id: item for item in message.members}
         if len(given) < len(message.members):
@@ -186,7 +187,7 @@ class Profiles:
         ]
 
     def read_groups(self, wanted: p4r.ActionProfileGroup) -> Iterator[p4r.Entity]:
-        """All, all of one selector, or one."""
+        """Yield one group, all of one selector, or all."""
         for _, profile in self._wanted(wanted.action_profile_id):
             for number, group in list(profile.groups.items()):
                 if wanted.group_id in (0, number) and group in self._written:
@@ -213,7 +214,7 @@ class Profiles:
     def _check_room(
         info: p4i.ActionProfile, profile: Profile, weights: list[int], replaced: Group | None
     ) -> None:
-        """Raise Fault where all groups together would be larger than the selector."""
+        """Raise Fault if all groups together exceed the selector's size."""
         if info.HasField("sum_of_members"):
             size = profile.shares + len(weights) - (len(replaced.shares) if replaced else 0)
         else:
@@ -222,7 +223,7 @@ class Profiles:
             raise Fault(rpc_code.RESOURCE_EXHAUSTED, f"{profile.name} is full: {profile.size}")
 
     def _port(self, item: Any) -> int | None:
-        """The port that a member of a group depends on."""
+        """Return the port that a member of a group depends on."""
         kind = item.WhichOneof("watch_kind")
         if kind is None or not getattr(item, kind):
             return None
@@ -233,13 +234,13 @@ class Profiles:
 
 
 def _shorten_watch(item: Any) -> None:
-    """Give the watched port of a member the form in which it is read."""
+    """Shorten the watched port of a member to its canonical form."""
     if item.WhichOneof("watch_kind") == "watch_port" and item.watch_port:
         item.watch_port = shortest(item.watch_port)
 
 
 def _check_weights(info: p4i.ActionProfile, weights: list[int], max_size: int) -> None:
-    """Raise Fault where a group is larger than it may be, or a weight is none."""
+    """Raise Fault if a group is too large, or a weight is not in its range."""
     name = info.preamble.name
     if any(weight < 1 for weight in weights):
         raise invalid(f"{name}: weights are 1 or more")

@@ -1,4 +1,4 @@
-"""Protobuf's wire format at the top level of a message: divides requests, and joins answers.
+"""Protobuf's wire format at the top level of a message: division of requests, and joining of answers.
 
 A parser would make objects of a whole request, which take ten times its memory.
 """
@@ -12,11 +12,11 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
 class MalformedError(ValueError):
-    """Bytes that are no message."""
+    """Bytes that are not a protobuf message."""
 
 
 class Field(NamedTuple):
-    """A field: its number; where it, its value and the next field begin; ``size``: of the value."""
+    """A field: its number, and the offsets of the field, of its value and of the next field."""
 
     number: int
     begin: int
@@ -30,7 +30,7 @@ class Field(NamedTuple):
 
 
 def varint(number: int) -> bytes:
-    """A number as protobuf writes it."""
+    """Return a number in protobuf's variable-length encoding."""
     result = bytearray()
     while number > 0x7F:
         result.append(number & 0x7F | 0x80)
@@ -53,7 +53,7 @@ def _varint_at(data: bytes, place: int) -> tuple[int, int]:
 
 
 def fields(data: bytes) -> Iterator[Field]:
-    """The fields of a message, in order. Raises MalformedError."""
+    """Yield the fields of a message, in order. Raises MalformedError."""
     place, size = 0, len(data)
     try:
         while place < size:
@@ -78,7 +78,7 @@ def fields(data: bytes) -> Iterator[Field]:
 
 
 def without(data: bytes, number: int) -> tuple[bytes, int, int]:
-    """A message without its fields of ``number``; how many these are, and the size of the largest.
+    """Return a message without its fields of ``number``, the count of these, and the size of the largest.
 
     Raises MalformedError.
     """
@@ -94,9 +94,9 @@ def without(data: bytes, number: int) -> tuple[bytes, int, int]:
 
 
 def batches(data: bytes, number: int, *, count: int, size: int) -> Iterator[bytes]:
-    """The fields of ``number`` of a message, in messages of at most ``count`` fields and ``size`` bytes.
+    """Yield the fields of ``number`` in messages of at most ``count`` fields and ``size`` bytes.
 
-    A field that is larger than ``size`` is a message of its own.
+    A field larger than ``size`` becomes a message by itself.
     """
     parts: list[bytes] = []
     total = 0
@@ -114,21 +114,21 @@ def batches(data: bytes, number: int, *, count: int, size: int) -> Iterator[byte
 
 
 def value(data: bytes, number: int) -> bytes | None:
-    """All values of field ``number``, one after the other, which is how messages merge; None without one."""
+    """Return all values of field ``number``, concatenated, as messages merge; None without one."""
     found = [data[field.value : field.end] for field in fields(data) if field.number == number]
     return b"".join(found) if found else None
 
 
 def prefix(number: int, size: int) -> bytes:
-    """Begin of a field whose value has ``size`` bytes."""
+    """Return the first bytes of a field whose value has ``size`` bytes."""
     return varint(number << 3 | _BYTES) + varint(size)
 
 
 def joined(values: Iterable[bytes]) -> bytes:
-    """A message whose field 1 has these values, in order."""
+    """Return a message whose field 1 has these values, in order."""
     return b"".join(prefix(1, len(value)) + value for value in values)
 
 
 def divided(data: bytes) -> list[bytes]:
-    """The values of :func:`joined`."""
+    """Return the values of a message made by :func:`joined`."""
     return [data[field.value : field.end] for field in fields(data)]

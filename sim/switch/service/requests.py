@@ -1,7 +1,7 @@
 """P4Runtime of a running embedded switch (P4Runtime 1.4): its calls, as steps between batches of frames.
 
-The program is the one that the switch was started with (:mod:`fanin.sim.switch.service.pipeline`). Controllers
-reach it by the front (:mod:`fanin.sim.switch.service.front`), another process.
+The switch was started with the program (:mod:`fanin.sim.switch.service.pipeline`). Controllers reach it by the
+front (:mod:`fanin.sim.switch.service.front`), which is another process.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from fanin.sim.switch.service.protobuf import joined, prefix
 
 M = TypeVar("M", bound=Message)
 VERSION = "1.4.1"
-MAX_CONTROLLERS = 16  #: streams at a time
-MAX_READS = 16  #: calls at a time that change nothing
-MAX_WRITES = 8  #: calls at a time that change something, of which one is carried out
+MAX_CONTROLLERS = 16  #: maximum simultaneous streams
+MAX_READS = 16  #: maximum simultaneous calls that change nothing
+MAX_WRITES = 8  #: maximum simultaneous calls that change the switch; one of them runs, the others wait
 
 
 class P4RuntimeService:
-    """The calls. ``fresh`` makes a switch as it was in the beginning."""
+    """P4Runtime's calls. ``fresh`` makes a switch in its initial state."""
 
     def __init__(
         self, program: Program, forwarding: Forwarding[Switch], fresh: Callable[[], Switch], device: int
@@ -39,7 +39,7 @@ class P4RuntimeService:
         self.forwarding = forwarding
         self.controllers = Controllers(device)
         self._pipelines = Pipelines(program, forwarding, fresh, self.controllers.send)
-        self._order = Order()  # of bids and writes: a bid waits for the write that is under way
+        self._order = Order()  # of bids and writes: a bid waits for the write in progress
         forwarding.controller = self._packet_in
 
     @property
@@ -58,7 +58,7 @@ class P4RuntimeService:
         }
 
     def keep(self, call: Call) -> bool:
-        """True for a call that no other client's may end: a write, or the stream of the primary controller."""
+        """Return whether no other client may end ``call``: a write, or the stream of the primary controller."""
         return call.method.group == "writes" or self.controllers.is_of_primary(call)
 
     # the pipeline
@@ -69,7 +69,7 @@ class P4RuntimeService:
         yield from call.answer(b"")
 
     def _configure(self, call: Call, request: p4r.SetForwardingPipelineConfigRequest) -> Steps[None]:
-        """Carry out a request, whose P4Info the front has checked when it sends it."""
+        """Carry out a request; the front has checked its P4Info before sending it."""
         self.controllers.check(request.device_id, request.election_id, request.role)
         self._pipelines.check(request)
         config = Config()
@@ -118,7 +118,7 @@ class P4RuntimeService:
             call.report(joined(statuses))
 
     def _found(self, call: Call, wanted: p4r.Entity) -> Steps[None]:
-        """Send what ``wanted`` finds, in messages of bounded size."""
+        """Send the entities that ``wanted`` matches, in messages of bounded size."""
         answer = bytearray()
         for entity in self._pipelines.entities.read(wanted):
             if entity is not None:
@@ -132,10 +132,10 @@ class P4RuntimeService:
             yield from call.answer(bytes(answer))
 
     def _status_of(self, steps: Iterator[bool]) -> Steps[bytes]:
-        """Carry out one part of a batch; return its ``p4.Error``, which is empty if all went well."""
+        """Carry out one part of a batch; return its ``p4.Error``, which is empty after success."""
         try:
             yield from steps
-        except Exception as error:  # kept in no variable, which would make a cycle
+        except Exception as error:  # not kept in a variable, which would make a cycle
             return _status(self._as_fault("a part of a batch", error))
         return b""
 
@@ -150,7 +150,7 @@ class P4RuntimeService:
             self.controllers.leave(stream)
 
     def _taken(self, call: Call, stream: Stream, request: p4r.StreamMessageRequest) -> Steps[None]:
-        """Carry out a stream message; a fault is answered, and that of a bid ends the stream."""
+        """Carry out a stream message; answer a fault, and end the stream after a fault of a bid."""
         kind = request.WhichOneof("update")
         try:
             if kind == "arbitration":
@@ -161,8 +161,8 @@ class P4RuntimeService:
                 self._acknowledge(stream, request.digest_ack)
             else:
                 raise missing(f"{kind} on the stream is not implemented")
-        except Exception as error:  # kept in no variable, which would make a cycle
-            if kind == "arbitration":  # as the specification has it, the stream ends
+        except Exception as error:  # not kept in a variable, which would make a cycle
+            if kind == "arbitration":  # the specification demands the end of the stream
                 raise self._as_fault("a stream message", error) from None
             stream.put(_stream_error(request, self._as_fault("a stream message", error)))
 
@@ -178,7 +178,7 @@ class P4RuntimeService:
         frame = self._pipelines.packets.frame_of(packet)
         try:
             self.forwarding.inject(frame)
-        except InputError as error:  # an interface that is gone; the loop finds it, too
+        except InputError as error:  # the interface has disappeared; the loop finds it as well
             raise Fault(rpc_code.UNAVAILABLE, str(error)) from error
 
     def _acknowledge(self, stream: Stream, message: p4r.DigestListAck) -> None:
@@ -198,19 +198,19 @@ class P4RuntimeService:
             raise Fault(rpc_code.NOT_FOUND, f"there is no device {device}; there is {self.controllers.device}")
 
     def _as_fault(self, what: str, error: Exception) -> Fault:
-        """The fault to answer; another exception is counted and reported, and becomes INTERNAL."""
+        """Return the fault to answer; count and report any other exception, which becomes INTERNAL."""
         if isinstance(error, Fault):
             return error
         return Fault(rpc_code.INTERNAL, self.forwarding.fail(what, error))
 
 
 def _first(call: Call, kind: type[M]) -> Steps[M]:
-    """The first part of a request: all of it, or without what is sent in further parts."""
+    """Return the first part of a request: all of it, or all except the fields of further parts."""
     return _parsed(kind, (yield from call.next_part()) or b"")
 
 
 def _parsed(kind: type[M], data: bytes) -> M:
-    """A message. Raises Fault."""
+    """Return the message in ``data``. Raises Fault."""
     try:
         return kind.FromString(data)
     except DecodeError as error:
@@ -223,12 +223,12 @@ def _atomicity(number: int) -> str:
 
 
 def _status(fault: Fault) -> bytes:
-    """A serialized ``p4.Error``."""
+    """Return a serialized ``p4.Error``."""
     return p4r.Error(canonical_code=fault.code, message=fault.message).SerializeToString()
 
 
 def _stream_error(request: p4r.StreamMessageRequest, fault: Fault) -> p4r.StreamMessageResponse:
-    """The answer to a stream message that is not carried out; it has the message in it."""
+    """Return the answer to a failed stream message; it contains the message."""
     error = p4r.StreamError(canonical_code=fault.code, message=fault.message)
     match request.WhichOneof("update"):
         case "packet":

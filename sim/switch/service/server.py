@@ -17,14 +17,14 @@ from fanin.sim.switch.service.p4info import p4info
 from fanin.sim.switch.service.protobuf import joined
 from fanin.sim.switch.service.requests import P4RuntimeService
 
-_START = 60.0  # seconds that the front may take to listen
-_PATIENCE = 5.0  # seconds that the front may take to end
+_START = 60.0  # seconds that the front may take until it listens
+_PATIENCE = 5.0  # seconds that the front may take until it ends
 
 
 class P4RuntimeServer:
-    """The service at ``address``, until :meth:`close`. Raises InputError where the address cannot be had.
+    """The service at ``address``, until :meth:`close`. Raises InputError if the address is unavailable.
 
-    A front that ends while the switch runs is started again, at the same port.
+    If the front ends while the switch runs, it starts again at the same port.
 
     ``port``: the TCP port of the address.
     """
@@ -45,7 +45,7 @@ class P4RuntimeServer:
     # what the loop calls
 
     def fileno(self) -> int:
-        """Of the link to the front."""
+        """Return the file number of the link to the front."""
         return self._link.fileno()
 
     @property
@@ -59,7 +59,7 @@ class P4RuntimeServer:
         return self._calls.ready
 
     def work(self, end: float) -> None:
-        """Carry out calls until this time."""
+        """Carry out calls until ``end``."""
         self._link.flush()
         if not self._calls.work(end):
             self._restart()
@@ -95,7 +95,7 @@ class P4RuntimeServer:
         self._forwarding.detach(self)
 
     def _start(self, address: str, *, delay: int) -> None:
-        """Start a front that is to listen at ``address``, after so many seconds."""
+        """Start a front that listens at ``address`` after ``delay`` seconds."""
         ours, theirs = pair()
         with theirs:
             number = theirs.fileno()
@@ -110,7 +110,7 @@ class P4RuntimeServer:
             self._link.send(0, kind, piece)
 
     def _listening(self) -> int:
-        """Wait for the port at which the front listens; 0 if it does not."""
+        """Wait for the port at which the front listens; return 0 if it does not listen."""
         end = time.monotonic() + _START
         with selectors.DefaultSelector() as selector:
             selector.register(self._link, selectors.EVENT_READ)
@@ -130,5 +130,5 @@ class P4RuntimeServer:
         self._process.wait()
         error = RuntimeError(f"exit status {self._process.returncode}; it is started again")
         self._forwarding.fail("the process that speaks gRPC", error)
-        self._start(self._address, delay=1)  # so that it is not started all the time
+        self._start(self._address, delay=1)  # the delay prevents constant restarts
         self._forwarding.attach(self)

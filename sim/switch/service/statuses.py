@@ -1,6 +1,6 @@
 """Ends of calls: a status, and for a batch the status of each part.
 
-A batch's statuses are in a trailer, for which clients of gRPC have 8 KiB of room unless they say otherwise.
+A batch's statuses are in a trailer. By default, gRPC clients accept 8 KiB of trailers.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from finsy.proto import p4r, rpc_code, rpc_status
 from fanin.sim.switch.service.faults import Fault
 from fanin.sim.switch.service.protobuf import prefix
 
-ROOM_BYTES = 7168  #: bytes of a trailer that every client takes
+ROOM_BYTES = 7168  #: bytes of a trailer that every client accepts
 ROOM_KEY = "fanin-status-bytes"  #: metadata by which a client asks for larger trailers
 _TRAILER = "grpc-status-details-bin"
 _TYPE = b"p4.v1.Error"
@@ -27,12 +27,12 @@ def abort(context: grpc.ServicerContext, fault: Fault) -> NoReturn:
 
 
 def status_code(code: int) -> grpc.StatusCode:
-    """gRPC's name of a code of google.rpc.Code."""
+    """Return gRPC's name of a code of google.rpc.Code."""
     return next((status for status in grpc.StatusCode if status.value[0] == code), grpc.StatusCode.UNKNOWN)
 
 
 def finish_batch(context: grpc.ServicerContext, statuses: list[bytes]) -> None:
-    """End a batch's call unless all went well; the status is UNKNOWN, and has a ``p4.Error`` for each part."""
+    """End a batch's call if a part failed; the status is UNKNOWN and has a ``p4.Error`` for each part."""
     faults = [status for status in statuses if status]
     if not faults:
         return
@@ -53,9 +53,9 @@ def finish_batch(context: grpc.ServicerContext, statuses: list[bytes]) -> None:
 
 
 def details_of(statuses: list[bytes], room: int) -> tuple[bytes, int]:
-    """Field ``details`` of a ``google.rpc.Status``, and how many statuses it has; they fit into ``room`` bytes.
+    """Return field ``details`` of a ``google.rpc.Status``, at most ``room`` bytes, and its number of statuses.
 
-    Statuses go without messages, and with a short URL of their type, where they do not fit otherwise.
+    If the statuses do not fit, they lose their messages and get a short URL of their type.
     """
     if len(statuses) * len(_URL) <= room:
         whole = b"".join(_detail(_URL, status) for status in statuses)
@@ -73,6 +73,6 @@ def details_of(statuses: list[bytes], room: int) -> tuple[bytes, int]:
 
 
 def _detail(url: bytes, status: bytes) -> bytes:
-    """A status as one of the details, a ``google.protobuf.Any``."""
+    """Return a status as one of the details, a ``google.protobuf.Any``."""
     value = prefix(1, len(url)) + url + (prefix(2, len(status)) + status if status else b"")
     return prefix(3, len(value)) + value

@@ -18,7 +18,7 @@ from fanin.sim.switch.service.profiles import Profiles
 _INSERT, _MODIFY, _DELETE = p4r.Update.INSERT, p4r.Update.MODIFY, p4r.Update.DELETE
 _NO_MISSES = "a direct counter counts hits, and has no cell of the default action"
 _OF_TERNARY = "its entries have a priority above 0"
-MAX_METADATA_BYTES = 1024  #: of an entry
+MAX_METADATA_BYTES = 1024  #: maximum metadata of an entry
 NO_RATES = "meters are always green here: they take no rates"
 NO_COLORS = "meters do not count colors here"
 
@@ -115,7 +115,7 @@ class TableEntries:
         return self._names.call(info, message.action.action, default=default)
 
     def _check_extras(self, info: p4i.Table, table: Table, message: p4r.TableEntry) -> None:
-        """Raise Fault where a message has fields that its table has nothing for."""
+        """Raise Fault if a message has fields that do not apply to its table."""
         name = table.info.name
         if message.HasField("meter_config") or message.HasField("meter_counter_data"):
             if info.preamble.id not in self._metered:
@@ -136,7 +136,7 @@ class TableEntries:
 
     @staticmethod
     def _note(entry: Entry, message: p4r.TableEntry) -> None:
-        """Keep what is the controller's own; let counter and age begin anew where it says so."""
+        """Keep the controller's own fields; restart counter and age if the message asks for it."""
         entry.note = None
         if _has_notes(message):
             entry.note = p4r.TableEntry(
@@ -170,7 +170,7 @@ class TableEntries:
     # reading
 
     def read(self, wanted: p4r.TableEntry) -> Iterator[p4r.Entity | None]:
-        """What matches; None after an entry that does not."""
+        """Yield the entries that match, and None for each one that does not."""
         for info, table in self._tables(wanted.table_id):
             if wanted.table_id:
                 _check_wanted(table, wanted)
@@ -186,9 +186,9 @@ class TableEntries:
         return info, self._switch.table(info.preamble.name)
 
     def _matching(self, table: Table, wanted: p4r.TableEntry) -> Iterator[Entry | None]:
-        """The entries that the fields of ``wanted`` do not exclude, and None for each of the others.
+        """Yield the entries that fit the fields of ``wanted``, and None for each of the others.
 
-        An entry that is removed meanwhile is left out.
+        An entry removed meanwhile is left out.
         """
         tests: list[Callable[[Entry], bool]] = []
         if wanted.match:
@@ -220,7 +220,7 @@ class TableEntries:
         return message
 
     def key(self, table: Table, entry: Entry) -> p4r.TableEntry:
-        """By what a controller knows an entry, and what it keeps with it."""
+        """Return the key of an entry for a controller, and the controller's own fields."""
         message = self._names.encoded(table.described(entry))
         if entry.note is not None:
             message.MergeFrom(entry.note)
@@ -229,7 +229,7 @@ class TableEntries:
     # direct counters
 
     def write_counter(self, kind: int, message: p4r.DirectCounterEntry) -> None:
-        """Let an entry's counter go on from a value."""
+        """Let an entry's counter continue from a value."""
         if kind != _MODIFY:
             raise invalid("a direct counter is modified, not inserted or deleted")
         info, table = self._table(message.table_entry.table_id)
@@ -240,7 +240,7 @@ class TableEntries:
             found.packets, found.bytes = message.data.packet_count, message.data.byte_count
 
     def read_counters(self, wanted: p4r.DirectCounterEntry) -> Iterator[p4r.Entity | None]:
-        """The counters of the entries that match; None after an entry that does not."""
+        """Yield the counters of the entries that match, and None for each entry that does not."""
         counted = {number for number, info in self._names.tables.items() if self._has_counter(info)}
         for table, entry in self._with_direct(wanted.table_entry, counted, "counter"):
             if entry is None:
@@ -263,14 +263,14 @@ class TableEntries:
         self._one(table, message)
 
     def entries_with_meters(self, wanted: p4r.TableEntry) -> Iterator[p4r.TableEntry | None]:
-        """Keys of the entries that match, and have direct meters; None after an entry that does not."""
+        """Yield the keys of matching entries with direct meters, and None for each other entry."""
         for table, entry in self._with_direct(wanted, self._metered, "meter"):
             yield self._names.encoded(table.described(entry)) if entry else None
 
     # entries of direct resources
 
     def _one(self, table: Table, message: p4r.TableEntry) -> Entry:
-        """The entry whose direct resource is written. Raises Fault."""
+        """Return the entry whose direct resource is written. Raises Fault."""
         if message.is_default_action:
             raise invalid(f"table {table.info.name}: {_NO_MISSES}")
         entry = self._names.decoded(message)
@@ -282,9 +282,9 @@ class TableEntries:
     def _with_direct(
         self, wanted: p4r.TableEntry, having: Set[int], resource: str
     ) -> Iterator[tuple[Table, Entry | None]]:
-        """The entries that match, of tables ``having`` the resource, and None for each of the others.
+        """Yield the matching entries of tables ``having`` the resource, and None for each of the others.
 
-        Raises Fault where a key has no entry.
+        Raises Fault if a key has no entry.
         """
         for info, table in self._tables(wanted.table_id):
             if info.preamble.id not in having:
@@ -302,7 +302,7 @@ class TableEntries:
 
 
 def _check_wanted(table: Table, wanted: p4r.TableEntry) -> None:
-    """Raise Fault where a read of one table asks for what its entries do not have."""
+    """Raise Fault if a read of one table asks for a field that its entries do not have."""
     name = table.info.name
     if wanted.HasField("time_since_last_hit"):
         if not table.info.ages:
@@ -314,7 +314,7 @@ def _check_wanted(table: Table, wanted: p4r.TableEntry) -> None:
 
 
 def _has_metadata(entry: Entry, wanted: p4r.TableEntry) -> bool:
-    """Whether an entry has the metadata that ``wanted`` has, as far as it has some."""
+    """Return whether an entry has those metadata that ``wanted`` gives."""
     note = entry.note
     return note is not None and all(
         getattr(wanted, field) in (b"", getattr(note, field)) or getattr(wanted, field) == ""
@@ -323,7 +323,7 @@ def _has_metadata(entry: Entry, wanted: p4r.TableEntry) -> bool:
 
 
 def _has_notes(message: p4r.TableEntry) -> bool:
-    """Whether a message has fields of the controller's own."""
+    """Return whether a message has fields of the controller's own."""
     return bool(message.metadata or message.controller_metadata or message.idle_timeout_ns)
 
 

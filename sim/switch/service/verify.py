@@ -1,6 +1,6 @@
-"""Checks of a controller's P4Info against the program's own: each field that the server uses.
+"""Checks of a controller's P4Info against the program's own, for each field that the server uses.
 
-The front makes them, so that a large P4Info costs the forwarding process nothing.
+The front does these checks, so that a large P4Info costs the forwarding process no time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LISTS = (
     "action_profiles", "digests",
 )  # fmt: skip
 _HEADERS = "controller_packet_metadata"
-#: By list: what of an object must be the program's, and how it is found.
+#: By list: the property of an object that must equal the program's, and a function that reads it.
 _SAME: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "tables": ("keys of table", lambda table: [(f.name, f.bitwidth, f.match_type) for f in table.match_fields]),
     "actions": ("parameters of", lambda action: [(p.name, p.bitwidth) for p in action.params]),
@@ -32,12 +32,12 @@ _SAME: dict[str, tuple[str, Callable[[Any], Any]]] = {
 _PARTS = {"tables": "match_fields", "actions": "params", _HEADERS: "metadata"}
 
 
-#: Fields of any message of P4Info that no check and no call looks at.
+#: Fields of P4Info's messages that no check and no call reads.
 _DOCUMENTATION = ("annotations", "annotation_locations", "structured_annotations", "doc", "type_spec")
 
 
 def essence(info: p4i.P4Info) -> p4i.P4Info:
-    """Take documentation and types, which no call looks at, out of ``info``; return a copy of the rest."""
+    """Remove documentation and types, which no call reads, from ``info``; return a copy of the rest."""
     info.DiscardUnknownFields()
     copy = p4i.P4Info()
     for kind in (*LISTS, _HEADERS):
@@ -57,7 +57,7 @@ def _strip(message: Any) -> None:
 
 
 class Verifier:
-    """Checks P4Info against ``own``, P4Info of the program that is called ``program``."""
+    """Checks P4Info against ``own``, the P4Info of the program with the name ``program``."""
 
     def __init__(self, own: p4i.P4Info, program: str):
         self._program = program
@@ -79,7 +79,7 @@ class Verifier:
         }
 
     def check(self, info: p4i.P4Info) -> None:
-        """Raise Fault where ``info`` is not P4Info of the program, as far as the server uses it."""
+        """Raise Fault if ``info`` is not P4Info of the program, in the fields that the server uses."""
         for kind in (*LISTS, _HEADERS):
             messages = getattr(info, kind)
             _check_distinct(kind, messages)
@@ -91,7 +91,7 @@ class Verifier:
         self._check_profiles(info)
 
     def _check_object(self, kind: str, message: Any) -> None:
-        """Raise Fault where an object is not the program's, or two of its parts have one id."""
+        """Raise Fault if an object differs from the program's, or two of its parts have one id."""
         name = message.preamble.name
         if kind in _PARTS:
             _check_ids(f"a part of {name}", [part.id for part in getattr(message, _PARTS[kind])])
@@ -100,11 +100,11 @@ class Verifier:
             what, found = _SAME.get(kind, ("", lambda message: None))
             if found(message) != found(own):
                 raise self._others(f"the {what} {name}")
-        elif kind != "actions":  # p4c lists actions that no table has
+        elif kind != "actions":  # p4c also lists actions that no table uses
             raise invalid(f"P4Info: the program {self._program} has nothing of {kind} called {name}")
 
     def _check_table(self, info: p4i.P4Info, table: p4i.Table) -> None:
-        """Raise Fault where a table's references are not to the program's actions and action profile."""
+        """Raise Fault if a table refers to other actions or profiles than the program's table."""
         name = table.preamble.name
         own = self._actions[name]
         actions = {action.preamble.id: action.preamble.name for action in info.actions}
@@ -123,7 +123,7 @@ class Verifier:
             raise self._others(f"the action profile of table {name}")
 
     def _check_direct(self, info: p4i.P4Info) -> None:
-        """Raise Fault where a direct counter or meter is not of its table."""
+        """Raise Fault if a direct counter or meter does not belong to its table."""
         tables = {table.preamble.id: table.preamble.name for table in info.tables}
         for resource in (*info.direct_counters, *info.direct_meters):
             table = tables.get(resource.direct_table_id)
@@ -131,7 +131,7 @@ class Verifier:
                 raise self._others(f"the table of {resource.preamble.name}")
 
     def _check_profiles(self, info: p4i.P4Info) -> None:
-        """Raise Fault where an action profile is not of its tables, or has a limit below 0."""
+        """Raise Fault if an action profile does not belong to its tables, or has a limit below 0."""
         tables = {table.preamble.id: table.preamble.name for table in info.tables}
         for profile in info.action_profiles:
             name = profile.preamble.name
@@ -145,7 +145,7 @@ class Verifier:
 
 
 def _check_distinct(kind: str, messages: Iterable[Any]) -> None:
-    """Raise Fault where an object has no id, or the id or the name of another one."""
+    """Raise Fault if an object has no id, or the id or name of another one."""
     seen: dict[int, str] = {}
     names: set[str] = set()
     for message in messages:
