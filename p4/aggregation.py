@@ -1,8 +1,7 @@
-"""The aggregation program: what docs/systems/aggregation.md asks of the switch, as tables and registers of a
-pipeline.
+"""Aggregation program of the switch (docs/systems/aggregation.md), as tables and registers of a pipeline.
 
-:func:`controls` and :func:`parser` describe it for a configuration; :mod:`fanin.p4.printer` prints the
-description for a target. docs/systems/switch-program.md has the picture, and why everything is where it is.
+:func:`controls` and :func:`parser` describe the program for a configuration. :mod:`fanin.p4.printer` prints the
+description for a target. docs/systems/switch-program.md has a picture, and the reasons for the layout.
 """
 
 from __future__ import annotations
@@ -43,14 +42,14 @@ from fanin.wire.aggregation import (
 from fanin.wire.ethernet import ETHERNET, IPV4, UDP
 from fanin.wire.fields import Field, field_bits
 
-MAX_JOBS = 8  # at a time: decides table sizes
-MAX_STATIONS = MAX_JOBS * MAX_WORKERS  # MAC addresses that other traffic is forwarded to
-FLOOD_GROUP = 1  # the multicast group of all ports
+MAX_JOBS = 8  # at a time; determines table sizes
+MAX_STATIONS = MAX_JOBS * MAX_WORKERS  # MAC addresses to which other traffic is forwarded
+FLOOD_GROUP = 1  # multicast group of all ports
 AGG_STATE, ACK_STATE = "Aggregation.agg_state", "Aggregation.ack_state"
 
 
 class Target(StrEnum):
-    """What executes the program: BMv2's architecture, or Tofino's."""
+    """Architecture of the switch: BMv2's or Tofino's."""
 
     V1MODEL = "v1model"
     TNA = "tna"
@@ -58,17 +57,17 @@ class Target(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class ProgramConfig:
-    """What is fixed when the program is emitted; jobs come and go at run time.
+    """Parameters that are fixed when the program is emitted; jobs are added and removed at run time.
 
-    ``slots`` is the switch's, to be divided among jobs. ``encap`` UDP takes raw Ethernet too. Raises ValueError
-    naming parameter, value and limit.
+    ``slots`` are divided among jobs. With ``encap`` UDP the program also accepts raw Ethernet. Raises
+    ValueError that names parameter, value and limit.
     """
 
     target: Target = Target.V1MODEL
     protocol: Protocol = Protocol.P4SGD
-    workers: int = 4  #: members of a job at most; 1…32
-    slots: int = 32768  #: a power of two up to 65536
-    values: int = DEFAULT_VALUES  #: of a packet; 1…32
+    workers: int = 4  #: most members of a job; 1…32
+    slots: int = 32768  #: slots of the switch; a power of two up to 65536
+    values: int = DEFAULT_VALUES  #: values per packet; 1…32
     encap: Encap = Encap.L2
 
     def __post_init__(self) -> None:
@@ -91,28 +90,28 @@ class ProgramConfig:
 
     @property
     def stages(self) -> int:
-        """Ingress stages on Tofino: those of the state, then those of the sums."""
+        """Ingress stages on Tofino: stages of the state plus stages of the sums."""
         state = [2] * len(self.kinds) + [1]
         return state_stages(self.slots, state) + -(-self.values // self.sums_per_stage)
 
     @property
     def sums_per_stage(self) -> int:
-        """Values that Tofino adds side by side."""
+        """Values that a Tofino stage adds in parallel."""
         return sums_per_stage(self.slots)
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
-        """The kinds of packet that workers send."""
+        """Kinds of packet that workers send."""
         return self.protocol.to_switch
 
     @property
     def verdict_entries(self) -> int:
-        """Entries of one job in table ``verdict``."""
+        """Entries per job in table ``verdict``."""
         return len(self.kinds) * (3 * self.workers + 2)
 
 
 def headers(config: ProgramConfig) -> tuple[Header, ...]:
-    """In their order on the wire."""
+    """Return the headers in their order on the wire."""
     values = tuple(Field(f"v{n}", VALUE_BITS, f"value {n}") for n in range(config.values))
     network = (
         Header("ipv4", IPV4, "without options; with them a packet is other traffic"),
@@ -127,7 +126,7 @@ def headers(config: ProgramConfig) -> tuple[Header, ...]:
 
 
 def parser(config: ProgramConfig) -> tuple[State, ...]:
-    """The ingress parser's states, behind what the target puts in front. Those of UDP are in the middle."""
+    """Return the ingress parser's states after the target's own first ones; UDP adds states in the middle."""
     udp = (
         State(
             "parse_ipv4",
@@ -164,7 +163,9 @@ def parser(config: ProgramConfig) -> tuple[State, ...]:
 
 
 def _pair(name: str, kind: Kind, action: str) -> tuple[Register, Action]:
-    """The round and the members seen in it, of AGGs or of ACKs, and what marks the sender as seen."""
+    """Return a register with the current round and the members seen in it, and the action that marks a
+    sender.
+    """
     register = Register(
         name,
         ("round", "seen"),
@@ -193,7 +194,7 @@ def _pair(name: str, kind: Kind, action: str) -> tuple[Register, Action]:
 
 
 def _admission(config: ProgramConfig) -> tuple[tuple[Register, ...], tuple[Table, ...]]:
-    """Stage 0: the state of the slots, behind tables that know the members."""
+    """Return the registers of stage 0 (state of the slots), and the tables that check members before it."""
     members = MAX_JOBS * config.workers
     sender = (
         Key("job", "hdr.aggregation.job"),
@@ -253,7 +254,7 @@ def _admission(config: ProgramConfig) -> tuple[tuple[Register, ...], tuple[Table
 
 
 def _sum(config: ProgramConfig) -> Control:
-    """One value's sum; the program has one of these per value."""
+    """Return the control for the sums of one value; the program has one instance per value."""
     total = Register("total", ("sum",), "The sum of this value over the members seen, for each slot.")
 
     def action(name: str, case: Case, why: str) -> Action:
@@ -408,26 +409,26 @@ def _delivery(config: ProgramConfig) -> Control:
 
 
 def state_registers(config: ProgramConfig) -> tuple[str, ...]:
-    """Names of the registers that a job's slots must be 0 in when it begins; sums follow from these."""
+    """Return names of registers that must be 0 in a job's slots when it begins; the sums need no reset."""
     return tuple(f"Aggregation.{register.name}" for register in _aggregation(config).registers)
 
 
 def sum_registers(config: ProgramConfig) -> tuple[str, ...]:
-    """Names of the registers that hold the sums, in the values' order."""
+    """Return names of the registers with the sums, in the values' order."""
     return tuple(f"Aggregation.{name}.total" for _, name in _aggregation(config).instances)
 
 
 def register_fields(config: ProgramConfig) -> dict[str, tuple[str, ...]]:
-    """All registers by name, with the names of the 32-bit words of an entry."""
+    """Return all registers by name, with the names of an entry's 32-bit words."""
     state = {f"Aggregation.{r.name}": r.words for r in _aggregation(config).registers}
     return state | dict.fromkeys(sum_registers(config), ("total",))
 
 
 def register_words(config: ProgramConfig) -> dict[str, int]:
-    """All registers by name, with the number of 32-bit words of an entry."""
+    """Return all registers by name, with the number of an entry's 32-bit words."""
     return {name: len(words) for name, words in register_fields(config).items()}
 
 
 def controls(config: ProgramConfig) -> tuple[Control, Control, Control]:
-    """The control of a sum, ingress and egress."""
+    """Return the controls of a sum, of ingress and of egress."""
     return _sum(config), _aggregation(config), _delivery(config)

@@ -1,4 +1,6 @@
-"""What is written beside the program, from the same definitions: a dissector, PTF tests, Tofino's control."""
+"""Files written with the program, from the same definitions: a dissector, PTF tests, Tofino's control
+script.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ def _render(template: str, config: ProgramConfig, **names: Any) -> str:
 
 
 def proto_fields(header: Sequence[Field], *, hexadecimal: tuple[str, ...] = ()) -> list[dict[str, Any]]:
-    """What a dissector's template says of a header's fields; ``kind`` is named by a table ``kinds``."""
+    """Return a header's fields in the form of a dissector's template; names of ``kind`` are in table
+    ``kinds``.
+    """
     fields, bit = [], 0
     for field in header:
         width = max(8, field.bits)
@@ -63,7 +67,7 @@ def proto_fields(header: Sequence[Field], *, hexadecimal: tuple[str, ...] = ()) 
 
 
 def dissector(config: ProgramConfig) -> str:
-    """A Wireshark dissector in Lua for raw Ethernet and UDP."""
+    """Return a Wireshark dissector in Lua for raw Ethernet and UDP."""
     fields = proto_fields(wire.AGGREGATION, hexadecimal=("bitmap",))
     return _render(
         "dissector.lua.j2",
@@ -78,7 +82,7 @@ def dissector(config: ProgramConfig) -> str:
 
 
 def ptf_tests(config: ProgramConfig) -> str:
-    """Tests for p4lang's packet test framework; they read ``job.json`` beside them."""
+    """Return tests for p4lang's packet test framework; they read the ``job.json`` of their parent folder."""
     whole = wire.header_length(config.encap) + wire.payload_length(config.values)
     return _render(
         "ptf.py.j2",
@@ -94,7 +98,7 @@ def ptf_tests(config: ProgramConfig) -> str:
 
 
 def installations(config: ProgramConfig, deployment: Deployment) -> list[Installation]:
-    """Everything that a fresh switch gets; jobs take places in their order."""
+    """Return all installations of a fresh switch; jobs take places in their order."""
     stations = {(m.endpoint.mac, m.port) for job in deployment.jobs for m in job.members}
     return [
         switch_installation(config, [port.number for port in deployment.ports]),
@@ -104,7 +108,7 @@ def installations(config: ProgramConfig, deployment: Deployment) -> list[Install
 
 
 def bfruntime_script(config: ProgramConfig, deployment: Deployment) -> str:
-    """Ports, groups and entries as a script for Tofino's ``bfshell``."""
+    """Return a script for Tofino's ``bfshell`` that installs ports, groups and entries."""
     everything = installations(config, deployment)
     entries = list(itertools.chain.from_iterable(i.entries for i in everything))
     lowest = max(entry.priority for entry in entries)
@@ -122,7 +126,7 @@ def bfruntime_script(config: ProgramConfig, deployment: Deployment) -> str:
 
 
 def _bfruntime(config: ProgramConfig, entry: TableEntry, lowest: int) -> tuple[str, str, dict, dict]:
-    """Of BFRuntime, the smallest priority number wins; keys are named with a mask each."""
+    """Convert an entry for BFRuntime: the smallest priority number wins, and each ternary key has a mask."""
     table = next(
         table
         for control in controls(config)
@@ -132,7 +136,7 @@ def _bfruntime(config: ProgramConfig, entry: TableEntry, lowest: int) -> tuple[s
     keys: dict[str, int] = {}
     for key in table.keys:
         match = entry.match.get(key.name, Ternary(0, 0))
-        assert isinstance(match, Exact | Ternary)  # the program has no other keys
+        assert isinstance(match, Exact | Ternary)  # the only kinds of keys in the program
         keys[key.name] = match.value
         if isinstance(match, Ternary):
             keys[f"{key.name}_mask"] = match.mask

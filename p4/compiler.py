@@ -1,4 +1,4 @@
-"""p4c, where it is installed: the program compiled for the target."""
+"""Compilation of the program for its target by p4c, if installed."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ COMPILERS = {Target.V1MODEL: "p4c-bm2-ss", Target.TNA: "p4c-barefoot"}
 
 
 def find_compiler(target: Target) -> str | None:
-    """Path of p4c's backend for the target, if it is installed."""
+    """Return the path of p4c's backend for the target, or None if it is not installed."""
     return shutil.which(COMPILERS[target])
 
 
 def compile_program(config: ProgramConfig, directory: Path) -> list[Path]:
-    """Compile ``directory/aggregation.p4``; what was made, nothing where p4c is not installed.
+    """Compile ``directory/aggregation.p4``; return the outputs, or an empty list if p4c is not installed.
 
-    For BMv2 its configuration and P4Info, for Tofino the folder of the compiler's output. Raises ToolFailed
-    with the compiler's first error.
+    Outputs are the configuration and P4Info for BMv2, and the folder of the compiler's output for Tofino.
+    Raises ToolFailed with the compiler's first error.
     """
     compiler = find_compiler(config.target)
     if compiler is None:
@@ -40,9 +40,9 @@ def compile_program(config: ProgramConfig, directory: Path) -> list[Path]:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
     except subprocess.TimeoutExpired as error:
-        raise ToolFailed(f"{compiler} was still busy after {LIMIT} s") from error
+        raise ToolFailed(f"{compiler} did not finish in {LIMIT} s") from error
     if done.returncode:
         lines = (done.stderr or done.stdout).strip().splitlines()
         first = next((line for line in lines if "error" in line), lines[-1] if lines else "no message")
-        raise ToolFailed(f"{compiler} refused {source}: {first}")
+        raise ToolFailed(f"{compiler} rejected {source}: {first}")
     return made

@@ -1,6 +1,6 @@
-"""What a control plane installs in a switch: table entries and multicast groups, whichever switch it is.
+"""Objects that a control plane installs in any switch: table entries and multicast groups.
 
-The embedded switch takes these objects as they are; for P4Runtime (BMv2) and BFRuntime (Tofino) they are
+The embedded switch uses these objects directly; for P4Runtime (BMv2) and BFRuntime (Tofino) they are
 translated. Names are P4's within the program, as in P4Info: ``Aggregation.forward``, ``hdr.ethernet.source``.
 """
 
@@ -27,7 +27,7 @@ class Ternary:
 
 @dataclass(frozen=True)
 class Lpm:
-    """Matches the first ``length`` bits of a key; of several, the longest wins."""
+    """Matches the first ``length`` bits of a key; of several entries, the longest match wins."""
 
     value: int
     length: int
@@ -35,7 +35,7 @@ class Lpm:
 
 @dataclass(frozen=True)
 class Range:
-    """Matches from ``low`` to ``high``, both included."""
+    """Matches from ``low`` to ``high``, inclusive."""
 
     low: int
     high: int
@@ -46,9 +46,9 @@ Match = Exact | Ternary | Lpm | Range
 
 @dataclass(frozen=True)
 class TableEntry:
-    """An entry. A key that ``match`` does not name is not cared about (exact keys must all be named).
+    """A table entry. Keys that are missing in ``match`` match any value; exact keys must not be missing.
 
-    ``priority`` decides between ternary and range matches: the larger number wins; it is 0 in other tables.
+    ``priority`` orders ternary and range matches: the largest number wins. It is 0 in other tables.
     """
 
     table: str
@@ -60,7 +60,7 @@ class TableEntry:
 
 @dataclass(frozen=True)
 class Replica:
-    """A copy of a multicast packet: the port that it leaves at, and its id (``egress_rid``).
+    """A copy of a multicast packet: its egress port, and its id (``egress_rid``).
 
     On Tofino, a packet whose ``level1_exclusion_id`` is ``exclusion`` makes no such copy.
     """
@@ -72,7 +72,7 @@ class Replica:
 
 @dataclass(frozen=True)
 class MulticastGroup:
-    """Where a packet goes that is sent to group ``id``, in order."""
+    """Destinations, in order, of a packet sent to group ``id``."""
 
     id: int
     replicas: tuple[Replica, ...]

@@ -1,4 +1,4 @@
-"""``job.json``: the program that a switch runs, its addresses and ports, and its jobs."""
+"""``job.json``: a switch's program, addresses, ports and jobs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FECS = ("NONE", "FC", "RS")
 
 @dataclass(frozen=True)
 class Port:
-    """A port of the switch; speed and forward error correction are Tofino's."""
+    """A port of the switch; speed and forward error correction are used on Tofino only."""
 
     number: int
     speed: str = "100G"
@@ -33,7 +33,9 @@ class Port:
 
 @dataclass(frozen=True)
 class Deployment:
-    """What a switch runs; ``program`` where it is known. Raises ValueError for jobs that cannot share it."""
+    """Configuration of a switch; ``program`` if known. Raises ValueError for jobs that cannot share the
+    switch.
+    """
 
     switch: Endpoint
     ports: tuple[Port, ...]
@@ -56,7 +58,7 @@ class Deployment:
 
 
 def default_deployment(config: ProgramConfig, jobs: int = 1) -> Deployment:
-    """Return jobs 1 to ``jobs`` of all workers, worker i at port i, with the same number of slots each.
+    """Return jobs 1 to ``jobs``, each with all workers (worker i at port i) and the same number of slots.
 
     Raises ValueError for more jobs than the program runs, or than there are slots.
     """
@@ -69,7 +71,7 @@ def default_deployment(config: ProgramConfig, jobs: int = 1) -> Deployment:
 
 
 def deployment_json(deployment: Deployment) -> str:
-    """The file's text."""
+    """Return the text of ``job.json``."""
     jobs = [
         {
             "id": job.id,
@@ -87,7 +89,7 @@ def deployment_json(deployment: Deployment) -> str:
     if deployment.program:
         document = {"program": vars(deployment.program), **document}
     text = json.dumps(document, indent=2)
-    # A member or a port in a line of its own, and not in six.
+    # Put each member and port on a single line.
     return re.sub(r"\{\s+(\"port\":[^{}]*?)\s+\}", lambda m: "{" + re.sub(r"\s+", " ", m[1]) + "}", text) + "\n"
 
 
@@ -97,7 +99,7 @@ def _endpoint_json(endpoint: Endpoint) -> dict[str, Any]:
 
 
 def load_deployment(path: Path) -> Deployment:
-    """Read the file. Raises InputError that names the file, the place in it and the cause."""
+    """Read ``job.json``. Raises InputError that names the file, the place in it and the cause."""
     record = open_record(path)
     deployment = record.built(
         lambda: Deployment(
@@ -121,7 +123,7 @@ def _endpoint(record: Record) -> Endpoint:
 
 
 def _program(record: Record) -> ProgramConfig:
-    """What ``fanin p4 emit`` said of the program that it wrote."""
+    """Read the program's configuration, as written by ``fanin p4 emit``."""
     return record.built(
         lambda: ProgramConfig(
             target=Target(record.text("target", tuple(Target))),

@@ -1,6 +1,6 @@
-"""The parts that a switch program is described by; :mod:`fanin.p4.printer` makes P4 of them.
+"""Elements of a switch program's description; :mod:`fanin.p4.printer` prints P4 from them.
 
-Expressions are P4 text that both targets understand, with what differs in braces: a register's words in an
+Expressions are P4 text common to both targets. Parts that differ are in braces: a register's words in an
 operation (``{round}``), the target's own names elsewhere (``{ingress_port}``).
 """
 
@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 
 from fanin.wire.fields import Field
 
-WORD_BITS = 32  # of a register's word
+WORD_BITS = 32  # bits of a register's word
 
 
 @dataclass(frozen=True)
 class Header:
-    """A header type and the name under which packets have it."""
+    """A header type, and the name of its instance in packets."""
 
     name: str
     fields: tuple[Field, ...]
@@ -25,7 +25,7 @@ class Header:
 
 @dataclass(frozen=True)
 class Register:
-    """An array with an entry of one or two 32-bit words per slot. A stateful ALU takes no more."""
+    """An array with an entry of one or two 32-bit words per slot, the most that a stateful ALU supports."""
 
     name: str
     words: tuple[str, ...]
@@ -34,9 +34,9 @@ class Register:
 
 @dataclass(frozen=True)
 class Case:
-    """What an operation does where ``when`` holds (or always): its result, then new words in this order.
+    """Effect of an operation if ``when`` holds (None: always): its result, then new words in this order.
 
-    Result and conditions are of the words as they were; a new word, of itself and of the packet.
+    Result and condition use the old words. A new word depends on its own old value and on the packet.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Operation:
-    """A read-modify-write of one entry by the first case that holds; where none has a result, it is 0."""
+    """Read-modify-write of one entry by the first case that holds; without a result it is 0."""
 
     name: str
     register: Register
@@ -56,13 +56,13 @@ class Operation:
 
     @property
     def results(self) -> bool:
-        """Whether anything comes of it."""
+        """True if the operation has a result."""
         return any(case.result for case in self.cases)
 
 
 @dataclass(frozen=True)
 class Execute:
-    """Carry out an operation on the entry of ``index`` and keep its result, if it has one."""
+    """Statement: execute an operation on the entry ``index``; store its result, if any, in ``into``."""
 
     operation: Operation
     into: str | None
@@ -71,7 +71,7 @@ class Execute:
 
 @dataclass(frozen=True)
 class Assign:
-    """Set a field."""
+    """Statement: set a field."""
 
     field: str
     value: str
@@ -79,24 +79,24 @@ class Assign:
 
 @dataclass(frozen=True)
 class Drop:
-    """The packet goes nowhere."""
+    """Statement: drop the packet."""
 
 
 @dataclass(frozen=True)
 class Multicast:
-    """The packet goes to a group."""
+    """Statement: send the packet to a multicast group."""
 
     group: str
 
 
 @dataclass(frozen=True)
 class Flood:
-    """The packet goes to every port but the one that it came from."""
+    """Statement: send the packet to every port except its ingress port."""
 
 
 @dataclass(frozen=True)
 class Unicast:
-    """The packet goes to a port."""
+    """Statement: send the packet to a port."""
 
     port: str
 
@@ -106,7 +106,7 @@ Statement = Execute | Assign | Drop | Multicast | Flood | Unicast
 
 @dataclass(frozen=True)
 class Action:
-    """What a table's entry does; its parameters are (name, bits), or (name, one of the target's types)."""
+    """Action of a table; parameters are (name, bits) or (name, a type of the target)."""
 
     name: str
     body: tuple[Statement, ...]
@@ -115,7 +115,7 @@ class Action:
 
 @dataclass(frozen=True)
 class Key:
-    """A field that a table looks at: its name for the control plane, the expression, and how it is matched."""
+    """Key of a table: its name for the control plane, its expression, and its match kind."""
 
     name: str
     expression: str
@@ -124,7 +124,7 @@ class Key:
 
 @dataclass(frozen=True)
 class ConstEntry:
-    """An entry that is part of the program; ``match`` is P4's, a value per key."""
+    """An entry that is part of the program; ``match`` is P4 text, a value per key."""
 
     match: tuple[str, ...]
     action: str
@@ -133,9 +133,9 @@ class ConstEntry:
 
 @dataclass(frozen=True)
 class Table:
-    """A table; ``counted`` ones count the packets of each entry (not those that miss).
+    """A table; ``counted`` tables count packets per entry, except packets that miss.
 
-    ``size`` is for the entries that a control plane installs; a table has these, or ``entries`` of its own.
+    ``size``: entries that a control plane can install. A table has these, or constant ``entries``.
     """
 
     name: str
@@ -149,29 +149,29 @@ class Table:
 
 @dataclass(frozen=True)
 class Control:
-    """A control: what it keeps, its tables, and ``apply``, lines of P4 with the target's names in braces."""
+    """A control: registers, tables, and ``apply``, lines of P4 with the target's names in braces."""
 
     name: str
     why: str
     tables: tuple[Table, ...]
     apply: tuple[str, ...]
     registers: tuple[Register, ...] = ()
-    instances: tuple[tuple[str, str], ...] = ()  #: (control, name) of the controls that this one contains
+    instances: tuple[tuple[str, str], ...] = ()  #: (control, name) of contained controls
 
     @property
     def actions(self) -> tuple[Action, ...]:
-        """Those of all tables; names are unique in a control."""
+        """Actions of all tables; names are unique within a control."""
         return tuple(action for table in self.tables for action in table.actions)
 
     def operations(self, register: Register) -> tuple[Operation, ...]:
-        """Those on a register, each once."""
+        """Return the distinct operations on a register."""
         found = [s.operation for a in self.actions for s in a.body if isinstance(s, Execute)]
         return tuple({o.name: o for o in found if o.register == register}.values())
 
 
 @dataclass(frozen=True)
 class State:
-    """A parser's state: what it sets and extracts, then where it goes, by a select's cases (match, state)."""
+    """A parser state: assignments, extraction, then a select with cases (match, next state)."""
 
     name: str
     extract: str | None = None

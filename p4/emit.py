@@ -1,4 +1,4 @@
-"""A configuration's program as text."""
+"""Text of a configuration's program."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PRINTERS: dict[Target, type[Printer]] = {Target.V1MODEL: V1Model, Target.TNA: Tn
 
 
 def program_text(config: ProgramConfig) -> str:
-    """The program as P4_16. Raises ValueError for a target that has no printer."""
+    """Return the program as P4_16. Raises ValueError for a target without a printer."""
     if config.target not in PRINTERS:
         raise ValueError(f"target {config.target} has no printer; there are {', '.join(PRINTERS)}")
     return PRINTERS[config.target](config).text()

@@ -1,7 +1,7 @@
-"""Jobs as entries of the program's tables: what a control plane installs, and what the counters mean.
+"""Installation of jobs as entries of the program's tables, and the meaning of their counters.
 
-Everything that a switch runs for a job is kept in its *place*, one of ``MAX_JOBS``: replica ids and multicast
-groups are few (BMv2 has 4096 groups), so they are numbered by place and not by the job's id.
+Each job has a *place*, one of ``MAX_JOBS``. Replica ids and multicast groups are few (BMv2 has 4096 groups), so
+they are numbered by place, not by the job's id.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fanin.wire.ethernet import ETHERNET, Endpoint
 _BITS = {field.name: field.bits for field in AGGREGATION}
 _MAC_BITS = next(field.bits for field in ETHERNET if field.name == "destination")
 _PORT_BITS = 9
-_GROUPS = 2 * MAX_WORKERS  # of a place: one for all members, one for each
+_GROUPS = 2 * MAX_WORKERS  # per place: one for all members, and one per member
 ADMISSION, VERDICT, REJECTED, FORWARD = (
     f"Aggregation.{name}" for name in ("admission", "verdict", "rejected", "forward")
 )
@@ -27,7 +27,7 @@ DELIVERY = "Delivery.members"
 FOREIGN = TableEntry(REJECTED, {}, "Aggregation.foreign", priority=1)
 FLOOD = TableEntry(FORWARD, {}, "Aggregation.flood", priority=1)
 _ANSWERS = dict(zip(Protocol.P4SGD.to_switch, Protocol.P4SGD.to_worker, strict=True))
-# What a packet with a verdict counts as: JobCounters' names, for AGG and for ACK.
+# Counters of a packet by its verdict: names in JobCounters, for AGG and for ACK.
 _COUNTED: Mapping[str, tuple[tuple[str, str], ...]] = {
     "hold": (("aggregated", "acknowledged"),),
     "complete": (("aggregated", "acknowledged"), ("results", "confirms")),
@@ -39,14 +39,14 @@ _COUNTED: Mapping[str, tuple[tuple[str, str], ...]] = {
 
 @dataclass(frozen=True)
 class Installation:
-    """Entries and groups that belong together; ``verdicts`` are those whose counters are the job's."""
+    """Entries and groups that belong together; counters of ``verdicts`` are the job's."""
 
     entries: tuple[TableEntry, ...]
     groups: tuple[MulticastGroup, ...] = ()
 
     @property
     def verdicts(self) -> tuple[TableEntry, ...]:
-        """The entries that count a job's packets."""
+        """Entries that count a job's packets."""
         return tuple(entry for entry in self.entries if entry.table == VERDICT)
 
 
@@ -65,12 +65,12 @@ def check_job(config: ProgramConfig, job: Job) -> None:
     pipes = {member.port >> 7 for member in job.members}
     if config.target is Target.TNA and len(pipes) > 1:
         raise ValueError(
-            f"ports of job {job.id} lie in pipes {sorted(pipes)}; a slot's registers are in one (port // 128)"
+            f"ports of job {job.id} are in pipes {sorted(pipes)}; a slot's registers are in one (port // 128)"
         )
 
 
 def switch_counters(config: ProgramConfig) -> dict[str, tuple[TableEntry, ...]]:
-    """Whose packets the switch's counters are; ``forwarded`` has those of all stations."""
+    """Return the entries of each of the switch's counters; stations' entries count ``forwarded``."""
     wrong = {"values": 0} | ({"bad_checksum": 1} if config.encap is Encap.UDP else {})
     malformed = (
         TableEntry(REJECTED, {key: _is(value, 1)}, "Aggregation.malformed", priority=2 + number)
@@ -80,7 +80,7 @@ def switch_counters(config: ProgramConfig) -> dict[str, tuple[TableEntry, ...]]:
 
 
 def switch_installation(config: ProgramConfig, ports: Sequence[int]) -> Installation:
-    """What is there without any job: where packets go that nobody else takes."""
+    """Return the entries without any job: rejected packets, and flooding of unknown destinations."""
     tna = config.target is Target.TNA
     replicas = tuple(Replica(port, exclusion=port if tna else None) for port in ports)
     entries = tuple(entry for counted in switch_counters(config).values() for entry in counted)
@@ -88,7 +88,7 @@ def switch_installation(config: ProgramConfig, ports: Sequence[int]) -> Installa
 
 
 def station_installation(mac: int, port: int) -> Installation:
-    """Other traffic to a MAC address goes to its port, unless it comes from there."""
+    """Return the entries that send other traffic for a MAC address to its port, unless it comes from there."""
     destination = {"destination": _is(mac, _MAC_BITS)}
     here = TableEntry(FORWARD, {**destination, "port": _is(port, _PORT_BITS)}, "Aggregation.stay", priority=3)
     there = TableEntry(FORWARD, destination, "Aggregation.to_port", {"to": port}, priority=2)
@@ -96,7 +96,7 @@ def station_installation(mac: int, port: int) -> Installation:
 
 
 def job_installation(config: ProgramConfig, job: Job, place: int, switch: Endpoint) -> Installation:
-    """A job's members and verdicts; ``switch`` are the switch's own addresses."""
+    """Return the entries and groups of a job; ``switch`` has the switch's own addresses."""
     check_job(config, job)
     if not 0 <= place < MAX_JOBS:
         raise ValueError(f"the program runs {MAX_JOBS} jobs at a time")
@@ -111,7 +111,7 @@ def job_installation(config: ProgramConfig, job: Job, place: int, switch: Endpoi
 
 
 def replica_id(place: int, bitmap: int) -> int:
-    """Of the copy for the member with this bitmap."""
+    """Return the replica id of the copy for the member with this bitmap."""
     return place * MAX_WORKERS + bitmap.bit_length()
 
 
@@ -120,12 +120,12 @@ def _group(place: int, member: Member | None = None) -> int:
 
 
 def place_of(group: int) -> int:
-    """The place that a job's multicast group belongs to."""
+    """Return the place of a job's multicast group."""
     return group // _GROUPS - 1
 
 
 def _members(job: Job, kind: Kind) -> Iterator[TableEntry]:
-    """The sender's slot is touched, and the packet admitted."""
+    """Yield the entries that mark the sender in its slot, and admit the packet."""
     slots = Ternary(job.base, SLOTS - job.slots)
     for member in job.members:
         match = {
@@ -141,7 +141,9 @@ def _members(job: Job, kind: Kind) -> Iterator[TableEntry]:
 
 
 def _verdicts(job: Job, kind: Kind, place: int) -> Iterator[TableEntry]:
-    """In order of priority: seen before (answered, if the round is complete), stale, last of all, any other."""
+    """Yield verdicts from high to low priority: seen before (complete or not), stale, last member, any
+    other.
+    """
     ours = {"kind": _is(kind, _BITS["kind"]), "job": _is(job.id, _BITS["job"])}
     answer = {"answer": int(_ANSWERS[kind]), "members": job.bitmap}
     bits = _BITS["bitmap"]
@@ -154,7 +156,8 @@ def _verdicts(job: Job, kind: Kind, place: int) -> Iterator[TableEntry]:
         last = {**match, "seen": _is(job.bitmap ^ bit, bits)}
         to = {**answer, "to": _group(place)}
         yield TableEntry(VERDICT, last, "Aggregation.complete", to, priority=2)
-    # Nobody seen, round not opened: of a wrong round. Before "complete", which a job of one needs just then.
+    # No member seen and round not opened: wrong round. Above "complete", which would match in a job of one
+    # member.
     unknown = {**ours, "opened": _is(0, _BITS["round"]), "seen": _is(0, bits)}
     yield TableEntry(VERDICT, unknown, "Aggregation.stale", priority=3)
     yield TableEntry(VERDICT, ours, "Aggregation.hold", priority=1)
@@ -170,7 +173,7 @@ def _addresses(config: ProgramConfig, member: Member, place: int, switch: Endpoi
 
 
 def job_counters(counted: Iterable[tuple[TableEntry, int]]) -> JobCounters:
-    """A job's counters from those of its ``verdicts``."""
+    """Return a job's counters from those of its ``verdicts``."""
     totals: Counter[str] = Counter()
     for entry, packets in counted:
         kind = entry.match["kind"]

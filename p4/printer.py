@@ -1,4 +1,4 @@
-"""P4 text of a description: what both targets write alike, and the base of what they do not."""
+"""Printer of P4 text from a description: the common part of both targets, and the interface of the rest."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from fanin.p4.description import Assign, Control, Header, Operation, Register, S
 from fanin.wire import aggregation as wire
 from fanin.wire import ethernet
 
-WIDTH = 100  # columns of the text
+WIDTH = 100  # columns of the P4 text
 _INDENT = "    "
 
 
 def environment() -> jinja2.Environment:
-    """Where the templates are."""
+    """Return the environment of the templates."""
     return jinja2.Environment(
         loader=jinja2.PackageLoader("fanin.p4", "templates"),
         undefined=jinja2.StrictUndefined,
@@ -31,22 +31,22 @@ def environment() -> jinja2.Environment:
 
 
 def indent(lines: Iterable[str], depth: int = 1) -> list[str]:
-    """Lines further to the right; empty ones stay empty."""
+    """Indent lines; empty ones stay empty."""
     return [_INDENT * depth + line if line else "" for text in lines for line in text.split("\n")]
 
 
 def comment(text: str) -> list[str]:
-    """Comment lines; none for no text."""
+    """Return comment lines; none for an empty text."""
     return [f"// {line}" for line in textwrap.wrap(text, WIDTH - 16)]
 
 
 def block(head: str, body: Sequence[str]) -> list[str]:
-    """``head {``, the body indented, ``}``."""
+    """Return ``head {``, the body indented, and ``}``."""
     return [f"{head} {{}}"] if not body else [f"{head} {{", *indent(body), "}"]
 
 
 def listed(items: Sequence[str], width: int) -> str:
-    """Items in a line, or in one each where a line would be longer than ``width``."""
+    """Join items in a line, or on one line each if the line would be longer than ``width``."""
     line = ", ".join(items)
     return line if len(line) <= width else "\n" + ",\n".join(indent(items, 2))
 
@@ -55,8 +55,8 @@ class Printer(ABC):
     """Prints the program of a configuration for one target."""
 
     template: ClassVar[str]
-    names: ClassVar[dict[str, str]]  #: what the description has in braces, as the target calls it
-    checks: ClassVar[tuple[str, str]]  #: conditions of a well-formed packet: always, and of IPv4
+    names: ClassVar[dict[str, str]]  #: target's text for each name in braces
+    checks: ClassVar[tuple[str, str]]  #: conditions of a well-formed packet: always, and with IPv4
 
     def __init__(self, config: ProgramConfig):
         self.config = config
@@ -65,7 +65,7 @@ class Printer(ABC):
         self._names = self.names | {"well_formed": well_formed}
 
     def text(self) -> str:
-        """The whole program."""
+        """Return the whole program."""
         controls = program.controls(self.config)
         return (
             environment()
@@ -82,11 +82,11 @@ class Printer(ABC):
         )
 
     def declarations(self) -> list[str]:
-        """Constants and headers."""
+        """Return constants and headers."""
         constants = [
             (16, "ETHERTYPE_AGGREGATION", f"{wire.ETHERTYPE_AGGREGATION:#06x}"),
             (4, "VERSION", wire.VERSION),
-            *((4, kind.name, kind.value) for kind in self.config.kinds),  # entries name the answers' kinds
+            *((4, kind.name, kind.value) for kind in self.config.kinds),  # kinds of answers are in entries
             (32, "SLOTS", self.config.slots),
             (16, "FLOOD_GROUP", program.FLOOD_GROUP),
         ]
@@ -111,7 +111,7 @@ class Printer(ABC):
         return [*comment(header.why), *block(f"header {header.name}_t", lines)]
 
     def states(self, states: Iterable[State]) -> list[str]:
-        """Parser states."""
+        """Return the parser states."""
         lines: list[str] = []
         for state in states:
             body = [self.fill(f"{s.field} = {s.value};") for s in state.before]
@@ -129,11 +129,11 @@ class Printer(ABC):
         return lines[1:]
 
     def behind(self, state: State) -> list[str]:
-        """What the target does in a parser state behind the extraction."""
+        """Return the target's own lines of a parser state after the extraction."""
         return []
 
     def control(self, control: Control) -> list[str]:
-        """What is inside a control."""
+        """Return the body of a control."""
         lines: list[str] = []
         for register in control.registers:
             lines += [*comment(register.why), *self.register(register), ""]
@@ -145,7 +145,7 @@ class Printer(ABC):
         return [*lines, *block("apply", [self.fill(line) for line in self.apply(control)])]
 
     def apply(self, control: Control) -> tuple[str, ...]:
-        """The lines of a control's apply block."""
+        """Return the lines of a control's apply block."""
         return control.apply
 
     def _table(self, table: Table) -> list[str]:
@@ -171,19 +171,19 @@ class Printer(ABC):
             for entry in table.entries:
                 told = f"  // {entry.why}" if entry.why else ""
                 entries.append(f"({', '.join(entry.match)}): {entry.action}();{told}")
-            lines += block("const entries =", entries)  # their number is the size; p4c warns of another
+            lines += block("const entries =", entries)  # p4c warns about a size that is not their number
         else:
             lines.append(f"size = {table.size};")
         return lines + ([f"counters = {table.name}_counter;"] if table.counted else [])
 
     def fill(self, text: str, **words: str) -> str:
-        """Text with the target's names; single braces around anything else are P4's."""
+        """Replace the names in braces by the target's; braces around other text are P4's."""
         for name, value in (self._names | words).items():
             text = text.replace("{" + name + "}", value)
         return text
 
     def statement(self, statement: Statement) -> list[str]:
-        """One statement of an action."""
+        """Return the text of a statement."""
         if isinstance(statement, Assign):
             return [f"{statement.field} = {self.fill(statement.value)};"]
         return self.effect(statement)
@@ -192,16 +192,16 @@ class Printer(ABC):
 
     @abstractmethod
     def register(self, register: Register) -> list[str]:
-        """A register's declaration."""
+        """Return a register's declaration."""
 
     @abstractmethod
     def operation(self, operation: Operation) -> list[str]:
-        """An operation's declaration, where there is one."""
+        """Return an operation's declaration; empty if the target has none."""
 
     @abstractmethod
     def effect(self, statement: Statement) -> list[str]:
-        """A statement that the targets write differently."""
+        """Return the text of a statement that differs between targets."""
 
     @abstractmethod
     def count(self, counter: str) -> list[str]:
-        """What an action of a counted table must do."""
+        """Return the lines by which an action of a counted table counts."""

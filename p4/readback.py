@@ -1,7 +1,8 @@
-"""What a switch runs, from what it says of itself: the inverse of :mod:`fanin.p4.installation`.
+"""Configuration and jobs of a running switch, read back from the switch: the inverse of
+:mod:`fanin.p4.installation`.
 
-A control plane that comes later needs no file: the program's configuration shows in the names and sizes of its
-tables and registers, a job in its entries.
+A later control plane needs no file. The names and sizes of tables and registers determine the program's
+configuration; the entries determine its jobs.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from fanin.p4.installation import ADMISSION, DELIVERY, VERDICT, place_of, replic
 from fanin.wire.aggregation import Encap, Kind, Protocol
 from fanin.wire.ethernet import Endpoint
 
-JOB_TABLES = (ADMISSION, VERDICT, DELIVERY)  # whose entries say which jobs run
+JOB_TABLES = (ADMISSION, VERDICT, DELIVERY)  # tables whose entries determine the running jobs
 
 
 @dataclass(frozen=True)
 class RunningJob:
-    """A job, its place, and the switch's addresses that its answers come from."""
+    """A job, its place, and the switch's addresses in its answers."""
 
     job: Job
     place: int
@@ -31,11 +32,11 @@ class RunningJob:
 def program_config(
     registers: Mapping[str, int], tables: Mapping[str, int], actions: Mapping[str, Iterable[str]]
 ) -> ProgramConfig:
-    """The v1model program's configuration, from names and sizes, and from its actions' parameters.
+    """Return the v1model program's configuration from names, sizes, and parameters of actions.
 
-    Raises ValueError unless it is the aggregation program.
+    Raises ValueError unless the switch runs the aggregation program.
     """
-    wrong = ValueError("it runs another program, not the one that fanin p4 emit writes")
+    wrong = ValueError("the switch runs another program than that of fanin p4 emit")
     try:
         config = ProgramConfig(
             protocol=Protocol.P4SGD if ACK_STATE in registers else Protocol.SWITCHML,
@@ -54,7 +55,7 @@ def program_config(
 
 
 def running_jobs(config: ProgramConfig, entries: Iterable[TableEntry]) -> list[RunningJob]:
-    """The jobs that ``entries``, those of ``JOB_TABLES``, make up; by place."""
+    """Return the jobs that ``entries`` of ``JOB_TABLES`` describe, by place."""
     senders: dict[int, list[TableEntry]] = {}
     places: dict[int, int] = {}
     addresses: dict[int, Mapping[str, int]] = {}
@@ -72,10 +73,10 @@ def running_jobs(config: ProgramConfig, entries: Iterable[TableEntry]) -> list[R
 def _job(
     number: int, place: int, senders: Iterable[TableEntry], addresses: Mapping[int, Mapping[str, int]]
 ) -> RunningJob:
-    """The job whose members ``senders`` admit; ``addresses``: the parameters of DELIVERY, by replica."""
+    """Return the job whose members ``senders`` admit; ``addresses``: parameters of DELIVERY by replica."""
     members, switch, slot_match = [], Endpoint(0, 0), Ternary(0, 0)
     for entry in sorted(senders, key=lambda entry: _value(entry, "bitmap")):
-        match = entry.match.get("slot", slot_match)  # a job of all slots has no such match
+        match = entry.match.get("slot", slot_match)  # a job of all slots has no match on them
         assert isinstance(match, Ternary)
         slot_match = match
         bitmap = _value(entry, "bitmap")

@@ -1,4 +1,4 @@
-"""The program for Tofino: a packet's operation on a register is a RegisterAction."""
+"""Printer for Tofino: a packet's operation on a register is a RegisterAction."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fanin.p4.printer import Printer, block, comment
 
 
 class Tna(Printer):
-    """Prints TNA. A pair is a struct."""
+    """Prints TNA; a register entry of two words is a struct."""
 
     template = "tna.p4.j2"
     names: ClassVar[dict[str, str]] = {

@@ -1,22 +1,22 @@
-"""What of Tofino decides how many stages the program takes; docs/systems/switch-program.md has the measured
-ones.
+"""Resources of Tofino that determine the program's number of stages; docs/systems/switch-program.md has
+measured numbers.
 """
 
 from __future__ import annotations
 
-STAGES = 12  # of the ingress pipeline
-MAP_RAMS = 48  # of a stage
-STATEFUL_ALUS = 4  # of a stage
-_ENTRIES = 4096  # 32-bit words that a map RAM holds
+STAGES = 12  # in the ingress pipeline
+MAP_RAMS = 48  # per stage
+STATEFUL_ALUS = 4  # per stage
+_ENTRIES = 4096  # 32-bit words per map RAM
 
 
 def map_rams(slots: int, words: int) -> int:
-    """Map RAMs of a register with one or two 32-bit words per slot; one more makes it writable."""
+    """Return the map RAMs of a register with one or two 32-bit words per slot; one more makes it writable."""
     return words * -(-slots // _ENTRIES) + 1
 
 
 def state_stages(slots: int, registers: list[int]) -> int:
-    """Stages for registers of one or two words: the largest first, each where there is room."""
+    """Return the stages for registers of one or two words, largest first, each in the first stage with room."""
     free: list[int] = []
     for words in sorted(registers, reverse=True):
         need = map_rams(slots, words)
@@ -29,5 +29,5 @@ def state_stages(slots: int, registers: list[int]) -> int:
 
 
 def sums_per_stage(slots: int) -> int:
-    """Registers of one word, each with an ALU, that fit into a stage."""
+    """Return the number of registers of one word, each with an ALU, that fit into a stage."""
     return min(STATEFUL_ALUS, MAP_RAMS // map_rams(slots, 1))

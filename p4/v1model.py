@@ -1,4 +1,4 @@
-"""The program for BMv2: a packet's operation on a register is a read, an expression and a write."""
+"""Printer for BMv2: a packet's operation on a register is a read, an expression and a write."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fanin.p4.printer import Printer
 
 
 class V1Model(Printer):
-    """Prints v1model. A pair is one register of 64 bits, its first word on top."""
+    """Prints v1model; a register entry of two words has 64 bits, with the first word on top."""
 
     template = "v1model.p4.j2"
     names: ClassVar[dict[str, str]] = {
@@ -82,7 +82,7 @@ class V1Model(Printer):
 
     @staticmethod
     def _read(register: Register, index: str) -> list[str]:
-        """The entry's words, as local variables."""
+        """Return the lines that read an entry's words into local variables."""
         if len(register.words) == 1:
             (word,) = register.words
             return [f"bit<{WORD_BITS}> {word};", f"{register.name}.read({word}, {index});"]
@@ -93,7 +93,7 @@ class V1Model(Printer):
         return lines
 
     def apply(self, control: Control) -> tuple[str, ...]:
-        """Behind the replication, a flooded packet is dropped at the port that it came from."""
+        """Return the apply block; egress drops the copy of a flooded packet at its ingress port."""
         if control.name != "Delivery":
             return control.apply
         return (
@@ -107,7 +107,7 @@ class V1Model(Printer):
 
 
 def _chosen(values: list[tuple[Case, str]], otherwise: str) -> str:
-    """The value of the first case that holds, as an expression."""
+    """Return an expression for the value of the first case that holds."""
     text = otherwise
     for case, value in reversed(values):
         nested = f"({text})" if "?" in text else text

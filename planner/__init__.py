@@ -1,4 +1,4 @@
-"""Places a CNN's layers on a cluster of FPGAs. ``from fanin.planner import *`` is the model language."""
+"""Placement of a CNN's layers on a cluster of FPGAs. ``from fanin.planner import *`` is the model language."""
 
 from fanin.planner.model.dsl import (
     add,

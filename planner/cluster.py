@@ -1,4 +1,4 @@
-"""The devices that layers are placed on, from TOML."""
+"""Devices on which layers are placed, read from TOML."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from fanin.cnn.layers.family import Family, RamKind, family, family_names
 from fanin.cnn.layers.logic import device_luts
 
 MAX_DEVICES = 64
-MAX_NUMBER = 1 << 48  # of anything that is counted
-PRIORITIES = 8  # of Ethernet's priority flow control (IEEE 802.1Qbb)
+MAX_NUMBER = 1 << 48  # limit of all counts
+PRIORITIES = 8  # priorities of Ethernet's priority flow control (IEEE 802.1Qbb)
 GIGA, MEGA, GIB = 10**9, 10**6, 1 << 30
 
 
 @dataclass(frozen=True)
 class Part:
-    """What one device offers. Bandwidths in bits per second, each way."""
+    """Resources of one device. Bandwidths are in bits per second, each way."""
 
     family: Family
     dsp: int
-    luts: int | None  #: None where they are not limited
-    ram_bits: int | None  #: None where blocks are counted alone
-    ram_blocks: tuple[int, ...] | None  #: per kind of ``family.ram``; None where bits are counted alone
-    dram_bytes: int | None  #: None where they are not limited
+    luts: int | None  #: None if not limited
+    ram_bits: int | None  #: None if only blocks are counted
+    ram_blocks: tuple[int, ...] | None  #: per kind of ``family.ram``; None if only bits are counted
+    dram_bytes: int | None  #: None if not limited
     dram: int
     network: int
-    clock: int  #: Hz
-    connections: int  #: P: at most so many, each with a priority below P of its own
+    clock: int  #: frequency in Hz
+    connections: int  #: P: most connections; each has its own priority below P
 
     @cached_property
     def luts_left(self) -> int | None:
-        """LUTs for layers and connections: all but those of what a device has once."""
+        """LUTs for layers and connections: all except those of the device's fixed parts."""
         return None if self.luts is None else max(self.luts - device_luts(self.family, 0), 0)
 
 
@@ -53,7 +53,7 @@ class Device:
 
 @dataclass(frozen=True)
 class Cluster:
-    """Devices, of which the host sits at one."""
+    """Devices of a cluster; the host is attached to one of them."""
 
     name: str
     devices: tuple[Device, ...]
@@ -61,11 +61,11 @@ class Cluster:
 
     @cached_property
     def parts(self) -> tuple[Part, ...]:
-        """The different parts, in order of appearance."""
+        """Distinct parts, in order of appearance."""
         return tuple(dict.fromkeys(device.part for device in self.devices))
 
     def first(self, count: int) -> Cluster:
-        """The cluster of the host's device and the first others. Raises InputError."""
+        """Return a cluster of ``count`` devices: the host's, and the first others. Raises InputError."""
         if not 1 <= count <= len(self.devices):
             raise InputError(f"{self.name}: has {len(self.devices)} devices, not {count}")
         others = [i for i in range(len(self.devices)) if i != self.host][: count - 1]
@@ -75,12 +75,12 @@ class Cluster:
 
 @cache
 def part_tables() -> Mapping[str, Mapping[str, Any]]:
-    """The shipped parts, as TOML says them."""
+    """Return the shipped parts in the form of TOML."""
     return tomllib.loads(resources.files("fanin.planner").joinpath("parts.toml").read_text("utf-8"))
 
 
 def load_cluster(name: str) -> Cluster:
-    """The cluster ``name``: PARTxN of a shipped part, or a TOML file. InputErrors: file, device, field."""
+    """Load a cluster: PARTxN of a shipped part, or a TOML file. InputErrors name file, device and field."""
     try:
         return _load(name)
     except InputError as error:
@@ -98,14 +98,14 @@ def _load(name: str) -> Cluster:
     path = Path(name)
     if path.suffix != ".toml":
         parts = ", ".join(f"{part}xN" for part in part_tables())
-        raise InputError(f"{name}: is no .toml file, nor one of {parts}")
+        raise InputError(f"{name}: must be a .toml file or one of {parts}")
     try:
         table = tomllib.loads(path.read_text("utf-8"))
     except FileNotFoundError:
         raise InputError(f"{name}: no such file") from None
     except OSError as error:
         raise InputError(f"{name}: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, numbers or brackets by the thousand
+    except (ValueError, RecursionError) as error:  # not TOML, not UTF-8, huge numbers or deep nesting
         raise InputError(f"{name}: {error}") from None
     return _cluster(name, table)
 
@@ -140,13 +140,13 @@ _PLACE = {"name", "count", "part"}
 
 
 def _part(where: str, entry: Mapping[str, Any]) -> Part:
-    """A part from its table; ``part`` names a shipped one whose fields stand where this has none."""
+    """Read a part from its table; a shipped ``part``, if named, supplies missing fields."""
     base: Mapping[str, Any] = {}
     if "part" in entry:
         if entry["part"] not in list(part_tables()):
             raise InputError(f"{where}: part: there is no {entry['part']!r}, but {', '.join(part_tables())}")
         base = part_tables()[entry["part"]]
-    if {"ram", "ram_bits"} & set(entry):  # said anew, both ways of the shipped part
+    if {"ram", "ram_bits"} & set(entry):  # replaces both fields of the shipped part
         base = {key: value for key, value in base.items() if key not in ("ram", "ram_bits")}
     _known(where, "", entry, {*_FIELDS, "luts", "ram", "ram_bits", "dram_gib", *_PLACE})
     table = {**base, **entry}
@@ -176,7 +176,7 @@ def _part(where: str, entry: Mapping[str, Any]) -> Part:
 
 
 def _ram(where: str, found: Family, entries: object) -> tuple[Family, tuple[int, ...] | None]:
-    """The family with this device's kinds of block, and how many there are of each."""
+    """Return the family with this device's kinds of block, and the number of blocks per kind."""
     if entries is None:
         return found, None
     if not isinstance(entries, list) or not entries or not all(isinstance(entry, dict) for entry in entries):
@@ -201,7 +201,7 @@ def _ram(where: str, found: Family, entries: object) -> tuple[Family, tuple[int,
 
 
 def _ram_kind(where: str, found: Family, entry: Mapping[str, Any], number: int) -> RamKind:
-    """A kind of the family, or another of which ``shapes`` are said."""
+    """Return a kind of the family, or another kind with the given ``shapes``."""
     name = entry.get("kind", f"ram{number}")
     _check_name(where, "ram: kind", name)
     known = {kind.name: kind for kind in found.ram}
@@ -240,12 +240,12 @@ def _integer(where: str, field: str, value: object, *, low: int = 0) -> int:
 
 
 def _shown(value: object) -> str:
-    huge = isinstance(value, int) and abs(value) >= 1 << 64  # Python refuses decimals of such, at some size
+    huge = isinstance(value, int) and abs(value) >= 1 << 64  # Python refuses to print huge integers in decimal
     return f"{value:#x}" if huge else repr(value)
 
 
 def _scaled(where: str, field: str, value: object, scale: int, *, low: int = 0) -> int:
-    """A number in units of ``scale``, as whole units of 1."""
+    """Convert a number in units of ``scale`` to whole units of 1."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not low / scale <= value < 1e6:
         least = "above 0" if low else "of at least 0"
         raise InputError(f"{where}: {field} must be a number {least} and below 1000000, not {_shown(value)}")

@@ -1,1 +1,1 @@
-"""Models: the language, ONNX, graphs, and those that fanin ships."""
+"""Models: the model language, ONNX, graphs, and the models that fanin ships."""

@@ -1,6 +1,6 @@
-"""The model language (NADA, listing 1): a function per layer, which takes tensors and returns one.
+"""Model language (NADA, listing 1): a function per layer, which takes tensors and returns one.
 
-Sizes are ``[vertical, horizontal, channels]``; a kernel or stride is one number or (vertical, horizontal);
+Sizes are ``[vertical, horizontal, channels]``. A kernel or stride is one number or (vertical, horizontal).
 ``padding`` is "same" (⌈size / stride⌉ outputs), "valid", a number, or (top, left, bottom, right). Every layer
 may have a ``name``. Errors are InputErrors with file, line and layer.
 """
@@ -25,7 +25,7 @@ _current: ContextVar[Builder | None] = ContextVar("model", default=None)
 
 @dataclass(frozen=True)
 class Tensor:
-    """What a layer makes."""
+    """Output of a layer."""
 
     builder: Builder
     index: int
@@ -34,7 +34,7 @@ class Tensor:
 
 @contextmanager
 def new_model() -> Iterator[Builder]:
-    """Collect the layers that the body adds."""
+    """Collect the layers that the ``with`` body adds."""
     builder = Builder()
     token = _current.set(builder)
     try:
@@ -44,7 +44,7 @@ def new_model() -> Iterator[Builder]:
 
 
 def _where() -> str:
-    """File and line of the model that called."""
+    """Return file and line of the call in the model's file."""
     frame = sys._getframe(1)
     while frame.f_code.co_filename == __file__ and frame.f_back is not None:
         frame = frame.f_back
@@ -55,7 +55,7 @@ def _add(make: Callable[..., Layer], sources: Sequence[object], name: str | None
     where = _where()
     builder = _current.get()
     if builder is None:
-        builder = Builder()  # a model file that is run by itself, outside of `fanin plan`
+        builder = Builder()  # the model file was run directly, outside of `fanin plan`
         _current.set(builder)
     indices = []
     for source in sources:
@@ -90,7 +90,7 @@ def _window(
 
 
 def add_input(name: str, shape: Sequence[int]) -> Tensor:
-    """Frames ``[vertical, horizontal, channels]``, or labels ``[classes]``."""
+    """Add an input of frames ``[vertical, horizontal, channels]``, or of labels ``[classes]``."""
     sizes = tuple(shape) if isinstance(shape, (list, tuple)) else (shape,)
     if len(sizes) not in (1, 3):
         raise InputError(f"{_where()}: {name}: a shape is [vertical, horizontal, channels] or [channels]")
@@ -98,7 +98,7 @@ def add_input(name: str, shape: Sequence[int]) -> Tensor:
 
 
 def add_output(name: str, source: Tensor) -> None:
-    """Results for the host."""
+    """Add an output, whose results go to the host."""
     _add(ends.Output, [source], name)
 
 
@@ -112,7 +112,7 @@ def conv(
     groups: int = 1,
     name: str | None = None,
 ) -> Tensor:
-    """Two-dimensional convolution, without bias."""
+    """Add a two-dimensional convolution, without bias."""
     return _window(
         window.Conv, kernel, stride, padding, source, name, output_channels=output_channels, groups=groups
     )
@@ -121,7 +121,7 @@ def conv(
 def dwconv(
     kernel: object, stride: object, source: Tensor, *, padding: Padding = "same", name: str | None = None
 ) -> Tensor:
-    """Depthwise convolution: every channel by itself."""
+    """Add a depthwise convolution, which filters every channel separately."""
     channels = source.shape.c if isinstance(source, Tensor) else 1
     return _window(
         window.DepthwiseConv, kernel, stride, padding, source, name, output_channels=channels, groups=channels
@@ -131,31 +131,31 @@ def dwconv(
 def im2col(
     kernel: object, stride: object, source: Tensor, *, padding: Padding = "same", name: str | None = None
 ) -> Tensor:
-    """Every window's words as channels."""
+    """Add a layer that turns the words of every window into channels."""
     return _window(window.Im2col, kernel, stride, padding, source, name)
 
 
 def max_pool(
     kernel: object, stride: object, source: Tensor, *, padding: Padding = "valid", name: str | None = None
 ) -> Tensor:
-    """The largest word of every window."""
+    """Add a maximum over every window."""
     return _window(window.MaxPool, kernel, stride, padding, source, name)
 
 
 def avg_pool(
     kernel: object, stride: object, source: Tensor, *, padding: Padding = "valid", name: str | None = None
 ) -> Tensor:
-    """The mean of every window."""
+    """Add a mean over every window."""
     return _window(window.AvgPool, kernel, stride, padding, source, name)
 
 
 def global_avg_pool(source: Tensor, *, name: str | None = None) -> Tensor:
-    """The mean of every channel."""
+    """Add a mean over every channel."""
     return _add(window.GlobalAvgPool, [source], name)
 
 
 def dense(outputs: int, source: Tensor, *, name: str | None = None) -> Tensor:
-    """Fully connected, without bias; the source is flattened."""
+    """Add a fully connected layer, without bias; the source is flattened."""
 
     def build(**fed: object) -> Layer:
         check_sizes(outputs=outputs)
@@ -166,27 +166,27 @@ def dense(outputs: int, source: Tensor, *, name: str | None = None) -> Tensor:
 
 
 def bias(source: Tensor, *, name: str | None = None) -> Tensor:
-    """A trained word per channel is added."""
+    """Add a trained word per channel."""
     return _add(pointwise.Bias, [source], name)
 
 
 def relu(source: Tensor, *, name: str | None = None) -> Tensor:
-    """max(x, 0)."""
+    """Add max(x, 0)."""
     return _add(pointwise.Relu, [source], name)
 
 
 def relu6(source: Tensor, *, name: str | None = None) -> Tensor:
-    """min(max(x, 0), 6)."""
+    """Add min(max(x, 0), 6)."""
     return _add(pointwise.Relu6, [source], name)
 
 
 def add(first: Tensor, second: Tensor, *, name: str | None = None) -> Tensor:
-    """The sum of two feature maps of one shape."""
+    """Add a sum of two feature maps of the same shape."""
     return _add(pointwise.Add, [first, second], name)
 
 
 def concat(first: Tensor, second: Tensor, *others: Tensor, name: str | None = None) -> Tensor:
-    """The channels of feature maps of one height and width, side by side."""
+    """Add a concatenation of channels of feature maps with the same height and width."""
     return _add(pointwise.Concat, [first, second, *others], name)
 
 
@@ -197,14 +197,14 @@ def online_norm(
     backward: float = pointwise.OnlineNorm.backward_decay,
     name: str | None = None,
 ) -> Tensor:
-    """Online normalisation, by channel.
+    """Add online normalisation, by channel.
 
-    ``forward``: the decay of the running mean and variance; ``backward``: that of the control terms.
+    ``forward``: decay of the running mean and variance. ``backward``: decay of the control terms.
     """
     make = partial(pointwise.OnlineNorm, forward_decay=forward, backward_decay=backward)
     return _add(make, [source], name)
 
 
 def soft_cross_loss(source: Tensor, labels: Tensor, *, name: str | None = None) -> Tensor:
-    """Softmax, and the gradient of the cross-entropy with one-hot ``labels``."""
+    """Add softmax, and the gradient of the cross-entropy with one-hot ``labels``."""
     return _add(ends.SoftCrossLoss, [source, labels], name)

@@ -1,4 +1,4 @@
-"""A model as a directed acyclic graph of layers, in topological order, and the builder that makes one."""
+"""Models as directed acyclic graphs of layers in topological order, and their builder."""
 
 from __future__ import annotations
 
@@ -17,41 +17,41 @@ from fanin.wire.connection import MAC_WIDTH, RowFrames
 
 
 def wire_bits(shape: Shape) -> int:
-    """Bits that a map takes on the wire: each row begins a frame (docs/systems/link.md, "A connection")."""
+    """Return the bits of a map on the wire; each row starts a frame (docs/systems/link.md, "A connection")."""
     return 8 * shape.h * sum(RowFrames(shape.w * shape.c, MAC_WIDTH).wire_bytes())
 
 
 @dataclass(frozen=True)
 class Node:
-    """A layer in its place. ``sources``: indices of the nodes that feed it, in the order of its inputs."""
+    """A layer in a graph. ``sources``: indices of the nodes that feed it, in the order of its inputs."""
 
     name: str
     layer: Layer
     sources: tuple[int, ...] = ()
-    where: str = ""  #: file and line that made it
+    where: str = ""  #: file and line in the model's source
 
 
 @dataclass(frozen=True)
 class Edge:
-    """A feature map from one node to another; its gradient takes the way back."""
+    """A feature map from one node to another; its gradient flows the other way."""
 
     source: int
     target: int
     bits: int  #: per frame over a network, each way
-    label: bool = False  #: labels for the loss, of which the hops do not count
+    label: bool = False  #: labels for the loss, which are left out of the count of hops
 
 
 @dataclass(frozen=True)
 class Model:
-    """A checked model. Every node stands behind its sources."""
+    """A checked model. Every node follows its sources."""
 
     name: str
     nodes: tuple[Node, ...]
-    notes: tuple[str, ...] = ()  #: what a user should know of how it was read
+    notes: tuple[str, ...] = ()  #: notes for users on how the file was read
 
     @cached_property
     def edges(self) -> tuple[Edge, ...]:
-        """One for every input of every node, in the order of the nodes."""
+        """Edges for every input of every node, in the order of the nodes."""
         return tuple(
             Edge(
                 source,
@@ -65,12 +65,14 @@ class Model:
 
     @cached_property
     def links(self) -> tuple[Links, ...]:
-        """What its place in the graph adds to each node's layer."""
+        """Additions to each node's layer that depend on its place in the graph."""
         return links_of([node.layer for node in self.nodes], [node.sources for node in self.nodes])
 
     @cached_property
     def pinned(self) -> frozenset[int]:
-        """What the host's device has to hold: inputs, their consumers, losses, outputs (NADA, section IV)."""
+        """Nodes that must be on the host's device: inputs, their consumers, losses, outputs (NADA, section
+        IV).
+        """
         ends = {
             i for i, node in enumerate(self.nodes) if isinstance(node.layer, (Input, SoftCrossLoss, Output))
         }
@@ -79,7 +81,7 @@ class Model:
 
     @cached_property
     def by_name(self) -> dict[str, int]:
-        """Index of a node."""
+        """Index of each node by name."""
         return {node.name: i for i, node in enumerate(self.nodes)}
 
     @property
@@ -89,12 +91,12 @@ class Model:
 
 
 def kind_of(make: Any) -> str:
-    """The kind of the layer that a layer's class, a partial of it, or a function with its ``kind`` makes."""
+    """Return the kind of layer that a class, a partial of it, or a function with attribute ``kind`` makes."""
     return str(getattr(make, "func", make).kind)
 
 
 class Builder:
-    """Collects nodes; ``finish`` checks the whole and gives the model.
+    """Collects nodes; ``finish`` checks the graph and returns the model.
 
     Errors are InputErrors that begin with ``where`` (file and line), then name the layer.
     """
@@ -112,9 +114,9 @@ class Builder:
         name: str | None = None,
         where: str = "",
     ) -> int:
-        """Add ``make(inputs=…, gradient=…)`` behind ``sources`` and return its index.
+        """Add ``make(inputs=…, gradient=…)`` after ``sources`` and return its index.
 
-        ``make`` may raise ValueError. Without a name the layer is called after its kind, numbered.
+        ``make`` may raise ValueError. Without a name the layer is named after its kind, with a number.
         """
         inputs = [self._nodes[source].layer for source in sources]
         fed: dict[str, Any] = {"gradient": any(layer.trains for layer in inputs)}
@@ -129,21 +131,21 @@ class Builder:
         return self.append(title, layer, sources, where)
 
     def append(self, name: str, layer: Layer, sources: Sequence[int], where: str) -> int:
-        """Add a layer that is made already, under a name that is new, and return its index."""
+        """Add an existing layer under a new name and return its index."""
         self._names.add(name)
         self._nodes.append(Node(name, layer, tuple(sources), where))
         return len(self._nodes) - 1
 
     def layer(self, index: int) -> Layer:
-        """A node's layer."""
+        """Return a node's layer."""
         return self._nodes[index].layer
 
     def name(self, index: int) -> str:
-        """A node's name."""
+        """Return a node's name."""
         return self._nodes[index].name
 
     def output(self, index: int) -> Shape:
-        """What a node makes."""
+        """Return the shape of a node's output."""
         return self.layer(index).output
 
     def _title(self, name: str | None, kind: str, where: str) -> str:
@@ -159,7 +161,9 @@ class Builder:
         return name
 
     def finish(self, name: str, file: str) -> Model:
-        """The model. Raises InputError: no output, a layer that leads to none, two graphs, misused labels."""
+        """Return the model. Raises InputError if an output is missing, a layer leads to none, the graph is not
+        connected, or labels are misused.
+        """
         model = Model(name, tuple(self._nodes))
         if not any(isinstance(node.layer, Output) for node in model.nodes):
             raise InputError(f"{file}: the model has no output: add_output(name, source)")
@@ -191,7 +195,7 @@ def _check_connected(model: Model, file: str) -> None:
 
 
 def _check_labels(model: Model, file: str) -> None:
-    """Labels come from the host, and the network does not see them."""
+    """Raise InputError unless labels are inputs that only their loss uses."""
     others = {edge.source: edge.target for edge in model.edges if not edge.label}
     for edge in model.edges:
         source, loss = model.nodes[edge.source], model.nodes[edge.target]

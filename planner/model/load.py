@@ -1,4 +1,4 @@
-"""From the MODEL argument to a model: a shipped one, a file of the model language, or an ONNX file."""
+"""Loader of the MODEL argument: a shipped model, a file of the model language, or an ONNX file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHIPPED = ("example_cnn", "mobilenet_v2", "mobilenet_v2_32", "listing1", "digits
 
 
 def load_model(name: str) -> Model:
-    """The model called ``name``. Raises InputError, in one line, with file, line and layer."""
+    """Load the model ``name``. Raises InputError of one line with file, line and layer."""
     try:
         return _load(name)
     except InputError as error:
@@ -32,10 +32,10 @@ def _load(name: str) -> Model:
             return _run(path, name)
     path = Path(name)
     if path.suffix not in (".py", ".onnx"):
-        raise InputError(f"{name}: is no .py or .onnx file, nor one of {', '.join(SHIPPED)}")
+        raise InputError(f"{name}: must be a .py or .onnx file or one of {', '.join(SHIPPED)}")
     try:
         there = path.is_file()
-    except OSError as error:  # a name that is too long, a folder that is closed
+    except OSError as error:  # such as a name that is too long, or a folder without permission
         raise InputError(f"{name}: {error.strerror}") from None
     if not there:
         raise InputError(f"{name}: no such file")
@@ -47,7 +47,7 @@ def _load(name: str) -> Model:
 
 
 def _run(path: Path, name: str) -> Model:
-    """Execute a file of the model language. What it prints goes to stderr: stdout is the command's."""
+    """Execute a file of the model language. Its output goes to stderr, as stdout is the command's."""
     file = str(path)
     code = _compile(path, file)
     with dsl.new_model() as builder:
@@ -63,18 +63,18 @@ def _run(path: Path, name: str) -> Model:
 
 def _compile(path: Path, file: str) -> CodeType:
     try:
-        return compile(path.read_bytes(), file, "exec", dont_inherit=True)  # no __future__ of this file's
+        return compile(path.read_bytes(), file, "exec", dont_inherit=True)  # ignore this file's __future__
     except OSError as error:
         raise InputError(f"{file}: {error.strerror}") from None
     except SyntaxError as error:
         where = f"{file}:{error.lineno}" if error.lineno else file
         raise InputError(f"{where}: {error.msg}") from None
-    except (ValueError, RecursionError, MemoryError) as error:  # null bytes; brackets by the thousand
+    except (ValueError, RecursionError, MemoryError) as error:  # null bytes; deep nesting
         raise InputError(f"{file}: {_said(error)}") from None
 
 
 def _line(file: str, error: BaseException) -> str:
-    """File and line of the model, innermost, that an error came through."""
+    """Return the innermost line of the model's file in an error's traceback."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
     return f"{file}:{lines[-1]}" if lines else file
 
@@ -82,7 +82,7 @@ def _line(file: str, error: BaseException) -> str:
 def _said(error: BaseException) -> str:
     try:
         text = f": {error}" if str(error) else ""
-    except Exception:  # the model's own, and broken
+    except Exception:  # a broken exception class of the model
         text = ""
     unknown = (
         isinstance(error, NameError)

@@ -1,4 +1,4 @@
-"""Constants of an ONNX file: those that it has, and those that its nodes compute from them."""
+"""Constants of an ONNX file: its own, and those that its nodes compute from them."""
 
 from __future__ import annotations
 
@@ -14,29 +14,30 @@ from onnx.reference import ReferenceEvaluator
 from fanin.planner.model.onnx_file import DOMAINS
 
 Array = npt.NDArray[Any]
-Constant = Array | None  #: None: known not to depend on the frames, but not evaluated
+Constant = Array | None  #: None: does not depend on the frames, but is not evaluated
 
-#: Operators that exporters put between constants: shapes, limits, weights in another order.
+#: Operators that exporters insert between constants: shapes, limits, reordered weights.
 FOLDED = frozenset((
     "Add", "Cast", "CastLike", "Concat", "Div", "Expand", "Flatten", "Gather", "Identity", "Mul", "Neg",
     "Reshape", "Shape", "Slice", "Split", "Sqrt", "Squeeze", "Sub", "Transpose", "Unsqueeze",
 ))  # fmt: skip
-MOST_TIMES, MOST_WORDS = 4, 1 << 24  #: nodes may make so many times a file's constants, and so many words more
+#: Limit of computed constants: this many times the words of the file's own, plus this many words.
+MOST_TIMES, MOST_WORDS = 4, 1 << 24
 
 
 def array_of(value: object) -> Constant:
-    """The value of an initializer, or of a Constant's attribute; None for what is no array of numbers."""
+    """Return the value of an initializer or of a Constant's attribute; None if it is no array of numbers."""
     try:
         found = numpy_helper.to_array(value) if isinstance(value, TensorProto) else np.asarray(value)
-    except Exception:  # onnx lets through what it stumbles over
+    except Exception:  # onnx does not reject everything that it cannot convert
         return None
     return found if found.dtype.kind in "biuf" or found.dtype.name == "bfloat16" else None
 
 
 def fold_constants(proto: ModelProto, opset: int) -> None:
-    """Replace nodes that compute constants by their values, as initializers.
+    """Replace nodes that compute constants by initializers with their values.
 
-    Nodes stay whose values would take memory that the file's size does not bound.
+    Nodes are kept if their values would take memory that the file's size does not bound.
     """
     graph = proto.graph
     constants = {tensor.name: array_of(tensor) for tensor in graph.initializer}
@@ -59,16 +60,16 @@ def fold_constants(proto: ModelProto, opset: int) -> None:
 
 
 def constant_of(node: NodeProto) -> Constant:
-    """The value of a Constant."""
+    """Return the value of a Constant node."""
     return array_of(onnx.helper.get_attribute_value(node.attribute[0])) if node.attribute else None
 
 
 def _values(
     node: NodeProto, constants: Mapping[str, Constant], opset: int, most: int
 ) -> dict[str, npt.NDArray[Any]] | None:
-    """Values of the node's outputs, by onnx's reference evaluator; None if it has none for all of them.
+    """Evaluate a node's outputs by onnx's reference evaluator.
 
-    None, too, where they have more than ``most`` words.
+    Returns None if an output has no value, or if they have more than ``most`` words.
     """
     if node.op_type == "Constant":
         value = constant_of(node)
@@ -77,7 +78,7 @@ def _values(
     known = {name: value for name in names if name and (value := constants.get(name)) is not None}
     if node.op_type not in FOLDED or node.domain not in DOMAINS or len(known) < len(set(filter(None, names))):
         return None
-    if node.op_type == "CastLike":  # like the frames, which are floats
+    if node.op_type == "CastLike":  # its target has the type of the frames: float
         return {node.output[0]: known[names[0]].astype(np.float32)}
     inputs, outputs = (
         [onnx.helper.make_tensor_value_info(name, TensorProto.UNDEFINED, None) for name in some if name]
@@ -89,7 +90,7 @@ def _values(
         if _words(node, [known[name] for name in names if name]) > most:
             return None
         found = [array_of(value) for value in ReferenceEvaluator(model).run(None, known)]
-    except Exception:  # the evaluator has many, of nodes that do not fit
+    except Exception:  # the evaluator raises many kinds, for nodes that do not fit
         return None
     pairs = zip(filter(None, node.output), found, strict=True)
     values = {name: value for name, value in pairs if value is not None}
@@ -97,7 +98,7 @@ def _values(
 
 
 def _words(node: NodeProto, inputs: list[Array]) -> float:
-    """An upper limit of the words of a folded node's outputs."""
+    """Return an upper limit of the words of a folded node's outputs."""
     match node.op_type:
         case "Add" | "Div" | "Mul" | "Sub":
             shapes = [value.shape for value in inputs]

@@ -1,4 +1,4 @@
-"""An ONNX file before its nodes are read: opened, checked, with all shapes that onnx can infer."""
+"""An ONNX file before its nodes are read: loading, checks, and shape inference."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto
 from fanin.base.errors import InputError
 from fanin.cnn.layers.layer import MAX_SIZE
 
-OLDEST = 7  # opset: before it, Add and Gemm broadcast by attributes
-LONGEST = 1 << 16  #: words that nodes may join which depend on the frames: shapes are shorter
-OPEN_BATCH = 7919  # stands for a batch of any size; a prime that no network has for a dimension
+OLDEST = 7  # opset; in older ones Add and Gemm broadcast by attributes
+LONGEST = 1 << 16  #: most words of a concatenation that depends on the frames: shapes are shorter
+OPEN_BATCH = 7919  # used for a batch of any size; a prime that no network has as a dimension
 DOMAINS = ("", "ai.onnx")
 FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
 
-Sizes = tuple[int, ...]  #: of a tensor in ONNX; 0 for what is not known
+Sizes = tuple[int, ...]  #: sizes of a tensor in ONNX; 0 for unknown ones
 
 
 def open_onnx(path: Path) -> ModelProto:
-    """The checked file, weights included."""
+    """Load and check a file, including its weights. Raises InputError."""
     try:
         proto = onnx.load(path, format="protobuf")
-        if not proto.functions:  # nested ones can take forever
+        if not proto.functions:  # the checker can take forever for nested ones
             onnx.checker.check_model(proto)
         _check_texts(proto)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from None
-    except Exception as error:  # protobuf and onnx have many
-        raise InputError(f"{path}: is no valid ONNX model: {_said(error)}") from None
+    except Exception as error:  # protobuf and onnx raise many kinds
+        raise InputError(f"{path}: is not a valid ONNX model: {_said(error)}") from None
     if proto.functions:
-        raise InputError(f"{path}: has local functions; onnx.inliner replaces them by what they do")
+        raise InputError(f"{path}: has local functions; expand them with onnx.inliner")
     newest = onnx.defs.onnx_opset_version()
     if not OLDEST <= opset(proto) <= newest:
         raise InputError(f"{path}: is of opset {opset(proto)}; {OLDEST}…{newest} are supported")
@@ -40,7 +40,7 @@ def open_onnx(path: Path) -> ModelProto:
 
 
 def infer_shapes(path: Path, proto: ModelProto) -> ModelProto:
-    """The model with all shapes that onnx can tell, none of which is the file's word: its batch may be open."""
+    """Infer all shapes anew, ignoring the file's own: its batch may be open. Raises InputError."""
     del proto.graph.value_info[:]
     for entry in proto.graph.output:
         entry.type.tensor_type.ClearField("shape")
@@ -52,7 +52,7 @@ def infer_shapes(path: Path, proto: ModelProto) -> ModelProto:
 
 
 def _check_lengths(path: Path, graph: GraphProto) -> None:
-    """Raise InputError where nodes join shapes to more words than any has: onnx would compute each of them."""
+    """Raise InputError for concatenations longer than any shape, each of which onnx would compute."""
     lengths = {tensor.name: tensor.dims[0] for tensor in graph.initializer if len(tensor.dims) == 1}
     for node in graph.node:
         found = [lengths.get(name, 1) for name in node.input]
@@ -64,10 +64,11 @@ def _check_lengths(path: Path, graph: GraphProto) -> None:
 
 
 def folded_normalisation(path: Path, graph: GraphProto) -> tuple[str, ...]:
-    """A note where batch normalisation was folded into convolutions, as PyTorch's exporters do; else none.
+    """Return a note if an exporter of PyTorch folded batch normalisation into convolutions, else an empty
+    tuple.
 
-    The older one renames weights that it has computed to onnx::Conv_N; the newer one says in a node's metadata
-    which of torch's modules and which rules of its own the node comes from.
+    The older exporter renames weights that it has computed to onnx::Conv_N. The newer one records in a node's
+    metadata the modules and rules from which the node was made.
     """
     folded = [
         node.name or node.output[0]
@@ -88,7 +89,7 @@ def folded_normalisation(path: Path, graph: GraphProto) -> tuple[str, ...]:
 
 
 def _check_texts(proto: ModelProto) -> None:
-    """Raise ValueError for a name that is no UTF-8: protobuf hands it on as bytes."""
+    """Raise ValueError for a name that is not UTF-8, which protobuf returns as bytes."""
     graph = proto.graph
     entries = [*proto.opset_import, *graph.initializer, *graph.input, *graph.output, *graph.node]
     names = [getattr(entry, field, "") for entry in entries for field in ("name", "domain", "op_type")]
@@ -103,19 +104,21 @@ def _said(error: Exception) -> str:
 
 
 def opset(proto: ModelProto) -> int:
-    """Of ONNX's own operators; 0 where the file has none."""
+    """Return the opset of ONNX's own operators; 0 if the file has none."""
     return next((entry.version for entry in proto.opset_import if entry.domain in DOMAINS), 0)
 
 
 def sizes_of(entry: ValueInfoProto) -> Sizes:
-    """What is known of a tensor's sizes."""
+    """Return the known sizes of a tensor; 0 for unknown ones."""
     known = entry.type.tensor_type.HasField("shape")
     return tuple(max(dim.dim_value, 0) for dim in entry.type.tensor_type.shape.dim) if known else (0,)
 
 
 def read_inputs(path: Path, graph: GraphProto) -> tuple[dict[str, Sizes], int]:
-    """Every input with its sizes but the batch, and the batch: a number, even where it is open."""
-    weights = {tensor.name for tensor in graph.initializer}  # which old files list among the inputs
+    """Return every input with its sizes except the batch, and the batch, which becomes a number if it is
+    open.
+    """
+    weights = {tensor.name for tensor in graph.initializer}  # old files list them among the inputs
     entries = [entry for entry in graph.input if entry.name not in weights]
     for entry in entries:
         where, sizes = f"{path}: input {entry.name}", sizes_of(entry)

@@ -1,9 +1,9 @@
-"""From an ONNX file to a model: the inference graph of a CNN as PyTorch exports it, frames as NCHW.
+"""Reader of ONNX files: the inference graph of a CNN as PyTorch exports it, with frames as NCHW.
 
-The planner places training, so that only shapes count there; ``onnx_weights`` gives the weights, to begin with.
-Batch normalisation becomes online normalisation and a bias (as in NADA), dropout falls away, and a loss with
-labels follows the output. Nodes that the output does not need are passed over. Errors are InputErrors: file,
-node, cause. docs/reference/onnx.md lists the operators.
+The planner places the training of the network, for which only shapes matter; ``onnx_weights`` returns the
+weights for its start. Batch normalisation becomes online normalisation and a bias (as in NADA), dropout is
+removed, and a loss with labels is added after the output. Nodes that the output does not need are skipped.
+Errors are InputErrors: file, node, cause. docs/reference/onnx.md lists the operators.
 """
 
 from __future__ import annotations
@@ -40,20 +40,23 @@ from fanin.planner.model.onnx_file import (
 )
 
 Weights = npt.NDArray[np.float32]
-LABELS = "label_one_hot"  #: the input that is added for the loss
+LABELS = "label_one_hot"  #: name of the input that is added for the loss
 
 
 def load_onnx(path: Path) -> Model:
-    """The network in the file, with a loss behind its only output. Raises InputError in one line."""
+    """Return the network in the file, with a loss after its only output. Raises InputError of one line."""
     return _read(path)[0]
 
 
 def onnx_weights(path: Path) -> dict[str, Weights]:
-    """What the file has of trained words, by the layer of ``load_onnx``'s model.
+    """Return the trained words in the file by the layers of ``load_onnx``'s model.
 
-    Of a convolution (ky, kx, input channel of the group, output channel), of dense (1, 1, input word, output
-    channel) with input words in the order row, column, channel, of a bias (channel,). A normalisation's scale
-    is not among them: online normalisation has none. Raises InputError as ``load_onnx``.
+    - Convolution: (ky, kx, input channel of the group, output channel).
+    - Dense: (1, 1, input word, output channel), with input words in the order row, column, channel.
+    - Bias: (channel,).
+
+    The scale of a normalisation is left out, as online normalisation has none. Raises InputError as
+    ``load_onnx``.
     """
     model, weights = _read(path)
     return {model.nodes[index].name: values for index, values in weights.items()}
@@ -71,7 +74,7 @@ def _read(path: Path) -> tuple[Model, dict[int, Weights]]:
 
 
 class _Names:
-    """A layer has its node's name where that is one and no other's; else it is numbered after its kind."""
+    """Names of layers: the node's name if it is valid and unique, else the layer's kind with a number."""
 
     def __init__(self, nodes: Collection[NodeProto], taken: Collection[str]) -> None:
         times = Counter(node.name.lstrip("/") for node in nodes)
@@ -81,7 +84,7 @@ class _Names:
         self._numbers: defaultdict[str, Iterator[int]] = defaultdict(lambda: count(1))
 
     def find(self, node: NodeProto, kind: str, part: str = "") -> str:
-        """A name for a layer; ``part``: what it is of the node, where it is not the whole."""
+        """Return a name for a layer; ``part`` names the layer within the node if it is not the whole."""
         own = node.name.lstrip("/")
         if own in self._own and not part:
             return own
@@ -94,19 +97,19 @@ class _Names:
 
 @dataclass(frozen=True)
 class _Value:
-    """A tensor that depends on the frames: the layer that makes it, and its sizes in ONNX but the batch."""
+    """A tensor that depends on the frames: the layer that makes it, and its ONNX sizes without the batch."""
 
     index: int
     shape: Shape
     sizes: Sizes
-    softmax: bool = False  #: the loss contains it, so that nothing may follow
+    softmax: bool = False  #: output of a softmax, which the loss contains, so no layer may follow
 
     def __str__(self) -> str:
         return f"[{', '.join(map(str, ('batch', *self.sizes)))}]"
 
 
 class _Reader:
-    """Makes layers of nodes, one node after the other."""
+    """Converts nodes to layers, in order."""
 
     def __init__(self, path: Path, proto: ModelProto, batch: int) -> None:
         self.path, self.graph, self.opset, self.batch = path, proto.graph, opset(proto), batch
@@ -115,7 +118,7 @@ class _Reader:
         self.weights: dict[int, Weights] = {}  # by layer
         self.users: defaultdict[str, list[str]] = defaultdict(list)  # layers that train a constant, by its name
         self.notes: list[str] = []
-        self.node = NodeProto()  # that is being read
+        self.node = NodeProto()  # current node
         self.attributes: dict[str, Any] = {}
         self.shapes = {entry.name: sizes_of(entry) for entry in (*self.graph.value_info, *self.graph.output)}
         self.shapes |= {tensor.name: tuple(tensor.dims) for tensor in self.graph.initializer}
@@ -124,8 +127,8 @@ class _Reader:
             self._fold(node)
 
     def _fold(self, node: NodeProto) -> None:
-        """Note a constant: of a Constant its value, of a node that :func:`fold_constants` left none."""
-        inner = any(entry.HasField("g") or entry.graphs for entry in node.attribute)  # may use any tensor
+        """Note the outputs of a node on constants: the value of a Constant, None for other nodes."""
+        inner = any(entry.HasField("g") or entry.graphs for entry in node.attribute)  # can use any tensor
         if node.op_type == "Constant" and node.attribute:
             value = constant_of(node)
         elif node.input and all(name in self.constants for name in node.input if name) and not inner:
@@ -135,7 +138,7 @@ class _Reader:
         self.constants |= dict.fromkeys(node.output, value)
 
     def read(self, frames: dict[str, Sizes]) -> Model:
-        """The model. ``frames``: its inputs."""
+        """Return the model. ``frames``: its inputs."""
         outputs = [entry.name for entry in self.graph.output]
         if len(outputs) != 1:
             raise InputError(
@@ -152,12 +155,14 @@ class _Reader:
             self.attributes = {entry.name: onnx.helper.get_attribute_value(entry) for entry in node.attribute}
             with self._naming_node():
                 if node.domain not in DOMAINS or node.op_type not in OPERATORS:
-                    raise ValueError(f"is not supported; what is: {', '.join(sorted(OPERATORS))}, Constant")
+                    raise ValueError(
+                        f"is not supported; supported are {', '.join(sorted(OPERATORS))}, Constant"
+                    )
                 self.values[node.output[0]] = OPERATORS[node.op_type](self)
         return self._finish(outputs[0])
 
     def _needed(self, output: str) -> list[NodeProto]:
-        """The nodes between inputs and output, apart from those that compute shapes."""
+        """Return the nodes between inputs and output, without those that compute shapes."""
         nodes = self.graph.node
         makers = {n: i for i, node in enumerate(nodes) for n in node.output if n and n not in self.constants}
         found: set[int] = set()
@@ -173,7 +178,7 @@ class _Reader:
         return self.builder.add(partial(ends.Input, shape=shape), name=name, where=str(self.path))
 
     def _finish(self, output: str) -> Model:
-        """A loss with labels behind the output."""
+        """Add a loss with labels after the output, and return the model."""
         file, logits = str(self.path), self.values.get(output)
         if logits is None:
             raise InputError(f"{file}: its output {output} does not depend on an input")
@@ -199,35 +204,35 @@ class _Reader:
 
     @contextmanager
     def _naming_node(self) -> Iterator[None]:
-        """Whatever is wrong with the node is raised as a ValueError, which this makes an InputError."""
+        """Turn ValueErrors about the current node into InputErrors that name it."""
         try:
             yield
         except ValueError as error:
             raise InputError(f"{self._where}: {error}") from None
 
     def _name(self, position: int) -> str:
-        """Of an input of the node; empty where there is none."""
+        """Return the name of an input of the node; empty if it has none."""
         return self.node.input[position] if position < len(self.node.input) else ""
 
     def _value(self, position: int = 0, *, last: bool = False) -> _Value:
-        """What the node computes with. ``last``: a softmax may stand before it."""
+        """Return an input of the node. ``last``: it may be the output of a softmax."""
         name = self._name(position)
         if not name or name not in self.values:
-            kind = "a constant" if name in self.constants else "no first output of a node"
+            kind = "a constant" if name in self.constants else "not the first output of a node"
             raise ValueError(f"its input {name!r} is {kind}")
         if self.values[name].softmax and not last:
             raise ValueError("follows a softmax, which may only stand at the end")
         return self.values[name]
 
     def _image(self) -> _Value:
-        """The first input, where it has channels, rows and columns."""
+        """Return the first input, which must have channels, rows and columns."""
         x = self._value()
         if x.sizes != (x.shape.c, x.shape.h, x.shape.w):
             raise ValueError(f"its input is {x}, not [batch, channels, rows, columns]")
         return x
 
     def _weights(self, position: int) -> Sizes:
-        """Sizes of a constant."""
+        """Return the sizes of a constant."""
         name = self._name(position)
         if name not in self.constants:
             raise ValueError(f"its input {name!r} must be a constant")
@@ -236,14 +241,16 @@ class _Reader:
         return self.shapes[name]
 
     def _numbers(self, position: int) -> list[float]:
-        """A constant's value."""
+        """Return a constant's value."""
         value = self.constants.get(self._name(position))
         if value is None:
             raise ValueError(f"its input {self._name(position)!r} must be numbers in the file")
         return [float(number) for number in value.ravel()]
 
     def _learned(self, y: _Value, position: int, order: Callable[[Weights], Weights]) -> _Value:
-        """``y``, whose layer begins with the constant at ``position``, brought into fanin's ``order``."""
+        """Use the constant at ``position``, in fanin's ``order``, as initial weights of ``y``'s layer; return
+        ``y``.
+        """
         name = self._name(position)
         value, layer = self.constants.get(name), self.builder.name(y.index)
         if value is None:
@@ -255,7 +262,7 @@ class _Reader:
         return y
 
     def _layer(self, make: Callable[..., Layer], *sources: _Value, sizes: Sizes = (), part: str = "") -> _Value:
-        """A layer of the node. ``sizes``: of its result in ONNX, where they are not those of an image."""
+        """Add a layer of the node. ``sizes``: ONNX sizes of its result, if not those of an image."""
 
         def build(**fed: Any) -> Layer:
             with self._naming_node():
@@ -270,14 +277,14 @@ class _Reader:
         return _Value(index, shape, sizes or (shape.c, shape.h, shape.w))
 
     def _biased(self, x: _Value, position: int, sizes: Sizes, part: str = "bias") -> _Value:
-        """A trained word is added to every channel: the input at ``position``, taken as of ``sizes``."""
+        """Add a trained word to every channel: the input at ``position``, interpreted with ``sizes``."""
         by_channel = (x.shape.c,) + (1,) * (len(x.sizes) - 1)
         if x.sizes[0] != x.shape.c or sizes not in (by_channel, (1, *by_channel)):
-            raise ValueError(f"{list(sizes)} is no bias by channel of {x}")
+            raise ValueError(f"{list(sizes)} is not a bias by channel of {x}")
         return self._learned(self._layer(pointwise.Bias, x, sizes=x.sizes, part=part), position, np.ravel)
 
     def _channel_biased(self, x: _Value, position: int) -> _Value:
-        """The same with an input of one dimension, where the node has it."""
+        """Add a bias from an input of one dimension, if the node has it."""
         if not self._name(position):
             return x
         return self._biased(x, position, self._weights(position) + (1,) * (len(x.sizes) - 1))
@@ -290,10 +297,10 @@ class _Reader:
         return self._layer(partial(make, kernel=size, stride=stride, padding=sides, **more), x)
 
     def _padding(self, shape: Shape, kernel: window.Pair, stride: window.Pair) -> Sizes:
-        """(top, left, bottom, right), which is ONNX's order too."""
+        """Return (top, left, bottom, right), ONNX's own order."""
         auto = self.attributes.get("auto_pad", b"NOTSET")
         if auto not in AUTO_PAD:
-            raise ValueError(f"auto_pad {auto!r} is none of ONNX's")
+            raise ValueError(f"auto_pad {auto!r} is not one of ONNX's values")
         pads = tuple(self.attributes.get("pads", (0, 0, 0, 0)))
         if len(pads) != 4 or min(pads) < 0:
             raise ValueError(f"pads {list(pads)} are not supported: only four, none of them negative, are")
@@ -301,7 +308,7 @@ class _Reader:
         return (bottom, right, top, left) if auto == b"SAME_LOWER" else (top, left, bottom, right)
 
     def conv(self) -> _Value:
-        """With as many weights as the constant has; `kernel_shape` says the same."""
+        """Convert Conv. Sizes are those of its weights, with which ``kernel_shape`` must agree."""
         weights, groups = self._weights(1), self.attributes.get("group", 1)
         if len(weights) != 4:
             raise ValueError(f"its weights are {list(weights)}; only two-dimensional convolution is supported")
@@ -315,13 +322,13 @@ class _Reader:
         return self._channel_biased(self._learned(y, 1, lambda w: w.transpose(2, 3, 1, 0)), 2)
 
     def max_pool(self) -> _Value:
-        """Without its second output, the places."""
+        """Convert MaxPool without its second output, the indices."""
         if any(self.node.output[1:]):
             raise ValueError("its second output, the places, is not supported")
         return self._pool(window.MaxPool)
 
     def avg_pool(self) -> _Value:
-        """Means are over whole windows, so that padding counts."""
+        """Convert AveragePool. Means are over whole windows, so padding must count."""
         y = self._pool(window.AvgPool)
         layer = self.builder.layer(y.index)
         assert isinstance(layer, window.AvgPool)
@@ -336,18 +343,18 @@ class _Reader:
         return y
 
     def norm(self) -> _Value:
-        """Batch and instance normalisation."""
+        """Convert batch and instance normalisation."""
         x = self._value()
         if self._weights(1) != (x.shape.c,) or x.sizes[0] != x.shape.c:
             raise ValueError(f"its scale is {list(self._weights(1))}; its input is {x}")
         return self._channel_biased(self._layer(pointwise.OnlineNorm, x, sizes=x.sizes), 2)
 
     def relu(self) -> _Value:
-        """Of any shape."""
+        """Convert Relu of any shape."""
         return self._layer(pointwise.Relu, self._value(), sizes=self._value().sizes)
 
     def clip(self) -> _Value:
-        """Limits are attributes below opset 11, then inputs."""
+        """Convert Clip with limits 0 and 6. They are attributes below opset 11, inputs from there on."""
         limits = [self.attributes[name] for name in ("min", "max") if name in self.attributes]
         limits += [number for position in (1, 2) if self._name(position) for number in self._numbers(position)]
         if limits != [0, 6]:
@@ -355,7 +362,7 @@ class _Reader:
         return self._layer(pointwise.Relu6, self._value(), sizes=self._value().sizes)
 
     def add(self) -> _Value:
-        """Of two feature maps, or a bias."""
+        """Convert Add of two feature maps, or of a map and a bias."""
         for position in (0, 1):
             if self._name(position) in self.constants:
                 return self._biased(self._value(1 - position), position, self._weights(position), part="")
@@ -365,7 +372,7 @@ class _Reader:
         return self._layer(pointwise.Add, x, y, sizes=x.sizes)
 
     def concat(self) -> _Value:
-        """Of feature maps, by channels."""
+        """Convert Concat of feature maps by channels."""
         parts = [self._value(position) for position in range(len(self.node.input))]
         if (axis := self.attributes.get("axis")) not in (1, -len(parts[0].sizes)):
             raise ValueError(f"is over axis {axis}; only channels, axis 1, can be put side by side")
@@ -377,11 +384,11 @@ class _Reader:
         return self._layer(pointwise.Concat, *parts, sizes=sizes)
 
     def global_mean(self) -> _Value:
-        """Of rows and columns."""
+        """Convert GlobalAveragePool, over rows and columns."""
         return self._layer(window.GlobalAvgPool, self._image())
 
     def mean(self) -> _Value:
-        """The same, where the axes are those."""
+        """Convert ReduceMean over rows and columns."""
         axes = self._numbers(1) if self._name(1) else self.attributes.get("axes", [])
         if sorted(axis % 4 for axis in axes) != [2, 3]:
             raise ValueError(f"its axes are {axes}; only [2, 3], rows and columns, are supported")
@@ -389,7 +396,7 @@ class _Reader:
         return y if self.attributes.get("keepdims", 1) else replace(y, sizes=y.sizes[:1])
 
     def dense(self) -> _Value:
-        """Gemm, or MatMul with a constant."""
+        """Convert Gemm, or MatMul with a constant."""
         x, weights = self._value(), self._weights(1)
         for name, usual in (("alpha", 1), ("beta", 1), ("transA", 0)):
             if self.attributes.get(name, usual) != usual:
@@ -401,7 +408,7 @@ class _Reader:
         y = self._layer(partial(window.Dense, output_channels=weights[1]), x, sizes=weights[1:])
 
         def in_raster(w: Weights) -> Weights:
-            """ONNX flattens (channel, row, column)."""
+            """Reorder weights of inputs that ONNX flattens as (channel, row, column)."""
             c, h, width = x.shape.c, x.shape.h, x.shape.w
             rows = (w.T if turned else w).reshape(c, h, width, -1).transpose(1, 2, 0, 3)
             return rows.reshape(1, 1, x.shape.words, -1)
@@ -410,7 +417,7 @@ class _Reader:
         return self._biased(y, 2, self._weights(2)) if self._name(2) else y
 
     def reshape(self) -> _Value:
-        """Any change of shape that leaves a frame's words in one dimension, or everything as it was."""
+        """Convert a change of shape that flattens each frame, or that changes nothing."""
         x, sizes = self._value(last=True), self.shapes.get(self.node.output[0], (0,))
         if sizes in ((self.batch, *x.sizes), (self.batch, x.shape.words) + (1,) * (len(sizes) - 2)):
             return replace(x, sizes=sizes[1:])
@@ -420,7 +427,7 @@ class _Reader:
         raise ValueError(f"makes [{made}] of {x}; only flattening to [batch, {x.shape.words}] is supported")
 
     def softmax(self) -> _Value:
-        """The loss contains it."""
+        """Convert a softmax over all classes, which the loss contains."""
         x = self._value()
         axis = self.attributes.get("axis", -1 if self.opset >= 13 else 1)
         place = axis - 1 if axis > 0 else axis + len(x.sizes)
@@ -429,7 +436,7 @@ class _Reader:
         return replace(x, softmax=True)
 
     def passed(self) -> _Value:
-        """No layer."""
+        """Pass the input through without a layer."""
         return self._value(last=True)
 
 

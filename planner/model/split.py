@@ -1,4 +1,4 @@
-"""Model parallelism: a bottleneck group in k parts that share no parameters (NADA, sections III and V)."""
+"""Model parallelism: bottleneck groups in k parts that share no parameters (NADA, sections III and V)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from fanin.planner.search.instance import Instance
 from fanin.planner.search.problem import limits_at
 from fanin.planner.search.relax import least_period
 
-LARGE = 0.25  # of a device: what larger layers leave free of one is too much for the throughput
+LARGE = 0.25  # share of a device above which a layer leaves too little of the device for the throughput
 
 
 @dataclass(frozen=True)
 class Group:
-    """Nodes of a bottleneck: expansion, then channel by channel, then projection."""
+    """Nodes of a bottleneck: expansion, layers on separate channels, projection."""
 
     expansion: int
     middle: tuple[int, ...]
@@ -28,12 +28,14 @@ class Group:
 
     @property
     def nodes(self) -> tuple[int, ...]:
-        """All of them."""
+        """All nodes of the group."""
         return (self.expansion, *self.middle, self.projection)
 
 
 def bottlenecks(model: Model) -> list[Group]:
-    """Chains of a convolution, layers that keep channels apart (one of them depthwise), and a convolution."""
+    """Return chains of a convolution, layers on separate channels (one of them depthwise), and a
+    convolution.
+    """
     behind: dict[int, list[int]] = defaultdict(list)
     for edge in model.edges:
         behind[edge.source].append(edge.target)
@@ -65,7 +67,7 @@ def _depthwise(model: Model, node: int) -> bool:
 
 
 def limiting(instance: Instance) -> list[Group]:
-    """Groups with a layer that takes more than ``LARGE`` of any device, at the throughput of all pooled."""
+    """Return groups with a layer above ``LARGE`` of every device, at the throughput of all devices pooled."""
     period = least_period(instance)
     if period is None:
         return []
@@ -77,7 +79,7 @@ def limiting(instance: Instance) -> list[Group]:
 
 
 def _share(instance: Instance, node: int, period: int) -> float:
-    """The least share of a device that a node takes, of the resource that it takes most of."""
+    """Return the least share of a device that a node takes, of the resource that it uses most."""
     shares = []
     for part in instance.cluster.parts:
         limits = limits_at(instance, part, period)
@@ -93,7 +95,7 @@ def _share(instance: Instance, node: int, period: int) -> float:
 
 
 def split(model: Model, groups: list[Group], ways: int) -> Model:
-    """The model with these groups in ``ways`` parts. Raises InputError where that divides no channels."""
+    """Return the model with these groups in ``ways`` parts. Raises InputError if that divides no channels."""
     groups = _apart(groups)
     first = {group.expansion: group for group in groups}
     inside = {node for group in groups for node in group.nodes}
@@ -108,7 +110,7 @@ def split(model: Model, groups: list[Group], ways: int) -> Model:
 
 
 def _apart(groups: list[Group]) -> list[Group]:
-    """Without those whose expansion is the projection of one before."""
+    """Drop groups whose expansion is the projection of the group before."""
     kept: list[Group] = []
     for group in sorted(groups, key=lambda group: group.expansion):
         if not kept or group.expansion != kept[-1].projection:
@@ -117,7 +119,7 @@ def _apart(groups: list[Group]) -> list[Group]:
 
 
 def _split_group(builder: Builder, model: Model, group: Group, ways: int, at: dict[int, int]) -> int:
-    """Add the parts of a group, and the sums of their projections; the index of the last sum."""
+    """Add the parts of a group, and the sums of their projections; return the index of the last sum."""
     expansion = model.nodes[group.expansion]
     assert isinstance(expansion.layer, Conv)
     if expansion.layer.output_channels % ways:
@@ -139,7 +141,7 @@ def _split_group(builder: Builder, model: Model, group: Group, ways: int, at: di
         parts.append(last)
     projection = model.nodes[group.projection]
     count = 0
-    while len(parts) > 1:  # a balanced tree: as many hops to every part
+    while len(parts) > 1:  # a balanced tree: the same number of hops to every part
         pairs = zip(parts[::2], parts[1::2], strict=False)
         summed = []
         for pair in pairs:

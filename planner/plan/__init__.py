@@ -1,1 +1,1 @@
-"""Plans: one, several for growing clusters, and what is written of them."""
+"""Plans: single ones, sweeps over cluster sizes, and their files."""

@@ -1,4 +1,4 @@
-"""From the folder of a plan to the network that its devices train."""
+"""Reader of a plan's folder: the network that its devices train."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from fanin.planner.check.plan import check_plan
 from fanin.planner.model.graph import Model
 from fanin.planner.plan.digest import CONNECTIONS_FILE, DEVICES, DIGEST, PLAN_FILE, plan_digest
 
-EXECUTED = 32  #: frames of a batch that is predicted in full
-STORE_SHARE = 0.98  #: of DRAM's rate that a store makes use of (docs/systems/cluster.md, "Store")
+EXECUTED = 32  #: largest batch, in frames, that is predicted in full
+STORE_SHARE = 0.98  #: share of DRAM's rate that a store uses (docs/systems/cluster.md, "Store")
 
 
 @dataclass(frozen=True)
 class Rates:
-    """What a device's memory and its network carry, in bits per second, each way."""
+    """Rates of a device's memory and network, in bits per second, each way."""
 
     dram: int
     network: int
@@ -37,41 +37,44 @@ class Rates:
 
 @dataclass(frozen=True)
 class PlannedNetwork:
-    """A network on its devices, and what the plan promises of it.
+    """A network on its devices, with the plan's figures.
 
-    ``cycles``: of a frame, by stage; ``clock``: of all devices, in Hz. ``pace``: cycles from frame to frame
-    where DRAM or the network limits, which are no actors of the flow model; else 0.
+    - ``clock``: of all devices, in Hz.
+    - ``cycles``: of a frame, by stage.
+    - ``pace``: cycles from frame to frame if DRAM or the network is the limit, since the flow model does not
+      include them; else 0.
     """
 
     placement: Placement
     clock: int
-    throughput: Fraction  #: frames a second, updates apart
+    throughput: Fraction  #: frames per second, without updates
     cycles: tuple[int, ...]
-    digest: str  #: of the plan
-    rates: Mapping[str, Rates]  #: by device, of those that have stages
-    batch: int = 256  #: frames, that the plan was made for
+    digest: str  #: digest of the plan
+    rates: Mapping[str, Rates]  #: by device, for devices with stages
+    batch: int = 256  #: frames per batch for which the plan was made
     pace: float = 0
 
     @property
     def network(self) -> Network:
-        """What is trained."""
+        """The network that is trained."""
         return self.placement.network
 
     @cached_property
     def sizes(self) -> Sizes:
-        """What its build holds."""
+        """Sizes of the build's FIFOs and stores."""
         return Sizes.of(self.placement.flow)
 
     @cached_property
     def verdict(self) -> Verdict:
-        """That its build never stops. Raises InputError of one line for one that would."""
+        """Proof that the build cannot deadlock. Raises InputError of one line for a build that could."""
         return check_liveness(self.network, self.sizes)
 
     def prediction(self, batch: int) -> Prediction:
-        """When frames come and go in its build, by the timed flow model; seconds for a large network.
+        """Predict frames in the build by the timed flow model, for two batches; takes seconds for large
+        networks.
 
-        In two batches of so many frames. Of a large batch only more than rings hold are executed, which exposes
-        as much; but its drain lacks how far images run ahead of it (docs/systems/cluster.md, "The command").
+        Of a large batch only somewhat more frames than the rings hold are executed. The exposed time is the
+        same, but the drain misses how far images run ahead of it (docs/systems/cluster.md, "The command").
         """
         frames = batch if batch <= EXECUTED else min(batch, frames_that_tell(self.sizes))
         if frames not in self._predictions:
@@ -85,16 +88,16 @@ class PlannedNetwork:
 
 
 def unplanned(model: Model) -> Network:
-    """The network of a model that has no plan yet: layers as narrow as they can be. Raises InputError."""
+    """Return the network of a model without a plan, with minimal parallelism. Raises InputError."""
     stages = (Stage(node.name, node.layer, Parallelism(), node.sources) for node in model.nodes)
     return _checked(model.name, Network(model.name, tuple(stages)))
 
 
 def read_network(folder: Path) -> PlannedNetwork:
-    """The network of a plan. Raises InputError of one line.
+    """Return the network of a plan. Raises InputError of one line.
 
-    Refused are a plan that was edited, one that this version's rules do not hold for, devices with several
-    clocks, and a model that cannot be trained.
+    Refused are edited plans, plans that break this version's rules, devices with different clocks, and models
+    that cannot be trained.
     """
     plan, path = read_plan(folder), folder / PLAN_FILE
     digest = _check_unedited(folder)
@@ -117,7 +120,7 @@ def read_network(folder: Path) -> PlannedNetwork:
 
 
 def _checked(where: str, network: Network) -> Network:
-    """The network, if it can be trained."""
+    """Return the network. Raises InputError if it cannot be trained."""
     try:
         _ = network.loss, network.output, network.images
     except ValueError as error:
@@ -126,7 +129,7 @@ def _checked(where: str, network: Network) -> Network:
 
 
 def _check_unedited(folder: Path) -> str:
-    """The plan's digest."""
+    """Return the plan's digest. Raises InputError if the plan was edited."""
     names = [
         PLAN_FILE,
         CONNECTIONS_FILE,
@@ -140,7 +143,7 @@ def _check_unedited(folder: Path) -> str:
 
 
 def _clock(path: Path, plan: Plan) -> int:
-    """Of all devices that have layers."""
+    """Return the clock of all devices with layers. Raises InputError if clocks differ."""
     used = [device for device in plan.devices if device.name in set(plan.place.values())]
     clocks = {device.clock: device.name for device in used}
     if len(clocks) > 1:
@@ -150,7 +153,7 @@ def _clock(path: Path, plan: Plan) -> int:
 
 
 def _pace(plan: Plan, clock: int) -> float:
-    """Cycles from frame to frame where DRAM, of which a store uses its share, or the network limits."""
+    """Return cycles from frame to frame if the network or DRAM (at a store's share) is the limit; else 0."""
     shares = [
         float(shares[rate] or 0) / (STORE_SHARE if rate.startswith("dram") else 1)
         for shares in plan.utilisation.values()
@@ -161,7 +164,7 @@ def _pace(plan: Plan, clock: int) -> float:
 
 
 def _placed(path: Path, plan: Plan, network: Network) -> Placement:
-    """The network on the plan's devices."""
+    """Return the network placed on the plan's devices."""
     priorities = {
         (index, port): plan.connections[edge.connection].priority
         for index, stage in enumerate(network.stages)

@@ -1,4 +1,4 @@
-"""A plan: a placement with all that follows from it, and how to get one."""
+"""A plan, which is a placement and its figures, and its computation."""
 
 from __future__ import annotations
 
@@ -27,74 +27,76 @@ from fanin.planner.search.settle import Settled, settle
 
 @dataclass(frozen=True)
 class Plan:
-    """A placement and its proof. Times in seconds, bandwidths in bits per second."""
+    """A placement and its proof. Times are in seconds, bandwidths in bits per second."""
 
     instance: Instance
     placement: Placement
-    priorities: dict[int, int]  #: per cut edge
-    bound: Fraction  #: frames per second that no plan exceeds
-    split: int = 1  #: model parallelism that the model went through
+    priorities: dict[int, int]  #: by cut edge
+    bound: Fraction  #: upper bound of the throughput of all plans, in frames per second
+    split: int = 1  #: model parallelism of the model
     batch: int = 256
     statistics: tuple[tuple[str, object], ...] = ()
 
     @property
     def model(self) -> Model:
-        """The model, split where it was."""
+        """The model, split if model parallelism is used."""
         return self.instance.model
 
     @property
     def period(self) -> Fraction:
-        """Of a frame."""
+        """Seconds per frame."""
         return self.instance.period(self.placement)
 
     @property
     def throughput(self) -> Fraction:
-        """Frames per second while frames stream, as far as layers, DRAM and network limit them."""
+        """Frames per second while frames stream, limited by layers, DRAM and network."""
         return 1 / self.period
 
     @property
     def flow_throughput(self) -> float:
-        """The same in the flow model, whose frames FIFOs and neighbours may hold up: no more than that."""
+        """Frames per second in the flow model, at most ``throughput``: FIFOs and neighbours can delay
+        frames.
+        """
         return min(float(self.throughput), 1 / self.timing.period)
 
     @property
     def gap(self) -> float:
-        """How much better the best plan may be."""
+        """Largest possible improvement over this plan, as a share of its throughput."""
         return float(self.bound / self.throughput - 1)
 
     @property
     def optimal(self) -> bool:
-        """Whether it is proved that there is no better one."""
+        """True if it is proved that no plan is better."""
         return self.gap <= SAME
 
     @cached_property
     def timing(self) -> Timing:
-        """How long it drains and updates, in the flow model; seconds for a large model."""
+        """Drain and update times in the flow model, computed in seconds for a large model."""
         return timing_of(self.instance, self.placement, self.batch)
 
     @property
     def drain(self) -> float:
-        """From a batch's last frame in until its gradient has come back through all layers."""
+        """Seconds from a batch's last frame in until its gradient has passed all layers."""
         return self.timing.drain
 
     @property
     def update(self) -> float:
-        """From then until every layer has updated its parameters, one a cycle."""
+        """Seconds from the drain's end until every layer has updated its parameters, one per cycle."""
         return self.timing.update
 
     @property
     def throughput_with_update(self) -> float:
-        """Frames per second where layers update their parameters after every batch."""
+        """Frames per second with an update of all parameters after every batch."""
         return self.batch / (self.batch * self.timing.period + self.timing.exposed)
 
     @property
     def loads(self) -> tuple[Load, ...]:
-        """What the devices carry."""
+        """Load of each device."""
         return self.instance.loads(self.placement)
 
     @cached_property
     def stored(self) -> tuple[int, ...]:
-        """Bytes that each device keeps in DRAM: state, rings of saved maps, a batch from and for the host."""
+        """Bytes that each device stores in DRAM: state, rings of saved maps, a batch from and for the host."""
         network = network_of(self.instance, self.placement)
         rings = Flow(network, links=links_of(self.instance, self.placement)).rings
         found = [0] * len(self.instance.cluster.devices)
@@ -104,7 +106,7 @@ class Plan:
 
     @property
     def used(self) -> int:
-        """Devices that have layers."""
+        """Number of devices with layers."""
         return len(set(self.placement.devices))
 
 
@@ -119,7 +121,7 @@ def make_plan(
     pool: ProcessPoolExecutor | None = None,
     say: Say = lambda best, bound: None,
 ) -> Plan:
-    """The best plan within limits. Raises InputError where there is none, CheckFailed where none was found."""
+    """Return the best plan within limits. Raises InputError if none exists, CheckFailed if none was found."""
     begin = time.monotonic()
     complaint = misfit(instance)
     if complaint:
@@ -134,7 +136,7 @@ def make_plan(
     settled = settle(instance, found.placement, limits, limits.effort * SETTLING, begin + limits.seconds)
     placement = on_chip(instance, hand_back(instance, settled.placement))
     priorities = choose_priorities(instance, placement)
-    assert priorities is not None  # the search takes no other placement
+    assert priorities is not None  # the search accepts no placement without them
     return Plan(
         instance=instance,
         placement=placement,
@@ -164,7 +166,7 @@ def _statistics(
 
 
 def hand_back(instance: Instance, placement: Placement) -> Placement:
-    """Every layer as small as the period allows: none needs to be faster than the slowest."""
+    """Make every layer as small as the period allows, since none needs to be faster than the slowest."""
     period = instance.period(placement)
     choices = []
     model, devices = instance.model, placement.devices
@@ -183,7 +185,7 @@ def hand_back(instance: Instance, placement: Placement) -> Placement:
 
 
 def on_chip(instance: Instance, placement: Placement) -> Placement:
-    """Parameters in DRAM come back to the chip, layer by layer, where their device has room for them."""
+    """Move parameters from DRAM to the chip, layer by layer, if their device has room."""
     period = instance.period(placement)
     choices = list(placement.choices)
     for number, (node, device) in enumerate(zip(instance.model.nodes, placement.devices, strict=True)):
@@ -215,9 +217,9 @@ def on_chip(instance: Instance, placement: Placement) -> Placement:
 
 
 def overfull_dram(plan: Plan) -> str | None:
-    """One line about a device whose DRAM does not hold what it keeps there.
+    """Return one line about a device whose DRAM is too small for the data it stores; None without one.
 
-    How many frames wait follows from the times of all layers: the search does not see it.
+    The search cannot check this: the number of waiting frames depends on the timing of all layers.
     """
     for device, stored in zip(plan.instance.cluster.devices, plan.stored, strict=True):
         there = device.part.dram_bytes
@@ -243,7 +245,7 @@ def _size(choice: Choice) -> tuple[object, ...]:
 
 
 def bottleneck(plan: Plan) -> dict[str, str]:
-    """What sets the period: the device, the resource, and where it is a layer's cycles, the layer."""
+    """Return the limit of the period: device and resource, and the layer if the resource is its cycles."""
     devices = plan.instance.cluster.devices
     for device, load in zip(devices, plan.loads, strict=True):
         for resource, bits, rate in (
@@ -253,7 +255,7 @@ def bottleneck(plan: Plan) -> dict[str, str]:
         ):
             if bits and Fraction(bits, rate) == plan.period:
                 return {"device": device.name, "resource": resource}
-    # Of equally slow layers the largest: the others are that slow because they may be.
+    # Of equally slow layers the largest: smaller ones were slowed down because they need not be faster.
     _, last = max(
         (choice.cost.dsp, -number)
         for number, (on, choice) in enumerate(zip(plan.placement.devices, plan.placement.choices, strict=True))

@@ -1,4 +1,4 @@
-"""Plans for growing clusters and growing model parallelism, each from the best of the smaller ones."""
+"""Sweeps: plans for growing clusters and model parallelism, each starting from the best smaller one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fanin.planner.search.limits import Limits
 from fanin.planner.search.relax import least_period
 from fanin.planner.search.search import SAME
 
-Say = Callable[[int, int, float, float], None]  #: devices, parts, best throughput, bound
+Say = Callable[[int, int, float, float], None]  #: called with devices, parts, best throughput, bound
 
 
 def sweep(
@@ -31,9 +31,9 @@ def sweep(
     pool: ProcessPoolExecutor | None = None,
     say: Say = lambda devices, ways, best, bound: None,
 ) -> Iterator[tuple[int, int, Plan]]:
-    """(devices, model parallelism, plan), ascending. More devices or parallelism never give less throughput.
+    """Yield (devices, model parallelism, plan), ascending. Throughput never falls with more of either.
 
-    With model parallelism k a plan has its limiting groups split k ways, where that is better than what was.
+    With model parallelism k, the limiting groups of a plan are split k ways if that improves on earlier plans.
     """
     best: dict[tuple[int, int], Plan] = {}
     for ways in sorted(factors):
@@ -63,10 +63,13 @@ def best_plan(
     pool: ProcessPoolExecutor | None = None,
     say: Callable[[float, float], None] = lambda best, bound: None,
 ) -> Plan:
-    """The best plan with limiting groups split ``ways`` ways, or whole, or of those known already.
+    """Return the best plan with limiting groups split ``ways`` ways, with the whole model, or of the known
+    ones.
 
-    ``equal``: plans on this cluster with less parallelism, the whole model among them; ``smaller``: plans of
-    fewer devices, ``moved`` here. The bound is that of all models that were looked at.
+    - ``equal``: plans on this cluster with less parallelism, including the whole model.
+    - ``smaller``: plans with fewer devices, ``moved`` to this cluster.
+
+    The bound holds for all these models.
     """
     plans, bounds = [*equal, *smaller], [plan.bound for plan in equal]
     for parts, variant in _variants(model, cluster, ways, bool(equal)):
@@ -84,7 +87,7 @@ def best_plan(
             if not plans:
                 raise
             continue
-        except CheckFailed:  # not found in time, nor known to be none
+        except CheckFailed:  # neither found in time nor proved impossible
             if not plans:
                 raise
             bounds += [Fraction(instance.ticks, least)] if least else []
@@ -96,7 +99,7 @@ def best_plan(
 
 
 def _variants(model: Model, cluster: Cluster, ways: int, whole_is_known: bool) -> Iterator[tuple[int, Model]]:
-    """(parts, model) of what is to be planned."""
+    """Yield (parts, model) of the models to plan."""
     if not whole_is_known:
         yield 1, model
     groups = limiting(Instance(model, cluster)) if ways > 1 else []
@@ -105,7 +108,7 @@ def _variants(model: Model, cluster: Cluster, ways: int, whole_is_known: bool) -
 
 
 def moved(plan: Plan, cluster: Cluster) -> Plan:
-    """A plan on a cluster that has all of its devices, and more."""
+    """Return a plan on a larger cluster, which has all of the plan's devices."""
     names = [device.name for device in cluster.devices]
     here = [names.index(device.name) for device in plan.instance.cluster.devices]
     placement = Placement(tuple(here[d] for d in plan.placement.devices), plan.placement.choices)

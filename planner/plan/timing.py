@@ -1,4 +1,4 @@
-"""How fast frames of a plan flow, and how long it drains and updates: two batches in the flow model."""
+"""Timing of a plan in the flow model, from two batches: period, drain and update."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ from fanin.cnn.layers.family import WORD_BITS
 from fanin.cnn.layers.layer import Storage
 from fanin.planner.search.instance import Instance, Placement
 
-ROUNDING = 1e-9  #: of times in cycles, which are sums of floats
+ROUNDING = 1e-9  #: relative tolerance of times in cycles, which are sums of floats
 
 
 @dataclass(frozen=True)
 class Timing:
-    """In seconds. ``period``: from frame to frame: the plan's, or a longer one where the build holds frames up.
+    """Times in seconds.
 
-    ``exposed``: by which frames of a batch take longer than so many periods.
+    - ``period``: from frame to frame: the plan's, or a longer one if the build delays frames.
+    - ``drain``, ``update``: as in ``Plan``.
+    - ``exposed``: additional time of a batch beyond one period per frame.
     """
 
     period: float
@@ -33,7 +35,7 @@ class Timing:
 
 
 def network_of(instance: Instance, placement: Placement) -> Network:
-    """The model, built as it is placed."""
+    """Return the network with the parallelism and storage of a placement."""
     stages = (
         Stage(node.name, node.layer, choice.parallelism, node.sources, choice.storage)
         for node, choice in zip(instance.model.nodes, placement.choices, strict=True)
@@ -42,7 +44,7 @@ def network_of(instance: Instance, placement: Placement) -> Network:
 
 
 def links_of(instance: Instance, placement: Placement) -> dict[Edge, Link]:
-    """What carries the edges that are cut, in cycles of the fastest clock."""
+    """Return the links of the cut edges, in cycles of the fastest clock."""
     rates: dict[Hashable, float] = {
         number: device.part.network for number, device in enumerate(instance.cluster.devices)
     }
@@ -52,18 +54,18 @@ def links_of(instance: Instance, placement: Placement) -> dict[Edge, Link]:
 
 
 def _clocks(instance: Instance, placement: Placement) -> list[int]:
-    """Of each layer's device."""
+    """Return the clock of each layer's device."""
     return [instance.cluster.devices[device].part.clock for device in placement.devices]
 
 
 def timing_of(instance: Instance, placement: Placement, batch: int) -> Timing:
-    """Two batches of so many frames, or of more than are under way: what is larger tells nothing new.
+    """Time two batches; of larger batches than can be in flight, only as many frames as matter are simulated.
 
-    Raises InputError of one line for a build that would stop.
+    Raises InputError of one line for a build that would deadlock.
     """
     network = network_of(instance, placement)
     clocks = _clocks(instance, placement)
-    clock = max(clocks)  # all cycles are this one's
+    clock = max(clocks)  # all cycles are of this clock
     planned = float(instance.period(placement) * clock)
     sizes = Sizes.of(Flow(network, round(planned), links_of(instance, placement)))
     updates = _updates(instance, placement, network)
@@ -78,14 +80,14 @@ def timing_of(instance: Instance, placement: Placement, batch: int) -> Timing:
     steady = flow(enough)
     period = steady.period if steady.period > planned * (1 + ROUNDING) else planned
     found, exposed = steady, steady.exposed
-    if batch < enough:  # too few for a period of their own
+    if batch < enough:  # too few frames for a period of their own
         found = flow(batch)
         exposed = batch * (found.period - period) + found.exposed
     return Timing(period / clock, found.drain / clock, found.update / clock, max(exposed, 0) / clock)
 
 
 def _updates(instance: Instance, placement: Placement, network: Network) -> dict[int, float]:
-    """Of parameters in DRAM: cycles in which it moves all of a device's, weights and velocities, each way."""
+    """Return the cycles in which DRAM moves all of a device's spilled weights and velocities, each way."""
     found: dict[int, float] = {}
     for number, device in enumerate(instance.cluster.devices):
         here = [n for n, on in enumerate(placement.devices) if on == number]

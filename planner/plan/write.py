@@ -1,4 +1,4 @@
-"""A plan as JSON: plan.json, connections.json, and a file for the builder of every device."""
+"""Files of a plan: plan.json, connections.json, and one for the builder of every device."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fanin.planner.search.priorities import cut_edges
 
 
 def plan_files(plan: Plan) -> dict[str, str]:
-    """Path and text of every file."""
+    """Return the text of every file by path."""
     values: dict[str, Any] = {PLAN_FILE: plan_json(plan), CONNECTIONS_FILE: connections_json(plan)}
     for number, device in enumerate(plan.instance.cluster.devices):
         if number in plan.placement.devices:
@@ -29,7 +29,7 @@ def plan_files(plan: Plan) -> dict[str, str]:
 
 
 def plan_json(plan: Plan) -> dict[str, Any]:
-    """plan.json; the keys are docs/systems/planner.md, "Files"."""
+    """Return plan.json; its keys are described in docs/systems/planner.md, "Files"."""
     cluster = plan.instance.cluster
     return {
         "fanin": __version__,
@@ -162,7 +162,7 @@ def _edge(plan: Plan, number: int, edge: Edge) -> dict[str, Any]:
 
 
 def connections_json(plan: Plan) -> dict[str, Any]:
-    """connections.json."""
+    """Return connections.json."""
     hops = _hops(plan)
     return {
         "connections": [
@@ -188,7 +188,7 @@ def _end(plan: Plan, node: int) -> dict[str, str]:
 
 
 def _hops(plan: Plan) -> Mapping[int, int]:
-    """Of every node: cut edges on the way from the input."""
+    """Return the number of cut edges from the input to each node."""
     on, hops = plan.placement.devices, dict.fromkeys(range(len(plan.model.nodes)), 0)
     for edge in plan.model.edges:
         if not edge.label:
@@ -197,7 +197,7 @@ def _hops(plan: Plan) -> Mapping[int, int]:
 
 
 def device_json(plan: Plan, device: int) -> dict[str, Any]:
-    """What is built on one device: its layers with NADA's table I, and what they are connected with."""
+    """Return the description of a device for its builder: layers by NADA's table I, and connections."""
     cluster, on = plan.instance.cluster, plan.placement.devices
     names = [node.name for node in plan.model.nodes]
     inner = [e for e in plan.model.edges if on[e.source] == on[e.target] == device]
@@ -231,7 +231,7 @@ def device_json(plan: Plan, device: int) -> dict[str, Any]:
 
 
 def specification(plan: Plan, number: int) -> dict[str, Any]:
-    """A layer in the words of NADA's table I."""
+    """Return a layer in the terms of NADA's table I."""
     layer, choice = plan.model.nodes[number].layer, plan.placement.choices[number]
     clock = plan.instance.cluster.devices[plan.placement.devices[number]].part.clock
     p = choice.parallelism

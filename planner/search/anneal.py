@@ -1,7 +1,7 @@
-"""Simulated annealing for a placement: many cheap steps, where CP-SAT sees few good ones.
+"""Simulated annealing of a placement: many cheap steps, as opposed to CP-SAT's few good ones.
 
-It aims at a period. What a device has too little of costs energy, in shares of what it has; so do connections
-beyond P and joins whose ways differ in hops. At energy 0 all of it is kept.
+The target is a period. Overuse of a device's resources costs energy in shares of the device. Connections beyond
+P, and joins whose paths differ in hops, cost energy too. At energy 0 all rules are kept.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from fanin.planner.search.choices import Choice, connection_takes, constrained
 from fanin.planner.search.instance import Instance, Option, Placement, paths_apart
 from fanin.planner.search.problem import limits_at
 
-COLD = 0.002  # temperature in the end, in shares of a device
+COLD = 0.002  # final temperature, in shares of a device
 
 
 @dataclass(frozen=True)
 class Annealing:
-    """One annealing: from ``start`` towards ``period`` (ticks), in at most ``steps``."""
+    """One annealing: from ``start`` towards ``period`` (ticks), in at most ``steps`` steps."""
 
     instance: Instance
     start: Placement
     period: int
     seed: int
     steps: int
-    hot: float  #: temperature to begin with; what is hot forgets the start
+    hot: float  #: initial temperature; a high one forgets the start
 
 
 def anneal(job: Annealing) -> Placement | None:
-    """A placement of that period at most; None where none is found."""
+    """Return a placement with at most that period; None if none is found."""
     instance, cluster = job.instance, job.instance.cluster
     nodes = range(len(instance.model.nodes))
     options = [[instance.options(n, part, job.period, job.period) for n in nodes] for part in cluster.parts]
@@ -58,7 +58,7 @@ def anneal(job: Annealing) -> Placement | None:
 
 
 def _most_like(options: tuple[Option, ...], choice: Choice, part: Part) -> int:
-    """The cheapest way that keeps the parameters where they were; -1 where there is none at all."""
+    """Return the cheapest way that keeps the storage of parameters, if possible; -1 if there is no way."""
     same = [k for k, option in enumerate(options) if option.choice.storage == choice.storage]
     found = same or range(len(options))
     return min(found, key=lambda k: constrained(options[k].choice.cost, part), default=-1)
@@ -117,7 +117,7 @@ def _both(a: int, b: int) -> tuple[tuple[int, int], ...]:
 def _rows(
     name: str, first: str, lists: Sequence[Sequence[tuple[int, ...]]], width: int
 ) -> dict[str, kernel.Ints]:
-    """Lists of tuples, one behind the other, and where each list begins."""
+    """Return the lists of tuples concatenated, and the start of each list."""
     flat = [row for rows in lists for row in rows]
     return {
         name: np.array(flat, np.int64).reshape(-1, width),

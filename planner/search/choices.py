@@ -1,4 +1,4 @@
-"""Every choice of parallelism and storage that no other one beats."""
+"""Choices of parallelism and storage that are not dominated by others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fanin.planner.cluster import Part
 
 @dataclass(frozen=True)
 class Choice:
-    """One way to build a layer on a part, and what it costs there."""
+    """One way to build a layer on a part, with its cost there."""
 
     parallelism: Parallelism
     storage: Storage
@@ -24,7 +24,9 @@ class Choice:
 
 
 def constrained(cost: Cost, part: Part) -> tuple[int, ...]:
-    """What a part has limits for: DSPs, LUTs, RAM (bits, blocks by kind, or both), DRAM bits each way."""
+    """Return the costs that a part limits: DSPs, LUTs, RAM (bits, blocks by kind, or both), DRAM bits each
+    way.
+    """
     luts = (cost.luts,) if part.luts is not None else ()
     ram = (cost.ram_bits,) if part.ram_bits is not None else ()
     blocks = cost.ram_blocks if part.ram_blocks is not None else ()
@@ -33,14 +35,14 @@ def constrained(cost: Cost, part: Part) -> tuple[int, ...]:
 
 @cache
 def connection_takes(part: Part) -> tuple[int, ...]:
-    """What a connection takes of it, as ``constrained`` has it."""
+    """Return the cost of a connection in the order of ``constrained``."""
     luts = device_luts(part.family, 1) - device_luts(part.family, 0)
     return constrained(Cost(0, 0, luts, 0, (0,) * len(part.family.ram), 0, 0), part)
 
 
 @cache
 def all_choices(layer: Layer, part: Part, links: Links = NO_LINKS) -> tuple[Choice, ...]:
-    """Every choice that alone fits the part, whatever the throughput; fast ones first."""
+    """Return every choice that alone fits the part, at any throughput; fast ones first."""
     found = [
         Choice(parallelism, storage, links.cost(layer, parallelism, storage, part.family))
         for parallelism in layer.parallelisms()
@@ -51,7 +53,7 @@ def all_choices(layer: Layer, part: Part, links: Links = NO_LINKS) -> tuple[Choi
 
 
 def exceeded(cost: Cost, part: Part) -> list[tuple[str, int, int]]:
-    """(resource, needed, there) of what one layer needs more of than the part has, at any throughput."""
+    """Return (resource, needed, available) for resources that one layer exceeds at any throughput."""
     limits = [("DSPs", cost.dsp, part.dsp)]
     if part.luts_left is not None:
         limits.append(("LUTs", cost.luts, part.luts_left))
@@ -69,7 +71,7 @@ def exceeded(cost: Cost, part: Part) -> list[tuple[str, int, int]]:
 
 @cache
 def front(layer: Layer, part: Part, links: Links = NO_LINKS) -> tuple[Choice, ...]:
-    """Of ``all_choices`` those that no other beats in cycles and in all that the part has limits for."""
+    """Return those of ``all_choices`` that no other dominates in cycles and limited resources."""
     choices = all_choices(layer, part, links)
     return tuple(
         choices[i] for i in non_dominated([(c.cost.cycles, *constrained(c.cost, part)) for c in choices])
@@ -77,11 +79,11 @@ def front(layer: Layer, part: Part, links: Links = NO_LINKS) -> tuple[Choice, ..
 
 
 def non_dominated(rows: Sequence[Sequence[int]]) -> list[int]:
-    """Indices of the rows that no other row equals or undercuts in every column; of equal rows the first."""
+    """Return indices of rows that no other row equals or undercuts in every column; of equal rows the first."""
     if not rows:
         return []
     table = np.array(rows, dtype=np.int64)
-    order = np.lexsort(table.T[::-1])  # by column: nothing that comes later dominates
+    order = np.lexsort(table.T[::-1])  # lexicographic: no later row dominates an earlier one
     kept: list[int] = []
     best = np.empty((0, table.shape[1]), dtype=np.int64)
     for index in order:

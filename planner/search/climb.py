@@ -1,4 +1,6 @@
-"""One way up: anneal afresh, let CP-SAT balance devices two by two, anneal again nearby. A process' work."""
+"""One climb: anneal from scratch, let CP-SAT balance pairs of devices, anneal again nearby. Runs in a
+process.
+"""
 
 from __future__ import annotations
 
@@ -14,33 +16,33 @@ from fanin.planner.search.instance import Instance, Placement, device_period
 from fanin.planner.search.priorities import choose_priorities
 from fanin.planner.search.problem import Neighbourhood, Problem
 
-STEPS = 4_000_000  # of one annealing: one or two seconds
-STEPS_A_SECOND = 2_500_000  # of annealing, as effort
-HOT, WARM = 0.1, (0.06, 0.03)  # temperatures to begin with: one forgets the start, the others stay near it
+STEPS = 4_000_000  # per annealing: one or two seconds
+STEPS_A_SECOND = 2_500_000  # of annealing, to convert steps to effort
+HOT, WARM = 0.1, (0.06, 0.03)  # initial temperatures: HOT forgets the start, WARM stays near it
 FRESH_TRIES, WARM_TRIES = 4, 8
-NEARER = 0.15  # share of the way to the bound that a warm annealing aims at
+NEARER = 0.15  # a warm annealing's target, as a share of the distance to the bound
 PAIR_EFFORT = 1.0  # deterministic seconds for two devices
-MOST_PAIRS = 60  # of one balancing
-PERIODS = 4  # what the slowest device counts in balancing, beside the sum of all DRAM traffic
-LEAST_GAIN = 2000  # a balancing gains at least one part in so many
+MOST_PAIRS = 60  # per balancing
+PERIODS = 4  # weight of the slowest device in balancing, relative to the sum of all DRAM traffic
+LEAST_GAIN = 2000  # a balancing step must gain at least one part in this many
 
 
 @dataclass(frozen=True)
 class Climb:
-    """What one climb is given. Periods in ticks: ``aim`` to begin with, ``least`` that none is below."""
+    """Input of a climb. Periods are in ticks: ``aim`` is the first target, ``least`` a lower bound."""
 
     instance: Instance
-    start: Placement  #: anything, if need be no placement at all
-    known: bool  #: whether it is a placement
+    start: Placement  #: start; an assignment that breaks rules if no placement is known
+    known: bool  #: whether ``start`` keeps all rules
     aim: int
     least: int
-    enough: int  #: a period at which it may stop
+    enough: int  #: period at which the climb may stop
     seed: int
-    end: float  #: of ``time.monotonic``, when the wall clock stops it
+    end: float  #: time of ``time.monotonic`` at which the climb stops
 
 
 def climb(given: Climb) -> tuple[Placement | None, float]:
-    """The best placement on one way up, None where it does not even begin; and the effort."""
+    """Return the best placement of a climb, None if it found none, and the effort."""
     effort = 0.0
     best: Placement | None = None
     for number in range(FRESH_TRIES):
@@ -78,7 +80,7 @@ def _ticks(instance: Instance, placement: Placement) -> int:
 
 
 def _balance(given: Climb, best: Placement) -> tuple[Placement, float]:
-    """Solve pairs of devices, the fullest with the emptiest first, until none gets better."""
+    """Solve pairs of devices, the fullest with the emptiest first, until none improves."""
     devices = range(len(given.instance.cluster.devices))
     tried: dict[tuple[int, int], tuple[object, ...]] = {}
     order = random.Random(given.seed)
@@ -107,7 +109,7 @@ def _on(placement: Placement, pair: tuple[int, int]) -> tuple[object, ...]:
 
 
 def _periods(instance: Instance, placement: Placement) -> list[int]:
-    """Ticks that every device takes for a frame."""
+    """Return the ticks that every device takes for a frame."""
     loads = zip(instance.loads(placement), instance.cluster.devices, strict=True)
     return [instance.in_ticks(device_period(load, device.part)) for load, device in loads]
 
@@ -115,7 +117,9 @@ def _periods(instance: Instance, placement: Placement) -> list[int]:
 def _solve_pair(
     given: Climb, best: Placement, pair: tuple[int, int], periods: list[int]
 ) -> tuple[Placement | None, float]:
-    """Share the layers of two devices anew: a shorter period of the slower, less DRAM traffic of both."""
+    """Redistribute the layers of two devices: minimise the slower one's period, and the DRAM traffic of
+    both.
+    """
     instance, both = given.instance, frozenset(pair)
     slower = max(max(periods[d] for d in pair), given.least)
     problem = Problem(instance, given.least, slower, Neighbourhood(best, both, max(periods)))

@@ -1,4 +1,6 @@
-"""Why there is no placement: a layer that fits no device, or the smallest set of rules that conflicts."""
+"""Explanation of an impossible placement: a layer that fits no device, or the smallest conflicting set of
+rules.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +16,14 @@ from fanin.planner.search.instance import Instance
 from fanin.planner.search.problem import RULES, Problem
 from fanin.planner.search.relax import slowest
 
-EFFORT = 5.0  # deterministic seconds for one set of rules
-PLENTY = 1 << 40  # of DSPs: more than any layer could take
+EFFORT = 5.0  # deterministic seconds per set of rules
+PLENTY = 1 << 40  # DSPs: more than any layer can use
 
 
 def misfit(instance: Instance) -> str | None:
-    """One line about a layer that no device holds at any throughput: what it needs where it nearly fits."""
+    """Return one line about a layer that fits no device at any throughput, with its closest fit; None
+    without.
+    """
     for number, (node, links) in enumerate(zip(instance.model.nodes, instance.model.links, strict=True)):
         cluster = instance.cluster
         devices = cluster.devices
@@ -46,7 +50,7 @@ def misfit(instance: Instance) -> str | None:
 
 
 def smallest_conflict(instance: Instance) -> tuple[str, ...] | None:
-    """The fewest rules that no placement keeps together at any throughput; None where none is proved."""
+    """Return the fewest rules that no placement keeps together at any throughput; None if none are proved."""
     for count in range(1, len(RULES) + 1):
         for rules in itertools.combinations(sorted(RULES), count):
             if _impossible(_without(instance, RULES.difference(rules)), frozenset(rules)):
@@ -55,7 +59,7 @@ def smallest_conflict(instance: Instance) -> tuple[str, ...] | None:
 
 
 def _without(instance: Instance, rules: frozenset[str]) -> Instance:
-    """The same with plenty of what these rules limit, so that no choice is left out for them."""
+    """Return the instance with ample resources for these rules, so that they exclude no choice."""
 
     def rich(part: Part) -> Part:
         if "dsp" in rules:
@@ -82,7 +86,7 @@ def _impossible(instance: Instance, rules: frozenset[str]) -> bool:
 
 
 def in_words(instance: Instance, rules: tuple[str, ...]) -> str:
-    """The conflict as a sentence."""
+    """Return the conflict as a sentence."""
     clauses = {
         "dsp": _totals(instance, "DSPs", lambda part: part.dsp, "dsp"),
         "luts": _totals(instance, "LUTs", lambda part: part.luts or 0, "luts"),

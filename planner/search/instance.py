@@ -1,4 +1,4 @@
-"""A model on a cluster: its unit of time, what a placement loads devices with, the choices of a range."""
+"""A model on a cluster: its unit of time, the loads of a placement, and choices for a range of periods."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from fanin.planner.cluster import Cluster, Part
 from fanin.planner.model.graph import Model
 from fanin.planner.search.choices import Choice, constrained, front, non_dominated
 
-# Ticks a second at most: periods of seconds, summed over a cluster, then stay below 2^63.
+# Most ticks per second: periods of seconds, summed over a cluster, stay below 2^63.
 MAX_TICKS = 10**15
 
 
 @dataclass(frozen=True)
 class Placement:
-    """Per node of the model its device and how it is built."""
+    """Device and build of each node of the model."""
 
     devices: tuple[int, ...]
     choices: tuple[Choice, ...]
@@ -27,7 +27,7 @@ class Placement:
 
 @dataclass(frozen=True)
 class Load:
-    """What one device has to carry. DRAM and network in bits per frame, each way."""
+    """Load of one device. DRAM and network are in bits per frame, each way."""
 
     dsp: int
     luts: int
@@ -42,19 +42,19 @@ class Load:
 
 @dataclass(frozen=True)
 class Option:
-    """A choice within a range of periods. ``ticks``: of a frame, no less than the range's begin."""
+    """A choice within a range of periods. ``ticks``: per frame, at least the range's start."""
 
     ticks: int
     choice: Choice
 
 
 class Instance:
-    """A model and a cluster, with the unit of time that both are counted in."""
+    """A model and a cluster, with a common unit of time (ticks)."""
 
     def __init__(self, model: Model, cluster: Cluster):
         self.model, self.cluster = model, cluster
         rates = {r for part in cluster.parts for r in (part.clock, part.dram, part.network) if r}
-        # Whole ticks for every cycle and bit; where rates are too odd for that, bounds round towards hope.
+        # Whole ticks for every cycle and bit; if rates are too odd for that, rounding keeps bounds optimistic.
         self.ticks = min(math.lcm(*rates), MAX_TICKS)
 
     def __reduce__(self) -> tuple[type[Instance], tuple[Model, Cluster]]:
@@ -64,16 +64,16 @@ class Instance:
         )  # without the choices, which another process finds for itself
 
     def layer_ticks(self, choice: Choice, part: Part) -> int:
-        """Ticks of a frame in one layer: its cycles, and its bits at the device's DRAM, were that its own."""
+        """Return the ticks of a frame in one layer: its cycles, or its bits at the device's full DRAM rate."""
         bits = max(choice.cost.dram_read, choice.cost.dram_write)
         return max(choice.cost.cycles * self.ticks // part.clock, bits * self.per_bit(part.dram))
 
     def per_bit(self, rate: int) -> int:
-        """Ticks of one bit; 0 where there is no such port, and nothing may use it."""
+        """Return the ticks of one bit; 0 if there is no such port, which nothing may use."""
         return self.ticks // rate if rate else 0
 
     def options(self, node: int, part: Part, low: int, high: int) -> tuple[Option, ...]:
-        """A node's choices on a part, for periods from ``low`` to ``high``: no other beats them there."""
+        """Return a node's non-dominated choices on a part for periods from ``low`` to ``high``."""
         layer, links = self.model.nodes[node].layer, self.model.links[node]
         key = (layer, links, part, low, high)
         if key not in self._options:
@@ -88,7 +88,7 @@ class Instance:
         return {}
 
     def loads(self, placement: Placement) -> tuple[Load, ...]:
-        """The load of every device."""
+        """Return the load of every device."""
         return tuple(self._load(n, placement) for n in range(len(self.cluster.devices)))
 
     def _load(self, device: int, placement: Placement) -> Load:
@@ -113,14 +113,14 @@ class Instance:
         )
 
     def period(self, placement: Placement) -> Fraction:
-        """Seconds of a frame, exactly: of the slowest layer, DRAM or network port."""
+        """Return the exact seconds per frame: of the slowest layer, DRAM or network port."""
         return max(
             device_period(load, device.part)
             for load, device in zip(self.loads(placement), self.cluster.devices, strict=True)
         )
 
     def canonical(self, placement: Placement) -> Placement:
-        """The same, with equal devices (but the host's) named in the order of their first layers."""
+        """Return the placement with equal devices, except the host's, in the order of their first layers."""
         devices = self.cluster.devices
         name: dict[int, int] = {}
         free = [n for n in range(len(devices)) if n != self.cluster.host]
@@ -131,22 +131,23 @@ class Instance:
         return Placement(tuple(name.get(d, d) for d in placement.devices), placement.choices)
 
     def in_ticks(self, period: Fraction) -> int:
-        """Ticks of a period, rounded up."""
+        """Return the ticks of a period, rounded up."""
         return math.ceil(period * self.ticks)
 
 
 def device_period(load: Load, part: Part) -> Fraction:
-    """Seconds of a frame on one device."""
+    """Return the seconds per frame on one device."""
     pairs = ((max(load.dram_read, load.dram_write), part.dram), (load.network, part.network))
     return max([Fraction(load.cycles, part.clock), *(Fraction(bits, rate) for bits, rate in pairs if bits)])
 
 
 def paths_apart(model: Model) -> Iterable[tuple[Sequence[int], Sequence[int]]]:
-    """For every join, two ways to it from where they parted: edges of the one and of the other.
+    """Return for every join two paths to it from where they parted: edges of one, edges of the other.
 
-    Equal hops along each such pair are equal hops at every join. Inputs (not labels) are taken as one.
+    If hops are equal along each such pair, they are equal at every join. All inputs except labels count as one
+    node.
     """
-    parent: dict[int, tuple[int, int]] = {}  # node: its first edge, and where that comes from
+    parent: dict[int, tuple[int, int]] = {}  # by node: its first edge, and that edge's source
     ways: list[tuple[list[int], list[int]]] = []
     for number, edge in enumerate(model.edges):
         if edge.label:

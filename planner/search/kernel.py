@@ -1,8 +1,8 @@
-"""The annealing's inner loop, compiled by numba; in Python it would take thirty times as long.
+"""Inner loop of the annealing, compiled by numba, which is thirty times as fast as Python.
 
-All state is in arrays: ``on`` and ``way`` per node; ``load`` per device and resource, ``net`` and
-``connections`` per device, ``apart`` per join (the hops of its one way less those of the other). Every step
-restores what it does not keep.
+All state is in arrays: ``on`` and ``way`` per node; ``load`` per device and resource; ``net`` and
+``connections`` per device; ``apart`` per join (the difference of hops between its two paths). Every rejected
+step restores the state.
 """
 
 from __future__ import annotations
@@ -13,43 +13,43 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-CONNECTION, HOP = 0.1, 0.2  # energy of one connection, and of one hop, too many; a whole device's worth is 1
-CURVE = 5.0  # energy of a share too much, beside the share itself, by its square
-MEAN_RUN, LONGEST_RUN = 4.0, 32  # layers that move at once
-COOLING = 100  # steps of one temperature
-REBUILDS, SHIFTS = 0.15, 0.75  # of the steps that build a layer anew, and, summed, that shift a boundary
+CONNECTION, HOP = 0.1, 0.2  # energy of an excess connection and an excess hop; a whole device's worth is 1
+CURVE = 5.0  # energy of an excess share by its square, in addition to the share itself
+MEAN_RUN, LONGEST_RUN = 4.0, 32  # layers that move together
+COOLING = 100  # steps per temperature
+REBUILDS, SHIFTS = 0.15, 0.75  # cumulative shares of steps: change a layer's build, shift a boundary
 
 Ints = NDArray[np.int64]
 
 
 class Fixed(NamedTuple):
-    """What a search does not change. Devices d, parts p, nodes n, ways w, resources r; rows of ends, joins."""
+    """Constants of a search. Indices: device d, part p, node n, way w, resource r; rows of ends and joins."""
 
-    part: Ints  #: of d
-    limits: Ints  #: of d, r
-    taken: Ints  #: of d, r: by a connection
-    network: Ints  #: of d: bits a frame
-    most: Ints  #: of d: connections
-    costs: Ints  #: of p, n, w, r
-    ways: Ints  #: of p, n: how many
-    like: Ints  #: of p, other p, n, w: the way that is most like it on the other part, -1 where there is none
-    movable: Ints  #: nodes
-    stays: NDArray[np.bool_]  #: of n
-    ends: Ints  #: rows of other node, bits, edge; those of node n from ``first_end[n]``
+    part: Ints  #: [d]: part
+    limits: Ints  #: [d, r]: limit
+    taken: Ints  #: [d, r]: cost of a connection
+    network: Ints  #: [d]: most bits per frame
+    most: Ints  #: [d]: most connections
+    costs: Ints  #: [p, n, w, r]: cost
+    ways: Ints  #: [p, n]: number of ways
+    like: Ints  #: [p, other p, n, w]: most similar way on the other part; -1 for none
+    movable: Ints  #: nodes that may move
+    stays: NDArray[np.bool_]  #: [n]: node may not move
+    ends: Ints  #: rows (other node, bits, edge); those of node n start at ``first_end[n]``
     first_end: Ints
-    joins: Ints  #: rows of join, sign; those of edge e from ``first_join[e]``
+    joins: Ints  #: rows (join, sign); those of edge e start at ``first_join[e]``
     first_join: Ints
 
 
 class State(NamedTuple):
-    """What it changes."""
+    """Variables of a search."""
 
     on: Ints
     way: Ints
     load: Ints
     net: Ints
     connections: Ints
-    between: Ints  #: of two devices
+    between: Ints  #: [d, d]: connections between two devices
     apart: Ints
 
 
@@ -62,7 +62,7 @@ def _carry(f, s, node, device, sign):
 
 @njit(cache=True)
 def _bend(f, s, edge, sign):
-    """Cut an edge or mend it; returns by how much more the joins are apart."""
+    """Cut an edge (sign 1) or join it (-1); return the increase of the joins' differences in hops."""
     more = 0
     for row in range(f.first_join[edge], f.first_join[edge + 1]):
         join = f.joins[row, 0]
@@ -74,9 +74,9 @@ def _bend(f, s, edge, sign):
 
 @njit(cache=True)
 def _connect(f, s, a, b, sign):
-    """One connection more or less between two devices; returns by how many more a triangle has too many.
+    """Add or remove a connection between two devices; return the increase of excess connections in triangles.
 
-    Among three devices no two connections can have one priority: they have no more than there are priorities.
+    No two connections among three devices may share a priority, so there are no more of these than priorities.
     """
     more = 0
     s.connections[a] += sign
@@ -93,19 +93,19 @@ def _connect(f, s, a, b, sign):
 
 @njit(cache=True)
 def _move(f, s, node, there, way):
-    """Put a node on another device; returns the energy of joins and triangles that this adds."""
+    """Move a node to another device; return the increase of the energy of joins and triangles."""
     here, apart, crowded = s.on[node], 0, 0
     _carry(f, s, node, here, -1)
     s.on[node], s.way[node] = there, way
     _carry(f, s, node, there, 1)
     for row in range(f.first_end[node], f.first_end[node + 1]):
         end, bits, edge = s.on[f.ends[row, 0]], f.ends[row, 1], f.ends[row, 2]
-        if end == there:  # mended
+        if end == there:  # the edge becomes internal
             s.net[here] -= bits
             s.net[there] -= bits
             crowded += _connect(f, s, here, there, -1)
             apart += _bend(f, s, edge, -1)
-        elif end == here:  # cut
+        elif end == here:  # the edge becomes cut
             s.net[here] += bits
             s.net[there] += bits
             crowded += _connect(f, s, here, there, 1)
@@ -119,13 +119,13 @@ def _move(f, s, node, there, way):
 
 @njit(cache=True)
 def _price(share):
-    """Of a share too much: a little on many devices is nearer to a placement than much on one."""
+    """Return the energy of an excess share; a little on many devices is better than much on one."""
     return share + CURVE * share * share
 
 
 @njit(cache=True)
 def _over(f, s, device):
-    """A device's energy."""
+    """Return a device's energy."""
     over = 0.0
     for r in range(f.limits.shape[1]):
         load = s.load[device, r] + s.connections[device] * f.taken[device, r]
@@ -138,7 +138,7 @@ def _over(f, s, device):
 
 @njit(cache=True)
 def energy(f, s):
-    """Of the whole placement."""
+    """Return the energy of the whole placement."""
     total = 0.0
     for device in range(f.part.shape[0]):
         total += _over(f, s, device)
@@ -152,7 +152,7 @@ def energy(f, s):
 
 @njit(cache=True)
 def begin(f, s):
-    """Fill loads, cuts and joins from ``on`` and ``way``."""
+    """Initialise loads, cuts and joins from ``on`` and ``way``."""
     for node in range(s.on.shape[0]):
         _carry(f, s, node, s.on[node], 1)
         for row in range(f.first_end[node], f.first_end[node + 1]):
@@ -186,7 +186,7 @@ def _shift(f, s, nodes, count, there, ways):
 
 @njit(cache=True)
 def _run(f, s, node, there, stride, nodes, ways, before):
-    """Neighbours in the model's order that lie together, and how they would be built there; their number."""
+    """Collect adjacent nodes on the same device, with their ways on the new one; return their number."""
     here, count = s.on[node], 0
     length = min(int(-MEAN_RUN * np.log(1.0 - np.random.random())) + 1, LONGEST_RUN)
     while count < length and 0 <= node < s.on.shape[0] and s.on[node] == here and not f.stays[node]:
@@ -201,13 +201,13 @@ def _run(f, s, node, there, stride, nodes, ways, before):
 
 @njit(cache=True)
 def anneal(f, s, seed, steps, hot, cold):
-    """Cool down from ``hot`` to ``cold``; whether energy 0 was met, at which it ends."""
+    """Anneal from temperature ``hot`` to ``cold``; return whether energy 0 was reached, which ends it."""
     np.random.seed(seed)
     nodes, ways, before = np.empty((3, LONGEST_RUN), np.int64)
     now, devices, temperature = energy(f, s), f.part.shape[0], hot
     for step in range(steps):
         if now < 1e-9:
-            now = energy(f, s)  # without the rounding of the steps
+            now = energy(f, s)  # recomputed, without the steps' rounding errors
             if now == 0.0:
                 return True
         if step % COOLING == 0:

@@ -1,4 +1,4 @@
-"""How hard the planner looks, and how CP-SAT is set up to look the same way every time."""
+"""Limits of the planner's effort, and CP-SAT settings for reproducible searches."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from dataclasses import dataclass
 
 from ortools.sat.python import cp_model
 
-LEAST_EFFORT = 0.5  # CP-SAT's interleaved search does not start with less
+LEAST_EFFORT = 0.5  # least deterministic effort with which CP-SAT's interleaved search starts
 
 
 @dataclass(frozen=True)
 class Limits:
-    """``seconds`` is nominal: the deterministic effort of so long, and the wall clock behind it.
+    """Limits of a search.
 
-    ``gap``: how much better the best plan may still be, as a share of the throughput, when the search ends.
+    - ``seconds``: nominal time; it determines the deterministic effort, and the wall-clock limit that backs it.
+    - ``gap``: largest possible improvement, as a share of the throughput, at which the search may end.
     """
 
     seconds: float = 100.0
@@ -24,15 +25,15 @@ class Limits:
 
     @property
     def effort(self) -> float:
-        """Deterministic seconds, of all workers together: three quarters of what ``seconds`` hold."""
+        """Deterministic seconds of all workers together: three quarters of ``seconds`` per worker."""
         return self.seconds * self.workers * 0.75
 
 
 def configure(solver: cp_model.CpSolver, limits: Limits, effort: float, end: float) -> None:
-    """Interleaved search, which is the same in every run, within an effort; the wall clock stands behind it."""
+    """Configure interleaved search, which is reproducible, with a limit of effort and a wall-clock limit."""
     solver.parameters.num_workers = limits.workers
     solver.parameters.interleave_search = limits.workers > 1
     solver.parameters.random_seed = limits.seed
-    solver.parameters.catch_sigint_signal = False  # an interrupt is the caller's
+    solver.parameters.catch_sigint_signal = False  # interrupts are handled by the caller
     solver.parameters.max_deterministic_time = max(effort, LEAST_EFFORT)
     solver.parameters.max_time_in_seconds = max(end - time.monotonic(), LEAST_EFFORT)

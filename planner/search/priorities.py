@@ -1,4 +1,4 @@
-"""Priorities of connections: an edge colouring of the devices (NADA, section IV: a PFC priority for each)."""
+"""Priorities of connections: an edge colouring of the devices (NADA, section IV: one PFC priority each)."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ EFFORT = 10.0  # deterministic seconds
 
 
 def cut_edges(instance: Instance, placement: Placement) -> list[int]:
-    """Edges whose ends lie on different devices."""
+    """Return the edges whose ends are on different devices."""
     on = placement.devices
     return [number for number, e in enumerate(instance.model.edges) if on[e.source] != on[e.target]]
 
 
 def choose_priorities(instance: Instance, placement: Placement) -> dict[int, int] | None:
-    """A priority for every cut edge, below P at both ends and unlike all others there; None without one."""
+    """Return a priority per cut edge, below P and unique at both ends; None if there is no such assignment."""
     edges = cut_edges(instance, placement)
     on, all_edges = placement.devices, instance.model.edges
     ends = [(on[all_edges[e].source], on[all_edges[e].target]) for e in edges]

@@ -1,4 +1,4 @@
-"""The placement as a CP-SAT problem. docs/systems/planner.md has every constraint as mathematics."""
+"""The placement as a CP-SAT problem. docs/systems/planner.md states every constraint as mathematics."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ Var = cp_model.IntVar
 Linear = cp_model.LinearExprT
 
 
-# What a placement can break, beside its period.
+# Rules that a placement can break, in addition to its period.
 RULES = frozenset(("dsp", "luts", "ram", "dram", "network", "connections", "hops", "host"))
 
 
 @dataclass(frozen=True)
 class Neighbourhood:
-    """What may change of a placement: what lies on ``devices`` is shared among them anew, all else stays.
+    """Part of a placement that may change: layers on ``devices`` are redistributed among these, all others
+    stay.
 
-    ``period``: ticks, which the other devices may take; those of ``devices`` are minimised alone.
+    ``period``: ticks that the other devices may take; only the period of ``devices`` is minimised.
     """
 
     base: Placement
@@ -35,8 +36,10 @@ class Neighbourhood:
 class Problem:
     """Minimise the period, in ticks, within [low, high].
 
-    ``near``: look no further than this. ``priorities``: choose them, too. ``rules``: those that count, to learn
-    which of them conflict. ``counted``: devices without layers are told apart; for one period only.
+    - ``near``: restrict the search to this neighbourhood.
+    - ``priorities``: choose priorities, too.
+    - ``rules``: rules to apply; a subset finds out which rules conflict.
+    - ``counted``: count devices with layers, for a single period only.
     """
 
     instance: Instance
@@ -50,11 +53,11 @@ class Problem:
     def __post_init__(self) -> None:
         self.cp = cp_model.CpModel()
         self.period = self.cp.new_int_var(self.low, self.high, "period")
-        self.built: dict[tuple[int, int], list[tuple[Option, Var]]] = {}  # per node and device
-        self.on: dict[tuple[int, int], Var] = {}  # node lies on device
+        self.built: dict[tuple[int, int], list[tuple[Option, Var]]] = {}  # options by node and device
+        self.on: dict[tuple[int, int], Var] = {}  # node is on device
         self.cut: dict[int, Var] = {}  # edge crosses the network
-        self.touches: dict[tuple[int, int], Var] = {}  # edge leaves or enters device
-        self.used: dict[int, Var] = {}  # device has layers; where they are counted
+        self.touches: dict[tuple[int, int], Var] = {}  # cut edge starts or ends on device
+        self.used: dict[int, Var] = {}  # device has layers, if ``counted``
         self._place()
         self._cut_edges()
         if "hops" in self.rules:
@@ -64,7 +67,7 @@ class Problem:
         for number, device in enumerate(self.devices):
             self._limit(number, device)
         if "connections" in self.rules:
-            # A priority is that of one connection at most for every two devices.
+            # For every two devices, at most one connection can have a given priority.
             most = max(device.part.connections for device in self.devices)
             self.cp.add(sum(self.cut.values()) <= most * (len(self.devices) // 2))
         if self.priorities:
@@ -73,7 +76,7 @@ class Problem:
 
     @property
     def devices(self) -> tuple[Device, ...]:
-        """The cluster's."""
+        """Devices of the cluster."""
         return self.instance.cluster.devices
 
     def _allowed(self, node: int) -> frozenset[int]:
@@ -95,7 +98,7 @@ class Problem:
         return self.near is not None and device not in self.near.devices
 
     def _place(self) -> None:
-        """Every node is built once, in one way, on one device, and keeps up with the period."""
+        """Constrain every node to one option on one device, within the period."""
         for node in range(len(self.instance.model.nodes)):
             everywhere: list[Var] = []
             late = []
@@ -115,7 +118,7 @@ class Problem:
             self.cp.add(sum(late) <= self.period - self.low)
 
     def _cut_edges(self) -> None:
-        """An edge is cut when its ends lie apart; it then touches the devices of both."""
+        """Constrain cut edges: an edge is cut if its ends are on different devices, which it then touches."""
         for number, edge in enumerate(self.instance.model.edges):
             cut = self.cut[number] = self.cp.new_bool_var(f"e{number}")
             touched = []
@@ -137,7 +140,9 @@ class Problem:
             self.cp.add(sum(touched) == 2 * cut)
 
     def _join_equal_hops(self) -> None:
-        """h(b) = h(a) + cut(a, b): on the two ways to a join as many edges are cut."""
+        """Constrain joins to equal hops, h(b) = h(a) + cut(a, b): both paths to a join have as many cut
+        edges.
+        """
         for one, other in paths_apart(self.instance.model):
             self.cp.add(sum(self.cut[e] for e in one) == sum(self.cut[e] for e in other))
 
@@ -148,7 +153,7 @@ class Problem:
             self.cp.add_max_equality(self.used[device], here) if here else self.cp.add(self.used[device] == 0)
 
     def _limit(self, number: int, device: Device) -> None:
-        """A device's DSPs, RAM, DRAM, network and connections."""
+        """Constrain a device's DSPs, LUTs, RAM, DRAM, network and connections."""
         part = device.part
         period: Linear = self.near.period if self.near and self._stays(number) else self.period
         there: Linear = 1
@@ -178,7 +183,7 @@ class Problem:
             self.cp.add(sum(touches.values()) == 0)
 
     def _choose_priorities(self) -> None:
-        """A cut edge has one priority, below the P of both ends, and no other edge there has it."""
+        """Constrain priorities: each cut edge has one, below P and unique at both ends."""
         count = max(device.part.connections for device in self.devices)
         ways = {e: [self.cp.new_bool_var(f"e{e}p{p}") for p in range(count)] for e in self.cut}
         for edge, cut in self.cut.items():
@@ -196,12 +201,13 @@ class Problem:
                 self.cp.add_at_most_one(taken)
 
     def _order_equal_devices(self) -> None:
-        """Of equal devices but the host's, an earlier one has the earlier first layer: plans that differ in
-        the names of devices alone are one plan."""
+        """Order the first layers of equal devices, except the host's, to remove plans that differ only in the
+        devices' names.
+        """
         if self.near:
-            return  # what stays tells the devices apart
+            return  # the layers that stay distinguish the devices
         for earlier, later in interchangeable(self.instance):
-            begun: Var | None = None  # whether the earlier one has a layer yet
+            begun: Var | None = None  # whether the earlier device has a layer yet
             for node in range(len(self.instance.model.nodes)):
                 if (node, later) in self.on:
                     if begun is None:
@@ -217,7 +223,7 @@ class Problem:
                     begun = now
 
     def hint(self, placement: Placement) -> None:
-        """Start the search from a placement."""
+        """Give the solver a placement as a hint."""
         for (node, device), ways in self.built.items():
             here = placement.devices[node] == device
             taken = self._as_good(placement.choices[node], ways, self.devices[device].part) if here else None
@@ -230,7 +236,7 @@ class Problem:
             self.cp.add_hint(self.cut[number], apart)
 
     def _as_good(self, choice: Choice, ways: list[tuple[Option, Var]], part: Part) -> int:
-        """Index of an option that costs no more than ``choice`` in anything; 0 where there is none."""
+        """Return the index of an option that costs at most as much as ``choice`` in everything; 0 for none."""
         ticks, limits = max(self.instance.layer_ticks(choice, part), self.low), constrained(choice.cost, part)
         return next(
             (
@@ -243,7 +249,7 @@ class Problem:
         )
 
     def placement(self, solver: cp_model.CpSolver) -> Placement:
-        """The placement that the solver found."""
+        """Return the placement that the solver found."""
         found = {
             node: (device, option.choice)
             for (node, device), ways in self.built.items()
@@ -255,7 +261,7 @@ class Problem:
 
 
 def limits_of(part: Part) -> tuple[tuple[str, int | None], ...]:
-    """(rule, limit) of every column of ``constrained``; None where a period limits it."""
+    """Return (rule, limit) for every column of ``constrained``; None for a limit that depends on the period."""
     ram = (part.ram_bits,) if part.ram_bits is not None else ()
     dram = None if part.dram else 0
     return (
@@ -268,13 +274,13 @@ def limits_of(part: Part) -> tuple[tuple[str, int | None], ...]:
 
 
 def limits_at(instance: Instance, part: Part, period: int) -> list[int]:
-    """Limits at a period (ticks), in the order of ``constrained``."""
+    """Return the limits at a period in ticks, in the order of ``constrained``."""
     bits = part.dram * period // instance.ticks
     return [bits if limit is None else limit for _, limit in limits_of(part)]
 
 
 def interchangeable(instance: Instance) -> list[tuple[int, int]]:
-    """Neighbours in every group of equal devices, the host's apart."""
+    """Return neighbouring pairs in every group of equal devices, without the host's."""
     cluster = instance.cluster
     pairs = []
     for part in cluster.parts:

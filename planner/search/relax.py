@@ -1,4 +1,4 @@
-"""A bound on the throughput: the devices of one part pooled, and nothing said about edges."""
+"""Bound on the throughput: the devices of each part are pooled, and edges are ignored."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from fanin.planner.search.choices import constrained, front
 from fanin.planner.search.instance import Instance
 from fanin.planner.search.problem import limits_of
 
-PRECISION = 200  # the period is bounded to one part in so many before it is minimised
-POOL_EFFORT = 5.0  # deterministic seconds of a pooled problem
+PRECISION = 200  # bisection narrows the period to one part in this many before it is minimised
+POOL_EFFORT = 5.0  # deterministic seconds per pooled problem
 
 
 def least_period(instance: Instance) -> int | None:
-    """Ticks that no placement's period is below; None where the pooled devices hold the model at no period.
+    """Return a lower bound, in ticks, of all placements' periods; None if the model fits at no period.
 
-    What is fixed to the host has to fit the host's device, all else the devices of its part taken together.
+    Nodes fixed to the host must fit the host's device; all others must fit the devices of their part together.
     """
     high = slowest(instance)
     if _pooled(instance, high, high) is None:
@@ -33,7 +33,7 @@ def least_period(instance: Instance) -> int | None:
 
 
 def slowest(instance: Instance) -> int:
-    """A period, in ticks, that is no shorter than that of any placement whose every layer is its slowest."""
+    """Return a period, in ticks, at least that of a placement with every layer at its slowest."""
     total = 1
     for node, links in zip(instance.model.nodes, instance.model.links, strict=True):
         total += max(
@@ -50,7 +50,7 @@ def slowest(instance: Instance) -> int:
 
 
 def _pooled(instance: Instance, low: int, high: int) -> int | None:
-    """The least period within [low, high] of the pooled problem, or a bound on it; None when there is none."""
+    """Return the least period in [low, high] of the pooled problem, or a bound on it; None if infeasible."""
     cp = cp_model.CpModel()
     period = cp.new_int_var(low, high, "period")
     cluster = instance.cluster

@@ -1,7 +1,7 @@
-"""The search for a placement: a bound from pooled devices, annealing towards it, CP-SAT to prove or improve.
+"""Search for a placement: a bound from pooled devices, annealing towards it, CP-SAT to prove or improve.
 
-Every step has a deterministic effort, so the same input gives the same placement; a wall clock stands behind,
-and a result says so where that had to stop the search.
+Every step has a deterministic effort, so the same input gives the same placement. A wall-clock limit backs the
+effort; the result records whether it stopped the search.
 """
 
 from __future__ import annotations
@@ -22,41 +22,41 @@ from fanin.planner.search.problem import Problem
 from fanin.planner.search.relax import least_period, slowest
 from fanin.planner.search.start import first_placement
 
-SIDE_BY_SIDE = 2  # climbs of one round
-FIRST_AIM = 0.025  # of the bound: by so much longer is the period that climbs begin with
-SMALL = 80  # layers, up to which CP-SAT is asked before annealing
-SETTLING = 0.08  # share of effort and time that is left for choosing among equal placements
-EXACT_EFFORT = 0.15  # share of the effort that CP-SAT has first, and again at the end
-SAME = 1e-6  # gaps below are the rounding of odd rates to ticks
+SIDE_BY_SIDE = 2  # climbs per round
+FIRST_AIM = 0.025  # excess of the climbs' first target period over the bound, as a share
+SMALL = 80  # most layers for which CP-SAT runs before annealing
+SETTLING = 0.08  # share of effort and time reserved for choosing among equal placements
+EXACT_EFFORT = 0.15  # share of the effort for CP-SAT at the start, and again at the end
+SAME = 1e-6  # smaller gaps come from rounding odd rates to ticks
 
 
 class Stop(StrEnum):
-    """Why a search ended."""
+    """Reason for a search's end."""
 
-    PROOF = "proof"  #: there is no better placement
-    GAP = "gap"  #: none is better by more than the gap that was asked for
-    TIME = "time"  #: the effort was spent, or the wall clock ended it
+    PROOF = "proof"  #: no placement is better
+    GAP = "gap"  #: no placement is better by more than the requested gap
+    TIME = "time"  #: the effort was spent, or the wall-clock limit was reached
 
 
 @dataclass
 class Found:
-    """What a search knows: the best placement, and the least period (ticks) that there could be."""
+    """State of a search: the best placement, and a lower bound of the period in ticks."""
 
     placement: Placement | None = None
     least: int = 0
-    feasible: bool = True  #: False where it is proved that there is no placement
+    feasible: bool = True  #: False if it is proved that no placement exists
     effort: float = 0.0
     tries: int = 0
     clock_stopped: bool = False
     stopped_by: Stop = Stop.TIME
 
 
-Say = Callable[[float, float], None]  #: told the best throughput and its bound
+Say = Callable[[float, float], None]  #: called with the best throughput and its bound
 
 
 @dataclass
 class Search:
-    """A search under way for one instance."""
+    """A search for one instance."""
 
     instance: Instance
     limits: Limits
@@ -66,10 +66,10 @@ class Search:
 
     def __post_init__(self) -> None:
         self.end = time.monotonic() + self.limits.seconds * (1 - SETTLING)
-        self._priorities = False  # whether CP-SAT has to choose them, as they cannot be chosen afterwards
+        self._priorities = False  # whether CP-SAT must choose priorities, since a later choice has failed
 
     def run(self, start: Placement | None = None) -> Found:
-        """Search until the best is near enough to its bound, or the effort is spent."""
+        """Search until the gap is small enough or the effort is spent."""
         self._search(start)
         if self.found.placement is not None and self.gap <= self._enough:
             self.found.stopped_by = Stop.PROOF if self.gap <= SAME else Stop.GAP
@@ -87,7 +87,7 @@ class Search:
         if self._small:
             chosen = self._priorities
             self._exactly(self.limits.effort * EXACT_EFFORT)
-            if self._priorities and not chosen:  # the best could have none: once more, with them
+            if self._priorities and not chosen:  # the best had no priorities: repeat with them
                 self._exactly(self.limits.effort * EXACT_EFFORT)
         if self._going_on():
             self._climb()
@@ -99,7 +99,7 @@ class Search:
 
     @property
     def period(self) -> int:
-        """Ticks of the best placement; without one, the longest worth asking for."""
+        """Ticks of the best placement; without one, the longest useful period."""
         best = self.found.placement
         if best is None:
             return slowest(self.instance)
@@ -111,12 +111,12 @@ class Search:
 
     @property
     def gap(self) -> float:
-        """Bound over throughput, less one."""
+        """Bound divided by throughput, minus one."""
         return self.period / max(self.found.least, 1) - 1
 
     @property
     def _enough(self) -> float:
-        """The gap at which the search ends."""
+        """Gap at which the search ends."""
         return max(self.limits.gap, SAME)
 
     def _left(self) -> float:
@@ -130,7 +130,7 @@ class Search:
         return self._left() > 0 and not self.found.clock_stopped
 
     def _take(self, placement: Placement) -> bool:
-        """Keep a placement that is better than the best, if its connections can have priorities."""
+        """Keep a placement that improves on the best, if its connections can have priorities."""
         best = self.found.placement
         if best is not None and self.instance.period(placement) >= self.instance.period(best):
             return False
@@ -142,7 +142,7 @@ class Search:
         return True
 
     def _exactly(self, effort: float) -> None:
-        """The whole problem to CP-SAT, from the best placement."""
+        """Solve the whole problem by CP-SAT, starting from the best placement."""
         if not self._going_on():
             return
         problem = Problem(self.instance, self.found.least, self.period, priorities=self._priorities)
@@ -167,7 +167,7 @@ class Search:
         self.found.least = max(self.found.least, round(solver.best_objective_bound))
 
     def _climb(self) -> None:
-        """Rounds of climbs, each from a beginning of its own."""
+        """Run rounds of climbs, each from a different start."""
         start = self.found.placement or self._anywhere()
         reserve = self.limits.effort * EXACT_EFFORT if self._small else 0.0
         aim, number = FIRST_AIM, 0
@@ -193,11 +193,11 @@ class Search:
                 self.found.tries += 1
                 self.found.effort += effort
                 began |= placement is not None and self._take(placement)
-            # Once there is a placement, others near the bound are begun with in vain now and then.
+            # With a known placement, a failed start near the bound is no reason for a longer target.
             aim = aim if began or known else 2 * aim
 
     def _anywhere(self) -> Placement | None:
-        """Every node on the first device that can hold it: a place to begin, seldom a placement."""
+        """Place every node on the first device that can hold it: a start, seldom a valid placement."""
         model, cluster = self.instance.model, self.instance.cluster
         high = slowest(self.instance)
         devices, choices = [], []

@@ -1,4 +1,4 @@
-"""Of all placements of one throughput: the fewest devices, then the least cut bits, then the first in order."""
+"""Choice among placements of equal throughput: fewest devices, then least cut bits, then first in order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fanin.planner.search.limits import Limits, configure
 from fanin.planner.search.priorities import choose_priorities
 from fanin.planner.search.problem import Linear, Problem
 
-CHUNK_BITS = 40  # nodes whose devices, as digits of one number, fit so many bits are ordered at once
+CHUNK_BITS = 40  # nodes are ordered in chunks; their devices, as digits of one number, fit this many bits
 
 
 Goal = Callable[[Problem], Linear]
@@ -21,7 +21,7 @@ Goal = Callable[[Problem], Linear]
 
 @dataclass(frozen=True)
 class Settled:
-    """The placement, and which of the three goals were proved."""
+    """A placement, and which of the three goals were proved optimal."""
 
     placement: Placement
     devices: bool
@@ -31,7 +31,7 @@ class Settled:
 
 
 def settle(instance: Instance, placement: Placement, limits: Limits, effort: float, end: float) -> Settled:
-    """Look for a better one of the same period, within an effort; ``end``: when the wall clock stops it."""
+    """Improve a placement at the same period, within an effort; ``end``: time of the wall-clock limit."""
     period = instance.in_ticks(instance.period(placement))
     state = _State(instance, period, placement, limits, effort, end)
     devices = state.improve(lambda problem: sum(problem.used.values()))
@@ -43,7 +43,7 @@ def settle(instance: Instance, placement: Placement, limits: Limits, effort: flo
 
 
 def _in_order(instance: Instance) -> Iterator[Goal]:
-    """Goals that together put the devices, read as the digits of a number, in the least order."""
+    """Yield goals that together minimise the devices, read as digits of a number."""
     count = len(instance.cluster.devices)
     chunk = max(int(CHUNK_BITS / max(count.bit_length(), 1)), 1)
     nodes = [n for n in range(len(instance.model.nodes)) if n not in instance.model.pinned]
@@ -62,7 +62,7 @@ def _in_order(instance: Instance) -> Iterator[Goal]:
 
 
 class _State:
-    """The problem at one period, and what each goal reached, which the later ones keep."""
+    """The problem at one period, with the values reached for earlier goals as constraints."""
 
     def __init__(
         self, instance: Instance, period: int, placement: Placement, limits: Limits, effort: float, end: float
@@ -71,7 +71,7 @@ class _State:
         self._effort, self.spent = effort, 0.0
         self._period = period
         self._reached: list[tuple[Goal, int]] = []
-        self._priorities = False  # whether CP-SAT has to choose them
+        self._priorities = False  # whether CP-SAT must choose priorities
         self._problem = self._with_reached()
 
     def _with_reached(self) -> Problem:
@@ -81,7 +81,7 @@ class _State:
         return problem
 
     def improve(self, goal: Goal) -> bool:
-        """Minimise one more goal; whether its least is proved."""
+        """Minimise one more goal; return whether the minimum is proved."""
         left = self._effort - self.spent
         if left <= 0 or time.monotonic() >= self.end:
             return False
@@ -101,7 +101,7 @@ class _State:
             return False
         found = self._problem.placement(solver)
         if self.instance.period(found) > self.instance.period(self.placement):
-            return False  # the unit of time is too coarse to tell
+            return False  # ticks are too coarse to see the longer period
         if choose_priorities(self.instance, found) is None:
             if self._priorities:
                 return False

@@ -1,4 +1,4 @@
-"""A first placement: every device takes the next layers, as many as it can at a period."""
+"""First placement: each device in turn takes as many of the next layers as fit at a period."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from fanin.planner.search.choices import Choice, connection_takes, constrained
 from fanin.planner.search.instance import Instance, Placement, paths_apart
 from fanin.planner.search.problem import limits_at
 
-GROWTH, GROWTHS = 1.4, 40  # from one period that is tried to the next, and how often: a million times the first
-HALVINGS = 6  # then, between the last two: to half a per cent
+GROWTH, GROWTHS = 1.4, 40  # factor between tried periods, and their number: up to a million times the first
+HALVINGS = 6  # bisections between the last two periods: to half a per cent
 
 
 def first_placement(instance: Instance, low: int) -> Placement | None:
-    """A placement in one pass over the devices, at a short period not below ``low``; None where none is found.
+    """Return a placement from one pass over the devices, at a short period of at least ``low``; None for none.
 
-    Cut so, every way between two layers crosses as many devices; but a way around a device has to be avoided.
-    Where taking as many layers as fit leads nowhere at any period, a device may take fewer.
+    With consecutive segments, all paths between two layers cross the same number of devices, provided that no
+    edge skips a device. If taking as many layers as fit succeeds at no period, devices may take fewer.
     """
     return _shortest(instance, low, back=False) or _shortest(instance, low, back=True)
 
@@ -44,7 +44,7 @@ def _shortest(instance: Instance, low: int, *, back: bool) -> Placement | None:
 
 
 def _order(instance: Instance) -> list[int]:
-    """The nodes in topological order, labels as late as can be."""
+    """Return the nodes in topological order, labels as late as possible."""
     model = instance.model
     late: dict[int, int] = {}
     for edge in model.edges:
@@ -61,13 +61,13 @@ def _order(instance: Instance) -> list[int]:
 
 
 def _in_order(instance: Instance, period: int, *, back: bool) -> Placement | None:
-    """``back``: a device gives layers to the next one where those behind find no place."""
+    """Run one pass. ``back``: a device takes fewer layers if later ones find no place otherwise."""
     return _Pass(instance, period, back).placement(0, 0)
 
 
 @dataclass
 class _Pass:
-    """A pass over the devices, the host's first, each with a part of the order."""
+    """A pass over the devices, the host's first, each with a segment of the order."""
 
     instance: Instance
     period: int
@@ -83,12 +83,12 @@ class _Pass:
         self.spans = [(at[e.source], at[e.target]) for e in model.edges if not e.label]
         self.allowed = _boundaries(self.spans, self.tail)
         self.devices = [cluster.host, *(n for n in range(len(cluster.devices)) if n != cluster.host)]
-        self.taken: list[tuple[int, list[int], list[Choice]]] = []  # device, its nodes, how they are built
-        self.dead: set[tuple[int, int]] = set()  # arguments of ``placement`` that lead nowhere
+        self.taken: list[tuple[int, list[int], list[Choice]]] = []  # device, its nodes, their choices
+        self.dead: set[tuple[int, int]] = set()  # arguments of ``placement`` that have failed
         self.known: dict[tuple[Part, bool, int], list[tuple[int, list[int], list[Choice]]]] = {}
 
     def placement(self, number: int, begin: int) -> Placement | None:
-        """What ``taken`` becomes when the devices from ``number`` on take the order from ``begin`` on."""
+        """Complete ``taken`` with devices from ``number`` on and layers from ``begin`` on; None for failure."""
         if number and begin == self.tail:
             return self._found()
         if number == len(self.devices) or (number, begin) in self.dead:
@@ -117,7 +117,7 @@ class _Pass:
         return found if _equal_hops(self.instance, found) else None
 
     def _segments(self, device: int, begin: int) -> list[tuple[int, list[int], list[Choice]]]:
-        """Where the device's part of the order may end, its nodes and their choices; the longest first."""
+        """Return possible segments of a device, longest first: end in the order, nodes, and their choices."""
         model, cluster = self.instance.model, self.instance.cluster
         part, host = cluster.devices[device].part, device == cluster.host
         if (part, host, begin) in self.known:
@@ -140,7 +140,9 @@ class _Pass:
 
 
 def _equal_hops(instance: Instance, placement: Placement) -> bool:
-    """Whether all ways to a join have as many; those to the last layers, back on the host's device, may not."""
+    """Return whether all paths to each join have equal hops; paths back to the host's last layers may
+    differ.
+    """
     on, edges = placement.devices, instance.model.edges
     return all(
         len({sum(on[edges[e].source] != on[edges[e].target] for e in way) for way in pair}) == 1
@@ -149,7 +151,7 @@ def _equal_hops(instance: Instance, placement: Placement) -> bool:
 
 
 def _boundaries(spans: Sequence[tuple[int, int]], tail: int) -> Callable[[int, int], bool]:
-    """Whether a cut may follow one at ``last``: no edge may reach over both."""
+    """Return a check whether a cut may follow one at ``last``: no edge may cross both."""
 
     def allowed(last: int, cut: int) -> bool:
         return not any(begin < last and cut <= end < tail for begin, end in spans)
@@ -158,12 +160,12 @@ def _boundaries(spans: Sequence[tuple[int, int]], tail: int) -> Callable[[int, i
 
 
 def _here(begin: int, end: int, tail: int | None) -> Callable[[int], bool]:
-    """Whether a place in the order is on the device of that segment, which may have the tail, too."""
+    """Return a check whether a place in the order is on the segment's device, which may also have the tail."""
     return lambda place: begin <= place < end or (tail is not None and place >= tail)
 
 
 def _cut(instance: Instance, spans: Sequence[tuple[int, int]], here: Callable[[int], bool]) -> list[int]:
-    """Bits of each edge that leads to or from other devices."""
+    """Return the bits of each edge to or from other devices."""
     edges = [e for e in instance.model.edges if not e.label]
     return [e.bits for e, (a, b) in zip(edges, spans, strict=True) if here(a) != here(b)]
 
@@ -176,7 +178,7 @@ def _cuts_fit(instance: Instance, cut: Sequence[int], part: Part, period: int) -
 def _fit(
     instance: Instance, nodes: Sequence[int], part: Part, period: int, connections: int
 ) -> list[Choice] | None:
-    """Choices for these nodes on one device; None where none are found. Greedy: cheap ones, then swaps."""
+    """Return choices for these nodes on one device by a greedy search with swaps; None if none are found."""
     each = connection_takes(part)
     limits = [
         limit - connections * taken

@@ -139,7 +139,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path):
     [
         (Target.V1MODEL, {"slots": 16384}, "job 1 ends at slot 32767, and the switch has 16384 slots"),
         (Target.V1MODEL, {"workers": 1}, "one of the lowest 1 bits"),
-        (Target.TNA, {}, "ports of job 1 lie in pipes [0, 1]"),
+        (Target.TNA, {}, "ports of job 1 are in pipes [0, 1]"),
     ],
 )
 def test_jobs_that_the_program_cannot_run_are_refused(target, changes, message):

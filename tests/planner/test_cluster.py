@@ -101,7 +101,7 @@ def test_a_number_of_devices_that_cannot_be(name):
 
 
 def test_a_name_that_is_no_cluster(tmp_path):
-    kinds = "is no .toml file, nor one of arria10xN, u280xN, ecp5-85xN"
+    kinds = "must be a .toml file or one of arria10xN, u280xN, ecp5-85xN"
     assert said_of("virtexx3") == f"virtexx3: {kinds}"
     assert said_of("") == f": {kinds}"
     assert said_of("cluster.json") == f"cluster.json: {kinds}"

@@ -310,7 +310,7 @@ def _said(name):
 
 def test_a_name_that_is_no_model(tmp_path):
     kinds = (
-        "is no .py or .onnx file, nor one of example_cnn, mobilenet_v2, mobilenet_v2_32, listing1, digits_cnn"
+        "must be a .py or .onnx file or one of example_cnn, mobilenet_v2, mobilenet_v2_32, listing1, digits_cnn"
     )
     for name in ("mobilenet", "model.txt", "", ".py", "models/", str(tmp_path)):
         assert _said(name) == f"{name}: {kinds}"

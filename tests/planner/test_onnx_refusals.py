@@ -102,7 +102,7 @@ def constant_first():
 @pytest.mark.parametrize(
     ("net", "cause"),
     [
-        (image_net("LpPool", kernel_shape=[2, 2]), "is not supported; what is: Add, AveragePool, Batch"),
+        (image_net("LpPool", kernel_shape=[2, 2]), "is not supported; supported are Add, AveragePool, Batch"),
         (image_net("AveragePool", kernel_shape=[2, 2], pads=[1, 1, 1, 1]), "count_include_pad must be 1 where"),
         (image_net("Concat", "x", "x", axis=2), "is over axis 2; only channels, axis 1"),
         (conv_net(4, 6, 3, 3, dilations=[2, 2]), "dilations [2, 2] are not supported"),
@@ -118,11 +118,11 @@ def constant_first():
         (conv_net(4, 6, 3, 3, pads=[1, 1]), "pads [1, 1] are not supported"),
         (conv_net(4, 6, 3, 3, pads=[1, 1, 1, -1]), "pads [1, 1, 1, -1] are not supported"),
         (conv_net(4, 6, 3, 3, pads=[2**60] * 4), "vertical must be an integer in 1…1048576, not 23"),
-        (conv_net(4, 6, 3, 3, auto_pad="SAME"), "auto_pad b'SAME' is none of ONNX's"),
-        (image_net("Conv", (4, 6, 3, 3), (3,)), "[3, 1, 1] is no bias by channel of [batch, 4, 14, 14]"),
+        (conv_net(4, 6, 3, 3, auto_pad="SAME"), "auto_pad b'SAME' is not one of ONNX's values"),
+        (image_net("Conv", (4, 6, 3, 3), (3,)), "[3, 1, 1] is not a bias by channel of [batch, 4, 14, 14]"),
         (image_net("Conv", "x"), "its input 'x' must be a constant"),
         (image_net("BatchNormalization", (5,), (6,), (6,), (6,)), "its scale is [5]; its input is [batch, 6, "),
-        (image_net("BatchNormalization", (6,), (1,), (6,), (6,)), "[1, 1, 1] is no bias by channel of"),
+        (image_net("BatchNormalization", (6,), (1,), (6,), (6,)), "[1, 1, 1] is not a bias by channel of"),
         (image_net("AveragePool", kernel_shape=[17, 1]), "a window of 17×1 does not fit 16×16"),
         (image_net("AveragePool", kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1), "ceil_mode is not supp"),
         (image_net("AveragePool", opset=19, kernel_shape=[3, 3], dilations=[2, 2]), "dilations [2, 2] are"),
@@ -131,10 +131,10 @@ def constant_first():
         (clip_net("", 6.0), "its limits are [6.0]; only [0, 6]"),
         (clip_net(0.0, 1.0), "its limits are [0.0, 1.0]; only"),
         (image_net("Clip", "x"), "its input 'x' must be numbers in the file"),
-        (image_net("Add", (16,)), "[16] is no bias by channel of [batch, 6, 16, 16]"),
-        (image_net("Add", ()), "[] is no bias by channel of"),
-        (image_net("Add", (2, 6, 1, 1)), "[2, 6, 1, 1] is no bias by channel of"),
-        (image_net("Add", (6, 16, 16)), "[6, 16, 16] is no bias by channel of"),
+        (image_net("Add", (16,)), "[16] is not a bias by channel of [batch, 6, 16, 16]"),
+        (image_net("Add", ()), "[] is not a bias by channel of"),
+        (image_net("Add", (2, 6, 1, 1)), "[2, 6, 1, 1] is not a bias by channel of"),
+        (image_net("Add", (6, 16, 16)), "[6, 16, 16] is not a bias by channel of"),
         (two_tensors("Add"), "its inputs are [batch, 6, 16, 16] and [batch, 6, 1, 1]; they must not differ"),
         (two_tensors("MatMul"), "must be a constant"),
         (mean_net([1, 3]), "its axes are [1.0, 3.0]; only [2, 3], rows and columns, are supported"),
@@ -144,8 +144,8 @@ def constant_first():
         (row_net("Gemm", (12, 5), (5,), beta=2.0), "beta of 2 is not supported"),
         (row_net("Gemm", (12, 5), transA=1), "transA of 1 is not supported"),
         (row_net("Gemm", (5, 12)), "its weights take [5]; its input is [batch, 12]"),
-        (row_net("Gemm", (12, 5), (1,)), "[1] is no bias by channel of [batch, 5]"),
-        (row_net("Gemm", (12, 5), (3, 5)), "[3, 5] is no bias by channel of [batch, 5]"),
+        (row_net("Gemm", (12, 5), (1,)), "[1] is not a bias by channel of [batch, 5]"),
+        (row_net("Gemm", (12, 5), (3, 5)), "[3, 5] is not a bias by channel of [batch, 5]"),
         (row_net("MatMul", (3, 12, 5)), "its weights take [3, 12]; its input is"),
         (image_net("MatMul", (16, 5)), "its weights take [16]; its input is [batch, 6, 16, 16]"),
         (constant_first(), "its input 'w0' is a constant"),
@@ -161,7 +161,7 @@ def constant_first():
         (image_net("Reshape", "x"), "makes ["),
         (row_net("Conv", (4, 12, 3, 3)), "its input is [batch, 12], not [batch, channels, rows, columns]"),
         (after_flatten("BatchNormalization", *4 * [(96,)]), "its scale is [96]; its input is [batch, 96]"),
-        (after_flatten("Add", (96,)), "[96] is no bias by channel of [batch, 96]"),
+        (after_flatten("Add", (96,)), "[96] is not a bias by channel of [batch, 96]"),
         (after_flatten("GlobalAveragePool"), "its input is [batch, 96], not [batch, channels, rows, columns]"),
         (
             image_net("Softmax", axis=1),
@@ -170,7 +170,7 @@ def constant_first():
         (row_net("Softmax", axis=0), "is over axis 0 of"),
         (row_net("Softmax", axis=-2), "is over axis -2 of"),
         (behind_softmax(), "follows a softmax, which may only stand at the end"),
-        (second_output(), "its input 'mask' is no first output of a node"),
+        (second_output(), "its input 'mask' is not the first output of a node"),
     ],
 )
 def test_a_node_that_is_refused(refuse, net, cause):
@@ -182,7 +182,7 @@ def test_a_node_that_is_refused(refuse, net, cause):
 def test_a_node_of_a_foreign_domain(refuse):
     net = Net("N", 12)
     net("Relu", "x", domain="custom", name="")
-    assert refuse(net).startswith("node _out_0 (custom.Relu): is not supported; what is: Add, ")
+    assert refuse(net).startswith("node _out_0 (custom.Relu): is not supported; supported are Add, ")
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def test_a_network_without_inputs(refuse):
     net("Relu", "x", name="c")
     proto = net.proto()
     del proto.graph.input[:]
-    assert "is no valid ONNX model: Nodes in a graph must be topologically sorted" in refuse(proto)
+    assert "is not a valid ONNX model: Nodes in a graph must be topologically sorted" in refuse(proto)
 
 
 def test_a_version_or_function_that_is_not_supported(refuse):
@@ -265,7 +265,7 @@ def test_weights_in_a_file_of_their_own(tmp_path):
 def test_a_file_that_is_no_model(tmp_path, content):
     path = tmp_path / "net.onnx"
     path.write_bytes(content)
-    assert _refused_file(path).startswith("is no valid ONNX model: ")
+    assert _refused_file(path).startswith("is not a valid ONNX model: ")
 
 
 def test_a_file_that_cannot_be_read(tmp_path):

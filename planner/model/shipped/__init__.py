@@ -1,1 +1,1 @@
-"""Models that are shipped, in the model language."""
+"""Models that ship with fanin, in the model language."""

@@ -18,19 +18,19 @@ from fanin.planner.model.dsl import (
     soft_cross_loss,
 )
 
-#: Of blocks that follow one another: expansion, output channels, how often, stride of the first.
+#: Consecutive blocks: expansion, output channels, number of blocks, stride of the first.
 Group = tuple[Fraction | int, int, int, int]
 
 
 def normalised(source: Tensor) -> Tensor:
-    """What follows every convolution: normalisation and bias."""
+    """Add the layers that follow every convolution: normalisation and bias."""
     return bias(online_norm(source))
 
 
 def bottleneck(expanded: int, channels: int, stride: int, source: Tensor) -> Tensor:
-    """Expand to ``expanded`` channels (none when it has them), filter each, project to ``channels``.
+    """Expand to ``expanded`` channels (unless the source has them), filter each, project to ``channels``.
 
-    The source is added where shapes allow it.
+    The source is added if shapes allow it.
     """
     x = source
     if expanded != source.shape.c:
@@ -41,7 +41,7 @@ def bottleneck(expanded: int, channels: int, stride: int, source: Tensor) -> Ten
 
 
 def bottlenecks(groups: Iterable[Group], x: Tensor) -> Tensor:
-    """All blocks of all groups."""
+    """Add all blocks of all groups."""
     for expansion, channels, repeats, stride in groups:
         for repeat in range(repeats):
             x = bottleneck(int(expansion * x.shape.c), channels, stride if repeat == 0 else 1, x)

@@ -1,10 +1,10 @@
-"""A small residual CNN for 8×8 images of ten digits; 153,840 multiply–adds a frame forward."""
+"""A small residual CNN for 8×8 images of ten digits; 153,840 multiply–adds per frame forward."""
 
 from fanin.planner import *
 
 
 def normalised(output_channels, kernel, stride, source):
-    """A convolution, normalised, with a bias."""
+    """Add a convolution, normalised, with a bias."""
     x = conv(output_channels, kernel, stride, source)
     return bias(online_norm(x, forward=0.99, backward=0.9))
 

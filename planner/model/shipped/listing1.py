@@ -4,7 +4,7 @@ from fanin.planner import *
 
 
 def residual_block(output_channels, stride, source):
-    """Two 3×3 convolutions beside a 1×1 one."""
+    """Add two 3×3 convolutions in parallel with a 1×1 one."""
     x = conv(output_channels, 3, stride, source)
     x = relu(bias(x))
     x = bias(conv(output_channels, 3, 1, x))

@@ -1,4 +1,4 @@
-"""MobileNetV2 on images of 32×32 in ten classes: all of its layers, small enough to be simulated."""
+"""MobileNetV2 for 32×32 images in ten classes: all of its layers, small enough to simulate."""
 
 from fanin.planner.model.shipped.bottleneck import mobilenet_v2
 

@@ -106,7 +106,7 @@ def test_several_plans():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: fanin.plan("nothing", "arria10x1"), "nothing: is no .py or .onnx file, nor one of "),
+        (lambda: fanin.plan("nothing", "arria10x1"), "nothing: must be a .py or .onnx file or one of "),
         (lambda: fanin.plan("digits_cnn", "arria10x1", gap=-1), r"gap must be in \[0, 100\], not -1"),
         (
             lambda: fanin.plan("digits_cnn", "arria10x1", batch="many"),
