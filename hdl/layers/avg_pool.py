@@ -10,7 +10,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import flipped
 
 from fanin.cnn.golden.folds import inverse
-from fanin.cnn.layers import window
+from fanin.cnn.layers import avg_pool
 from fanin.cnn.layers.layer import Parallelism
 from fanin.hdl.arith.fp32 import FP32Multiplier
 from fanin.hdl.layers.forward import Forward
@@ -36,7 +36,7 @@ class AvgPool(wiring.Component):
 
     Parameters
     ----------
-    ``layer`` : ``fanin.cnn.layers.window.AvgPool``
+    ``layer`` : ``fanin.cnn.layers.avg_pool.AvgPool``
     ``parallelism`` : ``Parallelism``, of which ``pi`` and ``po`` are equal
 
     Latency
@@ -49,7 +49,7 @@ class AvgPool(wiring.Component):
     docs/systems/cluster.md, "Numbers", "The convolution".
     """
 
-    def __init__(self, *, layer: window.AvgPool, parallelism: Parallelism):
+    def __init__(self, *, layer: avg_pool.AvgPool, parallelism: Parallelism):
         self.layer, self.parallelism = layer, parallelism
         super().__init__(layer_members(layer, parallelism))
 

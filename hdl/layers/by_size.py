@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from amaranth.lib import wiring
 
-from fanin.cnn.layers.ends import SoftCrossLoss
+from fanin.cnn.layers.conv import Conv
+from fanin.cnn.layers.dense import Dense
+from fanin.cnn.layers.dwconv import DepthwiseConv
 from fanin.cnn.layers.layer import Layer, Parallelism, Shape, check_sizes
-from fanin.cnn.layers.pointwise import OnlineNorm
-from fanin.cnn.layers.window import Conv, Dense, DepthwiseConv
+from fanin.cnn.layers.online_norm import OnlineNorm
+from fanin.cnn.layers.soft_cross_loss import SoftCrossLoss
 from fanin.hdl.layers.components import COMPONENTS
 
 _MAP = {"height": 8, "width": 8, "channels": 4}

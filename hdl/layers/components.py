@@ -5,9 +5,27 @@ from __future__ import annotations
 from amaranth.lib import wiring
 
 from fanin.cnn.facts import Stage
-from fanin.cnn.layers import ends, pointwise, window
-from fanin.cnn.layers.ends import Egress, Ingress, Input, Output
+from fanin.cnn.layers import (
+    add,
+    avg_pool,
+    bias,
+    concat,
+    conv,
+    dense,
+    dwconv,
+    global_avg_pool,
+    im2col,
+    max_pool,
+    online_norm,
+    relu,
+    relu6,
+    soft_cross_loss,
+)
+from fanin.cnn.layers.egress import Egress
+from fanin.cnn.layers.ingress import Ingress
+from fanin.cnn.layers.input import Input
 from fanin.cnn.layers.layer import Layer, Storage
+from fanin.cnn.layers.output import Output
 from fanin.hdl.layers.add import Add
 from fanin.hdl.layers.avg_pool import AvgPool
 from fanin.hdl.layers.bias import Bias
@@ -25,24 +43,24 @@ from fanin.hdl.layers.streamed_dense import StreamedDense
 ENDS: tuple[type[Layer], ...] = (Input, Output, Ingress, Egress)
 
 COMPONENTS: dict[type[Layer], type[wiring.Component]] = {
-    pointwise.Relu: Relu,
-    pointwise.Relu6: Relu6,
-    pointwise.Add: Add,
-    pointwise.Concat: Concat,
-    pointwise.Bias: Bias,
-    pointwise.OnlineNorm: OnlineNorm,
-    ends.SoftCrossLoss: SoftmaxLoss,
-    window.Conv: Convolution,
-    window.DepthwiseConv: Convolution,
-    window.Dense: Convolution,
-    window.Im2col: Im2col,
-    window.MaxPool: MaxPool,
-    window.AvgPool: AvgPool,
-    window.GlobalAvgPool: GlobalAvgPool,
+    relu.Relu: Relu,
+    relu6.Relu6: Relu6,
+    add.Add: Add,
+    concat.Concat: Concat,
+    bias.Bias: Bias,
+    online_norm.OnlineNorm: OnlineNorm,
+    soft_cross_loss.SoftCrossLoss: SoftmaxLoss,
+    conv.Conv: Convolution,
+    dwconv.DepthwiseConv: Convolution,
+    dense.Dense: Convolution,
+    im2col.Im2col: Im2col,
+    max_pool.MaxPool: MaxPool,
+    avg_pool.AvgPool: AvgPool,
+    global_avg_pool.GlobalAvgPool: GlobalAvgPool,
 }
 
 #: Of a layer whose parameters lie in DRAM.
-SPILLED: dict[type[Layer], type[wiring.Component]] = {window.Dense: StreamedDense}
+SPILLED: dict[type[Layer], type[wiring.Component]] = {dense.Dense: StreamedDense}
 
 
 def component_class(stage: Stage) -> type[wiring.Component]:

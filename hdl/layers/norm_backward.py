@@ -9,7 +9,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from fanin.cnn.golden.normalise import norm_constants
-from fanin.cnn.layers import pointwise
+from fanin.cnn.layers import online_norm
 from fanin.cnn.layers.layer import Parallelism
 from fanin.hdl.arith.array import AdderArray
 from fanin.hdl.arith.datapath import Constant, Datapath, Number
@@ -44,7 +44,7 @@ class NormBackwardUpdate(ChannelUpdate):
 
     Parameters
     ----------
-    ``layer`` : fanin.cnn.layers.pointwise.OnlineNorm
+    ``layer`` : fanin.cnn.layers.online_norm.OnlineNorm
     ``parallelism`` : Parallelism
 
     Latency
@@ -56,7 +56,7 @@ class NormBackwardUpdate(ChannelUpdate):
     Chiley et al., algorithm 1; docs/systems/cluster.md, "Numbers".
     """
 
-    def __init__(self, *, layer: pointwise.OnlineNorm, parallelism: Parallelism):
+    def __init__(self, *, layer: online_norm.OnlineNorm, parallelism: Parallelism):
         self.layer = layer
         self.parallelism = parallelism
         super().__init__(
@@ -64,7 +64,7 @@ class NormBackwardUpdate(ChannelUpdate):
             lanes=parallelism.po,
             operands=4,
             results=len(BACKWARD),
-            interval=pointwise.NORM_INTERVAL,
+            interval=online_norm.NORM_INTERVAL,
         )
 
     def formula(self, path: Datapath, *operands: Number) -> tuple[Number, ...]:
@@ -94,7 +94,7 @@ class NormBackward(wiring.Component):
 
     Parameters
     ----------
-    ``layer`` : fanin.cnn.layers.pointwise.OnlineNorm
+    ``layer`` : fanin.cnn.layers.online_norm.OnlineNorm
     ``parallelism`` : Parallelism
 
     Latency
@@ -106,7 +106,7 @@ class NormBackward(wiring.Component):
     Chiley et al., algorithm 1; docs/systems/cluster.md, "Numbers".
     """
 
-    def __init__(self, *, layer: pointwise.OnlineNorm, parallelism: Parallelism):
+    def __init__(self, *, layer: online_norm.OnlineNorm, parallelism: Parallelism):
         self.layer = layer
         self.parallelism = parallelism
         self.lanes = parallelism.po

@@ -9,7 +9,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from fanin.cnn.golden.normalise import norm_constants
-from fanin.cnn.layers import pointwise
+from fanin.cnn.layers import online_norm
 from fanin.cnn.layers.layer import Parallelism
 from fanin.codec.facts import FLOAT_BITS
 from fanin.hdl.arith.array import AdderArray
@@ -48,7 +48,7 @@ class NormForwardUpdate(ChannelUpdate):
 
     Parameters
     ----------
-    ``layer`` : fanin.cnn.layers.pointwise.OnlineNorm
+    ``layer`` : fanin.cnn.layers.online_norm.OnlineNorm
     ``parallelism`` : Parallelism
 
     Latency
@@ -63,7 +63,7 @@ class NormForwardUpdate(ChannelUpdate):
     multipliers = 3
     adders = 2
 
-    def __init__(self, *, layer: pointwise.OnlineNorm, parallelism: Parallelism):
+    def __init__(self, *, layer: online_norm.OnlineNorm, parallelism: Parallelism):
         self.layer = layer
         self.parallelism = parallelism
         super().__init__(
@@ -71,7 +71,7 @@ class NormForwardUpdate(ChannelUpdate):
             lanes=parallelism.po,
             operands=4,
             results=len(FORWARD),
-            interval=pointwise.NORM_INTERVAL,
+            interval=online_norm.NORM_INTERVAL,
         )
 
     def formula(self, path: Datapath, *operands: Number) -> tuple[Number, ...]:
@@ -105,7 +105,7 @@ class NormForward(wiring.Component):
 
     Parameters
     ----------
-    ``layer`` : fanin.cnn.layers.pointwise.OnlineNorm
+    ``layer`` : fanin.cnn.layers.online_norm.OnlineNorm
     ``parallelism`` : Parallelism
 
     Latency
@@ -118,7 +118,7 @@ class NormForward(wiring.Component):
     Chiley et al., algorithm 1; docs/systems/cluster.md, "Numbers".
     """
 
-    def __init__(self, *, layer: pointwise.OnlineNorm, parallelism: Parallelism):
+    def __init__(self, *, layer: online_norm.OnlineNorm, parallelism: Parallelism):
         self.layer = layer
         self.parallelism = parallelism
         self.lanes = parallelism.po

@@ -6,8 +6,11 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from fanin.cnn.facts import Network
-from fanin.cnn.layers.ends import Egress, Ingress, Output, SoftCrossLoss
-from fanin.cnn.layers.pointwise import OnlineNorm
+from fanin.cnn.layers.egress import Egress
+from fanin.cnn.layers.ingress import Ingress
+from fanin.cnn.layers.online_norm import OnlineNorm
+from fanin.cnn.layers.output import Output
+from fanin.cnn.layers.soft_cross_loss import SoftCrossLoss
 from fanin.cnn.memory import BEAT_BYTES, saving_stages
 from fanin.cnn.watchdog import LEAST
 from fanin.hdl.bus.common_registers import (

@@ -12,11 +12,26 @@ from itertools import product
 from math import gcd, prod
 from typing import Any
 
-from fanin.cnn.layers import ends, pointwise, window
+from fanin.cnn.layers.add import Add
+from fanin.cnn.layers.avg_pool import AvgPool
+from fanin.cnn.layers.bias import Bias
+from fanin.cnn.layers.concat import Concat
+from fanin.cnn.layers.conv import Conv
+from fanin.cnn.layers.dense import Dense
+from fanin.cnn.layers.dwconv import DepthwiseConv
 from fanin.cnn.layers.family import Family, RamKind, family
+from fanin.cnn.layers.global_avg_pool import GlobalAvgPool
+from fanin.cnn.layers.im2col import Im2col
+from fanin.cnn.layers.input import Input
 from fanin.cnn.layers.layer import Layer, Parallelism, Storage
 from fanin.cnn.layers.layer import Shape as LayerShape
 from fanin.cnn.layers.links import NO_LINKS, Links, links_of
+from fanin.cnn.layers.max_pool import MaxPool
+from fanin.cnn.layers.online_norm import OnlineNorm
+from fanin.cnn.layers.output import Output
+from fanin.cnn.layers.relu import Relu
+from fanin.cnn.layers.relu6 import Relu6
+from fanin.cnn.layers.soft_cross_loss import SoftCrossLoss
 from fanin.planner.check.files import CONVOLUTIONS, WINDOWS, Device, LayerEntry, Plan, Shape
 
 WORD_BITS = 32  # FP32; said again here, as the other constants of the rules
@@ -30,17 +45,17 @@ LOSS_PAUSE = 199  # a frame, beside those of its words
 _CLASSES: dict[str, type[Layer]] = {
     cls.kind: cls
     for cls in (
-        *(window.Conv, window.DepthwiseConv, window.Dense, window.Im2col),
-        *(window.MaxPool, window.AvgPool, window.GlobalAvgPool),
+        *(Conv, DepthwiseConv, Dense, Im2col),
+        *(MaxPool, AvgPool, GlobalAvgPool),
         *(
-            pointwise.Bias,
-            pointwise.Relu,
-            pointwise.Relu6,
-            pointwise.Add,
-            pointwise.Concat,
-            pointwise.OnlineNorm,
+            Bias,
+            Relu,
+            Relu6,
+            Add,
+            Concat,
+            OnlineNorm,
         ),
-        *(ends.Input, ends.SoftCrossLoss, ends.Output),
+        *(Input, SoftCrossLoss, Output),
     )
 }
 

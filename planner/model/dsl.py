@@ -15,9 +15,24 @@ from dataclasses import dataclass
 from functools import partial
 
 from fanin.base.errors import InputError
-from fanin.cnn.layers import ends, pointwise, window
+from fanin.cnn.layers.add import Add
+from fanin.cnn.layers.avg_pool import AvgPool
+from fanin.cnn.layers.bias import Bias
+from fanin.cnn.layers.concat import Concat
+from fanin.cnn.layers.conv import Conv
+from fanin.cnn.layers.dense import Dense
+from fanin.cnn.layers.dwconv import DepthwiseConv
+from fanin.cnn.layers.global_avg_pool import GlobalAvgPool
+from fanin.cnn.layers.im2col import Im2col
+from fanin.cnn.layers.input import Input
 from fanin.cnn.layers.layer import Layer, Shape, check_sizes
-from fanin.cnn.layers.window import Padding, find_padding, pair
+from fanin.cnn.layers.max_pool import MaxPool
+from fanin.cnn.layers.online_norm import OnlineNorm
+from fanin.cnn.layers.output import Output
+from fanin.cnn.layers.relu import Relu
+from fanin.cnn.layers.relu6 import Relu6
+from fanin.cnn.layers.soft_cross_loss import SoftCrossLoss
+from fanin.cnn.layers.window import Padding, Window, find_padding, pair
 from fanin.planner.model.graph import Builder, kind_of
 
 _current: ContextVar[Builder | None] = ContextVar("model", default=None)
@@ -71,7 +86,7 @@ def _add(make: Callable[..., Layer], sources: Sequence[object], name: str | None
 
 
 def _window(
-    make: type[window.Window],
+    make: type[Window],
     kernel: object,
     stride: object,
     padding: Padding,
@@ -94,12 +109,12 @@ def add_input(name: str, shape: Sequence[int]) -> Tensor:
     sizes = tuple(shape) if isinstance(shape, (list, tuple)) else (shape,)
     if len(sizes) not in (1, 3):
         raise InputError(f"{_where()}: {name}: a shape is [vertical, horizontal, channels] or [channels]")
-    return _add(partial(ends.Input, shape=Shape(*(1, 1, *sizes)[-3:])), [], name)
+    return _add(partial(Input, shape=Shape(*(1, 1, *sizes)[-3:])), [], name)
 
 
 def add_output(name: str, source: Tensor) -> None:
     """Results for the host."""
-    _add(ends.Output, [source], name)
+    _add(Output, [source], name)
 
 
 def conv(
@@ -113,9 +128,7 @@ def conv(
     name: str | None = None,
 ) -> Tensor:
     """Two-dimensional convolution, without bias."""
-    return _window(
-        window.Conv, kernel, stride, padding, source, name, output_channels=output_channels, groups=groups
-    )
+    return _window(Conv, kernel, stride, padding, source, name, output_channels=output_channels, groups=groups)
 
 
 def dwconv(
@@ -124,7 +137,7 @@ def dwconv(
     """Depthwise convolution: every channel by itself."""
     channels = source.shape.c if isinstance(source, Tensor) else 1
     return _window(
-        window.DepthwiseConv, kernel, stride, padding, source, name, output_channels=channels, groups=channels
+        DepthwiseConv, kernel, stride, padding, source, name, output_channels=channels, groups=channels
     )
 
 
@@ -132,26 +145,26 @@ def im2col(
     kernel: object, stride: object, source: Tensor, *, padding: Padding = "same", name: str | None = None
 ) -> Tensor:
     """Every window's words as channels."""
-    return _window(window.Im2col, kernel, stride, padding, source, name)
+    return _window(Im2col, kernel, stride, padding, source, name)
 
 
 def max_pool(
     kernel: object, stride: object, source: Tensor, *, padding: Padding = "valid", name: str | None = None
 ) -> Tensor:
     """The largest word of every window."""
-    return _window(window.MaxPool, kernel, stride, padding, source, name)
+    return _window(MaxPool, kernel, stride, padding, source, name)
 
 
 def avg_pool(
     kernel: object, stride: object, source: Tensor, *, padding: Padding = "valid", name: str | None = None
 ) -> Tensor:
     """The mean of every window."""
-    return _window(window.AvgPool, kernel, stride, padding, source, name)
+    return _window(AvgPool, kernel, stride, padding, source, name)
 
 
 def global_avg_pool(source: Tensor, *, name: str | None = None) -> Tensor:
     """The mean of every channel."""
-    return _add(window.GlobalAvgPool, [source], name)
+    return _add(GlobalAvgPool, [source], name)
 
 
 def dense(outputs: int, source: Tensor, *, name: str | None = None) -> Tensor:
@@ -159,52 +172,52 @@ def dense(outputs: int, source: Tensor, *, name: str | None = None) -> Tensor:
 
     def build(**fed: object) -> Layer:
         check_sizes(outputs=outputs)
-        return window.Dense(output_channels=outputs, **fed)  # type: ignore[arg-type]
+        return Dense(output_channels=outputs, **fed)  # type: ignore[arg-type]
 
-    build.kind = window.Dense.kind  # type: ignore[attr-defined]
+    build.kind = Dense.kind  # type: ignore[attr-defined]
     return _add(build, [source], name)
 
 
 def bias(source: Tensor, *, name: str | None = None) -> Tensor:
     """A trained word per channel is added."""
-    return _add(pointwise.Bias, [source], name)
+    return _add(Bias, [source], name)
 
 
 def relu(source: Tensor, *, name: str | None = None) -> Tensor:
     """max(x, 0)."""
-    return _add(pointwise.Relu, [source], name)
+    return _add(Relu, [source], name)
 
 
 def relu6(source: Tensor, *, name: str | None = None) -> Tensor:
     """min(max(x, 0), 6)."""
-    return _add(pointwise.Relu6, [source], name)
+    return _add(Relu6, [source], name)
 
 
 def add(first: Tensor, second: Tensor, *, name: str | None = None) -> Tensor:
     """The sum of two feature maps of one shape."""
-    return _add(pointwise.Add, [first, second], name)
+    return _add(Add, [first, second], name)
 
 
 def concat(first: Tensor, second: Tensor, *others: Tensor, name: str | None = None) -> Tensor:
     """The channels of feature maps of one height and width, side by side."""
-    return _add(pointwise.Concat, [first, second, *others], name)
+    return _add(Concat, [first, second, *others], name)
 
 
 def online_norm(
     source: Tensor,
     *,
-    forward: float = pointwise.OnlineNorm.forward_decay,
-    backward: float = pointwise.OnlineNorm.backward_decay,
+    forward: float = OnlineNorm.forward_decay,
+    backward: float = OnlineNorm.backward_decay,
     name: str | None = None,
 ) -> Tensor:
     """Online normalisation, by channel.
 
     ``forward``: the decay of the running mean and variance; ``backward``: that of the control terms.
     """
-    make = partial(pointwise.OnlineNorm, forward_decay=forward, backward_decay=backward)
+    make = partial(OnlineNorm, forward_decay=forward, backward_decay=backward)
     return _add(make, [source], name)
 
 
 def soft_cross_loss(source: Tensor, labels: Tensor, *, name: str | None = None) -> Tensor:
     """Softmax, and the gradient of the cross-entropy with one-hot ``labels``."""
-    return _add(ends.SoftCrossLoss, [source, labels], name)
+    return _add(SoftCrossLoss, [source, labels], name)

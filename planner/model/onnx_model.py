@@ -23,9 +23,23 @@ import onnx
 from onnx import ModelProto, NodeProto
 
 from fanin.base.errors import InputError
-from fanin.cnn.layers import ends, pointwise, window
+from fanin.cnn.layers.add import Add
+from fanin.cnn.layers.avg_pool import AvgPool
+from fanin.cnn.layers.bias import Bias
+from fanin.cnn.layers.concat import Concat
+from fanin.cnn.layers.conv import Conv
+from fanin.cnn.layers.dense import Dense
+from fanin.cnn.layers.dwconv import DepthwiseConv
+from fanin.cnn.layers.global_avg_pool import GlobalAvgPool
+from fanin.cnn.layers.input import Input
 from fanin.cnn.layers.layer import Layer, Shape, check_limits
-from fanin.cnn.layers.window import find_padding, pair
+from fanin.cnn.layers.max_pool import MaxPool
+from fanin.cnn.layers.online_norm import OnlineNorm
+from fanin.cnn.layers.output import Output
+from fanin.cnn.layers.relu import Relu
+from fanin.cnn.layers.relu6 import Relu6
+from fanin.cnn.layers.soft_cross_loss import SoftCrossLoss
+from fanin.cnn.layers.window import Pair, Window, find_padding, pair
 from fanin.planner.model.graph import Builder, Model, kind_of
 from fanin.planner.model.onnx_constants import array_of, constant_of, fold_constants
 from fanin.planner.model.onnx_file import (
@@ -170,7 +184,7 @@ class _Reader:
         return [nodes[index] for index in sorted(found)]
 
     def _input(self, name: str, shape: Shape) -> int:
-        return self.builder.add(partial(ends.Input, shape=shape), name=name, where=str(self.path))
+        return self.builder.add(partial(Input, shape=shape), name=name, where=str(self.path))
 
     def _finish(self, output: str) -> Model:
         """A loss with labels behind the output."""
@@ -180,9 +194,9 @@ class _Reader:
         if logits.shape.words != logits.shape.c:
             raise InputError(f"{file}: its output {output} is {logits.shape}; the loss takes 1×1×classes")
         sources = [logits.index, self._input(LABELS, logits.shape)]
-        name = self.names.find(NodeProto(), ends.SoftCrossLoss.kind)
-        loss = self.builder.add(ends.SoftCrossLoss, sources, name=name, where=file)
-        self.builder.add(ends.Output, [loss], name=output, where=file)
+        name = self.names.find(NodeProto(), SoftCrossLoss.kind)
+        loss = self.builder.add(SoftCrossLoss, sources, name=name, where=file)
+        self.builder.add(Output, [loss], name=output, where=file)
         model = self.builder.finish(self.path.stem, file)
         shared = [
             f"{self.path}: {name} is shared by {' and '.join(users)}: each trains weights of its own"
@@ -274,7 +288,7 @@ class _Reader:
         by_channel = (x.shape.c,) + (1,) * (len(x.sizes) - 1)
         if x.sizes[0] != x.shape.c or sizes not in (by_channel, (1, *by_channel)):
             raise ValueError(f"{list(sizes)} is no bias by channel of {x}")
-        return self._learned(self._layer(pointwise.Bias, x, sizes=x.sizes, part=part), position, np.ravel)
+        return self._learned(self._layer(Bias, x, sizes=x.sizes, part=part), position, np.ravel)
 
     def _channel_biased(self, x: _Value, position: int) -> _Value:
         """The same with an input of one dimension, where the node has it."""
@@ -289,7 +303,7 @@ class _Reader:
         sides = self._padding(x.shape, size, stride)
         return self._layer(partial(make, kernel=size, stride=stride, padding=sides, **more), x)
 
-    def _padding(self, shape: Shape, kernel: window.Pair, stride: window.Pair) -> Sizes:
+    def _padding(self, shape: Shape, kernel: Pair, stride: Pair) -> Sizes:
         """(top, left, bottom, right), which is ONNX's order too."""
         auto = self.attributes.get("auto_pad", b"NOTSET")
         if auto not in AUTO_PAD:
@@ -310,7 +324,7 @@ class _Reader:
             raise ValueError(f"its weights are {list(weights)} in {groups} groups; its input is {x}")
         if (said := self.attributes.get("kernel_shape", kernel)) != kernel:
             raise ValueError(f"its weights are {list(weights)}; kernel_shape is {said}")
-        make = window.DepthwiseConv if 1 < groups == x.shape.c == output else window.Conv
+        make = DepthwiseConv if 1 < groups == x.shape.c == output else Conv
         y = self._window(make, x, kernel, output_channels=output, groups=groups)
         return self._channel_biased(self._learned(y, 1, lambda w: w.transpose(2, 3, 1, 0)), 2)
 
@@ -318,18 +332,18 @@ class _Reader:
         """Without its second output, the places."""
         if any(self.node.output[1:]):
             raise ValueError("its second output, the places, is not supported")
-        return self._pool(window.MaxPool)
+        return self._pool(MaxPool)
 
     def avg_pool(self) -> _Value:
         """Means are over whole windows, so that padding counts."""
-        y = self._pool(window.AvgPool)
+        y = self._pool(AvgPool)
         layer = self.builder.layer(y.index)
-        assert isinstance(layer, window.AvgPool)
+        assert isinstance(layer, AvgPool)
         if any(layer.padding) and not self.attributes.get("count_include_pad"):
             raise ValueError("count_include_pad must be 1 where there is padding: means are over whole windows")
         return y
 
-    def _pool(self, make: type[window.Window]) -> _Value:
+    def _pool(self, make: type[Window]) -> _Value:
         y = self._window(make, self._image(), self.attributes.get("kernel_shape"))
         if self.attributes.get("ceil_mode") and self.shapes.get(self.node.output[0]) != (self.batch, *y.sizes):
             raise ValueError("ceil_mode is not supported where a window reaches over the edge")
@@ -340,11 +354,11 @@ class _Reader:
         x = self._value()
         if self._weights(1) != (x.shape.c,) or x.sizes[0] != x.shape.c:
             raise ValueError(f"its scale is {list(self._weights(1))}; its input is {x}")
-        return self._channel_biased(self._layer(pointwise.OnlineNorm, x, sizes=x.sizes), 2)
+        return self._channel_biased(self._layer(OnlineNorm, x, sizes=x.sizes), 2)
 
     def relu(self) -> _Value:
         """Of any shape."""
-        return self._layer(pointwise.Relu, self._value(), sizes=self._value().sizes)
+        return self._layer(Relu, self._value(), sizes=self._value().sizes)
 
     def clip(self) -> _Value:
         """Limits are attributes below opset 11, then inputs."""
@@ -352,7 +366,7 @@ class _Reader:
         limits += [number for position in (1, 2) if self._name(position) for number in self._numbers(position)]
         if limits != [0, 6]:
             raise ValueError(f"its limits are {limits}; only [0, 6], which is ReLU6, is supported")
-        return self._layer(pointwise.Relu6, self._value(), sizes=self._value().sizes)
+        return self._layer(Relu6, self._value(), sizes=self._value().sizes)
 
     def add(self) -> _Value:
         """Of two feature maps, or a bias."""
@@ -362,7 +376,7 @@ class _Reader:
         x, y = self._value(0), self._value(1)
         if x.sizes != y.sizes:
             raise ValueError(f"its inputs are {x} and {y}; they must not differ")
-        return self._layer(pointwise.Add, x, y, sizes=x.sizes)
+        return self._layer(Add, x, y, sizes=x.sizes)
 
     def concat(self) -> _Value:
         """Of feature maps, by channels."""
@@ -374,11 +388,11 @@ class _Reader:
         if len(parts) == 1:
             return parts[0]
         sizes = (sum(x.shape.c for x in parts), *parts[0].sizes[1:])
-        return self._layer(pointwise.Concat, *parts, sizes=sizes)
+        return self._layer(Concat, *parts, sizes=sizes)
 
     def global_mean(self) -> _Value:
         """Of rows and columns."""
-        return self._layer(window.GlobalAvgPool, self._image())
+        return self._layer(GlobalAvgPool, self._image())
 
     def mean(self) -> _Value:
         """The same, where the axes are those."""
@@ -398,7 +412,7 @@ class _Reader:
         weights = weights[::-1] if turned else weights
         if len(weights) != 2 or x.sizes != weights[:1]:
             raise ValueError(f"its weights take {list(weights[:-1])}; its input is {x}")
-        y = self._layer(partial(window.Dense, output_channels=weights[1]), x, sizes=weights[1:])
+        y = self._layer(partial(Dense, output_channels=weights[1]), x, sizes=weights[1:])
 
         def in_raster(w: Weights) -> Weights:
             """ONNX flattens (channel, row, column)."""

@@ -6,9 +6,13 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 
 from fanin.base.errors import InputError
+from fanin.cnn.layers.add import Add
+from fanin.cnn.layers.bias import Bias
+from fanin.cnn.layers.conv import Conv
+from fanin.cnn.layers.dwconv import DepthwiseConv
 from fanin.cnn.layers.layer import Layer
-from fanin.cnn.layers.pointwise import Add, Bias, OnlineNorm, Relu
-from fanin.cnn.layers.window import Conv, DepthwiseConv
+from fanin.cnn.layers.online_norm import OnlineNorm
+from fanin.cnn.layers.relu import Relu
 from fanin.planner.model.graph import Builder, Model
 from fanin.planner.search.choices import constrained
 from fanin.planner.search.instance import Instance

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from fanin import __version__
+from fanin.cnn.layers.conv import Conv
 from fanin.cnn.layers.layer import Shape
-from fanin.cnn.layers.pointwise import OnlineNorm
-from fanin.cnn.layers.window import Conv, Window
+from fanin.cnn.layers.online_norm import OnlineNorm
+from fanin.cnn.layers.window import Window
 from fanin.planner.cluster import Device
 from fanin.planner.model.graph import Edge, Node
 from fanin.planner.plan.digest import CONNECTIONS_FILE, DEVICES, DIGEST, PLAN_FILE, plan_digest

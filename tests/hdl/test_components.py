@@ -13,9 +13,21 @@ from amaranth.lib import wiring
 import fanin.hdl
 from fanin.boards.sdram import SDRAM_8M
 from fanin.cnn.examples import EXAMPLES
-from fanin.cnn.layers import ends, pointwise, window
+from fanin.cnn.layers.add import Add
+from fanin.cnn.layers.avg_pool import AvgPool
+from fanin.cnn.layers.bias import Bias
+from fanin.cnn.layers.concat import Concat
+from fanin.cnn.layers.conv import Conv
+from fanin.cnn.layers.dense import Dense
+from fanin.cnn.layers.global_avg_pool import GlobalAvgPool
+from fanin.cnn.layers.im2col import Im2col
 from fanin.cnn.layers.layer import Parallelism, Shape
+from fanin.cnn.layers.max_pool import MaxPool
+from fanin.cnn.layers.online_norm import OnlineNorm
+from fanin.cnn.layers.relu import Relu
+from fanin.cnn.layers.relu6 import Relu6
 from fanin.cnn.layers.schedule import Raster, Schedule
+from fanin.cnn.layers.soft_cross_loss import SoftCrossLoss
 from fanin.cnn.memory import Frames, StoreConfig
 from fanin.cnn.parts import Placement
 from fanin.codec.facts import Bfp
@@ -105,7 +117,7 @@ SMALL = {
     "row": 20,
     "rows": 3,
     "schedule": Schedule(
-        window.Conv(inputs=(Shape(2, 2, 2),), gradient=True, kernel=(1, 1), stride=(2, 2), output_channels=2),
+        Conv(inputs=(Shape(2, 2, 2),), gradient=True, kernel=(1, 1), stride=(2, 2), output_channels=2),
         Parallelism(),
     ),
     "results": 1,
@@ -140,8 +152,8 @@ SMALL = {
 FRAME = Shape(2, 3, 2)
 # Where a name is not enough: by the parameter's type.
 SMALL_OF_TYPE = {
-    "Dense": window.Dense(inputs=(FRAME,), gradient=True, output_channels=2),
-    "Conv": window.Conv(inputs=(FRAME,), gradient=True, kernel=(1, 1), stride=(2, 2), output_channels=2),
+    "Dense": Dense(inputs=(FRAME,), gradient=True, output_channels=2),
+    "Conv": Conv(inputs=(FRAME,), gradient=True, kernel=(1, 1), stride=(2, 2), output_channels=2),
     "GlmConfig | None": None,
     "RingConfig": RING_PRESETS["tiny"],
     "Sdram | None": None,
@@ -149,17 +161,17 @@ SMALL_OF_TYPE = {
     "StoreConfig": StoreConfig(readers=(Frames(6, 2),), writers=(Frames(6, 2),), sections=(3, 2)),
     "Words": Words(256, Bfp(exponent=5)),
     "data.StructLayout": packet_layout(32),
-    "ends.SoftCrossLoss": ends.SoftCrossLoss(inputs=(FRAME, FRAME), gradient=True),
-    "pointwise.Add": pointwise.Add(inputs=(FRAME, FRAME), gradient=True),
-    "pointwise.Bias": pointwise.Bias(inputs=(FRAME,), gradient=True),
-    "pointwise.OnlineNorm": pointwise.OnlineNorm(inputs=(FRAME,), gradient=True),
-    "pointwise.Concat": pointwise.Concat(inputs=(FRAME, FRAME), gradient=True),
-    "pointwise.Relu": pointwise.Relu(inputs=(FRAME,), gradient=True),
-    "pointwise.Relu6": pointwise.Relu6(inputs=(FRAME,), gradient=True),
-    "window.AvgPool": window.AvgPool(inputs=(FRAME,), gradient=True, kernel=(2, 2), stride=(1, 1)),
-    "window.MaxPool": window.MaxPool(inputs=(FRAME,), gradient=True, kernel=(2, 2), stride=(1, 1)),
-    "window.Im2col": window.Im2col(inputs=(FRAME,), gradient=True, kernel=(2, 2), stride=(1, 1)),
-    "window.GlobalAvgPool": window.GlobalAvgPool(inputs=(FRAME,), gradient=True),
+    "soft_cross_loss.SoftCrossLoss": SoftCrossLoss(inputs=(FRAME, FRAME), gradient=True),
+    "add.Add": Add(inputs=(FRAME, FRAME), gradient=True),
+    "bias.Bias": Bias(inputs=(FRAME,), gradient=True),
+    "online_norm.OnlineNorm": OnlineNorm(inputs=(FRAME,), gradient=True),
+    "concat.Concat": Concat(inputs=(FRAME, FRAME), gradient=True),
+    "relu.Relu": Relu(inputs=(FRAME,), gradient=True),
+    "relu6.Relu6": Relu6(inputs=(FRAME,), gradient=True),
+    "avg_pool.AvgPool": AvgPool(inputs=(FRAME,), gradient=True, kernel=(2, 2), stride=(1, 1)),
+    "max_pool.MaxPool": MaxPool(inputs=(FRAME,), gradient=True, kernel=(2, 2), stride=(1, 1)),
+    "im2col.Im2col": Im2col(inputs=(FRAME,), gradient=True, kernel=(2, 2), stride=(1, 1)),
+    "global_avg_pool.GlobalAvgPool": GlobalAvgPool(inputs=(FRAME,), gradient=True),
 }
 
 

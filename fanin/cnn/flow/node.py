@@ -14,9 +14,11 @@ from fanin.cnn.flow.link import Edge, Link
 from fanin.cnn.flow.parts import Parts
 from fanin.cnn.flow.sizes import Flow
 from fanin.cnn.flow.stages import Flows, StageActors
-from fanin.cnn.layers.ends import Input, Output, SoftCrossLoss
+from fanin.cnn.layers.input import Input
 from fanin.cnn.layers.layer import Storage
+from fanin.cnn.layers.output import Output
 from fanin.cnn.layers.port import BEAT_WORDS, WRITE_DEPTH, read_depth
+from fanin.cnn.layers.soft_cross_loss import SoftCrossLoss
 from fanin.cnn.memory import saved_frames
 
 ADMITTED = 3  #: cycles from an update's end until a frame may begin

@@ -18,11 +18,21 @@ import numpy as np
 
 from fanin.cnn.facts import Network, Stage
 from fanin.cnn.flow.link import Cycles, Edge, Link
-from fanin.cnn.layers.ends import Input, SoftCrossLoss
+from fanin.cnn.layers.add import Add
+from fanin.cnn.layers.avg_pool import AvgPool
+from fanin.cnn.layers.bias import Bias
+from fanin.cnn.layers.concat import Concat
+from fanin.cnn.layers.conv import Conv
+from fanin.cnn.layers.dense import Dense
+from fanin.cnn.layers.global_avg_pool import GlobalAvgPool
+from fanin.cnn.layers.im2col import Im2col
+from fanin.cnn.layers.input import Input
 from fanin.cnn.layers.layer import REUSE, ceil_div
-from fanin.cnn.layers.pointwise import Add, Bias, Concat, OnlineNorm, Relu
+from fanin.cnn.layers.max_pool import MaxPool
+from fanin.cnn.layers.online_norm import OnlineNorm
+from fanin.cnn.layers.relu import Relu
 from fanin.cnn.layers.schedule import HAND_OVER, Raster, Schedule, Way
-from fanin.cnn.layers.window import AvgPool, Conv, Dense, GlobalAvgPool, Im2col, MaxPool
+from fanin.cnn.layers.soft_cross_loss import SoftCrossLoss
 
 PIPELINE = 32  #: cycles of a layer without rows from a word in to its word out, at most
 ENGINE = 64  #: cycles of a convolution from a block's last step to its first word, at most

@@ -10,11 +10,19 @@ from fanin.cnn.facts import LABELS_PORT, Stage
 from fanin.cnn.flow import parts as p
 from fanin.cnn.flow.graph import Actor, Channel, Graph, Pattern, Selection, Source, at_first, at_last
 from fanin.cnn.flow.parts import Parts
-from fanin.cnn.layers.ends import SoftCrossLoss
+from fanin.cnn.layers.add import Add
+from fanin.cnn.layers.avg_pool import AvgPool
+from fanin.cnn.layers.bias import Bias
+from fanin.cnn.layers.concat import Concat
+from fanin.cnn.layers.conv import Conv
+from fanin.cnn.layers.global_avg_pool import GlobalAvgPool
+from fanin.cnn.layers.im2col import Im2col
 from fanin.cnn.layers.layer import REUSE, Storage, ceil_div
-from fanin.cnn.layers.pointwise import NORM_INTERVAL, NORM_PAUSE, Add, Bias, Concat, OnlineNorm, Relu
+from fanin.cnn.layers.max_pool import MaxPool
+from fanin.cnn.layers.online_norm import NORM_INTERVAL, NORM_PAUSE, OnlineNorm
+from fanin.cnn.layers.relu import Relu
 from fanin.cnn.layers.schedule import Raster, Schedule, Way
-from fanin.cnn.layers.window import AvgPool, Conv, GlobalAvgPool, Im2col, MaxPool
+from fanin.cnn.layers.soft_cross_loss import SoftCrossLoss
 
 LOSS_OUTPUT, LOSS_GRADIENT = 8, 15  #: cycles from a label to what it makes
 NORM_FORWARD, NORM_BACK = 15, 28  #: from a word to its result

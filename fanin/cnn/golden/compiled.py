@@ -16,8 +16,8 @@ from fanin.cnn.golden.functions import LOWER_BITS, RSQRT_SEEDS, RSQRT_TERMS, SEE
 from fanin.cnn.golden.kernels import Kernels
 from fanin.cnn.golden.normalise import norm_constants
 from fanin.cnn.golden.state import Frames, State
-from fanin.cnn.layers.pointwise import OnlineNorm
-from fanin.cnn.layers.window import Conv
+from fanin.cnn.layers.conv import Conv
+from fanin.cnn.layers.online_norm import OnlineNorm
 from fanin.codec.facts import EXPONENT_BIAS, FRACTION_BITS, SPECIAL_EXPONENT
 from fanin.golden.fp32 import Float32, canonical, flushed
 

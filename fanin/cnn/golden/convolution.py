@@ -14,8 +14,9 @@ from fanin.cnn.golden.folds import tree
 from fanin.cnn.golden.kernels import Kernels
 from fanin.cnn.golden.state import Frames, State
 from fanin.cnn.golden.windows import crop, pad, places, seen
+from fanin.cnn.layers.conv import Conv
+from fanin.cnn.layers.dwconv import DepthwiseConv
 from fanin.cnn.layers.layer import Parallelism
-from fanin.cnn.layers.window import Conv, DepthwiseConv
 from fanin.golden.fp32 import Float32, add, multiply
 
 

@@ -9,9 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from fanin.cnn.golden.state import NORM_STATE, State, zero_state
+from fanin.cnn.layers.conv import Conv
+from fanin.cnn.layers.dwconv import DepthwiseConv
 from fanin.cnn.layers.layer import Layer, Parallelism
-from fanin.cnn.layers.pointwise import OnlineNorm
-from fanin.cnn.layers.window import Conv, DepthwiseConv
+from fanin.cnn.layers.online_norm import OnlineNorm
 from fanin.golden.fp32 import Float32
 
 _MEMORY_ORDER = (0, 1, 4, 2, 5, 3, 6)  # of the axes of `_blocks`: (ky, kx, g, ig, og, i, o)

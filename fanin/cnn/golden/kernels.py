@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from fanin.cnn.golden.state import Frames, State
-from fanin.cnn.layers.pointwise import OnlineNorm
-from fanin.cnn.layers.window import Conv
+from fanin.cnn.layers.conv import Conv
+from fanin.cnn.layers.online_norm import OnlineNorm
 from fanin.golden.fp32 import Float32
 
 

@@ -16,10 +16,20 @@ from fanin.cnn.golden import convolution, normalise, pointwise, windows
 from fanin.cnn.golden.folds import fold
 from fanin.cnn.golden.kernels import Kernels
 from fanin.cnn.golden.state import Frames, Saved, State
-from fanin.cnn.layers.ends import Input, Output, SoftCrossLoss
+from fanin.cnn.layers.add import Add
+from fanin.cnn.layers.avg_pool import AvgPool
+from fanin.cnn.layers.bias import Bias
+from fanin.cnn.layers.concat import Concat
+from fanin.cnn.layers.conv import Conv
+from fanin.cnn.layers.global_avg_pool import GlobalAvgPool
+from fanin.cnn.layers.im2col import Im2col
+from fanin.cnn.layers.input import Input
 from fanin.cnn.layers.layer import Layer, Parallelism
-from fanin.cnn.layers.pointwise import Add, Bias, Concat, OnlineNorm, Relu
-from fanin.cnn.layers.window import AvgPool, Conv, GlobalAvgPool, Im2col, MaxPool
+from fanin.cnn.layers.max_pool import MaxPool
+from fanin.cnn.layers.online_norm import OnlineNorm
+from fanin.cnn.layers.output import Output
+from fanin.cnn.layers.relu import Relu
+from fanin.cnn.layers.soft_cross_loss import SoftCrossLoss
 from fanin.golden.fp32 import add, multiply
 
 READABLE = Kernels(

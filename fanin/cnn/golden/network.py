@@ -15,7 +15,7 @@ from fanin.cnn.golden.folds import tree
 from fanin.cnn.golden.kernels import Kernels
 from fanin.cnn.golden.layers import backward, forward, update
 from fanin.cnn.golden.state import Frames, Saved, State, zero_state
-from fanin.cnn.layers.window import Conv
+from fanin.cnn.layers.conv import Conv
 from fanin.cnn.training import Job
 from fanin.golden.fp32 import Float32
 

@@ -9,7 +9,7 @@ import numpy as np
 from fanin.cnn.golden.folds import fold, inverse
 from fanin.cnn.golden.functions import exp, reciprocal, rsqrt
 from fanin.cnn.golden.state import Frames, State
-from fanin.cnn.layers.pointwise import OnlineNorm
+from fanin.cnn.layers.online_norm import OnlineNorm
 from fanin.golden.fp32 import Float32, add, multiply
 
 

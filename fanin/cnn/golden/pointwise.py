@@ -6,7 +6,9 @@ import numpy as np
 
 from fanin.cnn.golden.kernels import Kernels
 from fanin.cnn.golden.state import Frames, State
-from fanin.cnn.layers.pointwise import Concat, Relu, Relu6
+from fanin.cnn.layers.concat import Concat
+from fanin.cnn.layers.relu import Relu
+from fanin.cnn.layers.relu6 import Relu6
 from fanin.golden.fp32 import Float32, add
 
 _LEAST = np.float32(2.0**-126)

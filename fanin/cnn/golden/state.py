@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from fanin.cnn.layers.bias import Bias
+from fanin.cnn.layers.conv import Conv
 from fanin.cnn.layers.layer import Layer
-from fanin.cnn.layers.pointwise import Bias, OnlineNorm
-from fanin.cnn.layers.window import Conv
+from fanin.cnn.layers.online_norm import OnlineNorm
 from fanin.golden.fp32 import Float32
 
 Saved = npt.NDArray[np.uint32]  #: of axes frame, word: what a frame leaves in memory for its way back

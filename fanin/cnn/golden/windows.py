@@ -15,7 +15,11 @@ import numpy.typing as npt
 from fanin.cnn.golden.folds import fold, inverse
 from fanin.cnn.golden.pointwise import comparable
 from fanin.cnn.golden.state import Frames, Saved
-from fanin.cnn.layers.window import AvgPool, GlobalAvgPool, Im2col, MaxPool, Window
+from fanin.cnn.layers.avg_pool import AvgPool
+from fanin.cnn.layers.global_avg_pool import GlobalAvgPool
+from fanin.cnn.layers.im2col import Im2col
+from fanin.cnn.layers.max_pool import MaxPool
+from fanin.cnn.layers.window import Window
 from fanin.golden.fp32 import Float32, add, multiply
 
 Array = npt.NDArray[Any]

@@ -10,10 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from fanin.cnn.layers.ends import SoftCrossLoss
+from fanin.cnn.layers.add import Add
+from fanin.cnn.layers.concat import Concat
 from fanin.cnn.layers.family import WORD_BITS, Family, Memory
 from fanin.cnn.layers.layer import Cost, Layer, Parallelism, Storage
-from fanin.cnn.layers.pointwise import Add, Concat, OnlineNorm
+from fanin.cnn.layers.online_norm import OnlineNorm
+from fanin.cnn.layers.soft_cross_loss import SoftCrossLoss
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ def tree_latency(terms: int) -> int:
 
 
 class Convolution(Protocol):
-    """What a schedule asks of its layer: a ``fanin.cnn.layers.window.Conv``, whose costs come from here."""
+    """What a schedule asks of its layer: a ``fanin.cnn.layers.conv.Conv``, whose costs come from here."""
 
     depthwise: ClassVar[bool]
 

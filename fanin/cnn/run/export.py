@@ -11,8 +11,9 @@ from fanin.base.errors import InputError
 from fanin.base.scratch import write_file
 from fanin.cnn.facts import Network
 from fanin.cnn.golden.state import State
-from fanin.cnn.layers.pointwise import Bias, OnlineNorm
-from fanin.cnn.layers.window import Conv
+from fanin.cnn.layers.bias import Bias
+from fanin.cnn.layers.conv import Conv
+from fanin.cnn.layers.online_norm import OnlineNorm
 from fanin.cnn.run.checkpoint import flat
 from fanin.cnn.run.folder import open_run
 from fanin.cnn.run.initial import LEARNED

@@ -8,7 +8,7 @@ from fanin.cnn.golden import compiled, layers
 from fanin.cnn.golden.folds import tree
 from fanin.cnn.golden.network import GoldenNetwork, Trace, initial_state
 from fanin.cnn.layers.layer import Parallelism, Shape
-from fanin.cnn.layers.pointwise import OnlineNorm
+from fanin.cnn.layers.online_norm import OnlineNorm
 from fanin.cnn.training import Job
 from fanin.torch import cnn as float64
 from tests.fanin.cnn.golden import cases

@@ -7,8 +7,10 @@ import numpy as np
 from fanin.cnn.golden import layers as golden
 from fanin.cnn.golden.image import state_image
 from fanin.cnn.golden.state import zero_state
+from fanin.cnn.layers.conv import Conv
+from fanin.cnn.layers.dense import Dense
+from fanin.cnn.layers.dwconv import DepthwiseConv
 from fanin.cnn.layers.layer import Parallelism, Shape
-from fanin.cnn.layers.window import Conv, Dense, DepthwiseConv
 from fanin.golden.fp32 import multiply
 from fanin.hdl.layers.convolution import Convolution
 from fanin.hdl.layers.interface import Mode

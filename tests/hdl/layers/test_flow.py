@@ -4,9 +4,9 @@
 import pytest
 
 from fanin.cnn.flow import node, parts, stages
+from fanin.cnn.layers.conv import Conv
 from fanin.cnn.layers.layer import Parallelism, Shape
 from fanin.cnn.layers.schedule import Way
-from fanin.cnn.layers.window import Conv
 from fanin.hdl.arith.fp32 import FP32Adder, FP32Multiplier
 from fanin.hdl.layers import lines, norm_forward, softmax_loss
 from fanin.hdl.layers.forward import Forward

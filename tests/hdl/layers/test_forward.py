@@ -10,9 +10,11 @@ from amaranth.lib.wiring import In, Out
 from fanin.cnn.golden import layers as golden
 from fanin.cnn.golden.image import state_image
 from fanin.cnn.golden.state import zero_state
+from fanin.cnn.layers.conv import Conv
+from fanin.cnn.layers.dense import Dense
+from fanin.cnn.layers.dwconv import DepthwiseConv
 from fanin.cnn.layers.layer import Parallelism, Shape
 from fanin.cnn.layers.schedule import Schedule, Way
-from fanin.cnn.layers.window import Conv, Dense, DepthwiseConv
 from fanin.hdl.layers.forward import Forward
 from fanin.hdl.layers.interface import word_stream
 from tests.fp32_values import SPECIAL

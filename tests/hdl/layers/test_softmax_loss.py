@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from fanin.cnn.golden.normalise import loss
-from fanin.cnn.layers.ends import SoftCrossLoss
 from fanin.cnn.layers.layer import Parallelism, Shape
+from fanin.cnn.layers.soft_cross_loss import SoftCrossLoss
 from fanin.hdl.layers.interface import Mode
 from fanin.hdl.layers.softmax_loss import SoftmaxLoss
 from fanin.sim.cnn.layer_bench import Job, LayerBench

@@ -9,7 +9,7 @@ from fanin.cnn.golden import layers
 from fanin.cnn.golden.functions import exp, reciprocal, rsqrt
 from fanin.cnn.golden.state import NORM_STATE
 from fanin.cnn.layers.layer import Parallelism, Shape
-from fanin.cnn.layers.window import MaxPool
+from fanin.cnn.layers.max_pool import MaxPool
 from fanin.golden.fp32 import add, multiply
 from tests.fanin.cnn.golden import cases, scalar
 from tests.fanin.cnn.golden.cases import CASES

@@ -2,12 +2,25 @@
 
 import pytest
 
-from fanin.cnn.layers.ends import Egress, Ingress, Input, Output, SoftCrossLoss
+from fanin.cnn.layers.add import Add
+from fanin.cnn.layers.avg_pool import AvgPool
+from fanin.cnn.layers.bias import Bias
+from fanin.cnn.layers.conv import Conv
+from fanin.cnn.layers.dense import Dense
+from fanin.cnn.layers.dwconv import DepthwiseConv
+from fanin.cnn.layers.egress import Egress
 from fanin.cnn.layers.family import Memory, RamKind, costs, family, family_names
+from fanin.cnn.layers.global_avg_pool import GlobalAvgPool
+from fanin.cnn.layers.im2col import Im2col
+from fanin.cnn.layers.ingress import Ingress
+from fanin.cnn.layers.input import Input
 from fanin.cnn.layers.layer import Layer, Parallelism, Shape, Storage, memory
 from fanin.cnn.layers.logic import device_luts, logic_luts, node_luts
-from fanin.cnn.layers.pointwise import Add, Bias, OnlineNorm, Relu, Relu6
-from fanin.cnn.layers.window import AvgPool, Conv, Dense, DepthwiseConv, GlobalAvgPool, Im2col
+from fanin.cnn.layers.online_norm import OnlineNorm
+from fanin.cnn.layers.output import Output
+from fanin.cnn.layers.relu import Relu
+from fanin.cnn.layers.relu6 import Relu6
+from fanin.cnn.layers.soft_cross_loss import SoftCrossLoss
 
 FAMILIES = ("arria10", "ultrascale", "ecp5")
 CHIP, DRAM = Storage.CHIP, Storage.DRAM
