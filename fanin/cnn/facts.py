@@ -13,9 +13,7 @@ from functools import cached_property
 from fanin.cnn.layers.input import Input
 from fanin.cnn.layers.layer import Layer, Parallelism, Storage
 from fanin.cnn.layers.output import Output
-from fanin.cnn.layers.soft_cross_loss import SoftCrossLoss
-
-LABELS_PORT = 1  # of the loss
+from fanin.cnn.layers.soft_cross_loss import LABELS_PORT, SoftCrossLoss
 
 
 @dataclass(frozen=True)

@@ -14,22 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fanin.cnn.facts import Network
-from fanin.cnn.layers.add import Add
-from fanin.cnn.layers.avg_pool import AvgPool
-from fanin.cnn.layers.bias import Bias
-from fanin.cnn.layers.concat import Concat
-from fanin.cnn.layers.conv import Conv
-from fanin.cnn.layers.dense import Dense
-from fanin.cnn.layers.global_avg_pool import GlobalAvgPool
-from fanin.cnn.layers.im2col import Im2col
 from fanin.cnn.layers.input import Input
 from fanin.cnn.layers.layer import Layer
-from fanin.cnn.layers.max_pool import MaxPool
 from fanin.cnn.layers.online_norm import OnlineNorm
-from fanin.cnn.layers.relu import Relu
-from fanin.cnn.layers.relu6 import Relu6
-from fanin.cnn.layers.soft_cross_loss import SoftCrossLoss
-from fanin.cnn.layers.window import Window
 from fanin.cnn.training import Job
 
 try:
@@ -39,7 +26,7 @@ except ModuleNotFoundError as error:
     raise ImportError("fanin.torch.cnn needs PyTorch: pip install 'fanin[torch]'") from error
 
 Array = npt.NDArray[Any]
-Tensors = dict[str, torch.Tensor]  #: a layer's state, by the names of ``fanin.cnn.golden.state``
+Tensors = dict[str, torch.Tensor]  #: a layer's state, by the names of its ``zero_state``
 
 
 class Float64Network:
@@ -117,36 +104,10 @@ def forward(
 
     Of max_pool's equals the first one gets the gradient.
     """
-    x = inputs[0]
-    match layer:
-        case Conv():
-            return _convolution(layer, x, state["weights"])
-        case Bias():
-            return x + state["weights"]
-        case Relu6():
-            return F.relu6(x)
-        case Relu():
-            return F.relu(x)
-        case Add():
-            return x + inputs[1]
-        case Concat():
-            return torch.cat(list(inputs), -1)
-        case MaxPool():
-            padded = _padded(layer, _channels_first(x), -torch.inf)
-            return _channels_last(F.max_pool2d(padded, layer.kernel, layer.stride))
-        case AvgPool():
-            padded = _padded(layer, _channels_first(x), 0.0)
-            return _channels_last(F.avg_pool2d(padded, layer.kernel, layer.stride))
-        case GlobalAvgPool():
-            return x.mean((1, 2), keepdim=True)
-        case Im2col():
-            return _windows(layer, x)
-        case OnlineNorm():
-            return _OnlineNorm.apply(x, layer, state) if train else (x - state["mean"]) * state["scale"]
-        case SoftCrossLoss():
-            return F.softmax(x.flatten(1), 1).reshape(x.shape)
-        case _:
-            return x
+    if train and isinstance(layer, OnlineNorm):
+        return _OnlineNorm.apply(inputs[0], layer, state)
+    output: torch.Tensor = layer.float64(torch, state, inputs)
+    return output
 
 
 class _OnlineNorm(torch.autograd.Function):
@@ -192,33 +153,3 @@ class _OnlineNorm(torch.autograd.Function):
 
 def _tensor(array: Array) -> torch.Tensor:
     return torch.from_numpy(np.array(array, dtype=np.float64))
-
-
-def _convolution(layer: Conv, x: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    if isinstance(layer, Dense):
-        x = x.reshape(len(x), 1, 1, -1)
-    padded = _padded(layer, _channels_first(x), 0.0)
-    return _channels_last(
-        F.conv2d(padded, weights.permute(3, 2, 0, 1), stride=layer.stride, groups=layer.groups)
-    )
-
-
-def _windows(layer: Im2col, x: torch.Tensor) -> torch.Tensor:
-    """Channels (ky, kx, c); PyTorch's own order is (c, ky, kx)."""
-    shape = layer.output
-    columns = F.unfold(_padded(layer, _channels_first(x), 0.0), layer.kernel, stride=layer.stride)
-    columns = columns.reshape(len(x), layer.input.c, -1, shape.h, shape.w)
-    return columns.permute(0, 3, 4, 2, 1).reshape(len(x), shape.h, shape.w, shape.c)
-
-
-def _padded(layer: Window, x: torch.Tensor, value: float) -> torch.Tensor:
-    top, left, bottom, right = layer.padding
-    return F.pad(x, (left, right, top, bottom), value=value)
-
-
-def _channels_first(x: torch.Tensor) -> torch.Tensor:
-    return x.permute(0, 3, 1, 2)
-
-
-def _channels_last(x: torch.Tensor) -> torch.Tensor:
-    return x.permute(0, 2, 3, 1)

@@ -9,7 +9,6 @@ from amaranth import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import flipped
 
-from fanin.cnn.golden.folds import inverse
 from fanin.cnn.layers import avg_pool
 from fanin.cnn.layers.layer import Parallelism
 from fanin.hdl.arith.fp32 import FP32Multiplier
@@ -65,7 +64,7 @@ class AvgPool(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """The forward way's results are multiplied; the way back is the convolution's."""
         m = Module()
-        share = int(inverse(self.layer.kernel[0] * self.layer.kernel[1]).view("u4"))
+        share = int(self.layer.share.view("u4"))
         m.submodules.sums = sums = self._forward
         connect_typed(m, flipped(self.features[0]), sums.features)
         enter = sums.outputs.valid & sums.outputs.ready

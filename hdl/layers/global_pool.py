@@ -9,7 +9,6 @@ from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import flipped
 
-from fanin.cnn.golden.folds import inverse
 from fanin.cnn.layers import global_avg_pool
 from fanin.cnn.layers.family import WORD_BITS
 from fanin.cnn.layers.layer import Parallelism
@@ -55,9 +54,9 @@ class GlobalAvgPool(wiring.Component):
         super().__init__(layer_members(layer, parallelism))
         shape = layer.input
         self._rows = shape.c // parallelism.po
-        self._positions = shape.h * shape.w
+        self._positions = layer.positions
         self._words = self.outputs.payload.shape()
-        self._share = int(inverse(self._positions).view("u4"))
+        self._share = int(layer.share.view("u4"))
 
     def elaborate(self, platform: Any) -> Module:
         """Both ways, which have nothing in common."""

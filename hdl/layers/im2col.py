@@ -86,7 +86,7 @@ class Im2col(wiring.Component):
     def _backward(self, m: Module) -> None:
         """A gradient of a word a step, as it comes. A place gets its next one late enough."""
         layer, p, raster = self.layer, self.parallelism, self._raster
-        ring = raster.ring_back(layer.cycles(p), layer.ADDED)
+        ring = raster.ring_back(layer.cycles(p), im2col.ADDED)
         m.submodules.rows = rows = GradientRows(raster=raster, rows=ring, words=p.pi)
         connect_typed(m, rows.o, flipped(self.input_gradients[0]))
         words = layer.output.words

@@ -78,7 +78,7 @@ class Maxima(wiring.Component):
     docs/systems/cluster.md, "Numbers": max_pool.
     """
 
-    LATENCY = 3
+    LATENCY = max_pool.LATENCY
     assert LATENCY < REUSE
 
     def __init__(self, *, lanes: int, depth: int, rounds: int):

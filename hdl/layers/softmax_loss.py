@@ -9,13 +9,14 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from fanin.cnn.layers import soft_cross_loss
+from fanin.cnn.layers.latencies import RESULTS
 from fanin.cnn.layers.layer import Parallelism
 from fanin.codec.facts import FLOAT_BITS
 from fanin.hdl.arith.array import AdderArray
 from fanin.hdl.arith.datapath import Datapath, Number
 from fanin.hdl.arith.delay import delayed
 from fanin.hdl.arith.exp import exp
-from fanin.hdl.arith.fp32 import FP32Adder, FP32Multiplier
+from fanin.hdl.arith.fp32 import FP32Adder
 from fanin.hdl.arith.reciprocal import reciprocal
 from fanin.hdl.emit import shared
 from fanin.hdl.layers.channels import ChannelMemory, ChannelUpdate, group_range, negated, products
@@ -24,9 +25,8 @@ from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.credits import Credits
 from fanin.hdl.stream.fifo import StreamFIFO
 
-RESULTS = 32  #: words that may be under way, or wait to leave: more than the pipeline has stages, for full rate
 _FOLD = 1 + FP32Adder.LATENCY  # cycles until a sum that was added to is there
-_P = 1 + FP32Multiplier.LATENCY  # cycles from a row's address to e ⊗ 1/Σe
+_P = soft_cross_loss.SOFTMAX  # cycles from a row's address to e ⊗ 1/Σe
 
 
 class Greatest(wiring.Component):
@@ -124,9 +124,7 @@ class ExpUpdate(ChannelUpdate):
     """
 
     def __init__(self, *, groups: int, lanes: int):
-        super().__init__(
-            groups=groups, lanes=lanes, operands=2, results=1, interval=soft_cross_loss.LOSS_INTERVAL
-        )
+        super().__init__(groups=groups, lanes=lanes, operands=2, results=1, interval=soft_cross_loss.INTERVAL)
 
     def formula(self, path: Datapath, *operands: Number) -> tuple[Number, ...]:
         """One multiplier and one adder suffice."""
@@ -155,7 +153,7 @@ class ReciprocalUpdate(ChannelUpdate):
     """
 
     def __init__(self) -> None:
-        super().__init__(groups=1, lanes=1, operands=1, results=1, interval=soft_cross_loss.LOSS_INTERVAL)
+        super().__init__(groups=1, lanes=1, operands=1, results=1, interval=soft_cross_loss.INTERVAL)
 
     def formula(self, path: Datapath, *operands: Number) -> tuple[Number, ...]:
         """One multiplier and one adder suffice."""

@@ -3,12 +3,14 @@
 Sizes are ``[vertical, horizontal, channels]``; a kernel or stride is one number or (vertical, horizontal);
 ``padding`` is "same" (⌈size / stride⌉ outputs), "valid", a number, or (top, left, bottom, right). Every layer
 may have a ``name``. Errors are InputErrors with file, line and layer.
+
+A kind of layer without a function here has the one of :func:`layer_function`, whose keywords are its fields.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -25,6 +27,7 @@ from fanin.cnn.layers.dwconv import DepthwiseConv
 from fanin.cnn.layers.global_avg_pool import GlobalAvgPool
 from fanin.cnn.layers.im2col import Im2col
 from fanin.cnn.layers.input import Input
+from fanin.cnn.layers.kinds import layer_kinds
 from fanin.cnn.layers.layer import Layer, Shape, check_sizes
 from fanin.cnn.layers.max_pool import MaxPool
 from fanin.cnn.layers.online_norm import OnlineNorm
@@ -221,3 +224,24 @@ def online_norm(
 def soft_cross_loss(source: Tensor, labels: Tensor, *, name: str | None = None) -> Tensor:
     """Softmax, and the gradient of the cross-entropy with one-hot ``labels``."""
     return _add(SoftCrossLoss, [source, labels], name)
+
+
+def layer_function(kind: type[Layer]) -> Callable[..., Tensor]:
+    """Function of the language that adds a layer of this kind: of its sources, and its fields by name."""
+
+    def function(*sources: Tensor, name: str | None = None, **fields: object) -> Tensor:
+        return _add(partial(kind, **fields), sources, name)
+
+    function.__name__ = function.__qualname__ = kind.kind
+    function.__doc__ = kind.__doc__
+    return function
+
+
+def language() -> Mapping[str, Callable[..., object]]:
+    """All functions of the language by name, in the order of the names."""
+    here = globals()
+    found = {name: here[name] for name in ("add_input", "add_output")}
+    for kind, cls in layer_kinds().items():
+        if cls.component:  # inputs, outputs and ends of connections have none
+            found[kind] = here.get(kind) or layer_function(cls)
+    return dict(sorted(found.items()))

@@ -32,11 +32,11 @@ from fanin.cnn.layers.dense import Dense
 from fanin.cnn.layers.dwconv import DepthwiseConv
 from fanin.cnn.layers.global_avg_pool import GlobalAvgPool
 from fanin.cnn.layers.input import Input
+from fanin.cnn.layers.kinds import layer_kinds
 from fanin.cnn.layers.layer import Layer, Shape, check_limits
 from fanin.cnn.layers.max_pool import MaxPool
 from fanin.cnn.layers.online_norm import OnlineNorm
 from fanin.cnn.layers.output import Output
-from fanin.cnn.layers.relu import Relu
 from fanin.cnn.layers.relu6 import Relu6
 from fanin.cnn.layers.soft_cross_loss import SoftCrossLoss
 from fanin.cnn.layers.window import Pair, Window, find_padding, pair
@@ -356,9 +356,10 @@ class _Reader:
             raise ValueError(f"its scale is {list(self._weights(1))}; its input is {x}")
         return self._channel_biased(self._layer(OnlineNorm, x, sizes=x.sizes), 2)
 
-    def relu(self) -> _Value:
-        """Of any shape."""
-        return self._layer(Relu, self._value(), sizes=self._value().sizes)
+    def whole(self, kind: type[Layer]) -> _Value:
+        """A layer of a kind that is the operator, of any shape; its fields are attributes of the node."""
+        fields = {field: self.attributes[n] for n, field in kind.onnx_fields.items() if n in self.attributes}
+        return self._layer(partial(kind, **fields), self._value(), sizes=self._value().sizes)
 
     def clip(self) -> _Value:
         """Limits are attributes below opset 11, then inputs."""
@@ -450,7 +451,6 @@ class _Reader:
 AUTO_PAD: dict[bytes, str] = {b"NOTSET": "", b"VALID": "valid", b"SAME_UPPER": "same", b"SAME_LOWER": "same"}
 OPERATORS: dict[str, Callable[[_Reader], _Value]] = {
     "Conv": _Reader.conv,
-    "Relu": _Reader.relu,
     "Clip": _Reader.clip,
     "Add": _Reader.add,
     "MaxPool": _Reader.max_pool,
@@ -464,3 +464,6 @@ OPERATORS: dict[str, Callable[[_Reader], _Value]] = {
     **dict.fromkeys(("Softmax", "LogSoftmax"), _Reader.softmax),
     **dict.fromkeys(("Dropout", "Identity"), _Reader.passed),
 }
+for _kind in layer_kinds().values():
+    if _kind.onnx and _kind.onnx not in OPERATORS:
+        OPERATORS[_kind.onnx] = partial(_Reader.whole, kind=_kind)

@@ -7,12 +7,9 @@ from dataclasses import dataclass, replace
 
 from fanin.base.errors import InputError
 from fanin.cnn.layers.add import Add
-from fanin.cnn.layers.bias import Bias
 from fanin.cnn.layers.conv import Conv
 from fanin.cnn.layers.dwconv import DepthwiseConv
 from fanin.cnn.layers.layer import Layer
-from fanin.cnn.layers.online_norm import OnlineNorm
-from fanin.cnn.layers.relu import Relu
 from fanin.planner.model.graph import Builder, Model
 from fanin.planner.search.choices import constrained
 from fanin.planner.search.instance import Instance
@@ -61,7 +58,7 @@ def _mixes(layer: Layer) -> bool:
 
 
 def _keeps_apart(layer: Layer) -> bool:
-    return isinstance(layer, (Bias, OnlineNorm, Relu, DepthwiseConv))
+    return layer.keeps_channels
 
 
 def _depthwise(model: Model, node: int) -> bool:

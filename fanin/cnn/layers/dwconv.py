@@ -8,10 +8,7 @@ from itertools import product
 from typing import ClassVar
 
 from fanin.cnn.layers.conv import Conv
-from fanin.cnn.layers.layer import (
-    Parallelism,
-    divisors,
-)
+from fanin.cnn.layers.layer import Parallelism, divisors
 from fanin.cnn.layers.window import Pair
 
 
@@ -21,6 +18,7 @@ class DepthwiseConv(Conv):
 
     kind: ClassVar[str] = "dwconv"
     depthwise: ClassVar[bool] = True
+    keeps_channels: ClassVar[bool] = True
 
     def check(self) -> None:
         """Raise ValueError where a group is more than one channel, too."""
@@ -36,3 +34,6 @@ class DepthwiseConv(Conv):
     def channel_lanes(self, p: Parallelism) -> Pair:
         """Channels of a step, each an input and an output."""
         return p.poc, p.poc
+
+    def memory_blocks(self, p: Parallelism) -> None:
+        """Memory has the words as they are, since lanes are groups."""

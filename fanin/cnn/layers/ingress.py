@@ -24,5 +24,5 @@ class Ingress(Layer):
 
     @property
     def trains(self) -> bool:
-        """Whether the layer behind it sends a gradient."""
+        """Whether the layer after it sends a gradient."""
         return self.learns

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from fanin.cnn.layers.arithmetic import Frames, Kernels, State
 from fanin.cnn.layers.family import Memory
 from fanin.cnn.layers.layer import Layer, Parallelism, Shape, Storage, divisors
 from fanin.cnn.layers.port import read_queue
@@ -36,3 +37,9 @@ class Input(Layer):
         """Every width."""
         for lanes in divisors(self.shape.c):
             yield Parallelism(po=lanes)
+
+    def golden(
+        self, k: Kernels, p: Parallelism, state: State, inputs: Sequence[Frames], train: bool
+    ) -> tuple[Frames, None]:
+        """The host's frames."""
+        return inputs[0], None

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from fanin.cnn.flow.engine import block_gradients, block_outputs
+from fanin.cnn.flow.times import Cycles, paced
 from fanin.cnn.layers.conv import schedule_of
 from fanin.cnn.layers.dwconv import DepthwiseConv
-from fanin.cnn.layers.layer import (
-    REUSE,
-    Parallelism,
-    ceil_div,
-)
+from fanin.cnn.layers.layer import REUSE, Parallelism, ceil_div
 from fanin.cnn.layers.schedule import Schedule
 from fanin.cnn.layers.window import Window
 
@@ -41,3 +40,11 @@ class Pool(Window):
     def lags(self, p: Parallelism) -> tuple[Fraction, Fraction]:
         """Those of the schedule."""
         return self.schedule(p).lags
+
+    def output_times(self, p: Parallelism, inputs: Sequence[Cycles]) -> Cycles:
+        """Block by block."""
+        return block_outputs(self.schedule(p), inputs[0], ceil_div(self.output.c, p.po))
+
+    def gradient_times(self, p: Parallelism, came: Cycles, port: int) -> Cycles:
+        """Row by row, when all windows that saw a row have added to it."""
+        return paced(block_gradients(self.schedule(p), came), ceil_div(self.input.c, p.pi))

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from itertools import product
+from typing import Any, ClassVar
 
-from fanin.cnn.layers.layer import (
-    Layer,
-    Shape,
-    check_sizes,
-)
+import numpy as np
+
+from fanin.cnn.layers.arithmetic import Float32, Frames, Kernels
+from fanin.cnn.layers.layer import Layer, Shape, check_sizes
 
 Pair = tuple[int, int]
 Padding = str | int | tuple[int, int, int, int]
@@ -61,6 +63,7 @@ def pixel_fits(width: int, lanes: int, columns: int) -> bool:
 class Window(Layer):
     """A window of ``kernel`` (rows, columns) that moves in steps of ``stride`` over the padded input."""
 
+    plan_fields: ClassVar[tuple[str, ...]] = ("kernel", "stride", "padding")
     kernel: Pair
     stride: Pair
     padding: tuple[int, int, int, int] = (0, 0, 0, 0)  #: top, left, bottom, right
@@ -93,3 +96,46 @@ class Window(Layer):
         """The rows of the first window, a row of output being computed, and one being handed on."""
         rows = min(max(self.kernel[0] - self.padding[0], 1), self.input.h)
         return Fraction(rows, self.input.h) + Fraction(2, self.output.h)
+
+    def pad(self, x: Any) -> Any:
+        """``x``, of axes frame, row, column and more, in a frame of zeros."""
+        top, left, bottom, right = self.padding
+        return np.pad(x, ((0, 0), (top, bottom), (left, right), *(x.ndim - 3) * ((0, 0),)))
+
+    def crop(self, x: Float32) -> Float32:
+        """The array that :meth:`pad` was given."""
+        top, left, *_ = self.padding
+        return x[:, top : top + self.input.h, left : left + self.input.w]
+
+    def seen(self, padded: Any, ky: int, kx: int) -> Any:
+        """A view: what each window has at (ky, kx); axes frame, output row, output column, …"""
+        rows, columns = (
+            slice(k, k + step * (size - 1) + 1, step)
+            for k, step, size in zip((ky, kx), self.stride, (self.output.h, self.output.w), strict=True)
+        )
+        return padded[:, rows, columns]
+
+    def places(self) -> Iterator[Pair]:
+        """Places of a window, in raster order."""
+        rows, columns = self.kernel
+        return product(range(rows), range(columns))
+
+    def spread(self, k: Kernels, count: int, terms: Mapping[Pair, Float32]) -> Frames:
+        """Fold, for every input, over the windows that saw it, of ``terms`` at the place where they saw it.
+
+        ky and kx descend: so output rows and columns ascend.
+        """
+        dx = self.pad(np.zeros((count, self.input.h, self.input.w, self.input.c), np.float32))
+        for place in reversed(list(self.places())):
+            view = self.seen(dx, *place)
+            view[...] = k.add(view, terms[place])
+        return self.crop(dx)
+
+    def padded64(self, torch: Any, x: Any, value: float = 0.0) -> Any:
+        """A tensor with channels first in a frame of ``value``."""
+        top, left, bottom, right = self.padding
+        return torch.nn.functional.pad(x.permute(0, 3, 1, 2), (left, right, top, bottom), value=value)
+
+    def onnx_window(self) -> dict[str, Any]:
+        """Attributes of the window in ONNX."""
+        return {"kernel_shape": self.kernel, "strides": self.stride, "pads": self.padding}

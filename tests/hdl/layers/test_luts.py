@@ -19,7 +19,7 @@ from fanin.cnn.layers.im2col import Im2col
 from fanin.cnn.layers.ingress import Ingress
 from fanin.cnn.layers.layer import Parallelism, Shape, Storage
 from fanin.cnn.layers.links import links_of
-from fanin.cnn.layers.logic import device_luts, logic_luts
+from fanin.cnn.layers.logic import device_luts, logic_luts, units_luts
 from fanin.cnn.layers.max_pool import MaxPool
 from fanin.cnn.layers.online_norm import OnlineNorm
 from fanin.cnn.layers.relu import Relu
@@ -120,7 +120,7 @@ def test_luts_of_a_node_beside_its_layers_are_those_of_the_cost(name, monkeypatc
 
 def own_luts(layer, p, storage):
     """What the component itself counts as logic."""
-    return logic_luts(ULTRASCALE, layer.logic_part(storage), layer.logic_units(p))
+    return units_luts(ULTRASCALE, layer.logic_prices(storage), layer.logic_units(p))
 
 
 def without_operators(monkeypatch):

@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from fanin.cnn.golden.state import zero_state
 from fanin.cnn.layers.add import Add
 from fanin.cnn.layers.avg_pool import AvgPool
 from fanin.cnn.layers.bias import Bias
@@ -106,7 +105,7 @@ def gradient(rng, layer, frames=FRAMES, special=0.0):
 
 def state(rng, layer, special=0.0):
     """Of a layer in the midst of its training; 1/σ and the variance are above 0."""
-    found = zero_state(layer)
+    found = layer.zero_state()
     for name, zeros in found.items():
         drawn = words(rng, zeros.shape, special)
         found[name] = np.abs(drawn) if name in ("scale", "variance") else drawn
