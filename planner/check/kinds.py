@@ -1,6 +1,4 @@
-"""Kinds of layer that a plan may have, and the rules of each, as the checker has them: its own, and not those of
-``fanin.cnn.layers``.
-"""
+"""Kinds of layer that a plan may have, with the checker's rules of each; none is from ``fanin.cnn.layers``."""
 
 from __future__ import annotations
 
@@ -9,17 +7,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Rules:
-    """Rules of a kind of layer.
+    """Rules of a kind of layer."""
 
-    ``inputs``: how many it has; None: two or more. ``saves``: what a frame leaves in memory, where a gradient goes
-    back. ``folds``: whether a channel's sum is used by every position. ``constants``: numbers between 0 and 1 that a
-    plan states of it.
-    """
-
-    inputs: int | None = 1
-    saves: str = ""  #: "output", "output and scales" of each channel; "input", of a convolution, in any case
-    folds: bool = False
-    constants: tuple[str, ...] = ()
+    inputs: int | None = 1  #: how many it has; None: two or more
+    #: words of a frame that wait in memory for a gradient: "output", "output and scales" of each channel, or
+    #: "input" of a convolution, which has a weight gradient in any case
+    saves: str = ""
+    folds: bool = False  #: whether every position uses the sum of its channel
+    constants: tuple[str, ...] = ()  #: numbers between 0 and 1 that a plan states of it
 
 
 KINDS = {

@@ -230,6 +230,9 @@ def layer_function(kind: type[Layer]) -> Callable[..., Tensor]:
     """Function of the language that adds a layer of this kind: of its sources, and its fields by name."""
 
     def function(*sources: Tensor, name: str | None = None, **fields: object) -> Tensor:
+        if len(sources) < 2 if kind.joins else len(sources) != 1:
+            wanted = "two sources or more" if kind.joins else "one source"
+            raise TypeError(f"{kind.kind}() takes {wanted}, not {len(sources)}")
         return _add(partial(kind, **fields), sources, name)
 
     function.__name__ = function.__qualname__ = kind.kind

@@ -4,6 +4,7 @@ import importlib
 import inspect
 import pkgutil
 import re
+from dataclasses import fields
 
 import pytest
 from amaranth import Fragment, signed
@@ -13,21 +14,11 @@ from amaranth.lib import wiring
 import fanin.hdl
 from fanin.boards.sdram import SDRAM_8M
 from fanin.cnn.examples import EXAMPLES
-from fanin.cnn.layers.add import Add
-from fanin.cnn.layers.avg_pool import AvgPool
-from fanin.cnn.layers.bias import Bias
-from fanin.cnn.layers.concat import Concat
 from fanin.cnn.layers.conv import Conv
 from fanin.cnn.layers.dense import Dense
-from fanin.cnn.layers.global_avg_pool import GlobalAvgPool
-from fanin.cnn.layers.im2col import Im2col
+from fanin.cnn.layers.kinds import layer_kinds
 from fanin.cnn.layers.layer import Parallelism, Shape
-from fanin.cnn.layers.max_pool import MaxPool
-from fanin.cnn.layers.online_norm import OnlineNorm
-from fanin.cnn.layers.relu import Relu
-from fanin.cnn.layers.relu6 import Relu6
 from fanin.cnn.layers.schedule import Raster, Schedule
-from fanin.cnn.layers.soft_cross_loss import SoftCrossLoss
 from fanin.cnn.memory import Frames, StoreConfig
 from fanin.cnn.parts import Placement
 from fanin.codec.facts import Bfp
@@ -150,6 +141,16 @@ SMALL = {
     "writes": 0,
 }
 FRAME = Shape(2, 3, 2)
+
+
+def small_layer(kind):
+    """A small layer of a kind."""
+    names = {field.name for field in fields(kind)}
+    sizes = {"kernel": (2, 2), "stride": (1, 1), "output_channels": 2}
+    inputs = (1 + (kind.joins or kind.kind == "soft_cross_loss")) * (FRAME,)
+    return kind(inputs=inputs, gradient=True, **{name: size for name, size in sizes.items() if name in names})
+
+
 # Where a name is not enough: by the parameter's type.
 SMALL_OF_TYPE = {
     "Dense": Dense(inputs=(FRAME,), gradient=True, output_channels=2),
@@ -161,17 +162,11 @@ SMALL_OF_TYPE = {
     "StoreConfig": StoreConfig(readers=(Frames(6, 2),), writers=(Frames(6, 2),), sections=(3, 2)),
     "Words": Words(256, Bfp(exponent=5)),
     "data.StructLayout": packet_layout(32),
-    "soft_cross_loss.SoftCrossLoss": SoftCrossLoss(inputs=(FRAME, FRAME), gradient=True),
-    "add.Add": Add(inputs=(FRAME, FRAME), gradient=True),
-    "bias.Bias": Bias(inputs=(FRAME,), gradient=True),
-    "online_norm.OnlineNorm": OnlineNorm(inputs=(FRAME,), gradient=True),
-    "concat.Concat": Concat(inputs=(FRAME, FRAME), gradient=True),
-    "relu.Relu": Relu(inputs=(FRAME,), gradient=True),
-    "relu6.Relu6": Relu6(inputs=(FRAME,), gradient=True),
-    "avg_pool.AvgPool": AvgPool(inputs=(FRAME,), gradient=True, kernel=(2, 2), stride=(1, 1)),
-    "max_pool.MaxPool": MaxPool(inputs=(FRAME,), gradient=True, kernel=(2, 2), stride=(1, 1)),
-    "im2col.Im2col": Im2col(inputs=(FRAME,), gradient=True, kernel=(2, 2), stride=(1, 1)),
-    "global_avg_pool.GlobalAvgPool": GlobalAvgPool(inputs=(FRAME,), gradient=True),
+    **{
+        f"{name}.{kind.__name__}": small_layer(kind)
+        for name, kind in layer_kinds().items()
+        if kind.component and not issubclass(kind, Conv)
+    },
 }
 
 

@@ -11,24 +11,11 @@ from fractions import Fraction
 from fanin.cnn.facts import Network, Stage
 from fanin.cnn.flow.link import Wiring
 from fanin.cnn.flow.sizes import Flow
-from fanin.cnn.layers.add import Add
-from fanin.cnn.layers.avg_pool import AvgPool
-from fanin.cnn.layers.bias import Bias
-from fanin.cnn.layers.conv import Conv
-from fanin.cnn.layers.dense import Dense
-from fanin.cnn.layers.dwconv import DepthwiseConv
 from fanin.cnn.layers.family import RamKind, family
-from fanin.cnn.layers.global_avg_pool import GlobalAvgPool
-from fanin.cnn.layers.im2col import Im2col
-from fanin.cnn.layers.input import Input
+from fanin.cnn.layers.kinds import layer_kinds
 from fanin.cnn.layers.layer import Parallelism, Shape, Storage
 from fanin.cnn.layers.links import links_of
 from fanin.cnn.layers.logic import device_luts
-from fanin.cnn.layers.online_norm import OnlineNorm
-from fanin.cnn.layers.output import Output
-from fanin.cnn.layers.relu import Relu
-from fanin.cnn.layers.relu6 import Relu6
-from fanin.cnn.layers.soft_cross_loss import SoftCrossLoss
 from fanin.planner.check.plan import check_plan
 
 PLAN, CONNECTIONS = "plan.json", "connections.json"
@@ -96,14 +83,6 @@ _LAYERS = {
     "features": ("output", "fpga0", ["mean1"], {}, {"pi": 1, "po": 1}, "chip"),
 }
 _HAS = ("output_channels", "groups", "kernel", "stride", "padding", *_DECAYS)
-_CLASSES = {
-    cls.kind: cls
-    for cls in (
-        *(Conv, DepthwiseConv, Dense, Im2col, AvgPool, GlobalAvgPool),
-        *(Bias, Relu, Relu6, Add, OnlineNorm),
-        *(Input, SoftCrossLoss, Output),
-    )
-}
 
 
 def description(throughput=None):
@@ -212,7 +191,7 @@ def _components(plan):
         has = {key: tuple(value) if isinstance(value, list) else value for key, value in given["has"].items()}
         if "shape" in has:
             has["shape"] = Shape(*has["shape"])
-        made[name] = _CLASSES[given["kind"]](
+        made[name] = layer_kinds()[given["kind"]](
             inputs=tuple(source.output for source in sources), gradient=any(s.trains for s in sources), **has
         )
     return made

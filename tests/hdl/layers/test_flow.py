@@ -5,17 +5,12 @@ import pytest
 
 from fanin.cnn.flow import node, parts
 from fanin.cnn.layers.conv import Conv
-from fanin.cnn.layers.layer import Parallelism, Shape
 from fanin.cnn.layers.latencies import LINES, PLACES
+from fanin.cnn.layers.layer import Parallelism, Shape
 from fanin.cnn.layers.schedule import Way, tree_latency
-from fanin.hdl.arith.fp32 import FP32Adder, FP32Multiplier
-from fanin.hdl.layers import lines, norm_forward, softmax_loss
 from fanin.hdl.layers.forward import Forward
-from fanin.hdl.layers.gradient_rows import GradientRows
 from fanin.hdl.layers.input_gradient import InputGradient
-from fanin.hdl.layers.max_pool import Maxima
 from fanin.hdl.layers.parameter_walk import RENEW_LATENCY
-from fanin.hdl.layers.places import WindowPlaces
 from fanin.sim.cosim.run import MEMORY_LATENCY
 
 

@@ -8,14 +8,12 @@ from fanin.cnn.layers.bias import Bias
 from fanin.cnn.layers.conv import Conv
 from fanin.cnn.layers.dense import Dense
 from fanin.cnn.layers.dwconv import DepthwiseConv
-from fanin.cnn.layers.egress import Egress
-from fanin.cnn.layers.family import Memory, RamKind, costs, family, family_names
+from fanin.cnn.layers.family import Memory, RamKind, family, family_names
 from fanin.cnn.layers.global_avg_pool import GlobalAvgPool
 from fanin.cnn.layers.im2col import Im2col
-from fanin.cnn.layers.ingress import Ingress
 from fanin.cnn.layers.input import Input
 from fanin.cnn.layers.kinds import layer_kinds
-from fanin.cnn.layers.layer import Layer, Parallelism, Shape, Storage, memory
+from fanin.cnn.layers.layer import Parallelism, Shape, Storage, memory
 from fanin.cnn.layers.logic import device_luts, logic_luts, node_luts
 from fanin.cnn.layers.online_norm import OnlineNorm
 from fanin.cnn.layers.output import Output
