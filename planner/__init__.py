@@ -12,6 +12,7 @@ from fanin.planner.model.dsl import (
     dwconv,
     global_avg_pool,
     im2col,
+    language,
     max_pool,
     online_norm,
     relu,
@@ -37,3 +38,8 @@ __all__ = [
     "relu6",
     "soft_cross_loss",
 ]
+
+# Kinds of layer without a function above: a new file in fanin/cnn/layers is in the language at once.
+_derived = {name: function for name, function in language().items() if name not in __all__}
+globals().update(_derived)
+__all__.extend(_derived)

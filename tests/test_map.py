@@ -13,6 +13,7 @@ FOLDERS = ("fanin", "hdl", "p4", "planner", "sim")
 #: What stands at each place that an addition has to touch: a branch or a table by member.
 BRANCHES = {
     "A loss": r"\bLoss\.HINGE\b(?!, )",
+    "A layer": r"\bRelu6\b|\"relu6\"",
     "A codec": r"\bcase Bfp\(\)|\bCodec\.BFP\b",
     "A switch target": r"\bTarget\.TNA\b",
 }

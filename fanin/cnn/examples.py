@@ -5,10 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fanin.cnn.facts import Network, Stage
-from fanin.cnn.layers.ends import Input, Output, SoftCrossLoss
+from fanin.cnn.layers.add import Add
+from fanin.cnn.layers.avg_pool import AvgPool
+from fanin.cnn.layers.bias import Bias
+from fanin.cnn.layers.concat import Concat
+from fanin.cnn.layers.conv import Conv
+from fanin.cnn.layers.dense import Dense
+from fanin.cnn.layers.global_avg_pool import GlobalAvgPool
+from fanin.cnn.layers.im2col import Im2col
+from fanin.cnn.layers.input import Input
 from fanin.cnn.layers.layer import Layer, Parallelism, Shape, Storage
-from fanin.cnn.layers.pointwise import Add, Bias, Concat, OnlineNorm, Relu, Relu6
-from fanin.cnn.layers.window import AvgPool, Conv, Dense, GlobalAvgPool, Im2col, MaxPool
+from fanin.cnn.layers.max_pool import MaxPool
+from fanin.cnn.layers.online_norm import OnlineNorm
+from fanin.cnn.layers.output import Output
+from fanin.cnn.layers.relu import Relu
+from fanin.cnn.layers.relu6 import Relu6
+from fanin.cnn.layers.soft_cross_loss import SoftCrossLoss
 
 _IMAGE = Shape(6, 6, 2)
 _CLASSES = Shape(1, 1, 3)

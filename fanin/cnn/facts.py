@@ -10,10 +10,10 @@ import json
 from dataclasses import asdict, dataclass
 from functools import cached_property
 
-from fanin.cnn.layers.ends import Input, Output, SoftCrossLoss
+from fanin.cnn.layers.input import Input
 from fanin.cnn.layers.layer import Layer, Parallelism, Storage
-
-LABELS_PORT = 1  # of the loss
+from fanin.cnn.layers.output import Output
+from fanin.cnn.layers.soft_cross_loss import LABELS_PORT, SoftCrossLoss
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,10 @@ import numpy.typing as npt
 
 from fanin.cnn.facts import Network, Stage
 from fanin.cnn.flow.sizes import Flow
-from fanin.cnn.layers.ends import Input, Output
 from fanin.cnn.layers.family import WORD_BITS
+from fanin.cnn.layers.input import Input
 from fanin.cnn.layers.layer import Storage
+from fanin.cnn.layers.output import Output
 from fanin.cnn.layers.port import BEAT_BITS, BEAT_WORDS, BURST
 
 BEAT_BYTES = BEAT_BITS // 8

@@ -9,7 +9,8 @@ from functools import cached_property
 from fanin.cnn.facts import Consumer, Network, Stage
 from fanin.cnn.flow.link import Edge, Link, Wiring
 from fanin.cnn.flow.sizes import Flow
-from fanin.cnn.layers.ends import Egress, Ingress
+from fanin.cnn.layers.egress import Egress
+from fanin.cnn.layers.ingress import Ingress
 from fanin.cnn.layers.layer import Parallelism
 
 

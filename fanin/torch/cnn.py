@@ -14,10 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fanin.cnn.facts import Network
-from fanin.cnn.layers.ends import Input, SoftCrossLoss
+from fanin.cnn.layers.input import Input
 from fanin.cnn.layers.layer import Layer
-from fanin.cnn.layers.pointwise import Add, Bias, Concat, OnlineNorm, Relu, Relu6
-from fanin.cnn.layers.window import AvgPool, Conv, Dense, GlobalAvgPool, Im2col, MaxPool, Window
+from fanin.cnn.layers.online_norm import OnlineNorm
 from fanin.cnn.training import Job
 
 try:
@@ -27,7 +26,11 @@ except ModuleNotFoundError as error:
     raise ImportError("fanin.torch.cnn needs PyTorch: pip install 'fanin[torch]'") from error
 
 Array = npt.NDArray[Any]
+<<<<<<< HEAD
 Tensors = dict[str, torch.Tensor]  #: state of a layer by the names of ``fanin.cnn.golden.state``
+=======
+Tensors = dict[str, torch.Tensor]  #: a layer's state, by the names of its ``zero_state``
+>>>>>>> layers
 
 
 class Float64Network:
@@ -110,36 +113,10 @@ def forward(
     In training, online normalisation updates its state here and its control terms in the backward pass. Of
     equal maxima in max_pool, the first one gets the gradient.
     """
-    x = inputs[0]
-    match layer:
-        case Conv():
-            return _convolution(layer, x, state["weights"])
-        case Bias():
-            return x + state["weights"]
-        case Relu6():
-            return F.relu6(x)
-        case Relu():
-            return F.relu(x)
-        case Add():
-            return x + inputs[1]
-        case Concat():
-            return torch.cat(list(inputs), -1)
-        case MaxPool():
-            padded = _padded(layer, _channels_first(x), -torch.inf)
-            return _channels_last(F.max_pool2d(padded, layer.kernel, layer.stride))
-        case AvgPool():
-            padded = _padded(layer, _channels_first(x), 0.0)
-            return _channels_last(F.avg_pool2d(padded, layer.kernel, layer.stride))
-        case GlobalAvgPool():
-            return x.mean((1, 2), keepdim=True)
-        case Im2col():
-            return _windows(layer, x)
-        case OnlineNorm():
-            return _OnlineNorm.apply(x, layer, state) if train else (x - state["mean"]) * state["scale"]
-        case SoftCrossLoss():
-            return F.softmax(x.flatten(1), 1).reshape(x.shape)
-        case _:
-            return x
+    if train and isinstance(layer, OnlineNorm):
+        return _OnlineNorm.apply(inputs[0], layer, state)
+    output: torch.Tensor = layer.float64(torch, state, inputs)
+    return output
 
 
 class _OnlineNorm(torch.autograd.Function):
@@ -185,6 +162,7 @@ class _OnlineNorm(torch.autograd.Function):
 
 def _tensor(array: Array) -> torch.Tensor:
     return torch.from_numpy(np.array(array, dtype=np.float64))
+<<<<<<< HEAD
 
 
 def _convolution(layer: Conv, x: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
@@ -215,3 +193,5 @@ def _channels_first(x: torch.Tensor) -> torch.Tensor:
 
 def _channels_last(x: torch.Tensor) -> torch.Tensor:
     return x.permute(0, 2, 3, 1)
+=======
+>>>>>>> layers

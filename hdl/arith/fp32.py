@@ -7,6 +7,7 @@ from amaranth import Cat, Const, Module, Mux, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from fanin.cnn.layers.latencies import ADDER, MULTIPLIER
 from fanin.codec.facts import (
     EXPONENT_BIAS,
     EXPONENT_BITS,
@@ -115,7 +116,7 @@ class FP32Adder(wiring.Component):
     AI Smart NIC, section IV-A: FP32 adders in the path. IEEE 754; docs/systems/ring.md.
     """
 
-    LATENCY = 7
+    LATENCY = ADDER
 
     def __init__(self) -> None:
         super().__init__(_signature())
@@ -248,7 +249,7 @@ class FP32Multiplier(wiring.Component):
     IEEE 754; AMD UG579 (the DSP48E2).
     """
 
-    LATENCY = 6
+    LATENCY = MULTIPLIER
 
     def __init__(self) -> None:
         super().__init__(_signature())

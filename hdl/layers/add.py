@@ -8,7 +8,7 @@ from amaranth import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import flipped
 
-from fanin.cnn.layers import pointwise
+from fanin.cnn.layers import add
 from fanin.cnn.layers.layer import Parallelism
 from fanin.hdl.arith.array import AdderArray
 from fanin.hdl.emit import shared
@@ -30,7 +30,7 @@ class Add(wiring.Component):
 
     Parameters
     ----------
-    ``layer`` : ``fanin.cnn.layers.pointwise.Add``
+    ``layer`` : ``fanin.cnn.layers.add.Add``
     ``parallelism`` : ``Parallelism``, of which ``pi`` and ``po`` are equal
 
     Latency
@@ -42,7 +42,7 @@ class Add(wiring.Component):
     docs/systems/cluster.md, "Numbers".
     """
 
-    def __init__(self, *, layer: pointwise.Add, parallelism: Parallelism):
+    def __init__(self, *, layer: add.Add, parallelism: Parallelism):
         self.layer, self.parallelism = layer, parallelism
         super().__init__(layer_members(layer, parallelism))
 

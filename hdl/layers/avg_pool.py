@@ -9,8 +9,7 @@ from amaranth import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import flipped
 
-from fanin.cnn.golden.folds import inverse
-from fanin.cnn.layers import window
+from fanin.cnn.layers import avg_pool
 from fanin.cnn.layers.layer import Parallelism
 from fanin.hdl.arith.fp32 import FP32Multiplier
 from fanin.hdl.layers.forward import Forward
@@ -36,7 +35,7 @@ class AvgPool(wiring.Component):
 
     Parameters
     ----------
-    ``layer`` : ``fanin.cnn.layers.window.AvgPool``
+    ``layer`` : ``fanin.cnn.layers.avg_pool.AvgPool``
     ``parallelism`` : ``Parallelism``, of which ``pi`` and ``po`` are equal
 
     Latency
@@ -49,7 +48,7 @@ class AvgPool(wiring.Component):
     docs/systems/cluster.md, "Numbers", "The convolution".
     """
 
-    def __init__(self, *, layer: window.AvgPool, parallelism: Parallelism):
+    def __init__(self, *, layer: avg_pool.AvgPool, parallelism: Parallelism):
         self.layer, self.parallelism = layer, parallelism
         super().__init__(layer_members(layer, parallelism))
 
@@ -65,7 +64,7 @@ class AvgPool(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """The forward way's results are multiplied; the way back is the convolution's."""
         m = Module()
-        share = int(inverse(self.layer.kernel[0] * self.layer.kernel[1]).view("u4"))
+        share = int(self.layer.share.view("u4"))
         m.submodules.sums = sums = self._forward
         connect_typed(m, flipped(self.features[0]), sums.features)
         enter = sums.outputs.valid & sums.outputs.ready

@@ -11,6 +11,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from fanin.cnn.layers.family import WORD_BITS
+from fanin.cnn.layers.latencies import BANK_READ
 from fanin.cnn.layers.schedule import Raster
 from fanin.cnn.layers.window import pixel_fits
 from fanin.hdl.arith.delay import delayed
@@ -88,7 +89,7 @@ class Banks(wiring.Component):
     docs/systems/cluster.md, "The convolution".
     """
 
-    READ = 4
+    READ = BANK_READ
 
     def __init__(self, *, raster: Raster, rows: int, writes: int, reads: tuple[int, ...]):
         for words in (writes, *reads):

@@ -8,7 +8,7 @@ from amaranth import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import flipped
 
-from fanin.cnn.layers import pointwise
+from fanin.cnn.layers import bias
 from fanin.cnn.layers.layer import REUSE, Parallelism
 from fanin.hdl.arith.array import AdderArray
 from fanin.hdl.arith.delay import delayed
@@ -34,7 +34,7 @@ class Bias(wiring.Component):
 
     Parameters
     ----------
-    ``layer`` : ``fanin.cnn.layers.pointwise.Bias``
+    ``layer`` : ``fanin.cnn.layers.bias.Bias``
     ``parallelism`` : ``Parallelism``, of which ``pi`` and ``po`` are equal
 
     Latency
@@ -48,7 +48,7 @@ class Bias(wiring.Component):
     docs/systems/cluster.md, "Numbers", "Training".
     """
 
-    def __init__(self, *, layer: pointwise.Bias, parallelism: Parallelism):
+    def __init__(self, *, layer: bias.Bias, parallelism: Parallelism):
         self.layer, self.parallelism = layer, parallelism
         super().__init__(layer_members(layer, parallelism))
         shape = layer.input

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from amaranth.lib import wiring
 
-from fanin.cnn.layers.ends import SoftCrossLoss
+from fanin.cnn.facts import Stage
+from fanin.cnn.layers.conv import Conv
+from fanin.cnn.layers.dense import Dense
+from fanin.cnn.layers.dwconv import DepthwiseConv
 from fanin.cnn.layers.layer import Layer, Parallelism, Shape, check_sizes
-from fanin.cnn.layers.pointwise import OnlineNorm
-from fanin.cnn.layers.window import Conv, Dense, DepthwiseConv
-from fanin.hdl.layers.components import COMPONENTS
+from fanin.cnn.layers.online_norm import OnlineNorm
+from fanin.cnn.layers.soft_cross_loss import SoftCrossLoss
+from fanin.hdl.layers.components import component_of
 
 _MAP = {"height": 8, "width": 8, "channels": 4}
 _WINDOW = {"kernel": 3, "stride": 1, "padding": 1}
@@ -34,7 +37,7 @@ def make(name: str, **sizes: int) -> wiring.Component:
     check_sizes(**sizes)
     layer, p = _LAYERS[name](sizes | {"padding": padding}, bool(gradient))
     _check(layer, p)
-    return COMPONENTS[type(layer)](layer=layer, parallelism=p)
+    return component_of(Stage(name, layer, p))
 
 
 def _map(sizes: dict[str, int]) -> Shape:

@@ -1,58 +1,35 @@
-"""Which component a layer becomes."""
+"""Component of a layer: the layer's file names it."""
 
 from __future__ import annotations
+
+from importlib import import_module
 
 from amaranth.lib import wiring
 
 from fanin.cnn.facts import Stage
-from fanin.cnn.layers import ends, pointwise, window
-from fanin.cnn.layers.ends import Egress, Ingress, Input, Output
+from fanin.cnn.layers.egress import Egress
+from fanin.cnn.layers.ingress import Ingress
+from fanin.cnn.layers.input import Input
 from fanin.cnn.layers.layer import Layer, Storage
-from fanin.hdl.layers.add import Add
-from fanin.hdl.layers.avg_pool import AvgPool
-from fanin.hdl.layers.bias import Bias
-from fanin.hdl.layers.concat import Concat
-from fanin.hdl.layers.convolution import Convolution
-from fanin.hdl.layers.global_pool import GlobalAvgPool
-from fanin.hdl.layers.im2col import Im2col
-from fanin.hdl.layers.max_pool import MaxPool
-from fanin.hdl.layers.online_norm import OnlineNorm
-from fanin.hdl.layers.relu import Relu, Relu6
-from fanin.hdl.layers.softmax_loss import SoftmaxLoss
-from fanin.hdl.layers.streamed_dense import StreamedDense
+from fanin.cnn.layers.output import Output
 
-#: What is no component: the store stands there, or the network.
+#: Layers without a component: the store stands there, or the network.
 ENDS: tuple[type[Layer], ...] = (Input, Output, Ingress, Egress)
-
-COMPONENTS: dict[type[Layer], type[wiring.Component]] = {
-    pointwise.Relu: Relu,
-    pointwise.Relu6: Relu6,
-    pointwise.Add: Add,
-    pointwise.Concat: Concat,
-    pointwise.Bias: Bias,
-    pointwise.OnlineNorm: OnlineNorm,
-    ends.SoftCrossLoss: SoftmaxLoss,
-    window.Conv: Convolution,
-    window.DepthwiseConv: Convolution,
-    window.Dense: Convolution,
-    window.Im2col: Im2col,
-    window.MaxPool: MaxPool,
-    window.AvgPool: AvgPool,
-    window.GlobalAvgPool: GlobalAvgPool,
-}
-
-#: Of a layer whose parameters lie in DRAM.
-SPILLED: dict[type[Layer], type[wiring.Component]] = {window.Dense: StreamedDense}
 
 
 def component_class(stage: Stage) -> type[wiring.Component]:
-    """What a stage that is not one of the ends becomes. Raises ValueError where there is no hardware for it."""
-    kind = type(stage.layer)
-    components = COMPONENTS if stage.storage is Storage.CHIP else SPILLED
-    if kind not in components:
-        where = "" if stage.storage is Storage.CHIP else " with parameters in DRAM"
+    """Class of the component of a stage that is not one of the ends.
+
+    Raises ValueError where there is no hardware for the stage.
+    """
+    on_chip = stage.storage is Storage.CHIP
+    name = stage.layer.component if on_chip else stage.layer.spilled_component
+    if not name:
+        where = "" if on_chip else " with parameters in DRAM"
         raise ValueError(f"{stage.name}: there is no hardware for layers of kind {stage.layer.kind}{where}")
-    return components[kind]
+    module, _, found = name.partition(".")
+    component: type[wiring.Component] = getattr(import_module(f"fanin.hdl.layers.{module}"), found)
+    return component
 
 
 def component_of(stage: Stage) -> wiring.Component:

@@ -8,7 +8,7 @@ from amaranth import Cat, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import flipped
 
-from fanin.cnn.layers import pointwise
+from fanin.cnn.layers import concat
 from fanin.cnn.layers.layer import Parallelism
 from fanin.hdl.layers.interface import layer_members
 from fanin.hdl.stream.buffer import RegisterSlice
@@ -26,7 +26,7 @@ class Concat(wiring.Component):
 
     Parameters
     ----------
-    ``layer`` : ``fanin.cnn.layers.pointwise.Concat``
+    ``layer`` : ``fanin.cnn.layers.concat.Concat``
     ``parallelism`` : ``Parallelism``, of which ``pi`` and ``po`` are equal
 
     Latency
@@ -38,7 +38,7 @@ class Concat(wiring.Component):
     docs/systems/cluster.md, "Numbers".
     """
 
-    def __init__(self, *, layer: pointwise.Concat, parallelism: Parallelism):
+    def __init__(self, *, layer: concat.Concat, parallelism: Parallelism):
         self.layer, self.parallelism = layer, parallelism
         super().__init__(layer_members(layer, parallelism))
 

@@ -8,9 +8,9 @@ from typing import Any
 from amaranth import Module
 from amaranth.lib import wiring
 
+from fanin.cnn.layers.conv import Conv
 from fanin.cnn.layers.layer import Parallelism
 from fanin.cnn.layers.schedule import Schedule
-from fanin.cnn.layers.window import Conv
 from fanin.hdl.layers.backward import Backward
 from fanin.hdl.layers.batches import BatchControl
 from fanin.hdl.layers.forward import Forward

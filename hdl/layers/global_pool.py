@@ -9,8 +9,7 @@ from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import flipped
 
-from fanin.cnn.golden.folds import inverse
-from fanin.cnn.layers import window
+from fanin.cnn.layers import global_avg_pool
 from fanin.cnn.layers.family import WORD_BITS
 from fanin.cnn.layers.layer import Parallelism
 from fanin.codec.facts import FRACTION_BITS
@@ -37,7 +36,7 @@ class GlobalAvgPool(wiring.Component):
 
     Parameters
     ----------
-    ``layer`` : ``fanin.cnn.layers.window.GlobalAvgPool``
+    ``layer`` : ``fanin.cnn.layers.global_avg_pool.GlobalAvgPool``
     ``parallelism`` : ``Parallelism``, of which ``pi`` and ``po`` are equal
 
     Latency
@@ -50,14 +49,14 @@ class GlobalAvgPool(wiring.Component):
     docs/systems/cluster.md, "Numbers".
     """
 
-    def __init__(self, *, layer: window.GlobalAvgPool, parallelism: Parallelism):
+    def __init__(self, *, layer: global_avg_pool.GlobalAvgPool, parallelism: Parallelism):
         self.layer, self.parallelism = layer, parallelism
         super().__init__(layer_members(layer, parallelism))
         shape = layer.input
         self._rows = shape.c // parallelism.po
-        self._positions = shape.h * shape.w
+        self._positions = layer.positions
         self._words = self.outputs.payload.shape()
-        self._share = int(inverse(self._positions).view("u4"))
+        self._share = int(layer.share.view("u4"))
 
     def elaborate(self, platform: Any) -> Module:
         """Both ways, which have nothing in common."""

@@ -10,10 +10,10 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from fanin.cnn.layers.family import WORD_BITS
+from fanin.cnn.layers.latencies import GRADIENT_ROWS, SUMS_SEEN
 from fanin.cnn.layers.schedule import Raster
 from fanin.hdl.arith.array import AdderArray
 from fanin.hdl.arith.delay import delayed
-from fanin.hdl.arith.fp32 import FP32Adder
 from fanin.hdl.emit import shared
 from fanin.hdl.layers.banks import BLOCK, connect_read, located, place_layout, read_port
 from fanin.hdl.layers.interface import word_stream
@@ -57,7 +57,7 @@ class SumBanks(wiring.Component):
     docs/systems/cluster.md, "The convolution".
     """
 
-    SEEN = FP32Adder.LATENCY + 2
+    SEEN = SUMS_SEEN
 
     def __init__(self, *, raster: Raster, rows: int, words: int):
         self.raster, self.rows, self.words = raster, rows, words
@@ -143,7 +143,7 @@ class GradientRows(wiring.Component):
     """
 
     _TO_READER = WindowPlaces.LATENCY + SumBanks.SEEN
-    LATENCY = _TO_READER + LineReader.LATENCY
+    LATENCY = GRADIENT_ROWS
 
     def __init__(self, *, raster: Raster, rows: int, words: int):
         self.raster, self.rows, self.words = raster, rows, words

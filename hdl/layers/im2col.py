@@ -8,7 +8,7 @@ from amaranth import Module, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import flipped
 
-from fanin.cnn.layers import window
+from fanin.cnn.layers import im2col
 from fanin.cnn.layers.layer import Parallelism
 from fanin.hdl.arith.delay import delayed
 from fanin.hdl.layers.gradient_rows import GradientRows
@@ -32,7 +32,7 @@ class Im2col(wiring.Component):
 
     Parameters
     ----------
-    ``layer`` : ``fanin.cnn.layers.window.Im2col``
+    ``layer`` : ``fanin.cnn.layers.im2col.Im2col``
     ``parallelism`` : ``Parallelism``
         Inside, ``pi`` words move a cycle; where ``po`` differs, a Resize stands at the output.
 
@@ -48,7 +48,7 @@ class Im2col(wiring.Component):
 
     LATENCY = Lines.LATENCY + 1
 
-    def __init__(self, *, layer: window.Im2col, parallelism: Parallelism):
+    def __init__(self, *, layer: im2col.Im2col, parallelism: Parallelism):
         self.layer, self.parallelism = layer, parallelism
         super().__init__(layer_members(layer, parallelism))
         self._raster = raster = layer.raster(parallelism)
@@ -86,7 +86,7 @@ class Im2col(wiring.Component):
     def _backward(self, m: Module) -> None:
         """A gradient of a word a step, as it comes. A place gets its next one late enough."""
         layer, p, raster = self.layer, self.parallelism, self._raster
-        ring = raster.ring_back(layer.cycles(p), layer.ADDED)
+        ring = raster.ring_back(layer.cycles(p), im2col.ADDED)
         m.submodules.rows = rows = GradientRows(raster=raster, rows=ring, words=p.pi)
         connect_typed(m, rows.o, flipped(self.input_gradients[0]))
         words = layer.output.words

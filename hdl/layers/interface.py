@@ -5,9 +5,9 @@ from typing import Any
 from amaranth.lib import data, enum, stream
 from amaranth.lib.wiring import In, Out
 
-from fanin.cnn.layers.ends import SoftCrossLoss
 from fanin.cnn.layers.family import WORD_BITS
 from fanin.cnn.layers.layer import Layer, Parallelism
+from fanin.cnn.layers.soft_cross_loss import SoftCrossLoss
 
 FRAME_BITS = 24  #: of a number of frames
 

@@ -10,6 +10,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from fanin.cnn.layers.family import WORD_BITS
+from fanin.cnn.layers.latencies import LINE_READER, LINES, READ_AHEAD, RESULT_LINES
 from fanin.cnn.layers.schedule import Raster
 from fanin.hdl.arith.delay import delayed
 from fanin.hdl.layers.banks import BLOCK, Banks, read_port, write_port
@@ -19,8 +20,6 @@ from fanin.hdl.layers.places import PixelPlaces, WindowPlaces, table, window_lay
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.credits import Credits
 from fanin.hdl.stream.fifo import StreamFIFO
-
-READ_AHEAD = 8  # words between a bank's place and the stream's end: 6 cycles from credit to credit
 
 
 def row_gate(m: Module, *, rows: int, initial: int, more: Any, ends: Any, name: str) -> Signal:
@@ -153,7 +152,7 @@ class LineReader(wiring.Component):
     docs/systems/cluster.md, "The convolution".
     """
 
-    LATENCY = 2 + Banks.READ + 1
+    LATENCY = LINE_READER
 
     def __init__(self, *, raster: Raster, rows: int, words: int):
         self.raster, self.rows, self.words = raster, rows, words
@@ -226,7 +225,7 @@ class Lines(wiring.Component):
     docs/systems/cluster.md, "The convolution".
     """
 
-    LATENCY = WindowPlaces.LATENCY + Banks.READ
+    LATENCY = LINES
 
     def __init__(self, *, raster: Raster, rows: int, words: int):
         self.raster, self.rows, self.words = raster, rows, words
@@ -297,7 +296,7 @@ class Results(wiring.Component):
     docs/systems/cluster.md, "The convolution".
     """
 
-    LATENCY = 1 + LineReader.LATENCY
+    LATENCY = RESULT_LINES
 
     def __init__(self, *, raster: Raster, rows: int, words: int):
         self.raster, self.rows, self.words = raster, rows, words

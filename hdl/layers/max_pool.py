@@ -9,7 +9,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out, flipped
 
-from fanin.cnn.layers import window
+from fanin.cnn.layers import max_pool
 from fanin.cnn.layers.family import WORD_BITS
 from fanin.cnn.layers.layer import REUSE, Parallelism
 from fanin.cnn.layers.schedule import Way
@@ -78,7 +78,7 @@ class Maxima(wiring.Component):
     docs/systems/cluster.md, "Numbers": max_pool.
     """
 
-    LATENCY = 3
+    LATENCY = max_pool.LATENCY
     assert LATENCY < REUSE
 
     def __init__(self, *, lanes: int, depth: int, rounds: int):
@@ -156,7 +156,7 @@ class MaxPool(wiring.Component):
 
     Parameters
     ----------
-    ``layer`` : ``fanin.cnn.layers.window.MaxPool``
+    ``layer`` : ``fanin.cnn.layers.max_pool.MaxPool``
     ``parallelism`` : ``Parallelism``, of which ``pi`` and ``po`` are equal
 
     Latency
@@ -171,7 +171,7 @@ class MaxPool(wiring.Component):
 
     LATENCY = Lines.LATENCY + Maxima.LATENCY + Results.LATENCY + 1
 
-    def __init__(self, *, layer: window.MaxPool, parallelism: Parallelism):
+    def __init__(self, *, layer: max_pool.MaxPool, parallelism: Parallelism):
         self.layer, self.parallelism = layer, parallelism
         self._schedule = layer.schedule(parallelism)
         self._pairs = layer.pairs(parallelism)

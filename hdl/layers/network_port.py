@@ -13,7 +13,8 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out, flipped
 
 from fanin.cnn.facts import Stage
-from fanin.cnn.layers.ends import Egress, Ingress
+from fanin.cnn.layers.egress import Egress
+from fanin.cnn.layers.ingress import Ingress
 from fanin.hdl.bus.register_map import WORD_BITS
 from fanin.hdl.layers.connection import Connection, ConnectionJob
 from fanin.hdl.layers.frame_gate import FrameGate

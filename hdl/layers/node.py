@@ -12,7 +12,7 @@ from amaranth.lib.wiring import In, Out, flipped
 from fanin.cnn.facts import Consumer, Network
 from fanin.cnn.flow.link import Edge
 from fanin.cnn.flow.sizes import Flow
-from fanin.cnn.layers.ends import Egress
+from fanin.cnn.layers.egress import Egress
 from fanin.cnn.layers.port import BEAT_BITS, WRITE_DEPTH
 from fanin.cnn.memory import ADDRESS_BITS, BEAT_BYTES, MemoryMap, image_stages, saving_stages, spilled_stages
 from fanin.cnn.watchdog import MOST, watchdog

@@ -8,19 +8,17 @@ from amaranth import Cat, Module, Mux, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.cnn.golden.normalise import norm_constants
-from fanin.cnn.layers import pointwise
+from fanin.cnn.layers import online_norm
+from fanin.cnn.layers.latencies import RESULTS
 from fanin.cnn.layers.layer import Parallelism
 from fanin.hdl.arith.array import AdderArray
 from fanin.hdl.arith.datapath import Constant, Datapath, Number
 from fanin.hdl.arith.delay import delayed
-from fanin.hdl.arith.fp32 import FP32Adder, FP32Multiplier
 from fanin.hdl.emit import shared
 from fanin.hdl.layers.channels import ChannelMemory, ChannelSums, ChannelUpdate, negated, products
 from fanin.hdl.layers.frame_steps import FrameSteps
 from fanin.hdl.layers.interface import word_stream
 from fanin.hdl.layers.norm_control import NormControl
-from fanin.hdl.layers.norm_forward import RESULTS
 from fanin.hdl.layers.norm_state import BACKWARD, NormMemories, connect_update, state_access
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.credits import Credits
@@ -28,10 +26,8 @@ from fanin.hdl.stream.fifo import StreamFIFO
 
 _EY, _E1 = range(len(BACKWARD))
 # Cycles from a word that is taken to what is made of it: a = dy ⊖ (ey ⊗ y), a ⊗ r and a ⊗ y, dx = (a ⊗ r) ⊖ e1.
-_PRODUCT = 1 + FP32Multiplier.LATENCY
-_A = _PRODUCT + FP32Adder.LATENCY
-_B = _A + FP32Multiplier.LATENCY
-_DX = _B + FP32Adder.LATENCY
+_PRODUCT, _A = online_norm.CONTROL_TERM, online_norm.CONTROLLED
+_B, _DX = online_norm.PRODUCTS, online_norm.GRADIENT
 
 
 class NormBackwardUpdate(ChannelUpdate):
@@ -44,7 +40,7 @@ class NormBackwardUpdate(ChannelUpdate):
 
     Parameters
     ----------
-    ``layer`` : fanin.cnn.layers.pointwise.OnlineNorm
+    ``layer`` : fanin.cnn.layers.online_norm.OnlineNorm
     ``parallelism`` : Parallelism
 
     Latency
@@ -56,7 +52,7 @@ class NormBackwardUpdate(ChannelUpdate):
     Chiley et al., algorithm 1; docs/systems/cluster.md, "Numbers".
     """
 
-    def __init__(self, *, layer: pointwise.OnlineNorm, parallelism: Parallelism):
+    def __init__(self, *, layer: online_norm.OnlineNorm, parallelism: Parallelism):
         self.layer = layer
         self.parallelism = parallelism
         super().__init__(
@@ -64,12 +60,12 @@ class NormBackwardUpdate(ChannelUpdate):
             lanes=parallelism.po,
             operands=4,
             results=len(BACKWARD),
-            interval=pointwise.NORM_INTERVAL,
+            interval=online_norm.INTERVAL,
         )
 
     def formula(self, path: Datapath, *operands: Number) -> tuple[Number, ...]:
         """A term grows by a share of the frame's mean."""
-        constants = norm_constants(self.layer)
+        constants = self.layer.constants
         gain, share = Constant(float(constants.gain)), Constant(float(constants.share))
         terms, sums = operands[: len(BACKWARD)], operands[len(BACKWARD) :]
         means = [path.multiply(total, share) for total in sums]
@@ -94,7 +90,7 @@ class NormBackward(wiring.Component):
 
     Parameters
     ----------
-    ``layer`` : fanin.cnn.layers.pointwise.OnlineNorm
+    ``layer`` : fanin.cnn.layers.online_norm.OnlineNorm
     ``parallelism`` : Parallelism
 
     Latency
@@ -106,7 +102,7 @@ class NormBackward(wiring.Component):
     Chiley et al., algorithm 1; docs/systems/cluster.md, "Numbers".
     """
 
-    def __init__(self, *, layer: pointwise.OnlineNorm, parallelism: Parallelism):
+    def __init__(self, *, layer: online_norm.OnlineNorm, parallelism: Parallelism):
         self.layer = layer
         self.parallelism = parallelism
         self.lanes = parallelism.po

@@ -8,14 +8,13 @@ from amaranth import Cat, Module, Mux, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.cnn.golden.normalise import norm_constants
-from fanin.cnn.layers import pointwise
+from fanin.cnn.layers import online_norm
+from fanin.cnn.layers.latencies import RESULTS
 from fanin.cnn.layers.layer import Parallelism
 from fanin.codec.facts import FLOAT_BITS
 from fanin.hdl.arith.array import AdderArray
 from fanin.hdl.arith.datapath import Constant, Datapath, Number
 from fanin.hdl.arith.delay import delayed
-from fanin.hdl.arith.fp32 import FP32Adder, FP32Multiplier
 from fanin.hdl.arith.rsqrt import rsqrt
 from fanin.hdl.emit import shared
 from fanin.hdl.layers.channels import ChannelSums, ChannelUpdate, negated, products
@@ -28,9 +27,7 @@ from fanin.hdl.stream.credits import Credits
 from fanin.hdl.stream.fifo import StreamFIFO
 
 _MEAN, _VARIANCE, _SCALE = range(len(FORWARD))
-_D = 1 + FP32Adder.LATENCY  # cycles from a word that is taken to x ⊖ m,
-_Y = _D + FP32Multiplier.LATENCY  # and to y
-RESULTS = 32  #: words that may be under way, or wait to leave: more than the pipeline has stages, for full rate
+_D, _Y = online_norm.CENTRED, online_norm.SCALED  # cycles from a word that is taken to x ⊖ m, and to y
 
 
 def result_shape(lanes: int) -> data.StructLayout:
@@ -48,7 +45,7 @@ class NormForwardUpdate(ChannelUpdate):
 
     Parameters
     ----------
-    ``layer`` : fanin.cnn.layers.pointwise.OnlineNorm
+    ``layer`` : fanin.cnn.layers.online_norm.OnlineNorm
     ``parallelism`` : Parallelism
 
     Latency
@@ -63,7 +60,7 @@ class NormForwardUpdate(ChannelUpdate):
     multipliers = 3
     adders = 2
 
-    def __init__(self, *, layer: pointwise.OnlineNorm, parallelism: Parallelism):
+    def __init__(self, *, layer: online_norm.OnlineNorm, parallelism: Parallelism):
         self.layer = layer
         self.parallelism = parallelism
         super().__init__(
@@ -71,13 +68,13 @@ class NormForwardUpdate(ChannelUpdate):
             lanes=parallelism.po,
             operands=4,
             results=len(FORWARD),
-            interval=pointwise.NORM_INTERVAL,
+            interval=online_norm.INTERVAL,
         )
 
     def formula(self, path: Datapath, *operands: Number) -> tuple[Number, ...]:
         """What the scale needs stands first, so that it waits for nothing else."""
         mean, variance, total, squares = operands
-        alpha, beta, _, epsilon, share = (Constant(float(c)) for c in norm_constants(self.layer))
+        alpha, beta, _, epsilon, share = (Constant(float(c)) for c in self.layer.constants)
         a = path.multiply(total, share)
         q = path.multiply(squares, share)
         excess = path.subtract(q, path.multiply(beta, path.multiply(a, a)))
@@ -105,7 +102,7 @@ class NormForward(wiring.Component):
 
     Parameters
     ----------
-    ``layer`` : fanin.cnn.layers.pointwise.OnlineNorm
+    ``layer`` : fanin.cnn.layers.online_norm.OnlineNorm
     ``parallelism`` : Parallelism
 
     Latency
@@ -118,7 +115,7 @@ class NormForward(wiring.Component):
     Chiley et al., algorithm 1; docs/systems/cluster.md, "Numbers".
     """
 
-    def __init__(self, *, layer: pointwise.OnlineNorm, parallelism: Parallelism):
+    def __init__(self, *, layer: online_norm.OnlineNorm, parallelism: Parallelism):
         self.layer = layer
         self.parallelism = parallelism
         self.lanes = parallelism.po

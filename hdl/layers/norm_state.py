@@ -8,13 +8,13 @@ from amaranth import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.cnn.golden.state import NORM_STATE
+from fanin.cnn.layers import online_norm
 from fanin.codec.facts import FLOAT_BITS
 from fanin.hdl.arith.select import one_hot
 from fanin.hdl.layers.channels import ChannelCursor, ChannelMemory, group_range
 from fanin.hdl.layers.interface import LayerControl, Mode
 
-FORWARD, BACKWARD = NORM_STATE[:3], NORM_STATE[3:]  #: words of a channel that either way has
+FORWARD, BACKWARD = online_norm.FORWARD_STATE, online_norm.BACKWARD_STATE  #: words of a channel of each way
 
 
 def state_access(groups: int, lanes: int, kinds: int) -> wiring.Signature:
@@ -108,7 +108,7 @@ def connect_update(m: Module, memories: Any, update: Any) -> None:
 
 
 class NormStateMover(wiring.Component):
-    """Moves the state of online normalisation: of each of ``NORM_STATE`` the words of all channels.
+    """Moves the state of online normalisation: of each of ``online_norm.STATE`` the words of all channels.
 
     Members
     -------
@@ -144,7 +144,7 @@ class NormStateMover(wiring.Component):
                 "idle": In(1),
                 "load": In(stream.Signature(FLOAT_BITS)),
                 "dump": Out(stream.Signature(FLOAT_BITS)),
-                "access": Out(state_access(groups, lanes, len(NORM_STATE))),
+                "access": Out(state_access(groups, lanes, len(online_norm.STATE))),
             }
         )
 
@@ -152,7 +152,7 @@ class NormStateMover(wiring.Component):
         """Channels inside, kinds outside."""
         m = Module()
         m.submodules.cursor = cursor = ChannelCursor(groups=self.groups, lanes=self.lanes)
-        kind = Signal(len(NORM_STATE), init=1)
+        kind = Signal(len(online_norm.STATE), init=1)
         access, control = self.access, self.control
         m.d.comb += [
             access.group.eq(cursor.group),

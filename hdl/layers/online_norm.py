@@ -7,7 +7,7 @@ from typing import Any
 from amaranth import Module
 from amaranth.lib import wiring
 
-from fanin.cnn.layers import pointwise
+from fanin.cnn.layers import online_norm
 from fanin.cnn.layers.layer import Parallelism
 from fanin.hdl.layers.interface import Mode, layer_members
 from fanin.hdl.layers.norm_backward import NormBackward
@@ -31,7 +31,7 @@ class OnlineNorm(wiring.Component):
 
     Parameters
     ----------
-    ``layer`` : fanin.cnn.layers.pointwise.OnlineNorm
+    ``layer`` : fanin.cnn.layers.online_norm.OnlineNorm
     ``parallelism`` : Parallelism
         As wide at the input as at the output; divides the channels.
 
@@ -45,7 +45,7 @@ class OnlineNorm(wiring.Component):
     Chiley et al., "Online Normalization for Training Neural Networks", algorithm 1; docs/systems/cluster.md.
     """
 
-    def __init__(self, *, layer: pointwise.OnlineNorm, parallelism: Parallelism):
+    def __init__(self, *, layer: online_norm.OnlineNorm, parallelism: Parallelism):
         if parallelism.pi != parallelism.po or layer.input.c % parallelism.po:
             raise ValueError(
                 f"pi and po must be one divisor of {layer.input.c} channels, "

@@ -9,6 +9,7 @@ from amaranth import Array, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from fanin.cnn.layers.latencies import PLACES
 from fanin.cnn.layers.schedule import Raster
 from fanin.hdl.layers.banks import BLOCK, place_layout
 from fanin.hdl.layers.nest import Nest
@@ -79,7 +80,7 @@ class WindowPlaces(wiring.Component):
     docs/systems/cluster.md, "The convolution".
     """
 
-    LATENCY = 3
+    LATENCY = PLACES
 
     def __init__(self, *, raster: Raster, rows: int):
         self.raster, self.rows = raster, rows

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from fanin.cnn.facts import Network
-from fanin.cnn.layers.ends import Egress, Ingress, Output, SoftCrossLoss
-from fanin.cnn.layers.pointwise import OnlineNorm
+from fanin.cnn.layers.egress import Egress
+from fanin.cnn.layers.ingress import Ingress
+from fanin.cnn.layers.output import Output
+from fanin.cnn.layers.soft_cross_loss import SoftCrossLoss
 from fanin.cnn.memory import BEAT_BYTES, saving_stages
 from fanin.cnn.watchdog import LEAST
 from fanin.hdl.bus.common_registers import (
@@ -114,11 +116,9 @@ def stage_fifos(network: Network) -> tuple[StageFifo, ...]:
     found = []
     for index, stage in enumerate(network.stages):
         for port, source in enumerate(stage.sources):
-            # labels wait in memory
-            joins = len(stage.sources) > 1 and not isinstance(stage.layer, SoftCrossLoss)
-            if joins or isinstance(stage.layer, OnlineNorm):
+            if stage.layer.joins or stage.layer.pauses:
                 found.append(StageFifo(Fifo.FORWARD, index, port))
-            if len(network.consumers[source]) > 1 or isinstance(network.stages[source].layer, OnlineNorm):
+            if len(network.consumers[source]) > 1 or network.stages[source].layer.pauses:
                 found.append(StageFifo(Fifo.BACKWARD, index, port))
     for index in saving_stages(network):
         found += [StageFifo(Fifo.RING, index), StageFifo(Fifo.SAVE, index)]

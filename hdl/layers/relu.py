@@ -7,7 +7,7 @@ from typing import Any
 from amaranth import Cat, Module, Mux, Value
 from amaranth.lib import wiring
 
-from fanin.cnn.layers import pointwise
+from fanin.cnn.layers import relu, relu6
 from fanin.cnn.layers.family import WORD_BITS
 from fanin.cnn.layers.layer import Parallelism
 from fanin.codec.facts import FRACTION_BITS, SPECIAL_EXPONENT
@@ -32,7 +32,7 @@ class Relu(wiring.Component):
 
     Parameters
     ----------
-    ``layer`` : ``fanin.cnn.layers.pointwise.Relu``
+    ``layer`` : ``fanin.cnn.layers.relu.Relu``
     ``parallelism`` : ``Parallelism``, of which ``pi`` and ``po`` are equal
 
     Latency
@@ -44,7 +44,7 @@ class Relu(wiring.Component):
     docs/systems/cluster.md, "Numbers".
     """
 
-    def __init__(self, *, layer: pointwise.Relu, parallelism: Parallelism):
+    def __init__(self, *, layer: relu.Relu, parallelism: Parallelism):
         self.layer, self.parallelism = layer, parallelism
         super().__init__(layer_members(layer, parallelism))
 
@@ -95,7 +95,7 @@ class Relu6(Relu):
 
     Parameters
     ----------
-    ``layer`` : ``fanin.cnn.layers.pointwise.Relu6``
+    ``layer`` : ``fanin.cnn.layers.relu6.Relu6``
     ``parallelism`` : ``Parallelism``, of which ``pi`` and ``po`` are equal
 
     Latency
@@ -107,7 +107,7 @@ class Relu6(Relu):
     docs/systems/cluster.md, "Numbers".
     """
 
-    def __init__(self, *, layer: pointwise.Relu6, parallelism: Parallelism):
+    def __init__(self, *, layer: relu6.Relu6, parallelism: Parallelism):
         super().__init__(layer=layer, parallelism=parallelism)
 
     @staticmethod

@@ -8,14 +8,15 @@ from amaranth import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.cnn.layers import ends
+from fanin.cnn.layers import soft_cross_loss
+from fanin.cnn.layers.latencies import RESULTS
 from fanin.cnn.layers.layer import Parallelism
 from fanin.codec.facts import FLOAT_BITS
 from fanin.hdl.arith.array import AdderArray
 from fanin.hdl.arith.datapath import Datapath, Number
 from fanin.hdl.arith.delay import delayed
 from fanin.hdl.arith.exp import exp
-from fanin.hdl.arith.fp32 import FP32Adder, FP32Multiplier
+from fanin.hdl.arith.fp32 import FP32Adder
 from fanin.hdl.arith.reciprocal import reciprocal
 from fanin.hdl.emit import shared
 from fanin.hdl.layers.channels import ChannelMemory, ChannelUpdate, group_range, negated, products
@@ -24,9 +25,8 @@ from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.credits import Credits
 from fanin.hdl.stream.fifo import StreamFIFO
 
-RESULTS = 32  #: words that may be under way, or wait to leave: more than the pipeline has stages, for full rate
 _FOLD = 1 + FP32Adder.LATENCY  # cycles until a sum that was added to is there
-_P = 1 + FP32Multiplier.LATENCY  # cycles from a row's address to e ⊗ 1/Σe
+_P = soft_cross_loss.SOFTMAX  # cycles from a row's address to e ⊗ 1/Σe
 
 
 class Greatest(wiring.Component):
@@ -67,13 +67,13 @@ class Greatest(wiring.Component):
     @property
     def latency(self) -> int:
         """Cycles from the last row to the result."""
-        return 2 + ends.levels(self.lanes)
+        return 2 + soft_cross_loss.levels(self.lanes)
 
     def elaborate(self, platform: Any) -> Module:
         """Keys, which order as unsigned integers do; a tree, a level a cycle; the greatest so far."""
         m = Module()
         keys = [self._register(m, _key(word), f"key_{lane}") for lane, word in enumerate(self.row)]
-        for level in range(ends.levels(self.lanes)):
+        for level in range(soft_cross_loss.levels(self.lanes)):
             pairs = [keys[k : k + 2] for k in range(0, len(keys), 2)]
             keys = [
                 self._register(m, _larger(*pair) if len(pair) > 1 else pair[0], f"key_{level}_{index}")
@@ -124,7 +124,7 @@ class ExpUpdate(ChannelUpdate):
     """
 
     def __init__(self, *, groups: int, lanes: int):
-        super().__init__(groups=groups, lanes=lanes, operands=2, results=1, interval=ends.LOSS_INTERVAL)
+        super().__init__(groups=groups, lanes=lanes, operands=2, results=1, interval=soft_cross_loss.INTERVAL)
 
     def formula(self, path: Datapath, *operands: Number) -> tuple[Number, ...]:
         """One multiplier and one adder suffice."""
@@ -153,7 +153,7 @@ class ReciprocalUpdate(ChannelUpdate):
     """
 
     def __init__(self) -> None:
-        super().__init__(groups=1, lanes=1, operands=1, results=1, interval=ends.LOSS_INTERVAL)
+        super().__init__(groups=1, lanes=1, operands=1, results=1, interval=soft_cross_loss.INTERVAL)
 
     def formula(self, path: Datapath, *operands: Number) -> tuple[Number, ...]:
         """One multiplier and one adder suffice."""
@@ -175,7 +175,7 @@ class SoftmaxLoss(wiring.Component):
 
     Parameters
     ----------
-    ``layer`` : fanin.cnn.layers.ends.SoftCrossLoss
+    ``layer`` : fanin.cnn.layers.soft_cross_loss.SoftCrossLoss
     ``parallelism`` : Parallelism
         As wide at the input as at the output; divides the channels.
 
@@ -188,7 +188,7 @@ class SoftmaxLoss(wiring.Component):
     NADA, section II: the loss layer; docs/systems/cluster.md, "Numbers".
     """
 
-    def __init__(self, *, layer: ends.SoftCrossLoss, parallelism: Parallelism):
+    def __init__(self, *, layer: soft_cross_loss.SoftCrossLoss, parallelism: Parallelism):
         if parallelism.pi != parallelism.po or layer.input.c % parallelism.po:
             raise ValueError(
                 f"pi and po must be one divisor of {layer.input.c} channels, "

@@ -9,10 +9,10 @@ from amaranth import Module, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import Out
 
+from fanin.cnn.layers.dense import Dense
 from fanin.cnn.layers.family import WORD_BITS
 from fanin.cnn.layers.layer import Parallelism
 from fanin.cnn.layers.schedule import Schedule
-from fanin.cnn.layers.window import Dense
 from fanin.hdl.layers.backward import frames_ahead, join_finished
 from fanin.hdl.layers.batches import BatchControl
 from fanin.hdl.layers.convolution import take_features

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import Any
 
-from fanin.planner.check.files import CONVOLUTIONS, WINDOWS, Device, DeviceFile, LayerEntry, Plan
+from fanin.planner.check.files import Device, DeviceFile, LayerEntry, Plan
+from fanin.planner.check.kinds import CONVOLUTIONS, WINDOWS
 from fanin.planner.check.layers import Facts
 from fanin.planner.check.rates import ROUNDING, differ
 

@@ -12,16 +12,9 @@ from typing import Any
 
 from fanin.base.records import MAX_SIZE, Record, open_record
 from fanin.cnn.layers.family import family_names
+from fanin.planner.check.kinds import CONVOLUTIONS, KINDS, WINDOWS
 
 Shape = tuple[int, ...]  # rows, columns, channels
-INPUTS = {
-    "input": 0, "conv": 1, "dwconv": 1, "dense": 1, "im2col": 1, "max_pool": 1, "avg_pool": 1,
-    "global_avg_pool": 1, "bias": 1, "relu": 1, "relu6": 1, "online_norm": 1, "add": 2, "concat": None,
-    "soft_cross_loss": 2, "output": 1,
-}  # None: two or more  # fmt: skip
-CONSTANTS = ("forward_decay", "backward_decay", "epsilon")  # of an online normalisation
-CONVOLUTIONS = ("conv", "dwconv", "dense")
-WINDOWS = (*CONVOLUTIONS, "im2col", "max_pool", "avg_pool")
 FIGURES = (
     "parameter_words", "saved_words", "cycles", "dsp", "luts", "ram_bits", "ram_blocks", "dram_read",
     "dram_write",
@@ -71,7 +64,7 @@ class LayerEntry:
     padding: tuple[int, ...]
     output_channels: int
     groups: int
-    constants: Mapping[str, float]  #: by CONSTANTS
+    constants: Mapping[str, float]  #: by ``KINDS``
     gradient: bool
     parallelism: Mapping[str, int]
     figures: Mapping[str, int]  #: by FIGURES
@@ -252,7 +245,7 @@ def _utilisation(plan: Record, device: str) -> Mapping[str, Fraction | None]:
 
 
 def _layer(item: Record) -> LayerEntry:
-    kind = item.text("kind", tuple(INPUTS))
+    kind = item.text("kind", tuple(KINDS))
     window, convolution = kind in WINDOWS, kind in CONVOLUTIONS
     parallelism, blocks = item.record("parallelism"), item.record("ram_blocks_by_kind")
     return LayerEntry(
@@ -266,7 +259,7 @@ def _layer(item: Record) -> LayerEntry:
         padding=item.integers("padding", 4, 0) if window else (0, 0, 0, 0),
         output_channels=item.integer("output_channels", 1, MAX_SIZE + 1) if convolution else 1,
         groups=item.integer("groups", 1, MAX_SIZE + 1) if convolution else 1,
-        constants={field: float(item.number(field)) for field in CONSTANTS if kind == "online_norm"},
+        constants={field: float(item.number(field)) for field in KINDS[kind].constants},
         gradient=item.flag("gradient"),
         parallelism={field: parallelism.integer(field, 1) for field in ("pic", "poc", "ph", "pi", "po")},
         figures={field: item.integer(field) for field in FIGURES},
@@ -318,7 +311,7 @@ def _device_file(path: Path) -> DeviceFile:
         layers=tuple(
             (entry.text("name"), kind, _specification(entry.record("specification"), kind))
             for entry in item.records("layers")
-            for kind in [entry.text("kind", tuple(INPUTS))]
+            for kind in [entry.text("kind", tuple(KINDS))]
         ),
         connections=tuple((entry.text("from"), entry.text("to")) for entry in item.records("connections")),
         network=tuple(network),  # type: ignore[arg-type]

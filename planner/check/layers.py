@@ -12,12 +12,13 @@ from itertools import product
 from math import gcd, prod
 from typing import Any
 
-from fanin.cnn.layers import ends, pointwise, window
 from fanin.cnn.layers.family import Family, RamKind, family
+from fanin.cnn.layers.kinds import layer_kinds
 from fanin.cnn.layers.layer import Layer, Parallelism, Storage
 from fanin.cnn.layers.layer import Shape as LayerShape
 from fanin.cnn.layers.links import NO_LINKS, Links, links_of
-from fanin.planner.check.files import CONVOLUTIONS, WINDOWS, Device, LayerEntry, Plan, Shape
+from fanin.planner.check.files import Device, LayerEntry, Plan, Shape
+from fanin.planner.check.kinds import CONVOLUTIONS, KINDS, WINDOWS
 
 WORD_BITS = 32  # FP32; said again here, as the other constants of the rules
 BEAT_BITS, BEAT_WORDS = 512, 16  # of memory: a frame, or the parameters, are whole beats
@@ -27,22 +28,6 @@ NORM_INTERVAL, NORM_PAUSE = (
     140,
 )  # a channel, and a frame, when a normalisation's state changes behind a frame
 LOSS_PAUSE = 199  # a frame, beside those of its words
-_CLASSES: dict[str, type[Layer]] = {
-    cls.kind: cls
-    for cls in (
-        *(window.Conv, window.DepthwiseConv, window.Dense, window.Im2col),
-        *(window.MaxPool, window.AvgPool, window.GlobalAvgPool),
-        *(
-            pointwise.Bias,
-            pointwise.Relu,
-            pointwise.Relu6,
-            pointwise.Add,
-            pointwise.Concat,
-            pointwise.OnlineNorm,
-        ),
-        *(ends.Input, ends.SoftCrossLoss, ends.Output),
-    )
-}
 
 
 @dataclass(frozen=True)
@@ -200,12 +185,12 @@ def _parameter_words(layer: LayerEntry, inputs: tuple[Shape, ...]) -> int:
 
 
 def _saved_words(layer: LayerEntry, inputs: tuple[Shape, ...], output: Shape, gradient: bool) -> int:
-    if layer.kind in CONVOLUTIONS:
+    saves = KINDS[layer.kind].saves
+    if saves == "input":
         return prod(inputs[0])
-    if not gradient:
+    if not gradient or not saves:
         return 0
-    scales = output[2] if layer.kind == "online_norm" else 0  # 1/σ of every channel
-    return prod(output) + scales if layer.kind in ("relu", "relu6", "max_pool", "online_norm") else 0
+    return prod(output) + (output[2] if saves == "output and scales" else 0)  # 1/σ of every channel
 
 
 def _cycles(layer: LayerEntry, inputs: tuple[Shape, ...], output: Shape, gradient: bool) -> int:
@@ -234,7 +219,7 @@ def _folded(layer: LayerEntry, shape: Shape, gradient: bool) -> int:
     if layer.kind == "soft_cross_loss":
         words = prod(shape)
         return 2 * _ceil(words, lanes) + FOLD_CYCLES * words + (lanes - 1).bit_length() + LOSS_PAUSE
-    if layer.kind not in ("bias", "global_avg_pool", "online_norm"):
+    if not KINDS[layer.kind].folds:
         return 0
     groups = _ceil(channels, lanes)
     after = gradient * groups + NORM_INTERVAL * channels + NORM_PAUSE if layer.kind == "online_norm" else 0
@@ -323,7 +308,7 @@ def component(layer: LayerEntry, inputs: tuple[Shape, ...], gradient: bool) -> L
     fields |= layer.constants
     if layer.kind in CONVOLUTIONS:
         fields |= {"output_channels": layer.output_channels, "groups": layer.groups}
-    return _CLASSES[layer.kind](**fields)
+    return layer_kinds()[layer.kind](**fields)
 
 
 def device_family(device: Device) -> Family:

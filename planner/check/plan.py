@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from fanin.planner.check.devices import wrong_files
-from fanin.planner.check.files import INPUTS, Connection, Edge, Plan, read_plan
+from fanin.planner.check.files import Connection, Edge, Plan, read_plan
+from fanin.planner.check.kinds import KINDS
 from fanin.planner.check.layers import Facts, by, derive, dimensions
 from fanin.planner.check.memory import memory_rule
 from fanin.planner.check.rates import RATE_RULES, differ
@@ -51,7 +52,7 @@ def _graph(plan: Plan) -> Iterator[str]:
         if layer.device not in devices:
             yield f"{layer.name}: there is no device {layer.device}"
         found = len(plan.into[layer.name])
-        inputs = INPUTS[layer.kind]
+        inputs = KINDS[layer.kind].inputs
         if found < 2 if inputs is None else found != inputs:
             yield f"{layer.name}: {found} edges lead to it, and {layer.kind} has {inputs or '2 or more'} inputs"
     for edge in plan.edges:

@@ -3,21 +3,39 @@
 Sizes are ``[vertical, horizontal, channels]``. A kernel or stride is one number or (vertical, horizontal).
 ``padding`` is "same" (⌈size / stride⌉ outputs), "valid", a number, or (top, left, bottom, right). Every layer
 may have a ``name``. Errors are InputErrors with file, line and layer.
+
+A kind of layer without a function here has the one of :func:`layer_function`, whose keywords are its fields.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 
 from fanin.base.errors import InputError
-from fanin.cnn.layers import ends, pointwise, window
+from fanin.cnn.layers.add import Add
+from fanin.cnn.layers.avg_pool import AvgPool
+from fanin.cnn.layers.bias import Bias
+from fanin.cnn.layers.concat import Concat
+from fanin.cnn.layers.conv import Conv
+from fanin.cnn.layers.dense import Dense
+from fanin.cnn.layers.dwconv import DepthwiseConv
+from fanin.cnn.layers.global_avg_pool import GlobalAvgPool
+from fanin.cnn.layers.im2col import Im2col
+from fanin.cnn.layers.input import Input
+from fanin.cnn.layers.kinds import layer_kinds
 from fanin.cnn.layers.layer import Layer, Shape, check_sizes
-from fanin.cnn.layers.window import Padding, find_padding, pair
+from fanin.cnn.layers.max_pool import MaxPool
+from fanin.cnn.layers.online_norm import OnlineNorm
+from fanin.cnn.layers.output import Output
+from fanin.cnn.layers.relu import Relu
+from fanin.cnn.layers.relu6 import Relu6
+from fanin.cnn.layers.soft_cross_loss import SoftCrossLoss
+from fanin.cnn.layers.window import Padding, Window, find_padding, pair
 from fanin.planner.model.graph import Builder, kind_of
 
 _current: ContextVar[Builder | None] = ContextVar("model", default=None)
@@ -71,7 +89,7 @@ def _add(make: Callable[..., Layer], sources: Sequence[object], name: str | None
 
 
 def _window(
-    make: type[window.Window],
+    make: type[Window],
     kernel: object,
     stride: object,
     padding: Padding,
@@ -94,12 +112,17 @@ def add_input(name: str, shape: Sequence[int]) -> Tensor:
     sizes = tuple(shape) if isinstance(shape, (list, tuple)) else (shape,)
     if len(sizes) not in (1, 3):
         raise InputError(f"{_where()}: {name}: a shape is [vertical, horizontal, channels] or [channels]")
-    return _add(partial(ends.Input, shape=Shape(*(1, 1, *sizes)[-3:])), [], name)
+    return _add(partial(Input, shape=Shape(*(1, 1, *sizes)[-3:])), [], name)
 
 
 def add_output(name: str, source: Tensor) -> None:
+<<<<<<< HEAD
     """Add an output, whose results go to the host."""
     _add(ends.Output, [source], name)
+=======
+    """Results for the host."""
+    _add(Output, [source], name)
+>>>>>>> layers
 
 
 def conv(
@@ -112,10 +135,15 @@ def conv(
     groups: int = 1,
     name: str | None = None,
 ) -> Tensor:
+<<<<<<< HEAD
     """Add a two-dimensional convolution, without bias."""
     return _window(
         window.Conv, kernel, stride, padding, source, name, output_channels=output_channels, groups=groups
     )
+=======
+    """Two-dimensional convolution, without bias."""
+    return _window(Conv, kernel, stride, padding, source, name, output_channels=output_channels, groups=groups)
+>>>>>>> layers
 
 
 def dwconv(
@@ -124,27 +152,38 @@ def dwconv(
     """Add a depthwise convolution, which filters every channel separately."""
     channels = source.shape.c if isinstance(source, Tensor) else 1
     return _window(
-        window.DepthwiseConv, kernel, stride, padding, source, name, output_channels=channels, groups=channels
+        DepthwiseConv, kernel, stride, padding, source, name, output_channels=channels, groups=channels
     )
 
 
 def im2col(
     kernel: object, stride: object, source: Tensor, *, padding: Padding = "same", name: str | None = None
 ) -> Tensor:
+<<<<<<< HEAD
     """Add a layer that turns the words of every window into channels."""
     return _window(window.Im2col, kernel, stride, padding, source, name)
+=======
+    """Every window's words as channels."""
+    return _window(Im2col, kernel, stride, padding, source, name)
+>>>>>>> layers
 
 
 def max_pool(
     kernel: object, stride: object, source: Tensor, *, padding: Padding = "valid", name: str | None = None
 ) -> Tensor:
+<<<<<<< HEAD
     """Add a maximum over every window."""
     return _window(window.MaxPool, kernel, stride, padding, source, name)
+=======
+    """The largest word of every window."""
+    return _window(MaxPool, kernel, stride, padding, source, name)
+>>>>>>> layers
 
 
 def avg_pool(
     kernel: object, stride: object, source: Tensor, *, padding: Padding = "valid", name: str | None = None
 ) -> Tensor:
+<<<<<<< HEAD
     """Add a mean over every window."""
     return _window(window.AvgPool, kernel, stride, padding, source, name)
 
@@ -152,6 +191,15 @@ def avg_pool(
 def global_avg_pool(source: Tensor, *, name: str | None = None) -> Tensor:
     """Add a mean over every channel."""
     return _add(window.GlobalAvgPool, [source], name)
+=======
+    """The mean of every window."""
+    return _window(AvgPool, kernel, stride, padding, source, name)
+
+
+def global_avg_pool(source: Tensor, *, name: str | None = None) -> Tensor:
+    """The mean of every channel."""
+    return _add(GlobalAvgPool, [source], name)
+>>>>>>> layers
 
 
 def dense(outputs: int, source: Tensor, *, name: str | None = None) -> Tensor:
@@ -159,13 +207,14 @@ def dense(outputs: int, source: Tensor, *, name: str | None = None) -> Tensor:
 
     def build(**fed: object) -> Layer:
         check_sizes(outputs=outputs)
-        return window.Dense(output_channels=outputs, **fed)  # type: ignore[arg-type]
+        return Dense(output_channels=outputs, **fed)  # type: ignore[arg-type]
 
-    build.kind = window.Dense.kind  # type: ignore[attr-defined]
+    build.kind = Dense.kind  # type: ignore[attr-defined]
     return _add(build, [source], name)
 
 
 def bias(source: Tensor, *, name: str | None = None) -> Tensor:
+<<<<<<< HEAD
     """Add a trained word per channel."""
     return _add(pointwise.Bias, [source], name)
 
@@ -188,23 +237,76 @@ def add(first: Tensor, second: Tensor, *, name: str | None = None) -> Tensor:
 def concat(first: Tensor, second: Tensor, *others: Tensor, name: str | None = None) -> Tensor:
     """Add a concatenation of channels of feature maps with the same height and width."""
     return _add(pointwise.Concat, [first, second, *others], name)
+=======
+    """A trained word per channel is added."""
+    return _add(Bias, [source], name)
+
+
+def relu(source: Tensor, *, name: str | None = None) -> Tensor:
+    """max(x, 0)."""
+    return _add(Relu, [source], name)
+
+
+def relu6(source: Tensor, *, name: str | None = None) -> Tensor:
+    """min(max(x, 0), 6)."""
+    return _add(Relu6, [source], name)
+
+
+def add(first: Tensor, second: Tensor, *, name: str | None = None) -> Tensor:
+    """The sum of two feature maps of one shape."""
+    return _add(Add, [first, second], name)
+
+
+def concat(first: Tensor, second: Tensor, *others: Tensor, name: str | None = None) -> Tensor:
+    """The channels of feature maps of one height and width, side by side."""
+    return _add(Concat, [first, second, *others], name)
+>>>>>>> layers
 
 
 def online_norm(
     source: Tensor,
     *,
-    forward: float = pointwise.OnlineNorm.forward_decay,
-    backward: float = pointwise.OnlineNorm.backward_decay,
+    forward: float = OnlineNorm.forward_decay,
+    backward: float = OnlineNorm.backward_decay,
     name: str | None = None,
 ) -> Tensor:
     """Add online normalisation, by channel.
 
     ``forward``: decay of the running mean and variance. ``backward``: decay of the control terms.
     """
-    make = partial(pointwise.OnlineNorm, forward_decay=forward, backward_decay=backward)
+    make = partial(OnlineNorm, forward_decay=forward, backward_decay=backward)
     return _add(make, [source], name)
 
 
 def soft_cross_loss(source: Tensor, labels: Tensor, *, name: str | None = None) -> Tensor:
+<<<<<<< HEAD
     """Add softmax, and the gradient of the cross-entropy with one-hot ``labels``."""
     return _add(ends.SoftCrossLoss, [source, labels], name)
+=======
+    """Softmax, and the gradient of the cross-entropy with one-hot ``labels``."""
+    return _add(SoftCrossLoss, [source, labels], name)
+
+
+def layer_function(kind: type[Layer]) -> Callable[..., Tensor]:
+    """Function of the language that adds a layer of this kind: of its sources, and its fields by name."""
+
+    def function(*sources: Tensor, name: str | None = None, **fields: object) -> Tensor:
+        if len(sources) < 2 if kind.joins else len(sources) != 1:
+            wanted = "two sources or more" if kind.joins else "one source"
+            raise TypeError(f"{kind.kind}() takes {wanted}, not {len(sources)}")
+        return _add(partial(kind, **fields), sources, name)
+
+    function.__name__ = function.__qualname__ = kind.kind
+    function.__doc__ = kind.__doc__
+    return function
+
+
+def language() -> Mapping[str, Callable[..., object]]:
+    """All functions of the language by name, in the order of the names."""
+    here = globals()
+    found = {name: here[name] for name in ("add_input", "add_output")}
+    for kind, cls in layer_kinds().items():
+        if cls.component:  # inputs, outputs and ends of connections have none
+            found[kind] = here.get(kind) or layer_function(cls)
+    return dict(sorted(found.items()))
+>>>>>>> layers

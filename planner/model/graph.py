@@ -9,10 +9,11 @@ from functools import cached_property
 from typing import Any
 
 from fanin.base.errors import InputError
-from fanin.cnn.facts import LABELS_PORT
-from fanin.cnn.layers.ends import Input, Output, SoftCrossLoss
+from fanin.cnn.layers.input import Input
 from fanin.cnn.layers.layer import Layer, Shape, check_limits
 from fanin.cnn.layers.links import Links, links_of
+from fanin.cnn.layers.output import Output
+from fanin.cnn.layers.soft_cross_loss import LABELS_PORT, SoftCrossLoss
 from fanin.wire.connection import MAC_WIDTH, RowFrames
 
 

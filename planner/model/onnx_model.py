@@ -23,9 +23,23 @@ import onnx
 from onnx import ModelProto, NodeProto
 
 from fanin.base.errors import InputError
-from fanin.cnn.layers import ends, pointwise, window
+from fanin.cnn.layers.add import Add
+from fanin.cnn.layers.avg_pool import AvgPool
+from fanin.cnn.layers.bias import Bias
+from fanin.cnn.layers.concat import Concat
+from fanin.cnn.layers.conv import Conv
+from fanin.cnn.layers.dense import Dense
+from fanin.cnn.layers.dwconv import DepthwiseConv
+from fanin.cnn.layers.global_avg_pool import GlobalAvgPool
+from fanin.cnn.layers.input import Input
+from fanin.cnn.layers.kinds import layer_kinds
 from fanin.cnn.layers.layer import Layer, Shape, check_limits
-from fanin.cnn.layers.window import find_padding, pair
+from fanin.cnn.layers.max_pool import MaxPool
+from fanin.cnn.layers.online_norm import OnlineNorm
+from fanin.cnn.layers.output import Output
+from fanin.cnn.layers.relu6 import Relu6
+from fanin.cnn.layers.soft_cross_loss import SoftCrossLoss
+from fanin.cnn.layers.window import Pair, Window, find_padding, pair
 from fanin.planner.model.graph import Builder, Model, kind_of
 from fanin.planner.model.onnx_constants import array_of, constant_of, fold_constants
 from fanin.planner.model.onnx_file import (
@@ -175,7 +189,7 @@ class _Reader:
         return [nodes[index] for index in sorted(found)]
 
     def _input(self, name: str, shape: Shape) -> int:
-        return self.builder.add(partial(ends.Input, shape=shape), name=name, where=str(self.path))
+        return self.builder.add(partial(Input, shape=shape), name=name, where=str(self.path))
 
     def _finish(self, output: str) -> Model:
         """Add a loss with labels after the output, and return the model."""
@@ -185,9 +199,9 @@ class _Reader:
         if logits.shape.words != logits.shape.c:
             raise InputError(f"{file}: its output {output} is {logits.shape}; the loss takes 1×1×classes")
         sources = [logits.index, self._input(LABELS, logits.shape)]
-        name = self.names.find(NodeProto(), ends.SoftCrossLoss.kind)
-        loss = self.builder.add(ends.SoftCrossLoss, sources, name=name, where=file)
-        self.builder.add(ends.Output, [loss], name=output, where=file)
+        name = self.names.find(NodeProto(), SoftCrossLoss.kind)
+        loss = self.builder.add(SoftCrossLoss, sources, name=name, where=file)
+        self.builder.add(Output, [loss], name=output, where=file)
         model = self.builder.finish(self.path.stem, file)
         shared = [
             f"{self.path}: {name} is shared by {' and '.join(users)}: each trains weights of its own"
@@ -280,8 +294,13 @@ class _Reader:
         """Add a trained word to every channel: the input at ``position``, interpreted with ``sizes``."""
         by_channel = (x.shape.c,) + (1,) * (len(x.sizes) - 1)
         if x.sizes[0] != x.shape.c or sizes not in (by_channel, (1, *by_channel)):
+<<<<<<< HEAD
             raise ValueError(f"{list(sizes)} is not a bias by channel of {x}")
         return self._learned(self._layer(pointwise.Bias, x, sizes=x.sizes, part=part), position, np.ravel)
+=======
+            raise ValueError(f"{list(sizes)} is no bias by channel of {x}")
+        return self._learned(self._layer(Bias, x, sizes=x.sizes, part=part), position, np.ravel)
+>>>>>>> layers
 
     def _channel_biased(self, x: _Value, position: int) -> _Value:
         """Add a bias from an input of one dimension, if the node has it."""
@@ -296,8 +315,13 @@ class _Reader:
         sides = self._padding(x.shape, size, stride)
         return self._layer(partial(make, kernel=size, stride=stride, padding=sides, **more), x)
 
+<<<<<<< HEAD
     def _padding(self, shape: Shape, kernel: window.Pair, stride: window.Pair) -> Sizes:
         """Return (top, left, bottom, right), ONNX's own order."""
+=======
+    def _padding(self, shape: Shape, kernel: Pair, stride: Pair) -> Sizes:
+        """(top, left, bottom, right), which is ONNX's order too."""
+>>>>>>> layers
         auto = self.attributes.get("auto_pad", b"NOTSET")
         if auto not in AUTO_PAD:
             raise ValueError(f"auto_pad {auto!r} is not one of ONNX's values")
@@ -317,7 +341,7 @@ class _Reader:
             raise ValueError(f"its weights are {list(weights)} in {groups} groups; its input is {x}")
         if (said := self.attributes.get("kernel_shape", kernel)) != kernel:
             raise ValueError(f"its weights are {list(weights)}; kernel_shape is {said}")
-        make = window.DepthwiseConv if 1 < groups == x.shape.c == output else window.Conv
+        make = DepthwiseConv if 1 < groups == x.shape.c == output else Conv
         y = self._window(make, x, kernel, output_channels=output, groups=groups)
         return self._channel_biased(self._learned(y, 1, lambda w: w.transpose(2, 3, 1, 0)), 2)
 
@@ -325,18 +349,23 @@ class _Reader:
         """Convert MaxPool without its second output, the indices."""
         if any(self.node.output[1:]):
             raise ValueError("its second output, the places, is not supported")
-        return self._pool(window.MaxPool)
+        return self._pool(MaxPool)
 
     def avg_pool(self) -> _Value:
+<<<<<<< HEAD
         """Convert AveragePool. Means are over whole windows, so padding must count."""
         y = self._pool(window.AvgPool)
+=======
+        """Means are over whole windows, so that padding counts."""
+        y = self._pool(AvgPool)
+>>>>>>> layers
         layer = self.builder.layer(y.index)
-        assert isinstance(layer, window.AvgPool)
+        assert isinstance(layer, AvgPool)
         if any(layer.padding) and not self.attributes.get("count_include_pad"):
             raise ValueError("count_include_pad must be 1 where there is padding: means are over whole windows")
         return y
 
-    def _pool(self, make: type[window.Window]) -> _Value:
+    def _pool(self, make: type[Window]) -> _Value:
         y = self._window(make, self._image(), self.attributes.get("kernel_shape"))
         if self.attributes.get("ceil_mode") and self.shapes.get(self.node.output[0]) != (self.batch, *y.sizes):
             raise ValueError("ceil_mode is not supported where a window reaches over the edge")
@@ -347,11 +376,18 @@ class _Reader:
         x = self._value()
         if self._weights(1) != (x.shape.c,) or x.sizes[0] != x.shape.c:
             raise ValueError(f"its scale is {list(self._weights(1))}; its input is {x}")
-        return self._channel_biased(self._layer(pointwise.OnlineNorm, x, sizes=x.sizes), 2)
+        return self._channel_biased(self._layer(OnlineNorm, x, sizes=x.sizes), 2)
 
+<<<<<<< HEAD
     def relu(self) -> _Value:
         """Convert Relu of any shape."""
         return self._layer(pointwise.Relu, self._value(), sizes=self._value().sizes)
+=======
+    def whole(self, kind: type[Layer]) -> _Value:
+        """A layer of a kind that is the operator, of any shape; its fields are attributes of the node."""
+        fields = {field: self.attributes[n] for n, field in kind.onnx_fields.items() if n in self.attributes}
+        return self._layer(partial(kind, **fields), self._value(), sizes=self._value().sizes)
+>>>>>>> layers
 
     def clip(self) -> _Value:
         """Convert Clip with limits 0 and 6. They are attributes below opset 11, inputs from there on."""
@@ -359,7 +395,7 @@ class _Reader:
         limits += [number for position in (1, 2) if self._name(position) for number in self._numbers(position)]
         if limits != [0, 6]:
             raise ValueError(f"its limits are {limits}; only [0, 6], which is ReLU6, is supported")
-        return self._layer(pointwise.Relu6, self._value(), sizes=self._value().sizes)
+        return self._layer(Relu6, self._value(), sizes=self._value().sizes)
 
     def add(self) -> _Value:
         """Convert Add of two feature maps, or of a map and a bias."""
@@ -369,7 +405,7 @@ class _Reader:
         x, y = self._value(0), self._value(1)
         if x.sizes != y.sizes:
             raise ValueError(f"its inputs are {x} and {y}; they must not differ")
-        return self._layer(pointwise.Add, x, y, sizes=x.sizes)
+        return self._layer(Add, x, y, sizes=x.sizes)
 
     def concat(self) -> _Value:
         """Convert Concat of feature maps by channels."""
@@ -381,11 +417,16 @@ class _Reader:
         if len(parts) == 1:
             return parts[0]
         sizes = (sum(x.shape.c for x in parts), *parts[0].sizes[1:])
-        return self._layer(pointwise.Concat, *parts, sizes=sizes)
+        return self._layer(Concat, *parts, sizes=sizes)
 
     def global_mean(self) -> _Value:
+<<<<<<< HEAD
         """Convert GlobalAveragePool, over rows and columns."""
         return self._layer(window.GlobalAvgPool, self._image())
+=======
+        """Of rows and columns."""
+        return self._layer(GlobalAvgPool, self._image())
+>>>>>>> layers
 
     def mean(self) -> _Value:
         """Convert ReduceMean over rows and columns."""
@@ -405,7 +446,7 @@ class _Reader:
         weights = weights[::-1] if turned else weights
         if len(weights) != 2 or x.sizes != weights[:1]:
             raise ValueError(f"its weights take {list(weights[:-1])}; its input is {x}")
-        y = self._layer(partial(window.Dense, output_channels=weights[1]), x, sizes=weights[1:])
+        y = self._layer(partial(Dense, output_channels=weights[1]), x, sizes=weights[1:])
 
         def in_raster(w: Weights) -> Weights:
             """Reorder weights of inputs that ONNX flattens as (channel, row, column)."""
@@ -443,7 +484,6 @@ class _Reader:
 AUTO_PAD: dict[bytes, str] = {b"NOTSET": "", b"VALID": "valid", b"SAME_UPPER": "same", b"SAME_LOWER": "same"}
 OPERATORS: dict[str, Callable[[_Reader], _Value]] = {
     "Conv": _Reader.conv,
-    "Relu": _Reader.relu,
     "Clip": _Reader.clip,
     "Add": _Reader.add,
     "MaxPool": _Reader.max_pool,
@@ -457,3 +497,6 @@ OPERATORS: dict[str, Callable[[_Reader], _Value]] = {
     **dict.fromkeys(("Softmax", "LogSoftmax"), _Reader.softmax),
     **dict.fromkeys(("Dropout", "Identity"), _Reader.passed),
 }
+for _kind in layer_kinds().values():
+    if _kind.onnx and _kind.onnx not in OPERATORS:
+        OPERATORS[_kind.onnx] = partial(_Reader.whole, kind=_kind)

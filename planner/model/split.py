@@ -6,9 +6,10 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 
 from fanin.base.errors import InputError
+from fanin.cnn.layers.add import Add
+from fanin.cnn.layers.conv import Conv
+from fanin.cnn.layers.dwconv import DepthwiseConv
 from fanin.cnn.layers.layer import Layer
-from fanin.cnn.layers.pointwise import Add, Bias, OnlineNorm, Relu
-from fanin.cnn.layers.window import Conv, DepthwiseConv
 from fanin.planner.model.graph import Builder, Model
 from fanin.planner.search.choices import constrained
 from fanin.planner.search.instance import Instance
@@ -59,7 +60,7 @@ def _mixes(layer: Layer) -> bool:
 
 
 def _keeps_apart(layer: Layer) -> bool:
-    return isinstance(layer, (Bias, OnlineNorm, Relu, DepthwiseConv))
+    return layer.keeps_channels
 
 
 def _depthwise(model: Model, node: int) -> bool:

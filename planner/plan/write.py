@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from fanin import __version__
+from fanin.cnn.layers.conv import Conv
 from fanin.cnn.layers.layer import Shape
-from fanin.cnn.layers.pointwise import OnlineNorm
-from fanin.cnn.layers.window import Conv, Window
+from fanin.cnn.layers.window import Window
 from fanin.planner.cluster import Device
 from fanin.planner.model.graph import Edge, Node
 from fanin.planner.plan.digest import CONNECTIONS_FILE, DEVICES, DIGEST, PLAN_FILE, plan_digest
@@ -121,16 +121,9 @@ def _layer(plan: Plan, number: int, node: Node) -> dict[str, Any]:
         "inputs": [_sizes(shape) for shape in layer.inputs],
         "output": _sizes(layer.output),
     }
-    if isinstance(layer, Window):
-        entry |= {"kernel": list(layer.kernel), "stride": list(layer.stride), "padding": list(layer.padding)}
-    if isinstance(layer, Conv):
-        entry |= {"output_channels": layer.output_channels, "groups": layer.groups}
-    if isinstance(layer, OnlineNorm):
-        entry |= {
-            "forward_decay": layer.forward_decay,
-            "backward_decay": layer.backward_decay,
-            "epsilon": layer.epsilon,
-        }
+    for field in layer.plan_fields:
+        value = getattr(layer, field)
+        entry[field] = list(value) if isinstance(value, tuple) else value
     names = [ram.name for ram in device.part.family.ram]
     return entry | {
         "gradient": layer.gradient,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from fanin.cnn.layers.ends import SoftCrossLoss
+from fanin.cnn.layers.soft_cross_loss import SoftCrossLoss
 from fanin.planner.cluster import Part
 from fanin.planner.search.choices import Choice, connection_takes, constrained
 from fanin.planner.search.instance import Instance, Placement, paths_apart

@@ -4,6 +4,7 @@ import importlib
 import inspect
 import pkgutil
 import re
+from dataclasses import fields
 
 import pytest
 from amaranth import Fragment, signed
@@ -13,7 +14,9 @@ from amaranth.lib import wiring
 import fanin.hdl
 from fanin.boards.sdram import SDRAM_8M
 from fanin.cnn.examples import EXAMPLES
-from fanin.cnn.layers import ends, pointwise, window
+from fanin.cnn.layers.conv import Conv
+from fanin.cnn.layers.dense import Dense
+from fanin.cnn.layers.kinds import layer_kinds
 from fanin.cnn.layers.layer import Parallelism, Shape
 from fanin.cnn.layers.schedule import Raster, Schedule
 from fanin.cnn.memory import Frames, StoreConfig
@@ -105,7 +108,7 @@ SMALL = {
     "row": 20,
     "rows": 3,
     "schedule": Schedule(
-        window.Conv(inputs=(Shape(2, 2, 2),), gradient=True, kernel=(1, 1), stride=(2, 2), output_channels=2),
+        Conv(inputs=(Shape(2, 2, 2),), gradient=True, kernel=(1, 1), stride=(2, 2), output_channels=2),
         Parallelism(),
     ),
     "results": 1,
@@ -138,10 +141,20 @@ SMALL = {
     "writes": 0,
 }
 FRAME = Shape(2, 3, 2)
+
+
+def small_layer(kind):
+    """A small layer of a kind."""
+    names = {field.name for field in fields(kind)}
+    sizes = {"kernel": (2, 2), "stride": (1, 1), "output_channels": 2}
+    inputs = (1 + (kind.joins or kind.kind == "soft_cross_loss")) * (FRAME,)
+    return kind(inputs=inputs, gradient=True, **{name: size for name, size in sizes.items() if name in names})
+
+
 # Where a name is not enough: by the parameter's type.
 SMALL_OF_TYPE = {
-    "Dense": window.Dense(inputs=(FRAME,), gradient=True, output_channels=2),
-    "Conv": window.Conv(inputs=(FRAME,), gradient=True, kernel=(1, 1), stride=(2, 2), output_channels=2),
+    "Dense": Dense(inputs=(FRAME,), gradient=True, output_channels=2),
+    "Conv": Conv(inputs=(FRAME,), gradient=True, kernel=(1, 1), stride=(2, 2), output_channels=2),
     "GlmConfig | None": None,
     "RingConfig": RING_PRESETS["tiny"],
     "Sdram | None": None,
@@ -149,17 +162,11 @@ SMALL_OF_TYPE = {
     "StoreConfig": StoreConfig(readers=(Frames(6, 2),), writers=(Frames(6, 2),), sections=(3, 2)),
     "Words": Words(256, Bfp(exponent=5)),
     "data.StructLayout": packet_layout(32),
-    "ends.SoftCrossLoss": ends.SoftCrossLoss(inputs=(FRAME, FRAME), gradient=True),
-    "pointwise.Add": pointwise.Add(inputs=(FRAME, FRAME), gradient=True),
-    "pointwise.Bias": pointwise.Bias(inputs=(FRAME,), gradient=True),
-    "pointwise.OnlineNorm": pointwise.OnlineNorm(inputs=(FRAME,), gradient=True),
-    "pointwise.Concat": pointwise.Concat(inputs=(FRAME, FRAME), gradient=True),
-    "pointwise.Relu": pointwise.Relu(inputs=(FRAME,), gradient=True),
-    "pointwise.Relu6": pointwise.Relu6(inputs=(FRAME,), gradient=True),
-    "window.AvgPool": window.AvgPool(inputs=(FRAME,), gradient=True, kernel=(2, 2), stride=(1, 1)),
-    "window.MaxPool": window.MaxPool(inputs=(FRAME,), gradient=True, kernel=(2, 2), stride=(1, 1)),
-    "window.Im2col": window.Im2col(inputs=(FRAME,), gradient=True, kernel=(2, 2), stride=(1, 1)),
-    "window.GlobalAvgPool": window.GlobalAvgPool(inputs=(FRAME,), gradient=True),
+    **{
+        f"{name}.{kind.__name__}": small_layer(kind)
+        for name, kind in layer_kinds().items()
+        if kind.component and not issubclass(kind, Conv)
+    },
 }
 
 

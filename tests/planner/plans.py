@@ -11,8 +11,8 @@ from fractions import Fraction
 from fanin.cnn.facts import Network, Stage
 from fanin.cnn.flow.link import Wiring
 from fanin.cnn.flow.sizes import Flow
-from fanin.cnn.layers import ends, pointwise, window
 from fanin.cnn.layers.family import RamKind, family
+from fanin.cnn.layers.kinds import layer_kinds
 from fanin.cnn.layers.layer import Parallelism, Shape, Storage
 from fanin.cnn.layers.links import links_of
 from fanin.cnn.layers.logic import device_luts
@@ -83,14 +83,6 @@ _LAYERS = {
     "features": ("output", "fpga0", ["mean1"], {}, {"pi": 1, "po": 1}, "chip"),
 }
 _HAS = ("output_channels", "groups", "kernel", "stride", "padding", *_DECAYS)
-_CLASSES = {
-    cls.kind: cls
-    for cls in (
-        *(window.Conv, window.DepthwiseConv, window.Dense, window.Im2col, window.AvgPool, window.GlobalAvgPool),
-        *(pointwise.Bias, pointwise.Relu, pointwise.Relu6, pointwise.Add, pointwise.OnlineNorm),
-        *(ends.Input, ends.SoftCrossLoss, ends.Output),
-    )
-}
 
 
 def description(throughput=None):
@@ -199,7 +191,7 @@ def _components(plan):
         has = {key: tuple(value) if isinstance(value, list) else value for key, value in given["has"].items()}
         if "shape" in has:
             has["shape"] = Shape(*has["shape"])
-        made[name] = _CLASSES[given["kind"]](
+        made[name] = layer_kinds()[given["kind"]](
             inputs=tuple(source.output for source in sources), gradient=any(s.trains for s in sources), **has
         )
     return made

@@ -9,8 +9,9 @@ import pytest
 
 from fanin import planner
 from fanin.base.errors import InputError
+from fanin.cnn.layers.conv import Conv
+from fanin.cnn.layers.dense import Dense
 from fanin.cnn.layers.layer import Shape
-from fanin.cnn.layers.window import Conv, Dense
 from fanin.planner.model.load import SHIPPED, load_model
 
 IMPORT = "from fanin.planner import *\n"

@@ -12,7 +12,6 @@ from onnx.reference import ReferenceEvaluator
 
 from fanin.base.errors import InputError
 from fanin.cnn.golden.network import GoldenNetwork
-from fanin.cnn.golden.state import zero_state
 from fanin.planner.model.load import load_model
 from fanin.planner.model.onnx_model import OPERATORS, load_onnx, onnx_weights
 from fanin.planner.plan.network import unplanned
@@ -412,7 +411,7 @@ def test_the_golden_model_with_a_files_weights_computes_what_onnx_does(tmp_path)
     proto = net.proto()
     onnx.save(proto, tmp_path / "net.onnx")
     network = unplanned(load_onnx(tmp_path / "net.onnx"))
-    states = [zero_state(stage.layer) for stage in network.stages]
+    states = [stage.layer.zero_state() for stage in network.stages]
     weights = onnx_weights(tmp_path / "net.onnx")
     for stage, state in zip(network.stages, states, strict=True):
         assert (stage.name in weights) == ("weights" in state)

@@ -8,7 +8,7 @@ import pytest
 from onnx import TensorProto
 
 from fanin.base.errors import InputError
-from fanin.cnn.layers import pointwise
+from fanin.cnn.layers.relu6 import Relu6
 from fanin.planner.model.onnx_model import load_onnx, onnx_weights
 from tests.planner.onnx_net import Net
 
@@ -35,7 +35,7 @@ def test_limits_and_axes_may_be_computed(saved):
     axes = net("Concat", net.constant([2], np.int64), net("Neg", net.constant([1], np.int64)), axis=0)
     net.gemm(net("ReduceMean", x, axes, keepdims=0), 4, 2)
     model = load_onnx(saved(net))
-    assert any(isinstance(node.layer, pointwise.Relu6) for node in model.nodes)
+    assert any(isinstance(node.layer, Relu6) for node in model.nodes)
     assert model.notes == ()
 
 

@@ -13,7 +13,7 @@ from fanin.cnn.driver import CnnDriver, HostMemory
 from fanin.cnn.examples import EXAMPLES
 from fanin.cnn.golden.image import state_image
 from fanin.cnn.golden.network import GoldenNetwork, initial_state
-from fanin.cnn.golden.state import State
+from fanin.cnn.layers.arithmetic import State
 from fanin.cnn.memory import MemoryMap, state_stages
 from fanin.cnn.training import Job
 

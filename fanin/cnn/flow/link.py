@@ -11,18 +11,17 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
 from fanin.base.limits import CLOCK_MHZ
 from fanin.cnn.facts import Network
 from fanin.cnn.flow.graph import Pattern, Source, after
 from fanin.cnn.flow.parts import Parts
+from fanin.cnn.flow.times import Cycles
 from fanin.cnn.layers.family import WORD_BITS
 from fanin.wire.connection import MAC_WIDTH, MAX_PAYLOAD_WORDS, RowFrames
 from fanin.wire.ethernet import AROUND_FRAME, FCS_BYTES, PREAMBLE_BYTES
 
 Edge = tuple[int, int]  #: consuming stage, port
-Cycles = npt.NDArray[np.float64]
 
 WIRE_SECONDS = 600e-9  #: two links of 100 ns and a switch of 400 ns, as the co-simulation has them
 PORT_RATE = 100e9  #: bits a second of a device's port, likewise

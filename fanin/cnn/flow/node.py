@@ -7,21 +7,24 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fanin.cnn.facts import LABELS_PORT, Consumer, Network
+from fanin.cnn.facts import Consumer, Network, Stage
 from fanin.cnn.flow import parts as p
 from fanin.cnn.flow.graph import Actor, Channel, Graph, Pattern, Source, at_first, at_last
 from fanin.cnn.flow.link import Edge, Link
 from fanin.cnn.flow.parts import Parts
 from fanin.cnn.flow.sizes import Flow
 from fanin.cnn.flow.stages import Flows, StageActors
-from fanin.cnn.layers.ends import Input, Output, SoftCrossLoss
+from fanin.cnn.layers.input import Input
+from fanin.cnn.layers.latencies import ADDER, MULTIPLIER
 from fanin.cnn.layers.layer import Storage
+from fanin.cnn.layers.output import Output
 from fanin.cnn.layers.port import BEAT_WORDS, WRITE_DEPTH, read_depth
+from fanin.cnn.layers.soft_cross_loss import LABELS_PORT, SoftCrossLoss
 from fanin.cnn.memory import saved_frames
 
 ADMITTED = 3  #: cycles from an update's end until a frame may begin
 FINISHED = 2  #: from a frame's last gradient until the update may begin
-RENEWED = p.MULTIPLIER + p.ADDER + 3  #: cycles of an update besides one a parameter
+RENEWED = MULTIPLIER + ADDER + 3  #: cycles of an update besides one a parameter
 RESULT = 14  #: cycles from a result's last word until it is in memory
 
 
@@ -77,6 +80,9 @@ class NodeGraph:
     def _parts(self, index: int) -> Parts:
         return Parts(self.graph, self.network.stages[index].name)
 
+    def _stage_actors(self, stage: Stage) -> StageActors:
+        return StageActors(self.graph, stage.name, stage.layer, stage.parallelism, stage.storage)
+
     def _forward(self, index: int) -> None:
         stage = self.network.stages[index]
         sources = [self._edge(Consumer(index, port)) for port in range(len(stage.sources))]
@@ -86,7 +92,7 @@ class NodeGraph:
             self.flows[index] = Flows()
             self._output(index, sources[0])
         else:
-            self.flows[index] = flows = StageActors(self.graph, stage).forward(sources)
+            self.flows[index] = flows = stage.layer.actors(self._stage_actors(stage), sources)
             if flows.saved is not None and index in self.sizes.rings:
                 flows.replay = Source(self._ring(index, flows.saved))
             elif flows.saved is not None:  # no gradient comes back that would need it
@@ -159,7 +165,7 @@ class NodeGraph:
             if flows.admits is not None:  # of what gets no gradient
                 self.graph.give(self._parts(index).actor("admits", 1), flows.admits)
             return
-        StageActors(self.graph, stage).backward(flows, self._sum(index, came))
+        stage.layer.actors_back(self._stage_actors(stage), flows, self._sum(index, came))
         if flows.finished:
             self._batches(index, flows)
 
@@ -180,7 +186,7 @@ class NodeGraph:
         if len(came) == 1:
             return came[0]
         parts, stage = self._parts(index), self.network.stages[index]
-        latency = p.ADDER * (len(came) - 1).bit_length()
+        latency = ADDER * (len(came) - 1).bit_length()
         actor = parts.actor("fork's sum", stage.layer.output.words // stage.parallelism.po)
         channel = parts.channel("gradients", latency + 2)
         for source in came:

@@ -12,25 +12,29 @@ from math import lcm
 import numpy as np
 
 from fanin.cnn.flow.graph import Actor, Channel, Graph, Pattern, Source, after, at_first, at_last
+from fanin.cnn.layers.latencies import (
+    ADDER,
+    GRADIENT_ROWS,
+    LINE_READER,
+    LINES,
+    MULTIPLIER,
+    PLACES,
+    READ_AHEAD,
+    RESULT_LINES,
+)
 from fanin.cnn.layers.layer import ceil_div
 from fanin.cnn.layers.schedule import Raster, Schedule, Way
 
 MEMORY_LATENCY = 64  #: cycles from a burst's address to its first beat, or from its last one to the response
 WRITE = 11  #: cycles besides from a frame's last word in a queue until it may be read
 READ = 10  #: likewise from that to its first word
-ADDER = 7  #: cycles of an addition, and
-MULTIPLIER = 6  #: of a product
-READ_AHEAD = 8  #: words between a bank's place and the stream's end
 SLICE = 2  #: payloads of a RegisterSlice
-RESULTS = 32  #: words that the queues of online normalisation and of the loss hold
 WRITTEN = 2  #: cycles from a row's last word until a block may begin because of it
-FREED = 3  #: from a block's last step until a word may come in because of that
-LINES = 7  #: from a step to its words
-READER = 5  #: from a word's read to the stream
-FILLED = 3  #: from the last result of a block until it is read
 GIVEN_BACK = 2  #: from a row's last read until a block may begin because of it
-PLACES = 3  #: from a step to the place of its terms
-ADDED = 14  #: from the place of a row's last terms until the row is read
+FREED = 3  #: from a block's last step until a word may come in because of that
+READER = LINE_READER - 2  #: from a word's read to the stream
+FILLED = RESULT_LINES - READER  #: from the last result of a block until it is read
+ADDED = GRADIENT_ROWS - READER  #: from the place of a row's last terms until the row is read
 
 
 @dataclass(frozen=True)

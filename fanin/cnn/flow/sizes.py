@@ -16,16 +16,13 @@ from math import ceil
 
 import numpy as np
 
-from fanin.cnn.facts import Network, Stage
-from fanin.cnn.flow.link import Cycles, Edge, Link
-from fanin.cnn.layers.ends import Input, SoftCrossLoss
+from fanin.cnn.facts import Network
+from fanin.cnn.flow.link import Edge, Link
+from fanin.cnn.flow.times import Cycles, latest, paced
+from fanin.cnn.layers.input import Input
 from fanin.cnn.layers.layer import REUSE, ceil_div
-from fanin.cnn.layers.pointwise import Add, Bias, Concat, OnlineNorm, Relu
-from fanin.cnn.layers.schedule import HAND_OVER, Raster, Schedule, Way
-from fanin.cnn.layers.window import AvgPool, Conv, Dense, GlobalAvgPool, Im2col, MaxPool
+from fanin.cnn.layers.soft_cross_loss import SoftCrossLoss
 
-PIPELINE = 32  #: cycles of a layer without rows from a word in to its word out, at most
-ENGINE = 64  #: cycles of a convolution from a block's last step to its first word, at most
 SPARE = 16  #: transfers by which a FIFO is larger than the schedule asks for
 SPARE_FRAMES = 2  #: of a ring: one being written and one being read
 
@@ -56,7 +53,8 @@ class Flow:
                 times.append(np.linspace(0, self.period, positions + 1)[1:])
             else:
                 inputs = self._input_times(index, times)
-                times.append(_onward(stage, self._behind_pause(index, inputs, forward=True)))
+                inputs = self._behind_pause(index, inputs, forward=True)
+                times.append(stage.layer.output_times(stage.parallelism, inputs))
         return tuple(times)
 
     @cached_property
@@ -74,11 +72,13 @@ class Flow:
                 found[stage.sources[0]].append(self.forward[index])
             if not found[index]:
                 continue
-            (came,) = self._behind_pause(index, [_latest(found[index])], forward=False)
-            taken[index] = came = _paced(came, self.period / len(came)) if len(stage.sources) > 1 else came
+            (came,) = self._behind_pause(index, [latest(found[index])], forward=False)
+            taken[index] = came = paced(came, self.period / len(came)) if len(stage.sources) > 1 else came
             if layer.gradient:
                 for port, source in enumerate(stage.sources):
-                    found[source].append(self._arrivals((index, port), _back(stage, came, port)))
+                    found[source].append(
+                        self._arrivals((index, port), layer.gradient_times(stage.parallelism, came, port))
+                    )
         return tuple(taken)
 
     @cached_property
@@ -91,10 +91,10 @@ class Flow:
         """
         found = {}
         for index, stage in enumerate(self.network.stages):
-            if not isinstance(stage.layer, (Add, Concat)) and not self._pause(index, forward=True):
+            if not stage.layer.joins and not self._pause(index, forward=True):
                 continue
             times = self._input_times(index, self.forward)
-            (taken,) = self._behind_pause(index, [_latest(times)], forward=True)
+            (taken,) = self._behind_pause(index, [latest(times)], forward=True)
             for port, shape in enumerate(stage.layer.inputs):
                 each = ceil_div(shape.c, self.lanes((index, port), forward=True))
                 held = self._held(times[port], taken) + stage.layer.takes_turns
@@ -142,12 +142,12 @@ class Flow:
         stage = self.network.stages[index]
         each = max(ceil_div(stage.layer.output.c, stage.parallelism.po), REUSE)
         waits = [np.append(max(came[0], came[-1] + pause - self.period), came[1:]) for came in times]
-        return [_paced(came, each) for came in waits]
+        return [paced(came, each) for came in waits]
 
     def _pause(self, index: int, *, forward: bool) -> float:
         """Cycles that words wait for while a stage's state changes, less those that their source can spare."""
         stage = self.network.stages[index]
-        if not isinstance(stage.layer, OnlineNorm):
+        if not stage.layer.pauses:
             return 0
         busiest = max(self._cycles_beside(index, forward=forward))
         return max(stage.layer.pause(stage.parallelism) + busiest - self.period, 0)
@@ -164,7 +164,7 @@ class Flow:
                 seen.add(other)
                 stage = stages[other]
                 yield stage.layer.cycles(stage.parallelism, stage.storage)
-                if isinstance(stage.layer, (Add, Bias, Concat, Relu)):
+                if stage.layer.hands_on:
                     places.append(other)
 
     def _input_times(self, index: int, given: Sequence[Cycles]) -> list[Cycles]:
@@ -193,7 +193,9 @@ class Flow:
         if isinstance(stage.layer, SoftCrossLoss):
             return self.forward[index] if port == 0 else None
         came = self.backward[index]
-        return None if came is None or not stage.layer.gradient else _back(stage, came, port)
+        if came is None or not stage.layer.gradient:
+            return None
+        return stage.layer.gradient_times(stage.parallelism, came, port)
 
     def _held(self, given: Cycles, taken: Cycles) -> int:
         """Positions that were given and not taken, at most, frame after frame."""
@@ -208,85 +210,3 @@ class Flow:
             )
             most = max(most, int(np.max(total)))
         return most
-
-
-def _latest(times: list[Cycles]) -> Cycles:
-    return np.maximum.reduce(times)
-
-
-def _paced(ready: Cycles, each: float) -> Cycles:
-    """When positions have left that are there at ``ready``, in order, ``each`` cycles apart at least."""
-    steps = np.arange(1, len(ready) + 1) * each
-    return np.maximum.accumulate(ready - steps + each) + steps
-
-
-def _onward(stage: Stage, inputs: list[Cycles]) -> Cycles:
-    """When the positions of the output have left."""
-    layer, p = stage.layer, stage.parallelism
-    each = ceil_div(layer.output.c, p.po)
-    match layer:
-        case Conv() | AvgPool() | MaxPool():
-            schedule = layer.schedule(p)
-            ready = inputs[0][-1:] if isinstance(layer, Dense) else inputs[0]
-            ended = _engine(schedule, ready, Way.FORWARD)
-            return _paced(np.repeat(ended, _block_columns(schedule)), each)
-        case Im2col():
-            raster = layer.raster(p)
-            rows = np.array([raster.last(step) for step in range(raster.steps)])
-            ready = np.repeat(inputs[0][np.maximum((rows + 1) * raster.width - 1, 0)], raster.positions)
-            return _paced(ready + ENGINE, max(each, layer.position_cycles(p)))
-        case GlobalAvgPool():
-            return inputs[0][-1:] + PIPELINE + each
-        case SoftCrossLoss():
-            return inputs[0] + layer.cycles(p)
-        case OnlineNorm():
-            return _paced(inputs[0] + PIPELINE, max(each, REUSE))
-        case _:
-            return _paced(_latest(inputs) + PIPELINE, each)
-
-
-def _block_columns(schedule: Schedule) -> int:
-    return schedule.block.positions * schedule.p.ph
-
-
-def _engine(schedule: Schedule, ready: Cycles, way: Way) -> Cycles:
-    """When each block's words may begin to leave; ``ready``: of the input's positions, or of the gradient's."""
-    if way is Way.FORWARD:
-        raster: Raster = schedule.features
-        rows = np.array([raster.last(step) for step in range(raster.steps)])
-        begin = ready[np.maximum((rows + 1) * raster.width - 1, 0)]
-        begin = np.repeat(begin, schedule.row_blocks)
-    else:
-        begin = ready[_block_columns(schedule) - 1 :: _block_columns(schedule)]
-    return _paced(begin + HAND_OVER, schedule.cycles / schedule.blocks) + ENGINE
-
-
-def _completed(raster: Raster, ended: Cycles) -> Cycles:
-    """When the gradient of each input position is complete; ``ended``: each row of blocks has added to it."""
-    whole = np.array([raster.first(step + 1) for step in range(raster.steps)])  # rows that are complete
-    step = np.searchsorted(whole, np.arange(raster.height), side="right")
-    return np.repeat(ended[np.minimum(step, raster.steps - 1)], raster.width)
-
-
-def _back(stage: Stage, came: Cycles, port: int) -> Cycles:
-    """When the gradient of each position of an input has left; ``came``: of those of the output."""
-    layer, p = stage.layer, stage.parallelism
-    shape = layer.inputs[port]
-    each = ceil_div(shape.c, p.pi)
-    match layer:
-        case Conv() | AvgPool() | MaxPool():
-            schedule = layer.schedule(p)
-            ended = _engine(schedule, came, Way.INPUT_GRADIENT)[schedule.row_blocks - 1 :: schedule.row_blocks]
-            ready = _completed(schedule.features, ended)
-            if isinstance(layer, Dense):  # all of its input is one position
-                ready = np.repeat(ready, shape.h * shape.w)
-            return _paced(ready, each)
-        case Im2col():
-            added = _paced(came, layer.position_cycles(p))[layer.output.w - 1 :: layer.output.w]
-            return _paced(_completed(layer.raster(p), added + ENGINE), each)
-        case GlobalAvgPool():
-            return _paced(np.repeat(came + PIPELINE, shape.h * shape.w), each)
-        case OnlineNorm() | Bias():  # which add each word to its channel's sum
-            return _paced(came + PIPELINE, max(each, REUSE))
-        case _:
-            return _paced(came + PIPELINE, each)

@@ -13,13 +13,11 @@ from numba import njit
 
 from fanin.cnn.golden import layers
 from fanin.cnn.golden.functions import LOWER_BITS, RSQRT_SEEDS, RSQRT_TERMS, SEED_INDEX_BITS, seed_table
-from fanin.cnn.golden.kernels import Kernels
-from fanin.cnn.golden.normalise import norm_constants
-from fanin.cnn.golden.state import Frames, State
-from fanin.cnn.layers.pointwise import OnlineNorm
-from fanin.cnn.layers.window import Conv
+from fanin.cnn.layers.arithmetic import Float32, Frames, State
+from fanin.cnn.layers.conv import Conv
+from fanin.cnn.layers.online_norm import OnlineNorm
 from fanin.codec.facts import EXPONENT_BIAS, FRACTION_BITS, SPECIAL_EXPONENT
-from fanin.golden.fp32 import Float32, canonical, flushed
+from fanin.golden.fp32 import canonical, flushed
 
 _LEAST = np.float32(2.0**-126)
 _LEAST_EXACT = 2.0**-126
@@ -217,7 +215,7 @@ def norm_forward(layer: OnlineNorm, state: State, x: Frames, train: bool) -> tup
     mean, variance, scale = (flushed(state[name]) for name in ("mean", "variance", "scale"))
     flat = flushed(x).reshape(len(x), -1, layer.input.c)
     y, scales = np.empty_like(flat), np.empty((len(x), layer.input.c), np.float32)
-    _norm_forward(flat, norm_constants(layer), train, mean, variance, scale, y, scales)
+    _norm_forward(flat, layer.constants, train, mean, variance, scale, y, scales)
     scales[0] = state["scale"]
     if train:
         state |= {"mean": canonical(mean), "variance": canonical(variance), "scale": canonical(scale)}
@@ -231,11 +229,18 @@ def norm_backward(layer: OnlineNorm, state: State, saved: Float32, gradient: Fra
     y = flushed(saved[:, channels:]).reshape(len(saved), -1, channels)
     dy, dx = flushed(gradient).reshape(y.shape), np.empty_like(y)
     ey, e1 = flushed(state["ey"]), flushed(state["e1"])
-    _norm_backward(y, flushed(saved[:, :channels]), dy, norm_constants(layer), ey, e1, dx)
+    _norm_backward(y, flushed(saved[:, :channels]), dy, layer.constants, ey, e1, dx)
     state |= {"ey": canonical(ey), "e1": canonical(e1)}
     return canonical(dx).reshape(gradient.shape)
 
 
-KERNELS = Kernels(outputs, input_gradient, weight_gradient, fold, norm_forward, norm_backward)
+KERNELS = layers.READABLE._replace(
+    fold=fold,
+    outputs=outputs,
+    input_gradient=input_gradient,
+    weight_gradient=weight_gradient,
+    norm_forward=norm_forward,
+    norm_backward=norm_backward,
+)
 forward = partial(layers.forward, kernels=KERNELS)
 backward = partial(layers.backward, kernels=KERNELS)

@@ -24,8 +24,3 @@ def fold(terms: Float32, start: npt.ArrayLike = 0.0) -> Float32:
     for term in terms:
         total = add(total, term)
     return total
-
-
-def inverse(count: int) -> np.float32:
-    """RN(1 / count), by which means are taken; count is at most 2^24."""
-    return np.float32(1) / np.float32(count)

@@ -12,10 +12,8 @@ import numpy as np
 from fanin.cnn.facts import Consumer, Network
 from fanin.cnn.golden import compiled
 from fanin.cnn.golden.folds import tree
-from fanin.cnn.golden.kernels import Kernels
 from fanin.cnn.golden.layers import backward, forward, update
-from fanin.cnn.golden.state import Frames, Saved, State, zero_state
-from fanin.cnn.layers.window import Conv
+from fanin.cnn.layers.arithmetic import Frames, Kernels, Saved, State
 from fanin.cnn.training import Job
 from fanin.golden.fp32 import Float32
 
@@ -27,16 +25,15 @@ _EVALUATED = 256  # frames at a time
 def initial_state(network: Network, seed: int) -> list[State]:
     """Of each stage, before any training.
 
-    Weights of convolutions and dense layers are Kaiming's: normal, of variance 2 / (kh · kw · input channels of
-    a group), drawn for stage i by ``default_rng([seed, i])`` in the order of the array, and rounded once from
-    binary64. All else is as ``zero_state`` has it.
+    Weights of convolutions and dense layers are Kaiming's: normal, of variance 2 / ``fan_in`` (kh · kw · input
+    channels of a group), drawn for stage i by ``default_rng([seed, i])`` in the order of the array, and rounded
+    once from binary64. All else is as ``zero_state`` has it.
     """
-    states = [zero_state(stage.layer) for stage in network.stages]
+    states = [stage.layer.zero_state() for stage in network.stages]
     for index, (stage, state) in enumerate(zip(network.stages, states, strict=True)):
-        if isinstance(stage.layer, Conv):
-            rows, columns, channels, _ = shape = state["weights"].shape
-            drawn = np.random.default_rng([seed, index]).standard_normal(shape)
-            state["weights"] = (drawn * sqrt(2 / (rows * columns * channels))).astype(np.float32)
+        if fan_in := stage.layer.fan_in:
+            drawn = np.random.default_rng([seed, index]).standard_normal(state["weights"].shape)
+            state["weights"] = (drawn * sqrt(2 / fan_in)).astype(np.float32)
     return states
 
 

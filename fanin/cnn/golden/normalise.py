@@ -1,37 +1,14 @@
-"""Online normalisation and the loss, bit for bit: docs/systems/cluster.md, "Numbers"."""
+"""Online normalisation, bit for bit: docs/systems/cluster.md, "Numbers"."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
-from fanin.cnn.golden.folds import fold, inverse
-from fanin.cnn.golden.functions import exp, reciprocal, rsqrt
-from fanin.cnn.golden.state import Frames, State
-from fanin.cnn.layers.pointwise import OnlineNorm
-from fanin.golden.fp32 import Float32, add, multiply
-
-
-class NormConstants(NamedTuple):
-    """What the hardware of an :class:`OnlineNorm` multiplies with, binary32."""
-
-    alpha: np.float32  #: α = RN(α_fwd)
-    beta: np.float32  #: β = RN(1 − α_fwd)
-    gain: np.float32  #: k = RN(1 − α_bwd)
-    epsilon: np.float32
-    share: np.float32  #: RN(1 / (h · w))
-
-
-def norm_constants(layer: OnlineNorm) -> NormConstants:
-    """Each is rounded once, from its binary64."""
-    return NormConstants(
-        np.float32(layer.forward_decay),
-        np.float32(1 - layer.forward_decay),
-        np.float32(1 - layer.backward_decay),
-        np.float32(layer.epsilon),
-        inverse(layer.input.h * layer.input.w),
-    )
+from fanin.cnn.golden.folds import fold
+from fanin.cnn.golden.functions import rsqrt
+from fanin.cnn.layers.arithmetic import Float32, Frames, State
+from fanin.cnn.layers.online_norm import Constants, OnlineNorm
+from fanin.golden.fp32 import add, multiply
 
 
 def online_norm(layer: OnlineNorm, state: State, x: Frames, train: bool) -> tuple[Frames, Float32]:
@@ -46,11 +23,11 @@ def online_norm(layer: OnlineNorm, state: State, x: Frames, train: bool) -> tupl
         outputs.append(y.reshape(frame.shape))
         saved.append(np.concatenate([state["scale"], y.ravel()]))
         if train:
-            _follow(norm_constants(layer), state, d)
+            _follow(layer.constants, state, d)
     return np.array(outputs), np.array(saved)
 
 
-def _follow(c: NormConstants, state: State, d: Float32) -> None:
+def _follow(c: Constants, state: State, d: Float32) -> None:
     """Mean, variance and scale after a frame whose words less the mean are ``d``."""
     a, q = multiply(fold(d), c.share), multiply(fold(multiply(d, d)), c.share)
     excess = add(q, -multiply(c.beta, multiply(a, a)))
@@ -61,7 +38,7 @@ def _follow(c: NormConstants, state: State, d: Float32) -> None:
 
 def online_norm_back(layer: OnlineNorm, state: State, saved: Float32, gradient: Frames) -> Frames:
     """Frame by frame, each with the control terms that the one before left."""
-    c, channels = norm_constants(layer), layer.input.c
+    c, channels = layer.constants, layer.input.c
     found = []
     for words, frame in zip(saved, gradient, strict=True):
         scale, y = words[:channels], words[channels:].reshape(-1, channels)
@@ -71,11 +48,3 @@ def online_norm_back(layer: OnlineNorm, state: State, saved: Float32, gradient: 
         for name, total in (("ey", fold(multiply(a, y))), ("e1", fold(dx))):
             state[name] = add(state[name], multiply(c.gain, multiply(total, c.share)))
     return np.array(found)
-
-
-def loss(logits: Frames, labels: Frames) -> tuple[Frames, Frames]:
-    """The softmax, and the gradient of the logits, p ⊖ label."""
-    x = logits.reshape(len(logits), -1)
-    e = exp(add(x, -np.max(x, axis=1, keepdims=True)))
-    softmax = multiply(e, reciprocal(fold(e.T))[:, None]).reshape(logits.shape)
-    return softmax, add(softmax, -labels)

@@ -17,7 +17,7 @@ Operations = Mapping[str, int]  #: FP32 operations by kind: mac, mul, add
 
 @cache
 def costs() -> Mapping[str, Any]:
-    """The table of constants: ``layer`` by type, ``family`` by name."""
+    """The table of constants: ``family`` by name, and ``logic`` of shared parts."""
     return tomllib.loads(resources.files("fanin.cnn.layers").joinpath("costs.toml").read_text("utf-8"))
 
 

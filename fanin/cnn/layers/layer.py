@@ -1,19 +1,24 @@
-"""What every layer component has: shapes, parallelism, and cost as a function of both (NADA, sections III, IV).
+"""Base class of all kinds of layer: shapes, parallelism, cost as a function of both (NADA, sections III, IV).
 
-The component itself is elaborated from the same description; the planner asks it for its cost before that.
+Each kind has a file of its own in this folder, which states all that is particular to the kind: shape, cost,
+latencies, actors of the flow model, golden kernel, binary64, operator of ONNX, name of the component. Code that
+works on layers asks these, and has no table by kind; ``kinds.py`` finds the files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
 from math import isqrt
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from fanin.cnn.layers.family import WORD_BITS, Family, Memory, Operations, costs
-from fanin.cnn.layers.logic import channel_units, logic_luts, node_luts
+from fanin.cnn.flow.times import Cycles, latest, paced
+from fanin.cnn.layers.arithmetic import Frames, Kernels, State
+from fanin.cnn.layers.family import WORD_BITS, Family, Memory, Operations
+from fanin.cnn.layers.latencies import ADDER
+from fanin.cnn.layers.logic import channel_units, logic_luts, node_luts, units_luts
 from fanin.cnn.layers.port import BEAT_WORDS, WRITE_QUEUE, beat_bits, read_queue
 
 MAX_SIZE = 1 << 20  # of every dimension: far above any frame
@@ -21,7 +26,9 @@ MAX_WORDS = 1 << 32  # of a frame, and
 MAX_CYCLES = 1 << 48  # of a frame on one multiplier: products of costs fit 64 bits
 
 PIPELINE = 32  #: cycles of a layer without rows from a word in to its word out, at most
-REUSE = 8  #: cycles until an accumulator may be read again: FP32Adder's 7 and the write
+REUSE = ADDER + 1  #: cycles until an accumulator may be read again: the adder's and the write
+
+Prices = Mapping[str, Mapping[str, int]]
 
 
 @dataclass(frozen=True, order=True)
@@ -98,8 +105,20 @@ class Layer:
     shapes that it cannot have; the message does not name the layer.
     """
 
-    kind: ClassVar[str]
+    kind: ClassVar[str]  #: its name in plans; in the model language, too
+    component: ClassVar[str] = ""  #: "module.Class" in ``fanin.hdl.layers``; none: store or network stand there
+    spilled_component: ClassVar[str] = ""  #: the same with parameters in DRAM
+    onnx: ClassVar[str] = ""  #: operator of ONNX that is the whole layer; none: see ``onnx_nodes``
+    onnx_fields: ClassVar[Mapping[str, str]] = {}  #: fields by the operator's attributes
+    plan_fields: ClassVar[tuple[str, ...]] = ()  #: fields that a plan states of the layer
+    joins: ClassVar[bool] = False  #: whether branches meet in it, so that one waits for the other
     takes_turns: ClassVar[bool] = False  #: whether it takes, and gives back, its inputs one by one
+    pauses: ClassVar[bool] = False  #: whether words wait between frames, for ``pause`` cycles
+    hands_on: ClassVar[bool] = False  #: whether a word leaves as it comes, so that it paces nothing
+    keeps_channels: ClassVar[bool] = False  #: whether each channel of the output depends on one of the input
+    OPERATORS: ClassVar[Prices] = {}  #: FP32 operators (mac, mul, add) by part: see ``operations``
+    LUTS: ClassVar[Prices] = {}  #: LUTs of a unit of ``logic_units``, by family
+    SPILLED_LUTS: ClassVar[Prices] = {}  #: the same with parameters in DRAM
     inputs: tuple[Shape, ...]
     gradient: bool = False
 
@@ -128,6 +147,19 @@ class Layer:
     def saved(self) -> int:
         """Words of a frame that are kept for the way back: one DRAM write and one read each."""
         return 0
+
+    @property
+    def fan_in(self) -> int:
+        """Weights of an output word, by which first weights are drawn; 0 where parameters begin at 0."""
+        return 0
+
+    def zero_state(self) -> State:
+        """State of a layer that has learned nothing, in memory order; empty for most kinds."""
+        return {}
+
+    def memory_blocks(self, p: Parallelism) -> tuple[int, ...] | None:
+        """Axes of the weights that memory has in another order; None where memory has the words as they are."""
+        return None
 
     @property
     def state_words(self) -> int:
@@ -162,7 +194,7 @@ class Layer:
             yield Parallelism(pi=lanes, po=lanes)
 
     def lanes(self, p: Parallelism) -> int:
-        """How often the operations of `costs.toml` are there."""
+        """How often the operators of the ways are there."""
         return p.po
 
     def compute_cycles(self, p: Parallelism) -> int:
@@ -186,8 +218,10 @@ class Layer:
         )
 
     def operations(self, p: Parallelism) -> Operations:
-        """FP32 operators: forward, input gradient and weight gradient each have their own."""
-        table = costs()["layer"][self.kind]
+        """FP32 operators: forward, input gradient and weight gradient each have their own.
+
+        ``OPERATORS`` has those of a lane by way; ``fixed``, ``fixed_gradient`` and ``update`` are per layer.
+        """
         total = {"mac": 0, "mul": 0, "add": 0}
         parts = [("forward", self.lanes(p)), ("fixed", 1)]
         if self.gradient:
@@ -195,7 +229,7 @@ class Layer:
         if self.parameters:
             parts += [("weight_gradient", self.lanes(p)), ("update", 1)]
         for part, times in parts:
-            for kind, count in table.get(part, {}).items():
+            for kind, count in self.OPERATORS.get(part, {}).items():
                 total[kind] += count * times
         return total
 
@@ -228,13 +262,16 @@ class Layer:
         return (*self.buffers(p, storage), *parameters, *self.queues(p, storage))
 
     def logic_units(self, p: Parallelism) -> Mapping[str, int]:
-        """What the prices of its logic are for."""
+        """Units that the prices of its logic are for.
+
+        layer: counters, control; lane: a word of the stream, its lines and parameters; gradient: the same back.
+        """
         back = int(self.gradient)
         return {"layer": 1, "lane": p.po, "gradient": back, "gradient_lane": back * p.po}
 
-    def logic_part(self, storage: Storage) -> str:
-        """Under which name its prices stand."""
-        return self.kind
+    def logic_prices(self, storage: Storage) -> Prices:
+        """LUTs of a unit, by family."""
+        return self.SPILLED_LUTS if storage is Storage.DRAM and self.SPILLED_LUTS else self.LUTS
 
     def store_streams(self, p: Parallelism, storage: Storage) -> tuple[list[int], list[int]]:
         """Words of each stream that the store reads for it, and writes."""
@@ -246,7 +283,7 @@ class Layer:
 
     def logic(self, p: Parallelism, storage: Storage, family: Family) -> int:
         """LUTs beside operators and memories: its own, its channels' of the store, its place in the node."""
-        luts = logic_luts(family, self.logic_part(storage), self.logic_units(p))
+        luts = units_luts(family, self.logic_prices(storage), self.logic_units(p))
         for end, streams in zip(("read", "write"), self.store_streams(p, storage), strict=True):
             luts += sum(logic_luts(family, end, channel_units(lanes)) for lanes in streams)
         return luts + node_luts(family, [p.po, *self.gradient * len(self.inputs) * [p.pi]])
@@ -283,6 +320,51 @@ class Layer:
     def trains(self) -> bool:
         """Whether a layer behind it needs to send gradients back."""
         return bool(self.parameters) or self.gradient
+
+    def pause(self, p: Parallelism) -> int:
+        """Cycles in which no word comes in, between a frame's last and the next one's first."""
+        return 0
+
+    def output_times(self, p: Parallelism, inputs: Sequence[Cycles]) -> Cycles:
+        """When each position of the output has left; ``inputs``: when those of each input have come."""
+        return paced(latest(inputs) + PIPELINE, ceil_div(self.output.c, p.po))
+
+    def gradient_times(self, p: Parallelism, came: Cycles, port: int) -> Cycles:
+        """When the gradient of each position of an input has left; ``came``: when those of the output came."""
+        return paced(came + PIPELINE, ceil_div(self.inputs[port].c, p.pi))
+
+    def actors(self, stage: Any, sources: list[Any]) -> Any:
+        """Add the actors from inputs to output; return their ``Flows``. ``stage``: ``StageActors``."""
+        raise ValueError(f"{stage.name}: no flow is known of layers of kind {self.kind}")
+
+    def actors_back(self, stage: Any, flows: Any, came: Any) -> None:
+        """Add the actors from the output's gradient to those of the inputs, if it has such."""
+
+    def golden(
+        self, k: Kernels, p: Parallelism, state: State, inputs: Sequence[Frames], train: bool
+    ) -> tuple[Frames, Frames | None]:
+        """The output, and the words that a frame's way back needs. With ``train``, ``state`` may change."""
+        raise TypeError(f"{self.kind} is no layer that trains")
+
+    def golden_back(
+        self, k: Kernels, p: Parallelism, state: State, saved: Frames, gradient: Frames
+    ) -> tuple[Frames, ...]:
+        """The gradient of each input; ``saved``: what ``golden`` gave. ``state`` may change."""
+        raise TypeError(f"{self.kind} has no way back")
+
+    def float64(self, torch: Any, state: Any, inputs: Sequence[Any]) -> Any:
+        """The output in binary64, of tensors that PyTorch derives; ``torch``: the module."""
+        raise TypeError(f"{self.kind} has no function in binary64")
+
+    def onnx_nodes(self, graph: Any, sources: Sequence[str], state: State) -> None:
+        """Add the nodes that the trained layer becomes; ``graph``: a ``StageNodes`` of ``fanin.cnn.run``."""
+        if not self.onnx:
+            raise TypeError(f"{self.kind} has no operator in ONNX")
+        graph.node(self.onnx, sources, **{name: getattr(self, each) for name, each in self.onnx_fields.items()})
+
+    def torch_arrays(self, state: State) -> State:
+        """Arrays of the trained layer with PyTorch's names and axes."""
+        return {}
 
 
 def check_limits(layer: Layer) -> None:

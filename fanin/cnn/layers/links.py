@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from fanin.cnn.layers.ends import SoftCrossLoss
 from fanin.cnn.layers.family import WORD_BITS, Family, Memory
 from fanin.cnn.layers.layer import Cost, Layer, Parallelism, Storage
-from fanin.cnn.layers.pointwise import Add, Concat, OnlineNorm
+from fanin.cnn.layers.soft_cross_loss import SoftCrossLoss
 
 
 @dataclass(frozen=True)
@@ -57,11 +56,11 @@ def links_of(layers: Sequence[Layer], sources: Sequence[Sequence[int]]) -> tuple
     waits: list[list[int]] = [[] for _ in layers]
     returns: list[list[int]] = [[] for _ in layers]
     for index, layer in enumerate(layers):
-        if isinstance(layer, (Add, Concat)):
+        if layer.joins:
             for source, others in _apart(sources, sources[index]):
                 for other in others:
                     waits[other].append(layers[source].output.words)
-        if isinstance(layer, OnlineNorm) or layer.takes_turns:
+        if layer.pauses or layer.takes_turns:
             own = [shape.words for shape in layer.inputs]
             waits[index] += own
             returns[index] += own if layer.gradient else []

@@ -1,7 +1,8 @@
 """LUTs beside operators and memories: loops, places, multiplexers, queues of a few words, registers that shift.
 
 A part's LUTs are a sum over its units (lanes, ways, …), each at a price that was fitted to what yosys maps the
-components to; the prices are `costs.toml`, table ``logic``.
+components to. The file of a kind of layer has the kind's prices; those of shared parts are `costs.toml`, table
+``logic``.
 """
 
 from __future__ import annotations
@@ -13,9 +14,13 @@ from fanin.cnn.layers.port import BEAT_WORDS
 
 
 def logic_luts(family: Family, part: str, units: Mapping[str, int]) -> int:
-    """LUTs of so many units of a part; 0 on a family that has no prices."""
-    prices = costs()["logic"].get(family.name, {}).get(part, {})
-    return round(sum(price * units[unit] for unit, price in prices.items()))
+    """LUTs of so many units of a shared part; 0 on a family that has no prices."""
+    return units_luts(family, {name: parts.get(part, {}) for name, parts in costs()["logic"].items()}, units)
+
+
+def units_luts(family: Family, prices: Mapping[str, Mapping[str, int]], units: Mapping[str, int]) -> int:
+    """LUTs of so many units at the family's ``prices``; 0 on a family that has none."""
+    return round(sum(price * units[unit] for unit, price in prices.get(family.name, {}).items()))
 
 
 def device_luts(family: Family, connections: int) -> int:

@@ -15,25 +15,25 @@ from math import prod
 from typing import ClassVar, Protocol
 
 from fanin.cnn.layers.family import WORD_BITS, Memory
+from fanin.cnn.layers.latencies import ADDER, GRADIENT_ROWS, LINES, MULTIPLIER, PLACES
 from fanin.cnn.layers.layer import REUSE, Parallelism, Shape, ceil_div, divisors
 
 Pair = tuple[int, int]
 #: cycles, at most, between a row's last word, the block that waits for it, and the row's next use
 HAND_OVER = 12
 ENGINE = 64  #: cycles from a block's last step until its words leave, at most
-OPERANDS = 7  #: cycles from a step to the words that it multiplies
 #: cycles, at most, from a block's last sum, or its last terms of the input gradient, until words leave; and
 #: from the last of them until a block may begin because of it
-LEAVE = 16
+LEAVE = GRADIENT_ROWS - PLACES
 
 
 def tree_latency(terms: int) -> int:
     """Cycles from so many pairs of words to the sum of their products: a multiplier, and levels of adders."""
-    return 6 + (REUSE - 1) * (terms - 1).bit_length()
+    return MULTIPLIER + ADDER * (terms - 1).bit_length()
 
 
 class Convolution(Protocol):
-    """What a schedule asks of its layer: a ``fanin.cnn.layers.window.Conv``, whose costs come from here."""
+    """What a schedule asks of its layer: a ``fanin.cnn.layers.conv.Conv``, whose costs come from here."""
 
     depthwise: ClassVar[bool]
 
@@ -350,9 +350,7 @@ class Schedule:
 
         Rows begin evenly. A row is free again in the last round of its tile's folds.
         """
-        latency = (
-            OPERANDS + tree_latency(self.lanes_out) + 3
-        )  # to a tile's last term, its first fold, and a row
+        latency = LINES + tree_latency(self.lanes_out) + 3  # to a tile's last term, its first fold, and a row
         folds = (self.ogs - 1) * max(self.tile, REUSE)
         return self.tile - 1 + ceil_div((self.ogs + latency + folds) * self.igs, self.period)
 
@@ -437,7 +435,7 @@ class Schedule:
     def term_latency(self, way: Way) -> int:
         """Cycles from a step to its terms, products summed over a step's channels: forward and back."""
         lanes = self.lanes_in if way is Way.FORWARD else self.lanes_out
-        return OPERANDS + tree_latency(1 if self.depthwise else lanes)
+        return LINES + tree_latency(1 if self.depthwise else lanes)
 
     @cached_property
     def feature_rows(self) -> int:

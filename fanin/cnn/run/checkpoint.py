@@ -1,6 +1,6 @@
 """The state of a network between two batches, in a file: a NumPy archive that knows its own SHA-256.
 
-Arrays are called LAYER/NAME: ``fanin.cnn.golden.state`` has the names. Those of the network in binary64, which
+Arrays are called LAYER/NAME: ``zero_state`` of a layer has the names. Those of the network in binary64, which
 a run trains beside, are called LAYER/NAME@float64. Beside them lies ``about``, JSON.
 """
 
@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from fanin.base.errors import InputError
 from fanin.cnn.facts import Network
-from fanin.cnn.golden.state import State, zero_state
+from fanin.cnn.layers.arithmetic import State
 from fanin.cnn.run.machine import FLOAT64, AnyState, State64
 from fanin.cnn.run.measures import Tally
 from fanin.cnn.training import Place
@@ -102,7 +102,7 @@ def shaped(
 ) -> tuple[AnyState, ...]:
     """The states that ``flat`` made arrays of. Raises ValueError for one that is missing or no such array."""
     states: tuple[AnyState, ...] = tuple(
-        {name: zeros.astype(dtype) for name, zeros in zero_state(stage.layer).items()}
+        {name: zeros.astype(dtype) for name, zeros in stage.layer.zero_state().items()}
         for stage in network.stages
     )
     for stage, state in zip(network.stages, states, strict=True):

@@ -10,13 +10,11 @@ import numpy as np
 from fanin.base.errors import InputError
 from fanin.base.scratch import write_file
 from fanin.cnn.facts import Network
-from fanin.cnn.golden.state import State
-from fanin.cnn.layers.pointwise import Bias, OnlineNorm
-from fanin.cnn.layers.window import Conv
+from fanin.cnn.layers.arithmetic import State
 from fanin.cnn.run.checkpoint import flat
 from fanin.cnn.run.folder import open_run
 from fanin.cnn.run.initial import LEARNED
-from fanin.cnn.run.onnx_file import convolution_weights, onnx_model
+from fanin.cnn.run.onnx_file import onnx_model
 from fanin.runs.output import check_writable, print_json
 
 
@@ -54,14 +52,8 @@ def _pt(network: Network, states: tuple[State, ...]) -> bytes:
         raise InputError(".pt needs PyTorch: pip install 'fanin[torch]'") from None
     arrays: dict[str, np.ndarray] = {}
     for stage, state in zip(network.stages, states, strict=True):
-        match stage.layer:
-            case Conv():
-                arrays[f"{stage.name}.weight"] = convolution_weights(stage.layer, state["weights"])
-            case Bias():
-                arrays[f"{stage.name}.bias"] = state["weights"]
-            case OnlineNorm():
-                arrays[f"{stage.name}.running_mean"] = state["mean"]
-                arrays[f"{stage.name}.running_var"] = state["variance"]
+        found = stage.layer.torch_arrays(state)
+        arrays |= {f"{stage.name}.{name}": values for name, values in found.items()}
     file = io.BytesIO()
     torch.save({name: torch.from_numpy(values.copy()) for name, values in arrays.items()}, file)
     return file.getvalue()

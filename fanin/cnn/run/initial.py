@@ -8,13 +8,14 @@ import numpy as np
 
 from fanin.base.errors import InputError
 from fanin.cnn.facts import Network
-from fanin.cnn.golden.state import NORM_STATE, State, zero_state
+from fanin.cnn.layers import online_norm
+from fanin.cnn.layers.arithmetic import State
 from fanin.cnn.run.checkpoint import flat, shaped
 from fanin.runs.states import read_arrays
 
 LEARNED = (
     "weights",
-    *NORM_STATE[:3],
+    *online_norm.STATE[:3],
 )  #: what a trained model consists of; velocities and control terms begin at 0
 
 
@@ -24,7 +25,7 @@ def take(path: Path, network: Network) -> tuple[State, ...]:
     Raises InputError of one line for an archive that is not of this network.
     """
     found = {name: values for name, values in read_arrays(path).items() if name.rpartition("/")[2] in LEARNED}
-    zeros = flat(network, tuple(zero_state(stage.layer) for stage in network.stages))
+    zeros = flat(network, tuple(stage.layer.zero_state() for stage in network.stages))
     optional = {name: values for name, values in zeros.items() if not name.endswith("/weights")}
     if strange := [name for name in found if name not in zeros]:
         raise InputError(f"{path}: has {strange[0]}, and {network.name} has not")

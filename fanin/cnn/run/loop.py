@@ -9,7 +9,7 @@ import numpy as np
 
 from fanin.base.errors import CheckFailed
 from fanin.cnn.facts import Network
-from fanin.cnn.golden.state import State
+from fanin.cnn.layers.arithmetic import State
 from fanin.cnn.run.checkpoint import Checkpoint, flat
 from fanin.cnn.run.machine import FLOAT64, GOLDEN, RTL, Machine, NotFinite, Outputs, Progress, quiet
 from fanin.cnn.run.measures import Epoch, Measures, Tally

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fanin.cnn.facts import Network
-from fanin.cnn.golden.state import Frames
+from fanin.cnn.layers.arithmetic import Frames
 from fanin.cnn.training import Job
 from fanin.golden.fp32 import Float32
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from fanin.cnn.facts import Network
 from fanin.cnn.golden.network import BACKWARD, GoldenNetwork
-from fanin.cnn.golden.state import Frames, State
+from fanin.cnn.layers.arithmetic import Frames, State
 from fanin.cnn.run.machine import (
     FLOAT64,
     GOLDEN,

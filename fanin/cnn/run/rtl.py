@@ -14,7 +14,7 @@ import numpy as np
 from fanin.base.errors import CheckFailed, InputError
 from fanin.cnn.driver import CnnDriver
 from fanin.cnn.golden.image import state_image, state_of_image
-from fanin.cnn.golden.state import Frames, State, zero_state
+from fanin.cnn.layers.arithmetic import Frames, State
 from fanin.cnn.memory import BEAT_BYTES, state_stages
 from fanin.cnn.page.trace import ClusterTrace
 from fanin.cnn.parts import Part
@@ -113,7 +113,7 @@ class Rtl:
     def dump(self) -> tuple[State, ...]:
         """The state now."""
         stages = self._network.stages
-        found = [zero_state(stage.layer) for stage in stages]
+        found = [stage.layer.zero_state() for stage in stages]
         for index, words in zip(state_stages(self._network), self._words, strict=True):
             found[index] = state_of_image(stages[index].layer, stages[index].parallelism, words)
         return tuple(found)

@@ -7,7 +7,8 @@ import pytest
 
 from fanin.cnn.examples import EXAMPLES
 from fanin.cnn.facts import Consumer
-from fanin.cnn.layers.ends import Egress, Ingress
+from fanin.cnn.layers.egress import Egress
+from fanin.cnn.layers.ingress import Ingress
 from fanin.cnn.parts import Placement
 from tests.support import new_seed
 

@@ -8,7 +8,7 @@ from fanin.cnn.golden import compiled, layers
 from fanin.cnn.golden.folds import tree
 from fanin.cnn.golden.network import GoldenNetwork, Trace, initial_state
 from fanin.cnn.layers.layer import Parallelism, Shape
-from fanin.cnn.layers.pointwise import OnlineNorm
+from fanin.cnn.layers.online_norm import OnlineNorm
 from fanin.cnn.training import Job
 from fanin.torch import cnn as float64
 from tests.fanin.cnn.golden import cases
@@ -85,7 +85,7 @@ def test_online_norm_keeps_to_the_paper_over_many_frames():
     """The same but for rounding, also far from mean 0 and variance 1."""
     rng = np.random.default_rng(new_seed())
     layer = OnlineNorm(inputs=(Shape(4, 4, 3),), forward_decay=0.9, backward_decay=0.8, gradient=True)
-    state = cases.zero_state(layer)
+    state = layer.zero_state()
     exact = dict(zip(state, tensors(state.values()), strict=True))
     x = (rng.standard_normal((400, 4, 4, 3)) * [0.01, 1, 30] + [0.05, -3, 100]).astype(np.float32)
     dy = rng.standard_normal(x.shape).astype(np.float32)

@@ -6,9 +6,10 @@ import numpy as np
 
 from fanin.cnn.golden import layers as golden
 from fanin.cnn.golden.image import state_image
-from fanin.cnn.golden.state import zero_state
+from fanin.cnn.layers.conv import Conv
+from fanin.cnn.layers.dense import Dense
+from fanin.cnn.layers.dwconv import DepthwiseConv
 from fanin.cnn.layers.layer import Parallelism, Shape
-from fanin.cnn.layers.window import Conv, Dense, DepthwiseConv
 from fanin.golden.fp32 import multiply
 from fanin.hdl.layers.convolution import Convolution
 from fanin.hdl.layers.interface import Mode
@@ -62,7 +63,7 @@ class Learner:
         self.layer, self.p, self.odd = layer, p, odd
         self.rng = np.random.default_rng(seed)
         self.jobs, self.expected = [], []
-        shapes = {name: array.shape for name, array in zero_state(layer).items()}
+        shapes = {name: array.shape for name, array in layer.zero_state().items()}
         self.state = {name: multiply(draw(self.rng, shape, odd), 0.25) for name, shape in shapes.items()}
         self._add(Job(mode=Mode.LOAD, feeds={"load": self.image}), {})
 

@@ -6,7 +6,7 @@ import pytest
 
 from fanin.cnn.golden import layers as golden
 from fanin.cnn.golden.image import state_image, state_of_image
-from fanin.cnn.layers import pointwise
+from fanin.cnn.layers import bias
 from fanin.cnn.layers.layer import Parallelism, Shape
 from fanin.hdl.layers.bias import Bias
 from fanin.hdl.layers.interface import Mode
@@ -18,9 +18,9 @@ pytestmark = pytest.mark.verilator
 FRAMES, BATCH = 7, 3
 RATES = {"eta": -0.05 / BATCH, "last_eta": -0.05, "momentum": 0.9}
 LAYERS = {
-    "many channels": (pointwise.Bias(inputs=(Shape(3, 2, 20),), gradient=True), 2),
-    "all at once": (pointwise.Bias(inputs=(Shape(1, 2, 3),), gradient=True), 3),
-    "first of a network": (pointwise.Bias(inputs=(Shape(2, 2, 3),)), 1),
+    "many channels": (bias.Bias(inputs=(Shape(3, 2, 20),), gradient=True), 2),
+    "all at once": (bias.Bias(inputs=(Shape(1, 2, 3),), gradient=True), 3),
+    "first of a network": (bias.Bias(inputs=(Shape(2, 2, 3),)), 1),
 }
 every_layer = pytest.mark.parametrize("name", LAYERS)
 

@@ -3,31 +3,19 @@
 
 import pytest
 
-from fanin.cnn.flow import node, parts, stages
+from fanin.cnn.flow import node, parts
+from fanin.cnn.layers.conv import Conv
+from fanin.cnn.layers.latencies import LINES, PLACES
 from fanin.cnn.layers.layer import Parallelism, Shape
-from fanin.cnn.layers.schedule import Way
-from fanin.cnn.layers.window import Conv
-from fanin.hdl.arith.fp32 import FP32Adder, FP32Multiplier
-from fanin.hdl.layers import lines, norm_forward, softmax_loss
+from fanin.cnn.layers.schedule import Way, tree_latency
 from fanin.hdl.layers.forward import Forward
-from fanin.hdl.layers.gradient_rows import GradientRows
 from fanin.hdl.layers.input_gradient import InputGradient
-from fanin.hdl.layers.max_pool import Maxima
 from fanin.hdl.layers.parameter_walk import RENEW_LATENCY
-from fanin.hdl.layers.places import WindowPlaces
 from fanin.sim.cosim.run import MEMORY_LATENCY
 
 
 def test_constants_are_those_of_the_hardware():
-    assert (parts.ADDER, parts.MULTIPLIER) == (FP32Adder.LATENCY, FP32Multiplier.LATENCY)
-    assert parts.READ_AHEAD == lines.READ_AHEAD
-    assert parts.LINES == lines.Lines.LATENCY
-    assert parts.RESULTS == norm_forward.RESULTS == softmax_loss.RESULTS
-    assert parts.READER + 2 == lines.LineReader.LATENCY
-    assert parts.FILLED + parts.READER == lines.Results.LATENCY
-    assert parts.PLACES == WindowPlaces.LATENCY
-    assert parts.ADDED + parts.READER == GradientRows.LATENCY
-    assert stages.MAX_POOL == Maxima.LATENCY
+    """Latencies that the flow model states itself; all others are one constant of ``fanin.cnn.layers``."""
     assert parts.MEMORY_LATENCY == MEMORY_LATENCY
     assert node.RENEWED == RENEW_LATENCY + 3  # at up to eight lanes
 
@@ -48,6 +36,6 @@ def test_a_convolution_takes_its_latencies(p):
     steps, sums = parts.block_steps(schedule, Way.FORWARD), parts.forward_latency(schedule)
     first = parts.WRITTEN + steps + sums + parts.FILLED + parts.READER
     assert first == Forward(schedule=schedule).latency
-    terms = parts.LINES + parts.MULTIPLIER + parts.ADDER * (schedule.lanes_out - 1).bit_length()
-    back = terms - parts.PLACES + parts.ADDED + parts.READER
+    terms = LINES + tree_latency(schedule.lanes_out)
+    back = terms - PLACES + parts.ADDED + parts.READER
     assert back == InputGradient(schedule=schedule).latency

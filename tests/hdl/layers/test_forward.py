@@ -9,10 +9,11 @@ from amaranth.lib.wiring import In, Out
 
 from fanin.cnn.golden import layers as golden
 from fanin.cnn.golden.image import state_image
-from fanin.cnn.golden.state import zero_state
+from fanin.cnn.layers.conv import Conv
+from fanin.cnn.layers.dense import Dense
+from fanin.cnn.layers.dwconv import DepthwiseConv
 from fanin.cnn.layers.layer import Parallelism, Shape
 from fanin.cnn.layers.schedule import Schedule, Way
-from fanin.cnn.layers.window import Conv, Dense, DepthwiseConv
 from fanin.hdl.layers.forward import Forward
 from fanin.hdl.layers.interface import word_stream
 from tests.fp32_values import SPECIAL
@@ -95,7 +96,7 @@ def run(name, *, stall, odd=0.0):
     layer, p = LAYERS[name]
     schedule, seed = Schedule(layer, p), new_seed()
     rng = np.random.default_rng(seed)
-    state = {key: draw(rng, array.shape, odd) for key, array in zero_state(layer).items()}
+    state = {key: draw(rng, array.shape, odd) for key, array in layer.zero_state().items()}
     image = state_image(layer, p, state)[: layer.parameters].reshape(schedule.weight_words, -1)
     shape = layer.inputs[0]
     x = draw(rng, (FRAMES, shape.h, shape.w, shape.c), odd)

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from fanin.cnn.layers import window
+from fanin.cnn.layers import global_avg_pool
 from fanin.cnn.layers.layer import Parallelism, Shape
 from fanin.hdl.layers.global_pool import GlobalAvgPool
 from fanin.hdl.layers.interface import Mode
@@ -21,7 +21,7 @@ every_shape = pytest.mark.parametrize(("shape", "lanes"), SHAPES)
 
 
 def pool(shape, **options):
-    return window.GlobalAvgPool(inputs=(shape,), **{"gradient": True, **options})
+    return global_avg_pool.GlobalAvgPool(inputs=(shape,), **{"gradient": True, **options})
 
 
 @every_shape

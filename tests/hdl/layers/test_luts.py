@@ -8,12 +8,23 @@ from amaranth import Module
 
 from fanin.cnn.examples import EXAMPLES
 from fanin.cnn.facts import Stage
-from fanin.cnn.layers import ends, pointwise, window
-from fanin.cnn.layers.ends import Egress, Ingress
+from fanin.cnn.layers.add import Add
+from fanin.cnn.layers.avg_pool import AvgPool
+from fanin.cnn.layers.bias import Bias
+from fanin.cnn.layers.concat import Concat
+from fanin.cnn.layers.egress import Egress
 from fanin.cnn.layers.family import family
+from fanin.cnn.layers.global_avg_pool import GlobalAvgPool
+from fanin.cnn.layers.im2col import Im2col
+from fanin.cnn.layers.ingress import Ingress
 from fanin.cnn.layers.layer import Parallelism, Shape, Storage
 from fanin.cnn.layers.links import links_of
-from fanin.cnn.layers.logic import device_luts, logic_luts
+from fanin.cnn.layers.logic import device_luts, logic_luts, units_luts
+from fanin.cnn.layers.max_pool import MaxPool
+from fanin.cnn.layers.online_norm import OnlineNorm
+from fanin.cnn.layers.relu import Relu
+from fanin.cnn.layers.relu6 import Relu6
+from fanin.cnn.layers.soft_cross_loss import SoftCrossLoss
 from fanin.cnn.parts import Placement
 from fanin.evaluation.bench.netlist import Goal, synthesise
 from fanin.hdl.arith.array import AdderArray, LaneArray
@@ -39,26 +50,24 @@ def pool(kind, *, gradient):
 
 # None of these layers was used to find the prices.
 POINTS = {
-    "relu": at(pointwise.Relu(inputs=(MAP,), gradient=True), 2),
-    "add": at(pointwise.Add(inputs=2 * (MAP,), gradient=True), 2),
-    "bias": at(pointwise.Bias(inputs=(MAP,), gradient=True), 2),
-    "global pool": at(window.GlobalAvgPool(inputs=(Shape(8, 8, 32),), gradient=True), 4),
+    "relu": at(Relu(inputs=(MAP,), gradient=True), 2),
+    "add": at(Add(inputs=2 * (MAP,), gradient=True), 2),
+    "bias": at(Bias(inputs=(MAP,), gradient=True), 2),
+    "global pool": at(GlobalAvgPool(inputs=(Shape(8, 8, 32),), gradient=True), 4),
 }
 MORE = {
-    "relu6": at(pointwise.Relu6(inputs=(MAP,), gradient=True), 2),
-    "concat": at(pointwise.Concat(inputs=2 * (MAP,), gradient=True), 2),
-    "normalisation": at(pointwise.OnlineNorm(inputs=(MAP,), gradient=True), 2),
-    "normalisation forward": at(pointwise.OnlineNorm(inputs=(MAP,), gradient=False), 4),
-    "bias of four lanes": at(pointwise.Bias(inputs=(MAP,), gradient=True), 4),
-    "loss": at(ends.SoftCrossLoss(inputs=2 * (Shape(1, 1, 10),), gradient=True), 5),
+    "relu6": at(Relu6(inputs=(MAP,), gradient=True), 2),
+    "concat": at(Concat(inputs=2 * (MAP,), gradient=True), 2),
+    "normalisation": at(OnlineNorm(inputs=(MAP,), gradient=True), 2),
+    "normalisation forward": at(OnlineNorm(inputs=(MAP,), gradient=False), 4),
+    "bias of four lanes": at(Bias(inputs=(MAP,), gradient=True), 4),
+    "loss": at(SoftCrossLoss(inputs=2 * (Shape(1, 1, 10),), gradient=True), 5),
     "im2col": (
-        window.Im2col(
-            inputs=(Shape(16, 16, 8),), kernel=(3, 3), stride=(1, 1), padding=4 * (1,), gradient=True
-        ),
+        Im2col(inputs=(Shape(16, 16, 8),), kernel=(3, 3), stride=(1, 1), padding=4 * (1,), gradient=True),
         Parallelism(pi=2, po=6),
     ),
-    "max pool": at(pool(window.MaxPool, gradient=True), 2),
-    "average pool": at(pool(window.AvgPool, gradient=True), 2),
+    "max pool": at(pool(MaxPool, gradient=True), 2),
+    "average pool": at(pool(AvgPool, gradient=True), 2),
     "convolution": (conv((16, 16, 8), 16, 3, padding=1), parallel(4, 2, 2, 2, 2)),
     "first convolution": (conv((14, 14, 3), 16, 5, padding=2, gradient=False), parallel(1, 4, 7, 1, 4)),
     "convolution 1×1": (conv((8, 8, 32), 16, 1), parallel(8, 2, 1, 4, 2)),
@@ -111,7 +120,7 @@ def test_luts_of_a_node_beside_its_layers_are_those_of_the_cost(name, monkeypatc
 
 def own_luts(layer, p, storage):
     """What the component itself counts as logic."""
-    return logic_luts(ULTRASCALE, layer.logic_part(storage), layer.logic_units(p))
+    return units_luts(ULTRASCALE, layer.logic_prices(storage), layer.logic_units(p))
 
 
 def without_operators(monkeypatch):

@@ -3,7 +3,7 @@
 
 import pytest
 
-from fanin.cnn.layers import pointwise, window
+from fanin.cnn.layers import bias, global_avg_pool
 from fanin.cnn.layers.layer import Parallelism, Shape, Storage
 from fanin.hdl.area import LARGE_BITS, Area
 from fanin.hdl.emit import emit_verilog
@@ -17,9 +17,9 @@ CHANNELS = LARGE_BITS // 32  # so many that the emitted file names each memory
 @pytest.mark.parametrize(
     ("make", "facts", "more"),
     [
-        (Bias, pointwise.Bias, {"gradient": True}),
-        (GlobalAvgPool, window.GlobalAvgPool, {"gradient": True}),
-        (GlobalAvgPool, window.GlobalAvgPool, {}),
+        (Bias, bias.Bias, {"gradient": True}),
+        (GlobalAvgPool, global_avg_pool.GlobalAvgPool, {"gradient": True}),
+        (GlobalAvgPool, global_avg_pool.GlobalAvgPool, {}),
     ],
 )
 def test_memories_are_those_that_the_cost_counts(make, facts, more, lanes):

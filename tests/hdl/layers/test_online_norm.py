@@ -6,7 +6,7 @@ import pytest
 
 from fanin.cnn.golden import layers as golden
 from fanin.cnn.golden.image import state_image, state_of_image
-from fanin.cnn.layers import pointwise
+from fanin.cnn.layers import online_norm
 from fanin.cnn.layers.layer import Parallelism, Shape
 from fanin.hdl.layers.interface import Mode
 from fanin.hdl.layers.online_norm import OnlineNorm
@@ -21,7 +21,7 @@ DECAYS = {"forward_decay": 0.9, "backward_decay": 0.8}
 
 def made(shape, lanes, *, gradient=True):
     """A component with decays short enough for state to follow a few frames."""
-    layer = pointwise.OnlineNorm(inputs=(Shape(*shape),), gradient=gradient, **DECAYS)
+    layer = online_norm.OnlineNorm(inputs=(Shape(*shape),), gradient=gradient, **DECAYS)
     return OnlineNorm(layer=layer, parallelism=Parallelism(pi=lanes, po=lanes))
 
 
@@ -197,6 +197,6 @@ def test_its_operators_and_memories_are_those_of_its_cost(lanes, gradient, monke
 
 @pytest.mark.parametrize(("pi", "po"), [(2, 3), (4, 4)])
 def test_lanes_that_do_not_divide_the_channels_are_refused(pi, po):
-    layer = pointwise.OnlineNorm(inputs=(Shape(2, 2, 6),))
+    layer = online_norm.OnlineNorm(inputs=(Shape(2, 2, 6),))
     with pytest.raises(ValueError, match=f"pi and po must be one divisor of 6 channels, not {pi} and {po}"):
         OnlineNorm(layer=layer, parallelism=Parallelism(pi=pi, po=po))

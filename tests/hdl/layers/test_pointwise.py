@@ -5,8 +5,11 @@ import numpy as np
 import pytest
 
 from fanin.cnn.golden.folds import tree
-from fanin.cnn.layers import pointwise
+from fanin.cnn.layers.add import Add
+from fanin.cnn.layers.concat import Concat
 from fanin.cnn.layers.layer import Parallelism, Shape
+from fanin.cnn.layers.relu import Relu
+from fanin.cnn.layers.relu6 import Relu6
 from fanin.hdl.layers import add, concat, fork, relu
 from fanin.hdl.layers.interface import Mode
 from tests.hdl.layers.frames import check, collected, drawn, transfers
@@ -14,13 +17,13 @@ from tests.support import new_seed, simulate, slow
 
 SHAPE, NARROW = Shape(3, 4, 6), Shape(3, 4, 3)
 LAYERS = {
-    "relu": (relu.Relu, pointwise.Relu(inputs=(SHAPE,), gradient=True), 1, 1),
-    "relu6": (relu.Relu6, pointwise.Relu6(inputs=(SHAPE,), gradient=True), 1, 1),
-    "add": (add.Add, pointwise.Add(inputs=(SHAPE, SHAPE), gradient=True), 8, 0),
-    "concat": (concat.Concat, pointwise.Concat(inputs=(SHAPE, NARROW, SHAPE), gradient=True), 1, 0),
-    "relu without gradient": (relu.Relu, pointwise.Relu(inputs=(SHAPE,)), 1, None),
-    "add without gradient": (add.Add, pointwise.Add(inputs=(SHAPE, SHAPE)), 8, None),
-    "concat without gradient": (concat.Concat, pointwise.Concat(inputs=(NARROW, SHAPE)), 1, None),
+    "relu": (relu.Relu, Relu(inputs=(SHAPE,), gradient=True), 1, 1),
+    "relu6": (relu.Relu6, Relu6(inputs=(SHAPE,), gradient=True), 1, 1),
+    "add": (add.Add, Add(inputs=(SHAPE, SHAPE), gradient=True), 8, 0),
+    "concat": (concat.Concat, Concat(inputs=(SHAPE, NARROW, SHAPE), gradient=True), 1, 0),
+    "relu without gradient": (relu.Relu, Relu(inputs=(SHAPE,)), 1, None),
+    "add without gradient": (add.Add, Add(inputs=(SHAPE, SHAPE)), 8, None),
+    "concat without gradient": (concat.Concat, Concat(inputs=(NARROW, SHAPE)), 1, None),
 }
 every_layer = pytest.mark.parametrize("name", LAYERS)
 

@@ -6,9 +6,10 @@ import pytest
 from amaranth import Module, Signal
 from amaranth.sim import Simulator
 
+from fanin.cnn.layers.conv import Conv
+from fanin.cnn.layers.dwconv import DepthwiseConv
 from fanin.cnn.layers.layer import Parallelism, Shape
 from fanin.cnn.layers.schedule import Schedule, Way
-from fanin.cnn.layers.window import Conv, DepthwiseConv
 from fanin.hdl.layers.way import WayLoops
 from tests.support import new_seed
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from fanin.cnn.golden import layers as golden
-from fanin.cnn.layers import window
+from fanin.cnn.layers import avg_pool, im2col, max_pool
 from fanin.cnn.layers.layer import Parallelism, Shape
 from fanin.hdl.layers.avg_pool import AvgPool
 from fanin.hdl.layers.im2col import Im2col
@@ -16,9 +16,9 @@ from tests.hdl.layers.frames import check, drawn
 from tests.support import new_seed
 
 KINDS = {
-    "avg": (AvgPool, window.AvgPool),
-    "max": (MaxPool, window.MaxPool),
-    "im2col": (Im2col, window.Im2col),
+    "avg": (AvgPool, avg_pool.AvgPool),
+    "max": (MaxPool, max_pool.MaxPool),
+    "im2col": (Im2col, im2col.Im2col),
 }
 APART = {"kernel": (2, 2), "stride": (2, 2)}
 PADDED = {"kernel": (3, 3), "stride": (2, 1), "padding": (1, 1, 1, 1)}

@@ -8,12 +8,14 @@ from fanin.cnn.facts import Network, Stage
 from fanin.cnn.flow.sizes import Flow
 from fanin.cnn.golden.image import state_image
 from fanin.cnn.golden.network import GoldenNetwork, initial_state
-from fanin.cnn.layers.ends import Input, Output, SoftCrossLoss
+from fanin.cnn.layers.bias import Bias
+from fanin.cnn.layers.dense import Dense
 from fanin.cnn.layers.family import family
+from fanin.cnn.layers.input import Input
 from fanin.cnn.layers.layer import Parallelism, Shape, Storage
-from fanin.cnn.layers.pointwise import Bias
+from fanin.cnn.layers.output import Output
 from fanin.cnn.layers.port import BEAT_BITS
-from fanin.cnn.layers.window import Dense
+from fanin.cnn.layers.soft_cross_loss import SoftCrossLoss
 from fanin.cnn.memory import beats, state_stages
 from fanin.cnn.training import Job
 from fanin.hdl.layers.node import ClusterNode

@@ -11,8 +11,8 @@ from fanin.cnn.flow.link import Link, Wiring
 from fanin.cnn.flow.node import NodeGraph, Sizes
 from fanin.cnn.flow.predict import predict, prediction
 from fanin.cnn.flow.sizes import Flow
+from fanin.cnn.layers.conv import Conv
 from fanin.cnn.layers.layer import Parallelism
-from fanin.cnn.layers.window import Conv
 from fanin.cnn.parts import Placement
 from fanin.planner.model.load import load_model
 from fanin.planner.plan.network import unplanned

@@ -2,11 +2,23 @@
 
 import numpy as np
 
-from fanin.cnn.golden.state import zero_state
-from fanin.cnn.layers.ends import Input, Output, SoftCrossLoss
+from fanin.cnn.layers.add import Add
+from fanin.cnn.layers.avg_pool import AvgPool
+from fanin.cnn.layers.bias import Bias
+from fanin.cnn.layers.concat import Concat
+from fanin.cnn.layers.conv import Conv
+from fanin.cnn.layers.dense import Dense
+from fanin.cnn.layers.dwconv import DepthwiseConv
+from fanin.cnn.layers.global_avg_pool import GlobalAvgPool
+from fanin.cnn.layers.im2col import Im2col
+from fanin.cnn.layers.input import Input
 from fanin.cnn.layers.layer import Parallelism, Shape
-from fanin.cnn.layers.pointwise import Add, Bias, Concat, OnlineNorm, Relu, Relu6
-from fanin.cnn.layers.window import AvgPool, Conv, Dense, DepthwiseConv, GlobalAvgPool, Im2col, MaxPool
+from fanin.cnn.layers.max_pool import MaxPool
+from fanin.cnn.layers.online_norm import OnlineNorm
+from fanin.cnn.layers.output import Output
+from fanin.cnn.layers.relu import Relu
+from fanin.cnn.layers.relu6 import Relu6
+from fanin.cnn.layers.soft_cross_loss import SoftCrossLoss
 from tests.fp32_values import SPECIAL
 
 MAP = Shape(5, 6, 6)
@@ -93,7 +105,7 @@ def gradient(rng, layer, frames=FRAMES, special=0.0):
 
 def state(rng, layer, special=0.0):
     """Of a layer in the midst of its training; 1/σ and the variance are above 0."""
-    found = zero_state(layer)
+    found = layer.zero_state()
     for name, zeros in found.items():
         drawn = words(rng, zeros.shape, special)
         found[name] = np.abs(drawn) if name in ("scale", "variance") else drawn

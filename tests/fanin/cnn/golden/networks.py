@@ -1,10 +1,17 @@
 """Small networks to train, built without a plan."""
 
 from fanin.cnn.facts import Network, Stage
-from fanin.cnn.layers.ends import Input, Output, SoftCrossLoss
+from fanin.cnn.layers.add import Add
+from fanin.cnn.layers.bias import Bias
+from fanin.cnn.layers.conv import Conv
+from fanin.cnn.layers.dense import Dense
+from fanin.cnn.layers.global_avg_pool import GlobalAvgPool
+from fanin.cnn.layers.input import Input
 from fanin.cnn.layers.layer import Parallelism, Shape
-from fanin.cnn.layers.pointwise import Add, Bias, OnlineNorm, Relu
-from fanin.cnn.layers.window import Conv, Dense, GlobalAvgPool
+from fanin.cnn.layers.online_norm import OnlineNorm
+from fanin.cnn.layers.output import Output
+from fanin.cnn.layers.relu import Relu
+from fanin.cnn.layers.soft_cross_loss import SoftCrossLoss
 
 CLASSES = Shape(1, 1, 10)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fanin.cnn.golden.image import state_image, state_of_image
-from fanin.cnn.golden.state import NORM_STATE
+from fanin.cnn.layers import online_norm
 from tests.fanin.cnn.golden import cases
 from tests.fanin.cnn.golden.cases import CASES
 from tests.support import new_seed
@@ -36,7 +36,9 @@ def test_words_are_the_state_in_memory_order(name):
         order = list(memory_order(layer, p))
         expected = [state[part][at] for part in ("weights", "velocity") for at in order]
     else:
-        expected = [word for part in (*NORM_STATE, "weights", "velocity") for word in state.get(part, ())]
+        expected = [
+            word for part in (*online_norm.STATE, "weights", "velocity") for word in state.get(part, ())
+        ]
     assert words.tolist() == np.array(expected, np.float32).view(np.uint32).tolist()
     restored = state_of_image(layer, p, words)
     assert list(restored) == list(state)

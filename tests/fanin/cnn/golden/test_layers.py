@@ -7,9 +7,9 @@ import pytest
 
 from fanin.cnn.golden import layers
 from fanin.cnn.golden.functions import exp, reciprocal, rsqrt
-from fanin.cnn.golden.state import NORM_STATE
+from fanin.cnn.layers import online_norm
 from fanin.cnn.layers.layer import Parallelism, Shape
-from fanin.cnn.layers.window import MaxPool
+from fanin.cnn.layers.max_pool import MaxPool
 from fanin.golden.fp32 import add, multiply
 from tests.fanin.cnn.golden import cases, scalar
 from tests.fanin.cnn.golden.cases import CASES
@@ -170,7 +170,7 @@ def test_online_norm_channel_by_channel(special):
     alpha, beta, k = np.float32(0.9), np.float32(1 - 0.9), np.float32(1 - 0.8)
     share, minus = np.float32(1 / 30), np.negative
     for c in range(layer.input.c):
-        m, s, r, ey, e1 = (before[name][c] for name in NORM_STATE)
+        m, s, r, ey, e1 = (before[name][c] for name in online_norm.STATE)
         for n, frame in enumerate(x):
             d = [add(word, minus(m)) for word in frame[..., c].ravel()]
             made = [multiply(word, r) for word in d]
@@ -190,7 +190,7 @@ def test_online_norm_channel_by_channel(special):
             rest = add(square, minus(multiply(beta, multiply(mean, mean))))
             s = add(multiply(alpha, s), multiply(beta, rest))
             r = rsqrt(add(s, np.float32(1e-5)))
-        same(np.array([state[name][c] for name in NORM_STATE]), np.array([m, s, r, ey, e1], np.float32))
+        same(np.array([state[name][c] for name in online_norm.STATE]), np.array([m, s, r, ey, e1], np.float32))
 
 
 def test_in_evaluation_nothing_is_saved_and_the_norm_stands_still():

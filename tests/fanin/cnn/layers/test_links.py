@@ -9,11 +9,12 @@ from fanin.cnn.examples import EXAMPLES
 from fanin.cnn.facts import Network, Stage
 from fanin.cnn.flow.link import Wiring
 from fanin.cnn.flow.sizes import SPARE, Flow
+from fanin.cnn.layers.add import Add
+from fanin.cnn.layers.concat import Concat
+from fanin.cnn.layers.conv import Conv
 from fanin.cnn.layers.family import family
 from fanin.cnn.layers.layer import Parallelism, Storage
 from fanin.cnn.layers.links import NO_LINKS, Links, links_of
-from fanin.cnn.layers.pointwise import Add, Concat
-from fanin.cnn.layers.window import Conv
 from fanin.cnn.parts import Placement
 from fanin.planner.model import dsl
 from fanin.planner.model.load import load_model

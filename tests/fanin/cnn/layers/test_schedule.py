@@ -6,9 +6,11 @@ from itertools import pairwise, product
 
 import pytest
 
+from fanin.cnn.layers.conv import Conv
+from fanin.cnn.layers.dense import Dense
+from fanin.cnn.layers.dwconv import DepthwiseConv
 from fanin.cnn.layers.layer import Parallelism, Shape
 from fanin.cnn.layers.schedule import HAND_OVER, REUSE, Raster, Schedule, Step, Way
-from fanin.cnn.layers.window import Conv, Dense, DepthwiseConv
 
 LAYERS = {
     "3×3": Conv(

@@ -10,19 +10,22 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from fanin.cnn.layers.ends import Input, Output, SoftCrossLoss
+from fanin.cnn.layers.add import Add
+from fanin.cnn.layers.avg_pool import AvgPool
+from fanin.cnn.layers.bias import Bias
+from fanin.cnn.layers.conv import Conv
+from fanin.cnn.layers.dense import Dense
+from fanin.cnn.layers.dwconv import DepthwiseConv
+from fanin.cnn.layers.global_avg_pool import GlobalAvgPool
+from fanin.cnn.layers.im2col import Im2col
+from fanin.cnn.layers.input import Input
 from fanin.cnn.layers.layer import MAX_CYCLES, MAX_SIZE, MAX_WORDS, Shape, check_limits, check_sizes, divisors
-from fanin.cnn.layers.pointwise import Add, Bias, OnlineNorm, Relu, Relu6
-from fanin.cnn.layers.window import (
-    AvgPool,
-    Conv,
-    Dense,
-    DepthwiseConv,
-    GlobalAvgPool,
-    Im2col,
-    find_padding,
-    pair,
-)
+from fanin.cnn.layers.online_norm import OnlineNorm
+from fanin.cnn.layers.output import Output
+from fanin.cnn.layers.relu import Relu
+from fanin.cnn.layers.relu6 import Relu6
+from fanin.cnn.layers.soft_cross_loss import SoftCrossLoss
+from fanin.cnn.layers.window import find_padding, pair
 
 same_every_time = settings(derandomize=True, deadline=None, max_examples=150)
 

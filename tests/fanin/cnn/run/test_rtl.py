@@ -15,7 +15,7 @@ from fanin.cnn.examples import EXAMPLES
 from fanin.cnn.facts import Network
 from fanin.cnn.golden.network import initial_state
 from fanin.cnn.layers.layer import Storage
-from fanin.cnn.layers.pointwise import Relu
+from fanin.cnn.layers.relu import Relu
 from fanin.cnn.parts import Placement
 from fanin.cnn.run import hardware
 from fanin.cnn.run.checkpoint import flat

@@ -1,0 +1,55 @@
+"""Sum of two feature maps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from fanin.cnn.flow.graph import Source
+from fanin.cnn.flow.stages import Flows, StageActors
+from fanin.cnn.layers.arithmetic import Frames, Kernels, State
+from fanin.cnn.layers.latencies import ADDER
+from fanin.cnn.layers.layer import Layer, Parallelism
+
+
+@dataclass(frozen=True, kw_only=True)
+class Add(Layer):
+    """The sum of two inputs."""
+
+    kind: ClassVar[str] = "add"
+    component: ClassVar[str] = "add.Add"
+    onnx: ClassVar[str] = "Add"
+    joins: ClassVar[bool] = True
+    hands_on: ClassVar[bool] = True
+    OPERATORS: ClassVar = {"forward": {"add": 1}}
+    LUTS: ClassVar = {"ultrascale": {"layer": 37, "lane": 50}, "ecp5": {"layer": 51, "lane": 80}}
+
+    def check(self) -> None:
+        """Raise ValueError where the inputs differ in shape."""
+        if len(set(self.inputs)) > 1:
+            raise ValueError(f"its inputs differ in shape: {' and '.join(map(str, self.inputs))}")
+
+    def actors(self, stage: StageActors, sources: list[Source]) -> Flows:
+        """An adder."""
+        return Flows(Source(stage.piped("adds", sources, ADDER)))
+
+    def actors_back(self, stage: StageActors, flows: Flows, came: Source) -> None:
+        """Each input has the gradient."""
+        flows.gradients = [Source(came.channel, came.selection) for _ in self.inputs]
+
+    def golden(
+        self, k: Kernels, p: Parallelism, state: State, inputs: Sequence[Frames], train: bool
+    ) -> tuple[Frames, None]:
+        """a ⊕ b."""
+        return k.add(*inputs), None
+
+    def golden_back(
+        self, k: Kernels, p: Parallelism, state: State, saved: Frames, gradient: Frames
+    ) -> tuple[Frames, ...]:
+        """The gradient, for each input."""
+        return len(self.inputs) * (gradient,)
+
+    def float64(self, torch: Any, state: Any, inputs: Sequence[Any]) -> Any:
+        """a + b."""
+        return inputs[0] + inputs[1]

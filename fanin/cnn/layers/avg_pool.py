@@ -1,0 +1,81 @@
+"""The mean of every window."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from fanin.cnn.flow import parts
+from fanin.cnn.flow.graph import Source
+from fanin.cnn.flow.stages import Flows, StageActors
+from fanin.cnn.layers.arithmetic import Frames, Kernels, State, inverse
+from fanin.cnn.layers.family import Memory
+from fanin.cnn.layers.latencies import LINES, MULTIPLIER
+from fanin.cnn.layers.layer import Parallelism, Storage
+from fanin.cnn.layers.pool import Pool
+from fanin.cnn.layers.schedule import Way
+
+
+@dataclass(frozen=True, kw_only=True)
+class AvgPool(Pool):
+    """The mean of every window, by channel."""
+
+    kind: ClassVar[str] = "avg_pool"
+    component: ClassVar[str] = "avg_pool.AvgPool"
+    # A depthwise convolution of which the sums are scaled.
+    OPERATORS: ClassVar = {"forward": {"mac": 1, "mul": 1}, "input_gradient": {"mac": 1}}
+    LUTS: ClassVar = {
+        "ultrascale": {"layer": 173, "lane": 164, "gradient": 123, "gradient_lane": 185},
+        "ecp5": {"layer": 248, "lane": 253, "gradient": 256, "gradient_lane": 228},
+    }
+
+    @property
+    def share(self) -> np.float32:
+        """RN(1 / (kh · kw)), which sums and gradients are multiplied with."""
+        return inverse(self.kernel[0] * self.kernel[1])
+
+    def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
+        """As a convolution, which has no weights to learn."""
+        schedule = self.schedule(p)
+        back = schedule.memories(Way.INPUT_GRADIENT) if self.gradient else ()
+        return schedule.memories(Way.FORWARD) + back
+
+    def actors(self, stage: StageActors, sources: list[Source]) -> Flows:
+        """Sums of windows, and a multiplier."""
+        sums = stage.windows(sources[0], self.schedule(stage.parallelism))
+        return Flows(Source(stage.piped("mean", [Source(sums)], MULTIPLIER)))
+
+    def actors_back(self, stage: StageActors, flows: Flows, came: Source) -> None:
+        """Products, and rows that they are added to."""
+        schedule = self.schedule(stage.parallelism)
+        given, _ = parts.input_gradient(stage.parts, schedule, came, LINES + MULTIPLIER)
+        flows.gradients = [Source(given)]
+
+    def golden(
+        self, k: Kernels, p: Parallelism, state: State, inputs: Sequence[Frames], train: bool
+    ) -> tuple[Frames, None]:
+        """The mean of every window, padding included."""
+        padded = self.pad(inputs[0])
+        terms = np.stack([self.seen(padded, *at) for at in self.places()])
+        rows = terms.reshape(len(terms), -1)
+        total = k.fold(rows, np.zeros(rows.shape[1], np.float32))
+        return k.multiply(total, self.share).reshape(terms.shape[1:]), None
+
+    def golden_back(
+        self, k: Kernels, p: Parallelism, state: State, saved: Frames, gradient: Frames
+    ) -> tuple[Frames, ...]:
+        """Every input of a window gets its share."""
+        share = k.multiply(gradient, self.share)
+        return (self.spread(k, len(gradient), dict.fromkeys(self.places(), share)),)
+
+    def float64(self, torch: Any, state: Any, inputs: Sequence[Any]) -> Any:
+        """The mean of every window, padding included."""
+        padded = self.padded64(torch, inputs[0])
+        return torch.nn.functional.avg_pool2d(padded, self.kernel, self.stride).permute(0, 2, 3, 1)
+
+    def onnx_nodes(self, graph: Any, sources: Sequence[str], state: State) -> None:
+        """AveragePool, padding included."""
+        graph.node("AveragePool", sources, count_include_pad=1, **self.onnx_window())

@@ -1,0 +1,100 @@
+"""A trained word per channel is added."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from fanin.cnn.flow import parts
+from fanin.cnn.flow.graph import Source, at_first
+from fanin.cnn.flow.stages import Flows, StageActors
+from fanin.cnn.flow.times import Cycles, paced
+from fanin.cnn.layers.arithmetic import Frames, Kernels, State, parameters
+from fanin.cnn.layers.latencies import ADDER
+from fanin.cnn.layers.layer import PIPELINE, REUSE, Layer, Parallelism, ceil_div
+
+LATENCY = 1 + ADDER + 1  #: cycles forward: the bias is read, added, and the sum waits in a queue
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bias(Layer):
+    """Adds a trained word per channel."""
+
+    kind: ClassVar[str] = "bias"
+    component: ClassVar[str] = "bias.Bias"
+    keeps_channels: ClassVar[bool] = True
+    hands_on: ClassVar[bool] = True
+    OPERATORS: ClassVar = {
+        "forward": {"add": 1},
+        "weight_gradient": {"add": 1},
+        "update": {"mac": 1, "mul": 1},
+    }
+    LUTS: ClassVar = {
+        "ultrascale": {"layer": 565, "lane": 115, "gradient_lane": 37},
+        "ecp5": {"layer": 353, "lane": 367, "gradient": 170},
+    }
+
+    @property
+    def parameters(self) -> int:
+        """One per channel."""
+        return self.input.c
+
+    def zero_state(self) -> State:
+        """``weights`` and ``velocity``: (channel,), zeros."""
+        return parameters((self.input.c,))
+
+    def compute_cycles(self, p: Parallelism) -> int:
+        """h·w·max(c/po, 8): on the way back every position adds to each channel's velocity."""
+        return self.input.h * self.input.w * max(ceil_div(self.input.c, p.po), REUSE)
+
+    def gradient_times(self, p: Parallelism, came: Cycles, port: int) -> Cycles:
+        """Each word is added to its channel's sum."""
+        return paced(came + PIPELINE, max(ceil_div(self.input.c, p.pi), REUSE))
+
+    def actors(self, stage: StageActors, sources: list[Source]) -> Flows:
+        """An adder; the first word of a frame waits until the frame may go forward."""
+        flows = Flows(admits=stage.parts.channel("frames", 1 << 40))
+        actor = stage.parts.actor("forward", stage.transfers)
+        outputs = stage.parts.channel("outputs", LATENCY + 1)
+        assert flows.admits is not None
+        stage.graph.take(actor, sources[0])
+        stage.graph.take(actor, flows.admits, at_first(stage.transfers))
+        stage.graph.give(actor, outputs, delay=LATENCY)
+        flows.output = Source(outputs)
+        return flows
+
+    def actors_back(self, stage: StageActors, flows: Flows, came: Source) -> None:
+        """A position waits until its channels' sums may be used again."""
+        actor = stage.parts.actor("back", stage.transfers, parts.paced(stage.groups, REUSE))
+        stage.graph.take(actor, came)
+        if self.gradient:
+            given = stage.parts.channel("input gradients", parts.SLICE)
+            stage.graph.give(actor, given)
+            flows.gradients = [Source(given)]
+        flows.finished.append((actor, stage.transfers, REUSE))
+
+    def golden(
+        self, k: Kernels, p: Parallelism, state: State, inputs: Sequence[Frames], train: bool
+    ) -> tuple[Frames, None]:
+        """x ⊕ b."""
+        return k.add(inputs[0], state["weights"]), None
+
+    def golden_back(
+        self, k: Kernels, p: Parallelism, state: State, saved: Frames, gradient: Frames
+    ) -> tuple[Frames, ...]:
+        """The gradient itself; the bias' is folded into the velocity."""
+        state["velocity"] = k.fold(gradient.reshape(-1, gradient.shape[-1]), state["velocity"])
+        return (gradient,)
+
+    def float64(self, torch: Any, state: Any, inputs: Sequence[Any]) -> Any:
+        """x + b."""
+        return inputs[0] + state["weights"]
+
+    def onnx_nodes(self, graph: Any, sources: Sequence[str], state: State) -> None:
+        """Add of a constant."""
+        graph.node("Add", [*sources, graph.channels("bias", state["weights"])])
+
+    def torch_arrays(self, state: State) -> State:
+        """``bias``."""
+        return {"bias": state["weights"]}

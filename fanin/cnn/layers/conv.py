@@ -1,0 +1,270 @@
+"""Two-dimensional convolution."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property, lru_cache
+from itertools import product
+from typing import Any, ClassVar
+
+import numpy as np
+
+from fanin.cnn.flow import parts
+from fanin.cnn.flow.engine import block_gradients, block_outputs
+from fanin.cnn.flow.graph import Source
+from fanin.cnn.flow.stages import Flows, StageActors
+from fanin.cnn.flow.times import Cycles, paced
+from fanin.cnn.layers.arithmetic import Float32, Frames, Kernels, State, parameters
+from fanin.cnn.layers.family import Memory
+from fanin.cnn.layers.latencies import ADDER, LINES, MULTIPLIER
+from fanin.cnn.layers.layer import Parallelism, Storage, ceil_div, divisors
+from fanin.cnn.layers.schedule import Schedule, Way
+from fanin.cnn.layers.window import Pair, Window, pixel_fits
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conv(Window):
+    """Two-dimensional convolution without bias, in ``groups``: pic × poc × ph multipliers each way."""
+
+    kind: ClassVar[str] = "conv"
+    component: ClassVar[str] = "convolution.Convolution"
+    depthwise: ClassVar[bool] = False  #: whether every output channel sees one input channel
+    plan_fields: ClassVar[tuple[str, ...]] = (*Window.plan_fields, "output_channels", "groups")
+    # The rate takes a mac, momentum a mul.
+    OPERATORS: ClassVar = {
+        "forward": {"mac": 1},
+        "input_gradient": {"mac": 1},
+        "weight_gradient": {"mac": 1},
+        "update": {"mac": 1, "mul": 1},
+    }
+    # way: loops, places, rings; weight: the choice of a parameter's lane; word: masks, first terms, delays of a
+    # block's step; level: multiplexers that turn it to its memories; stream: registers, queues; column:
+    # addresses of a memory.
+    LUTS: ClassVar = {
+        "ultrascale": {"way": 288, "weight": 93, "word": 40, "level": 17, "stream": 23, "column": 58},
+        "ecp5": {"way": 358, "weight": 130, "word": 88, "column": 206},
+    }
+    # words of parameters wait in queues
+    SPILLED_LUTS: ClassVar = {"ultrascale": {"way": 610, "weight": 462}, "ecp5": {"weight": 1207}}
+    output_channels: int
+    groups: int = 1
+
+    def check(self) -> None:
+        """Raise ValueError where groups do not divide the channels, too."""
+        super().check()
+        if self.input.c % self.groups or self.output_channels % self.groups:
+            channels = f"{self.input.c} input and {self.output_channels} output channels"
+            raise ValueError(f"{self.groups} groups do not divide {channels}")
+
+    @property
+    def channels(self) -> int:
+        """Channels of the output."""
+        return self.output_channels
+
+    @cached_property
+    def group(self) -> Pair:
+        """Input and output channels of one group."""
+        return self.input.c // self.groups, self.output_channels // self.groups
+
+    @property
+    def fan_in(self) -> int:
+        """Weights of an output word."""
+        return self.kernel[0] * self.kernel[1] * self.group[0]
+
+    @property
+    def parameters(self) -> int:
+        """Weights."""
+        return self.fan_in * self.output_channels
+
+    def zero_state(self) -> State:
+        """``weights`` and ``velocity``, zeros: (ky, kx, input channel of the group, output channel)."""
+        return parameters((*self.kernel, self.group[0], self.output_channels))
+
+    @property
+    def storages(self) -> tuple[Storage, ...]:
+        """The chip: a weight is needed again for every position."""
+        return (Storage.CHIP,)
+
+    @property
+    def saved(self) -> int:
+        """The input, for the weights' gradient."""
+        return self.input.words
+
+    def save_lanes(self, p: Parallelism) -> int:
+        """As the input comes."""
+        return p.pi
+
+    def schedule(self, p: Parallelism) -> Schedule:
+        """When it multiplies what."""
+        return schedule_of(self, p)
+
+    def lags(self, p: Parallelism) -> tuple[Fraction, Fraction]:
+        """Those of the schedule."""
+        return self.schedule(p).lags
+
+    def compute_cycles(self, p: Parallelism) -> int:
+        """A step for every (ic/g/pic)·g·(oc/g/poc)·oh·(ow/ph)·kh·kw, and what rounds wait for the adders."""
+        return self.schedule(p).cycles
+
+    def parallelisms(self) -> Iterator[Parallelism]:
+        """Every (pic, poc, ph), with streams as ``with_streams`` has them."""
+        for pic, poc, ph in product(divisors(self.group[0]), divisors(self.group[1]), divisors(self.output.w)):
+            yield self.with_streams(Parallelism(pic=pic, poc=poc, ph=ph))
+
+    def with_streams(self, p: Parallelism) -> Parallelism:
+        """``p`` with the narrowest streams that slow its multipliers down as little as any do."""
+        ends = tuple(zip((self.input.words, self.output.words), self.stream_widths(p), strict=True))
+        cycles = max(self.compute_cycles(p), *(ceil_div(words, widths[-1]) for words, widths in ends))
+        pi, po = (next(n for n in widths if words <= n * cycles) for words, widths in ends)
+        return Parallelism(pic=p.pic, poc=p.poc, ph=p.ph, pi=pi, po=po)
+
+    def stream_widths(self, p: Parallelism) -> tuple[list[int], list[int]]:
+        """What pi and po may be, ascending: divisors of the channels that the memories take in a cycle."""
+        ends = zip((self.input.c, self.output.c), self.channel_lanes(p), strict=True)
+        inputs, outputs = ([n for n in divisors(c) if pixel_fits(n, lanes, p.ph)] for c, lanes in ends)
+        return inputs, outputs
+
+    def channel_lanes(self, p: Parallelism) -> Pair:
+        """Input and output channels of a step."""
+        return p.pic, p.poc
+
+    def logic_units(self, p: Parallelism) -> Mapping[str, int]:
+        """Ways; the words of a block's step that they move, each turned by as many levels as ph asks for."""
+        ways = 2 + self.gradient
+        words = ways * sum(self.channel_lanes(p)) * p.ph
+        return {
+            "way": ways,
+            "weight": self.parameter_width(p),
+            "word": words,
+            "level": words * (p.ph - 1).bit_length(),
+            "stream": ways * (p.pi + p.po),
+            "column": ways * p.ph,
+        }
+
+    def lanes(self, p: Parallelism) -> int:
+        """Multipliers of one way."""
+        return p.pic * p.poc * p.ph
+
+    def parameter_width(self, p: Parallelism) -> int:
+        """Weights of a cycle: columns share them."""
+        return p.pic * p.poc
+
+    def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
+        """Rows of maps, sums and results, of each way."""
+        schedule = self.schedule(p)
+        return tuple(found for way in schedule.ways for found in schedule.memories(way))
+
+    def output_times(self, p: Parallelism, inputs: Sequence[Cycles]) -> Cycles:
+        """Block by block."""
+        return block_outputs(self.schedule(p), inputs[0], ceil_div(self.output.c, p.po))
+
+    def gradient_times(self, p: Parallelism, came: Cycles, port: int) -> Cycles:
+        """Row by row, when all windows that saw a row have added to it."""
+        return paced(block_gradients(self.schedule(p), came), ceil_div(self.inputs[port].c, p.pi))
+
+    def actors(self, stage: StageActors, sources: list[Source]) -> Flows:
+        """The forward way, which waits until a frame may go forward; its input goes to memory."""
+        schedule, flows = self.schedule(stage.parallelism), Flows()
+        transfers = ceil_div(self.input.words, stage.parallelism.pi)
+        flows.saved = Source(stage.parts.passed("saved words", sources[0], transfers, parts.SLICE))
+        flows.admits = stage.parts.channel("frames", 1 << 40)
+        flows.output = Source(stage.windows(sources[0], schedule, flows.admits))
+        return flows
+
+    def actors_back(self, stage: StageActors, flows: Flows, came: Source) -> None:
+        """The weight gradient and, where the layer has one, the input gradient."""
+        assert flows.replay is not None
+        schedule, late = self.schedule(stage.parallelism), stage.answered(stage.transfers)
+        weights = parts.weight_gradient(stage.parts, schedule, came, flows.replay, late)
+        products = LINES + MULTIPLIER + ADDER * (stage.parallelism.ph - 1).bit_length()
+        steps = parts.block_steps(schedule, Way.WEIGHT_GRADIENT)
+        flows.finished.append((weights, schedule.blocks, steps + products + ADDER))
+        if not self.gradient:
+            return
+        depth = 1 if schedule.depthwise else schedule.lanes_out
+        terms = LINES + MULTIPLIER + ADDER * (depth - 1).bit_length()
+        if stage.storage is Storage.DRAM:
+            terms += schedule.tile * schedule.ogs  # until the last tile is folded
+        given, actor = parts.input_gradient(stage.parts, schedule, came, terms, late=late)
+        flows.gradients = [Source(given)]
+        steps = parts.block_steps(schedule, Way.INPUT_GRADIENT)
+        flows.finished.append((actor, schedule.blocks, steps + LINES))
+
+    def golden(
+        self, k: Kernels, p: Parallelism, state: State, inputs: Sequence[Frames], train: bool
+    ) -> tuple[Frames, Frames]:
+        """The output; its input is saved."""
+        (x,) = inputs
+        pic, _ = self._trees(p)
+        y = k.outputs(self, pic, self._by_group(x), self._weights_by_group(state["weights"]))
+        return y.reshape(*y.shape[:3], self.channels), x
+
+    def golden_back(
+        self, k: Kernels, p: Parallelism, state: State, saved: Frames, gradient: Frames
+    ) -> tuple[Frames, ...]:
+        """The gradient of the input, if it has one. That of the weights is folded into the velocity."""
+        _, poc = self._trees(p)
+        x, dy = self._by_group(saved), gradient.reshape(*gradient.shape[:3], self.groups, self.group[1])
+        velocity = state["velocity"]
+        folded = k.weight_gradient(self, p.ph, x, dy, self._weights_by_group(velocity))
+        state["velocity"] = folded.reshape(velocity.shape)
+        if not self.gradient:
+            return ()
+        weights = self._weights_by_group(state["weights"])
+        dx = self.crop(k.input_gradient(self, poc, weights, dy, np.zeros_like(x)))
+        shape = self.inputs[0]
+        return (dx.reshape(len(dx), shape.h, shape.w, shape.c),)
+
+    def _trees(self, p: Parallelism) -> Pair:
+        """Input and output channels of a tree: a depthwise convolution has only one of each in a sum.
+
+        Raises ValueError where lanes or columns do not divide what they work on.
+        """
+        pic, poc = (1, 1) if self.depthwise else (p.pic, p.poc)
+        ic, oc = self.group
+        if ic % pic or oc % poc or self.output.w % p.ph:
+            raise ValueError(f"{p} does not divide {ic} → {oc} channels and {self.output.w} columns")
+        return pic, poc
+
+    def _by_group(self, x: Float32) -> Float32:
+        """Padded, by group; flattened, where the layer is dense."""
+        shape = self.input
+        return self.pad(x.reshape(len(x), shape.h, shape.w, self.groups, self.group[0]))
+
+    def _weights_by_group(self, weights: Float32) -> Float32:
+        return weights.reshape(*self.kernel, self.group[0], self.groups, self.group[1])
+
+    def memory_blocks(self, p: Parallelism) -> tuple[int, ...] | None:
+        """Axes of the weights in memory order: channels split into (ig, i), g, (og, o)."""
+        ic, oc = self.group
+        return (*self.kernel, ic // p.pic, p.pic, self.groups, oc // p.poc, p.poc)
+
+    def float64(self, torch: Any, state: Any, inputs: Sequence[Any]) -> Any:
+        """The output."""
+        shape = self.input
+        padded = self.padded64(torch, inputs[0].reshape(-1, shape.h, shape.w, shape.c))
+        weights = state["weights"].permute(3, 2, 0, 1)
+        y = torch.nn.functional.conv2d(padded, weights, stride=self.stride, groups=self.groups)
+        return y.permute(0, 2, 3, 1)
+
+    def channels_first(self, weights: Float32) -> Float32:
+        """Weights as (output, input channel, ky, kx); dense ones fill the image."""
+        return np.ascontiguousarray(weights.transpose(3, 2, 0, 1))
+
+    def onnx_nodes(self, graph: Any, sources: Sequence[str], state: State) -> None:
+        """Conv; the window of a dense layer is the whole image."""
+        weights = self.channels_first(state["weights"])
+        window = self.onnx_window() | {"kernel_shape": weights.shape[2:]}
+        graph.node("Conv", [*sources, graph.constant("weights", weights)], group=self.groups, **window)
+
+    def torch_arrays(self, state: State) -> State:
+        """``weight``."""
+        return {"weight": self.channels_first(state["weights"])}
+
+
+@lru_cache(maxsize=1 << 16)
+def schedule_of(layer: Conv, p: Parallelism) -> Schedule:
+    """Schedule of a convolution. Layers are asked for it again and again."""
+    return Schedule(layer, p)

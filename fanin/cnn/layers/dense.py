@@ -1,0 +1,66 @@
+"""Fully connected layer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from fanin.cnn.flow.engine import block_gradients, block_outputs
+from fanin.cnn.flow.times import Cycles, paced
+from fanin.cnn.layers.arithmetic import Float32
+from fanin.cnn.layers.conv import Conv
+from fanin.cnn.layers.family import WORD_BITS, Memory
+from fanin.cnn.layers.layer import Parallelism, Shape, Storage, ceil_div
+from fanin.cnn.layers.schedule import Way
+from fanin.cnn.layers.window import Pair
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dense(Conv):
+    """Fully connected: a convolution whose window is the whole input, flattened."""
+
+    kind: ClassVar[str] = "dense"
+    spilled_component: ClassVar[str] = "streamed_dense.StreamedDense"
+    kernel: Pair = (1, 1)
+    stride: Pair = (1, 1)
+
+    @property
+    def storages(self) -> tuple[Storage, ...]:
+        """Chip or DRAM: a weight is needed once a frame and way."""
+        return tuple(Storage)
+
+    def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
+        """With the weights in DRAM, instead of the input gradient's rows those of its terms, and sums."""
+        if storage is Storage.CHIP or not self.gradient:
+            return super().buffers(p, storage)
+        schedule, width = self.schedule(p), WORD_BITS * p.pic
+        return (
+            *schedule.memories(Way.FORWARD),
+            *schedule.memories(Way.WEIGHT_GRADIENT),
+            *schedule.outputs.memories(schedule.output_rows),
+            Memory(width=width, depth=schedule.term_rows * schedule.ogs),
+            Memory(width=width, depth=schedule.tile),
+        )
+
+    @property
+    def input(self) -> Shape:
+        """The input, flattened."""
+        return Shape(1, 1, self.inputs[0].words)
+
+    def output_times(self, p: Parallelism, inputs: Sequence[Cycles]) -> Cycles:
+        """After the last position: all of the input is one."""
+        return block_outputs(self.schedule(p), inputs[0][-1:], ceil_div(self.output.c, p.po))
+
+    def gradient_times(self, p: Parallelism, came: Cycles, port: int) -> Cycles:
+        """All of the input is one position."""
+        shape = self.inputs[port]
+        ready = np.repeat(block_gradients(self.schedule(p), came), shape.h * shape.w)
+        return paced(ready, ceil_div(shape.c, p.pi))
+
+    def channels_first(self, weights: Float32) -> Float32:
+        """Weights as (output, input channel, row, column): they fill the image."""
+        shape = self.inputs[0]
+        return super().channels_first(weights.reshape(shape.h, shape.w, shape.c, self.output_channels))

@@ -1,0 +1,118 @@
+"""The mean of every channel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, ClassVar
+
+import numpy as np
+
+from fanin.cnn.flow import parts
+from fanin.cnn.flow.graph import Pattern, Source, at_first, at_last
+from fanin.cnn.flow.stages import Flows, StageActors
+from fanin.cnn.flow.times import Cycles, paced
+from fanin.cnn.layers.arithmetic import Frames, Kernels, State, inverse
+from fanin.cnn.layers.family import Memory
+from fanin.cnn.layers.latencies import MULTIPLIER
+from fanin.cnn.layers.layer import PIPELINE, REUSE, Layer, Parallelism, Shape, Storage, ceil_div, memory
+
+LATENCY = REUSE + MULTIPLIER  #: cycles from a word of the last position to its mean, a queue apart
+
+
+@dataclass(frozen=True, kw_only=True)
+class GlobalAvgPool(Layer):
+    """The mean of every channel."""
+
+    kind: ClassVar[str] = "global_avg_pool"
+    component: ClassVar[str] = "global_pool.GlobalAvgPool"
+    onnx: ClassVar[str] = "GlobalAveragePool"
+    OPERATORS: ClassVar = {"forward": {"add": 1, "mul": 1}, "input_gradient": {"mul": 1}}
+    LUTS: ClassVar = {
+        "ultrascale": {"layer": 52, "lane": 83, "gradient": 37, "gradient_lane": 23},
+        "ecp5": {"lane": 135, "gradient": 135, "gradient_lane": 3},
+    }
+
+    @property
+    def output(self) -> Shape:
+        """One position."""
+        return Shape(1, 1, self.input.c)
+
+    @property
+    def delay(self) -> Fraction:
+        """A whole frame."""
+        return Fraction(1)
+
+    @property
+    def positions(self) -> int:
+        """Words of a channel that a mean is of."""
+        return self.input.h * self.input.w
+
+    @property
+    def share(self) -> np.float32:
+        """RN(1 / positions), which sums and gradients are multiplied with."""
+        return inverse(self.positions)
+
+    def lags(self, p: Parallelism) -> tuple[Fraction, Fraction]:
+        """A whole frame, too."""
+        pause, _ = super().lags(p)
+        return pause + 1, pause + 1
+
+    def compute_cycles(self, p: Parallelism) -> int:
+        """h·w·max(c/po, 8): every position uses each channel's sum."""
+        return self.positions * max(ceil_div(self.input.c, p.po), REUSE)
+
+    def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
+        """A sum per channel; on the way back two shares per channel: one comes in while one is handed on."""
+        return (memory(self.input.c, p.po),) + self.gradient * (memory(2 * self.input.c, p.po),)
+
+    def output_times(self, p: Parallelism, inputs: Sequence[Cycles]) -> Cycles:
+        """After the last position."""
+        return inputs[0][-1:] + PIPELINE + ceil_div(self.output.c, p.po)
+
+    def gradient_times(self, p: Parallelism, came: Cycles, port: int) -> Cycles:
+        """Every position, one after the other."""
+        return paced(np.repeat(came + PIPELINE, self.positions), ceil_div(self.input.c, p.pi))
+
+    def actors(self, stage: StageActors, sources: list[Source]) -> Flows:
+        """Sums, and in the last position means."""
+        groups, positions = stage.groups, self.positions
+        actor = stage.parts.actor("sums", positions * groups, parts.paced(groups, REUSE))
+        channel = stage.parts.channel("means", LATENCY + 2)
+        means = Pattern.of(np.maximum(np.arange(positions * groups) - (positions - 1) * groups + 1, 0))
+        stage.graph.take(actor, sources[0])
+        stage.graph.give(actor, channel, means, delay=LATENCY + 1)
+        return Flows(Source(channel))
+
+    def actors_back(self, stage: StageActors, flows: Flows, came: Source) -> None:
+        """Shares of two frames: one is given for every position while the other comes in."""
+        groups, graph = stage.groups, stage.graph
+        words = self.positions * groups
+        takes, shares = stage.parts.actor("takes gradients", groups), stage.parts.channel("shares", 2)
+        graph.take(takes, came)
+        graph.give(takes, shares, at_last(groups), at_first(groups), MULTIPLIER + 1)
+        gives, channel = stage.parts.actor("back", words), stage.parts.channel("input gradients", 1, 0)
+        graph.take(gives, shares, at_first(words), at_last(words))
+        graph.give(gives, channel)
+        flows.gradients = [Source(channel)]
+
+    def golden(
+        self, k: Kernels, p: Parallelism, state: State, inputs: Sequence[Frames], train: bool
+    ) -> tuple[Frames, None]:
+        """The mean of every channel."""
+        (x,) = inputs
+        terms = np.swapaxes(x.reshape(len(x), self.positions, -1), 0, 1)
+        total = k.fold(terms.reshape(self.positions, -1), np.zeros(len(x) * self.input.c, np.float32))
+        return k.multiply(total, self.share).reshape(len(x), 1, 1, -1), None
+
+    def golden_back(
+        self, k: Kernels, p: Parallelism, state: State, saved: Frames, gradient: Frames
+    ) -> tuple[Frames, ...]:
+        """Every input gets its share: a fold of one term, so that there is no −0."""
+        share = k.add(np.zeros_like(gradient), k.multiply(gradient, self.share))
+        return (np.tile(share, (1, self.input.h, self.input.w, 1)),)
+
+    def float64(self, torch: Any, state: Any, inputs: Sequence[Any]) -> Any:
+        """The mean of every channel."""
+        return inputs[0].mean((1, 2), keepdim=True)

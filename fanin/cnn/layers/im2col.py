@@ -1,0 +1,184 @@
+"""Windows side by side, as channels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import product
+from typing import Any, ClassVar
+
+import numpy as np
+
+from fanin.cnn.flow import parts
+from fanin.cnn.flow.engine import completed, window_rows
+from fanin.cnn.flow.graph import Pattern, Source
+from fanin.cnn.flow.stages import Flows, StageActors
+from fanin.cnn.flow.times import Cycles, paced
+from fanin.cnn.layers.arithmetic import Frames, Kernels, State
+from fanin.cnn.layers.family import Memory
+from fanin.cnn.layers.latencies import GRADIENT_ROWS, LINES, PLACES
+from fanin.cnn.layers.layer import REUSE, Parallelism, Storage, ceil_div, divisors
+from fanin.cnn.layers.schedule import ENGINE, Raster
+from fanin.cnn.layers.window import Window
+
+ADDED = PLACES + GRADIENT_ROWS  #: cycles from a row's last gradient until words of complete rows leave
+
+
+@dataclass(frozen=True, kw_only=True)
+class Im2col(Window):
+    """Every window's words side by side, as channels: what turns a convolution into a 1×1 one."""
+
+    kind: ClassVar[str] = "im2col"
+    component: ClassVar[str] = "im2col.Im2col"
+    OPERATORS: ClassVar = {"input_gradient": {"add": 1}}
+    LUTS: ClassVar = {
+        "ultrascale": {"layer": 56, "lane": 63, "window_lane": 34, "gradient": 241, "gradient_lane": 89},
+        "ecp5": {"lane": 219, "gradient": 297, "gradient_lane": 212},
+    }
+
+    @property
+    def channels(self) -> int:
+        """Channels of the output."""
+        return self.kernel[0] * self.kernel[1] * self.input.c
+
+    def logic_units(self, p: Parallelism) -> Mapping[str, int]:
+        """Lanes of the lines, and of the stream of windows."""
+        return {
+            "layer": 1,
+            "lane": p.pi,
+            "window_lane": p.po,
+            "gradient": int(self.gradient),
+            "gradient_lane": self.gradient * p.pi,
+        }
+
+    def parallelisms(self) -> Iterator[Parallelism]:
+        """Every pair of stream widths."""
+        for pi, po in product(divisors(self.input.c), divisors(self.output.c)):
+            yield Parallelism(pi=pi, po=po)
+
+    def compute_cycles(self, p: Parallelism) -> int:
+        """Of its positions."""
+        return self.output.h * self.output.w * self.position_cycles(p)
+
+    def position_cycles(self, p: Parallelism) -> int:
+        """Cycles of a window: pi words a cycle, or more if a sum were used again within 8 on the way back.
+
+        Windows that lie ``down`` rows and ``right`` columns apart share inputs, which come ``earlier`` in the
+        later one by so many steps.
+        """
+        (height, width), (vertical, horizontal) = self.kernel, self.stride
+        groups = ceil_div(self.input.c, p.pi)
+        period = height * width * groups
+        if not self.gradient:
+            return period
+        for down in range(min(ceil_div(height, vertical), self.output.h)):
+            reach = min(ceil_div(width, horizontal), self.output.w)
+            for right in range(1 - reach, reach):
+                positions = down * self.output.w + right
+                earlier = (down * vertical * width + right * horizontal) * groups
+                if positions > 0:
+                    period = max(period, ceil_div(REUSE + earlier, positions))
+        return period
+
+    def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
+        """Rows; on the way back rows that overlapping windows are added in, with a second port to leave by."""
+        raster, period = self.raster(p), self.cycles(p)
+        found = raster.memories(raster.ring(period))
+        return found + self.gradient * raster.memories(raster.ring_back(period, ADDED), copies=2)
+
+    def lags(self, p: Parallelism) -> tuple[Fraction, Fraction]:
+        """Those of its rows, and of a window."""
+        (pause, _), (forward, backward) = super().lags(p), self.raster(p).lags
+        pause += Fraction(1, self.output.h * self.output.w)
+        return pause + forward, pause + backward
+
+    def raster(self, p: Parallelism) -> Raster:
+        """The input, as windows see it that are read ``pi`` words at a time."""
+        return Raster(
+            height=self.input.h,
+            width=self.input.w,
+            groups=self.input.c // p.pi,
+            lanes=p.pi,
+            columns=1,
+            positions=self.output.w,
+            steps=self.output.h,
+            kernel=self.kernel,
+            stride=self.stride,
+            top=self.padding[0],
+            left=self.padding[1],
+        )
+
+    def output_times(self, p: Parallelism, inputs: Sequence[Cycles]) -> Cycles:
+        """Window by window, when their rows have come."""
+        raster = self.raster(p)
+        ready = np.repeat(window_rows(raster, inputs[0]), raster.positions)
+        return paced(ready + ENGINE, max(ceil_div(self.output.c, p.po), self.position_cycles(p)))
+
+    def gradient_times(self, p: Parallelism, came: Cycles, port: int) -> Cycles:
+        """Row by row, when all windows that saw a row have added to it."""
+        added = paced(came, self.position_cycles(p))[self.output.w - 1 :: self.output.w]
+        return paced(completed(self.raster(p), added + ENGINE), ceil_div(self.input.c, p.pi))
+
+    def actors(self, stage: StageActors, sources: list[Source]) -> Flows:
+        """Rows, and a walk over all windows."""
+        lanes, made, words = stage.parallelism, stage.parts, self.output.words
+        raster = self.raster(lanes)
+        rows = made.lines("rows", sources[0], raster, raster.ring(self.cycles(lanes)), lanes.pi)
+        walk = made.actor("forward", words // lanes.pi)
+        need, done = self._rows_by_step(raster)
+        stage.graph.take(walk, rows, need, done, parts.FREED + 1)
+        windows = made.channel("windows", LINES + 2)
+        stage.graph.give(walk, windows, delay=LINES + 2)
+        return Flows(made.resized("outputs", Source(windows), words, lanes.pi, lanes.po))
+
+    def actors_back(self, stage: StageActors, flows: Flows, came: Source) -> None:
+        """A walk over all windows, and rows that they are added to."""
+        lanes, made, words = stage.parallelism, stage.parts, self.output.words
+        raster = self.raster(lanes)
+        sums = made.channel("rows of input gradients", raster.ring_back(self.cycles(lanes), ADDED))
+        gradients = made.resized("gradients", came, words, lanes.po, lanes.pi)
+        position = self.output.c // lanes.pi
+        pace = parts.paced(position, self.position_cycles(lanes))
+        walk = made.actor("back", words // lanes.pi, pace)
+        need, done = self._rows_by_step(raster)
+        stage.graph.take(walk, gradients)
+        stage.graph.give(walk, sums, done, need, parts.ADDED + 1)
+        flows.gradients = [Source(made.reader("input gradients", sums, raster, lanes.pi))]
+
+    def _rows_by_step(self, raster: Raster) -> tuple[Pattern, Pattern]:
+        """Rows that the steps of each output row need, and those that the last of them leaves behind."""
+        across = self.output.words // raster.lanes // self.output.h
+        rows = range(raster.steps)
+        need = np.repeat([raster.last(row) + 1 for row in rows], across)
+        done = np.repeat([raster.first(row) for row in rows], across)
+        done[across - 1 :: across] = [raster.first(row + 1) for row in rows]
+        return Pattern.of(need, raster.height), Pattern.of(done, raster.height)
+
+    def golden(
+        self, k: Kernels, p: Parallelism, state: State, inputs: Sequence[Frames], train: bool
+    ) -> tuple[Frames, None]:
+        """Windows as channels: (ky, kx, c)."""
+        padded = self.pad(inputs[0])
+        return np.concatenate([self.seen(padded, *at) for at in self.places()], -1), None
+
+    def golden_back(
+        self, k: Kernels, p: Parallelism, state: State, saved: Frames, gradient: Frames
+    ) -> tuple[Frames, ...]:
+        """Overlapping windows are added."""
+        parts = np.split(gradient, self.kernel[0] * self.kernel[1], axis=-1)
+        return (self.spread(k, len(gradient), dict(zip(self.places(), parts, strict=True))),)
+
+    def float64(self, torch: Any, state: Any, inputs: Sequence[Any]) -> Any:
+        """Channels (ky, kx, c); PyTorch's own order is (c, ky, kx)."""
+        (x,), shape = inputs, self.output
+        columns = torch.nn.functional.unfold(self.padded64(torch, x), self.kernel, stride=self.stride)
+        columns = columns.reshape(len(x), self.input.c, -1, shape.h, shape.w)
+        return columns.permute(0, 3, 4, 2, 1).reshape(len(x), shape.h, shape.w, shape.c)
+
+    def onnx_nodes(self, graph: Any, sources: Sequence[str], state: State) -> None:
+        """Conv whose weights pick words: of every output channel (ky, kx, c) a one at its place."""
+        (rows, columns), c = self.kernel, self.input.c
+        ones = np.eye(rows * columns * c, dtype=np.float32).reshape(-1, rows, columns, c)
+        picks = graph.constant("weights", np.ascontiguousarray(ones.transpose(0, 3, 1, 2)))
+        graph.node("Conv", [*sources, picks], group=1, **self.onnx_window())

@@ -1,0 +1,110 @@
+"""The largest word of every window."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from fanin.cnn.flow import parts
+from fanin.cnn.flow.graph import Source
+from fanin.cnn.flow.stages import Flows, StageActors
+from fanin.cnn.layers.arithmetic import Frames, Kernels, State, comparable
+from fanin.cnn.layers.family import WORD_BITS, Memory
+from fanin.cnn.layers.latencies import LINES
+from fanin.cnn.layers.layer import Parallelism, Storage
+from fanin.cnn.layers.pool import Pool
+from fanin.cnn.layers.schedule import Raster, Way
+
+LATENCY = 3  #: cycles from a word to the largest
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaxPool(Pool):
+    """The largest word of every window, by channel; of equals the first in raster order."""
+
+    kind: ClassVar[str] = "max_pool"
+    component: ClassVar[str] = "max_pool.MaxPool"
+    OPERATORS: ClassVar = {"input_gradient": {"add": 1}}
+    LUTS: ClassVar = {
+        "ultrascale": {"layer": 145, "lane": 309, "gradient": 150, "gradient_lane": 269},
+        "ecp5": {"layer": 212, "lane": 670, "gradient": 225, "gradient_lane": 408},
+    }
+
+    def check(self) -> None:
+        """Raise ValueError where a window would see nothing but padding, too."""
+        super().check()
+        if any(side >= size for side, size in zip(self.padding, 2 * self.kernel, strict=True)):
+            window = f"{self.kernel[0]}×{self.kernel[1]}"
+            raise ValueError(f"a window of {window} would see nothing but padding, which is {self.padding}")
+
+    @property
+    def saved(self) -> int:
+        """Where in its window each output was found: row · kernel width + column, a word each."""
+        return self.output.words if self.gradient else 0
+
+    def pairs(self, p: Parallelism) -> Raster:
+        """Outputs, or their gradients, each group beside its places in the windows."""
+        return replace(self.schedule(p).outputs, lanes=2 * p.po)
+
+    def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
+        """Rows, what is the largest so far, and pairs; on the way back pairs, and rows of gradients."""
+        schedule, pairs = self.schedule(p), self.pairs(p)
+        place = (self.kernel[0] * self.kernel[1] - 1).bit_length()
+        largest = Memory(width=1 + p.po * (WORD_BITS + place), depth=schedule.round_steps(Way.FORWARD))
+        lines = schedule.features.memories(schedule.feature_rows)
+        found = (*lines, largest, *pairs.memories(schedule.result_rows))
+        if not self.gradient:
+            return found
+        sums = schedule.features.memories(schedule.input_gradient_rows, copies=2)
+        return (*found, *pairs.memories(schedule.output_rows), *sums)
+
+    def actors(self, stage: StageActors, sources: list[Source]) -> Flows:
+        """Rows, blocks, and pairs of largest words and places: words to the next layer, places to memory."""
+        schedule, lines = self.schedule(stage.parallelism), stage.parts
+        rows = lines.lines("rows", sources[0], schedule.features, schedule.feature_rows, schedule.p.pi)
+        results = lines.channel("results", schedule.result_rows)
+        stage.blocks(schedule, rows, results, LINES + LATENCY)
+        pairs = self.pairs(stage.parallelism)
+        return stage.give_and_save(Source(lines.reader("largest words", results, pairs, 2 * schedule.p.po)))
+
+    def actors_back(self, stage: StageActors, flows: Flows, came: Source) -> None:
+        """Gradients meet their places, and are added to rows."""
+        places = [] if flows.replay is None else [flows.replay]
+        schedule = self.schedule(stage.parallelism)
+        given, _ = parts.input_gradient(stage.parts, schedule, came, LINES + 1, *places)
+        flows.gradients = [Source(given)]
+
+    def golden(
+        self, k: Kernels, p: Parallelism, state: State, inputs: Sequence[Frames], train: bool
+    ) -> tuple[Frames, Frames]:
+        """The largest of every window; its place in the window is saved."""
+        (x,) = inputs
+        padded, there = self.pad(x), self.pad(np.ones(x.shape, bool))
+        best = np.full((len(x), self.output.h, self.output.w, self.output.c), -np.inf, np.float32)
+        place = np.full(best.shape, -1)
+        for number, at in enumerate(self.places()):
+            word = self.seen(padded, *at)
+            larger = np.isnan(word) | (comparable(word) > comparable(best)) | (place < 0)
+            wins = self.seen(there, *at) & ~np.isnan(best) & larger
+            best, place = np.where(wins, word, best), np.where(wins, number, place)
+        return best, place.astype(np.uint32).view(np.float32)
+
+    def golden_back(
+        self, k: Kernels, p: Parallelism, state: State, saved: Frames, gradient: Frames
+    ) -> tuple[Frames, ...]:
+        """The gradient goes where the largest was."""
+        place = saved.view(np.uint32).reshape(gradient.shape)
+        terms = {at: np.where(place == n, gradient, np.float32(0)) for n, at in enumerate(self.places())}
+        return (self.spread(k, len(gradient), terms),)
+
+    def float64(self, torch: Any, state: Any, inputs: Sequence[Any]) -> Any:
+        """The largest of every window; of equals the first one gets the gradient."""
+        padded = self.padded64(torch, inputs[0], -torch.inf)
+        return torch.nn.functional.max_pool2d(padded, self.kernel, self.stride).permute(0, 2, 3, 1)
+
+    def onnx_nodes(self, graph: Any, sources: Sequence[str], state: State) -> None:
+        """MaxPool."""
+        graph.node("MaxPool", sources, **self.onnx_window())

@@ -1,0 +1,49 @@
+"""Results to the host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from fanin.cnn.layers.arithmetic import Frames, Kernels, State
+from fanin.cnn.layers.family import Memory
+from fanin.cnn.layers.layer import Layer, Parallelism, Storage, divisors
+from fanin.cnn.layers.port import WRITE_QUEUE
+
+
+@dataclass(frozen=True, kw_only=True)
+class Output(Layer):
+    """Results to the host."""
+
+    kind: ClassVar[str] = "output"
+    onnx: ClassVar[str] = "Identity"
+
+    def queues(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
+        """What goes to memory."""
+        return (WRITE_QUEUE,)
+
+    def store_streams(self, p: Parallelism, storage: Storage) -> tuple[list[int], list[int]]:
+        """Results are written."""
+        return [], [p.pi]
+
+    def parallelisms(self) -> Iterator[Parallelism]:
+        """Every width; nothing computes, so both sides are the same."""
+        for lanes in divisors(self.input.c):
+            yield Parallelism(pi=lanes, po=lanes)
+
+    def golden(
+        self, k: Kernels, p: Parallelism, state: State, inputs: Sequence[Frames], train: bool
+    ) -> tuple[Frames, None]:
+        """The results."""
+        return inputs[0], None
+
+    def golden_back(
+        self, k: Kernels, p: Parallelism, state: State, saved: Frames, gradient: Frames
+    ) -> tuple[Frames, ...]:
+        """The gradient itself."""
+        return (gradient,)
+
+    def float64(self, torch: Any, state: Any, inputs: Sequence[Any]) -> Any:
+        """The results."""
+        return inputs[0]

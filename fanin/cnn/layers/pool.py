@@ -1,0 +1,50 @@
+"""Base class of pools over windows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from fanin.cnn.flow.engine import block_gradients, block_outputs
+from fanin.cnn.flow.times import Cycles, paced
+from fanin.cnn.layers.conv import schedule_of
+from fanin.cnn.layers.dwconv import DepthwiseConv
+from fanin.cnn.layers.layer import REUSE, Parallelism, ceil_div
+from fanin.cnn.layers.schedule import Schedule
+from fanin.cnn.layers.window import Window
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pool(Window):
+    """A window that makes one word a channel: it moves as that of a depthwise convolution."""
+
+    def compute_cycles(self, p: Parallelism) -> int:
+        """kh·kw·max(oh·ow·c/po, 8): each output takes a word of its window at a time, into one accumulator."""
+        outputs = self.output.h * self.output.w * ceil_div(self.input.c, p.po)
+        return self.kernel[0] * self.kernel[1] * max(outputs, REUSE)
+
+    def schedule(self, p: Parallelism) -> Schedule:
+        """That of a depthwise convolution with the same window and streams, ``po`` channels at once."""
+        convolution = DepthwiseConv(
+            inputs=self.inputs,
+            gradient=self.gradient,
+            kernel=self.kernel,
+            stride=self.stride,
+            padding=self.padding,
+            output_channels=self.input.c,
+            groups=self.input.c,
+        )
+        return schedule_of(convolution, Parallelism(poc=p.po, pi=p.pi, po=p.po))
+
+    def lags(self, p: Parallelism) -> tuple[Fraction, Fraction]:
+        """Those of the schedule."""
+        return self.schedule(p).lags
+
+    def output_times(self, p: Parallelism, inputs: Sequence[Cycles]) -> Cycles:
+        """Block by block."""
+        return block_outputs(self.schedule(p), inputs[0], ceil_div(self.output.c, p.po))
+
+    def gradient_times(self, p: Parallelism, came: Cycles, port: int) -> Cycles:
+        """Row by row, when all windows that saw a row have added to it."""
+        return paced(block_gradients(self.schedule(p), came), ceil_div(self.input.c, p.pi))

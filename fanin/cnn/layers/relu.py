@@ -1,0 +1,63 @@
+"""Rectifier: max(x, 0)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from fanin.cnn.flow import parts
+from fanin.cnn.flow.graph import Source
+from fanin.cnn.flow.stages import Flows, StageActors
+from fanin.cnn.layers.arithmetic import Frames, Kernels, State, comparable
+from fanin.cnn.layers.layer import Layer, Parallelism
+
+
+@dataclass(frozen=True, kw_only=True)
+class Relu(Layer):
+    """max(x, 0); comparators are LUTs."""
+
+    kind: ClassVar[str] = "relu"
+    component: ClassVar[str] = "relu.Relu"
+    onnx: ClassVar[str] = "Relu"
+    keeps_channels: ClassVar[bool] = True
+    hands_on: ClassVar[bool] = True
+    LUTS: ClassVar = {
+        "ultrascale": {"layer": 3, "lane": 41, "gradient_lane": 68},
+        "ecp5": {"layer": 4, "lane": 175, "gradient_lane": 111},
+    }
+
+    @property
+    def saved(self) -> int:
+        """Its output, which says where the gradient passes."""
+        return self.output.words if self.gradient else 0
+
+    def actors(self, stage: StageActors, sources: list[Source]) -> Flows:
+        """A register slice to the next layer, and one to memory."""
+        return stage.give_and_save(sources[0])
+
+    def actors_back(self, stage: StageActors, flows: Flows, came: Source) -> None:
+        """A gradient meets its output."""
+        assert flows.replay is not None
+        flows.gradients = [Source(stage.joined("back", [came, flows.replay], parts.SLICE, 1))]
+
+    def golden(
+        self, k: Kernels, p: Parallelism, state: State, inputs: Sequence[Frames], train: bool
+    ) -> tuple[Frames, Frames]:
+        """max(x, 0); a NaN passes."""
+        (x,) = inputs
+        y = np.where(np.signbit(x) & ~np.isnan(x), np.float32(0), x)
+        return y, y
+
+    def golden_back(
+        self, k: Kernels, p: Parallelism, state: State, saved: Frames, gradient: Frames
+    ) -> tuple[Frames, ...]:
+        """The gradient where the output is a NaN, or above 0."""
+        y = saved.reshape(gradient.shape)
+        return (np.where((comparable(y) > 0) | np.isnan(y), gradient, np.float32(0)),)
+
+    def float64(self, torch: Any, state: Any, inputs: Sequence[Any]) -> Any:
+        """max(x, 0)."""
+        return torch.relu(inputs[0])

@@ -1,0 +1,53 @@
+"""Rectifier with an upper limit: min(max(x, 0), 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from fanin.cnn.layers.arithmetic import Frames, Kernels, State
+from fanin.cnn.layers.layer import Parallelism
+from fanin.cnn.layers.relu import Relu
+
+LIMIT = np.float32(6)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Relu6(Relu):
+    """min(max(x, 0), 6)."""
+
+    kind: ClassVar[str] = "relu6"
+    component: ClassVar[str] = "relu.Relu6"
+    onnx: ClassVar[str] = ""
+    LUTS: ClassVar = {
+        "ultrascale": {"layer": 4, "lane": 45, "gradient_lane": 145},
+        "ecp5": {"layer": 9, "lane": 130, "gradient_lane": 85},
+    }
+
+    def golden(
+        self, k: Kernels, p: Parallelism, state: State, inputs: Sequence[Frames], train: bool
+    ) -> tuple[Frames, Frames]:
+        """max(x, 0), at most 6; a NaN passes."""
+        y, _ = super().golden(k, p, state, inputs, train)
+        y = np.where(y > LIMIT, LIMIT, y)
+        return y, y
+
+    def golden_back(
+        self, k: Kernels, p: Parallelism, state: State, saved: Frames, gradient: Frames
+    ) -> tuple[Frames, ...]:
+        """The gradient where the output is a NaN, or above 0 and below 6."""
+        (passed,) = super().golden_back(k, p, state, saved, gradient)
+        y = saved.reshape(gradient.shape)
+        return (np.where((y < LIMIT) | np.isnan(y), passed, np.float32(0)),)
+
+    def float64(self, torch: Any, state: Any, inputs: Sequence[Any]) -> Any:
+        """min(max(x, 0), 6)."""
+        return torch.nn.functional.relu6(inputs[0])
+
+    def onnx_nodes(self, graph: Any, sources: Sequence[str], state: State) -> None:
+        """Clip, with limits as inputs."""
+        limits = [graph.constant(part, np.float32(value)) for part, value in (("min", 0), ("max", LIMIT))]
+        graph.node("Clip", [*sources, *limits])
