@@ -26,11 +26,7 @@ except ModuleNotFoundError as error:
     raise ImportError("fanin.torch.cnn needs PyTorch: pip install 'fanin[torch]'") from error
 
 Array = npt.NDArray[Any]
-<<<<<<< HEAD
-Tensors = dict[str, torch.Tensor]  #: state of a layer by the names of ``fanin.cnn.golden.state``
-=======
 Tensors = dict[str, torch.Tensor]  #: a layer's state, by the names of its ``zero_state``
->>>>>>> layers
 
 
 class Float64Network:
@@ -162,36 +158,3 @@ class _OnlineNorm(torch.autograd.Function):
 
 def _tensor(array: Array) -> torch.Tensor:
     return torch.from_numpy(np.array(array, dtype=np.float64))
-<<<<<<< HEAD
-
-
-def _convolution(layer: Conv, x: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    if isinstance(layer, Dense):
-        x = x.reshape(len(x), 1, 1, -1)
-    padded = _padded(layer, _channels_first(x), 0.0)
-    return _channels_last(
-        F.conv2d(padded, weights.permute(3, 2, 0, 1), stride=layer.stride, groups=layer.groups)
-    )
-
-
-def _windows(layer: Im2col, x: torch.Tensor) -> torch.Tensor:
-    """Return the windows with channels in order (ky, kx, c); PyTorch's own order is (c, ky, kx)."""
-    shape = layer.output
-    columns = F.unfold(_padded(layer, _channels_first(x), 0.0), layer.kernel, stride=layer.stride)
-    columns = columns.reshape(len(x), layer.input.c, -1, shape.h, shape.w)
-    return columns.permute(0, 3, 4, 2, 1).reshape(len(x), shape.h, shape.w, shape.c)
-
-
-def _padded(layer: Window, x: torch.Tensor, value: float) -> torch.Tensor:
-    top, left, bottom, right = layer.padding
-    return F.pad(x, (left, right, top, bottom), value=value)
-
-
-def _channels_first(x: torch.Tensor) -> torch.Tensor:
-    return x.permute(0, 3, 1, 2)
-
-
-def _channels_last(x: torch.Tensor) -> torch.Tensor:
-    return x.permute(0, 2, 3, 1)
-=======
->>>>>>> layers

@@ -1,4 +1,4 @@
-"""Control protocol of a board over UDP, declared once: docs/boards.md, "Control". Network byte order.
+"""Control protocol of a board over UDP, declared once: docs/systems/boards.md, "Control". Network byte order.
 
 A request and its reply have the same header, followed by words of 32 bits. The first word of a load is for the
 lowest address.

@@ -1,4 +1,4 @@
-"""Addresses of registers and memories on a board's bus: docs/boards.md, "Memory map"."""
+"""Addresses of registers and memories on a board's bus: docs/systems/boards.md, "Memory map"."""
 
 ADDRESS_BITS = 32
 NODE = 0x0000_0000  #: registers of the node

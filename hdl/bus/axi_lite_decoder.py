@@ -42,7 +42,7 @@ class AxiLiteDecoder(wiring.Component):
 
     Source
     ------
-    Arm IHI 0022; docs/boards.md, "Memory map".
+    Arm IHI 0022; docs/systems/boards.md, "Memory map".
     """
 
     def __init__(self, *, address_width: int = 32, regions: Sequence[tuple[int, int]]):

@@ -59,7 +59,7 @@ class AxiLiteMaster(wiring.Component):
 
     Source
     ------
-    Arm IHI 0022; docs/boards.md, "Control".
+    Arm IHI 0022; docs/systems/boards.md, "Control".
     """
 
     def __init__(self, *, address_width: int = 32, timeout: int = TIMEOUT):

@@ -116,13 +116,8 @@ def add_input(name: str, shape: Sequence[int]) -> Tensor:
 
 
 def add_output(name: str, source: Tensor) -> None:
-<<<<<<< HEAD
     """Add an output, whose results go to the host."""
-    _add(ends.Output, [source], name)
-=======
-    """Results for the host."""
     _add(Output, [source], name)
->>>>>>> layers
 
 
 def conv(
@@ -135,15 +130,8 @@ def conv(
     groups: int = 1,
     name: str | None = None,
 ) -> Tensor:
-<<<<<<< HEAD
     """Add a two-dimensional convolution, without bias."""
-    return _window(
-        window.Conv, kernel, stride, padding, source, name, output_channels=output_channels, groups=groups
-    )
-=======
-    """Two-dimensional convolution, without bias."""
     return _window(Conv, kernel, stride, padding, source, name, output_channels=output_channels, groups=groups)
->>>>>>> layers
 
 
 def dwconv(
@@ -159,47 +147,27 @@ def dwconv(
 def im2col(
     kernel: object, stride: object, source: Tensor, *, padding: Padding = "same", name: str | None = None
 ) -> Tensor:
-<<<<<<< HEAD
     """Add a layer that turns the words of every window into channels."""
-    return _window(window.Im2col, kernel, stride, padding, source, name)
-=======
-    """Every window's words as channels."""
     return _window(Im2col, kernel, stride, padding, source, name)
->>>>>>> layers
 
 
 def max_pool(
     kernel: object, stride: object, source: Tensor, *, padding: Padding = "valid", name: str | None = None
 ) -> Tensor:
-<<<<<<< HEAD
     """Add a maximum over every window."""
-    return _window(window.MaxPool, kernel, stride, padding, source, name)
-=======
-    """The largest word of every window."""
     return _window(MaxPool, kernel, stride, padding, source, name)
->>>>>>> layers
 
 
 def avg_pool(
     kernel: object, stride: object, source: Tensor, *, padding: Padding = "valid", name: str | None = None
 ) -> Tensor:
-<<<<<<< HEAD
     """Add a mean over every window."""
-    return _window(window.AvgPool, kernel, stride, padding, source, name)
-
-
-def global_avg_pool(source: Tensor, *, name: str | None = None) -> Tensor:
-    """Add a mean over every channel."""
-    return _add(window.GlobalAvgPool, [source], name)
-=======
-    """The mean of every window."""
     return _window(AvgPool, kernel, stride, padding, source, name)
 
 
 def global_avg_pool(source: Tensor, *, name: str | None = None) -> Tensor:
-    """The mean of every channel."""
+    """Add a mean over every channel."""
     return _add(GlobalAvgPool, [source], name)
->>>>>>> layers
 
 
 def dense(outputs: int, source: Tensor, *, name: str | None = None) -> Tensor:
@@ -214,53 +182,28 @@ def dense(outputs: int, source: Tensor, *, name: str | None = None) -> Tensor:
 
 
 def bias(source: Tensor, *, name: str | None = None) -> Tensor:
-<<<<<<< HEAD
     """Add a trained word per channel."""
-    return _add(pointwise.Bias, [source], name)
-
-
-def relu(source: Tensor, *, name: str | None = None) -> Tensor:
-    """Add max(x, 0)."""
-    return _add(pointwise.Relu, [source], name)
-
-
-def relu6(source: Tensor, *, name: str | None = None) -> Tensor:
-    """Add min(max(x, 0), 6)."""
-    return _add(pointwise.Relu6, [source], name)
-
-
-def add(first: Tensor, second: Tensor, *, name: str | None = None) -> Tensor:
-    """Add a sum of two feature maps of the same shape."""
-    return _add(pointwise.Add, [first, second], name)
-
-
-def concat(first: Tensor, second: Tensor, *others: Tensor, name: str | None = None) -> Tensor:
-    """Add a concatenation of channels of feature maps with the same height and width."""
-    return _add(pointwise.Concat, [first, second, *others], name)
-=======
-    """A trained word per channel is added."""
     return _add(Bias, [source], name)
 
 
 def relu(source: Tensor, *, name: str | None = None) -> Tensor:
-    """max(x, 0)."""
+    """Add max(x, 0)."""
     return _add(Relu, [source], name)
 
 
 def relu6(source: Tensor, *, name: str | None = None) -> Tensor:
-    """min(max(x, 0), 6)."""
+    """Add min(max(x, 0), 6)."""
     return _add(Relu6, [source], name)
 
 
 def add(first: Tensor, second: Tensor, *, name: str | None = None) -> Tensor:
-    """The sum of two feature maps of one shape."""
+    """Add a sum of two feature maps of the same shape."""
     return _add(Add, [first, second], name)
 
 
 def concat(first: Tensor, second: Tensor, *others: Tensor, name: str | None = None) -> Tensor:
-    """The channels of feature maps of one height and width, side by side."""
+    """Add a concatenation of the channels of feature maps of the same height and width."""
     return _add(Concat, [first, second, *others], name)
->>>>>>> layers
 
 
 def online_norm(
@@ -279,16 +222,12 @@ def online_norm(
 
 
 def soft_cross_loss(source: Tensor, labels: Tensor, *, name: str | None = None) -> Tensor:
-<<<<<<< HEAD
     """Add softmax, and the gradient of the cross-entropy with one-hot ``labels``."""
-    return _add(ends.SoftCrossLoss, [source, labels], name)
-=======
-    """Softmax, and the gradient of the cross-entropy with one-hot ``labels``."""
     return _add(SoftCrossLoss, [source, labels], name)
 
 
 def layer_function(kind: type[Layer]) -> Callable[..., Tensor]:
-    """Function of the language that adds a layer of this kind: of its sources, and its fields by name."""
+    """Return the function of the language that adds a layer of this kind, from its sources and its fields by name."""
 
     def function(*sources: Tensor, name: str | None = None, **fields: object) -> Tensor:
         if len(sources) < 2 if kind.joins else len(sources) != 1:
@@ -309,4 +248,3 @@ def language() -> Mapping[str, Callable[..., object]]:
         if cls.component:  # inputs, outputs and ends of connections have none
             found[kind] = here.get(kind) or layer_function(cls)
     return dict(sorted(found.items()))
->>>>>>> layers

@@ -294,13 +294,8 @@ class _Reader:
         """Add a trained word to every channel: the input at ``position``, interpreted with ``sizes``."""
         by_channel = (x.shape.c,) + (1,) * (len(x.sizes) - 1)
         if x.sizes[0] != x.shape.c or sizes not in (by_channel, (1, *by_channel)):
-<<<<<<< HEAD
-            raise ValueError(f"{list(sizes)} is not a bias by channel of {x}")
-        return self._learned(self._layer(pointwise.Bias, x, sizes=x.sizes, part=part), position, np.ravel)
-=======
             raise ValueError(f"{list(sizes)} is no bias by channel of {x}")
         return self._learned(self._layer(Bias, x, sizes=x.sizes, part=part), position, np.ravel)
->>>>>>> layers
 
     def _channel_biased(self, x: _Value, position: int) -> _Value:
         """Add a bias from an input of one dimension, if the node has it."""
@@ -315,13 +310,8 @@ class _Reader:
         sides = self._padding(x.shape, size, stride)
         return self._layer(partial(make, kernel=size, stride=stride, padding=sides, **more), x)
 
-<<<<<<< HEAD
-    def _padding(self, shape: Shape, kernel: window.Pair, stride: window.Pair) -> Sizes:
-        """Return (top, left, bottom, right), ONNX's own order."""
-=======
     def _padding(self, shape: Shape, kernel: Pair, stride: Pair) -> Sizes:
-        """(top, left, bottom, right), which is ONNX's order too."""
->>>>>>> layers
+        """Return (top, left, bottom, right), ONNX's own order."""
         auto = self.attributes.get("auto_pad", b"NOTSET")
         if auto not in AUTO_PAD:
             raise ValueError(f"auto_pad {auto!r} is not one of ONNX's values")
@@ -352,13 +342,8 @@ class _Reader:
         return self._pool(MaxPool)
 
     def avg_pool(self) -> _Value:
-<<<<<<< HEAD
         """Convert AveragePool. Means are over whole windows, so padding must count."""
-        y = self._pool(window.AvgPool)
-=======
-        """Means are over whole windows, so that padding counts."""
         y = self._pool(AvgPool)
->>>>>>> layers
         layer = self.builder.layer(y.index)
         assert isinstance(layer, AvgPool)
         if any(layer.padding) and not self.attributes.get("count_include_pad"):
@@ -378,16 +363,10 @@ class _Reader:
             raise ValueError(f"its scale is {list(self._weights(1))}; its input is {x}")
         return self._channel_biased(self._layer(OnlineNorm, x, sizes=x.sizes), 2)
 
-<<<<<<< HEAD
-    def relu(self) -> _Value:
-        """Convert Relu of any shape."""
-        return self._layer(pointwise.Relu, self._value(), sizes=self._value().sizes)
-=======
     def whole(self, kind: type[Layer]) -> _Value:
-        """A layer of a kind that is the operator, of any shape; its fields are attributes of the node."""
+        """Convert an operator that equals a layer kind, of any shape; its fields are attributes of the node."""
         fields = {field: self.attributes[n] for n, field in kind.onnx_fields.items() if n in self.attributes}
         return self._layer(partial(kind, **fields), self._value(), sizes=self._value().sizes)
->>>>>>> layers
 
     def clip(self) -> _Value:
         """Convert Clip with limits 0 and 6. They are attributes below opset 11, inputs from there on."""
@@ -420,13 +399,8 @@ class _Reader:
         return self._layer(Concat, *parts, sizes=sizes)
 
     def global_mean(self) -> _Value:
-<<<<<<< HEAD
         """Convert GlobalAveragePool, over rows and columns."""
-        return self._layer(window.GlobalAvgPool, self._image())
-=======
-        """Of rows and columns."""
         return self._layer(GlobalAvgPool, self._image())
->>>>>>> layers
 
     def mean(self) -> _Value:
         """Convert ReduceMean over rows and columns."""

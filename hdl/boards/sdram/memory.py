@@ -46,11 +46,11 @@ class SdramMemory(wiring.Component):
 
     Latency
     -------
-    docs/boards.md, "SDRAM".
+    docs/systems/boards.md, "SDRAM".
 
     Source
     ------
-    docs/boards.md, "SDRAM"; litedram.
+    docs/systems/boards.md, "SDRAM"; litedram.
     """
 
     def __init__(

@@ -63,7 +63,7 @@ class SdramPort(wiring.Component):
 
     Source
     ------
-    docs/boards.md, "SDRAM"; Arm IHI 0022.
+    docs/systems/boards.md, "SDRAM"; Arm IHI 0022.
     """
 
     def __init__(

@@ -37,7 +37,7 @@ class FrameGuard(wiring.Component):
 
     Source
     ------
-    docs/boards.md, "Vendor boards".
+    docs/systems/boards.md, "Vendor boards".
     """
 
     def __init__(self, *, width: int):

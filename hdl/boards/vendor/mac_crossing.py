@@ -50,7 +50,7 @@ class MacCrossing(wiring.Component):
 
     Source
     ------
-    docs/boards.md, "Vendor boards".
+    docs/systems/boards.md, "Vendor boards".
     """
 
     def __init__(self, *, width: int, max_frame: int):

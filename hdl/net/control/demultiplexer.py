@@ -69,7 +69,7 @@ class Demultiplexer(wiring.Component):
 
     Source
     ------
-    docs/boards.md, "The network's other services".
+    docs/systems/boards.md, "The network's other services".
     """
 
     def __init__(self) -> None:

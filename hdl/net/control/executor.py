@@ -65,7 +65,7 @@ class Executor(wiring.Component):
 
     Source
     ------
-    docs/boards.md, "Control".
+    docs/systems/boards.md, "Control".
     """
 
     def __init__(self) -> None:

@@ -34,7 +34,7 @@ class FrameMerger(wiring.Component):
 
     Source
     ------
-    docs/boards.md, "The network's other services".
+    docs/systems/boards.md, "The network's other services".
     """
 
     def __init__(self, *, width: int = 32):

@@ -77,7 +77,7 @@ class LeaseKeeper(wiring.Component):
 
     Source
     ------
-    docs/boards.md, "Control".
+    docs/systems/boards.md, "Control".
     """
 
     def __init__(self, *, lease_cycles: int):

@@ -103,7 +103,7 @@ class ReplySender(wiring.Component):
 
     Source
     ------
-    docs/boards.md, "The network's other services".
+    docs/systems/boards.md, "The network's other services".
     """
 
     def __init__(self) -> None:

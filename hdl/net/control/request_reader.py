@@ -125,7 +125,7 @@ class RequestReader(wiring.Component):
 
     Source
     ------
-    docs/boards.md, "Control".
+    docs/systems/boards.md, "Control".
     """
 
     def __init__(self) -> None:

@@ -49,7 +49,7 @@ class RequestStore(wiring.Component):
 
     Source
     ------
-    docs/boards.md, "The network's other services".
+    docs/systems/boards.md, "The network's other services".
     """
 
     def __init__(self) -> None:

@@ -73,7 +73,7 @@ class Responder(wiring.Component):
 
     Source
     ------
-    docs/boards.md, "Control".
+    docs/systems/boards.md, "Control".
     """
 
     def __init__(self, *, lease_cycles: int, bus_timeout: int = TIMEOUT):

@@ -43,7 +43,7 @@ class FrameCrossing(wiring.Component):
 
     Source
     ------
-    docs/boards.md, "Clocks".
+    docs/systems/boards.md, "Clocks".
     """
 
     domains = MappingProxyType({"i": "write", "o": "read", "emptied": "read"})

@@ -72,7 +72,7 @@ class EthernetMac(wiring.Component):
 
     Source
     ------
-    docs/boards.md, "The MAC".
+    docs/systems/boards.md, "The MAC".
     """
 
     #: Domains of the members that are not in ``sync``; :mod:`fanin.hdl.emit` makes ports of their clocks.
