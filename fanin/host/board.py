@@ -1,7 +1,7 @@
 """Host end of a board's control port: register batches and memories over UDP, with exactly-once requests.
 
-Protocol: docs/systems/boards.md, "Control". A client controls one board and waits for each reply. To control several
-boards in parallel, use several clients in threads.
+Protocol: docs/systems/boards.md, "Control". A client controls one board and waits for each reply. To control
+several boards in parallel, use several clients in threads.
 """
 
 from __future__ import annotations
