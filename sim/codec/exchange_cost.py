@@ -56,8 +56,12 @@ SAVED_BY_WA_C = 30.8  # %, WA+C's communication against WA's
 
 @dataclass(frozen=True)
 class Comparison:
-    """A figure of the model beside the paper's; if ``fitted``, an input was chosen so that they agree."""
+    """A figure of the model beside the paper's; if ``fitted``, an input was chosen so that they agree.
 
+    ``id``: its identifier among them.
+    """
+
+    id: str
     name: str
     model: float
     published: float
@@ -98,16 +102,18 @@ def comparisons() -> Iterator[Comparison]:
 
 
 def _uncompressed(of: Benchmark) -> Iterator[Comparison]:
-    fitted = of is ALEXNET
+    fitted, place = of is ALEXNET, of.name.lower().replace("-", "_")
     communicate, summing = _aggregator_seconds(of)
-    yield Comparison(f"{of.name}: WA, communicate", communicate, of.communicate, "s", fitted)
-    yield Comparison(f"{of.name}: WA, gradient sum", summing, of.sum, "s", fitted)
+    name = f"{of.name}: WA, communicate"
+    yield Comparison(f"{place}.wa.communicate_s", name, communicate, of.communicate, "s", fitted)
+    yield Comparison(f"{place}.wa.sum_s", f"{of.name}: WA, gradient sum", summing, of.sum, "s", fitted)
     left = ITERATIONS * ring(WORKERS, of.size, Link(0, ring_link().byte, 0)) / of.communicate
     name = f"{of.name}: INC, communication saved"
-    yield Comparison(name, 100 * (1 - left), of.saved_communication, "%", fitted)
+    saved = 100 * (1 - left)
+    yield Comparison(f"{place}.inc.communication_saved", name, saved, of.saved_communication, "%", fitted)
     measured = (1 - of.saved_communication / 100) * of.communicate
     saved = 100 * (1 - _total(of, measured) / of.total)
-    yield Comparison(f"{of.name}: INC, time saved", saved, of.saved_total, "%")
+    yield Comparison(f"{place}.inc.time_saved", f"{of.name}: INC, time saved", saved, of.saved_total, "%")
 
 
 def _aggregator_seconds(of: Benchmark) -> tuple[float, float]:
@@ -123,18 +129,21 @@ def communication_shares() -> Iterator[Comparison]:
         communicate, summing = _aggregator_seconds(of)
         whole = of.total - of.communicate - of.sum + communicate + summing
         share = 100 * communicate / whole
-        yield Comparison(of.name, share, of.share, "%", of is ALEXNET)
+        place = of.name.lower().replace("-", "_")
+        yield Comparison(f"{place}.communication", of.name, share, of.share, "%", of is ALEXNET)
 
 
 def _with_compression() -> Iterator[Comparison]:
     left = [_left(of, of.ratio) for of in BENCHMARKS]
-    yield Comparison("INC+C, communication saved, least", 100 * (1 - max(left)), 70.9, "%")
-    yield Comparison("INC+C, communication saved, most", 100 * (1 - min(left)), 80.7, "%", True)
+    place, name = "inc_with_c.communication_saved", "INC+C, communication saved"
+    yield Comparison(f"{place}.least", f"{name}, least", 100 * (1 - max(left)), 70.9, "%")
+    yield Comparison(f"{place}.most", f"{name}, most", 100 * (1 - min(left)), 80.7, "%", True)
     faster = [speedup(of, of.ratio) for of in BENCHMARKS]
-    yield Comparison("INC+C, faster, least", min(faster), 2.2, "×")
-    yield Comparison("INC+C, faster, most", max(faster), 3.1, "×")
+    yield Comparison("inc_with_c.faster.least", "INC+C, faster, least", min(faster), 2.2, "×")
+    yield Comparison("inc_with_c.faster.most", "INC+C, faster, most", max(faster), 3.1, "×")
     saved = _upward_share() * (1 - compressed(fixed_share(), ALEXNET.ratio))
-    yield Comparison("AlexNet: WA+C, communication saved", 100 * saved, SAVED_BY_WA_C, "%")
+    place, name = "alexnet.wa_with_c.communication_saved", "AlexNet: WA+C, communication saved"
+    yield Comparison(place, name, 100 * saved, SAVED_BY_WA_C, "%")
 
 
 def _left(of: Benchmark, ratio: float) -> float:

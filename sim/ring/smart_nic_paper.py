@@ -87,8 +87,12 @@ def naive(inputs: Inputs, batch: int, nodes: int) -> list[Span]:
 
 @dataclass(frozen=True)
 class Fact:
-    """A published figure; if ``fitted``, an input is chosen to meet it, so it does not test the model."""
+    """A published figure; if ``fitted``, an input is chosen to meet it, so it does not test the model.
 
+    ``id``: its identifier among the facts.
+    """
+
+    id: str
     name: str
     published: float
     unit: str
@@ -127,40 +131,112 @@ def speedup(inputs: Inputs, batch: int, nodes: int, spans: list[Span]) -> float:
 
 
 FACTS = (
-    Fact("B = 448, 6 nodes: time saved", 18, "%", lambda i: 100 - 100 * _time(i, 448, 6, 1), fitted=True),
     Fact(
-        "B = 448, 6 nodes: exposed all-reduce saved", 37, "%", lambda i: 100 - 100 * _exposed(i, 1), fitted=True
+        "b_448.nodes_6.smart_nic.time_saved",
+        "B = 448, 6 nodes: time saved",
+        18,
+        "%",
+        lambda i: 100 - 100 * _time(i, 448, 6, 1),
+        fitted=True,
     ),
     Fact(
+        "b_448.nodes_6.smart_nic.exposed_saved",
+        "B = 448, 6 nodes: exposed all-reduce saved",
+        37,
+        "%",
+        lambda i: 100 - 100 * _exposed(i, 1),
+        fitted=True,
+    ),
+    Fact(
+        "b_448.nodes_6.bfp.exposed_saved",
         "B = 448, 6 nodes, BFP: exposed all-reduce saved",
         95,
         "%",
         lambda i: 100 - 100 * _exposed(i, BFP16),
         fitted=True,
     ),
-    Fact("B = 448, 32 nodes: faster", 1.8, "×", lambda i: 1 / _time(i, 448, 32, 1), fitted=True),
-    Fact("B = 1792, 32 nodes: faster", 1.4, "×", lambda i: 1 / _time(i, 1792, 32, 1), fitted=True),
     Fact(
+        "b_448.nodes_32.smart_nic.faster",
+        "B = 448, 32 nodes: faster",
+        1.8,
+        "×",
+        lambda i: 1 / _time(i, 448, 32, 1),
+        fitted=True,
+    ),
+    Fact(
+        "b_1792.nodes_32.smart_nic.faster",
+        "B = 1792, 32 nodes: faster",
+        1.4,
+        "×",
+        lambda i: 1 / _time(i, 1792, 32, 1),
+        fitted=True,
+    ),
+    Fact(
+        "b_1792.nodes_6.naive.exposed",
         "B = 1792, 6 nodes, naive: all-reduce exposed",
         51,
         "% of time",
         lambda i: 100 * _naive_share(i),
         fitted=True,
     ),
-    Fact("B = 448, 6 nodes, BFP: time saved", 40, "%", lambda i: 100 - 100 * _time(i, 448, 6, BFP16)),
-    Fact("B = 448, 6 nodes, BFP: faster", 1.6, "×", lambda i: 1 / _time(i, 448, 6, BFP16)),
-    Fact("B = 448, 6 nodes: backward pass saved", 10, "%", lambda i: 100 - 100 * _backward(i)),
-    Fact("B = 448, 32 nodes, BFP: faster", 2.5, "×", lambda i: 1 / _time(i, 448, 32, BFP16)),
-    Fact("B = 1792, 6 nodes: faster", 1.1, "×", lambda i: 1 / _time(i, 1792, 6, 1)),
-    Fact("B = 1792, 32 nodes, BFP: faster", 1.4, "×", lambda i: 1 / _time(i, 1792, 32, BFP16)),
     Fact(
+        "b_448.nodes_6.bfp.time_saved",
+        "B = 448, 6 nodes, BFP: time saved",
+        40,
+        "%",
+        lambda i: 100 - 100 * _time(i, 448, 6, BFP16),
+    ),
+    Fact(
+        "b_448.nodes_6.bfp.faster",
+        "B = 448, 6 nodes, BFP: faster",
+        1.6,
+        "×",
+        lambda i: 1 / _time(i, 448, 6, BFP16),
+    ),
+    Fact(
+        "b_448.nodes_6.smart_nic.backward_saved",
+        "B = 448, 6 nodes: backward pass saved",
+        10,
+        "%",
+        lambda i: 100 - 100 * _backward(i),
+    ),
+    Fact(
+        "b_448.nodes_32.bfp.faster",
+        "B = 448, 32 nodes, BFP: faster",
+        2.5,
+        "×",
+        lambda i: 1 / _time(i, 448, 32, BFP16),
+    ),
+    Fact(
+        "b_1792.nodes_6.smart_nic.faster",
+        "B = 1792, 6 nodes: faster",
+        1.1,
+        "×",
+        lambda i: 1 / _time(i, 1792, 6, 1),
+    ),
+    Fact(
+        "b_1792.nodes_32.bfp.faster",
+        "B = 1792, 32 nodes, BFP: faster",
+        1.4,
+        "×",
+        lambda i: 1 / _time(i, 1792, 32, BFP16),
+    ),
+    Fact(
+        "b_1792.nodes_32.smart_nic.of_the_ideal",
         "B = 1792, 32 nodes: of the ideal speed-up",
         100,
         "%",
         lambda i: 100 / 32 * speedup(i, 1792, 32, smart(i, 1792, 32)),
     ),
-    Fact("B = 1792, 6 nodes: naive over overlapped", 1.85, "×", lambda i: _naive_over(i, makespan)),
     Fact(
+        "b_1792.nodes_6.naive_over_overlapped",
+        "B = 1792, 6 nodes: naive over overlapped",
+        1.85,
+        "×",
+        lambda i: _naive_over(i, makespan),
+    ),
+    Fact(
+        "b_1792.nodes_6.exposed_naive_over_overlapped",
         "B = 1792, 6 nodes: exposed, naive over overlapped",
         50,
         "×",

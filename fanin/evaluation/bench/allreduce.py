@@ -7,6 +7,7 @@ engines, for the transport alone is measured, and train, so that PAs come as a t
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
@@ -18,10 +19,11 @@ from fanin.evaluation.bench import ALLREDUCE_LOSSES, ALLREDUCE_WORKERS, nodes
 from fanin.evaluation.bench.figure import Figure, outputs, write
 from fanin.evaluation.bench.nodes import CYCLE_NS
 from fanin.evaluation.bench.result import Result
+from fanin.evaluation.origins.graph import identifier
 from fanin.glm.facts import MICRO_BATCH, PRESETS, GlmConfig, TrainShape
 from fanin.sim.glm.course import TrainRun
 from fanin.sim.network import LinkConfig, NetworkConfig
-from fanin.wire.aggregation import Protocol
+from fanin.wire.aggregation import Protocol, frame_length
 
 NAME = "allreduce"
 STATISTICS: dict[str, Callable[[npt.NDArray[np.float64]], float]] = {
@@ -63,6 +65,11 @@ class Point:
         """Of every operation of every node, in ns; FAs come in the order of their PAs."""
         ways = (nodes.events(run, worker) for worker in range(self.workers))
         return np.concatenate([way["fa"] - way["pa"] for way in ways]) * CYCLE_NS
+
+    def given_ns(self, network: NetworkConfig) -> float:
+        """The part of an AllReduce without loss that links and switch take: whole cycles, all of it inputs."""
+        frame = network.link.wire_time(frame_length(self.node.encap, self.node.values)) / 1000
+        return math.ceil((2 * (network.link.delay_ns + frame) + network.switch_ns) / CYCLE_NS) * CYCLE_NS
 
 
 def measure(args: argparse.Namespace) -> Iterator[Result]:
@@ -112,9 +119,17 @@ def _latency(point: Point, loss: float, figure: Figure, network: NetworkConfig) 
     lossy = replace(network, link=LinkConfig(drop=loss))
     run = point.run(lossy, batch=BATCH, mini_batches=MINI_BATCHES, precision=4)
     latencies = point.latencies(run)
+    place = identifier(NAME, f"loss {100 * loss:g}", point.protocol.value, f"workers {point.workers}")
     for name, statistic in STATISTICS.items():
         result = figure.add(f"{name}, {point.protocol.value}", point.workers, statistic(latencies))
-        yield replace(result, name=f"{result.name}, {figure.title}", unit="ns")
+        short = identifier(place, f"{name}_ns")
+        yield replace(result, name=f"{result.name}, {figure.title}", unit="ns", id=short)
+    if not loss:
+        given, mean = point.given_ns(network), float(np.mean(latencies))
+        name = f"{NAME}: {point.protocol.value}, workers {point.workers}"
+        note = "inputs: they are stated, not measured"
+        yield Result(f"{name}: links and switch", given, "ns", note=note, id=f"{place}.given_ns")
+        yield Result(f"{name}: nodes", mean - given, "ns", note="RTL", id=f"{place}.node_ns")
     packets = sum(run.raw.frames.values()) / len(latencies)
     name = f"{NAME}: packets, {point.protocol.value}, workers {point.workers}, {figure.title}"
     yield Result(name, packets, "a node", note="sent for an operation")

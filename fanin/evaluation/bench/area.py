@@ -28,6 +28,7 @@ from fanin.wire.aggregation import Encap, Protocol
 P4SGD_ENGINE = {"LUTs": 49_550, "flip-flops": 78_749}
 # P4SGD, table III: a worker of 8 engines after Vivado, PCI Express and HBM included.
 P4SGD_WORKER = {"LUTs": 304_000, "flip-flops": 1_100_000, "DSPs": 4096, "RAM": 165}
+P4SGD_ENGINES = {"LUTs": 188_000, "flip-flops": 904_000}  # its line of the engines
 MEGABIT = 1e6
 
 # Between two registers: 250 MHz on UltraScale+ with room for the wires.
@@ -46,6 +47,7 @@ def _glm(config: GlmConfig) -> Iterator[Result]:
     engine, lanes = _engine_of(config)
     one = map_parts(engine, lanes, "-nodsp", goal=Goal.AREA)
     yield from _engine(one, limits=config.lanes == PRESETS["u280"].lanes)
+    yield from _engines(config, one)
     yield from depth_figures("engine", map_parts(engine, lanes, "-nodsp"))
     decaying, its_lanes = _engine_of(replace(config, l2=True))
     with_l2 = map_parts(decaying, its_lanes, "-nodsp", goal=Goal.AREA)
@@ -111,9 +113,22 @@ def map_parts(
 def _engine(area: Area, *, limits: bool) -> Iterator[Result]:
     for name, value in (("LUTs", area.luts), ("flip-flops", area.flip_flops)):
         limit = P4SGD_ENGINE[name] if limits else None
-        yield Result(f"engine without DSPs: {name}", value, name, limit, note="P4SGD's engine is the limit")
+        note = "P4SGD's engine is the limit"
+        yield Result(f"engine without DSPs: {name}", value, name, limit, note=note)
     yield Result("engine: LUTs as memory", area.lutrams, "LUTs")
     yield Result("engine: model memories and replay FIFO", area.ram_bits / MEGABIT, "Mb")
+
+
+def _engines(config: GlmConfig, engine: Area) -> Iterator[Result]:
+    """All engines of a node: P4SGD's table III has them without the transport, PCI Express and HBM."""
+    name, place = f"{config.engines} engines without DSPs", f"area.glm.{config.name}.engines"
+    paper = P4SGD_ENGINES if config.name == "u280" else {}
+    for what, of, value in (
+        ("LUTs", "luts", engine.luts + engine.lutrams),
+        ("flip-flops", "flip_flops", engine.flip_flops),
+    ):
+        note = f"P4SGD's, by Vivado: {paper[what]:,}, and 4,096 DSPs" if paper else ""
+        yield Result(f"{name}: {what}", config.engines * value, what, note=note, id=f"{place}.{of}")
 
 
 def depth_figures(name: str, area: Area) -> Iterator[Result]:

@@ -12,6 +12,7 @@ from fanin.evaluation.bench import losses
 from fanin.evaluation.bench.allreduce import Point
 from fanin.evaluation.bench.figure import Figure
 from fanin.evaluation.bench.result import Result, number
+from fanin.evaluation.origins.graph import identifier
 from fanin.fixed import DEFAULT_PRECISION
 from fanin.glm.facts import MICRO_BATCH
 from fanin.p4.aggregation import ProgramConfig
@@ -70,7 +71,7 @@ def switchml(workers: int) -> Float64:
 def figure_13() -> Drawing:
     """Epoch times over workers."""
     figures = [
-        Figure(f"figure 13: {name}", name, "workers", "s per epoch", log_y=True)
+        Figure(f"figure 13: {name}", name, "workers", "s per epoch", log_y=True, id=f"glm.figure_13.{name}")
         for name in ("rcv1", "amazon_fashion")
     ]
     figures[-1].note = "P4SGD: the model of time that is held to RTL. The others: models fitted to table IV."
@@ -86,7 +87,8 @@ def figure_13() -> Drawing:
             for name, took in seconds.items():
                 yield figure.add(f"{name}, B={batch}", workers, took)
             slower.append(seconds[GPU] / seconds[P4SGD])
-        yield Result(f"figure 13: {GPU} over {P4SGD}, most", max(slower), "×", note="the paper: up to 9.3")
+        name, short = f"figure 13: {GPU} over {P4SGD}, most", "glm.figure_13.gpusync_over_p4sgd.most"
+        yield Result(name, max(slower), "×", note="the paper: up to 9.3", id=short)
 
     return figures, points()
 
@@ -94,7 +96,14 @@ def figure_13() -> Drawing:
 def figure_15() -> Drawing:
     """Loss over time: each epoch's loss, and what it takes; then table IV."""
     figures = [
-        Figure(f"figure 15: {name}", f"{name}, γ = {rates[-1]:g}", "seconds", "logistic loss", log_x=False)
+        Figure(
+            f"figure 15: {name}",
+            f"{name}, γ = {rates[-1]:g}",
+            "seconds",
+            "logistic loss",
+            log_x=False,
+            id=f"glm.figure_15.{name}",
+        )
         for name, rates in losses.RATES.items()
     ]
 
@@ -128,9 +137,10 @@ def _table_4() -> Iterator[Result]:
     gpu, name = baselines.baselines()[GPU], "avazu"
     seconds, watts = gpu.run(name), baselines.WATTS[GPU]
     note = f"the paper: {number(baselines.SECONDS[GPU][name])}"
-    yield Result(f"table 4: {GPU}, {name}: time", seconds, "s", note=note)
+    place = identifier("glm.table_4", GPU, name)
+    yield Result(f"table 4: {GPU}, {name}: time", seconds, "s", note=note, id=f"{place}.seconds")
     note = f"the paper: {number(baselines.JOULES[GPU, name])}; {watts:g} W are the paper's"
-    yield Result(f"table 4: {GPU}, {name}: energy", seconds * watts, "J", note=note)
+    yield Result(f"table 4: {GPU}, {name}: energy", seconds * watts, "J", note=note, id=f"{place}.joules")
     over = seconds / baselines.SECONDS[P4SGD][name]
     yield Result(f"table 4: {GPU} over {P4SGD}, {name}", over, "×", note="P4SGD's seconds are the paper's")
     for system, model in baselines.baselines().items():

@@ -51,12 +51,13 @@ def measure() -> Iterator[Result]:
 
 def _mobilenet() -> Iterator[Result]:
     [(_, _, plan)] = plans_of("mobilenet_v2", "arria10x6", [6], [1], SECONDS)
-    found, name = timed(plan), "MobileNetV2 on six Arria 10"
+    found, name, place = timed(plan), "MobileNetV2 on six Arria 10", "cluster.mobilenet_v2"
     note = f"the paper measured {PAPER['streaming']}"
-    yield Result(f"{name}: planned", found.planned, "frames/s", note=found.how)
-    yield _beside(name, found, note)
+    yield Result(f"{name}: planned", found.planned, "frames/s", note=found.how, id=f"{place}.planned")
+    yield _beside(name, place, found, note)
     updates = f"{name}: predicted with updates, batch {plan.batch}"
-    yield Result(updates, found.updates, "frames/s", note=f"the paper: {PAPER['updates']}, batch not stated")
+    note = f"the paper: {PAPER['updates']}, batch not stated"
+    yield Result(updates, found.updates, "frames/s", note=note, id=f"{place}.predicted_with_updates")
 
 
 def _example() -> Iterator[Result]:
@@ -66,22 +67,30 @@ def _example() -> Iterator[Result]:
         if plan.split != ways:  # no better than one with less parallelism
             continue
         name, one = f"example CNN on {count}" + (f", MP{ways}" if ways > 1 else ""), timed(plan)
-        yield Result(f"{name}: planned", one.planned, "frames/s", note=one.how)
-        yield _beside(name, one, "")
+        place = f"cluster.example_cnn.devices_{count}.mp_{ways}"
+        yield Result(f"{name}: planned", one.planned, "frames/s", note=one.how, id=f"{place}.planned")
+        yield _beside(name, place, one, "")
     plans = {(count, ways): plan for count, ways, plan in found}
     few, most = min(DEVICES), max(DEVICES)
     each = [float(plans[count, 1].throughput) / count for count in (few, LINEAR)]
     yield Result(f"a device of {LINEAR}, beside one of {few}", each[1] / each[0], "", note="the paper: linear")
     shares = sorted(dram_shares(plans[most, 4]))
-    name = f"the best on {most}: DRAM in use"
+    name, place = f"the best on {most}: DRAM in use", f"cluster.example_cnn.devices_{most}.dram_in_use"
+    note, mean = "the paper's MP4: 97", 100 * sum(shares) / most
     yield Result(f"{name}, least", 100 * shares[0], "%", note="the paper's MP4: well over 90")
-    yield Result(f"{name}, mean", 100 * sum(shares) / most, "%", note="the paper's MP4: 97")
+    yield Result(f"{name}, mean", mean, "%", note=note, id=f"{place}.mean")
     yield Result(f"{name}, most", 100 * shares[-1], "%")
 
 
-def _beside(name: str, found: Timed, note: str) -> Result:
+def _beside(name: str, place: str, found: Timed, note: str) -> Result:
     return Result(
-        f"{name}: predicted", found.streaming, "frames/s", LEAST_SHARE * found.planned, at_least=True, note=note
+        f"{name}: predicted",
+        found.streaming,
+        "frames/s",
+        LEAST_SHARE * found.planned,
+        at_least=True,
+        note=note,
+        id=f"{place}.predicted",
     )
 
 

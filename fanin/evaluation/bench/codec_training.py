@@ -20,6 +20,7 @@ from fanin.evaluation.bench import codec_training_costs as costs
 from fanin.evaluation.bench.codec_training_bench import HDC, TEMPLATES, Bench
 from fanin.evaluation.bench.figure import Figure, outputs, write
 from fanin.evaluation.bench.result import Result
+from fanin.evaluation.origins.graph import identifier
 from fanin.runs.output import check_writable
 from fanin.runs.progress import progress_bar
 from fanin.sim.codec import exchange_cost, tags
@@ -103,9 +104,11 @@ def _figure_14(bench: Bench) -> Iterator[Result]:
 
 
 def _effect(network: str, codec: str, effect: Effect) -> Iterator[Result]:
-    name = f"{network}: {codec}"
-    yield Result(f"{name}: accuracy", effect.accuracy.mean, "%", note=f"± {effect.accuracy.deviation:.1f}")
-    lost = partial(Result, f"{name}: lost", effect.lost.mean, "points", note=f"± {effect.lost.deviation:.1f}")
+    name, place = f"{network}: {codec}", _place(network, codec)
+    note = f"± {effect.accuracy.deviation:.1f}"
+    yield Result(f"{name}: accuracy", effect.accuracy.mean, "%", note=note, id=f"{place}.accuracy")
+    note, short = f"± {effect.lost.deviation:.1f}", f"{place}.lost"
+    lost = partial(Result, f"{name}: lost", effect.lost.mean, "points", note=note, id=short)
     if network == TEMPLATES and codec in (GENTLE, HARSH):
         yield lost(limit=MAX_LOST) if codec == GENTLE else lost(limit=MIN_LOST, at_least=True)
     else:
@@ -113,16 +116,21 @@ def _effect(network: str, codec: str, effect: Effect) -> Iterator[Result]:
     published = _published(network, codec)
     paper = f"; the paper: {tags.ratio(published):.1f}" if published else ""
     note = f"± {effect.ratio.deviation:.1f}{paper}"
-    yield Result(f"{name}: ratio", effect.ratio.mean, "× smaller", note=note)
+    yield Result(f"{name}: ratio", effect.ratio.mean, "× smaller", note=note, id=f"{place}.ratio")
     if isinstance(CODECS[codec], Inceptionn):
-        yield from _shares(name, effect, published)
+        yield from _shares(name, place, effect, published)
 
 
-def _shares(name: str, effect: Effect, published: Sequence[float]) -> Iterator[Result]:
+def _place(network: str, codec: str) -> str:
+    """Beginning of the identifiers of a network's trainings over a codec."""
+    return identifier("inceptionn.training", network, codec)
+
+
+def _shares(name: str, place: str, effect: Effect, published: Sequence[float]) -> Iterator[Result]:
     """Of the values that travelled, those in each form: table III."""
-    for place, (bits, share) in enumerate(zip(tags.FORM_BITS, effect.shares, strict=True)):
-        note = f"± {share.deviation:.1f}" + (f"; the paper: {published[place]:.1f}" if published else "")
-        yield Result(f"{name}: {bits} bits", share.mean, "% of values", note=note)
+    for n, (bits, share) in enumerate(zip(tags.FORM_BITS, effect.shares, strict=True)):
+        note = f"± {share.deviation:.1f}" + (f"; the paper: {published[n]:.1f}" if published else "")
+        yield Result(f"{name}: {bits} bits", share.mean, "% of values", note=note, id=f"{place}.bits_{bits}")
 
 
 def _published(network: str, codec: str) -> Sequence[float]:
@@ -143,7 +151,8 @@ def _more(
     note += "; the paper: 1 or 2" if isinstance(CODECS[codec], Inceptionn) else ""
     yield Result(f"{name}: seeds that end equal", len(enough), f"of {len(more)}", note=note)
     few = sum(epochs <= FEW_MORE for epochs in enough)
-    yield Result(f"{name}: … with at most {FEW_MORE} epochs more", 100 * few / len(more), "% of seeds")
+    text, short = f"{name}: … with at most {FEW_MORE} epochs more", f"{_place(network, codec)}.few_more_epochs"
+    yield Result(text, 100 * few / len(more), "% of seeds", id=short)
     if network == HDC and isinstance(CODECS[codec], Inceptionn) and enough:
         benchmark = next(of for of in exchange_cost.BENCHMARKS if of.name == "HDC")
         longer = 1 + sum(enough) / len(enough) / training.epochs

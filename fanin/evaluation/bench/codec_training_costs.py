@@ -11,6 +11,7 @@ import numpy as np
 from fanin.evaluation.bench.codec_training_bench import HDC, TEMPLATES, Bench
 from fanin.evaluation.bench.figure import Figure, outputs, write
 from fanin.evaluation.bench.result import Result, number
+from fanin.evaluation.origins.graph import identifier
 from fanin.sim.codec import exchange_cost, host_compression
 from fanin.sim.codec.effects import TRUNCATIONS, legs, run, spread
 from fanin.sim.codec.exchanges import WorkerAggregator
@@ -27,7 +28,8 @@ def _figure_3(bench: Bench) -> Iterator[Result]:
     rows = []
     for each in exchange_cost.communication_shares():
         note = f"the paper: {number(each.published)}" + (", fitted" if each.fitted else "")
-        yield Result(f"figure 3: {each.name}, communication", each.model, "% of time", note=note)
+        name, short = f"figure 3: {each.name}, communication", f"inceptionn.figure_3.{each.id}"
+        yield Result(name, each.model, "% of time", note=note, id=short)
         rows.append((each.name, f"{each.model:.1f} %", f"{each.published:.1f} %"))
     bench.table("Figure 3: communication's share of the training time", ("", "model", "the paper"), rows)
 
@@ -94,7 +96,9 @@ def _figure_5(bench: Bench) -> Iterator[Result]:
             note = f"standard deviation {number(deviation)}, largest {number(largest)}; the paper: all below 1"
             yield Result(f"figure 5: {network}, {stage}: at most 2^-10", small, "% of values", note=note)
             inside = 100 * float(np.mean(np.abs(values) < 1))
-            yield Result(f"figure 5: {network}, {stage}: between -1 and 1", inside, "% of values")
+            name = f"figure 5: {network}, {stage}: between -1 and 1"
+            short = identifier("inceptionn.figure_5", network, stage, "within 1")
+            yield Result(name, inside, "% of values", id=short)
             rows.append((network, stage, f"{deviation:.2g}", f"{largest:.2g}", f"{small:.1f} %"))
         bench.ran()
     columns = ("network", "gradient", "standard deviation", "largest", "at most 2^-10")
@@ -126,7 +130,9 @@ def _figure_7(bench: Bench) -> Iterator[Result]:
             for each, factor in zip(of, times, strict=True):
                 paper = "slightly below 1" if "truncated" in name else "2 to 4"
                 note = f"{cost.ratio:.3g}× smaller, {speeds}; the paper: {paper}"
-                yield Result(f"figure 7: {name}, {stage}: {each.name}", factor, "× the time", note=note)
+                text = f"figure 7: {name}, {stage}: {each.name}"
+                short = identifier("inceptionn.figure_7", name, stage, each.name)
+                yield Result(text, factor, "× the time", note=note, id=short)
             rows.append((name, stage, f"{cost.ratio:.3g}", speeds, *(f"{factor:.2f}" for factor in times)))
     columns = ("", "gradient", "ratio", "compress and decompress", *(f"{each.name}'s time" for each in of))
     bench.table("Figure 7: training time with compression on the host, over that without", columns, rows)

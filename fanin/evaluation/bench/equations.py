@@ -9,6 +9,7 @@ from fanin.evaluation.bench import nodes
 from fanin.evaluation.bench.figure import Figure
 from fanin.evaluation.bench.nodes import Measured
 from fanin.evaluation.bench.result import Result
+from fanin.evaluation.origins.graph import identifier
 from fanin.glm.facts import MICRO_BATCH, GlmConfig
 from fanin.wire.aggregation import frame_length
 
@@ -103,8 +104,10 @@ def _beside(figure: Figure, kind: str, measured: Measured, equation: int) -> Ite
     figure.add(f"{kind}, RTL", shape.batch, measured.mini_batch)
     figure.add(f"{kind}, {EQUATION}", shape.batch, equation)
     name = f"table 1: {kind}, {_setting(shape.workers, shape.columns)}, B {shape.batch}"
-    yield Result(f"{name}: measured", measured.mini_batch, "cycles")
-    yield Result(f"{name}: equation {number}", equation, "cycles")
+    setting = (f"workers {shape.workers}", f"d {shape.columns}", f"b {shape.batch}")
+    place = identifier("glm.table_1", kind, *setting)
+    yield Result(f"{name}: measured", measured.mini_batch, "cycles", id=f"{place}.cycles")
+    yield Result(f"{name}: equation {number}", equation, "cycles", id=f"{place}.equation_{number}")
     if number == 2:
         yield Result(f"{name}: off equation 2", abs(_apart(measured, equation)), "%", TOLERANCE)
         return

@@ -10,6 +10,7 @@ from typing import Any
 
 from fanin.base.scratch import write_file
 from fanin.evaluation.bench.result import Result
+from fanin.evaluation.origins.graph import identifier
 from fanin.runs.output import check_writable
 
 _MARKERS = "osD^vPX*<>" * 2
@@ -37,11 +38,14 @@ class Figure:
     note: str = ""
     over: str = ""
     apart: bool = False
+    id: str = ""
 
     def add(self, series: str, x: float, y: float) -> Result:
-        """Add a point, and say so."""
+        """Add a point, and return it as a result; its identifier is the figure's with series and ``x``."""
         self.series.setdefault(series, []).append((x, y))
-        return Result(f"{self.name}: {series}, {self.x_label} {x:g}", y, self.y_label)
+        name = f"{self.name}: {series}, {self.x_label} {x:g}"
+        point = identifier(self.id, series, f"{x:g}") if self.id else ""
+        return Result(name, y, self.y_label, id=point, curve=series, x=x)
 
 
 def outputs(name: str, folder: Path) -> tuple[Path, Path]:

@@ -18,6 +18,7 @@ from fanin.evaluation.bench.baselines import figure_8, figure_13, figure_15
 from fanin.evaluation.bench.equations import figure_2
 from fanin.evaluation.bench.figure import Figure, outputs, write
 from fanin.evaluation.bench.result import Result
+from fanin.evaluation.origins.graph import identifier
 from fanin.fixed import DEFAULT_PRECISION, MAX_PRECISION
 from fanin.glm.facts import Partitioning
 from fanin.sim.glm.baselines import T_L_NS
@@ -91,7 +92,7 @@ SIMULATED = (
 def _figure_9() -> Drawing:
     title = f"Model- and data-parallel, {FIGURE_9_WORKERS} workers × 8 engines"
     figure = Figure("figure 9", title, "mini-batch size B", "s per epoch")
-    figure.log_y = True  # the sets differ by a hundred
+    figure.log_y, figure.id = True, "glm.figure_9.epoch"  # the sets differ by a hundred
     figure.note = SIMULATED
     sets, batches = ("rcv1", "amazon_fashion"), [16 << doubled for doubled in range(7)]
     more = [FIGURE_9_WORKERS * batch for batch in batches if FIGURE_9_WORKERS * batch not in batches]
@@ -121,7 +122,8 @@ def _figure_9_ratios(
     for reading, samples in (("", batch), (" a worker", FIGURE_9_WORKERS * batch)):
         ratio = seconds[Partitioning.DATA_PARALLEL, name, samples] / model_parallel
         what = f"figure 9: {name}, B {batch}{reading}: data- over model-parallel"
-        yield Result(what, ratio, "×", note=f"the paper: {paper:g}" if paper else "")
+        short = identifier("glm.figure_9", name, f"b {batch}{reading}", "data over model parallel")
+        yield Result(what, ratio, "×", note=f"the paper: {paper:g}" if paper else "", id=short)
 
 
 def _speedup(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ from fanin.base.errors import InputError
 from fanin.codec.facts import Inceptionn, Mode
 from fanin.evaluation.bench.figure import Figure, outputs, write
 from fanin.evaluation.bench.result import Result, number
+from fanin.evaluation.origins.graph import identifier
 from fanin.inceptionn.facts import Leg, Topology
 from fanin.ring.groups import Scheme
 from fanin.sim.codec import exchange_cost, tags
@@ -39,6 +40,7 @@ PAPER = "paper"
 class Setting:
     """NICs at a clock, and hosts that take so many seconds for a packet."""
 
+    id: str
     name: str
     clock_mhz: float
     packet: float
@@ -49,9 +51,9 @@ class Setting:
 
 
 SETTINGS = (
-    Setting("NIC at 250 MHz, hosts take no time", 250, 0.0),
-    Setting("NIC at 100 MHz, hosts take no time", 100, 0.0),
-    Setting("NIC at 250 MHz, hosts take 1 µs a packet", 250, 1e-6),
+    Setting("mhz_250", "NIC at 250 MHz, hosts take no time", 250, 0.0),
+    Setting("mhz_100", "NIC at 100 MHz, hosts take no time", 100, 0.0),
+    Setting("mhz_250_hosts_1us", "NIC at 250 MHz, hosts take 1 µs a packet", 250, 1e-6),
 )
 FAST, PUBLISHED, _ = SETTINGS
 
@@ -122,23 +124,28 @@ class _Bench:
             faster[of.name] = _total(of, self._scaled(of, seconds["WA"]), of.sum) / _total(
                 of, self._scaled(of, seconds["INC+C"]), of.sum / WORKERS
             )
-        yield Result(f"{setting.name}: INC+C, faster, least", min(faster.values()), "×", note="the paper: 2.2")
-        yield Result(f"{setting.name}: INC+C, faster, most", max(faster.values()), "×", note="the paper: 3.1")
+        for end, pick, paper in (("least", min, 2.2), ("most", max, 3.1)):
+            name, note = f"{setting.name}: INC+C, faster, {end}", f"the paper: {paper}"
+            short = identifier("inceptionn.rtl", setting.id, "inc+c.faster", end)
+            yield Result(name, pick(faster.values()), "×", note=note, id=short)
 
     def _scaled(self, of: Benchmark, seconds: float) -> float:
         """Seconds of table II's iterations at the benchmark's own size: time grows with bytes."""
         return ITERATIONS * seconds * of.size / (VALUE_BYTES * self._values)
 
     def _times(self, setting: Setting, of: Benchmark, seconds: Mapping[str, float]) -> Iterator[Result]:
-        name = f"{setting.name}: {of.name}"
-        note = f"the paper: {number(of.communicate)}"
-        yield Result(f"{name}: WA, communicate", self._scaled(of, seconds["WA"]), "s", note=note)
+        name, place = f"{setting.name}: {of.name}", identifier("inceptionn.rtl", setting.id, of.name)
+        note, took = f"the paper: {number(of.communicate)}", self._scaled(of, seconds["WA"])
+        yield Result(f"{name}: WA, communicate", took, "s", note=note, id=f"{place}.wa.communicate_s")
         paper = _published(of)
         for x, bar in enumerate(BARS[1:], start=1):
             note = f"the paper: {number(100 * (1 - paper[x]))}" if x in paper else ""
             saved = 100 * (1 - seconds[bar] / seconds["WA"])
-            yield Result(f"{name}: {bar}, communication saved", saved, "%", note=note)
+            short = identifier(place, bar, "communication saved")
+            yield Result(f"{name}: {bar}, communication saved", saved, "%", note=note, id=short)
         left = seconds["INC+C"] / seconds["INC"]
+        text, short = f"{name}: INC, saved by the codec", f"{place}.inc.saved_by_codec"
+        yield Result(text, 100 * (1 - left), "%", note="the paper: 53.9", id=short)
         fixed = 100 * (left - 1 / of.ratio) / (1 - 1 / of.ratio)
         note = f"saved {number(100 * (1 - left))} %, the paper: 53.9; the model of VIII-D is fitted with 39 %"
         yield Result(f"{name}: INC, share that compression leaves", fixed, "%", note=note)
@@ -151,7 +158,9 @@ class _Bench:
                 run = self._run(name, setting, of, workers, sums=True)
                 one = one or run.seconds
                 result = figure.add(f"{name}, measured", workers, run.seconds / one)
-                yield Result(f"{setting.name}, {result.name}", result.value, result.unit)
+                text, point = f"{setting.name}, {result.name}", f"workers {workers}"
+                short = identifier("inceptionn.rtl.figure_15", setting.id, name, point)
+                yield replace(result, name=text, id=short)
             for name, value in zip(("WA", "INC"), exchange_cost.scaling(workers), strict=True):
                 figure.add(f"{name}, formula", workers, value)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from scipy import sparse
@@ -12,6 +12,7 @@ from fanin import fixed
 from fanin.base.errors import InputError
 from fanin.evaluation.bench.figure import Figure
 from fanin.evaluation.bench.result import Result
+from fanin.evaluation.origins.graph import identifier
 from fanin.fixed import Loss
 from fanin.glm.facts import PRESETS, TrainShape
 from fanin.glm.golden import metrics
@@ -52,12 +53,18 @@ def figure_14(files: Mapping[str, Path], precisions: Sequence[int]) -> tuple[lis
             figure.note = "Golden model, which the RTL equals bit for bit; " + "; ".join(notes)
             for rate in rates:
                 for precision in precisions:
-                    for epoch, loss in enumerate(fixed_losses(samples, rate, precision), start=1):
-                        yield figure.add(f"{name}, γ={rate:g}, {precision} bits", epoch, loss)
-                for epoch, loss in enumerate(float64_losses(samples, rate), start=1):
-                    yield figure.add(f"{name}, γ={rate:g}, {FLOAT64}", epoch, loss)
+                    losses = fixed_losses(samples, rate, precision)
+                    yield from _curve(figure, name, rate, f"{precision} bits", losses)
+                yield from _curve(figure, name, rate, FLOAT64, float64_losses(samples, rate))
 
     return [figure], points()
+
+
+def _curve(figure: Figure, name: str, rate: float, of: str, losses: Iterator[float]) -> Iterator[Result]:
+    place = identifier("glm.figure_14", name, f"gamma {rate:g}", of)
+    for epoch, loss in enumerate(losses, start=1):
+        result = figure.add(f"{name}, γ={rate:g}, {of}", epoch, loss)
+        yield replace(result, id=f"{place}.epoch_{epoch}", curve=of)
 
 
 def read_samples(name: str, file: Path | None) -> Samples:

@@ -10,6 +10,7 @@ from fanin.base.limits import CLOCK_MHZ
 from fanin.evaluation.bench import nodes
 from fanin.evaluation.bench.figure import Figure, outputs, write
 from fanin.evaluation.bench.result import Result
+from fanin.evaluation.origins.graph import identifier
 from fanin.glm.facts import GlmConfig, TrainShape
 from fanin.hbm import HBM2, Hbm
 from fanin.sim.glm.data import TABLE_II
@@ -26,6 +27,7 @@ FUTURE_MHZ = 225.0  # P4SGD, section VII: 512 bits a cycle from one pseudo-chann
 class Case:
     """A memory and the clock of the nodes that read it."""
 
+    id: str
     name: str
     hbm: Hbm | None
     clock_mhz: float = CLOCK_MHZ
@@ -34,10 +36,15 @@ class Case:
 
 _SHARED = replace(HBM2, ports_per_channel=2)
 CASES = (
-    Case("constant latency", None, limit=A_WORD_A_CYCLE),
-    Case("HBM2, a pseudo-channel a port", HBM2, limit=A_WORD_A_CYCLE),
-    Case("HBM2, a pseudo-channel an engine", _SHARED),
-    Case(f"HBM2, a pseudo-channel an engine, {FUTURE_MHZ:g} MHz", _SHARED, FUTURE_MHZ),
+    Case("constant", "constant latency", None, limit=A_WORD_A_CYCLE),
+    Case("channel_a_port", "HBM2, a pseudo-channel a port", HBM2, limit=A_WORD_A_CYCLE),
+    Case("channel_an_engine", "HBM2, a pseudo-channel an engine", _SHARED),
+    Case(
+        f"channel_an_engine_{FUTURE_MHZ:g}_mhz",
+        f"HBM2, a pseudo-channel an engine, {FUTURE_MHZ:g} MHz",
+        _SHARED,
+        FUTURE_MHZ,
+    ),
 )
 
 
@@ -77,9 +84,11 @@ def _case(case: Case, node: GlmConfig) -> Iterator[Result]:
     cycles, all_cycles = cycles_of_a_word(case, node)
     name = f"{node.engines} engine{'s' * (node.engines > 1)}, {case.name}"
     note = f"{all_cycles:.3f} with what else a mini-batch waits for"
-    yield Result(f"{name}: cycles a word", cycles, "cycles", case.limit, note=note)
+    place = identifier("glm.memory", f"engines {node.engines}", case.id)
+    yield Result(f"{name}: cycles a word", cycles, "cycles", case.limit, note=note, id=f"{place}.cycles_a_word")
     yield Result(f"{name}: waiting for memory", 100 * (1 - 1 / cycles), "%")
     if case.hbm:
         taken = node.engines * node.word_bits / 8 * case.clock_mhz / 1000 / cycles
         share = 100 * taken / (CARD_CHANNELS * case.hbm.gigabytes_a_second)
-        yield Result(f"{name}: of the card's bandwidth", share, "%", note=f"{taken:.1f} GB/s")
+        note, text = f"{taken:.1f} GB/s", f"{name}: of the card's bandwidth"
+        yield Result(text, share, "%", note=note, id=f"{place}.of_the_card")

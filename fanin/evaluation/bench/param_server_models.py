@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from fanin.evaluation.bench.result import Result, number
+from fanin.evaluation.origins.graph import identifier
 from fanin.param_server.facts import Algorithm, PushAfter, Receivers
 from fanin.sim.param_server import paper
 from fanin.sim.param_server.breakdown import server_seconds, waiting_beside_work
@@ -32,9 +33,13 @@ def _table_1(reading: paper.Reading, model: str) -> Iterator[Result]:
     row, name = PAPER[model], f"table 1: {reading.name}: {model}"
     sync, wild = (reading.seconds(model, algorithm) for _, algorithm in _COLUMNS)
     fitted = {False: "", True: ", fitted"}
-    yield _beside(f"{name}, sync", sync, row.sync, "s", fitted[not reading.one_server])
-    yield _beside(f"{name}, wild", wild, row.wild, "s", fitted[reading.one_server])
-    yield _beside(f"{name}, sync over wild", sync / wild, row.sync / row.wild, "×")
+    place = identifier("ps.table_1", reading.name, model)
+    for text, short, value, claimed, unit, more in (
+        ("sync", "sync_s", sync, row.sync, "s", fitted[not reading.one_server]),
+        ("wild", "wild_s", wild, row.wild, "s", fitted[reading.one_server]),
+        ("sync over wild", "sync_over_wild", sync / wild, row.sync / row.wild, "×", ""),
+    ):
+        yield replace(_beside(f"{name}, {text}", value, claimed, unit, more), id=f"{place}.{short}")
 
 
 def _server(model: str) -> Iterator[Result]:
@@ -61,7 +66,9 @@ def _pushes(model: str) -> Iterator[Result]:
         }
         for when in PushAfter:
             over = took[when, Receivers.BROADCAST] / took[when, Receivers.BARTER]
-            yield Result(f"pushes: {model}, {place}, behind a {when.value}, broadcast over barter", over, "×")
+            name = f"pushes: {model}, {place}, behind a {when.value}, broadcast over barter"
+            short = identifier("ps.pushes", model, place, when.value, "broadcast over barter")
+            yield Result(name, over, "×", id=short)
         over = took[PushAfter.SCAN, Receivers.BARTER] / took[PushAfter.GRADIENT, Receivers.BARTER]
         yield Result(f"pushes: {model}, {place}, behind a scan over behind every gradient", over, "×")
 
@@ -70,7 +77,8 @@ def _figure_1() -> Iterator[Result]:
     rdma, tcp = (paper.figure_1(costs) for costs in (cluster(PAPER["lr"]), paper.tcp()))
     for kind, claimed in paper.FIGURE_1.items():
         over = getattr(tcp, kind) / getattr(rdma, kind)
-        yield _beside(f"figure 1: {kind}, TCP over RDMA", over, claimed, "×")
+        result = _beside(f"figure 1: {kind}, TCP over RDMA", over, claimed, "×")
+        yield replace(result, id=f"ps.figure_1.{kind}.tcp_over_rdma")
 
 
 def _beside(name: str, value: float, claimed: float, unit: str, more: str = "") -> Result:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from fanin.evaluation.bench.result import Result
+from fanin.evaluation.origins.graph import identifier
 from fanin.param_server.facts import Algorithm
 from fanin.sim.param_server.paper import PAPER, cluster, job, simulate
 from fanin.sim.param_server.training import TrainingJob
@@ -25,7 +26,9 @@ def measure() -> Iterator[Result]:
         for value, setup in setups.items():
             for algorithm in Algorithm:
                 speed_up = _speed_up(replace(setup, algorithm=algorithm))
-                yield Result(f"sweep of {what}: {algorithm.value}, {value:g}", speed_up, "× one node")
+                name, curve = f"sweep of {what}: {algorithm.value}, {value:g}", algorithm.value
+                short = identifier("ps.sweep", what, curve, f"{value:g}")
+                yield Result(name, speed_up, "× one node", id=short, curve=curve, x=value)
 
 
 def _sweeps(base: TrainingJob) -> Mapping[str, Mapping[float, TrainingJob]]:

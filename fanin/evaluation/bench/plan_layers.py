@@ -7,6 +7,7 @@ from fractions import Fraction
 
 from fanin.cnn.layers.layer import Layer, Storage
 from fanin.evaluation.bench.result import Result
+from fanin.evaluation.origins.graph import identifier
 from fanin.planner.cluster import Part, load_cluster
 from fanin.planner.model.load import load_model
 from fanin.planner.search.choices import Choice, front
@@ -41,4 +42,5 @@ def measure() -> Iterator[Result]:
             ("RAM", choice.cost.ram_bits / 1e3, "Kb"),
         )
         for (what, value, unit), paper in zip(found, PAPER[letter], strict=True):
-            yield Result(f"listing 1: {letter}, {what}", value, unit, note=f"the paper: {paper}")
+            name, short = f"listing 1: {letter}, {what}", identifier("plan.listing_1", letter, what)
+            yield Result(name, value, unit, note=f"the paper: {paper}", id=short)

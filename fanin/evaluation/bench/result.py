@@ -5,10 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from fanin.evaluation.origins.graph import origin
+
 
 @dataclass(frozen=True)
 class Result:
-    """One measured figure. ``limit`` bounds it from above, or from below with ``at_least``; None: no limit."""
+    """One figure. ``limit`` bounds it from above, or from below with ``at_least``; None: no limit.
+
+    ``id``: its identifier, of which :mod:`fanin.evaluation.origins.graph` has the origin; empty: it has none.
+    ``curve``, ``x``: the series of which it is a point, and where.
+    """
 
     name: str
     value: float
@@ -16,6 +22,9 @@ class Result:
     limit: float | None = None
     at_least: bool = False
     note: str = ""  #: what it is compared with, for the reader
+    id: str = ""
+    curve: str = ""
+    x: float | None = None
 
     @property
     def ok(self) -> bool:
@@ -27,11 +36,16 @@ class Result:
     def as_json(self) -> dict[str, Any]:
         """The figure as ``--json`` prints it."""
         return {
+            "id": self.id or None,
             "name": self.name,
             "value": self.value,
             "unit": self.unit,
             "limit": self.limit,
             "ok": self.ok,
+            "origin": origin(self.id).how.value if self.id else None,
+            "inputs": [each.name for each in origin(self.id).inputs] if self.id else [],
+            "curve": self.curve or None,
+            "x": self.x,
         }
 
     def __str__(self) -> str:

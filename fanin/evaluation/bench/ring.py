@@ -13,6 +13,7 @@ from fanin.evaluation.bench import ring_groups, ring_nic, ring_rtl
 from fanin.evaluation.bench import smart_nic_drawing as drawing
 from fanin.evaluation.bench import smart_nic_figures as figures
 from fanin.evaluation.bench.result import Result, number
+from fanin.evaluation.origins.graph import identifier
 from fanin.sim.codec import exchange_cost
 from fanin.sim.ring import smart_nic_paper as paper
 from fanin.sim.ring.smart_nic_paper import BFP16, Fact, Inputs
@@ -26,6 +27,17 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
     """Yield inputs, facts and curves; draw the paper's figures into ``args.output``. Raises InputError."""
     paths = drawing.outputs(args.output)
     inputs = paper.fitted()
+    yield from smart_nic(inputs)
+    drawing.write(paths, inputs, figures.Measured())
+    yield from exchange_times()
+    if not args.models:
+        yield from ring_rtl.measure()
+        yield from ring_groups.measure()
+        yield from ring_nic.measure()
+
+
+def smart_nic(inputs: Inputs) -> Iterator[Result]:
+    """AI Smart NIC's inputs, facts and curves, by its model."""
     yield from _inputs(inputs)
     yield from (_fact(fact, inputs) for fact in paper.FACTS)
     for batch in paper.BATCHES:
@@ -34,13 +46,7 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
     yield from _parts("figure 4a", figures.figure_4a(inputs))
     yield from _scaling("figure 2b", figures.figure_2b(inputs), "speed-up")
     for batch in paper.BATCHES:
-        yield from _scaling(f"figure 4b: B = {batch}", figures.faster(inputs, batch), "× conventional NICs")
-    drawing.write(paths, inputs, figures.Measured())
-    yield from _exchange_times()
-    if not args.models:
-        yield from ring_rtl.measure()
-        yield from ring_groups.measure()
-        yield from ring_nic.measure()
+        yield from _scaling("figure 4b", figures.faster(inputs, batch), "× conventional NICs", batch)
 
 
 def _inputs(inputs: Inputs) -> Iterator[Result]:
@@ -53,7 +59,7 @@ def _inputs(inputs: Inputs) -> Iterator[Result]:
     yield Result("conventional NIC: γ, one thread", 1e9 * inputs.lone_add, "ns/byte", note="fitted")
     yield Result("backward pass beside two threads", 11, "% slower", note="the paper")
     yield Result("smart NIC: link", paper.ETHERNET / 1e9, "Gb/s", note="the paper")
-    yield Result("smart NIC: BFP16", BFP16, "×", note="the paper: 136 bits for 512")
+    yield Result("smart NIC: BFP16", BFP16, "×", note="the paper: 136 bits for 512", id="ring.bfp16.ratio")
     yield Result("smart NIC: PCIe", paper.PCIE / 1e9, "Gb/s", note="Gen3 x8 both ways, 81 % of it payload")
     yield Result("T_U", paper.UPDATE, "s", note="no time is left for it by the published figures")
 
@@ -62,7 +68,8 @@ def _fact(fact: Fact, inputs: Inputs) -> Result:
     """What is fitted as it is; what is predicted as its deviation from what was published."""
     value = fact.model(inputs)
     if fact.fitted:
-        return Result(fact.name, value, fact.unit, note=f"the paper: {number(fact.published)}; fitted")
+        note, name = f"the paper: {number(fact.published)}; fitted", f"ring.fact.{fact.id}.fitted"
+        return Result(fact.name, value, fact.unit, note=note, id=name)
     deviation = abs(100 * (value / fact.published - 1))
     note = f"{number(value)} {fact.unit}, the paper: {number(fact.published)}; predicted"
     if fact.name in NOT_MET:
@@ -77,27 +84,39 @@ def _curves(batch: int, inputs: Inputs) -> Iterator[Result]:
         for nodes, speedup in points:
             spans = figures.iteration(inputs, batch, int(nodes), series)
             note = f"speed-up {number(speedup)}"
-            yield Result(f"B = {batch}, {nodes} nodes, {series}", 1e3 * makespan(spans), "ms", note=note)
+            name = f"B = {batch}, {nodes} nodes, {series}"
+            short = identifier("ring.iteration", f"b {batch}", f"nodes {nodes}", series)
+            yield Result(name, 1e3 * makespan(spans), "ms", note=note, id=short)
 
 
-def _scaling(figure: str, curves: figures.Curves, unit: str) -> Iterator[Result]:
+def _scaling(figure: str, curves: figures.Curves, unit: str, batch: int = 0) -> Iterator[Result]:
+    """Points of a figure; ``batch``, where it has curves for each mini-batch."""
+    text, curve = (f"{figure}: B = {batch}", f"B = {batch}, ") if batch else (figure, "")
+    place = identifier("ring", figure, f"b {batch}") if batch else identifier("ring", figure)
     for name, points in curves.items():
         for nodes, value in points:
-            yield Result(f"{figure}: {name}, {nodes:g} nodes", value, unit)
+            point = identifier(place, name, f"nodes {nodes:g}")
+            what = f"{text}: {name}, {nodes:g} nodes"
+            yield Result(what, value, unit, id=point, curve=f"{curve}{name}", x=nodes)
 
 
 def _parts(figure: str, bars: figures.Bars) -> Iterator[Result]:
     for bar, parts in bars.items():
         for part, milliseconds in parts.items():
-            yield Result(f"{figure}: {bar}, {part}", milliseconds, "ms")
+            yield Result(
+                f"{figure}: {bar}, {part}", milliseconds, "ms", id=identifier("ring", figure, bar, part)
+            )
 
 
-def _exchange_times() -> Iterator[Result]:
+def exchange_times() -> Iterator[Result]:
     """INCEPTIONN's analytic exchange times; figure 15 has curves alone."""
     for each in exchange_cost.comparisons():
         deviation = 100 * (each.model / each.published - 1)
         note = f"the paper: {number(each.published)}, " + ("fitted" if each.fitted else f"{deviation:+.1f} %")
-        yield Result(f"INCEPTIONN: {each.name}", each.model, each.unit, note=note)
+        name = f"inceptionn.model.{each.id}"
+        yield Result(f"INCEPTIONN: {each.name}", each.model, each.unit, note=note, id=name)
     for workers in (4, 6, 8):
         for name, value in zip(("WA", "INC"), exchange_cost.scaling(workers), strict=True):
-            yield Result(f"INCEPTIONN, figure 15: {name}, {workers} workers", value, "× WA of 4")
+            text, point = f"INCEPTIONN, figure 15: {name}, {workers} workers", f"workers {workers}"
+            place = identifier("inceptionn.figure_15", name, point)
+            yield Result(text, value, "× WA of 4", id=place, curve=name, x=workers)

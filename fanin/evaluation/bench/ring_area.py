@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from fanin.codec.facts import Bfp
 from fanin.evaluation.bench.netlist import Area, Goal, synthesise
 from fanin.evaluation.bench.result import Result
+from fanin.evaluation.origins.graph import identifier
 from fanin.hdl.emission import kept_verilog
 from fanin.hdl.ring.node import RingNode
 from fanin.ring.facts import PRESETS, RingConfig
@@ -96,12 +97,14 @@ def _module(verilog: str, name: str) -> str:
 
 def _figures(node: str, parts: Mapping[str, Area]) -> Iterator[Result]:
     total = sum(parts.values(), Area())
-    added = parts[ALL_REDUCE] + parts[CODEC]
+    added, place = parts[ALL_REDUCE] + parts[CODEC], identifier("area.ring", node.partition(",")[0])
     for part, area in {**parts, ADDED: added, "total": total}.items():
         notes = [f"the paper: {figure}" for figure in PAPER.get((node, part), ())] or [""] * 3
-        name = f"ring node, {node}: {part}"
-        yield Result(f"{name}, LUTs", area.luts + area.lutrams, "LUTs", note=notes[0])
+        name, short = f"ring node, {node}: {part}", identifier(place, part)
+        luts = area.luts + area.lutrams
+        yield Result(f"{name}, LUTs", luts, "LUTs", note=notes[0], id=f"{short}.luts")
         yield Result(f"{name}, LUTs as memory", area.lutrams, "LUTs")
         yield Result(f"{name}, flip-flops", area.flip_flops, "flip-flops")
-        yield Result(f"{name}, block RAM", area.ram_bits / BLOCK_BITS, "× 36 kb", note=notes[1])
+        blocks = area.ram_bits / BLOCK_BITS
+        yield Result(f"{name}, block RAM", blocks, "× 36 kb", note=notes[1], id=f"{short}.block_ram")
         yield Result(f"{name}, DSPs", area.dsps, "DSPs", note=notes[2])

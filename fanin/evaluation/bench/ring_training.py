@@ -24,6 +24,7 @@ from fanin.evaluation.bench.smart_nic_figures import (
     TRACE_LAYERS,
     Measured,
 )
+from fanin.evaluation.origins.graph import identifier
 from fanin.ring.facts import PRESETS, RingConfig
 from fanin.sim.network import LinkConfig
 from fanin.sim.ring import smart_nic, timeline
@@ -174,7 +175,8 @@ def _beside(name: str, seconds: float, expected: float) -> Iterator[Result]:
     note = f"the model: {number(1e3 * expected)}"
     yield Result(f"{name}: iteration", 1e3 * seconds, "ms", note=note)
     deviation = 100 * (seconds / expected - 1)
-    yield Result(f"{name}: off the model", abs(deviation), "%", MAX_DEVIATION, note=f"{deviation:+.2f} %")
+    note, short = f"{deviation:+.2f} %", identifier("ring_training", name, "off")
+    yield Result(f"{name}: off the model", abs(deviation), "%", MAX_DEVIATION, note=note, id=short)
 
 
 def _spans(times: Times, scale: float) -> list[timeline.Span]:

@@ -16,12 +16,14 @@ from fanin.sim.switch.reference import ReferenceSwitch
 from fanin.wire.aggregation import AggPacket, Encap, Protocol, encode
 
 WORKERS, SLOTS, VALUES = 4, 64, 8
+PAPER_SLOTS = 1 << 16  # P4SGD, section IV-B
 ROUNDS = 40  # of every slot: 20,480 packets with ACKs
 MAX_LOAD, MIN_RATE = 2.0, 10_000.0
 
 
 def measure(args: argparse.Namespace) -> Iterator[Result]:
     """Yield the figures as they are measured, in a minute."""
+    yield from _stages()
     for target in Target:
         config = ProgramConfig(target=target, encap=Encap.UDP)
         yield Result(f"load, {target}, whole program", _load(config), "s", MAX_LOAD)
@@ -31,6 +33,17 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
         )
     reference = ReferenceSwitch(endpoint=SWITCH, ports=WORKERS)
     yield Result("reference switch, l2", _rate(reference, Encap.L2), "packets/s")
+
+
+def _stages() -> Iterator[Result]:
+    """Ingress stages on Tofino, with the paper's slots and with the most that keep the state in one stage."""
+    for slots in (PAPER_SLOTS, PAPER_SLOTS // 2):
+        stages = ProgramConfig(target=Target.TNA, slots=slots, values=VALUES).stages
+        note, short = (
+            "the paper: 4 of 12" if slots == PAPER_SLOTS else "",
+            f"switch.tofino.slots_{slots}.stages",
+        )
+        yield Result(f"Tofino, {slots:,} slots of {VALUES} values", stages, "stages", note=note, id=short)
 
 
 def _load(config: ProgramConfig) -> float:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from fanin.evaluation.origins.kinds import How
 from fanin.evaluation.reproduce.filled import Filled, Fitted
 from fanin.evaluation.reproduce.page import Bars, Drawing
-from fanin.evaluation.reproduce.row import Fit, How, Paper, Picture, Row
+from fanin.evaluation.reproduce.row import Fit, Paper, Picture, Row
 
 _LEAST = 3  # numbers of one unit, of which bars are drawn
 
@@ -26,12 +27,13 @@ def _curves(
     paper: Paper, picture: Picture, rows: Sequence[Filled], fits: Sequence[Fitted]
 ) -> Iterator[Drawing]:
     figures = {name: v for row in rows if row.measured for name, v in row.measured.figures.items()}
-    ours = picture.series(figures)
+    points = {name: point for row in rows if row.measured for name, point in row.measured.points.items()}
+    ours = picture.series(figures, points)
     claimed: dict[str, list[tuple[float, float]]] = {}
     for place, number in _numbers(picture.figure, rows, fits):
         if place.x is not None and number is not None:
             claimed.setdefault(place.series, []).append((place.x, number))
-    if not picture.pattern:
+    if not picture.patterns:
         for row in rows:
             if row.row.figure == picture.figure and row.row.x is not None and row.value is not None:
                 ours.setdefault(row.row.series, []).append((row.row.x, row.value))
@@ -56,7 +58,7 @@ def _bars(paper: Paper, figure: str, rows: Sequence[Filled], fits: Sequence[Fitt
         if row.row.figure == figure and row.row.x is None
     ]
     found += [
-        (fit.fit.unit, f"{fit.fit.paper} (fitted)", fit.fit.claimed, fit.value, How.MODEL.value)
+        (fit.fit.unit, f"{fit.fit.paper} (fitted)", fit.fit.claimed, fit.value, How.FITTED.value)
         for fit in fits
         if fit.fit.figure == figure and fit.fit.x is None and fit.fit.claimed is not None
     ]

@@ -157,5 +157,6 @@ def _fitted(chosen: Chosen, earlier: Callable[[Measurement], Measured | None]) -
 
 def _missing(row: Row, quick: bool, data: Mapping[str, Path]) -> str:
     """What stands in for the data sets that are not at hand; empty where all are."""
-    lacking = [name for name in row.measurement(quick=quick).data if name not in data]
+    taken = [row.data_set] if row.data_set else row.measurement(quick=quick).data
+    lacking = [name for name in taken if name not in data]
     return f"{row.stand_in} (fanin reproduce --data {lacking[0]}=PATH)" if lacking else ""

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from fanin.evaluation.bench.result import number
 from fanin.evaluation.reproduce.measure import Measured
-from fanin.evaluation.reproduce.row import Fit, Measurement, Paper, Row, taken
+from fanin.evaluation.reproduce.row import Fit, Measurement, Paper, Row
+from fanin.evaluation.reproduce.value import Value
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,12 @@ class Filled:
     @cached_property
     def value(self) -> float | None:
         """Ours; None where it was not measured."""
-        return _value(self.measurement, self.measured)
+        return _value(self.measurement.value, self.measured)
+
+    @property
+    def settings(self) -> dict[str, float | None]:
+        """Ours in each setting, where the row has one of several."""
+        return {name: _value(value, self.measured) for name, value in self.row.settings.items()}
 
     @property
     def error(self) -> str:
@@ -45,8 +52,8 @@ class Filled:
 
     @property
     def how(self) -> str:
-        """Where the number comes from."""
-        return self.row.source(quick=self.quick).value
+        """How the number came about."""
+        return self.measurement.origin.how.value
 
     @property
     def command(self) -> str:
@@ -56,8 +63,12 @@ class Filled:
 
     @property
     def why(self) -> str:
-        """What the difference is made of, and what was not at hand."""
-        return "; ".join(filter(None, (self.row.why, self.missing)))
+        """What the difference is made of, other settings, what fixes the number, and what was not at hand."""
+        found = {name: "—" if value is None else number(value) for name, value in self.settings.items()}
+        settings = ", ".join(f"{name}: {value} {self.row.unit}" for name, value in found.items())
+        follows = f"follows from {self.row.follows.text}" if self.row.follows else ""
+        of_all = f"one of {len(found)} settings ({settings})" if found else ""
+        return "; ".join(filter(None, (of_all, follows, self.row.why, self.missing)))
 
     def as_json(self) -> dict[str, Any]:
         """The row of docs/reference/json.md."""
@@ -71,9 +82,10 @@ class Filled:
             "unit": self.row.unit,
             "ratio": self.ratio,
             "how": self.how,
+            "inputs": self.measurement.origin.text,
             "model": self.row.model,
             "command": self.command,
-            "taken": taken(self.measurement.value),
+            "taken": self.measurement.value.text,
             "seconds": self.measured.seconds if self.measured else None,
             "date": self.measured.date if self.measured else None,
             "why": self.why,
@@ -92,7 +104,7 @@ class Fitted:
     @cached_property
     def value(self) -> float | None:
         """What the model makes of the fact."""
-        return _value(self.fit.found, self.measured) if self.fit.found else None
+        return _value(self.fit.found.value, self.measured) if self.fit.found else None
 
     def as_json(self) -> dict[str, Any]:
         """The fact of docs/reference/json.md."""
@@ -107,10 +119,10 @@ class Fitted:
         }
 
 
-def _value(measurement: Measurement, measured: Measured | None) -> float | None:
+def _value(value: Value, measured: Measured | None) -> float | None:
     if measured is None or measured.error:
         return None
     try:
-        return measurement.value(measured.figures)
+        return value(measured.figures)
     except (KeyError, ZeroDivisionError):
         return None

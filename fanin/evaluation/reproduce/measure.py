@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from fanin.base.errors import InputError
 from fanin.base.processes import end_with
 from fanin.base.records import open_record
 from fanin.base.scratch import write_file
-from fanin.evaluation.reproduce.row import Measurement
+from fanin.evaluation.reproduce.row import Measurement, Point
 
 FOLDER = "measured"  # of the output directory
 LIMIT = 4 * 3600.0  # seconds of a command
@@ -31,7 +31,11 @@ _ANSWERED = (0, 1)  # exit status with figures: done, and one that misses its be
 
 @dataclass(frozen=True)
 class Measured:
-    """What a command printed, and when; no figures, and why, where it failed; ``warnings`` that it gave."""
+    """What a command printed, and when; no figures, and why, where it failed; ``warnings`` that it gave.
+
+    ``figures``: a benchmark's by identifier, others by the path in the printed object. ``points``: places of
+    those that are points of a curve.
+    """
 
     fanin: str
     command: str
@@ -40,6 +44,7 @@ class Measured:
     figures: dict[str, float]
     error: str = ""
     warnings: Sequence[str] = ()
+    points: dict[str, Point] = field(default_factory=dict)
 
 
 class Measuring:
@@ -86,9 +91,10 @@ class Measuring:
     def measure(self, measurement: Measurement) -> Measured:
         """Run the command, and keep what it printed; an error is in what it returns."""
         began, date = time.monotonic(), datetime.now(UTC).isoformat(timespec="seconds")
-        figures, error, warnings = self._run(measurement)
+        printed, error, warnings = self._run(measurement)
         seconds = time.monotonic() - began
-        found = Measured(__version__, self.text(measurement), date, seconds, figures, error, warnings)
+        figures, points = dict(_flat(printed)), dict(_points(printed))
+        found = Measured(__version__, self.text(measurement), date, seconds, figures, error, warnings, points)
         self._keep(measurement, found)
         return found
 
@@ -108,8 +114,8 @@ class Measuring:
         ]
         return [*measurement.command, *named]
 
-    def _run(self, measurement: Measurement) -> tuple[dict[str, float], str, list[str]]:
-        """Figures, why there are none, and warnings."""
+    def _run(self, measurement: Measurement) -> tuple[dict[str, Any], str, list[str]]:
+        """The printed object, why there is none, and warnings."""
         command = [sys.executable, "-m", "fanin", *self._arguments(measurement), "--json"]
         if measurement.folder:
             command += ["-o", str(self._folder / measurement.name)]
@@ -120,15 +126,15 @@ class Measuring:
             except subprocess.TimeoutExpired:
                 return {}, f"took more than {LIMIT / 3600:g} h", []
         try:
-            figures = dict(_flat(json.loads(out)))
+            printed = json.loads(out)
         except ValueError:
-            figures = {}
+            printed = {}
         warnings = _said(errors, _WARNING)
         answered = _ANSWERED if measurement.command[0] == "bench" else (0,)  # 1 of others: a check has failed
-        if process.returncode not in answered or not figures:
+        if process.returncode not in answered or not printed:
             said = _said(errors, _ERROR) or [f"exit status {process.returncode}"]
             return {}, said[-1], warnings
-        return figures, "", warnings
+        return printed, "", warnings
 
     def _path(self, measurement: Measurement) -> Path:
         return self._folder / f"{measurement.name}.json"
@@ -162,15 +168,16 @@ def _said(errors: str, kind: str) -> list[str]:
 
 def _measured(value: dict[str, Any]) -> Measured:
     try:
-        return Measured(**value)
+        places = {name: Point(**place) for name, place in value.get("points", {}).items()}
+        return Measured(**(value | {"points": places}))
     except TypeError as error:
         raise ValueError(f"is no measurement: {error}") from None
 
 
 def _flat(document: dict[str, Any], place: str = "") -> Iterator[tuple[str, float]]:
-    """Numbers by name: a benchmark's by theirs, others by the fields that lead to them, joined by dots."""
+    """Numbers of a benchmark by identifier, of other commands by the path of fields, joined by dots."""
     if not place and "benchmark" in document:
-        printed = ((each["name"], each["value"]) for each in document["figures"])
+        printed = ((each["id"], each["value"]) for each in document["figures"] if each["id"])
         yield from ((name, float(value)) for name, value in printed if value is not None)  # null: not finite
         return
     for name, value in document.items():
@@ -180,3 +187,10 @@ def _flat(document: dict[str, Any], place: str = "") -> Iterator[tuple[str, floa
             yield from _flat(value, f"{place}{name}.")
         elif isinstance(value, int | float) and not isinstance(value, bool):
             yield f"{place}{name}", float(value)
+
+
+def _points(document: dict[str, Any]) -> Iterator[tuple[str, Point]]:
+    """Places of a benchmark's figures that are points of a curve."""
+    for each in document["figures"] if "benchmark" in document else ():
+        if each["id"] and each["x"] is not None and each["value"] is not None:
+            yield each["id"], Point(each["curve"] or "", float(each["x"]))

@@ -6,29 +6,42 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fanin.evaluation.origins.kinds import How
 from fanin.report.chart import Axis, Bar, Chart
 from fanin.report.html import fill
 from fanin.report.palette import STYLES, Style
 
 Points = Sequence[tuple[float, float]]
 
-#: What a ratio's colour says of where our number comes from.
+#: Colour of a ratio, by how our number came about.
 _HOWS = {
-    "RTL": STYLES["run"],
-    "synthesis": STYLES["luts"],
-    "model held to RTL": STYLES["update"],
-    "plan": STYLES["sum"],
-    "this machine": STYLES["communication"],
-    "model": STYLES["overhead"],
+    How.RTL: STYLES["run"],
+    How.SYNTHESIS: STYLES["luts"],
+    How.GOLDEN: STYLES["golden"],
+    How.TIMED: STYLES["update"],
+    How.PLAN: STYLES["sum"],
+    How.HOST: STYLES["communication"],
+    How.QUOTED: STYLES["planned"],
+    How.FITTED: STYLES["planned"],
+    How.DERIVED_QUOTED: STYLES["waiting"],
+    How.DERIVED: STYLES["overhead"],
 }
 _PAPER = Style("ink")
 _COLOURS = ("blue", "orange", "green", "purple", "sky", "red", "yellow", "grey")
 #: Of tables: rows, facts of models.
 ROW_HEAD = (
-    *("figure", "what", "claimed", "found", "ratio", "how", "section"),
+    *("figure", "what", "claimed", "found", "ratio", "how", "inputs", "section"),
     *("command", "what of it", "why they differ"),
 )
-FACT_HEAD = ("model", "", "number of the paper", "claimed", "found", "error", "inputs that are fitted")
+FACT_HEAD = (
+    "model",
+    "",
+    "number of the paper",
+    "claimed",
+    "found",
+    "error",
+    "fitted inputs, or what it follows from",
+)
 
 
 @dataclass(frozen=True)
@@ -44,6 +57,7 @@ class Line:
     found: str
     ratio: float | None
     how: str
+    inputs: str
     command: str
     taken: str
     seconds: float | None
@@ -52,7 +66,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Fact:
-    """A number of a paper that a model is fitted to, or predicts, in words; ``kind`` says which."""
+    """A number of a paper beside a model's, in words; ``kind``: fitted, derived (by algebra) or predicted."""
 
     paper: str
     model: str
@@ -144,7 +158,7 @@ def command_numbers(lines: Sequence[Line]) -> dict[str, int]:
 def row_cells(line: Line, command: int) -> tuple[str, ...]:
     """A row as ``ROW_HEAD`` has it; ``command``: its number."""
     ratio = "" if line.ratio is None else f"{line.ratio:.2f}"
-    found = (line.what, line.claimed, line.found, ratio, line.how, line.section)
+    found = (line.what, line.claimed, line.found, ratio, line.how, line.inputs, line.section)
     return (line.figure, *found, f"{command}", line.taken, line.why)
 
 
@@ -155,7 +169,7 @@ def _ratios(lines: Sequence[Line]) -> Chart:
     axis = Axis("ours over the paper's", "~g", ".2f", ends=(0.0, 1.05 * max(most, 1.0)))
     chart = Chart("Ours over the paper's", axis, rows=names, bars="overlay")
     for how in dict.fromkeys(line.how for line in lines):
-        chart.bars(how, _bars(lines, how), _HOWS[how])
+        chart.bars(how, _bars(lines, how), _HOWS[How(how)])
     chart.mark(1.0, "the paper")
     return chart
 
@@ -193,7 +207,7 @@ def _beside(bars: Bars) -> Chart:
             for place, (what, claimed, ours, how) in enumerate(bars.numbers)
             if ours is not None and how == source
         ]
-        chart.bars(source, found, _HOWS[source])
+        chart.bars(source, found, _HOWS[How(source)])
     claimed = [(claimed, place) for place, (_, claimed, *_) in enumerate(bars.numbers)]
     chart.points("the paper", claimed, _PAPER)
     return chart

@@ -25,7 +25,7 @@ from fanin.evaluation.reproduce.page import (
     page,
     row_cells,
 )
-from fanin.evaluation.reproduce.row import Paper, Row, taken
+from fanin.evaluation.reproduce.row import Paper, Row
 from fanin.runs.output import REPORT_FILE, REPRODUCTION, finite
 from fanin.runs.output import table as columns
 
@@ -51,7 +51,7 @@ def listing(chosen: Iterable[tuple[Paper, Row]], *, quick: bool) -> list[str]:
             f"{paper.name}/{row.figure}",
             row.what,
             f"{number(row.paper)} {row.unit}",
-            row.source(quick=quick).value,
+            row.measurement(quick=quick).origin.how.value,
             " ".join(("fanin", *row.measurement(quick=quick).command)),
         )
         for paper, row in chosen
@@ -132,37 +132,42 @@ def _line(each: Filled) -> Line:
         ratio=each.ratio,
         how=each.how,
         command=each.command,
-        taken=taken(each.measurement.value),
+        inputs=each.measurement.origin.text,
+        taken=each.measurement.value.text,
         seconds=each.measured.seconds if each.measured else None,
         why=each.why if each.value is not None else each.error,
     )
 
 
 def _facts(rows: Sequence[Filled], fits: Sequence[Fitted]) -> Iterator[Fact]:
-    """Of each model: what it is fitted to, then what it predicts."""
+    """Of each model: what it is fitted to, then what follows from that by algebra, and what it predicts."""
     names = [(each.paper.name, each.fit.model) for each in fits]
     for paper, model in dict.fromkeys(names):
         for each in fits:
             if (each.paper.name, each.fit.model) == (paper, model):
                 fit = each.fit
-                yield _fact(paper, model, fit.what, fit.paper, fit.claimed, each.value, fit.unit)
+                claimed = (fit.claimed, each.value, fit.unit)
+                yield _fact(paper, model, "fitted", fit.paper, claimed, fit.what)
         for row in rows:
             if (row.paper.name, row.row.model) == (paper, model):
-                what = f"{row.row.figure}: {row.row.what}"
-                yield _fact(paper, model, "", what, row.row.paper, row.value, row.row.unit)
+                what, follows = f"{row.row.figure}: {row.row.what}", row.row.follows
+                number_ = (row.row.paper, row.value, row.row.unit)
+                kind, inputs = ("derived", follows.text) if follows else ("predicted", "")
+                yield _fact(paper, model, kind, what, number_, inputs)
 
 
 def _fact(
-    paper: str, model: str, fitted: str, what: str, claimed: float | None, found: float | None, unit: str
+    paper: str, model: str, kind: str, what: str, number_: tuple[float | None, float | None, str], inputs: str
 ) -> Fact:
-    """``fitted``: the inputs of the model; empty: the fact is predicted."""
+    """``number_``: claimed, found, unit; ``inputs``: what is fitted, or what the fact follows from."""
+    claimed, found, unit = number_
     return Fact(
         paper=paper,
         model=model,
-        kind="fitted" if fitted else "predicted",
+        kind=kind,
         what=what,
         claimed="" if claimed is None else f"{number(claimed)} {unit}",
         found="" if found is None else f"{number(found)} {unit}",
         error="" if claimed is None or found is None else f"{100 * (found / claimed - 1):+z.1f} %",
-        inputs=fitted,
+        inputs=inputs,
     )

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from fanin.evaluation.reproduce.row import (
-    Figures,
-    Fit,
-    How,
-    Measurement,
-    Paper,
-    Picture,
-    Row,
-    Value,
-    extreme,
-    inverse,
-    one,
-)
+from fanin.evaluation.origins.graph import identifier
+from fanin.evaluation.reproduce.row import Fit, Follows, Measurement, Paper, Picture, Row
+from fanin.evaluation.reproduce.value import Figures, Value, extreme, inverse, one
 from fanin.sim.codec.tags import BOUNDS, FORM_BITS, TABLE_III, ratio
 
-_RTL = "NIC at 100 MHz, hosts take no time"  # the paper's clock
+_SETTINGS = {  # of the RTL's NICs: identifier and words; the rows have the paper's clock
+    "mhz_250": "NIC at 250 MHz, hosts take no time",
+    "mhz_100": "NIC at 100 MHz, hosts take no time",
+    "mhz_250_hosts_1us": "NIC at 250 MHz, hosts take 1 µs a packet",
+}
+_PAPERS = "mhz_100"
 _COMMUNICATE = {"AlexNet": 148.71, "HDC": 1.36, "ResNet-50": 60.58, "VGG-16": 583.58}  # s, table II
 _SUM = {"AlexNet": 8.94, "HDC": 0.09, "ResNet-50": 3.68, "VGG-16": 19.89}
 _SHARE = {"HDC": 80.2, "ResNet-50": 80.2, "VGG-16": 70.9}  # % of the time, communication; AlexNet's is fitted
@@ -31,6 +26,8 @@ _EXCHANGE = "exchange"  # the model of section VIII-D
 _LINKS = "links at their rate; the paper's hosts reach a part of it, and another part for each network"
 _GIVEN = "given the communication that the ring saves, as figure 12 has it"
 _VGG = "VGG-16's bytes take 335 s at AlexNet's rate; the paper measured 584"
+_WIRE = "nearly all of it is bytes over links of 10 Gb/s, which are inputs"
+_FEWER = "the ring's 1.5 transfers of a gradient over the aggregator's 7 save 78.6 % without any RTL"
 _ONE_SEED = "one training"
 _DIGITS = "the digits that scikit-learn ships, MNIST's kin of 8 × 8 pixels"
 _SMALL = "theirs: AlexNet, ResNet-50, VGG-16 on ImageNet; ours: three small networks, two trainings each"
@@ -38,11 +35,22 @@ _HOST = "our processor, one core, and gradients of digits; theirs: a Xeon E5-264
 
 
 def _model(name: str) -> Measurement:
-    return Measurement(("bench", "ring", "--models"), one(f"INCEPTIONN: {name}"), folder=True)
+    return Measurement(("bench", "ring", "--models"), one(f"inceptionn.model.{name}"), folder=True)
 
 
-def _rtl(value: Value) -> Measurement:
-    return Measurement(("bench", "inceptionn"), value, folder=True)
+def _rtl(what: str, section: str, figure: str, paper: float, unit: str, value: _OfSetting, why: str) -> Row:
+    """A number over RTL NICs at the paper's clock; the other settings are beside it."""
+    found = Measurement(("bench", "inceptionn"), value(_PAPERS), folder=True)
+    settings = {text: value(setting) for setting, text in _SETTINGS.items()}
+    what = f"{what}, RTL NICs"
+    return Row(figure, what, section, paper, unit, found, why=why, settings=settings, slow=True)
+
+
+_OfSetting = Callable[[str], Value]
+
+
+def _alone(figure: str) -> _OfSetting:
+    return lambda setting: one(f"inceptionn.rtl.{setting}.{figure}")
 
 
 def _training(value: Value, *options: str) -> Measurement:
@@ -62,38 +70,39 @@ def _others(value: Value) -> Measurement:
 def _verified(place: int) -> Measurement:
     """Compressor (0) and decompressor (1) in simulation."""
     command = ("codec", "verify", "--codec", "inceptionn", "--mode", "published", "--rtl", "--values", "100000")
-    return Measurement(command, inverse(f"checks.{place}.cycles_per_group"))
+    return Measurement(command, inverse(f"checks.{place}.cycles_per_group"), place="codec_verify")
 
 
 def _table_2() -> Iterator[Row]:
     for network, seconds in _COMMUNICATE.items():
         what, why = f"{network}: 100 exchanges over an aggregator", _VGG if network == "VGG-16" else ""
+        place = identifier(network)
         if network in _PREDICTED:
-            model = _model(f"{network}: WA, communicate")
-            yield Row("table-2", what, "VII-C", seconds, "s", How.MODEL, model, why=why, model=_EXCHANGE)
-            what_, model = f"{network}: 100 sums at the aggregator", _model(f"{network}: WA, gradient sum")
-            yield Row("table-2", what_, "VII-C", _SUM[network], "s", How.MODEL, model, model=_EXCHANGE)
-        rtl = _rtl(one(f"{_RTL}: {network}: WA, communicate"))
-        yield Row("table-2", f"{what}, RTL NICs", "VII-C", seconds, "s", How.RTL, rtl, why=why, slow=True)
+            model = _model(f"{place}.wa.communicate_s")
+            yield Row("table-2", what, "VII-C", seconds, "s", model, why=why, model=_EXCHANGE)
+            what_, model = f"{network}: 100 sums at the aggregator", _model(f"{place}.wa.sum_s")
+            yield Row("table-2", what_, "VII-C", _SUM[network], "s", model, model=_EXCHANGE)
+        why = "; ".join(filter(None, (_WIRE, why)))
+        yield _rtl(what, "VII-C", "table-2", seconds, "s", _alone(f"{place}.wa.communicate_s"), why)
 
 
 def _figure_3() -> Iterator[Row]:
     command = ("--figure", "3", "--figure", "5", "--networks", "hdc", "--seeds", "1")
     for network, share in _SHARE.items():
-        found = _training(one(f"figure 3: {network}, communication"), *command)
+        found = _training(one(f"inceptionn.figure_3.{identifier(network)}.communication"), *command)
         why = _VGG if network == "VGG-16" else ""
         what = f"{network}: of the time, communication"
-        yield Row("3b", what, "II-B", share, "%", How.MODEL, found, why=why, model=_EXCHANGE)
-    inside = _training(extreme(min, r"figure 5: hdc, \w+: between -1 and 1"), *command)
+        yield Row("3b", what, "II-B", share, "%", found, why=why, model=_EXCHANGE)
+    inside = _training(extreme(min, "inceptionn.figure_5.hdc.*.within_1"), *command)
     why = "theirs: AlexNet; ours: the digit classifier"
-    yield Row("5", "gradients between -1 and 1", "III-B", 100.0, "% of values", How.TIED, inside, why=why)
+    yield Row("5", "gradients between -1 and 1", "III-B", 100.0, "% of values", inside, why=why)
 
 
 def _figure_7() -> Iterator[Row]:
-    pattern = r"figure 7: (Snappy|SZ3, 2\^-10), early: \w+"
+    patterns = [f"inceptionn.figure_7.{codec}.early.*" for codec in ("snappy", "sz3_2_10")]
     for pick, name, times in ((min, "least", 2.0), (max, "most", 4.0)):
         found = _training(
-            extreme(pick, pattern, ("Snappy", "SZ3, 2^-10")),
+            extreme(pick, *patterns),
             "--figure",
             "7",
             "--networks",
@@ -102,84 +111,87 @@ def _figure_7() -> Iterator[Row]:
             "1",
         )
         what = f"training time, Snappy and SZ on the host, {name}"
-        yield Row("7", what, "VI", times, "× without", How.HOST, found, why=_HOST)
+        yield Row("7", what, "VI", times, "× without", found, why=_HOST)
 
 
 def _figure_12() -> Iterator[Row]:
     for network, saved in _SAVED.items():
-        name, what = f"{network}: INC, communication saved", f"{network}: of the communication, by the ring"
+        name = f"{identifier(network)}.inc.communication_saved"
+        what = f"{network}: of the communication, by the ring"
         why = _LINKS + (f"; {_VGG}" if network == "VGG-16" else "")
         if network in _PREDICTED:
-            yield Row("12", what, "VIII-A", saved, "%", How.MODEL, _model(name), why=why, model=_EXCHANGE)
-        rtl = _rtl(one(f"{_RTL}: {name}"))
-        yield Row("12", f"{what}, RTL NICs", "VIII-A", saved, "%", How.RTL, rtl, why=why, slow=True)
+            yield Row("12", what, "VIII-A", saved, "%", _model(name), why=why, model=_EXCHANGE)
+        yield _rtl(what, "VIII-A", "12", saved, "%", _alone(name), f"{_FEWER}; {why}")
     for network, saved in _TIME.items():
         what = f"{network}: of the training time, by the ring"
-        model = _model(f"{network}: INC, time saved")
-        yield Row("12", what, "VIII-A", saved, "%", How.MODEL, model, why=_GIVEN, model=_EXCHANGE)
+        model, follows = _model(f"{identifier(network)}.inc.time_saved"), _time_saved(network)
+        yield Row("12", what, "VIII-A", saved, "%", model, why=_GIVEN, model=_EXCHANGE, follows=follows)
+
+
+def _time_saved(network: str) -> Follows:
+    """The training's time without what the ring saves of communication and sums, all of it as printed."""
+
+    def value(facts: Figures) -> float:
+        local, sums, communicate, total, saved = (
+            facts[f"{identifier(network)}.{name}"]
+            for name in ("local", "sum", "communicate", "total", "saved_communication")
+        )
+        return 100 * (1 - (local + sums / 4 + (1 - saved / 100) * communicate) / total)
+
+    return Follows("table II's seconds and figure 12's saved communication", value)
 
 
 def _compressed() -> Iterator[Row]:
     """Figure 12 with the codec, by the model and over RTL NICs."""
     both = (
-        ("AlexNet: of an aggregator's communication, by the codec", 30.8, "AlexNet: WA+C, communication saved"),
-        ("of the communication, by ring and codec, least", 70.9, "INC+C, communication saved, least"),
+        (
+            "AlexNet: of an aggregator's communication, by the codec",
+            30.8,
+            "alexnet.wa_with_c.communication_saved",
+        ),
+        ("of the communication, by ring and codec, least", 70.9, "inc_with_c.communication_saved.least"),
     )
     for (what, saved, name), why in zip(both, ("", _GIVEN), strict=True):
-        yield Row("12", what, "VIII-A", saved, "%", How.MODEL, _model(name), why=why, model=_EXCHANGE)
+        yield Row("12", what, "VIII-A", saved, "%", _model(name), why=why, model=_EXCHANGE)
     for end, times in (("least", 2.2), ("most", 3.1)):
-        what, model = f"speed-up by ring and codec, {end} of four networks", _model(f"INC+C, faster, {end}")
-        yield Row("12", what, "VIII-A", times, "×", How.MODEL, model, why=_GIVEN, model=_EXCHANGE)
-        rtl = _rtl(one(f"{_RTL}: INC+C, faster, {end}"))
-        yield Row("12", f"{what}, RTL NICs", "VIII-A", times, "×", How.RTL, rtl, why=_LINKS, slow=True)
-    measured: tuple[tuple[str, float, Value, str], ...] = (
-        (both[0][0], 30.8, one(f"{_RTL}: {both[0][2]}"), ""),
-        ("of a ring's communication, by the codec", 53.9, _of_the_ring, ""),
-        (both[1][0], 70.9, extreme(min, rf"{_RTL}: [^:]+: INC\+C, communication saved"), _LINKS),
-        (
-            "of the communication, by ring and codec, most",
-            80.7,
-            extreme(max, rf"{_RTL}: [^:]+: INC\+C, communication saved"),
-            _LINKS,
-        ),
+        what, model = f"speed-up by ring and codec, {end} of four networks", _model(f"inc_with_c.faster.{end}")
+        yield Row("12", what, "VIII-A", times, "×", model, why=_GIVEN, model=_EXCHANGE)
+        yield _rtl(what, "VIII-A", "12", times, "×", _alone(f"inc_with_c.faster.{end}"), _LINKS)
+    most = "of the communication, by ring and codec, most"
+    measured: tuple[tuple[str, float, _OfSetting, str], ...] = (
+        (both[0][0], 30.8, _alone(both[0][2]), ""),
+        ("of a ring's communication, by the codec", 53.9, _alone("resnet_50.inc.saved_by_codec"), ""),
+        (both[1][0], 70.9, lambda setting: extreme(min, _SAVED_BY_BOTH.format(setting)), _LINKS),
+        (most, 80.7, lambda setting: extreme(max, _SAVED_BY_BOTH.format(setting)), _LINKS),
     )
     for what, saved, value, why in measured:
-        yield Row("12", f"{what}, RTL NICs", "VIII-A", saved, "%", How.RTL, _rtl(value), why=why, slow=True)
+        yield _rtl(what, "VIII-A", "12", saved, "%", value, why)
 
 
-def _of_the_ring(figures: Figures) -> float:
-    """100 × (1 − a ÷ b), 100 less “…: ResNet-50: INC+C, communication saved” and “… INC, …”."""
-    with_codec, without = (
-        100 - figures[f"{_RTL}: ResNet-50: {name}, communication saved"] for name in ("INC+C", "INC")
-    )
-    return 100 * (1 - with_codec / without)
+_SAVED_BY_BOTH = "inceptionn.rtl.{}.*.inc_with_c.communication_saved"
 
 
 def _accuracy() -> Iterator[Row]:
     """Figures 13 and 14."""
     networks = ("cnn", "residual", "templates")
-    names = f"({'|'.join(networks)})"
     for bound, shares in zip(BOUNDS, TABLE_III["HDC"], strict=True):
-        found = _digits(one(f"hdc: INCEPTIONN 2^-{bound}, published: ratio"))
+        found = _digits(one(f"inceptionn.training.hdc.inceptionn_2_{bound}_published.ratio"))
         what, why = f"HDC, 2^-{bound}: compression ratio", f"claimed: of table III's shares; {_ONE_SEED}"
-        yield Row(
-            "14", what, "VIII-C", ratio(shares), "×", How.TIED, found, why=why, stand_in=_DIGITS, slow=True
-        )
-    for what, section, points, pattern in (
-        ("2^-10, no more epochs: accuracy lost, most", "VIII-B", 1.5, r"INCEPTIONN 2\^-10, published"),
-        ("2^-6, no more epochs: accuracy lost, most", "VIII-C", 2.0, r"INCEPTIONN 2\^-6, published"),
-        ("24 LSBs truncated: accuracy lost, most", "VIII-C", 62.4, "24 LSBs truncated"),
+        yield Row("14", what, "VIII-C", ratio(shares), "×", found, why=why, stand_in=_DIGITS, slow=True)
+    for what, section, points, codec in (
+        ("2^-10, no more epochs: accuracy lost, most", "VIII-B", 1.5, "inceptionn_2_10_published"),
+        ("2^-6, no more epochs: accuracy lost, most", "VIII-C", 2.0, "inceptionn_2_6_published"),
+        ("24 LSBs truncated: accuracy lost, most", "VIII-C", 62.4, "24_lsbs_truncated"),
     ):
-        lost = _others(extreme(max, f"{names}: {pattern}: lost", networks))
-        yield Row("14", what, section, points, "points", How.TIED, lost, why=_SMALL, slow=True)
+        lost = _others(extreme(max, *(f"inceptionn.training.{name}.{codec}.lost" for name in networks)))
+        yield Row("14", what, section, points, "points", lost, why=_SMALL, slow=True)
     broken = "published breaks its own bound, up to eightfold"
     for mode, why in (("published", f"{_SMALL}; {broken}"), ("strict", _SMALL)):
-        equal = _others(
-            extreme(min, rf"{names}: INCEPTIONN 2\^-10, {mode}: … with at most 2 epochs more", networks)
-        )
+        codec = f"inceptionn_2_10_{mode}.few_more_epochs"
+        equal = _others(extreme(min, *(f"inceptionn.training.{name}.{codec}" for name in networks)))
         what = f"2^-10, {mode}: as accurate with 2 epochs more, least"
-        yield Row("13", what, "VIII-B", 100.0, "% of trainings", How.TIED, equal, why=why, slow=True)
-    equal = _digits(one("hdc: INCEPTIONN 2^-10, published: … with at most 2 epochs more"))
+        yield Row("13", what, "VIII-B", 100.0, "% of trainings", equal, why=why, slow=True)
+    equal = _digits(one("inceptionn.training.hdc.inceptionn_2_10_published.few_more_epochs"))
     what = "HDC, 2^-10, published: as accurate with 2 epochs more"
     yield Row(
         "13",
@@ -187,7 +199,6 @@ def _accuracy() -> Iterator[Row]:
         "VIII-B",
         100.0,
         "% of trainings",
-        How.TIED,
         equal,
         why=_ONE_SEED,
         stand_in=_DIGITS,
@@ -200,7 +211,7 @@ def _table_3() -> Iterator[Row]:
     for bound, shares in zip(BOUNDS, TABLE_III["HDC"], strict=True):
         for bits, share in zip(FORM_BITS, shares, strict=True):
             if share:
-                found = _digits(one(f"hdc: INCEPTIONN 2^-{bound}, published: {bits} bits"))
+                found = _digits(one(f"inceptionn.training.hdc.inceptionn_2_{bound}_published.bits_{bits}"))
                 what = f"HDC, 2^-{bound}: values of {bits} bits"
                 yield Row(
                     "table-3",
@@ -208,7 +219,6 @@ def _table_3() -> Iterator[Row]:
                     "VIII-C",
                     share,
                     "%",
-                    How.TIED,
                     found,
                     why=_ONE_SEED,
                     stand_in=_DIGITS,
@@ -219,7 +229,7 @@ def _table_3() -> Iterator[Row]:
 def _engines() -> Iterator[Row]:
     for place, name in enumerate(("compressor", "decompressor")):
         what, why = f"{name}, 256 bits: bursts a cycle", "random values; of what cannot shrink 17 words for 16"
-        yield Row("9", what, "VI-A", 1.0, "bursts", How.RTL, _verified(place), why=why)
+        yield Row("9", what, "VI-A", 1.0, "bursts", _verified(place), why=why)
 
 
 def _fit(what: str, paper: str, claimed: float, unit: str, name: str, figure: str) -> Fit:
@@ -245,7 +255,7 @@ PAPER = Paper(
             "AlexNet: 100 exchanges over an aggregator",
             _COMMUNICATE["AlexNet"],
             "s",
-            "AlexNet: WA, communicate",
+            "alexnet.wa.communicate_s",
             "table-2",
         ),
         _fit(
@@ -253,7 +263,7 @@ PAPER = Paper(
             "AlexNet: 100 sums at the aggregator",
             _SUM["AlexNet"],
             "s",
-            "AlexNet: WA, gradient sum",
+            "alexnet.wa.sum_s",
             "table-2",
         ),
         _fit(
@@ -261,7 +271,7 @@ PAPER = Paper(
             "AlexNet: of the communication, by the ring",
             _SAVED["AlexNet"],
             "%",
-            "AlexNet: INC, communication saved",
+            "alexnet.inc.communication_saved",
             "12",
         ),
         _fit(
@@ -269,7 +279,7 @@ PAPER = Paper(
             "ResNet-50: of the communication, by ring and codec",
             80.7,
             "%",
-            "INC+C, communication saved, most",
+            "inc_with_c.communication_saved.most",
             "12",
         ),
     ),
@@ -279,8 +289,11 @@ PAPER = Paper(
             "exchange time without compression, aggregator of four workers = 1",
             "workers",
             "× WA of 4",
-            rf"(?:INCEPTIONN|{_RTL}), figure 15: "
-            r"(?P<series>(?:WA|INC)(?:, measured)?), (?:workers )?(?P<x>\d+)(?: workers)?",
+            (
+                "inceptionn.figure_15.*",
+                f"inceptionn.rtl.figure_15.{_PAPERS}.wa.*",
+                f"inceptionn.rtl.figure_15.{_PAPERS}.inc.*",
+            ),
         ),
     ),
     not_here=(

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
-from fanin.evaluation.reproduce.row import (
-    Figures,
-    How,
-    Measurement,
-    Paper,
-    Picture,
-    Row,
-    Value,
-    one,
-    ratio,
-    said,
-)
+from fanin.evaluation.reproduce.row import Measurement, Paper, Picture, Row
+from fanin.evaluation.reproduce.value import Value, extreme, one, quotient, ratio, times, total
 
 _PLANS = ("bench", "cluster", "--part", "plans")
 _QUICK = ("plan", "mobilenet_v2", "arria10x6", "--time-limit", "40")
+_EXAMPLE = ("plan", "example_cnn", "arria10x6", "--time-limit", "8")
+_LISTING = ("plan", "listing1", "arria10x4", "--time-limit", "10")
 _FEWEST = 3  # devices
 _QUICK_DEVICES = 6  # to which a sweep goes that takes a minute; up to there the paper has no model parallelism
 
@@ -28,42 +20,27 @@ def _plans(value: Value) -> Measurement:
 
 
 def _mobilenet(value: Value) -> Measurement:
-    return Measurement(_QUICK, value, folder=True)
+    return Measurement(_QUICK, value, folder=True, place="plan")
 
 
 def _layer(name: str) -> Measurement:
-    return Measurement(("bench", "plan", "--part", "layers"), one(f"listing 1: {name}"))
+    return Measurement(("bench", "plan", "--part", "layers"), one(f"plan.listing_1.{name}"))
 
 
-def _best(figures: Figures, devices: int) -> float:
+def _best(devices: int) -> Value:
     """Frames a second of the best plan, in one part or in several."""
-    name = f"example CNN on {devices}"
-    return max(
-        _some(
-            v for n, v in figures.items() if n.startswith((f"{name}:", f"{name},")) and n.endswith(": planned")
-        )
-    )
-
-
-def _some(values: Iterable[float]) -> list[float]:
-    """Figures of a command. KeyError where it has none of them."""
-    found = list(values)
-    if not found:
-        raise KeyError
-    return found
+    return extreme(max, f"cluster.example_cnn.devices_{devices}.mp_*.planned")
 
 
 def _linear(devices: int) -> Row:
     """A point of figure 5, over the first."""
-    name = "“example CNN on {}…: planned”"
-    text = f"the most of {name.format(devices)} ÷ the most of {name.format(_FEWEST)}"
-    full = _plans(said(text, lambda figures: _best(figures, devices) / _best(figures, _FEWEST)))
+    full = _plans(quotient(_best(devices), _best(_FEWEST)))
     sweep = (
         *("plan", "example_cnn", f"arria10x{_QUICK_DEVICES}"),
         *("--devices", f"{_FEWEST}..{_QUICK_DEVICES}", "--time-limit", "8"),
     )
     over, under = f"plans.{devices - _FEWEST}.throughput", "plans.0.throughput"
-    quick = Measurement(sweep, ratio(over, under), folder=True)
+    quick = Measurement(sweep, ratio(over, under), folder=True, place="plan")
     alone = devices <= _QUICK_DEVICES
     return Row(
         "5",
@@ -71,7 +48,6 @@ def _linear(devices: int) -> Row:
         "V",
         devices / _FEWEST,
         "×",
-        How.PLAN,
         full,
         quick if alone else None,
         why=_FIVE if devices > 4 else "",
@@ -81,44 +57,37 @@ def _linear(devices: int) -> Row:
     )
 
 
-def _shared(figures: Figures) -> float:
-    """100 × “throughput_with_update” ÷ 1000, the paper's 1.8 TFLOP/s at 1.8 GFLOP a frame."""
-    return 100 * figures["throughput_with_update"] / 1000
-
-
-def _parameters(figures: Figures) -> list[float]:
-    return _some(v for name, v in figures.items() if name.endswith(".parameter_words"))
-
-
-def _whole(figures: Figures) -> float:
-    """The sum of “layers.….parameter_words”, in millions."""
-    return sum(_parameters(figures)) / 1e6
-
-
-def _dense(figures: Figures) -> float:
-    """The most of “layers.….parameter_words”, in millions."""
-    return max(_parameters(figures)) / 1e6
+_SHARED = times(
+    0.1,
+    one("throughput_with_update"),
+    "100 × throughput_with_update ÷ 1000, the paper's 1.8 TFLOP/s at 1.8 GFLOP a frame",
+)
+_WORDS = "layers.*.parameter_words"
+_WHOLE = times(1e-6, total(_WORDS), f"sum of {_WORDS}, in millions")
+_DENSE = times(1e-6, extreme(max, _WORDS), f"max of {_WORDS}, in millions")
 
 
 def _layers() -> Iterator[Row]:
     """Tables I and III."""
     why = "no divisor of ψ's dimensions gives 12 multiply–adds a cycle: ours does 16"
     one_row = "rows of the first window and two more; the paper's formula is not given"
-    for letter, delay, rate in (("φ", 0.23, 3906.25), ("ψ", 0.91, 4069.01)):
-        name, slower = f"listing 1, {letter}", why if letter == "ψ" else ""
-        found = _layer(f"{letter}, induced delay")
-        yield Row("table-1", f"{name}: induced delay", "IV", delay, "frames", How.PLAN, found, why=one_row)
-        found = _layer(f"{letter}, throughput")
-        yield Row("table-1", f"{name}: throughput", "IV", rate, "frames/s", How.PLAN, found, why=slower)
+    for letter, place, delay, rate in (("φ", "phi", 0.23, 3906.25), ("ψ", "psi", 0.91, 4069.01)):
+        name, slower = f"listing 1, {letter}", why if letter == "ψ" else _TARGET
+        found = _layer(f"{place}.induced_delay")
+        yield Row("table-1", f"{name}: induced delay", "IV", delay, "frames", found, why=one_row)
+        found = _layer(f"{place}.throughput")
+        yield Row("table-1", f"{name}: throughput", "IV", rate, "frames/s", found, why=slower)
     ways = "ours: a block for each multiplier and way, and two for the update"
-    for letter, blocks, kilobits in (("φ", 32, 272.9), ("ψ", 38, 1446.6)):
-        name, found = f"listing 1, {letter}", _layer(f"{letter}, DSPs")
+    for letter, place, blocks, kilobits in (("φ", "phi", 32, 272.9), ("ψ", "psi", 38, 1446.6)):
+        name, found = f"listing 1, {letter}", _layer(f"{place}.dsps")
         slower = f"{ways}; {why}" if letter == "ψ" else ways
-        yield Row("table-3", f"{name}: DSP blocks", "IV", blocks, "blocks", How.PLAN, found, why=slower)
-        ram = _layer(f"{letter}, RAM")
-        yield Row("table-3", f"{name}: RAM, estimated", "IV", kilobits, "Kb", How.PLAN, ram, why=_MEMORY)
+        yield Row("table-3", f"{name}: DSP blocks", "IV", blocks, "blocks", found, why=slower)
+        ram = _layer(f"{place}.ram")
+        yield Row("table-3", f"{name}: RAM, estimated", "IV", kilobits, "Kb", ram, why=_MEMORY)
 
 
+_TARGET = "the table's target is an input: the fewest DSP blocks that reach it"
+_BOUND = "the paper's DRAM, DSP blocks and clock bound any plan of the network at 400.5 frames/s"
 _BATCH = "the paper states no batch for it; ours: 256"
 _FIVE = (
     "from five devices on one layer's DRAM allows 508 frames/s; what the paper's layers take of DRAM is not "
@@ -139,10 +108,9 @@ PAPER = Paper(
             "V",
             395.0,
             "frames/s",
-            How.PLAN,
-            _plans(one("MobileNetV2 on six Arria 10: predicted")),
+            _plans(one("cluster.mobilenet_v2.predicted")),
             _mobilenet(one("throughput")),
-            why="theirs: measured, not optimised; ours: planned, and predicted by the timed model of RTL",
+            why=f"theirs: measured, not optimised; ours: planned, then timed by RTL's flow model; {_BOUND}",
         ),
         Row(
             "section-V",
@@ -150,8 +118,7 @@ PAPER = Paper(
             "V",
             359.0,
             "frames/s",
-            How.PLAN,
-            _plans(one("MobileNetV2 on six Arria 10: predicted with updates, batch 256")),
+            _plans(one("cluster.mobilenet_v2.predicted_with_updates")),
             _mobilenet(one("throughput_with_update")),
             why=_BATCH,
         ),
@@ -161,8 +128,7 @@ PAPER = Paper(
             "V",
             35.9,
             "%",
-            How.PLAN,
-            _mobilenet(_shared),
+            _mobilenet(_SHARED),
             why=_BATCH,
         ),
         *(
@@ -172,10 +138,9 @@ PAPER = Paper(
                 "V",
                 millions,
                 "M",
-                How.PLAN,
-                Measurement(("plan", "example_cnn", "arria10x6", "--time-limit", "8"), value, folder=True),
+                Measurement(_EXAMPLE, value, folder=True, place="plan"),
             )
-            for what, millions, value in (("parameters", 1.8, _whole), ("… of the dense layer", 1.0, _dense))
+            for what, millions, value in (("parameters", 1.8, _WHOLE), ("… of the dense layer", 1.0, _DENSE))
         ),
         Row(
             "3",
@@ -183,10 +148,7 @@ PAPER = Paper(
             "IV",
             3906.0,
             "frames/s",
-            How.PLAN,
-            Measurement(
-                ("plan", "listing1", "arria10x4", "--time-limit", "10"), one("throughput"), folder=True
-            ),
+            Measurement(_LISTING, one("throughput"), folder=True, place="plan"),
             why=_STOPS,
         ),
         *_layers(),
@@ -197,8 +159,7 @@ PAPER = Paper(
             "V",
             97.0,
             "%",
-            How.PLAN,
-            _plans(one("the best on 9: DRAM in use, mean")),
+            _plans(one("cluster.example_cnn.devices_9.dram_in_use.mean")),
             why=f"the paper's plan has four parts, our best has one: {_FIVE}",
             slow=True,
         ),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from fanin.evaluation.reproduce.row import Fit, How, Measurement, Paper, Picture, Row, Value, one, ratio
+from fanin.evaluation.origins.graph import identifier
+from fanin.evaluation.reproduce.row import Fit, Measurement, Paper, Picture, Row
+from fanin.evaluation.reproduce.value import Value, one, ratio
 
 _MODELS = {"lr": (3.10, 2.79), "lr-rff": (122.36, 95.98), "fcnn": (135.92, 110.29)}  # sync, wild
 _ACCURACY = {"lr": 92.0, "lr-rff": 95.0, "fcnn": 99.0}
 _FIGURE_1 = {"training": 2.0, "wait": 6.0}
-_STEADY, _ONE_SERVER = "per model, steady", "one server, like fcnn"  # readings of bench ps --models
+_READINGS = ("per_model_steady", "one_server_like_fcnn")  # of bench ps --models
 _TWICE = ("beside.0.simulated_seconds", "simulated_seconds")  # of the run beside, and of the first
 _BESIDE = ("--no-optimum", "--beside", "algorithm=sync")
 _EPOCH = ("ps", "train", "--workers", "15", "--epochs", "1")  # in RTL
@@ -31,7 +33,7 @@ def _modelled(value: Value) -> Measurement:
 
 def _times(model: str) -> tuple[Row, ...]:
     sync, wild = _MODELS[model]
-    steady, one_server = (f"table 1: {reading}: {model}" for reading in (_STEADY, _ONE_SERVER))
+    steady, one_server = (identifier(f"ps.table_1.{reading}", model) for reading in _READINGS)
     return (
         Row(
             "table-1",
@@ -39,8 +41,7 @@ def _times(model: str) -> tuple[Row, ...]:
             "5.2",
             wild,
             "s",
-            How.MODEL,
-            _modelled(one(f"{steady}, wild")),
+            _modelled(one(f"{steady}.wild_s")),
             why="the server is fitted to Sync-DSGD, and workers all take the same time: jitter is not printed",
             model="cluster, per model",
         ),
@@ -50,8 +51,7 @@ def _times(model: str) -> tuple[Row, ...]:
             "5.2",
             sync / wild,
             "×",
-            How.MODEL,
-            _modelled(one(f"{steady}, sync over wild")),
+            _modelled(one(f"{steady}.sync_over_wild")),
             why="the paper prints 11, 13 and 13 %, which are not those of its own seconds",
             model="cluster, per model",
         ),
@@ -61,8 +61,7 @@ def _times(model: str) -> tuple[Row, ...]:
             "5.2",
             sync,
             "s",
-            How.MODEL,
-            _modelled(one(f"{one_server}, sync")),
+            _modelled(one(f"{one_server}.sync_s")),
             why="one server for all models, fitted to RDMA-wild's three seconds by one number"
             + ("; it computes as fast as fcnn, which has as many multiplications" if model == "lr-rff" else ""),
             model="cluster, one server",
@@ -81,9 +80,8 @@ def _accuracy(model: str) -> tuple[Row, ...]:
             "5.2, 5.4",
             claimed,
             unit,
-            How.TIED,
-            Measurement(command, value, folder=True, data=data),
-            Measurement((*command, "--epochs", "10"), value, folder=True, data=data),
+            Measurement(command, value, folder=True, data=data, place="ps_train.on_model"),
+            Measurement((*command, "--epochs", "10"), value, folder=True, data=data, place="ps_train.on_model"),
             why=why,
             stand_in="the digits that scikit-learn ships, MNIST's kin of 8 × 8 pixels",
         )
@@ -113,8 +111,7 @@ def _barter(model: str) -> Row:
         "4.2",
         1.0,
         "×",
-        How.MODEL,
-        _modelled(one(f"pushes: {model}, cluster, behind a scan, broadcast over barter")),
+        _modelled(one(identifier("ps.pushes", model, "cluster.scan.broadcast_over_barter"))),
         why="the paper prints no number: barter is the more efficient, so it is to be above 1",
     )
 
@@ -127,8 +124,7 @@ def _tcp(kind: str) -> Row:
         "1",
         _FIGURE_1[kind],
         "×",
-        How.MODEL,
-        _modelled(one(f"figure 1: {kind}, TCP over RDMA")),
+        _modelled(one(f"ps.figure_1.{kind}.tcp_over_rdma")),
         why="copies and system calls of sockets on this machine's loopback; what else slowed the paper's TCP "
         "is not said: interrupts, congestion of 15 senders, its threads",
     )
@@ -142,10 +138,10 @@ def _in_rtl(model: str) -> Row:
         "5.2",
         sync / wild,
         "×",
-        How.RTL,
-        Measurement((*_EPOCH, *_OF[model], *_BESIDE), ratio(*_TWICE), folder=True),
-        why=f"the paper's computing, fanin's own server and NICs, and the digits' model of {_VALUES[model]}; "
-        "with MNIST's: docs/systems/param-server-time.md",
+        Measurement((*_EPOCH, *_OF[model], *_BESIDE), ratio(*_TWICE), folder=True, place="ps_train.sync"),
+        why="nearly all of an epoch is the workers' computing and its jitter of 10 %, which are inputs; "
+        f"fanin's own server and NICs, and the digits' model of {_VALUES[model]}; with MNIST's: "
+        "docs/systems/param-server-time.md",
         slow=True,
     )
 
@@ -156,11 +152,11 @@ _BARTER_IN_RTL = Row(
     "4.2",
     1.0,
     "×",
-    How.RTL,
     Measurement(
         (*_EPOCH, "--push-after", "scan", "--no-optimum", "--beside", "receivers=broadcast"),
         ratio(*_TWICE),
         folder=True,
+        place="ps_train.broadcast",
     ),
     why="the paper prints no number: barter is the more efficient, so it is to be above 1; fanin's own server "
     f"and NICs, and the digits' model of {_VALUES['lr']}",
@@ -184,7 +180,7 @@ PAPER = Paper(
             f"lr on the paper's cluster, over {what}",
             x,
             "speed-up over one node",
-            rf"sweep of {what}: (?P<series>\w+), (?P<x>[\d.]+)",
+            (f"ps.sweep.{what}.*",),
         )
         for what, x in _SWEEPS.items()
     ),

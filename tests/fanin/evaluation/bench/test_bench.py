@@ -13,7 +13,9 @@ from fanin.evaluation.bench import allreduce, area, figures, losses, nodes
 from fanin.evaluation.bench.result import Result, number
 from fanin.glm.facts import PRESETS, Partitioning, TrainShape
 from fanin.sim.glm.course import Timeline
+from fanin.sim.network import NetworkConfig
 from fanin.sim.switch.operations import OperationTimes
+from fanin.wire.aggregation import Protocol
 from tests.fanin.cli.json_page import documented
 
 
@@ -42,11 +44,28 @@ def test_a_missed_limit_is_an_exit_status_and_one_line(capsys, monkeypatch):
     monkeypatch.setattr(area, "measure", lambda args: iter([Result("a", 1, "s", 2), Result("b", 3, "s", 2)]))
     assert main(["bench", "area", "--json"]) == 1
     captured = capsys.readouterr()
+    unknown = {"id": None, "origin": None, "inputs": [], "curve": None, "x": None}
     assert documented("bench", captured.out)["figures"] == [
-        {"name": "a", "value": 1, "unit": "s", "limit": 2, "ok": True},
-        {"name": "b", "value": 3, "unit": "s", "limit": 2, "ok": False},
+        unknown | {"name": "a", "value": 1, "unit": "s", "limit": 2, "ok": True},
+        unknown | {"name": "b", "value": 3, "unit": "s", "limit": 2, "ok": False},
     ]
     assert captured.err == "fanin: error: 1 of 2 figures miss their limit: b\n"
+
+
+def test_a_figure_with_an_identifier_has_its_origin():
+    figure = Result("GPUSync's time", 10.44, "s", id="glm.table_4.gpusync.avazu.seconds").as_json()
+    assert figure["origin"] == "derived from fitted"
+    assert "an AllReduce of 8 workers, 12 µs" in figure["inputs"]
+    with pytest.raises(KeyError):
+        Result("a number", 1.0, "s", id="glm.no_such_figure").as_json()
+
+
+def test_links_and_switch_of_an_allreduce_are_inputs():
+    point, network = allreduce.Point(Protocol.P4SGD, 8), NetworkConfig()
+    assert point.given_ns(network) == 612  # of 636
+    later = replace(network, link=replace(network.link, delay_ns=network.link.delay_ns + 8))
+    assert point.given_ns(later) == 612 + 16
+    assert point.given_ns(replace(network, switch_ns=0)) == 612 - 400
 
 
 def _run_of(shape, *, period, latency, early=0):

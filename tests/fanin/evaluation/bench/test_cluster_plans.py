@@ -45,8 +45,10 @@ def test_figures_stand_beside_the_plans_and_say_how_the_search_ended(digits, mon
 
 def test_a_prediction_far_below_the_plan_misses_its_limit(digits):
     one = cluster_plans.Timed(digits, 0.96 * float(digits.throughput), 1.0)
-    assert not cluster_plans._beside("a plan", one, "").ok
-    assert cluster_plans._beside("a plan", replace(one, streaming=0.98 * float(digits.throughput)), "").ok
+    assert not cluster_plans._beside("a plan", "cluster.a_plan", one, "").ok
+    assert cluster_plans._beside(
+        "a plan", "cluster.a_plan", replace(one, streaming=0.98 * float(digits.throughput)), ""
+    ).ok
 
 
 def test_a_search_that_ended_by_time_is_named(digits):

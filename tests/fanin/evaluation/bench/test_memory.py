@@ -57,7 +57,7 @@ def test_ports_of_a_channel_share_what_it_has(monkeypatch):
     narrow = replace(HBM2, access=24, same_group=24, period_ps=500)
 
     def cycles(ports):
-        return memory.cycles_of_a_word(memory.Case("", replace(narrow, ports_per_channel=ports)), node)[0]
+        return memory.cycles_of_a_word(memory.Case("", "", replace(narrow, ports_per_channel=ports)), node)[0]
 
     assert cycles(1) < 1.02
     assert cycles(2) == pytest.approx(2 * 12 / 16 / (1 - 268 / 3510), rel=0.02)

@@ -6,14 +6,22 @@ from tests.fanin.report import drawn
 
 def line(figure, command, ratio=1.0, **more):
     """A row that was filled, or not (``ratio`` None)."""
-    given = {"paper": "paper", "title": "A Paper", "section": "I", "how": "RTL", "seconds": 3.0, "why": ""}
+    given = {
+        "paper": "paper",
+        "title": "A Paper",
+        "section": "I",
+        "how": "RTL",
+        "inputs": "",
+        "seconds": 3.0,
+        "why": "",
+    }
     given |= {"what": f"a number of {figure}", "claimed": "2 s", "found": "2 s", "taken": f"“{figure}”"}
     return Line(figure=figure, command=command, ratio=ratio, **(given | more))
 
 
 LINES = [
     line("1", "fanin a"),
-    line("2", "fanin b", 1.3, how="model"),
+    line("2", "fanin b", 1.3, how="derived from fitted"),
     line("3", "fanin a", None, why="no such"),
 ]
 FACTS = [Fact("paper", "exchange", "fitted", "table 1: 3 s", "3 s", "3 s", "+0.0 %", "a rate")]
@@ -25,7 +33,7 @@ CURVES = Drawing(
     {"ring": [(1, 1.0), (6, 3.0)]},
     {"ring": [(6, 3.5)], "tree": [(6, 2.0)]},
 )
-BARS = Bars("paper", "Figure 1, in s", "s", [("a", 2.0, 2.5, "RTL"), ("b", 3.0, None, "model")])
+BARS = Bars("paper", "Figure 1, in s", "s", [("a", 2.0, 2.5, "RTL"), ("b", 3.0, None, "derived from fitted")])
 
 
 def reproduction():
@@ -48,7 +56,7 @@ def test_bars_have_the_papers_points_over_them():
     figure = drawn.figures(reproduction())["Figure 1, in s"]
     assert drawn.rows(figure) == ["a", "b"]
     bars = {series["name"]: (series["y"], series["x"]) for series in figure["data"] if series["type"] == "bar"}
-    assert bars == {"RTL": ([0], [2.5]), "model": ([], [])}  # what was not measured has none
+    assert bars == {"RTL": ([0], [2.5]), "derived from fitted": ([], [])}  # what was not measured has none
     assert drawn.points(figure, "the paper") == [(2.0, 0), (3.0, 1)]
 
 

@@ -12,22 +12,14 @@ from types import SimpleNamespace
 import pytest
 
 from fanin.cli.main import main
+from fanin.evaluation.origins import graph
+from fanin.evaluation.origins.kinds import How, Origin
 from fanin.evaluation.reproduce import execute, measure
-from fanin.evaluation.reproduce.row import (
-    Fit,
-    How,
-    Measurement,
-    Paper,
-    Picture,
-    Row,
-    extreme,
-    one,
-    ratio,
-    saved,
-)
+from fanin.evaluation.reproduce.row import Fit, Measurement, Paper, Picture, Point, Row
 from fanin.evaluation.reproduce.rows import PAPERS
+from fanin.evaluation.reproduce.value import extreme, one, ratio, saved
 
-MODELS = Measurement(("bench", "ps", "--models"), one("table 1: lr, sync"))
+MODELS = Measurement(("bench", "ps", "--models"), one("ps.table_1.lr.wild_s"))
 
 
 def paper(*rows):
@@ -41,6 +33,9 @@ def paper(*rows):
 def printed(monkeypatch):
     """What each command prints, by its words, in place of a process; how often each was carried out."""
     answers, runs = {}, []
+    monkeypatch.setattr(
+        graph, "GRAPH", (*graph.GRAPH, ("[xyz]", Origin(How.RTL)), ("accuracy", Origin(How.GOLDEN)))
+    )
 
     def run(self, measurement):
         runs.append(measurement.command)
@@ -67,7 +62,7 @@ def test_three_rows_are_filled_by_the_commands_that_they_name(tmp_path, capsys):
     assert kept["command"] == "fanin bench ring --models"
     assert rows[0]["command"] == "fanin bench ring --models --json -o DIR"
     figures = kept["figures"]
-    exposed = [figures[f"figure 2a: {name}, exposed all-reduce"] for name in ("naive", "overlapped")]
+    exposed = [figures[f"ring.figure_2a.{name}.exposed_all_reduce"] for name in ("naive", "overlapped")]
     assert rows[1]["found"] == exposed[0] / exposed[1]
     assert rows[1]["ratio"] == rows[1]["found"] / 50
     assert 0.95 < rows[0]["ratio"] < 1.05
@@ -85,10 +80,10 @@ def test_a_command_is_carried_out_once_and_a_failed_one_again(tmp_path, printed,
         "PAPERS",
         (
             paper(
-                Row("1", "a number", "I", 10.0, "s", How.RTL, Measurement(a, one("x"))),
-                Row("1", "what is saved", "I", 50.0, "%", How.MODEL, Measurement(a, saved("x", "y"))),
-                Row("2", "a ratio", "II", 2.0, "×", How.RTL, Measurement(b, ratio("x", "y")), why="it rained"),
-                Row("2", "no such figure", "II", 2.0, "×", How.RTL, Measurement(a, one("z"))),
+                Row("1", "a number", "I", 10.0, "s", Measurement(a, one("x"))),
+                Row("1", "what is saved", "I", 50.0, "%", Measurement(a, saved("x", "y"))),
+                Row("2", "a ratio", "II", 2.0, "×", Measurement(b, ratio("x", "y")), why="it rained"),
+                Row("2", "no such figure", "II", 2.0, "×", Measurement(a, one("z"))),
             ),
         ),
     )
@@ -113,18 +108,21 @@ def test_a_command_is_carried_out_once_and_a_failed_one_again(tmp_path, printed,
 
 
 def test_the_least_of_several_needs_them_all():
-    least = extreme(min, r"(\w+): lost", ("cnn", "residual"))
-    assert least({"cnn: lost": 2.0, "residual: lost": 1.0, "cnn: ratio": 0.0}) == 1.0
+    least = extreme(min, "cnn.*.lost", "residual.*.lost")
+    assert least({"cnn.a.lost": 2.0, "residual.a.lost": 1.0, "cnn.a.ratio": 0.0}) == 1.0
     with pytest.raises(KeyError):
-        least({"cnn: lost": 2.0})
+        least({"cnn.a.lost": 2.0})
 
 
 def test_a_check_that_fails_fills_no_row(tmp_path, monkeypatch):
-    out = '{"benchmark": "x", "figures": [{"name": "x", "value": 1}]}'
+    figure = {"id": "x", "name": "a figure", "value": 1, "curve": "c", "x": 2}
+    out = json.dumps({"benchmark": "x", "figures": [figure, figure | {"id": None}]})
     ended = SimpleNamespace(communicate=lambda timeout: (out, "fanin: error: differs"), returncode=1)
     monkeypatch.setattr(measure, "_process", lambda command: contextlib.nullcontext(ended))
     measuring = measure.Measuring(tmp_path, {})
-    assert measuring.measure(Measurement(("bench", "x"), one("x"))).figures == {"x": 1.0}
+    found = measuring.measure(Measurement(("bench", "x"), one("x")))
+    assert (found.figures, found.points) == ({"x": 1.0}, {"x": Point("c", 2.0)})
+    assert measuring.earlier(Measurement(("bench", "x"), one("x"))) == found
     found = measuring.measure(Measurement(("codec", "verify"), one("x")))
     assert (found.figures, found.error) == ({}, "differs")
 
@@ -133,7 +131,7 @@ def test_a_row_says_what_stands_in_for_its_data_set(tmp_path, printed, monkeypat
     answers, _ = printed
     command = ("ps", "train")
     measurement = Measurement(command, one("accuracy", 100.0), data={"mnist": ("{}",)})
-    row = Row("7", "accuracy", "5", 92.0, "%", How.TIED, measurement, stand_in="digits")
+    row = Row("7", "accuracy", "5", 92.0, "%", measurement, stand_in="digits")
     monkeypatch.setattr(execute, "PAPERS", (paper(row),))
     answers[command] = {"accuracy": 0.9}
     assert main(["reproduce", "-o", str(tmp_path / "out")]) == 0
@@ -152,8 +150,8 @@ def test_a_row_says_what_stands_in_for_its_data_set(tmp_path, printed, monkeypat
     [
         (["nobody"], "nobody: no such paper; there are p4sgd, inceptionn, smart-nic, rdma-wild, nada"),
         (["smart-nic/9"], "smart-nic/9: no such figure; of smart-nic there are 2a, 3a, 4a"),
-        (["--data", "mnist"], "--data mnist: must be NAME=PATH; names are mnist"),
-        (["--data", "imagenet=x"], "--data imagenet=x: must be NAME=PATH; names are mnist"),
+        (["--data", "mnist"], "--data mnist: must be NAME=PATH; names are avazu, mnist, rcv1"),
+        (["--data", "imagenet=x"], "--data imagenet=x: must be NAME=PATH; names are avazu, mnist, rcv1"),
         (["--data", "mnist=nowhere"], "--data mnist=nowhere: nowhere does not exist"),
     ],
 )
@@ -167,8 +165,8 @@ def test_bad_input_is_one_line(tmp_path, monkeypatch, capsys, arguments, message
 
 def test_a_folder_of_another_version_or_of_somebody_else_is_refused(tmp_path, printed, monkeypatch, capsys):
     answers, _ = printed
-    answers[MODELS.command] = {"table 1: lr, sync": 3.0}
-    monkeypatch.setattr(execute, "PAPERS", (paper(Row("1", "x", "I", 3.0, "s", How.MODEL, MODELS)),))
+    answers[MODELS.command] = {"ps.table_1.lr.wild_s": 3.0}
+    monkeypatch.setattr(execute, "PAPERS", (paper(Row("1", "x", "I", 3.0, "s", MODELS)),))
     out = tmp_path / "out"
     assert main(["reproduce", "-o", str(out)]) == 0
     kept = out / "measured" / "bench-ps-models.json"
@@ -209,10 +207,11 @@ def test_a_command_ends_with_fanin_reproduce_even_if_that_is_killed():
         time.sleep(0.05)
 
 
-def test_points_of_a_picture_come_from_names():
-    picture = Picture("9", "t", "B", "s", r"figure 9: (?P<series>.+), B (?P<x>\d+)")
-    figures = {"figure 9: rcv1, B 64": 2.0, "figure 9: rcv1, B 16": 1.0, "figure 10: rcv1, B 16": 5.0}
-    assert picture.series(figures) == {"rcv1": [(16.0, 1.0), (64.0, 2.0)]}
+def test_points_of_a_picture_are_those_of_its_identifiers():
+    picture = Picture("9", "t", "B", "s", ("figure_9.*",))
+    figures = {"figure_9.rcv1.64": 2.0, "figure_9.rcv1.16": 1.0, "figure_9.most": 3.0, "figure_10.rcv1.16": 5.0}
+    points = {name: Point("rcv1", float(name[-2:])) for name in figures if name != "figure_9.most"}
+    assert picture.series(figures, points) == {"rcv1": [(16.0, 1.0), (64.0, 2.0)]}
 
 
 def test_papers_and_figures_are_chosen_in_the_order_of_the_papers():
@@ -248,7 +247,7 @@ def test_every_command_of_a_row_is_one_that_fanin_has():
 def test_what_other_folders_have_measured_is_taken(tmp_path, printed, monkeypatch, capsys):
     answers, runs = printed
     a, b = ("bench", "a"), ("bench", "b")
-    rows = [Row(words[1], "x", "I", 10.0, "s", How.RTL, Measurement(words, one("x"))) for words in (a, b)]
+    rows = [Row(words[1], "x", "I", 10.0, "s", Measurement(words, one("x"))) for words in (a, b)]
     monkeypatch.setattr(execute, "PAPERS", (paper(*rows),))
     answers |= {a: {"x": 9.0}, b: {"x": 8.0}}
     first, second = tmp_path / "first", tmp_path / "second"

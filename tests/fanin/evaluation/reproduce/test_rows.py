@@ -7,11 +7,14 @@ from dataclasses import replace
 
 import pytest
 
+from fanin.evaluation.origins import inputs
+from fanin.evaluation.origins.graph import GRAPH, origin
+from fanin.evaluation.origins.kinds import INPUTS, How, Input
 from fanin.evaluation.reproduce.drawings import drawings
 from fanin.evaluation.reproduce.filled import Filled, Fitted
-from fanin.evaluation.reproduce.measure import Measured, _flat
-from fanin.evaluation.reproduce.row import How, taken
+from fanin.evaluation.reproduce.measure import Measured, _flat, _points
 from fanin.evaluation.reproduce.rows import PAPERS
+from fanin.evaluation.reproduce.table import _facts
 
 MODELS = ("bench", "ring", "--models")
 ROWS = [(paper, row) for paper in PAPERS for row in paper.rows]
@@ -31,9 +34,10 @@ class Reads(dict):
 
 @pytest.fixture(scope="module")
 def printed(tmp_path_factory):
-    """What ``fanin bench ring --models`` prints."""
+    """What ``fanin bench ring --models`` prints: figures by identifier, and points of curves."""
     command = [sys.executable, "-m", "fanin", *MODELS, "--json", "-o", str(tmp_path_factory.mktemp("ring"))]
-    return dict(_flat(json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout)))
+    document = json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
+    return dict(_flat(document)), dict(_points(document))
 
 
 def test_every_row_says_what_it_takes_of_its_command():
@@ -41,9 +45,40 @@ def test_every_row_says_what_it_takes_of_its_command():
         f"{paper.name}/{row.figure}: {row.what}"
         for paper, row in ROWS
         for measurement in (row.full, row.measurement(quick=True))
-        if not taken(measurement.value)
+        if not measurement.value.text
     ]
     assert not mute
+
+
+def test_every_figure_of_a_row_has_an_origin():
+    for paper, row in ROWS:
+        for quick in (True, False):
+            measurement = row.measurement(quick=quick)
+            assert measurement.origin.how not in INPUTS, f"{paper.name}: {row.what} is an input"
+        for setting in row.settings.values():
+            assert [origin(figure) for figure in setting.figures]
+
+
+def test_every_fitted_input_is_a_fact_of_its_model():
+    told = {fit.what for paper in PAPERS for fit in paper.fits}
+    fitted = {each.name for each in vars(inputs).values() if isinstance(each, Input) and each.how is How.FITTED}
+    assert fitted <= told
+    assert fitted == {each.name for _, of in GRAPH for each in of.inputs if each.how is How.FITTED}
+
+
+def test_a_row_of_one_setting_has_all_of_them():
+    some = [row for _, row in ROWS if row.settings]
+    assert len(some) == 14
+    for row in some:
+        assert row.full.value.text in [value.text for value in row.settings.values()]
+    values = iter((7.414, 5.388, 2.5))
+    (most,) = [row for row in some if "most of four networks" in row.what]
+    figures = {figure: next(values) for value in most.settings.values() for figure in value.figures}
+    filled = Filled(PAPERS[1], most, False, Measured("", "", "", 0.0, figures))
+    assert filled.value == 5.388
+    assert filled.why.startswith(
+        "one of 3 settings (NIC at 250 MHz, hosts take no time: 7.414 ×, NIC at 100 MHz"
+    )
 
 
 def test_no_row_is_filled_where_its_figures_are_missing():
@@ -71,21 +106,22 @@ def test_no_row_is_a_number_that_its_model_is_fitted_to():
 
 def test_a_model_meets_what_it_is_fitted_to_and_predicts_from_something_else(printed):
     fits = [fit for paper in PAPERS for fit in paper.fits if fit.found and fit.found.command == MODELS]
-    given = Reads(printed)
+    given = Reads(printed[0])
     for fit in fits:
         assert fit.found.value(given) == pytest.approx(fit.claimed, rel=2e-3), fit.paper
     predicted = [row for _, row in ROWS if row.model and row.full.command == MODELS]
     assert len(fits) >= 10
     assert len(predicted) >= 15
     for row in predicted:
-        asked = Reads(printed)
+        asked = Reads(printed[0])
         assert row.full.value(asked) != pytest.approx(row.paper, rel=1e-9), f"{row.what}: is an input"
         assert not asked.names & given.names, f"{row.what}: is read from what is fitted"
 
 
 def test_figures_of_a_model_are_drawn_with_the_papers_numbers(printed):
     (paper,) = (paper for paper in PAPERS if paper.name == "smart-nic")
-    measured = Measured("0", "fanin bench ring --models", "", 1.0, printed)
+    figures, points = printed
+    measured = Measured("0", "fanin bench ring --models", "", 1.0, figures, points=points)
     rows = [Filled(paper, row, False, measured) for row in paper.rows if row.full.command == MODELS]
     fits = [Fitted(paper, fit, measured) for fit in paper.fits]
     found = {drawing.title.partition(":")[0]: drawing for drawing in drawings(rows, fits)}
@@ -100,8 +136,13 @@ def test_figures_of_a_model_are_drawn_with_the_papers_numbers(printed):
     assert not found["Figure 2b"].claimed
 
 
-def test_models_are_of_machines_and_rtl_of_rtl():
-    for _, row in ROWS:
-        if row.model:
-            assert row.source(quick=True) is How.MODEL
-            assert row.source(quick=False) is How.MODEL
+def test_what_follows_by_algebra_is_no_prediction(printed):
+    figures, _ = printed
+    measured = Measured("0", "fanin bench ring --models", "", 1.0, figures)
+    rows = [Filled(paper, row, False, measured) for paper, row in ROWS if row.full.command == MODELS]
+    fits = [Fitted(paper, fit, measured) for paper in PAPERS for fit in paper.fits if fit.found]
+    kinds = {fact.what: fact.kind for fact in _facts(rows, fits)}
+    assert kinds["4a: 6 nodes, B = 448: time that NIC and BFP save"] == "derived"
+    assert kinds["4b: 32 nodes, B = 448, smart NIC with BFP: speed-up"] == "predicted"
+    assert kinds["12: AlexNet: of the training time, by the ring"] == "derived"
+    assert kinds["6 nodes, B = 448: time that the NIC saves"] == "fitted"

@@ -1,0 +1,1 @@
+"""Origins of figures: how a number came about, and from which inputs."""
