@@ -88,9 +88,7 @@ def member_names(path: Path) -> str:
     return ", ".join([*names[:_SHOWN], *more]) or "nothing"
 
 
-def _wanted(
-    archive: zipfile.ZipFile, names: Container[str] | None, size: int
-) -> dict[str, zipfile.ZipInfo]:
+def _wanted(archive: zipfile.ZipFile, names: Container[str] | None, size: int) -> dict[str, zipfile.ZipInfo]:
     """Return the members of ``names``, or all members, by name. The file has ``size`` bytes.
 
     Raises ValueError for
