@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import lzma
+import io
 import math
 import tokenize
 import zipfile
@@ -23,10 +23,10 @@ _DAMAGE = (
     MemoryError,
     zipfile.BadZipFile,
     zlib.error,
-    lzma.LZMAError,
     tokenize.TokenError,
 )
 _MAGIC = b"\x93NUMPY"
+_MOST_HEADER = 1 << 16  # bytes; NumPy reads 10,000
 _SHOWN = 8  # names of a message
 _MOST_EMPTY = 1 << 24  # of a dimension of an array without elements
 
@@ -52,26 +52,17 @@ def read_archive(path: Path, names: Container[str] | None = None) -> dict[str, n
     else than arrays of numbers or texts, or unpacks to more than :func:`most_unpacked`.
     """
     with path.open("rb") as file:
-        if not zipfile.is_zipfile(file):  # NumPy would take it for an array, or for a pickle
+        if not zipfile.is_zipfile(file):
             raise ValueError("no NumPy archive, or one that was cut off")
-        file.seek(0)
         try:
-            with np.load(file, allow_pickle=False) as archive:
-                members = archive.zip.infolist()
-                wanted = [each for each in members if names is None or _name(each) in names]
-                fits = sum(each.file_size for each in wanted) <= most_unpacked(path)
-                for each in wanted if fits else ():
-                    _check_shape(archive.zip, each)
-                found = {name: archive[name] for name in map(_name, wanted)} if fits else {}
+            with zipfile.ZipFile(file) as archive:
+                wanted = _wanted(archive, names, path.stat().st_size)
+                if fits := sum(each.file_size for each in wanted.values()) <= most_unpacked(path):
+                    found = {name: _array(archive, each, name) for name, each in wanted.items()}
         except _DAMAGE as error:
-            cause = " ".join(str(error).split())
-            if "allow_pickle" in cause:
-                cause = "an array of Python objects; numbers, or texts by astype(str), are read"
-            raise ValueError(f"no NumPy archive of numbers: {cause}") from error
+            raise ValueError(f"no NumPy archive of numbers: {_cause(error)}") from error
     if not fits:
         raise ValueError(grows_too_much(path))
-    if others := [name for name, values in found.items() if not isinstance(values, np.ndarray)]:
-        raise ValueError(f"no NumPy archive of numbers: {others[0]} is no array")
     return found
 
 
@@ -84,11 +75,9 @@ def read_array(path: Path) -> npt.NDArray[Any]:
     with path.open("rb") as file:
         try:
             _check_header(file, path.name, path.stat().st_size)
-            file.seek(0)
-            found: npt.NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
+            return _content(file)
         except _DAMAGE as error:
-            raise ValueError(f"no NumPy array of numbers: {' '.join(str(error).split())}") from error
-    return found
+            raise ValueError(f"no NumPy array of numbers: {_cause(error)}") from error
 
 
 def member_names(path: Path) -> str:
@@ -99,23 +88,63 @@ def member_names(path: Path) -> str:
     return ", ".join([*names[:_SHOWN], *more]) or "nothing"
 
 
-def _check_shape(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
-    """Raise ValueError for an array whose header says more elements than the member has bytes."""
+def _wanted(archive: zipfile.ZipFile, names: Container[str] | None, size: int) -> dict[str, zipfile.ZipInfo]:
+    """Return the members of ``names``, or all members, by name. The file has ``size`` bytes.
+
+    Raises ValueError for
+
+    - a name that occurs twice, and members that overlap: each would be unpacked;
+    - a packing whose steps have no bound. zipfile gives bzip2 and LZMA no limit, so that one step may unpack
+      gigabytes of a member that declares a few bytes.
+    """
+    found: dict[str, zipfile.ZipInfo] = {}
+    for member in archive.infolist():
+        name = _name(member)
+        if names is not None and name not in names:
+            continue
+        if name in found:
+            raise ValueError(f"two arrays are called {name!r}")
+        if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise ValueError(f"{name} is packed in another way than numpy.savez_compressed packs")
+        found[name] = member
+    if sum(member.compress_size for member in found.values()) > size:
+        raise ValueError("its arrays overlap")
+    return found
+
+
+def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str) -> npt.NDArray[Any]:
     with archive.open(member.filename) as file:
         if file.read(len(_MAGIC)) != _MAGIC:
-            return  # NumPy gives it as bytes
+            raise ValueError(f"{name} is no array")
         file.seek(0)
         _check_header(file, member.filename, member.file_size)
+        return _content(file)
+
+
+def _content(file: IO[bytes]) -> npt.NDArray[Any]:
+    """Return the array of a file whose header has been checked. NumPy reads its elements in small pieces."""
+    file.seek(0)
+    found: npt.NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
+    return found
+
+
+def _cause(error: Exception) -> str:
+    cause = " ".join(str(error).split())
+    if "allow_pickle" in cause:
+        return "an array of Python objects; numbers, or texts by astype(str), are read"
+    return cause
 
 
 def _check_header(file: IO[bytes], name: str, size: int) -> None:
     """Raise ValueError for an array whose header says more elements than its ``size`` bytes have room for.
 
-    Elements and rows of no size would take memory that the file's size does not bound.
+    Elements and rows of no size would take memory that the file's size does not bound. A header itself may
+    declare 4 GiB; no more than ``_MOST_HEADER`` are read.
     """
-    version = np.lib.format.read_magic(file)
+    head = io.BytesIO(file.read(_MOST_HEADER))
+    version = np.lib.format.read_magic(head)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, _, kind = read(file)
+    shape, _, kind = read(head)
     elements = math.prod(shape)
     fits = elements * max(kind.itemsize, 1) <= size if elements else max(shape, default=0) <= _MOST_EMPTY
     if not fits and not kind.hasobject:

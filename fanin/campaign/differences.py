@@ -10,7 +10,8 @@ from typing import Any
 from fanin.base.errors import InputError
 from fanin.campaign.page.sheet import ABSENT, SEED, Point, Row, Sheet, is_number
 from fanin.campaign.page.statistics import Mean, mean_of, welch
-from fanin.campaign.results import read_table, sheet_of
+from fanin.campaign.results import sheet_of
+from fanin.campaign.table import read_table
 
 
 @dataclass(frozen=True)

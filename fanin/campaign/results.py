@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 import pyarrow
 from pyarrow import csv, parquet
 
-from fanin.base.errors import InputError
 from fanin.base.printable import cell
 from fanin.base.records import parse_json
 from fanin.base.scratch import output_file, write_file
@@ -21,17 +19,16 @@ from fanin.campaign.folder import Finished, Folder
 from fanin.campaign.page.page import campaign_page
 from fanin.campaign.page.sheet import Sheet
 from fanin.campaign.supervisor import DONE, FAILED
+from fanin.campaign.table import PARQUET_FILE, ROLES
 from fanin.runs.output import REPORT_FILE
 
 MISSING = "missing"
-MAX_CELLS = 10_000_000  #: of a table that is read
-CSV_FILE, PARQUET_FILE = "results.csv", "results.parquet"
+CSV_FILE = "results.csv"
 #: Columns of every campaign.
 RUN, STATUS, ERROR = "run", "status", "error"
 COMMON = (RUN, STATUS, ERROR, "seconds", "host")
 _APART = "figure."  # in front of a figure that has another column's name
 _OPTION = "option."  # in front of an option that has
-_ROLES = b"fanin"  # of the Parquet file's metadata: which columns are options, which figures
 
 
 def write_results(campaign: Campaign, folder: Folder) -> dict[str, int]:
@@ -105,7 +102,7 @@ def _table(rows: Sequence[dict[str, Any]], options: Sequence[str], figures: Sequ
     names = (*COMMON, *options, *figures)
     columns = {name: _column([row.get(name) for row in rows]) for name in names}
     roles = json.dumps({"options": list(options), "figures": list(figures)})
-    return pyarrow.table(columns).replace_schema_metadata({_ROLES: roles.encode()})
+    return pyarrow.table(columns).replace_schema_metadata({ROLES: roles.encode()})
 
 
 def _column(values: Sequence[Any]) -> pyarrow.Array:
@@ -126,28 +123,9 @@ def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def read_table(folder: Path) -> pyarrow.Table:
-    """The table of a campaign's folder. Raises InputError."""
-    path = folder / PARQUET_FILE
-    if not path.is_file():
-        raise InputError(f"{folder}: holds no {PARQUET_FILE} of fanin campaign")
-    try:
-        about = parquet.read_metadata(path)
-        if (cells := about.num_rows * about.num_columns) > MAX_CELLS:
-            raise InputError(f"{path}: has {cells:,} values; at most {MAX_CELLS:,} are read")
-        table = parquet.read_table(path)
-    except (OSError, pyarrow.ArrowException) as error:
-        raise InputError(f"{path}: cannot be read: {' '.join(str(error).split())}") from None
-    try:
-        parse_json((table.schema.metadata or {})[_ROLES])
-    except (KeyError, ValueError):
-        raise InputError(f"{path}: is no table of fanin campaign") from None
-    return table
-
-
 def sheet_of(table: pyarrow.Table) -> Sheet:
     """The rows that have figures, and which columns are what."""
-    roles = parse_json(table.schema.metadata[_ROLES])
+    roles = parse_json(table.schema.metadata[ROLES])
     rows: Iterable[dict[str, Any]] = table.to_pylist()
     kept = [row for row in rows if any(row[name] is not None for name in roles["figures"])]
     return Sheet(kept, roles["options"], roles["figures"])

@@ -179,7 +179,7 @@ def read_source(
         return Source(*BUNDLED[source]())
     try:
         if kind in CSV:
-            return _from_csv(CsvTable.read(path), target, columns)
+            return _from_csv(CsvTable.open(path), target, columns)
         if kind == ".npz":
             return Source(*read_npz(path))
         features, labels, first = read_libsvm(path, first_index)
@@ -198,8 +198,8 @@ def _from_csv(table: CsvTable, target: str | None, columns: tuple[str, ...]) -> 
         columns = tuple(name for name in table.names if name != target)
     if not columns:
         raise InputError(f"{table.path}: no columns but {target!r}")
-    labels = table.labels(target) if target in table.names else None
-    return Source(table.features(columns), labels, columns, target)
+    features, labels = table.read(columns, target)
+    return Source(features, labels, columns, target)
 
 
 def prepare(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import csv
-import io
+import itertools
 import math
 import zipfile
 import zlib
-from collections.abc import Sequence
+from array import array
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -16,12 +17,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fanin.base.archive import member_names, read_archive
+from fanin.base.archive import member_names, most_unpacked, read_archive
 from fanin.base.errors import InputError
 from fanin.glm.golden.quantise import Float64
 from fanin.sim.glm.files import READ_ERRORS, number_in, open_bytes
 
 Labels = npt.NDArray[np.float64] | npt.NDArray[np.str_]
+
+#: Bytes of a record of a CSV file, of which each field becomes a text; different words of a column of labels.
+MOST_RECORD, MOST_WORDS = 16 << 20, 1 << 16
+_CHARACTER = 4  # bytes, in NumPy's arrays of texts
 
 _DELIMITERS = ",;\t"
 _PAIRS = (("features", "labels"), ("X", "y"), ("x", "y"))  # accepted names of the arrays of an .npz
@@ -31,57 +36,20 @@ _BOOLEANS = {"false": "0", "true": "1"}  # as written by pandas and R, in lower 
 
 @dataclass(frozen=True)
 class CsvTable:
-    """A CSV file, whose first line names the columns.
+    """A CSV file, whose first line names the columns. Its samples are not kept.
 
-    - ``names``: the columns.
-    - ``cells``: one list per sample.
-    - ``lines``: line on which each sample ends.
-    - ``indexed``: the first column has no name, like the index that pandas writes; the other fields omit it.
+    ``names``: the columns. ``indexed``: the first column has no name, as the index that pandas writes; it is
+    left out of the others.
     """
 
     path: Path
     names: list[str] = field(default_factory=list)
-    cells: list[list[str]] = field(default_factory=list)
-    lines: list[int] = field(default_factory=list)
     indexed: bool = False
 
     @classmethod
-    def read(cls, path: Path) -> CsvTable:
-        """Read a file with commas, semicolons or tabs as delimiters. Raises InputError, FileNotFoundError."""
-        try:
-            with open_bytes(path) as file:
-                text = file.read().decode("utf-8-sig")
-        except FileNotFoundError:
-            raise
-        except _UNREADABLE as error:
-            raise InputError(f"{path}: cannot be read: {error}") from error
-        except UnicodeDecodeError as error:
-            raise InputError(f"{path}: not CSV: byte {error.start} is no UTF-8") from error
-        delimiter, before = _delimiter(text)
-        rows = csv.reader(io.StringIO(text), delimiter=delimiter, skipinitialspace=True, strict=True)
-        table = None
-        try:
-            for row in rows:
-                cells = [cell.strip() for cell in row]
-                if rows.line_num <= before or not any(cells):
-                    continue  # Excel's line with the delimiter, or an empty line
-                if table is None:
-                    table = cls._of_header(path, cells, rows.line_num)
-                else:
-                    table._take(cells, rows.line_num)
-        except csv.Error as error:
-            raise InputError(f"{path}:{rows.line_num}: not CSV: {error}") from error
-        return table or cls(path)
-
-    def _take(self, cells: list[str], line: int) -> None:
-        wanted = len(self.names) + self.indexed
-        if len(cells) != wanted:
-            raise InputError(f"{self.path}:{line}: {len(cells)} fields, but the header has {wanted}")
-        self.cells.append(cells[self.indexed :])
-        self.lines.append(line)
-
-    @classmethod
-    def _of_header(cls, path: Path, cells: list[str], line: int) -> CsvTable:
+    def open(cls, path: Path) -> CsvTable:
+        """A file, with commas, semicolons or tabs between its fields. Raises InputError, FileNotFoundError."""
+        line, cells = next(_records(path), (0, []))
         indexed = len(cells) > 1 and not cells[0]
         names = cells[indexed:]
         seen: set[str] = set()
@@ -96,7 +64,7 @@ class CsvTable:
                 seen.add(name)
                 continue
             raise InputError(f"{path}:{line}: {cause}")
-        return cls(path, names, indexed=indexed)
+        return cls(path, names, indexed)
 
     def column(self, name: str) -> int:
         """Return the index of a column. Raises InputError that lists the columns."""
@@ -109,54 +77,151 @@ class CsvTable:
     def _places(self) -> dict[str, int]:
         return {name: place for place, name in enumerate(self.names)}
 
-    def features(self, names: Sequence[str]) -> Float64:
-        """Return columns as numbers; false and true are 0 and 1. Raises InputError with line and column."""
-        picked = [self.column(name) for name in names]
+    def read(self, columns: Sequence[str], target: str) -> tuple[Float64, Labels | None]:
+        """Return the numbers of some columns, and the labels in column ``target`` if the file has it.
+
+        False and true are 0 and 1. Memory: 8 bytes a number, and a record. Raises InputError with line and
+        column.
+        """
+        picked = [self.column(name) for name in columns]
+        labels = _LabelColumn(self.path, target) if target in self._places else None
+        wanted = len(self.names) + self.indexed
+        values = array("d")
+        for line, cells in itertools.islice(_records(self.path), 1, None):
+            if len(cells) != wanted:
+                raise InputError(f"{self.path}:{line}: {len(cells)} fields, but the header has {wanted}")
+            texts = [cells[k + self.indexed] for k in picked]
+            try:
+                row = [float(text) for text in texts]
+            except ValueError:
+                row = [math.nan]
+            if not all(map(math.isfinite, row)):
+                row = [self._feature(line, name, text) for name, text in zip(columns, texts, strict=True)]
+            values.extend(row)
+            if labels is not None:
+                labels.add(line, cells[self._places[target] + self.indexed])
+        features = np.asarray(values).reshape(-1, len(picked))
+        return features, None if labels is None else labels.labels()
+
+    def _feature(self, line: int, name: str, cell: str) -> float:
+        value = _finite(cell)
+        if value is None:
+            raise _bad_cell(self.path, line, name, cell)
+        return value
+
+
+class _LabelColumn:
+    """A column of numbers, or of words alone, taken cell by cell."""
+
+    def __init__(self, path: Path, name: str):
+        self._path, self._name = path, name
+        self._numbers = array("d")
+        self._words: dict[str, int] = {}  # each with its place
+        self._places = array("i")  # of the cells' words, while all cells are words
+        self._wordy = True
+        self._bad: tuple[int, str] | None = None  # line and cell of the first that is no number
+
+    def add(self, line: int, cell: str) -> None:
+        """Take the next cell. Raises InputError."""
+        self._wordy = self._wordy and bool(cell) and number_in(cell) is None
+        value = _finite(cell)
+        self._numbers.append(math.nan if value is None else value)
+        if value is None and self._bad is None:
+            self._bad = line, cell
+        if self._wordy:
+            self._places.append(self._words.setdefault(cell, len(self._words)))
+            if len(self._words) > MOST_WORDS:
+                cause = f"has more than {MOST_WORDS:,} different words"
+                raise InputError(f"{self._path}:{line}: column {self._name!r}: {cause}")
+        elif self._bad:
+            raise _bad_cell(self._path, self._bad[0], self._name, self._bad[1])
+
+    def labels(self) -> Labels:
+        """Return the labels. Raises InputError for words of which an array takes too much memory."""
+        if not self._wordy or not self._places:
+            return np.asarray(self._numbers)
+        longest = max(map(len, self._words))
+        if len(self._places) * longest * _CHARACTER > (most := most_unpacked(self._path)):
+            cause = f"words of {longest:,} characters take more than {most:,} bytes"
+            raise InputError(f"{self._path}: column {self._name!r}: {cause}")
+        return np.array(list(self._words))[np.asarray(self._places)]
+
+
+def _finite(cell: str) -> float | None:
+    """The number that a cell is; false and true are 0 and 1."""
+    value = number_in(_BOOLEANS.get(cell.lower(), cell))
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _bad_cell(path: Path, line: int, name: str, cell: str) -> InputError:
+    what = (
+        f"{cell[:20]!r} is not a {'' if number_in(cell) is None else 'finite '}number" if cell else "is empty"
+    )
+    return InputError(f"{path}:{line}: column {name!r}: {what}")
+
+
+def _records(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Yield the cells of each record that is not empty, and the line on which it ends. Raises InputError."""
+    delimiter, before = _delimiter(path)
+    line = 0
+    try:
+        for line, row in _rows(path, delimiter, strict=True):
+            cells = [cell.strip() for cell in row]
+            if line > before and any(cells):  # Excel's line of the delimiter is none
+                yield line, cells
+    except csv.Error as error:
+        raise InputError(f"{path}:{line + 1}: not CSV: {error}") from error
+
+
+class _Lines:
+    """Lines of a CSV file. ``left``: how many bytes the record may yet have, to be set anew at each record.
+
+    Raises FileNotFoundError, and InputError for a file that is damaged, or a record of more bytes.
+    """
+
+    def __init__(self, path: Path):
+        self._path = path
+        self.left = MOST_RECORD
+
+    def __iter__(self) -> Iterator[str]:
+        begin = 0
         try:
-            found = np.array([[_plain(row[k]) for k in picked] for row in self.cells], dtype=np.float64)
-        except ValueError:
-            found = np.array([])
-        if found.size == len(self.cells) * len(picked) and np.isfinite(found).all():
-            return found.reshape(len(self.cells), len(picked))
-        raise InputError(self._first_bad(picked))
-
-    def labels(self, name: str) -> Labels:
-        """Return a column that has only numbers, or only words. Raises InputError with line and column."""
-        k = self.column(name)
-        cells = [row[k] for row in self.cells]
-        if cells and all(cells) and not any(number_in(cell) is not None for cell in cells):
-            return np.array(cells)
-        return self.features([name])[:, 0]
-
-    def _first_bad(self, picked: Sequence[int]) -> str:
-        for row, line in zip(self.cells, self.lines, strict=True):
-            for k in picked:
-                value = number_in(_plain(row[k]))
-                if value is None or not math.isfinite(value):
-                    what = f"{row[k][:20]!r} is not a {'' if value is None else 'finite '}number"
-                    what = what if row[k] else "is empty"
-                    return f"{self.path}:{line}: column {self.names[k]!r}: {what}"
-        raise AssertionError("some cell is bad")
+            with open_bytes(self._path) as file:
+                while line := file.readline(self.left + 1):
+                    self.left -= len(line)
+                    if self.left < 0:
+                        raise InputError(f"{self._path}: has a record of more than {MOST_RECORD:,} bytes")
+                    yield line.decode("utf-8" if begin else "utf-8-sig")
+                    begin += len(line)
+        except FileNotFoundError:
+            raise
+        except UnicodeDecodeError as error:
+            raise InputError(f"{self._path}: not CSV: byte {begin + error.start} is no UTF-8") from error
+        except _UNREADABLE as error:
+            raise InputError(f"{self._path}: cannot be read: {error}") from error
 
 
-def _plain(cell: str) -> str:
-    """Return a cell as text for float(), if it is a number or a boolean."""
-    return _BOOLEANS.get(cell.lower(), cell)
+def _rows(path: Path, delimiter: str, *, strict: bool = False) -> Iterator[tuple[int, list[str]]]:
+    """Yield each record of a file, and the line on which it ends. Raises csv.Error, and as :class:`_Lines`."""
+    lines = _Lines(path)
+    rows = csv.reader(iter(lines), delimiter=delimiter, skipinitialspace=True, strict=strict)
+    for row in rows:
+        lines.left = MOST_RECORD
+        yield rows.line_num, row
 
 
-def _delimiter(text: str) -> tuple[str, int]:
-    """Return the delimiter of the first record, and the number of lines before that record.
+def _delimiter(path: Path) -> tuple[str, int]:
+    """The delimiter of the first record, outside of quotes, and how many lines come before that record.
 
     Excel may write ``sep=;`` as the first line; otherwise the delimiter is the one that gives the most fields.
     """
-    first = text.partition("\n")[0].rstrip("\r")
+    first = next(iter(_Lines(path)), "").rstrip("\r\n")
     if len(first) == 5 and first.lower().startswith("sep="):
         return first[4], 1
 
     def fields(delimiter: str) -> int:
         try:
-            reader = csv.reader(io.StringIO(text), delimiter=delimiter, skipinitialspace=True)
-            return len(next((row for row in reader if any(cell.strip() for cell in row)), []))
+            return len(next((row for _, row in _rows(path, delimiter) if any(map(str.strip, row))), []))
         except csv.Error:
             return 0
 

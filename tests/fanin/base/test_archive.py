@@ -2,6 +2,7 @@
 
 import io
 import struct
+import warnings
 import zipfile
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from fanin.base import archive as archives
 from fanin.base.archive import member_names, read_archive, read_array
 
-ENCRYPTED, METHOD = 6, 8  # of a member's header: a flag's byte, and how it is packed; in the directory 2 later
+ENCRYPTED, METHOD, PACKED_SIZE = 6, 8, 18  # places in a member's header; in the directory 2 later
 
 
 def member(values):
@@ -53,13 +54,50 @@ def test_its_arrays_are_read_or_those_that_are_asked_for(tmp_path):
     ("place", "value", "cause"),
     [
         (ENCRYPTED, 1, "File 'x.npy' is encrypted, password required for extraction"),
-        (METHOD, 99, "That compression method is not supported"),
+        (METHOD, 99, "x is packed in another way than numpy.savez_compressed packs"),
     ],
 )
 def test_one_that_is_packed_in_another_way_is_refused(tmp_path, place, value, cause):
     path = archive(tmp_path / "a.npz", x=member(np.arange(3)))
     changed(path, place, value)
     assert refusal(path) == f"no NumPy archive of numbers: {cause}"
+
+
+@pytest.mark.parametrize("packed", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA], ids=["bzip2", "lzma"])
+def test_a_packing_without_bounded_steps_is_refused(tmp_path, packed):
+    path = archive(tmp_path / "a.npz", packed, x=member(np.arange(3)))
+    packs = "x is packed in another way than numpy.savez_compressed packs"
+    assert refusal(path) == f"no NumPy archive of numbers: {packs}"
+
+
+@pytest.mark.parametrize("other", ["x.npy", "x"])
+def test_a_name_that_occurs_twice_is_refused(tmp_path, other):
+    path = archive(tmp_path / "a.npz", x=member(np.arange(3)))
+    with warnings.catch_warnings(action="ignore"), zipfile.ZipFile(path, "a") as file:
+        file.writestr(other, member(np.arange(2)))
+    assert refusal(path) == "no NumPy archive of numbers: two arrays are called 'x'"
+
+
+def test_members_that_overlap_are_refused(tmp_path):
+    """Each says that its packed bytes reach over the others'."""
+    path = archive(tmp_path / "a.npz", zipfile.ZIP_DEFLATED, x=member(np.arange(3)), y=member(np.arange(3)))
+    changed(path, PACKED_SIZE + 1, 1)
+    assert refusal(path) == "no NumPy archive of numbers: its arrays overlap"
+
+
+def test_a_member_is_unpacked_in_steps(tmp_path, monkeypatch):
+    """Neither a header of megabytes nor one that is no array's is unpacked at once."""
+    steps = []
+    read = zipfile.ZipExtFile._read1
+    monkeypatch.setattr(zipfile.ZipExtFile, "_read1", lambda file, n: steps.append(n) or read(file, n))
+    long = b"\x93NUMPY\2\0" + struct.pack("<I", 5 << 20) + b" " * (5 << 20)
+    assert "EOF: reading array header" in refusal(archive(tmp_path / "a.npz", zipfile.ZIP_DEFLATED, x=long))
+    assert refusal(archive(tmp_path / "b.npz", zipfile.ZIP_DEFLATED, x=bytes(5 << 20))).endswith(
+        "x is no array"
+    )
+    packed = archive(tmp_path / "c.npz", zipfile.ZIP_DEFLATED, x=member(np.zeros(5 << 20, np.uint8)))
+    assert read_archive(packed)["x"].size == 5 << 20
+    assert max(steps) <= 1 << 18
 
 
 @pytest.mark.parametrize(
@@ -109,9 +147,10 @@ def test_arrays_without_elements_are_read(tmp_path):
     assert read_archive(archive(tmp_path / "a.npz", x=member(np.zeros((0, 30)))))["x"].shape == (0, 30)
 
 
-@pytest.mark.parametrize("packed", [zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA], ids=["deflate", "lzma"])
-def test_damage_is_found(tmp_path, packed):
-    path = archive(tmp_path / "a.npz", packed, x=member(np.random.default_rng(0).normal(size=300)))
+def test_damage_is_found(tmp_path):
+    path = archive(
+        tmp_path / "a.npz", zipfile.ZIP_DEFLATED, x=member(np.random.default_rng(0).normal(size=300))
+    )
     content = bytearray(path.read_bytes())
     for at in range(50, 1500, 50):
         content[at] ^= 0xFF
@@ -131,7 +170,7 @@ def test_what_unpacks_to_too_much_is_refused_before_it_is_unpacked(tmp_path, mon
     assert size < 2002
     wanted = f"unpacks from {size:,} to more than 200,255 bytes; unpack it if that is right"
     with monkeypatch.context() as patched:
-        patched.setattr(np.lib.npyio.NpzFile, "__getitem__", None)  # nothing is unpacked
+        patched.setattr(zipfile.ZipFile, "open", None)  # nothing is unpacked
         with pytest.raises(ValueError, match=wanted):
             read_archive(path)
     assert list(read_archive(path, {"x"})) == ["x"]

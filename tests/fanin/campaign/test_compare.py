@@ -130,6 +130,6 @@ def test_figures_that_are_chosen_may_be_anything():
 
 def test_a_table_of_more_values_than_are_read_takes_one_line(write, capsys, monkeypatch):
     before, after = write("before", {1: [1.0]}), write("after", {1: [2.0]})
-    monkeypatch.setattr("fanin.campaign.results.MAX_CELLS", 3)
+    monkeypatch.setattr("fanin.campaign.table.MAX_CELLS", 3)
     assert main(["campaign", "compare", before, after]) == 2
     assert "values; at most 3 are read" in capsys.readouterr().err

@@ -3,14 +3,16 @@
 import bz2
 import gzip
 import lzma
+import tracemalloc
 
 import numpy as np
 import pytest
 from sklearn.datasets import load_breast_cancer
 
+from fanin.base import archive
 from fanin.base.errors import InputError
 from fanin.fixed import Loss
-from fanin.sim.glm import data
+from fanin.sim.glm import data, tables
 
 GOOD = "age,height,ill\n3,1.5,no\n4,-2e1,yes\n\n5,0,no\n"
 
@@ -102,6 +104,41 @@ def test_a_bad_csv_file_is_named_with_line_column_and_cause(write, text, where, 
         data.read(path, Loss.LOGISTIC)
     assert str(error.value).startswith(f"{path}{where}: {cause}")
     assert len(str(error.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "where", "cause"),
+    [
+        ("a,b\n" + "1," * 20 + "1\n", "", "has a record of more than 40 bytes"),
+        ('a,b\n"' + "1\n" * 20 + '",1\n', "", "has a record of more than 40 bytes"),
+        ("a,b\n1,u\n2,v\n3,w\n", ":4", "column 'b': has more than 2 different words"),
+        ("a,b\n" + "1,1\n" * 40 + "2,x\n", ":42", "column 'b': 'x' is not a number"),
+        ("a,b\n" + "1,no\n" * 51, "", "column 'b': words of 2 characters take more than 400 bytes"),
+    ],
+    ids=["fields", "lines", "different words", "none of these", "long words"],
+)
+def test_what_takes_too_much_memory_is_refused(write, monkeypatch, text, where, cause):
+    path = write(text)
+    monkeypatch.setattr(tables, "MOST_RECORD", 40)
+    monkeypatch.setattr(tables, "MOST_WORDS", 2)
+    monkeypatch.setattr(archive, "MOST_BYTES", 400)
+    monkeypatch.setattr(archive, "MOST_TIMES", 0)
+    with pytest.raises(InputError, match=f"^{path}{where}: {cause}"):
+        data.read(path, Loss.LOGISTIC)
+
+
+def test_reading_takes_little_more_than_the_arrays(write):
+    """A feature and a label of 8 bytes each; packed, so that the bound of packed files is not all there is."""
+    rows = 50_000
+    path = write(gzip.compress(b"a,b\n" + b"1,2\n" * rows), "data.csv.gz")
+    tracemalloc.start()
+    try:
+        features = data.read_source(path).features
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert features.shape == (rows, 1)
+    assert peak < 2 * 16 * rows + (1 << 20)
 
 
 def test_what_does_not_fit_the_options_is_refused(write):
