@@ -1,4 +1,4 @@
-"""Ranks: processes that MPI has started, each of which simulates some of a run's nodes (docs/scale.md).
+"""Ranks: processes that ``--ranks`` or MPI has started; each simulates some of a run's nodes (docs/scale.md).
 
 Rank 0 is the program. The others serve it: they build what it sends, simulate their share of the nodes when it
 asks for a run, and end with it. Their simulators meet through sockets, by which rank 0's has all others.
@@ -10,6 +10,7 @@ import atexit
 import contextlib
 import platform
 import signal
+import socket
 import sys
 import tempfile
 import time
@@ -17,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -28,9 +29,7 @@ from fanin.sim.cosim.meeting import PATIENCE, STOPPED
 from fanin.sim.cosim.process import SimulationFailed, execute
 from fanin.sim.cosim.rendezvous import Listener, NotMet, Place, connect
 from fanin.sim.cosim.run import Bytes, Progress, RunRequest, RunResult, in_order, write_memory
-
-if TYPE_CHECKING:
-    from mpi4py import MPI
+from fanin.sim.cosim.spawn import Communicator, started
 
 _SLEEP, _LONGEST_SLEEP = 20e-6, 1e-2  # seconds between two looks for a message
 
@@ -68,7 +67,7 @@ class _Outcome:
 class Ranks:
     """All ranks, as rank 0 has them."""
 
-    def __init__(self, comm: MPI.Comm, hosts: Sequence[str]):
+    def __init__(self, comm: Communicator, hosts: Sequence[str]):
         self.size: int = comm.size
         self._comm, self._hosts = comm, hosts
         self._others = range(1, comm.size)
@@ -196,7 +195,7 @@ def _carried_out(run: Callable[[], RunResult]) -> _Outcome:
 # ---- all ranks but the first ----
 
 
-def serve(comm: MPI.Comm) -> None:
+def serve(comm: Communicator) -> None:
     """Do what rank 0 asks for, until it ends. Signals are for it: what it ends ends here."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)  # simulators do not inherit that
@@ -235,10 +234,11 @@ def _run_share(directory: Path, task: _Run, rank: int) -> _Outcome:
         return replace(outcome, contents={path: np.fromfile(places[path], np.uint8) for path in written})
 
 
-def _receive(comm: MPI.Comm, source: int, *, name: str = "", patience: float | None = PATIENCE) -> Any:
+def _receive(comm: Communicator, source: int, *, name: str = "", patience: float | None = PATIENCE) -> Any:
     """The next message of a rank. All ranks are ended when it does not come within ``patience``.
 
-    MPI's own receive would spin: that is time which simulators lack.
+    Raises ToolFailed if a rank of ``--ranks`` has died. MPI's own receive would spin: that is time which
+    simulators lack.
     """
     begun, sleep = time.monotonic(), _SLEEP
     while (message := comm.improbe(source)) is None:
@@ -249,28 +249,37 @@ def _receive(comm: MPI.Comm, source: int, *, name: str = "", patience: float | N
     return message.recv()
 
 
-def _abort(comm: MPI.Comm, why: str) -> NoReturn:
+def _abort(comm: Communicator, why: str) -> NoReturn:
     """End all ranks, one of which does not come to its end by itself."""
     print(f"fanin: error: {why}", file=sys.stderr, flush=True)
     comm.Abort(1)
     raise SystemExit(1)
 
 
-def join() -> bool:
-    """Meet the other processes that MPI has started. False at all but the first, which have served by then.
-
-    Raises ModuleNotFoundError without mpi4py, InputError without an MPI, and at rank 0 if ranks are of
-    different versions, or were started with other options.
-    """
-    global _joined
+def _communicator() -> tuple[Communicator, str]:
+    """The communicator of all ranks, and the name of this machine."""
+    if pipes := started():
+        return pipes, socket.gethostname()
     try:
         from mpi4py import MPI
     except RuntimeError as error:  # it is there, and finds no library
         reason = str(error).splitlines()[0]
         raise InputError(f"mpi4py finds no MPI ({reason}): pip install mpich, or load the cluster's") from None
-    comm = MPI.COMM_WORLD
+    return MPI.COMM_WORLD, MPI.Get_processor_name()
+
+
+def join() -> bool:
+    """Meet the other processes that ``--ranks`` or MPI has started.
+
+    False at all but the first, which have served by then.
+
+    Raises ModuleNotFoundError without mpi4py, InputError without an MPI, and at rank 0 if ranks are of
+    different versions, or were started with other options.
+    """
+    global _joined
+    comm, host = _communicator()
     own = (__version__, platform.python_version(), sys.argv[1:])
-    found = comm.allgather((own, MPI.Get_processor_name()))
+    found = comm.allgather((own, host))
     hosts = [host for _, host in found]
     for rank, (other, host) in enumerate(found):
         for what, a, b in zip(("fanin", "Python", "options"), found[0][0], other, strict=True):

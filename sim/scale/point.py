@@ -1,6 +1,6 @@
-"""One all-reduce of the least ring nodes, timed: ``python -m fanin.sim.scale.point NODES VALUES RUNS``.
+"""One all-reduce of the least ring nodes, timed: ``python -m fanin.sim.scale.point NODES VALUES RUNS RANKS``.
 
-Alone or under mpiexec. Rank 0 prints a line of JSON, a :class:`Measured`'s fields.
+Rank 0 prints a line of JSON, a :class:`Measured`'s fields.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from fanin.sim.cosim import ranks
 from fanin.sim.cosim.clock import Clock
 from fanin.sim.cosim.exchange import Exchange
 from fanin.sim.cosim.meeting import Centre, Channel, Report
+from fanin.sim.cosim.spawn import Processes, is_started
 from fanin.sim.cosim.state import State, Verdict
 from fanin.sim.network import LinkConfig, Network
 from fanin.sim.ring.cosim import RingCosim
@@ -75,16 +76,23 @@ def _meeting(size: int, meetings: int) -> float:
     return statistics.median(spent)
 
 
-def main(nodes: str, values: str, runs: str) -> None:
-    """Measure at rank 0, and print it."""
-    if not ranks.join():
-        return
+def main(nodes: str, values: str, runs: str, count: str) -> int:
+    """Measure on so many ranks, and print it at rank 0; the exit status."""
+    if int(count) > 1 and not is_started():
+        processes = Processes([sys.executable, "-m", "fanin.sim.scale.point", *sys.argv[1:]], int(count))
+        try:
+            return processes.wait()
+        finally:
+            processes.end()
+    if int(count) > 1 and not ranks.join():
+        return 0
     try:
         print(json.dumps(asdict(measure(int(nodes), int(values), int(runs)))))
     finally:
         if joined := ranks.joined():
             joined.close()
+    return 0
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    sys.exit(main(*sys.argv[1:]))
