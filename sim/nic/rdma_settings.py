@@ -27,7 +27,8 @@ class Peer:
 class RdmaSettings:
     """A node at the interface ``port``, with the addresses ``own``, whose memory is a file of ``size`` bytes.
 
-    ``mtu`` is the longest path MTU of its queue pairs; the n-th of ``peers`` is at the n-th of them.
+    ``memory`` is the file's name; ``opened``, if given, leads to the file that was checked. ``mtu`` is the
+    longest path MTU of its queue pairs; the n-th of ``peers`` is at the n-th of them.
     """
 
     config: RdmaConfig
@@ -39,6 +40,7 @@ class RdmaSettings:
     regions: tuple[Region, ...] = ()
     peers: tuple[Peer, ...] = ()
     control: Path | None = None
+    opened: Path | None = None
 
 
 def path_mtu(interface_mtu: int) -> int:

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from fanin.base.plain import open_below, read_object
-from fanin.base.scratch import is_alive
+from fanin.base.scratch import LIVE_FILE, is_alive
 from fanin.runs.live import FORMAT, changed_ns
-from fanin.runs.output import CAMPAIGN, CLASSES_FOLDER, LIVE_FILE, REPORT_FILE, RUN_FILE, class_folders
+from fanin.runs.output import CAMPAIGN, CLASSES_FOLDER, REPORT_FILE, RUN_FILE, class_folders
 from fanin.runs.unfinished import GONE
 
 MOST_LIVE, MOST_MARK = 4 << 20, 16 << 20  #: bytes of a live file, and of a result that names an error
@@ -55,7 +55,7 @@ class Watched:
         }
 
     def reports(self) -> dict[str, tuple[str, ...]]:
-        """Names, below the folder, of the run's reports by their addresses: one, or one for each class of several.
+        """Names, below the folder, of the run's reports by their addresses: one, or one for each class.
 
         Nothing while the run goes on: what the folder has then is of an earlier one.
         """

@@ -10,11 +10,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from fanin.base.scratch import LIVE_FILE
 from fanin.cli.main import main
 from fanin.cli.watch import server, state
 from fanin.cli.watch.server import CONNECTIONS, REQUEST_BYTES
 from fanin.runs.live import LiveFile
-from fanin.runs.output import LIVE_FILE
 from tests.fanin.cli.watch.served import ask, command, interrupt, serving
 
 METHODS = ("HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT")
