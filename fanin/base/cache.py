@@ -9,9 +9,12 @@ folder may be deleted whenever no command runs.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
+import grp
 import hashlib
 import os
+import pwd
 import stat
 import tempfile
 import time
@@ -56,13 +59,32 @@ def cache_directory() -> Path:
 def _check_own(place: Path, found: os.stat_result) -> None:
     """Raise InputError for a folder of another user, or one that others may write.
 
-    A group with the number of its user is that user's alone, as Debian makes them.
+    A group with the number of its user and no other member is that user's alone, as Debian makes them. With an
+    access control list the bits of the group are the most that any entry of it allows.
     """
-    writable = found.st_mode & stat.S_IWOTH or (found.st_mode & stat.S_IWGRP and found.st_gid != found.st_uid)
+    shared = found.st_gid != found.st_uid or _has_members(found) or _has_entries(place)
+    writable = found.st_mode & stat.S_IWOTH or (found.st_mode & stat.S_IWGRP and shared)
     if found.st_uid not in (os.geteuid(), 0):
         raise InputError(f"{place}: another user's programs would be carried out from it; set {_VARIABLE}")
     if writable:
         raise InputError(f"{place}: others may put programs there, which would be carried out; delete it")
+
+
+def _has_members(found: os.stat_result) -> bool:
+    """Whether the group of a folder has other members than its user."""
+    try:
+        return bool({*grp.getgrgid(found.st_gid).gr_mem} - {pwd.getpwuid(found.st_uid).pw_name})
+    except KeyError:  # without a name
+        return False
+
+
+def _has_entries(place: Path) -> bool:
+    """Whether a folder has an access control list, or may have one that is not known."""
+    try:
+        os.getxattr(place, "system.posix_acl_access")
+    except OSError as error:
+        return error.errno not in (errno.ENODATA, errno.ENOTSUP)
+    return True
 
 
 def digest(parts: Iterable[str | bytes]) -> str:

@@ -37,7 +37,7 @@ EXTRAS = (
     ),
     Extra("sdram", ("litedram", "litex", "migen"), "fanin board build --memory sdram"),
     Extra("torch", ("torch",), "a process group and hooks for PyTorch, CNNs in binary64"),
-    Extra("mpi", ("mpi4py",), "--ranks, --mpi; fanin.host.mpi, the ring's all-reduce on MPI"),
+    Extra("mpi", ("mpi4py",), "--mpi; fanin.host.mpi, the ring's all-reduce on MPI"),
     Extra("cocotb", ("cocotbext", "scapy"), "the testbenches of examples/cocotb"),
     Extra("campaign", ("dask", "distributed", "dask_jobqueue", "pyarrow", "bokeh"), "fanin campaign"),
     Extra("compressors", ("cramjam", "pysz"), "Snappy and SZ in fanin bench codec-training"),

@@ -18,7 +18,10 @@ from typing import BinaryIO
 from fanin.base.errors import InputError
 
 SCRATCH = ".fanin-"  #: prefix of every name that is not whole yet
+#: Names of a folder's present writer, which the next one replaces: its progress, its process.
+LIVE_FILE, WRITER_FILE = f"{SCRATCH}live.json", f"{SCRATCH}writer.json"
 _PROCESSES = Path("/proc/self/ns/pid")  # Linux: the namespace that process ids belong to
+_STATUS = Path("/proc/self/status")
 
 
 def scratch_prefix() -> str:
@@ -62,27 +65,20 @@ def delete_leftovers(folder: Path) -> None:
 
 
 def delete_scratch(folder: Path) -> None:
-    """Delete everything in ``folder``, and in the folders in it, that is not whole.
+    """Delete what a process that has died has left in ``folder``, and in the folders in it.
 
-    The caller is the only writer of the folder. Files of live processes and of other machines stay.
+    The caller is the only writer of the folder. Files of live processes, of other machines and of users stay.
     """
     with reported(folder):
+        (folder / LIVE_FILE).unlink(missing_ok=True)
         for place in (folder, *(each for each in folder.iterdir() if each.is_dir() and not each.is_symlink())):
-            for left in filter(_may_go, place.glob(f"{SCRATCH}*")):
-                delete(left)
+            delete_leftovers(place)
 
 
 def _owner(path: Path) -> int | None:
     """The process of this machine in a name, if the name has one."""
     process, _, random = path.name.removeprefix(f"{SCRATCH}{machine()}-").partition("-")
     return int(process) if random and process.isdecimal() else None
-
-
-def _may_go(path: Path) -> bool:
-    owner = _owner(path)
-    if owner is None:  # no owner: of the folder's last writer; two dashes: of another machine
-        return path.name.removeprefix(SCRATCH).count("-") < 2
-    return not is_alive(owner)
 
 
 def delete(path: Path) -> None:
@@ -130,6 +126,9 @@ def output_file(path: Path) -> Iterator[BinaryIO]:
 
 def umask() -> int:
     """Return the permissions that new files do not get."""
-    mask = os.umask(0)
+    with contextlib.suppress(OSError, StopIteration):  # Linux: without a moment in which all have another one
+        lines = _STATUS.read_text().splitlines()
+        return int(next(line for line in lines if line.startswith("Umask:")).split()[1], 8)
+    mask = os.umask(0o077)
     os.umask(mask)
     return mask

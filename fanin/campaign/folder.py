@@ -18,7 +18,7 @@ from fanin.base.scratch import write_file
 from fanin.campaign.file import Campaign, Run
 from fanin.campaign.supervisor import FAILED, OUTPUT, RESULT_FILE, SCRATCH, Task
 from fanin.runs.lock import writer_of
-from fanin.runs.manifest import MANIFEST_FILE, delete_files
+from fanin.runs.manifest import MANIFEST_FILE, Manifest, delete_files, read_manifest
 from fanin.runs.output import CAMPAIGN, RUN_FILE, open_kind
 from fanin.runs.provenance.environment import fanin_json, machine_json, versions_json
 from fanin.runs.provenance.inputs import digests
@@ -55,7 +55,14 @@ class Folder:
         self.begun = False
 
     def check(self) -> None:
-        """Raise InputError where what DIR holds is another campaign's, or was made by another fanin."""
+        """Raise InputError where what DIR holds is another campaign's, somebody's own, or of another fanin."""
+        runs = self.path / RUNS
+        if runs.is_symlink():
+            raise InputError(f"{runs}: is a link; remove it, or choose another -o")
+        listed = manifest.files if (manifest := read_manifest(self.path)) else ()
+        for name in CAMPAIGN.files:
+            if name not in listed and os.path.lexists(self.path / name):
+                raise InputError(f"{self.path / name}: is no file of fanin's; move it, or choose another -o")
         if not self._has_runs():
             return  # nothing that new rows would have to belong to
         before = open_kind(self.path, CAMPAIGN, "fanin campaign")
@@ -99,6 +106,7 @@ class Folder:
         a list of fanin's files.
         """
         (self.path / RUNS).mkdir(parents=True, exist_ok=True)
+        Manifest(CAMPAIGN.mark, tuple(sorted({CAMPAIGN.mark, *CAMPAIGN.others}))).write(self.path)
         write_file(self.path / CAMPAIGN.mark, json.dumps(self.facts, indent=2) + "\n")
         self.begun = True
         for place in map(self.place, again):

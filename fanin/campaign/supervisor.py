@@ -24,8 +24,8 @@ from typing import Any
 
 from fanin.base.errors import InputError
 from fanin.base.processes import end_with
-from fanin.base.scratch import is_scratch, umask, write_file
-from fanin.runs.lock import WRITER_FILE, sole_writer
+from fanin.base.scratch import WRITER_FILE, is_scratch, umask, write_file
+from fanin.runs.lock import sole_writer
 from fanin.runs.manifest import Manifest, replace_files
 from fanin.runs.output import RUN_FILE
 from fanin.runs.provenance.environment import sources_digest

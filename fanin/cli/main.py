@@ -10,7 +10,9 @@ import os
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Sequence
+from types import TracebackType
 from typing import Any, NoReturn
 
 from fanin import __version__, campaign
@@ -128,8 +130,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with one_blas_thread(), printable_streams():
             return _main(argv)
+    except Exception:
+        sys.excepthook = _print_traceback
+        raise
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def _print_traceback(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Print what Python prints of an exception that nobody handles; its texts may be from outside."""
+    with printable_streams():
+        traceback.print_exception(kind, error, trace)
 
 
 def _main(argv: Sequence[str] | None) -> int:

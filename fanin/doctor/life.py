@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from fanin.base.plain import read_object
+from fanin.base.scratch import LIVE_FILE
 from fanin.runs.live import FORMAT, changed_ns
 from fanin.runs.lock import writer_of
-from fanin.runs.output import LIVE_FILE, RUN_FILE
+from fanin.runs.output import RUN_FILE
 from fanin.runs.unfinished import GONE
 
 

@@ -12,9 +12,9 @@ from types import TracebackType
 from typing import Any
 
 from fanin.base.errors import InputError
-from fanin.base.scratch import write_file
+from fanin.base.scratch import LIVE_FILE, write_file
 from fanin.runs.lock import made_directory
-from fanin.runs.output import LIVE_FILE, RUN_FILE, finite
+from fanin.runs.output import RUN_FILE, finite
 from fanin.runs.progress import Remaining, StatusLine
 
 FORMAT = 1

@@ -13,9 +13,7 @@ from pathlib import Path
 
 from fanin.base.errors import InputError
 from fanin.base.plain import read_object
-from fanin.base.scratch import SCRATCH, delete_scratch, reported
-
-WRITER_FILE = f"{SCRATCH}writer.json"  #: names the writer while it holds the lock
+from fanin.base.scratch import WRITER_FILE, delete_scratch, reported
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import json
 import math
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,6 @@ from fanin.base.errors import InputError
 from fanin.base.plain import read_object
 from fanin.base.records import Record, open_record
 from fanin.base.scratch import (
-    SCRATCH,
     delete_leftovers,
     is_scratch,
     output_file,
@@ -38,7 +38,6 @@ SWITCH_DISSECTOR_FILE = "aggregation.lua"  # of frames at the switch
 PROVENANCE_FILE = "provenance.json"  # what fanin rerun needs: fanin.runs.provenance
 TRACE_FILE = "trace.json"  # a timeline for Perfetto
 LINK_LOG = "links"  # which becomes a part of it, and goes
-LIVE_FILE = f"{SCRATCH}live.json"  # of a run that goes on: fanin.runs.live
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,6 @@ class Kind:
     option: str = "-o"  #: of the command, which names it
     results: tuple[str, ...] = ()  #: patterns of the files that the same command writes again, to the bit
     apart: tuple[str, ...] = ()  #: fields of these files that are no results: versions, times, paths
-    listed: bool = True  #: fanin.runs.manifest lists its files, and the same command may replace them
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -142,9 +140,7 @@ SWEEP = Kind(
     results=("sweep.json", "plans/*/plan.json", "plans/*/connections.json", "plans/*/devices/*"),
     apart=("solver",),
 )
-CAMPAIGN = Kind(
-    "campaign", "campaign.json", "runs", (REPORT_FILE, "results.csv", "results.parquet"), listed=False
-)
+CAMPAIGN = Kind("campaign", "campaign.json", "runs", (REPORT_FILE, "results.csv", "results.parquet"))
 P4_PROGRAM = Kind("program", JOB_FILE, "program", (PROGRAM_FILE,))
 REPRODUCTION = Kind("reproduction", "reproduction.json", "rows", (REPORT_FILE, "table.csv", "table.md"))
 
@@ -189,7 +185,7 @@ def check_directory(path: Path, kind: Kind = RUN) -> None:
             raise InputError(f"{path}: is a file; {kind.option} names a directory")
         if path.exists() and not all(map(is_scratch, path.iterdir())) and not _is_ours(path, kind):
             missing = f"holds no {kind.mark} of an earlier {kind.name}"
-            if kind.listed and is_kind(path, kind):
+            if is_kind(path, kind):
                 missing = f"holds no {MANIFEST_FILE}, which lists the files that fanin has written"
             raise InputError(f"{path}: exists and {missing}; choose another {kind.option}")
         check_places(path, [*kind.files, *(f"{name}/x" for name in kind.names if name not in kind.files)])
@@ -214,11 +210,15 @@ def output_directory(path: Path, kind: Kind = RUN) -> Iterator[Path]:
             with reported(path):
                 path.mkdir(parents=True, exist_ok=True)
                 replace_files(path, scratch, kind.mark)
-        except InputError as error:
+        except BaseException as error:  # also a signal: the earlier files may be deleted by now
             place = path.absolute()
             kept = Path(tempfile.mkdtemp(dir=_nearest(place.parent), prefix=f"{place.name}-"))
             scratch.rename(kept)
-            raise InputError(f"{error}; the new files are in {kept}") from error
+            where = f"the new files are in {kept}"
+            if isinstance(error, InputError):
+                raise InputError(f"{error}; {where}") from error
+            print(f"fanin: {path}: not all files are replaced; {where}", file=sys.stderr)
+            raise
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
@@ -258,8 +258,6 @@ def class_folders(folder: Path) -> list[Path]:
 def _is_ours(path: Path, kind: Kind) -> bool:
     """Whether a command of fanin wrote a directory, of this kind or half of it; another may then replace it."""
     marked = is_kind(path, kind)
-    if not kind.listed:
-        return marked and "fanin" in _mark(path, kind)
     manifest = read_manifest(path)
     half = not os.path.lexists(path / kind.mark)  # the process ended while it replaced the files
     return manifest is not None and (marked or (half and manifest.mark == kind.mark))

@@ -1,4 +1,4 @@
-"""Ranks: processes started by MPI, each of which simulates some of a run's nodes (docs/scale.md).
+"""Ranks: processes started by ``--ranks`` or MPI, each of which simulates some of a run's nodes (docs/scale.md).
 
 Rank 0 is the program. The other ranks serve it: they build the sources that it sends, simulate their nodes when
 it starts a run, and end with it. The simulator of rank 0 has one TCP connection to each other rank's simulator.
@@ -10,6 +10,7 @@ import atexit
 import contextlib
 import platform
 import signal
+import socket
 import sys
 import tempfile
 import time
@@ -17,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -28,9 +29,7 @@ from fanin.sim.cosim.meeting import PATIENCE, STOPPED
 from fanin.sim.cosim.process import SimulationFailed, execute
 from fanin.sim.cosim.rendezvous import Listener, NotMet, Place, connect
 from fanin.sim.cosim.run import Bytes, Progress, RunRequest, RunResult, in_order, write_memory
-
-if TYPE_CHECKING:
-    from mpi4py import MPI
+from fanin.sim.cosim.spawn import Communicator, started
 
 _SLEEP, _LONGEST_SLEEP = 20e-6, 1e-2  # seconds between two probes for a message
 
@@ -68,7 +67,7 @@ class _Outcome:
 class Ranks:
     """All ranks, as seen by rank 0."""
 
-    def __init__(self, comm: MPI.Comm, hosts: Sequence[str]):
+    def __init__(self, comm: Communicator, hosts: Sequence[str]):
         self.size: int = comm.size
         self._comm, self._hosts = comm, hosts
         self._others = range(1, comm.size)
@@ -199,7 +198,7 @@ def _carried_out(run: Callable[[], RunResult]) -> _Outcome:
 # ---- all ranks but the first ----
 
 
-def serve(comm: MPI.Comm) -> None:
+def serve(comm: Communicator) -> None:
     """Carry out rank 0's orders until it ends. Signals are ignored: rank 0 handles them and ends this rank."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)  # a handler, unlike SIG_IGN, is not inherited by simulators
@@ -238,10 +237,11 @@ def _run_share(directory: Path, task: _Run, rank: int) -> _Outcome:
         return replace(outcome, contents={path: np.fromfile(places[path], np.uint8) for path in written})
 
 
-def _receive(comm: MPI.Comm, source: int, *, name: str = "", patience: float | None = PATIENCE) -> Any:
+def _receive(comm: Communicator, source: int, *, name: str = "", patience: float | None = PATIENCE) -> Any:
     """Return the next message of a rank. If it does not arrive within ``patience`` seconds, end all ranks.
 
-    MPI's own receive would spin and take processor time from the simulators.
+    Raises ToolFailed if a rank of ``--ranks`` has died. MPI's own receive would spin and take processor time
+    from the simulators.
     """
     begun, sleep = time.monotonic(), _SLEEP
     while (message := comm.improbe(source)) is None:
@@ -252,28 +252,35 @@ def _receive(comm: MPI.Comm, source: int, *, name: str = "", patience: float | N
     return message.recv()
 
 
-def _abort(comm: MPI.Comm, why: str) -> NoReturn:
+def _abort(comm: Communicator, why: str) -> NoReturn:
     """End all ranks, because one of them hangs."""
     print(f"fanin: error: {why}", file=sys.stderr, flush=True)
     comm.Abort(1)
     raise SystemExit(1)
 
 
-def join() -> bool:
-    """Meet the other processes that MPI has started. False at all except the first, which have served by then.
-
-    Raises ModuleNotFoundError without mpi4py, and InputError without an MPI. At rank 0 it also raises
-    InputError if ranks have different versions or options.
-    """
-    global _joined
+def _communicator() -> tuple[Communicator, str]:
+    """Return the communicator of all ranks, and the name of this machine."""
+    if pipes := started():
+        return pipes, socket.gethostname()
     try:
         from mpi4py import MPI
     except RuntimeError as error:  # mpi4py is installed and finds no MPI library
         reason = str(error).splitlines()[0]
         raise InputError(f"mpi4py finds no MPI ({reason}): pip install mpich, or load the cluster's") from None
-    comm = MPI.COMM_WORLD
+    return MPI.COMM_WORLD, MPI.Get_processor_name()
+
+
+def join() -> bool:
+    """Meet the other processes that ``--ranks`` or MPI has started.
+
+    False at all except the first, which have served by then. Raises ModuleNotFoundError without mpi4py, and
+    InputError without an MPI. At rank 0 it also raises InputError if ranks have different versions or options.
+    """
+    global _joined
+    comm, host = _communicator()
     own = (__version__, platform.python_version(), sys.argv[1:])
-    found = comm.allgather((own, MPI.Get_processor_name()))
+    found = comm.allgather((own, host))
     hosts = [host for _, host in found]
     for rank, (other, host) in enumerate(found):
         for what, a, b in zip(("fanin", "Python", "options"), found[0][0], other, strict=True):

@@ -201,7 +201,7 @@ class RdmaNicCosim:
         configure = HostProgram().extend(driver.identify().operations)
         configure.extend(driver.configure(settings.own).operations)
         raw = self._cluster.run(
-            memories=[[settings.memory]],
+            memories=[[settings.opened or settings.memory]],
             phases=[Phase("configure", [configure])],
             longest_wait=0,
             switch=functools.partial(InterfaceSwitch, 1, names=[settings.port], pace=pace, address=address),

@@ -136,7 +136,7 @@ class RdmaModelService:
         self._opened = ExitStack()
         self._stopped = False
         with ExitStack() as opening:
-            file = opening.enter_context(settings.memory.open("r+b"))
+            file = opening.enter_context((settings.opened or settings.memory).open("r+b"))
             memory = mmap.mmap(file.fileno(), settings.size)
             self._opened.callback(memory.close)
         timeout = TIMEOUT / (CLOCK_MHZ * 1e6) * slowdown

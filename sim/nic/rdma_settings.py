@@ -30,6 +30,7 @@ class RdmaSettings:
     - ``config``: sizes of the node.
     - ``own``: the node's addresses.
     - ``memory``, ``size``: file of the node's memory, and its bytes.
+    - ``opened``: path that leads to the file that was checked, if given.
     - ``mtu``: longest path MTU of its queue pairs.
     - ``regions``: regions at the start.
     - ``peers``: peer of the n-th queue pair, which is connected at the start.
@@ -45,6 +46,7 @@ class RdmaSettings:
     regions: tuple[Region, ...] = ()
     peers: tuple[Peer, ...] = ()
     control: Path | None = None
+    opened: Path | None = None
 
 
 def path_mtu(interface_mtu: int) -> int:

@@ -1,6 +1,6 @@
-"""Timed all-reduce of the smallest ring nodes: ``python -m fanin.sim.scale.point NODES VALUES RUNS``.
+"""Timed all-reduce of the smallest ring nodes: ``python -m fanin.sim.scale.point NODES VALUES RUNS RANKS``.
 
-Runs alone or under mpiexec. Rank 0 prints the fields of a :class:`Measured` as one line of JSON.
+Rank 0 prints the fields of a :class:`Measured` as one line of JSON.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from fanin.sim.cosim import ranks
 from fanin.sim.cosim.clock import Clock
 from fanin.sim.cosim.exchange import Exchange
 from fanin.sim.cosim.meeting import Centre, Channel, Report
+from fanin.sim.cosim.spawn import Processes, is_started
 from fanin.sim.cosim.state import State, Verdict
 from fanin.sim.cosim.watch import Watch
 from fanin.sim.network import LinkConfig, Network
@@ -76,16 +77,23 @@ def _meeting(size: int, meetings: int) -> float:
     return statistics.median(spent)
 
 
-def main(nodes: str, values: str, runs: str) -> None:
-    """Measure, and print the result at rank 0."""
-    if not ranks.join():
-        return
+def main(nodes: str, values: str, runs: str, count: str) -> int:
+    """Measure on ``count`` ranks, print the result at rank 0, and return the exit status."""
+    if int(count) > 1 and not is_started():
+        processes = Processes([sys.executable, "-m", "fanin.sim.scale.point", *sys.argv[1:]], int(count))
+        try:
+            return processes.wait()
+        finally:
+            processes.end()
+    if int(count) > 1 and not ranks.join():
+        return 0
     try:
         print(json.dumps(asdict(measure(int(nodes), int(values), int(runs)))))
     finally:
         if joined := ranks.joined():
             joined.close()
+    return 0
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    sys.exit(main(*sys.argv[1:]))

@@ -5,6 +5,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import stat
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,14 +62,14 @@ def run(args: argparse.Namespace) -> None:
     settings = _settings(args)
     if args.control:
         check_control(args.control)
-    _make_memory(settings)
     own = settings.own
     started = (
         f"RDMA node {'as a model' if args.model else 'in RTL'} at {args.port}: {address_of(own.ip)}, "
         f"{mac_text(own.mac)}, {settings.size:,} bytes of {args.memory}, path MTU {settings.mtu}"
     )
     try:
-        served = (_serve_model if args.model else _serve_rtl)(args, settings, started)
+        with _open_memory(settings) as opened:
+            served = (_serve_model if args.model else _serve_rtl)(args, opened, started)
     finally:
         if args.control:  # a simulator that was killed has left it
             with contextlib.suppress(InputError):
@@ -149,14 +152,40 @@ def _size(args: argparse.Namespace, word: int, most: int) -> int:
     return size
 
 
-def _make_memory(settings: RdmaSettings) -> None:
-    """A file for its owner alone, unless there is one; no link is followed."""
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
-    try:
-        with open(os.open(settings.memory, flags, 0o600), "ab") as file:
+@contextlib.contextmanager
+def _open_memory(settings: RdmaSettings) -> Iterator[RdmaSettings]:
+    """Settings whose memory is an open file of the user alone, whatever its name leads to meanwhile.
+
+    One that is made has mode 0600. Raises InputError for a link, a file of several names or of another user,
+    and one that others may write.
+    """
+    path = settings.memory
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    with contextlib.ExitStack() as opened:
+        try:
+            file = opened.enter_context(open(os.open(path, flags, 0o600), "r+b", buffering=0))
+            _check_own(path, settings.size, os.fstat(file.fileno()))
             file.truncate(settings.size)
-    except OSError as error:
-        raise InputError(f"--memory {settings.memory}: {error.strerror}") from error
+        except OSError as error:
+            raise InputError(f"--memory {path}: {error.strerror}") from error
+        yield replace(settings, opened=Path(f"/proc/{os.getpid()}/fd/{file.fileno()}"))
+
+
+def _check_own(path: Path, size: int, found: os.stat_result) -> None:
+    """Raise InputError unless a memory is new, or a file of so many bytes that its user alone may write."""
+    wrong = None
+    if not stat.S_ISREG(found.st_mode):
+        wrong = "is no file"
+    elif found.st_uid != os.geteuid():
+        wrong = "is another user's"
+    elif found.st_nlink != 1:
+        wrong = f"has {found.st_nlink} names (hard links), not one"
+    elif found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        wrong = "others may write it"
+    elif found.st_size not in (0, size):
+        wrong = f"has {found.st_size:,} bytes now, not {size:,}"
+    if wrong:
+        raise InputError(f"--memory {path}: {wrong}; name a file of your own")
 
 
 def _serve_model(args: argparse.Namespace, settings: RdmaSettings, started: str) -> Served:

@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from fanin.base.errors import InputError
+from fanin.base.plain import read_named
 from fanin.base.records import parse_json
 from fanin.p4.control import Exact, Lpm, Match, MulticastGroup, Range, Replica, TableEntry, Ternary
 from fanin.sim.switch.embedded import Switch
 
 _MATCHES = (Exact, Ternary, Lpm, Range)
 _NUMBER = "a number, or as text hexadecimal (0x88b5), a MAC address (02:00:00:00:00:01) or IPv4 (10.0.0.1)"
+_MOST_BYTES = 16 << 20  # of the file
 _SESSION_BITS = 32  # of v1model's clone
 _MAC = r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}"
 
@@ -69,7 +71,7 @@ def _placed(place: str) -> Iterator[None]:
 
 def _items(path: Path) -> list[dict[str, Any]]:
     try:
-        items = parse_json(path.read_text(encoding="utf-8"))
+        items = parse_json(read_named(path, _MOST_BYTES).decode())
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
     except json.JSONDecodeError as error:

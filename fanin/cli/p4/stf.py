@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from fanin.base.errors import CheckFailed, InputError
+from fanin.base.plain import read_named
 from fanin.cli.p4.source import add_source, load_program, warn_of_clones
 from fanin.runs.output import add_json, print_json
 
@@ -32,10 +33,10 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 def run(args: argparse.Namespace) -> int:
     """Run the test. Raises CheckFailed when a packet is not as expected."""
     from fanin.sim.switch.embedded import Refused
-    from fanin.sim.switch.embedded.stf import StfTest
+    from fanin.sim.switch.embedded.stf import MAX_BYTES, StfTest
 
     try:
-        text = args.test.read_text(encoding="utf-8")
+        text = read_named(args.test, MAX_BYTES).decode()
     except OSError as error:
         raise InputError(f"{args.test}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import socket
 import sys
 import time
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from io import BufferedIOBase
-from pathlib import Path
-from typing import Any, cast
+from io import BufferedIOBase, BytesIO
+from typing import Any, BinaryIO, cast
 
 from fanin.base.errors import InputError
-from fanin.base.plain import read_plain
 from fanin.cli.watch.state import Watched
 from fanin.report.html import fill
 from fanin.runs.output import finite
@@ -24,6 +23,7 @@ HTTP_PORT = 80  # which browsers leave out of Host
 REQUEST_SECONDS = 10  # for a request and its answer
 REQUEST_BYTES = 1 << 16  # of a request with its headers; a longer one has no answer
 CONNECTIONS = 32  # at a time; one more ends the oldest
+PIECE_BYTES = 1 << 16  # of a report that are read at a time
 HTML, JSON, TEXT = (f"{kind}; charset=utf-8" for kind in ("text/html", "application/json", "text/plain"))
 #: The page runs its own script, asks for its numbers, and nothing else.
 PAGE_POLICY = (
@@ -60,6 +60,9 @@ class WatchServer(ThreadingHTTPServer):
         self._open[request] = time.monotonic()
         for oldest in list(self._open)[:-CONNECTIONS]:
             self._cut(oldest)
+        if len(self._open) > 2 * CONNECTIONS:  # those that were ended still run
+            self.shutdown_request(request)
+            return
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
@@ -75,7 +78,6 @@ class WatchServer(ThreadingHTTPServer):
 
     def _cut(self, request: socket.socket) -> None:
         """Wake the thread that waits for a connection's other end; it then ends the connection."""
-        self._open.pop(request, None)
         with contextlib.suppress(OSError):  # it has ended meanwhile
             request.shutdown(socket.SHUT_RDWR)
 
@@ -90,14 +92,6 @@ class WatchServer(ThreadingHTTPServer):
         names = (ADDRESS, "localhost")
         plain = set(names) if self.server_port == HTTP_PORT else set()
         return {f"{name}:{self.server_port}" for name in names} | plain
-
-
-def _read(report: Path) -> bytes | None:
-    """A report; None where the next run has removed it just now."""
-    try:
-        return read_plain(report)
-    except OSError:
-        return None
 
 
 class _Lines:
@@ -136,8 +130,9 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(HTTPStatus.OK, HTML, server.page, {"Content-Security-Policy": PAGE_POLICY})
         elif self.path == "/progress":
             self._answer(HTTPStatus.OK, JSON, json.dumps(finite(server.watched.progress())).encode())
-        elif (report := server.watched.reports().get(self.path)) and (page := _read(report)):
-            self._answer(HTTPStatus.OK, HTML, page)
+        elif report := server.watched.open_report(self.path):
+            with report:
+                self._answer(HTTPStatus.OK, HTML, report)
         else:
             self._answer(HTTPStatus.NOT_FOUND, TEXT, b"not found\n")
 
@@ -155,15 +150,21 @@ class _Handler(BaseHTTPRequestHandler):
         return False
 
     def _answer(
-        self, status: HTTPStatus, kind: str, body: bytes, headers: dict[str, str] | None = None
+        self, status: HTTPStatus, kind: str, body: bytes | BinaryIO, headers: dict[str, str] | None = None
     ) -> None:
+        """Answer with a text, or with a file in pieces: a client that does not read holds one piece."""
+        size = len(body) if isinstance(body, bytes) else os.fstat(body.fileno()).st_size
         self.send_response(status)
-        length = {"Content-Type": kind, "Content-Length": str(len(body))}
+        length = {"Content-Type": kind, "Content-Length": str(size)}
         for name, value in (length | ALWAYS | (headers or {})).items():
             self.send_header(name, value)
         self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
+        if self.command == "HEAD":
+            return
+        file = BytesIO(body) if isinstance(body, bytes) else body
+        while size and (piece := file.read(min(size, PIECE_BYTES))):
+            self.wfile.write(piece)
+            size -= len(piece)
 
     def log_message(self, format: str, *args: Any) -> None:
         """Nothing: the terminal has the address alone."""

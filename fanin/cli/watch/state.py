@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import socket
+import threading
 import time
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from fanin.base.plain import read_object
-from fanin.base.scratch import is_alive
+from fanin.base.plain import open_below, read_object
+from fanin.base.scratch import LIVE_FILE, is_alive
 from fanin.runs.live import FORMAT, changed_ns
-from fanin.runs.output import CAMPAIGN, LIVE_FILE, REPORT_FILE, RUN_FILE, class_folders
+from fanin.runs.output import CAMPAIGN, CLASSES_FOLDER, REPORT_FILE, RUN_FILE, class_folders
 from fanin.runs.unfinished import GONE
 
+MOST_LIVE, MOST_MARK = 4 << 20, 16 << 20  #: bytes of a live file, and of a result that names an error
 NOTHING = "the run was stopped before it trained, and left nothing"
 
 
@@ -31,16 +33,18 @@ class Watched:
 
     def __init__(self, folder: Path):
         self.folder = folder
+        self._one_reads = threading.Lock()
         self._seen: dict[str, Any] | None = None  # the live file of a run, which has gone when the run ends
 
     def progress(self) -> dict[str, Any]:
         """What the page shows. docs/reference/watch.md has the fields."""
-        live = read_object(self.folder / LIVE_FILE)
-        if live is not None and live.get("format") == FORMAT:
-            self._seen = live
-        else:
-            live = None
-        state, error = self._state(live)
+        with self._one_reads:
+            live = read_object(self.folder / LIVE_FILE, MOST_LIVE)
+            if live is not None and live.get("format") == FORMAT:
+                self._seen = live
+            else:
+                live = None
+            state, error = self._state(live)
         return {
             "state": state,
             "error": error,
@@ -50,16 +54,26 @@ class Watched:
             "run": self._seen,
         }
 
-    def reports(self) -> dict[str, Path]:
-        """What there is to read of the run, by its address: a report, or one for each of several classes.
+    def reports(self) -> dict[str, tuple[str, ...]]:
+        """Names, below the folder, of the run's reports by their addresses: one, or one for each class.
 
         Nothing while the run goes on: what the folder has then is of an earlier one.
         """
         if (self.folder / LIVE_FILE).exists() or not self._is_new():
             return {}
-        found = {"/report": self.folder / REPORT_FILE}
-        found |= {f"/report/{part.name}": part / REPORT_FILE for part in class_folders(self.folder)}
-        return {address: path for address, path in found.items() if path.is_file() and not path.is_symlink()}
+        found: dict[str, tuple[str, ...]] = {"/report": (REPORT_FILE,)}
+        for part in class_folders(self.folder):
+            found[f"/report/{part.name}"] = (CLASSES_FOLDER, part.name, REPORT_FILE)
+        paths = {address: self.folder.joinpath(*names) for address, names in found.items()}
+        return {each: found[each] for each, path in paths.items() if path.is_file() and not path.is_symlink()}
+
+    def open_report(self, address: str) -> BinaryIO | None:
+        """Open a report of :meth:`reports`; None without one, or where a link has taken its place meanwhile."""
+        names = self.reports().get(address)
+        try:
+            return open_below(self.folder, *names) if names else None
+        except OSError:
+            return None
 
     @property
     def _mark(self) -> Path:
@@ -72,7 +86,7 @@ class Watched:
             return (State.RUNNING, None) if _alive(live) else (State.FAILED, GONE)
         if not self._is_new():
             return (State.FAILED, NOTHING) if self._seen else (State.WAITING, None)
-        error = (read_object(self._mark) or {}).get("error")
+        error = (read_object(self._mark, MOST_MARK) or {}).get("error")
         return (State.ENDED, None) if error is None else (State.FAILED, str(error))
 
     def _is_new(self) -> bool:

@@ -24,7 +24,6 @@ from fanin.evaluation.bench.result import Result
 from fanin.fixed import Loss
 from fanin.glm.facts import PRESETS, TrainShape
 from fanin.runs.output import check_writable
-from fanin.runs.ranks import launcher, launcher_options
 from fanin.sim.cosim.clock import Clock, period_of
 from fanin.sim.cosim.meeting import window
 from fanin.sim.glm.cosim import Cosim
@@ -81,7 +80,7 @@ CHECKED = (
 def measure(args: argparse.Namespace) -> Iterator[Result]:
     """Yield each checked point's error, then what the model says of more ranks; write both into a page.
 
-    Raises InputError without MPI, or for a folder that cannot be written; ToolFailed when a run fails.
+    Raises InputError for a folder that cannot be written; ToolFailed when a run fails.
     """
     for option, least in ("cores", 1), ("rtt_us", 0), ("runs", 1):
         if not least <= (value := getattr(args, option)) < math.inf:
@@ -89,9 +88,6 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
             raise InputError(f"--{option.replace('_', '-')} {value}: must be {must}")
     page, pictures = args.output / PAGE, outputs(NAME, args.output)
     check_writable(page)
-    import mpi4py  # noqa: F401  (main says how to install it)
-
-    launcher_options(launcher())  # before minutes of runs without it
     cores = len(os.sched_getaffinity(0))
     fitted = [_measured(point, args.runs) for point in FITTED]
     loads = [_load(point, found, cores) for point, found in zip(FITTED, fitted, strict=True)]
@@ -143,10 +139,8 @@ def _headings(args: argparse.Namespace) -> list[str]:
 
 def _measured(point: Point, runs: int) -> Measured:
     """Time a point's run, in processes of its own. Raises ToolFailed."""
-    command = [sys.executable, "-m", "fanin.sim.scale.point", str(point.nodes), str(point.values), str(runs)]
-    if point.ranks > 1:
-        program = launcher()
-        command = [program, "-n", str(point.ranks), *launcher_options(program), *command]
+    numbers = (point.nodes, point.values, runs, point.ranks)
+    command = [sys.executable, "-m", "fanin.sim.scale.point", *map(str, numbers)]
     environment = {**os.environ, "FANIN_COSIM_DELAY": str(point.delay)}
     try:
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_TIMEOUT)
@@ -154,10 +148,7 @@ def _measured(point: Point, runs: int) -> Measured:
         raise ToolFailed(f"{point}: has not ended within {_TIMEOUT:g} s") from None
     if done.returncode:
         raise ToolFailed(f"{point}: {(done.stderr.strip().splitlines() or ['no message'])[-1]}")
-    found = Measured(**json.loads(done.stdout.splitlines()[-1]))
-    if point.ranks > 1 and not found.meetings:
-        raise InputError("bench scale: mpiexec and mpi4py are of different MPIs, so that ranks do not meet")
-    return found
+    return Measured(**json.loads(done.stdout.splitlines()[-1]))
 
 
 def _load(point: Point, found: Measured, cores: int) -> Load:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from io import TextIOWrapper
 from pathlib import Path
 
+from fanin.base.plain import open_regular
 from fanin.sim.switch.embedded.errors import P4Error, Position, Refused, Unsupported
 from fanin.sim.switch.embedded.lexer import Token, integer, tokens
 
@@ -156,7 +159,7 @@ class Preprocessor:
         if len(self.included) > _INCLUDES:
             raise P4Error(place, f"more than {_INCLUDES} includes")
         try:
-            text = read_text(found)
+            text = _included(found)
         except (OSError, UnicodeDecodeError) as error:
             raise P4Error(place, f"#include of {name}: {error}") from error
         return self.run(text, name if found == own else str(found), found.parent)
@@ -363,6 +366,15 @@ def read_text(path: Path) -> str:
     """
     with path.open(encoding="utf-8") as file:
         return file.read(MAX_TEXT + 1)
+
+
+def _included(path: Path) -> str:
+    """The text of a regular file, as ``read_text`` has it. The file's name is the program's, not the user's.
+
+    A file without a size is empty, or one of /proc, and reading that may wait or take a message from others.
+    """
+    with TextIOWrapper(open_regular(path), encoding="utf-8") as file:
+        return file.read(MAX_TEXT + 1) if os.fstat(file.fileno()).st_size else ""
 
 
 def check_text(text: str, file: str, before: int = 0) -> None:

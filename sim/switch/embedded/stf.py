@@ -11,15 +11,17 @@ import operator
 import re
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from fanin.p4.control import Exact, Lpm, Match, MulticastGroup, Replica, TableEntry, Ternary
 from fanin.sim.switch.embedded.description import KeyInfo, TableInfo
 from fanin.sim.switch.embedded.errors import P4Error, Position, Unsupported
 from fanin.sim.switch.embedded.program import Program, Switch
 
-_ENTRY = re.compile(
-    r"(?:(?P<priority>\d+)\s+)?(?P<match>.*?)\s*(?P<action>[\w.$]+)\s*\((?P<given>[^()]*)\)\s*(?:=\s*\w+)?$"
-)
+MAX_BYTES = 1 << 20  #: of a test
+_PRIORITY = re.compile(r"(?:(\d+)\s+)?")
+_AFTER_CALL = re.compile(r"\s*(?:=\s*\w+)?")
+_REPLICAS = 1024  # of a multicast group
 _COUNT = re.compile(
     r"(?P<name>[\w.$]+)\s*\(\s*(?P<index>\w+)\s*\)\s*"
     r"(?:(?P<kind>packets|bytes)\s*(?P<test>[<>=!]=?)\s*(?P<number>\d+))?$"
@@ -29,6 +31,31 @@ _TESTS = {
     "<=": operator.le, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
 _SHOW_ONLY = ("mirroring_get", "counter_read", "register_read", "meter_get_rates", "wait")
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """``[PRIORITY] KEY:VALUE ... ACTION(NAME:VALUE, ...) [= HANDLE]``."""
+
+    priority: int
+    match: str
+    action: str
+    given: str
+
+    @classmethod
+    def of(cls, text: str) -> _Entry | None:
+        """Return an entry's parts, in time proportional to its length; None for another text."""
+        head, opening, rest = text.strip().rpartition("(")
+        given, closing, after = rest.partition(")")
+        head = head.rstrip()
+        start = len(head)
+        while start and (head[start - 1].isalnum() or head[start - 1] in "_.$"):
+            start -= 1
+        if not opening or not closing or start == len(head) or not _AFTER_CALL.fullmatch(after):
+            return None
+        priority = _PRIORITY.match(head, 0, start)
+        assert priority
+        return cls(int(priority[1] or 0), head[priority.end() : start].strip(), head[start:], given)
 
 
 class StfTest:
@@ -117,24 +144,24 @@ class StfTest:
     def _do_add(self, rest: str, _line: int) -> None:
         title, *_, entry = rest.partition(" ")
         table = self._table(title)
-        found = _ENTRY.fullmatch(entry.strip())
+        found = _Entry.of(entry)
         if found is None:
             raise ValueError("add TABLE [PRIORITY] KEY:VALUE ... ACTION(NAME:VALUE, ...)")
         match: dict[str, Match] = {key.name: Exact(0) for key in table.keys if key.kind == "exact"}
-        for word in re.sub(r"\s*:\s*", ":", found["match"]).split():
+        for word in ":".join(part.strip() for part in found.match.split(":")).split():
             name, _, value = word.rpartition(":")
             key = self._key(table, name)
             match[key.name] = _match(key, value)
-        action, parameters = self._action(table, found["action"], found["given"])
-        self.switch.insert(TableEntry(table.name, match, action, parameters, int(found["priority"] or 0)))
+        action, parameters = self._action(table, found.action, found.given)
+        self.switch.insert(TableEntry(table.name, match, action, parameters, found.priority))
 
     def _do_setdefault(self, rest: str, _line: int) -> None:
         title, *_, call = rest.partition(" ")
         table = self._table(title)
-        found = _ENTRY.fullmatch(call.strip())
-        if found is None or found["match"]:
+        found = _Entry.of(call)
+        if found is None or found.match:
             raise ValueError("setdefault TABLE ACTION(NAME:VALUE, ...)")
-        self.switch.set_default(table.name, *self._action(table, found["action"], found["given"]))
+        self.switch.set_default(table.name, *self._action(table, found.action, found.given))
 
     def _do_remove(self, rest: str, _line: int) -> None:
         if rest.lower() != "all":
@@ -171,6 +198,8 @@ class StfTest:
     def _do_mc_node_associate(self, rest: str, _line: int) -> None:
         group, node = (int(word, 0) for word in rest.split())
         self._groups[group].append(node)
+        if sum(len(self._nodes[index][1]) for index in self._groups[group]) > _REPLICAS:
+            raise ValueError(f"a group of more than {_REPLICAS:,} replicas")
         replicas = [
             Replica(port, replica)
             for replica, ports in (self._nodes[index] for index in self._groups[group])

@@ -2,11 +2,13 @@
 
 import os
 import signal
+import struct
 import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 
@@ -54,6 +56,34 @@ def test_a_folder_that_others_may_write_is_refused(monkeypatch, tmp_path, mode, 
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     found = os.stat_result((mode, 1, 1, 1, owner, group, 0, 0, 0, 0))
     with pytest.raises(InputError, match=cause) if cause else nullcontext():
+        cache._check_own(tmp_path, found)
+
+
+def _list(place):
+    """Give user 65534 all rights to a folder by an access control list; its group is the user's own."""
+    none = 0xFFFFFFFF
+    entries = [(1, 7, none), (2, 7, 65534), (4, 0, none), (0x10, 7, none), (0x20, 0, none)]
+    content = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
+    try:
+        os.setxattr(place, "system.posix_acl_access", content)
+    except OSError as error:
+        pytest.skip(f"no access control lists here: {error}")
+
+
+def test_a_folder_that_others_may_write_by_a_list_is_refused(monkeypatch, tmp_path):
+    place = tmp_path / "cache"
+    place.mkdir(0o700)
+    found = os.stat_result((0o40770, 1, 1, 1, os.geteuid(), os.geteuid(), 0, 0, 0, 0))
+    cache._check_own(place, found)
+    _list(place)
+    with pytest.raises(InputError, match="others may put programs there"):
+        cache._check_own(place, found)
+
+
+def test_a_group_of_several_is_not_its_users_alone(monkeypatch, tmp_path):
+    monkeypatch.setattr("grp.getgrgid", lambda gid: SimpleNamespace(gr_mem=["another"]))
+    found = os.stat_result((0o40770, 1, 1, 1, os.geteuid(), os.geteuid(), 0, 0, 0, 0))
+    with pytest.raises(InputError, match="others may put programs there"):
         cache._check_own(tmp_path, found)
 
 

@@ -51,6 +51,29 @@ def copied(done, tmp_path):
     return Path(shutil.copy(file, tmp_path)), shutil.copytree(output, tmp_path / "out")
 
 
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda out: (out / ".files.json").unlink(), "holds no .files.json"),
+        (lambda out: _unlist(out, "report.html"), "report.html: is no file of fanin's; move it"),
+        (lambda out: (out / "runs").rename(out / "r") and (out / "runs").symlink_to("r"), "runs: is a link"),
+    ],
+)
+def test_what_no_list_names_is_not_replaced(copied, capsys, spoil, message):
+    file, output = copied
+    spoil(output)
+    before = (output / "report.html").read_bytes()
+    assert main(["campaign", str(file), "-o", str(output)]) == 2
+    assert message in capsys.readouterr().err
+    assert (output / "report.html").read_bytes() == before
+
+
+def _unlist(output, name):
+    listed = json.loads((output / ".files.json").read_text())
+    listed["files"].remove(name)
+    (output / ".files.json").write_text(json.dumps(listed))
+
+
 def test_runs_that_fail_are_recorded_and_do_not_stop_the_rest(done):
     _, output, (status, out, errors) = done
     assert (status, len(errors)) == (1, 1)

@@ -8,10 +8,10 @@ import time
 import pytest
 
 from fanin.base.records import Record
+from fanin.base.scratch import LIVE_FILE
 from fanin.doctor.first_packet import packets
 from fanin.runs.live import LiveFile
 from fanin.runs.lock import sole_writer
-from fanin.runs.output import LIVE_FILE
 from fanin.runs.unfinished import GONE, INTERRUPTED, UNENDED
 from tests.fanin.cli.command import run
 from tests.fanin.cli.test_doctor import PARTS

@@ -4,7 +4,6 @@ import os
 import signal
 import time
 from contextlib import ExitStack
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,7 +14,8 @@ from fanin.cli.nic import rdma, show
 from fanin.host.ethernet import open_interface
 from fanin.host.lab import Lab
 from fanin.host.nic import RdmaNic
-from fanin.rdma.facts import FIRST_QUEUE_PAIR, Ending
+from fanin.rdma.facts import FIRST_QUEUE_PAIR, PRESETS, Ending
+from fanin.sim.nic.rdma_settings import RdmaSettings
 from fanin.wire.ethernet import Endpoint
 from fanin.wire.rdma import Opcode, RdmaPacket, decode, encode
 from tests.echo_request import echo_requests
@@ -197,12 +197,50 @@ def test_bad_input_takes_one_line_and_makes_no_file(options, message, capsys, tm
     assert os.listdir(tmp_path) == ["odd"]
 
 
+def _settings(memory, size=64):
+    own = Endpoint(0x02_00_0A_00_00_01, 0x0A_00_00_01)
+    return RdmaSettings(config=PRESETS["tiny"], port="lo", own=own, memory=memory, size=size, mtu=256)
+
+
+def _opened(memory, size=64):
+    with rdma._open_memory(_settings(memory, size)) as opened:
+        return opened
+
+
+def test_memory_stays_the_file_that_was_checked(tmp_path):
+    (tmp_path / "m").write_bytes(b"m" * 64)
+    (tmp_path / "private").write_bytes(b"p" * 64)
+    with rdma._open_memory(_settings(tmp_path / "m")) as opened:
+        (tmp_path / "m").unlink()
+        (tmp_path / "m").symlink_to(tmp_path / "private")
+        assert opened.opened.read_bytes() == b"m" * 64
+
+
+def test_memory_of_others_is_refused(tmp_path, monkeypatch):
+    memory = tmp_path / "m"
+    memory.write_bytes(bytes(64))
+    with pytest.raises(InputError, match="has 64 bytes now, not 128"):
+        _opened(memory, 128)
+    memory.chmod(0o666)
+    with pytest.raises(InputError, match="others may write it; name a file of your own"):
+        _opened(memory)
+    memory.chmod(0o600)
+    (tmp_path / "private").hardlink_to(memory)
+    with pytest.raises(InputError, match=r"has 2 names \(hard links\), not one"):
+        _opened(memory)
+    (tmp_path / "private").unlink()
+    monkeypatch.setattr(os, "geteuid", lambda: memory.stat().st_uid + 1)
+    with pytest.raises(InputError, match="is another user's"):
+        _opened(memory)
+
+
 def test_memory_is_made_for_its_owner_alone(tmp_path):
-    settings = SimpleNamespace(memory=tmp_path / "m", size=64)
+    settings = _settings(tmp_path / "m")
     umask = os.umask(0)
     try:
-        rdma._make_memory(settings)
-        rdma._make_memory(settings)  # what is there stays
+        for _ in range(2):  # what is there stays
+            with rdma._open_memory(settings) as opened:
+                assert opened.opened.read_bytes() == bytes(64)
     finally:
         os.umask(umask)
     assert (settings.memory.stat().st_mode & 0o777, settings.memory.stat().st_size) == (0o600, 64)
@@ -212,7 +250,7 @@ def test_memory_is_no_link(tmp_path, capsys):
     (tmp_path / "other").write_bytes(bytes(64))
     (tmp_path / "m").symlink_to(tmp_path / "other")
     with pytest.raises(InputError, match="Too many levels of symbolic links"):  # one that came meanwhile
-        rdma._make_memory(SimpleNamespace(memory=tmp_path / "m", size=128))
+        _opened(tmp_path / "m", 128)
     assert main([*AT_LO.split(), str(tmp_path / "m")]) == 2
     told = f"--memory {tmp_path}/m: is a link to {tmp_path}/other; name the file itself"
     assert capsys.readouterr().err == f"fanin: error: {told}\n"

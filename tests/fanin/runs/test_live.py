@@ -7,10 +7,10 @@ from itertools import pairwise
 
 import pytest
 
+from fanin.base.scratch import LIVE_FILE
 from fanin.cli.main import main
 from fanin.runs import live
 from fanin.runs.live import LiveFile, Series
-from fanin.runs.output import LIVE_FILE
 from tests.fanin.runs.live import noted
 
 RING = "ring train --on model --layers 64,16,10 --nodes 2 --epochs 3 --batch 128"

@@ -10,8 +10,8 @@ import time
 import pytest
 
 from fanin.base.errors import InputError
-from fanin.base.scratch import machine, write_file
-from fanin.runs.lock import WRITER_FILE, Writer, sole_writer, writer_of
+from fanin.base.scratch import LIVE_FILE, WRITER_FILE, machine, write_file
+from fanin.runs.lock import Writer, sole_writer, writer_of
 from fanin.runs.manifest import MANIFEST_FILE
 from fanin.runs.output import output_directory
 from tests.fanin.cli.command import refused
@@ -139,12 +139,33 @@ class TestLeftovers:
             (folder / "run.json").write_text("{}")
         assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*names, "run"])
 
-    def test_in_a_folder_the_sole_writer_deletes_those_of_nobody_too(self, tmp_path):
+    def test_in_a_folder_the_sole_writer_deletes_those_of_the_last_one(self, tmp_path):
+        dead = subprocess.Popen([sys.executable, "-c", ""])
+        dead.wait()
         other, live = f".fanin-node-42.1-{os.getpid()}-abc", f".fanin-{machine()}-{os.getpid()}-abc"
-        for name in (other, live, ".fanin-abc", ".fanin-frames.pcap"):
-            (tmp_path / name).write_text("half")
+        names = (other, live, ".fanin-notes", ".fanin-frames.pcap")
+        left = (LIVE_FILE, f".fanin-{machine()}-{dead.pid}-abc")
+        for folder in (tmp_path, tmp_path / "states"):
+            folder.mkdir(exist_ok=True)
+            (folder / ".fanin-venv").mkdir()
+            for name in (*names, *left):
+                (folder / name).write_text("half")
         with sole_writer(tmp_path):
-            assert sorted(path.name for path in tmp_path.iterdir()) == sorted([other, live, WRITER_FILE])
+            found = sorted(path.name for path in tmp_path.iterdir())
+            assert found == sorted([*names, ".fanin-venv", "states", WRITER_FILE])
+            found = sorted(path.name for path in (tmp_path / "states").iterdir())
+            assert found == sorted([*names, ".fanin-venv", LIVE_FILE])
+
+    def test_an_interrupt_while_files_are_replaced_keeps_the_new_ones(self, tmp_path, monkeypatch, capsys):
+        def interrupted(*_):
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr("fanin.runs.output.replace_files", interrupted)
+        with pytest.raises(KeyboardInterrupt), output_directory(tmp_path / "run") as folder:
+            (folder / "run.json").write_text("{}")
+        [kept] = tmp_path.glob("run-*")
+        assert [path.name for path in kept.iterdir()] == ["run.json"]
+        assert f"the new files are in {kept}" in capsys.readouterr().err
 
 
 @pytest.mark.slow

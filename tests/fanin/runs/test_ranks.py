@@ -41,34 +41,10 @@ def test_bad_input_is_one_line_and_nothing_is_written(capsys, tmp_path, monkeypa
 def test_a_model_has_no_nodes_to_spread(capsys, tmp_path, monkeypatch, command, option):
     monkeypatch.setattr(ranks, "_start", lambda argv, count: pytest.fail("processes were started"))
     monkeypatch.setattr(ranks, "_joined", lambda: nullcontext(True))
-    monkeypatch.setattr(ranks, "_check_met", lambda count: None)
-    monkeypatch.setenv(ranks._STARTED, "2")
+    monkeypatch.setattr(ranks, "_is_started", lambda: True)
     assert main([*command, "-o", str(tmp_path / "run"), *option]) == 2
     assert f"{option[0]}: does not go with {' '.join(command[-2:])}" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
-
-
-def test_without_a_launcher_it_is_said_what_to_install(capsys, monkeypatch, tmp_path):
-    monkeypatch.setattr("shutil.which", lambda name, path=None: None)
-    assert main([*TRAIN, "-o", str(tmp_path / "run"), "--ranks", "2"]) == 2
-    assert "mpiexec is missing: pip install 'fanin[mpi]'" in capsys.readouterr().err
-
-
-def test_without_mpi4py_it_is_said_which_extra_brings_it(capsys, monkeypatch, tmp_path):
-    monkeypatch.setitem(sys.modules, "mpi4py", None)
-    assert main([*TRAIN, "-o", str(tmp_path / "run"), "--ranks", "2"]) == 2
-    assert "pip install 'fanin[mpi]'" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("said", ["mpiexec (Open MPI) 5.0.6", "mpiexec (OpenRTE) 4.1.4"])
-def test_open_mpi_is_not_made_to_run_as_root(monkeypatch, said):
-    done = subprocess.CompletedProcess([], 0, said)
-    monkeypatch.setattr(ranks.subprocess, "run", lambda *arguments, **options: done)
-    monkeypatch.setattr("os.geteuid", lambda: 0)
-    with pytest.raises(ranks.InputError, match="OMPI_ALLOW_RUN_AS_ROOT and OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"):
-        ranks.launcher_options("mpiexec")
-    monkeypatch.setattr("os.geteuid", lambda: 1000)
-    assert "--oversubscribe" in ranks.launcher_options("mpiexec")
 
 
 def _fanin(*arguments):
@@ -102,16 +78,52 @@ def test_what_ranks_cannot_do_is_one_line(tmp_path, options):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_launcher_does_not_take_the_callers_input(tmp_path):
+def test_ranks_do_not_take_the_callers_input():
     """A shell's loop reads its lines from there."""
-    launcher = tmp_path / "mpiexec"
-    launcher.write_text("#!/bin/sh\ncat\n")
-    launcher.chmod(0o755)
-    program = "import sys; from fanin.runs import ranks; ranks.launcher = lambda: sys.argv[1]; "
-    program += "print(ranks._start([], 2), sys.stdin.read())"
-    command = [sys.executable, "-c", program, str(launcher)]
-    done = subprocess.run(command, input="a\nb\n", capture_output=True, text=True, timeout=60, check=True)
+    program = "import sys; from fanin.sim.cosim.spawn import Processes; "
+    program += "print(Processes(['cat'], 2).wait(), sys.stdin.read())"
+    done = subprocess.run(
+        [sys.executable, "-c", program], input="a\nb\n", capture_output=True, text=True, timeout=60, check=True
+    )
     assert done.stdout == "0 a\nb\n\n"
+
+
+_JOINING = """
+import os, signal, sys
+from fanin.sim.cosim import ranks
+from fanin.sim.cosim.spawn import Processes, is_started
+if not is_started():
+    print(Processes([sys.executable, *sys.orig_argv[1:]], 3).wait())
+else:
+    if "die" in sys.argv:
+        ranks.serve = lambda comm: comm.rank == 2 and os.kill(os.getpid(), signal.SIGKILL)
+    if ranks.join():
+        both = ranks.joined()
+        listening = {line.split()[9] for line in open("/proc/net/tcp") if line.split()[3] == "0A"}
+        paths = (os.path.realpath(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd"))
+        own = {path.rpartition("/")[2] for path in paths}
+        links = [name for name in own if name[8:-1] in listening]
+        print(both.size, links)
+        if "die" in sys.argv:
+            ranks._receive(both._comm, 2)
+        both.close()
+"""
+
+
+def _joining(*arguments):
+    command = [sys.executable, "-c", _JOINING, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_ranks_of_this_machine_meet_without_a_socket_that_listens():
+    done = _joining()
+    assert (done.stdout, done.stderr) == ("3 []\n0\n", "")
+
+
+def test_a_rank_that_dies_is_named():
+    done = _joining("die")
+    assert done.stderr.splitlines()[-1].endswith("ToolFailed: rank 2 has died, and so all have ended")
+    assert done.stdout == "3 []\n1\n"
 
 
 def test_a_rings_nodes_are_no_ranks_of_mpi(capsys, monkeypatch):
@@ -119,14 +131,6 @@ def test_a_rings_nodes_are_no_ranks_of_mpi(capsys, monkeypatch):
     line = ["nic", "run", "--kind", "ring", "--port", "none-such", "--rank", "0", "--ranks", "3"]
     assert main([*line, "--gradient", "none.npy"]) == 2
     assert capsys.readouterr().err.count("\n") == 1
-
-
-def test_ranks_that_do_not_meet_are_refused(capsys, monkeypatch, tmp_path):
-    monkeypatch.setenv(ranks._STARTED, "2")  # as if a launcher of another MPI had started this process
-    monkeypatch.setattr(ranks, "_joined", lambda: nullcontext(True))
-    assert main([*TRAIN, "-o", str(tmp_path / "run"), "--ranks", "2"]) == 2
-    assert "mpiexec and mpi4py are of different MPIs" in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())
 
 
 def test_a_program_that_raises_ends_on_all_ranks(tmp_path):

@@ -5,15 +5,16 @@ import json
 import os
 import socket
 import time
+import tracemalloc
 from urllib.parse import urlsplit
 
 import pytest
 
+from fanin.base.scratch import LIVE_FILE
 from fanin.cli.main import main
-from fanin.cli.watch import server
+from fanin.cli.watch import server, state
 from fanin.cli.watch.server import CONNECTIONS, REQUEST_BYTES
 from fanin.runs.live import LiveFile
-from fanin.runs.output import LIVE_FILE
 from tests.fanin.cli.watch.served import ask, command, interrupt, serving
 
 METHODS = ("HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT")
@@ -166,6 +167,45 @@ def test_a_report_that_is_a_link_is_not_shown(url, ended, tmp_path):
     for path in ("/report", "/report/0", "/report/1"):
         assert ask(url, path)[0] == 404
     assert json.loads(ask(url, "/progress")[2])["reports"] == []
+
+
+def test_a_folder_that_becomes_a_link_is_not_followed(url, ended, tmp_path, monkeypatch):
+    """As if the link had come between the look at the folder and the opening of its file."""
+    other = tmp_path / "private"
+    other.mkdir()
+    (other / "report.html").write_text("secret")
+    (other / "run.json").write_text("{}")
+    (ended / "classes").mkdir()
+    (ended / "classes" / "0").symlink_to(other)
+    monkeypatch.setattr("pathlib.Path.is_symlink", lambda path: False)
+    status, _, body = ask(url, "/report/0")
+    assert (status, body) == (404, b"not found\n")
+
+
+def test_a_report_is_read_in_pieces(url, ended, monkeypatch):
+    monkeypatch.setattr(server, "PIECE_BYTES", 5)
+    monkeypatch.setattr(server._Handler, "wbufsize", 0)
+    (ended / "report.html").write_text("a report of 22 letters")
+    assert ask(url, "/report")[2] == b"a report of 22 letters"
+    with (ended / "report.html").open("wb") as file:
+        file.truncate(64 << 20)
+    monkeypatch.setattr(server, "PIECE_BYTES", 1 << 16)
+    with contextlib.ExitStack() as stack:
+        tracemalloc.start()
+        stack.callback(tracemalloc.stop)
+        host = urlsplit(url).netloc
+        for _ in range(4):
+            connected(stack, url).sendall(f"GET /report HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+        time.sleep(1)
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+
+
+def test_a_live_file_is_bounded(url, ended, monkeypatch):
+    monkeypatch.setattr(state, "MOST_LIVE", 50)
+    (ended / LIVE_FILE).write_text('{"format": 1, "title": "this"}')
+    assert b'"running"' in ask(url, "/progress")[2]
+    (ended / LIVE_FILE).write_text('{"format": 1, "title": "%s"}' % ("this" * 50))
+    assert b'"running"' not in ask(url, "/progress")[2]
 
 
 @pytest.mark.parametrize("content", [None, "[" * 900 + "]" * 900, '{"format": 1, "pid": 1' + "0" * 30 + "}"])

@@ -7,10 +7,10 @@ import sys
 
 import pytest
 
+from fanin.base.scratch import LIVE_FILE
 from fanin.cli.main import main
 from fanin.cli.watch.state import GONE, NOTHING, Watched
 from fanin.runs.live import LiveFile
-from fanin.runs.output import LIVE_FILE
 
 RUN = "ps train --on model --workers 2 --epochs 1 --no-optimum"
 KILLED = """

@@ -13,15 +13,14 @@ import numpy as np
 import pytest
 
 from fanin.base.errors import ToolFailed
+from fanin.base.scratch import LIVE_FILE, WRITER_FILE
 from fanin.cli.main import main
 from fanin.cnn.run import execute, models
 from fanin.cnn.run.build import open_build
 from fanin.cnn.run.checkpoint import load_checkpoint, save_checkpoint
 from fanin.cnn.run.folder import open_run
 from fanin.cnn.training import Training
-from fanin.runs.lock import WRITER_FILE
 from fanin.runs.manifest import MANIFEST_FILE
-from fanin.runs.output import LIVE_FILE
 from tests.fanin.cli.command import unlisted
 from tests.fanin.cli.json_page import documented
 from tests.fanin.cnn.run.runs import bits, refusal, run

@@ -1,13 +1,12 @@
 """``fanin bench scale``: its model beside given times, what it foretells, what is refused, a run."""
 
 import json
-import subprocess
 import sys
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import pytest
 
-from fanin.base.errors import InputError, ToolFailed
+from fanin.base.errors import ToolFailed
 from fanin.cli.main import main
 from fanin.evaluation.bench import scale
 from fanin.evaluation.bench.scale import CHECKED, FITTED, Point
@@ -28,7 +27,6 @@ def _time(point, runs, *, wrong=1.0):
 
 @pytest.fixture
 def given(monkeypatch):
-    monkeypatch.setattr(scale, "launcher", lambda: "true")
     monkeypatch.setattr(scale, "_measured", _time)
     monkeypatch.setattr(scale, "rank_cost", lambda: COSTS.rank)
     monkeypatch.setattr(
@@ -81,21 +79,6 @@ def test_a_run_that_fails_is_named(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(ToolFailed, match=r"^2 nodes, 100 values, one process: no message$"):
         scale._measured(Point(2, 100), 1)
-
-
-def test_ranks_that_have_not_met_are_no_point(monkeypatch):
-    monkeypatch.setattr(scale, "launcher", lambda: "echo")
-    monkeypatch.setattr(scale, "launcher_options", lambda program: [])
-    said = subprocess.CompletedProcess([], 0, json.dumps(asdict(Measured(1.0, 10, 10, 0))))
-    monkeypatch.setattr(scale.subprocess, "run", lambda *_, **__: said)
-    with pytest.raises(InputError, match="of different MPIs"):
-        scale._measured(Point(8, 100, 2), 1)
-
-
-def test_without_mpi_it_is_said_what_to_install(monkeypatch, capsys, tmp_path):
-    monkeypatch.setitem(sys.modules, "mpi4py", None)
-    assert main(["bench", "scale", "-o", str(tmp_path)]) == 2
-    assert "pip install 'fanin[mpi]'" in capsys.readouterr().err
 
 
 @pytest.mark.verilator

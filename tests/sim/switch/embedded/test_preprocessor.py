@@ -1,5 +1,6 @@
 """The preprocessor: macros, conditions, includes; and tokens with their places."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -154,6 +155,13 @@ def test_includes(tmp_path):
     (tmp_path / "inner.p4").write_text('#include "inner.p4"\n#include "inner.p4"\n')
     with pytest.raises(P4Error, match="more than 256 includes"):
         words('#include "inner.p4"', tmp_path)
+
+
+def test_an_include_never_waits(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(Refused, match="#include of pipe: it is in no folder"):
+        words('#include "pipe"', tmp_path)
+    assert words('a\n#include "/proc/version"\nb', tmp_path) == "a b"  # without a size: never read
 
 
 def test_an_error_in_an_included_file_has_its_place(tmp_path):

@@ -1,11 +1,12 @@
 """The packet-test format, on a program of our own; and p4c's tests themselves, where they are."""
 
 import os
+import time
 from pathlib import Path
 
 import pytest
 
-from fanin.sim.switch.embedded import P4Error, Refused, load
+from fanin.sim.switch.embedded import P4Error, Refused, load, stf
 from fanin.sim.switch.embedded.stf import StfTest, matches
 
 from .programs import PARTS, v1model
@@ -52,6 +53,30 @@ def test_a_group_and_a_default():
         expect 1 0102
         expect 2 0102
     """)
+
+
+@pytest.mark.parametrize(
+    ("line", "must"),
+    [
+        ("add exact_match " + "a" * 100_000, "add TABLE"),
+        ("add exact_match h.a:1 " + " " * 100_000 + "b forward(to:2", "add TABLE"),
+        ("add exact_match " + "a" + " " * 100_000 + "b forward(to:2, mark:1)", "has no key"),
+        ("setdefault exact_match " + "1" * 100_000, "setdefault TABLE"),
+    ],
+)
+def test_a_long_line_takes_time_in_proportion(line, must):
+    began = time.process_time()
+    with pytest.raises(P4Error, match=must):
+        wrong(line)
+    assert time.process_time() - began < 5
+
+
+def test_a_group_is_bounded(monkeypatch):
+    monkeypatch.setattr(stf, "_REPLICAS", 3)
+    node = "mc_node_create 1 1 2\nmc_node_associate 7 {}\n"
+    assert not wrong("mc_mgrp_create 7\n" + node.format(0))
+    with pytest.raises(P4Error, match=r"test\.stf:5:1: .*a group of more than 3 replicas"):
+        wrong("mc_mgrp_create 7\n" + node.format(0) + node.format(1))
 
 
 STRUCTS = {

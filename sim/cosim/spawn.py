@@ -1,0 +1,183 @@
+"""Ranks of this machine: processes of one command, joined by sockets without an address.
+
+Rank 0 has a pair of sockets with each other rank. Only these processes have an end of a pair, so that no other
+program can send to one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Sequence
+from functools import partial
+from multiprocessing.connection import Connection
+from typing import Any, NoReturn, Protocol
+
+from fanin.base.errors import InputError, ToolFailed
+from fanin.base.processes import end_with
+
+GRACE_SECONDS = 20.0  #: for ranks to end, after rank 0 or a rank that has died
+_VARIABLE = "FANIN_RANKS"  # of a started process: rank, size, and the descriptors of its sockets
+_LOOK = 0.05  # seconds between two looks at the processes
+
+
+class Message(Protocol):
+    """A message that has come."""
+
+    def recv(self) -> Any:
+        """Return its value."""
+
+
+class Communicator(Protocol):
+    """What ranks use of a communicator of mpi4py."""
+
+    rank: int
+    size: int
+
+    def send(self, value: Any, dest: int) -> None:
+        """Send a value to a rank."""
+
+    def improbe(self, source: int) -> Message | None:
+        """Return the next message of a rank if it has come."""
+
+    def allgather(self, value: Any) -> list[Any]:
+        """Return the values of all ranks."""
+
+    def Abort(self, status: int) -> None:
+        """End all ranks."""
+
+
+class Pipes:
+    """Communicator of the ranks that ``Processes`` has started.
+
+    Values go between rank 0 and each other rank. Another rank ends when rank 0 has.
+    """
+
+    def __init__(self, rank: int, size: int, sockets: Sequence[int]):
+        self.rank, self.size = rank, size
+        others = range(1, size) if rank == 0 else [0]
+        self._peers = dict(zip(others, map(Connection, sockets), strict=True))
+
+    def send(self, value: Any, dest: int) -> None:
+        """See :class:`Communicator`. A value to a rank that has ended is lost."""
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self._peers[dest].send(value)
+
+    def improbe(self, source: int) -> Message | None:
+        """See :class:`Communicator`. Receiving from a rank that has died raises ToolFailed."""
+        return _Received(self._peers[source], source) if self._peers[source].poll() else None
+
+    def allgather(self, value: Any) -> list[Any]:
+        """See :class:`Communicator`."""
+        if self.rank:
+            self.send(value, 0)
+            values: list[Any] = _Received(self._peers[0], 0).recv()
+            return values
+        values = [value, *(_Received(peer, rank).recv() for rank, peer in self._peers.items())]
+        for rank in self._peers:
+            self.send(values, rank)
+        return values
+
+    def Abort(self, status: int) -> NoReturn:
+        """See :class:`Communicator`. The process that started the ranks ends the others."""
+        os._exit(status)
+
+
+class _Received:
+    def __init__(self, peer: Connection, rank: int):
+        self._peer, self._rank = peer, rank
+
+    def recv(self) -> Any:
+        try:
+            return self._peer.recv()
+        except (EOFError, ConnectionResetError):
+            if self._rank == 0:  # the process that started the ranks reports it
+                raise SystemExit(1) from None
+            raise ToolFailed(f"rank {self._rank} has died, and so all have ended") from None
+
+
+def is_started() -> bool:
+    """Whether this process is a rank that ``Processes`` has started and that has not joined."""
+    return _VARIABLE in os.environ
+
+
+def started() -> Pipes | None:
+    """Join the other ranks that ``Processes`` has started with this one; None in any other process."""
+    text = os.environ.pop(_VARIABLE, None)  # processes that this one starts are no ranks
+    if text is None:
+        return None
+    rank, size, *sockets = map(int, text.split())
+    return Pipes(rank, size, sockets)
+
+
+class Processes:
+    """The ranks of a command. Raises InputError where the system refuses so many."""
+
+    def __init__(self, command: Sequence[str], ranks: int):
+        self._ranks: list[subprocess.Popen[bytes]] = []  # the others in order, then rank 0
+        ends: list[int] = []
+        try:
+            for rank in range(1, ranks):
+                own, other = socket.socketpair()
+                ends.append(own.detach())
+                with other:
+                    self._start(command, rank, ranks, [other.fileno()])
+            self._start(command, 0, ranks, ends)
+        except OSError as error:
+            self.end()
+            raise InputError(f"--ranks {ranks}: cannot be started: {error.strerror or error}") from error
+        finally:
+            for end in ends:
+                os.close(end)
+
+    def _start(self, command: Sequence[str], rank: int, ranks: int, sockets: Sequence[int]) -> None:
+        text = " ".join(map(str, (rank, ranks, *sockets)))
+        self._ranks.append(
+            subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, _VARIABLE: text},
+                pass_fds=sockets,
+                process_group=0,  # signals of a terminal or a group reach them once, by their starter
+                preexec_fn=partial(end_with, os.getpid(), signal.SIGKILL),
+            )
+        )
+
+    def wait(self, seconds: float = math.inf) -> int:
+        """Wait until rank 0 has ended; its status.
+
+        If another rank dies, rank 0 reports the death. Raises ToolFailed if rank 0 does not end then, or within
+        ``seconds``.
+        """
+        deadline = time.monotonic() + seconds
+        why = "rank 0 does not end"
+        while (status := self._ranks[-1].poll()) is None:
+            dead = [rank for rank, each in enumerate(self._ranks[:-1], 1) if each.poll()]
+            if dead and deadline == math.inf:
+                deadline = time.monotonic() + GRACE_SECONDS
+                why = f"rank {dead[0]} has died, and so all have ended"
+            if time.monotonic() > deadline:
+                raise ToolFailed(why)
+            time.sleep(_LOOK)
+        return status
+
+    def interrupt(self) -> None:
+        """Interrupt rank 0, as a terminal does."""
+        self._ranks[-1].send_signal(signal.SIGINT)
+
+    def end(self) -> None:
+        """End the ranks that still run: rank 0 may clean up, and the others end with it."""
+        if self._ranks and self._ranks[-1].poll() is None:
+            self._ranks[-1].terminate()
+        deadline = time.monotonic() + GRACE_SECONDS
+        for process in reversed(self._ranks):
+            try:
+                process.wait(max(deadline - time.monotonic(), 0))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
