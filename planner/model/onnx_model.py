@@ -294,7 +294,7 @@ class _Reader:
         """Add a trained word to every channel: the input at ``position``, interpreted with ``sizes``."""
         by_channel = (x.shape.c,) + (1,) * (len(x.sizes) - 1)
         if x.sizes[0] != x.shape.c or sizes not in (by_channel, (1, *by_channel)):
-            raise ValueError(f"{list(sizes)} is no bias by channel of {x}")
+            raise ValueError(f"{list(sizes)} is not a bias by channel of {x}")
         return self._learned(self._layer(Bias, x, sizes=x.sizes, part=part), position, np.ravel)
 
     def _channel_biased(self, x: _Value, position: int) -> _Value:

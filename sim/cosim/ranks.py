@@ -1,4 +1,4 @@
-"""Ranks: processes started by ``--ranks`` or MPI, each of which simulates some of a run's nodes (docs/scale.md).
+"""Ranks: processes of ``--ranks`` or MPI, each of which simulates some of a run's nodes (docs/scale.md).
 
 Rank 0 is the program. The other ranks serve it: they build the sources that it sends, simulate their nodes when
 it starts a run, and end with it. The simulator of rank 0 has one TCP connection to each other rank's simulator.

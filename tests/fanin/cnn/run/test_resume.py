@@ -420,9 +420,9 @@ class TestOneWriter:
         assert files(stopped) == files(whole)
 
     def test_a_folder_of_nothing_else_is_free(self, small, tmp_path):
-        (tmp_path / "run/.fanin-abc").mkdir(parents=True)
+        (tmp_path / "run/.fanin-abc").mkdir(parents=True)  # a user's
         assert run(small, tmp_path / "run", "--epochs", "1") == 0
-        assert not (tmp_path / "run/.fanin-abc").exists()
+        assert (tmp_path / "run/.fanin-abc").exists()
 
     def test_nothing_is_left_of_a_folder_that_nothing_was_written_to(self, small, tmp_path, capsys):
         words = "cluster", "run", small.build, "absent.npz", "-o", tmp_path / "a/b"

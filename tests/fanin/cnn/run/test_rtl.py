@@ -167,6 +167,7 @@ class Unbuilt(Relu):
     """A layer that nothing in the gates stands for."""
 
     kind = "unbuilt"
+    component = ""
 
 
 def test_a_layer_without_hardware_is_named():
