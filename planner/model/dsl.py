@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from fanin.base.errors import InputError
 from fanin.cnn.layers.add import Add
@@ -229,7 +230,7 @@ def soft_cross_loss(source: Tensor, labels: Tensor, *, name: str | None = None) 
 def layer_function(kind: type[Layer]) -> Callable[..., Tensor]:
     """Function of the language that adds a layer of this kind: of its sources, and its fields by name."""
 
-    def function(*sources: Tensor, name: str | None = None, **fields: object) -> Tensor:
+    def function(*sources: Tensor, name: str | None = None, **fields: Any) -> Tensor:
         if len(sources) < 2 if kind.joins else len(sources) != 1:
             wanted = "two sources or more" if kind.joins else "one source"
             raise TypeError(f"{kind.kind}() takes {wanted}, not {len(sources)}")
