@@ -4,7 +4,6 @@ import importlib
 import inspect
 import pkgutil
 import re
-from dataclasses import fields
 
 import pytest
 from amaranth import Fragment, signed
@@ -33,6 +32,7 @@ from fanin.rdma.facts import PRESETS as RDMA_PRESETS
 from fanin.ring.facts import PRESETS as RING_PRESETS
 from fanin.wire.ethernet import Encap
 from fanin.wire.ring import RING_LINK
+from tests.fanin.cnn.layers.small import small_layer
 from tests.support import slow
 
 # The host's side of a network on two devices: with ends of connections.
@@ -141,16 +141,6 @@ SMALL = {
     "writes": 0,
 }
 FRAME = Shape(2, 3, 2)
-
-
-def small_layer(kind):
-    """A small layer of a kind."""
-    names = {field.name for field in fields(kind)}
-    sizes = {"kernel": (2, 2), "stride": (1, 1), "output_channels": 2}
-    inputs = (1 + (kind.joins or kind.kind == "soft_cross_loss")) * (FRAME,)
-    return kind(inputs=inputs, gradient=True, **{name: size for name, size in sizes.items() if name in names})
-
-
 # Where a name is not enough: by the parameter's type.
 SMALL_OF_TYPE = {
     "Dense": Dense(inputs=(FRAME,), gradient=True, output_channels=2),
@@ -163,7 +153,7 @@ SMALL_OF_TYPE = {
     "Words": Words(256, Bfp(exponent=5)),
     "data.StructLayout": packet_layout(32),
     **{
-        f"{name}.{kind.__name__}": small_layer(kind)
+        f"{name}.{kind.__name__}": small_layer(kind, FRAME)
         for name, kind in layer_kinds().items()
         if kind.component and not issubclass(kind, Conv)
     },

@@ -19,6 +19,7 @@ from fanin.cnn.layers.output import Output
 from fanin.cnn.layers.relu import Relu
 from fanin.cnn.layers.relu6 import Relu6
 from fanin.cnn.layers.soft_cross_loss import SoftCrossLoss
+from tests.fanin.cnn.layers.small import other_layers
 from tests.fp32_values import SPECIAL
 
 MAP = Shape(5, 6, 6)
@@ -85,6 +86,8 @@ CASES = {
     "input": (Input(shape=MAP), Parallelism()),
     "output": (Output(inputs=(MAP,), gradient=True), Parallelism()),
 }
+_OTHERS = other_layers([layer for layer, _ in CASES.values()], MAP)
+CASES |= {kind: (layer, Parallelism()) for kind, layer in _OTHERS.items()}
 
 
 def words(rng, shape, special=0.0):
