@@ -94,7 +94,7 @@ def _elements(value: Any, path: str) -> Iterator[tuple[str, Any]]:
 def _stream_ports(signature: stream.Signature, value: Any, name: str) -> Iterator[FlatPort]:
     """Yield the ports of a stream.
 
-    As AXI4-Stream if the payload has a packet's fields, else with the payload as one port.
+    The ports are those of AXI4-Stream if the payload has a packet's fields; else the payload is one port.
 
     A payload of no bits has no port.
     """
@@ -146,7 +146,7 @@ def snake_case(name: str) -> str:
 def module_name(component: wiring.Component) -> str:
     """Return the module name of a shared component.
 
-    Its class, then its parameters or, if too long, a digest of them.
+    The name has the class, then the parameters or, if these are too long, a digest of them.
     """
     base = snake_case(type(component).__name__)
     values = parameters(component)

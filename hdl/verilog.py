@@ -92,7 +92,7 @@ def plain_names(text: str) -> str:
 def _for_simulation(lines: str) -> str:
     """Wrap lines so that synthesis skips them.
 
-    Yosys and Vivado by the macro that they set, Quartus by the comments.
+    yosys and Vivado skip lines by the macro that they set, Quartus by the comments.
 
     The macro is outside, since yosys warns of such comments where it reads them.
     """

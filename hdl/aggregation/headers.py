@@ -39,7 +39,7 @@ def values_layout(values: int) -> data.ArrayLayout:
 def packet_fields(values: int) -> data.StructLayout:
     """Return the fields that differ between packets of a job.
 
-    ``kind``, ``slot`` (absolute), ``round``, ``values``.
+    The fields are ``kind``, ``slot`` (absolute), ``round`` and ``values``.
     """
     kind = field_bits(AGGREGATION, "kind")
     return data.StructLayout(

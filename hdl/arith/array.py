@@ -54,7 +54,9 @@ class LaneArray(wiring.Component):
 
     def __init__(self, *, trees: Trees):
         if not trees or not trees[0] or len({len(tree) for tree in trees}) > 1:
-            raise ValueError(f"trees must be one at least, equally many products of each, not {trees!r}")
+            raise ValueError(
+                f"trees must have at least one output, and equally many products for each, not {trees!r}"
+            )
         self.trees = trees
         self._levels = (len(trees[0]) - 1).bit_length()
         a_count, b_count = (1 + max(term[side] for tree in trees for term in tree) for side in (0, 1))

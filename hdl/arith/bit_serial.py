@@ -37,7 +37,7 @@ def _check_inputs(inputs: int) -> None:
 class PairShifter(wiring.Component):
     """Operand half of a row of bit-serial multipliers.
 
-    Computes x >> j and the sum of each pair, plane by plane.
+    The shifter computes x >> j and the sum of each pair, plane by plane.
 
     Members
     -------

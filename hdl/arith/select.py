@@ -33,7 +33,7 @@ def one_hot(choices: Iterable[Any], lines: Value) -> Value:
 def lookup(table: Sequence[int], index: Value) -> Value:
     """Return entry ``index`` of a constant table with an entry for every value of ``index``.
 
-    One small function per bit.
+    The table becomes one small function per bit.
     """
     width = max(table).bit_length()
     return Cat(
@@ -52,7 +52,7 @@ def leading_zeros(bits: Value) -> Value:
 def _leading_zeros(bits: Value) -> tuple[Value, Value]:
     """Return the count and whether all bits are zero, from the results of both halves.
 
-    ``bits`` has a power of two of bits.
+    The width of ``bits`` is a power of two.
     """
     if len(bits) == 1:
         return Const(0, 0), ~bits

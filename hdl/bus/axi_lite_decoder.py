@@ -18,9 +18,8 @@ from fanin.hdl.bus.axi4 import AXI4LiteSignature, Resp
 class AxiLiteDecoder(wiring.Component):
     """Address decoder that passes each access to the slave whose region has its address.
 
-    DECERR outside all regions.
-
-    One access at a time, the oldest write before a read. A slave sees the address within its region.
+    An access outside all regions is answered with DECERR. One access is in progress at a time, the oldest write
+    before a read. A slave sees the address within its region.
 
     Members
     -------
@@ -122,11 +121,11 @@ class AxiLiteDecoder(wiring.Component):
 def _check(address_width: int, regions: tuple[tuple[int, int], ...]) -> None:
     """Raise ValueError unless upper address bits alone identify every region."""
     if not regions:
-        raise ValueError("regions must be at least one")
+        raise ValueError("regions must have at least one entry")
     for base, bits in regions:
         if not 1 <= bits <= address_width or base % (1 << bits) or base >> address_width:
             raise ValueError(
-                f"regions must lie at multiples of their size in 2^{address_width}, not {base:#x} of 2^{bits}"
+                f"regions must be at multiples of their size below 2^{address_width}, not {base:#x} of 2^{bits}"
             )
     ordered = sorted(regions)
     for (base, bits), (after, _) in pairwise(ordered):

@@ -20,7 +20,7 @@ BLOCK_BITS = 40  # counted bits of a block's number: a longer carry chain would 
 def command_layout(address_width: int) -> data.StructLayout:
     """Return the layout of a reader's command.
 
-    Read ``beats`` words from byte ``address`` on, ``repeats`` times.
+    The command reads ``beats`` words from byte ``address`` on, ``repeats`` times.
     """
     return data.StructLayout({"address": address_width, "beats": COUNT_BITS, "repeats": COUNT_BITS})
 

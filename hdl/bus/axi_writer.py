@@ -106,7 +106,7 @@ class AxiWriter(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """Send each burst three ways.
 
-        Its address to AW, its length to the words, its length to the awaited responses.
+        Its address goes to AW, its length to the words and to the awaited responses.
         """
         m = Module()
         splitter = BurstSplitter(

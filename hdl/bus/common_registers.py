@@ -80,7 +80,7 @@ def drive_counters(m: Module, file: RegisterFile, sources: Mapping[str, Any]) ->
     """
     counters = {register.name for register in file.registers.registers if register.access is Access.COUNTER}
     if sources.keys() != counters:
-        raise ValueError(f"sources must be those of {sorted(counters)}, not of {sorted(sources)}")
+        raise ValueError(f"sources must have the names {sorted(counters)}, not {sorted(sources)}")
     m.d.sync += [getattr(file, name).eq(source) for name, source in sources.items()]
 
 

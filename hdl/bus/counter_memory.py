@@ -56,7 +56,7 @@ class CounterMemory(wiring.Component):
 
     def __init__(self, *, widths: tuple[int, ...]):
         if len(widths) < 2 or min(widths) < 1:
-            raise ValueError(f"widths must be those of at least 2 counters, of at least a bit, not {widths!r}")
+            raise ValueError(f"widths must have at least 2 counters of at least 1 bit each, not {widths!r}")
         self.widths = widths
         self.lag = 2 * len(widths) + LATENCY + 1
         super().__init__(

@@ -122,7 +122,7 @@ class GradientSender(wiring.Component):
 class TotalsUpdate(wiring.Component):
     """Model update from the sums of all workers' gradients.
 
-    Subtracts them from the weights chunk by chunk and saturates.
+    The sums are subtracted from the weights chunk by chunk; the result saturates.
 
     With ``l2``, decay of the weights is subtracted in the same step.
 

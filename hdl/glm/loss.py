@@ -135,7 +135,7 @@ class LossUnit(wiring.Component):
     def _index(self, fa: Value) -> Value:
         """Return the entry of the σ table.
 
-        FA + 8 in steps of 1/64, that is, bits of FA with the top bit inverted.
+        The entry is FA + 8 in steps of 1/64, that is, bits of FA with the top bit inverted.
         """
         top = self.frac + (SIGMA_RANGE - 1).bit_length()
         return Cat(fa[self.frac - SIGMA_STEP_BITS : top], ~fa[top])

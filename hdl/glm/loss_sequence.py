@@ -53,7 +53,7 @@ class LossSequence(wiring.Component):
 
     def __init__(self, *, banks: int, frac: int, at_once: int = 1):
         if at_once < 1 or banks % at_once or at_once >= banks:
-            raise ValueError(f"at_once must be a divisor of {banks} banks and less, not {at_once!r}")
+            raise ValueError(f"at_once must be a divisor of {banks} banks and smaller, not {at_once!r}")
         check_frac(frac)
         self.banks = banks
         self.at_once = at_once

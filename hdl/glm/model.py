@@ -16,7 +16,7 @@ from fanin.hdl.memory import NEVER_READ_AS_WRITTEN
 class ModelMemories(wiring.Component):
     """Two model memories of an engine.
 
-    The architectural one, read by forward, and the accumulating one, updated by backward.
+    Forward reads the architectural memory; backward updates the accumulating one.
 
     An update is written to the memories one cycle after its announcement. Writes of the host and of ``clear``
     override the weights that backward's lanes put out, so the wide write data need no multiplexer.

@@ -24,7 +24,7 @@ class NodeControl(wiring.Component):
 
     - ``reset`` ends a run at any time, without a failure, and cancels a pending ``start``.
     - During a run, ``clear`` and ``start`` are ignored. If the run has been reset, or while the model is being
-      cleared, they are kept pending.
+      cleared, they are kept pending. ``clear`` is also kept pending while a failed run is drained.
 
     A run that fails is aborted: the readers stop and are drained, worker and transport drop their contents.
     ``failed`` is then high until ``reset``. Until then ``start`` is ignored, since the job's other nodes still

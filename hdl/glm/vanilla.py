@@ -10,7 +10,7 @@ from fanin.hdl.glm.shapes import EngineEvents
 
 
 class VanillaPhases(wiring.Component):
-    """Phase of vanilla training.
+    """Phase of vanilla training: forward's turn or backward's.
 
     Backward's turn lasts from a mini-batch's last FA until its last word is replayed.
 
@@ -61,7 +61,7 @@ class VanillaPhases(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """Count micro-batches that forward has taken.
 
-        Those without an FA (``awaited``), and those not replayed (``kept``).
+        ``awaited`` counts those without an FA, ``kept`` those not replayed.
         """
         m = Module()
         awaited = Signal(range(self.micro_batches + 1))

@@ -40,7 +40,7 @@ def remainder(message: bytes, state: int = 0) -> int:
 
 
 def _rows(columns: list[int]) -> list[int]:
-    """Return the rows of a matrix over GF(2); a row has a one for each input bit of its output bit."""
+    """Return the rows of a matrix over GF(2); each row marks the input bits of one output bit."""
     return [sum((column >> bit & 1) << n for n, column in enumerate(columns)) for bit in range(CRC_BITS)]
 
 

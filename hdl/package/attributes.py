@@ -15,7 +15,7 @@ from fanin.hdl.package.interfaces import CLOCK, RESET, Interface
 def with_attributes(verilog: str, module: str, buses: Sequence[Interface]) -> str:
     """Return the Verilog with attributes on ports of ``module``.
 
-    Clock, reset, and buses that names do not show.
+    The ports are the clock, the reset, and ports of buses that names do not show.
     """
     notes = {
         CLOCK: [("X_INTERFACE_INFO", f"xilinx.com:signal:clock:1.0 {CLOCK} CLK"), _parameters(buses)],

@@ -1,1 +1,1 @@
-"""Streams: the packet payload, typed connection, buffers, converters, arbiters, protocol monitors."""
+"""Streams: packet payload, typed connection, buffers, forks, joins, width converters, credits, an arbiter."""

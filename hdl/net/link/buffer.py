@@ -14,7 +14,7 @@ from fanin.wire.link import LinkFormat
 def record_layout(form: LinkFormat, frames: int, frame_beats: int) -> data.StructLayout:
     """Return the layout of a frame's record.
 
-    The ``index`` of its first beat, its ``beats``, and its header's fields.
+    A record has the ``index`` of the first beat, the number of ``beats``, and the header's fields.
     """
     return data.StructLayout(
         {"index": range(frames * frame_beats), "beats": range(frame_beats + 1), "frame": frame_fields(form)}

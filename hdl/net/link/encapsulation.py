@@ -22,7 +22,7 @@ _IP_OVERHEAD = LINK_CONTROL_BYTES - byte_length(ETHERNET)
 def header_view(form: LinkFormat, encap: Encap) -> data.StructLayout:
     """Return the layout of all headers before a payload, as a big-endian number.
 
-    ``ethernet``, with UDP ``ipv4``, ``link``.
+    Members: ``ethernet``, ``ipv4`` and ``udp`` (UDP only), ``link``, ``zeros`` (UDP only).
     """
     members: dict[str, Any] = {"link": header_layout(form.fields)}
     if encap is Encap.UDP:

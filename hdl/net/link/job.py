@@ -66,10 +66,9 @@ def previous_name(form: LinkFormat, name: str) -> str:
 def difference_layout(form: LinkFormat) -> data.StructLayout:
     """Return the layout of a MISMATCH's reasons.
 
-    A bit for each compared field that differed, and ``acknowledged``.
-
-    ``acknowledged``: the peer acknowledged a frame that was never sent. This happens after only one of the ends
-    has been restarted, with the number of the running job.
+    The layout has a bit for each compared field that differed, and ``acknowledged``: the peer acknowledged a
+    frame that was never sent. This happens after only one of the ends has been restarted, with the number of
+    the running job.
     """
     return data.StructLayout(dict.fromkeys((*form.compared, "acknowledged"), 1))
 

@@ -27,7 +27,7 @@ def own_fields(form: LinkFormat) -> data.StructLayout:
 def data_offer(form: LinkFormat, frames: int, frame_beats: int) -> data.StructLayout:
     """Return the layout of a DATA frame that may be sent.
 
-    If ``valid``, its ``sequence`` number and its ``record``.
+    The layout has ``valid``, the ``sequence`` number and the ``record``.
     """
     record = record_layout(form, frames, frame_beats)
     return data.StructLayout({"valid": 1, "sequence": SEQUENCE_BITS, "record": record})

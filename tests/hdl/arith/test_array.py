@@ -88,7 +88,7 @@ def test_sums_of_lanes():
 
 @pytest.mark.parametrize("trees", [(), ((),), (((0, 0),), ((0, 0), (1, 1)))])
 def test_trees_must_be_equally_large(trees):
-    with pytest.raises(ValueError, match="trees must be"):
+    with pytest.raises(ValueError, match="trees must have at least one output"):
         LaneArray(trees=trees)
 
 

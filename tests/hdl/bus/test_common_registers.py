@@ -58,7 +58,7 @@ def test_the_map_has_them_in_order_and_clears_the_counters():
 
 @pytest.mark.parametrize("sources", [{"cycles": 1}, {"cycles": 1, "words": 1, "more": 1}])
 def test_a_counter_without_a_source_and_a_source_without_a_counter_are_refused(sources):
-    with pytest.raises(ValueError, match="sources must be those of \\['cycles', 'words'\\]"):
+    with pytest.raises(ValueError, match="sources must have the names \\['cycles', 'words'\\]"):
         common.drive_counters(Module(), RegisterFile(registers=MAP), sources)
 
 

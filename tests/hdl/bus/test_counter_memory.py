@@ -137,7 +137,7 @@ def test_what_is_no_counter_is_read_as_ever():
 
 @pytest.mark.parametrize("widths", [(), (1,), (1, 0)])
 def test_widths_are_checked(widths):
-    with pytest.raises(ValueError, match="widths must be those of at least 2 counters"):
+    with pytest.raises(ValueError, match="widths must have at least 2 counters"):
         CounterMemory(widths=widths)
 
 

@@ -133,5 +133,5 @@ def test_bad_parameters_are_named(parameters, message):
 
 @pytest.mark.parametrize("lanes", [0, 3, 4, 8])
 def test_a_sequence_has_a_divisor_of_the_banks_for_lanes(lanes):
-    with pytest.raises(ValueError, match=f"at_once must be a divisor of 4 banks and less, not {lanes}"):
+    with pytest.raises(ValueError, match=f"at_once must be a divisor of 4 banks and smaller, not {lanes}"):
         LossSequence(banks=BANKS, at_once=lanes, frac=24)
