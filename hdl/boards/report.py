@@ -118,7 +118,7 @@ def read_report(folder: Path, core_mhz: float) -> Placed:
     except OSError as error:
         raise InputError(f"{error.filename}: {error.strerror}; fanin board build writes it") from None
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
-        raise InputError(f"{folder}: no report of nextpnr ({error})") from None
+        raise InputError(f"{folder}: nextpnr's report cannot be read ({error})") from None
 
 
 def _placed(timing: dict[str, Any], cells: dict[str, Any], asked: Mapping[str, float]) -> Placed:

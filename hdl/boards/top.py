@@ -56,8 +56,8 @@ def core_dividers(board: Board, platform: Any, core_mhz: float) -> Any:
     dividers = cells_of(board).choose_dividers(platform.default_clk_frequency / 1e6, core_mhz)
     if dividers.core_mhz < LEAST_CORE_MHZ:
         raise ValueError(
-            f"core_mhz must give the core at least {LEAST_CORE_MHZ:.2f} MHz, which 1 Gb/s needs: "
-            f"of {core_mhz:g} MHz at most the PLL makes {dividers.core_mhz:.2f}"
+            f"core_mhz is too low: 1 Gb/s needs a core of at least {LEAST_CORE_MHZ:.2f} MHz, "
+            f"but for {core_mhz:g} MHz the PLL gives {dividers.core_mhz:.2f} MHz"
         )
     return dividers
 

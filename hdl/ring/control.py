@@ -52,7 +52,6 @@ class RingControl(wiring.Component):
         ``start`` or ``stop`` has not taken effect yet.
     ``failed`` : Out, 1
         The last job failed; 0 again after the next ``reset``.
-    ``failed`` : Out, 1
     ``cause`` : Out, ``FAILURE_BITS``
         ``Failure`` of that job; valid while ``failed`` is 1.
 

@@ -21,8 +21,8 @@ class LinkShare(wiring.Component):
 
     A frame counts as its bytes plus 24, at least 84: its time on the link. A frame of the host adds
     (16 − ``share``) times that to a balance; a frame of the ring subtracts ``share`` times that. The balance is
-    constant on average while the host has exactly its share. The balance is limited to the power of two above
-    16 weighted frames of the host's longest size, so an idle side saves only that much.
+    constant on average while the host has exactly its share. The balance is limited to ± the power of two above
+    16 · (``max_frame`` + 24), so an idle side saves only that much.
 
     Members
     -------

@@ -81,7 +81,10 @@ class SdramPort(wiring.Component):
         if beat_width not in (8, 16, 32):
             raise ValueError(f"beat_width must be 8, 16 or 32, not {beat_width!r}")
         if base % WORD_BYTES or size % WORD_BYTES or size < 2 * WORD_BYTES:
-            raise ValueError(f"base and size must be multiples of {WORD_BYTES}, not {base!r} and {size!r}")
+            raise ValueError(
+                f"base and size must be multiples of {WORD_BYTES}, size at least {2 * WORD_BYTES}, "
+                f"not {base!r} and {size!r}"
+            )
         if base + size > WORD_BYTES << word_address_width:
             raise ValueError(f"size must be at most {(WORD_BYTES << word_address_width) - base}, not {size!r}")
         for name, width in {"address_width": address_width, "host_address_width": host_address_width}.items():

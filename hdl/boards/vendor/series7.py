@@ -57,7 +57,9 @@ def choose_dividers(oscillator_mhz: float, core_mhz: float) -> Dividers:
                     found.append(Dividers(divide, multiple, int(tx), int(reference), int(core), vco))
     best = max(found, key=lambda dividers: dividers.core_mhz, default=None)
     if best is None:
-        raise ValueError(f"no MMCM makes {TX_MHZ} MHz and at most {core_mhz} MHz of {oscillator_mhz} MHz")
+        raise ValueError(
+            f"no MMCM setting gives {TX_MHZ} MHz and at most {core_mhz} MHz from {oscillator_mhz} MHz"
+        )
     return best
 
 

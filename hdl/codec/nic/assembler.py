@@ -66,9 +66,8 @@ class FrameAssembler(wiring.Component):
 
     def __init__(self, *, receive: bool):
         self.receive = receive
-        self._place = TRANSPORT_START + (
-            0 if receive else LENGTH_BYTES
-        )  # offset of the codec's bytes less ``words``
+        # Offset of the codec's first byte in the frame, without the header's ``words``.
+        self._place = TRANSPORT_START + (0 if receive else LENGTH_BYTES)
         super().__init__(
             {
                 "job": In(stream.Signature(Assembly)),

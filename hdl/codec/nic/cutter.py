@@ -73,9 +73,8 @@ class PayloadCutter(wiring.Component):
         check_max_frame(max_frame)
         self.receive = receive
         self.max_frame = max_frame
-        self._place = TRANSPORT_START + (
-            LENGTH_BYTES if receive else 0
-        )  # offset of the codec's bytes less ``words``
+        # Offset of the codec's first byte in the frame, without the header's ``words``.
+        self._place = TRANSPORT_START + (LENGTH_BYTES if receive else 0)
         members: dict[str, Any] = {
             "i": In(packet_stream(BEAT_BITS, error=True)),
             "header": In(stream.Signature(Header)),

@@ -27,7 +27,10 @@ def nic_registers() -> RegisterMap:
         Field("decompress", 1, "1: packets with ToS 0x28 and 0x2C are restored, 0: all frames pass", reset=1),
         Field("mode", 1, modes, reset=default.mode),
         Field(
-            "bound", MAX_BOUND.bit_length(), f"b of bound 2^-b, {MIN_BOUND}…{MAX_BOUND}", reset=default.bound
+            "bound",
+            MAX_BOUND.bit_length(),
+            f"b of the error bound 2^-b, {MIN_BOUND}…{MAX_BOUND}",
+            reset=default.bound,
         ),
     )
     counters = (

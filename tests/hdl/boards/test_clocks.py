@@ -37,5 +37,5 @@ def test_a_core_clock_that_exists_is_met_exactly(oscillator, core):
 
 
 def test_an_oscillator_that_cannot_make_125_mhz_is_refused():
-    with pytest.raises(ValueError, match=r"no PLL makes 125 MHz and at most 50 MHz of 27\.1 MHz"):
+    with pytest.raises(ValueError, match=r"no PLL setting gives 125 MHz and at most 50 MHz from 27\.1 MHz"):
         choose_dividers(27.1, 50)

@@ -91,5 +91,5 @@ def test_a_folder_without_a_report_is_bad_input(tmp_path):
 def test_a_report_that_is_broken_is_bad_input(tmp_path, timing):
     written(tmp_path, 125.0)
     (tmp_path / TIMING).write_text(timing)
-    with pytest.raises(InputError, match="no report of nextpnr"):
+    with pytest.raises(InputError, match="nextpnr's report cannot be read"):
         read_report(tmp_path, 50.0)

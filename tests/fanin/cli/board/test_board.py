@@ -62,11 +62,14 @@ def test_the_list_has_every_board_with_its_preset(capsys):
         ("ping 127.0.0.1:none", "'127.0.0.1:none' must be HOST or HOST:PORT"),
         ("ping 127.0.0.1:²", "'127.0.0.1:²' must be HOST or HOST:PORT"),
         ("build colorlight_5a75b --core-mhz nan -o OUT", "core-mhz must be in (0, 400], not nan"),
-        ("build colorlight_5a75b --core-mhz 3 -o OUT", "colorlight_5a75b: no PLL makes 125 MHz and at most 3"),
+        (
+            "build colorlight_5a75b --core-mhz 3 -o OUT",
+            "colorlight_5a75b: no PLL setting gives 125 MHz and at most 3",
+        ),
         (
             "build colorlight_5a75b --core-mhz 31.255 -o OUT",
-            "colorlight_5a75b: core_mhz must give the core at least 31.26 MHz, which 1 Gb/s needs: "
-            "of 31.255 MHz at most the PLL makes 31.25",
+            "colorlight_5a75b: core_mhz is too low: 1 Gb/s needs a core of at least 31.26 MHz, "
+            "but for 31.255 MHz the PLL gives 31.25 MHz",
         ),
         ("build alveo_u280 --core-mhz 100 -o OUT", "alveo_u280: has the node u280 at 250 MHz and no other"),
         ("build arria10_gx --node glm -o OUT", "arria10_gx: has the node prototype at 266.667 MHz and no"),

@@ -135,7 +135,7 @@ def test_a_beat_a_cycle_across_bursts(beats):
     ("changes", "message"),
     [
         ({"beat_width": 64}, "beat_width must be 8, 16 or 32, not 64"),
-        ({"base": 6}, "base and size must be multiples of 4, not 6 and 64"),
+        ({"base": 6}, "base and size must be multiples of 4, size at least 8, not 6 and 64"),
         ({"base": 1000}, "size must be at most 24, not 64"),
         ({"address_width": 5}, "address_width must be from 6 to 64, not 5"),
     ],

@@ -25,7 +25,7 @@ def test_the_core_is_as_fast_as_it_may(core, reached):
 
 
 def test_an_oscillator_that_makes_no_125_mhz():
-    with pytest.raises(ValueError, match="no MMCM makes 125 MHz"):
+    with pytest.raises(ValueError, match="no MMCM setting gives 125 MHz"):
         choose_dividers(33.3, 100)
 
 
