@@ -67,7 +67,7 @@ class Checker(Statements):
             value = found.type.members.get(item[-1].text)
         if not isinstance(value, int):
             text = "".join(token.text for token in item)
-            raise P4Error(item[0].position, f"@field_list: {text} is no number that is known")
+            raise P4Error(item[0].position, f"@field_list: {text} is not a known number")
         return value
 
     def _do_enumeration(self, node: ast.Enumeration) -> None:

@@ -66,7 +66,7 @@ def parse(sequence: list[Token], file: str) -> list[ast.Declaration]:
     except lark.exceptions.UnexpectedToken as error:
         if isinstance(error.token, Token):
             if error.token.type == "NAME" and "TYPE" in error.expected and "NAME" not in error.expected:
-                raise P4Error(error.token.position, f"{error.token.text} is no type that is declared") from None
+                raise P4Error(error.token.position, f"{error.token.text} is not a declared type") from None
             raise P4Error(
                 error.token.position, f"syntax error at {error.token.text!r}{_wanted(error)}"
             ) from None
@@ -205,7 +205,7 @@ class _Builder(lark.Transformer):
     def field(self, parts: list[Any]) -> ast.Variable:
         annotations, kind, name, *size = parts
         if size:
-            raise Unsupported(name.position, f"an array's size behind its name ({name.name}[...])")
+            raise Unsupported(name.position, f"an array's size after its name ({name.name}[...])")
         result = ast.Variable(name.position, name.name, kind, None)
         result.annotations = annotations
         return result

@@ -142,7 +142,7 @@ class Preprocessor:
             candidates = [d / name for d in self._dirs]
         else:
             raise P4Error(place, '#include takes <name> or "name"')
-        # Our own declarations replace the standard files, wherever a copy of these is.
+        # Declarations of this package replace the standard files, even if a copy is found.
         own = OWN_TEXTS / Path(name).name
         if own.is_file():
             candidates.insert(0, own)

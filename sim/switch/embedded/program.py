@@ -149,7 +149,7 @@ class Program:
         elif isinstance(value, ast.Call):
             call, path = value, None
         else:
-            raise Unsupported(argument.position, "an argument of the package that is no block")
+            raise Unsupported(argument.position, "a package argument other than a block")
         kind = value.type
         if not isinstance(kind, types.Block) or not isinstance(kind.declaration, ast.Parser | ast.Control):
             raise Unsupported(argument.position, f"{kind} as an argument of the package")

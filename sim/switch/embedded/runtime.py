@@ -172,7 +172,7 @@ def _check(what: str, kind: Type, value: Any) -> None:
     if isinstance(base, Record | Tuple):
         parts = tuple(base.fields.values() if isinstance(base, Record) else base.elements)
         if not isinstance(value, tuple) or len(value) != len(parts):
-            raise ValueError(f"{what}: a value of {kind} has {len(parts)} parts; {value} has not")
+            raise ValueError(f"{what}: a value of {kind} has {len(parts)} parts, not {value}")
         for number, (part, of) in enumerate(zip(value, parts, strict=True)):
             _check(f"{what}, part {number}", of, part)
     elif isinstance(base, Bits) or base == BOOL:
@@ -241,7 +241,7 @@ class Replication:
         """Install or replace a group. Raises ValueError."""
         what = f"multicast group {group.id}"
         if not group.id:
-            raise ValueError(f"{what}: 0 stands for none")
+            raise ValueError(f"{what}: 0 means none")
         _check_width(what, group.id, GROUP_BITS)
         self.check(what, group.replicas)
         self.groups[group.id] = group

@@ -145,7 +145,7 @@ def is_type(declaration: ast.Declaration) -> bool:
 def refuse_strings(position: Position, kind: Type) -> None:
     """Raise Unsupported for a string, which only externs and annotations may have."""
     if kind == types.STRING:
-        raise Unsupported(position, "a string that is kept")
+        raise Unsupported(position, "a stored string")
 
 
 def _same_shape(one: ast.Function, other: ast.Function) -> bool:

@@ -236,7 +236,7 @@ def _match(key: KeyInfo, text: str) -> Match:
     if bits is None:
         if key.kind == "lpm":
             return Lpm(int(text), key.width)
-        raise ValueError(f"{key.name}: a {key.kind} key needs digits that stand for whole bits, not {text}")
+        raise ValueError(f"{key.name}: a {key.kind} key needs binary, octal or hexadecimal digits, not {text}")
     digits = text[2:]
     value = int(digits.replace("*", "0"), 1 << bits)
     full = (1 << key.width) - 1

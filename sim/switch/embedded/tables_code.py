@@ -259,8 +259,8 @@ class TableCode:
         """Return a number for each entry; the larger wins. Without explicit priorities, the first entry wins.
 
         By P4's rule, an entry without a priority has that of the previous entry minus ``delta``, or plus
-        ``delta`` if the smallest priority wins. If the first of n entries has none,
-        it gets ``(n - 1) * delta + 1``, or 1 if the smallest priority wins.
+        ``delta`` if the smallest priority wins. If the first of n entries has none, it gets
+        ``(n - 1) * delta + 1``, or 1 if the smallest priority wins.
         """
         step = -delta if largest else delta
         given = [None if e.priority is None else int(e.priority.constant) for e in entries]

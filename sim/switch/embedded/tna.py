@@ -157,7 +157,7 @@ class Checksum(ExternObject):
     def get(self) -> int:
         """Return the sum without the subtracted data, to which ``update`` adds the new fields."""
         if self._added or not self._subtracted:
-            raise RunRefused("Checksum.get of anything but what was subtracted")
+            raise RunRefused("Checksum.get after add, or without subtract")
         return self._folded()
 
     def update(self, data: tuple[int, int]) -> int:
@@ -233,7 +233,7 @@ class Tna:
             if error == _REJECTED or not self._reads_error:
                 return self._drop("the parser rejected it")
             if error not in _PARSER_ERRORS:
-                raise RunRefused("the number that Tofino has for this error of the parser")
+                raise RunRefused("Tofino's number for this parser error")
             values[gress.from_parser].f_parser_err = _PARSER_ERRORS[error]
         gress.run(1, values)
         # Without metadata for the traffic manager, the packet has no destination.
