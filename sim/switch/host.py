@@ -69,7 +69,7 @@ class HostSwitch:
         except OSError as error:
             self._socket.close()
             raise InputError(
-                f"UDP {address[0]}:{address[1]} cannot be had: {error.strerror}; another run may have it"
+                f"UDP {address[0]}:{address[1]} is unavailable: {error.strerror}; another run may use it"
             ) from error
         self._socket.setblocking(False)
 

@@ -276,7 +276,7 @@ def decoded(schema: P4Schema, entry: p4entity.P4TableEntry) -> TableEntry:
     """Return the entry that :func:`encoded` was given, without don't-care keys."""
     table, action = schema.tables[entry.table_id], entry.action
     if not isinstance(action, p4entity.P4TableAction):
-        raise ValueError(f"table {table.name} has entries with action profiles, which fanin does not use")
+        raise ValueError(f"table {table.name} has entries with action profiles, which fanin does not support")
     fields = table.match_fields
     match = {
         fields[key].name: _decoded_match(fields[key].match_type, value)

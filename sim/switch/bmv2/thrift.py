@@ -89,7 +89,7 @@ class Registers:
                 number = self._number(">h")
                 fields[number] = self._value(field)
             return fields
-        raise ToolFailed(f"BMv2's Thrift server sent a value of type {kind}, which nobody asked for")
+        raise ToolFailed(f"BMv2's Thrift server sent a value of the unexpected type {kind}")
 
     def _number(self, layout: str) -> int:
         return int(struct.unpack(layout, self._bytes(struct.calcsize(layout)))[0])

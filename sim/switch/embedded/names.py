@@ -1,4 +1,4 @@
-"""What the control plane calls things: the name that ``@name`` gives, or what the program says."""
+"""Names for the control plane: the name in ``@name``, or the declared one."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from fanin.sim.switch.embedded.lexer import integer
 
 
 def title(node: ast.Declaration) -> str:
-    """The name that ``@name`` gives, or the declared one."""
+    """Return the name in ``@name``, or the declared one."""
     return annotated_name(node.annotations) or node.name
 
 
 def annotated_name(annotations: ast.Annotations) -> str | None:
-    """What ``@name`` says, if it is there."""
+    """Return the value of ``@name``, if it is present."""
     body = annotations.get("name")
     return body[0].text[1:-1] if body and body[0].type == "STRING" else None
 
 
 def annotated_id(annotations: ast.Annotations) -> int | None:
-    """What ``@id`` says, if it is there."""
+    """Return the value of ``@id``, if it is present."""
     body = annotations.get("id")
     return integer(body[0])[0] if body and body[0].type == "INT" else None
 
 
 def annotated_words(annotations: ast.Annotations) -> dict[str, str]:
-    """What the annotations of one word say, by name; texts without their quotes."""
+    """Return the values of annotations of one word, by name; texts lose their quotes."""
     return {name: body[0].text.strip('"') for name, body in annotations.items() if len(body) == 1}
 
 
 def translation(annotations: ast.Annotations) -> tuple[str, int | None] | None:
-    """What ``@p4runtime_translation`` says: a URI and a width, which is None for a string."""
+    """Return the value of ``@p4runtime_translation``: a URI and a width, which is None for a string."""
     body = annotations.get("p4runtime_translation")
     if not body:
         return None
@@ -38,11 +38,11 @@ def translation(annotations: ast.Annotations) -> tuple[str, int | None] | None:
 
 
 def spelled(node: ast.Expression) -> str:
-    """An expression as a key is named after it."""
+    """Return the text of an expression as the name of a key."""
     if isinstance(node, ast.Name):
         return node.name
     if isinstance(node, ast.Member):
-        field = _field(node)  # with a dot in front it is the whole name
+        field = _field(node)  # with a leading dot it is the whole name
         return field[1:] if field.startswith(".") else f"{spelled(node.base)}.{field}"
     if isinstance(node, ast.Index):
         index = node.index.constant
@@ -60,6 +60,6 @@ def spelled(node: ast.Expression) -> str:
 
 
 def _field(node: ast.Member) -> str:
-    """A member's name, or what ``@name`` calls it where it was declared."""
+    """Return a member's name, or the value of ``@name`` at its declaration."""
     declared = getattr(getattr(node.base.type, "declaration", None), "fields", [])
     return next((title(field) for field in declared if field.name == node.name), node.name)

@@ -1,4 +1,4 @@
-"""A packet on its way in (``PacketIn``) and out (a list of byte strings), and header stacks."""
+"""Packets for parsers (``PacketIn``) and from deparsers (a list of byte strings); header stacks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NO_ERROR, TOO_SHORT, NO_MATCH, OUT_OF_BOUNDS, HEADER_TOO_SHORT, TIMEOUT, INVALID
 
 
 class PacketIn:
-    """A frame and how far it was read, in bits."""
+    """A frame and its read position in bits."""
 
     __slots__ = ("bits", "data", "position")
 
@@ -21,13 +21,13 @@ class PacketIn:
         self.bits = len(data) * 8
 
     def take(self, width: int) -> int:
-        """The next ``width`` bits; rejects where there are fewer."""
+        """Return the next ``width`` bits. Raises Reject if there are fewer."""
         value = self.look(width)
         self.position += width
         return value
 
     def look(self, width: int) -> int:
-        """The next ``width`` bits, which stay to be read."""
+        """Return the next ``width`` bits without advancing."""
         start = self.position
         end = start + width
         if end > self.bits:
@@ -46,11 +46,11 @@ class PacketIn:
         self.position += width
 
     def length(self) -> int:
-        """Bytes of the frame."""
+        """Return the bytes of the frame."""
         return len(self.data)
 
     def varbit_width(self, width: int, fixed: int, most: int) -> int:
-        """Check the width of a varbit field, in a header that has ``fixed`` other bits."""
+        """Check the width of a varbit field, in a header with ``fixed`` other bits."""
         if width is UNDEFINED:
             raise RunRefused("a varbit of an undefined length")
         if width % 8:
@@ -62,7 +62,7 @@ class PacketIn:
         return width
 
     def rest(self) -> bytes:
-        """What was not read: the payload."""
+        """Return the bytes that were not read, the payload."""
         if self.position & 7:
             raise RunRefused("a payload that begins within a byte")
         return self.data[self.position >> 3 :]
@@ -79,25 +79,25 @@ class HeaderStack:
         self.next = 0
 
     def at(self, index: int) -> Any:
-        """Element ``index``."""
+        """Return element ``index``."""
         if index is UNDEFINED or not 0 <= index < len(self.items):
             raise RunRefused(f"element {index!r} of a stack of {len(self.items)}")
         return self.items[index]
 
     def next_item(self) -> Any:
-        """``next``."""
+        """Return ``next``."""
         if self.next >= len(self.items):
             raise Reject(OUT_OF_BOUNDS)
         return self.items[self.next]
 
     def last_item(self) -> Any:
-        """``last``."""
+        """Return ``last``."""
         if not 0 < self.next <= len(self.items):
             raise Reject(OUT_OF_BOUNDS)
         return self.items[self.next - 1]
 
     def last_index(self) -> Any:
-        """``lastIndex``; undefined for an empty stack."""
+        """Return ``lastIndex``; undefined for an empty stack."""
         return self.next - 1 if self.next else UNDEFINED
 
     def push_front(self, count: int) -> None:
@@ -107,13 +107,13 @@ class HeaderStack:
         self.next = min(self.next + count, len(self.items))
 
     def pop_front(self, count: int) -> None:
-        """Drop ``count`` elements in front; as many invalid ones come in behind."""
+        """Drop ``count`` elements in front; append the same number of invalid ones."""
         count = min(count, len(self.items))
         self.items = self.items[count:] + [self.kind() for _ in range(count)]
         self.next = max(self.next - count, 0)
 
     def copy(self) -> HeaderStack:
-        """A copy."""
+        """Return a copy."""
         new = HeaderStack.__new__(HeaderStack)
         new.kind, new.next = self.kind, self.next
         new.items = [item.copy() for item in self.items]
@@ -126,7 +126,7 @@ class HeaderStack:
             mine.set(its)
 
     def equals(self, other: HeaderStack) -> Any:
-        """Equality of all elements."""
+        """Return whether all elements are equal."""
         result: Any = True
         for mine, its in zip(self.items, other.items, strict=True):
             same = mine.equals(its)
@@ -137,6 +137,6 @@ class HeaderStack:
         return result
 
     def emit(self, out: list[bytes]) -> None:
-        """Append the valid ones."""
+        """Append the valid elements to ``out``."""
         for item in self.items:
             item.emit(out)

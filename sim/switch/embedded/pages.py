@@ -1,4 +1,4 @@
-"""Dictionaries that never move many entries at once."""
+"""Dictionaries whose growth never moves many entries at once."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Generic, TypeVar
 
 K = TypeVar("K")
 V = TypeVar("V")
-PAGE = 1 << 14  #: entries of a page
+PAGE = 1 << 14  #: maximum entries of a page
 
 
 class Pages(Generic[K, V]):
-    """A dictionary in pages of bounded size, in the order in which entries came.
+    """A dictionary in pages of bounded size, in the order of insertion.
 
-    A dictionary that grows moves all its entries, which takes 10 ms with 200,000 of them. A look-up goes
-    through all pages.
+    An ordinary dictionary moves all its entries when it grows, which takes 10 ms for 200,000 of them. A look-up
+    here searches all pages.
     """
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class Pages(Generic[K, V]):
         return any(key in page for page in self._pages)
 
     def get(self, key: K) -> V | None:
-        """The value, None without one."""
+        """Return the value of ``key``, None if it is absent."""
         for page in self._pages:
             if (value := page.get(key)) is not None:
                 return value
@@ -53,11 +53,11 @@ class Pages(Generic[K, V]):
         raise KeyError(key)
 
     def pages(self) -> Iterator[list[V]]:
-        """The values, a page at a time; entries may come and go between two pages."""
+        """Yield the values, a page at a time; entries may change between two pages."""
         for page in list(self._pages):
             yield list(page.values())
 
     def values(self) -> Iterator[V]:
-        """The values."""
+        """Yield the values."""
         for page in self._pages:
             yield from page.values()

@@ -1,4 +1,4 @@
-"""Tokens to the tree of ``ast.py``, by the grammar in ``grammar.lark``."""
+"""Translation of tokens to the tree of ``ast.py``, by the grammar in ``grammar.lark``."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _PUNCTUATION = {
 }  # fmt: skip
 _WRITTEN = {name: repr(text) for text, name in _PUNCTUATION.items()}
 _WRITTEN |= {"NAME": "a name", "TYPE": "a type", "_LT_ARGS": "'<'", "_GT_ARGS": "'>'"}
-_FEW = 4  # terminals of which an error names each
-# Keywords that say nothing which the rule around them does not: lark drops names with an underscore.
+_FEW = 4  # maximum terminals that an error names
+# Keywords without information beyond their grammar rule: lark drops names with an underscore.
 _UNTOLD = {
     "LT_ARGS", "GT_ARGS", "TRANSITION", "PARSER", "CONTROL", "PACKAGE", "ENUM", "TYPEDEF", "TUPLE", "EXTERN",
     "KEY", "ACTIONS", "MATCH_KIND", "APPLY", "PRIORITY", "ACTION", "TABLE", "STATE",
 }  # fmt: skip
-_RENAMED = {"TYPE": "_TYPE_KW", "STRING": "STRING_TYPE"}  # as keywords
+_RENAMED = {"TYPE": "_TYPE_KW", "STRING": "STRING_TYPE"}  # names of keywords
 _LEVELS = (
     ("&&&", ".."), ("||",), ("&&",), ("==", "!="), ("<", ">", "<=", ">="), ("|",), ("^",), ("&",),
     ("<<", ">>"), ("+", "-", "++", "|+|", "|-|"), ("*", "/", "%"),
@@ -39,13 +39,13 @@ _PRECEDENCE = {operator: level for level, operators in enumerate(_LEVELS) for op
 
 
 class _Terminals(Lexer):
-    """Hands lark the tokens under its names for them; remembers where it is."""
+    """Gives lark the tokens under lark's names; remembers the current position."""
 
     def __init__(self, _: Any):
         self.here = Position("", 1, 1)
 
     def lex(self, data: Any, *_: Any) -> Iterator[Any]:
-        """The tokens in ``data``."""
+        """Yield the tokens in ``data``."""
         for token in data:
             self.here = token.position
             _Builder.here = token.position
@@ -59,14 +59,14 @@ class _Terminals(Lexer):
 
 
 def parse(sequence: list[Token], file: str) -> list[ast.Declaration]:
-    """The declarations of a program. Raises P4Error at the first token that does not fit."""
+    """Return the declarations of a program. Raises P4Error at the first token that does not fit."""
     end = sequence[-1].position if sequence else Position(file, 1, 1)
     try:
         result: Any = _grammar().parse(Classifier(sequence).run())
     except lark.exceptions.UnexpectedToken as error:
         if isinstance(error.token, Token):
             if error.token.type == "NAME" and "TYPE" in error.expected and "NAME" not in error.expected:
-                raise P4Error(error.token.position, f"{error.token.text} is no type that is declared") from None
+                raise P4Error(error.token.position, f"{error.token.text} is not a declared type") from None
             raise P4Error(
                 error.token.position, f"syntax error at {error.token.text!r}{_wanted(error)}"
             ) from None
@@ -78,7 +78,7 @@ def parse(sequence: list[Token], file: str) -> list[ast.Declaration]:
 
 
 def _wanted(error: lark.exceptions.UnexpectedToken) -> str:
-    """What would fit in place of a token, where that is little; or a semicolon, where one may be missing."""
+    """Return text about the tokens that would fit, if they are few, or about a missing semicolon."""
     terminals = error.accepts or set()
     fitting = sorted(_WRITTEN.get(name, name.strip("_").lower().replace("_", " ")) for name in terminals)
     if 0 < len(fitting) <= _FEW:
@@ -99,9 +99,9 @@ def _grammar() -> lark.Lark:
 
 
 class _Builder(lark.Transformer):
-    """A method per rule. Names arrive as ``ast.Name``, what the grammar may leave out as an empty list."""
+    """A method per rule. Names arrive as ``ast.Name``, absent optional parts as an empty list."""
 
-    here = Position("", 1, 1)  # the last token read: a place for nodes that have no token of their own
+    here = Position("", 1, 1)  # position of the last token, for nodes without a token of their own
 
     def start(self, parts: list[Any]) -> list[ast.Declaration]:
         return parts
@@ -114,7 +114,7 @@ class _Builder(lark.Transformer):
     local = abstract_body = declaration
 
     def annotations(self, parts: list[Token]) -> ast.Annotations:
-        return {token.text: token.value for token in reversed(parts)}  # of two of a name, p4c takes the first
+        return {token.text: token.value for token in reversed(parts)}  # of equal names, p4c takes the first
 
     # types
 
@@ -205,7 +205,7 @@ class _Builder(lark.Transformer):
     def field(self, parts: list[Any]) -> ast.Variable:
         annotations, kind, name, *size = parts
         if size:
-            raise Unsupported(name.position, f"an array's size behind its name ({name.name}[...])")
+            raise Unsupported(name.position, f"an array's size after its name ({name.name}[...])")
         result = ast.Variable(name.position, name.name, kind, None)
         result.annotations = annotations
         return result
@@ -254,7 +254,7 @@ class _Builder(lark.Transformer):
 
     def state(self, parts: list[Any]) -> ast.Declaration:
         annotations, name, *body = parts
-        select, cases = None, [ast.Case(name.position, [], "reject")]  # what a state without transition means
+        select, cases = None, [ast.Case(name.position, [], "reject")]  # meaning of a state without transition
         if body and isinstance(body[-1], tuple):
             select, cases = body.pop()
         result = ast.State(name.position, name.name, body, select, cases)
@@ -392,7 +392,7 @@ class _Builder(lark.Transformer):
     # expressions
 
     def binary(self, parts: list[Any]) -> ast.Expression:
-        """Precedence climbing over ``operand operator operand ...``."""
+        """Build the tree of ``operand operator operand ...`` by precedence climbing."""
         rest = iter(parts[1:])
         waiting: list[tuple[ast.Expression, Token]] = []
         operand = parts[0]

@@ -1,7 +1,7 @@
-"""What P4 leaves undefined, taken as BMv2 has it: a field keeps what it held when its header became invalid.
+"""BMv2's behaviour for values that P4 leaves undefined: a field of an invalid header keeps its value.
 
-A field that nobody has set, or that ``setValid`` has cleared, is 0. Such values are numbers that tell when they
-are used, so that each place in a program that depends on one can be named.
+An uninitialized field, or one cleared by ``setValid``, is 0. These values are numbers that report their use, so
+that each place in a program that depends on one can be named.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ _USES = (
 
 
 class Unset(int):
-    """A number that nobody has set. A subclass for each switch has the function that is told of uses."""
+    """An uninitialized number. Each switch has a subclass with its own function ``used``, which uses call."""
 
     used: Callable[[], None]
 
     @classmethod
     def kept(cls, value: Any) -> Any:
-        """``value``, from now on as one that nobody has set."""
+        """Return ``value`` as an uninitialized number."""
         return cls(value) if isinstance(value, int) and not isinstance(value, cls) else value
 
     def to_bytes(self, *arguments: Any, **named: Any) -> bytes:  # noqa: D102
@@ -45,7 +45,7 @@ for _name in (f"__{use}__" for use in _USES.split()):
 
 
 def names(used: Callable[[], None]) -> Mapping[str, Any]:
-    """What generated code calls undefined values and makes them by; ``used`` is told of each use."""
+    """Return the names that generated code needs for undefined values; each use of one calls ``used``."""
 
     class Own(Unset):
         pass

@@ -1,4 +1,4 @@
-"""``#include``, ``#define`` (with and without parameters), ``#if`` and its kin, over tokens."""
+"""The preprocessor, over tokens: ``#include``, ``#define`` (with or without parameters), ``#if`` etc."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from fanin.sim.switch.embedded.lexer import Token, integer, tokens
 
 OWN_TEXTS = Path(__file__).parent / "include"
 _BYTE_ORDER_MARK = "\ufeff"
-MAX_TEXT = 8 << 20  #: characters of a program's texts, each include counted
-MAX_TOKENS = 1_000_000  #: of a program after the preprocessor
+MAX_TEXT = 8 << 20  #: maximum characters of a program's texts, including each included file
+MAX_TOKENS = 1_000_000  #: maximum tokens of a program after the preprocessor
 _INCLUDES = 256
-_BITS = 16_384  # of a value in #if
-_CONDITIONS = 256  # of #if in #if
-_DEPTH = 64  # of macros in macros
-_REPLACED = 1_000_000  # tokens that all macros together may stand for, those that go again included
-_SPELLED = 1 << 24  # characters of these
+_BITS = 16_384  # maximum bits of a value in #if
+_CONDITIONS = 256  # maximum nesting of #if
+_DEPTH = 64  # maximum nesting of macros
+_REPLACED = 1_000_000  # maximum tokens made by all macros together, including those that are replaced again
+_SPELLED = 1 << 24  # maximum characters of these tokens
 
 _BINARY = {
     "||": (1, lambda a, b: int(bool(a or b))), "&&": (2, lambda a, b: int(bool(a and b))),
@@ -35,19 +35,19 @@ _BINARY = {
     "%": (10, lambda a, b: (abs(a) % abs(b)) * (-1 if a < 0 else 1)),
 }  # fmt: skip
 _UNARY = {"!": lambda a: int(not a), "-": lambda a: -a, "+": lambda a: a, "~": lambda a: ~a}
-_SHIFT = 64  # bits in an #if, at most
+_SHIFT = 64  # maximum bits of a shift in #if
 
 
 @dataclass
 class Macro:
-    """A macro; ``parameters`` is None for one that is used without parentheses."""
+    """A macro; ``parameters`` is None for one without parentheses."""
 
     parameters: list[str] | None
     body: list[Token]
 
 
 class Preprocessor:
-    """Turns a text and what it includes into one sequence of tokens without ends of lines."""
+    """Turns a text and its includes into one sequence of tokens without ends of lines."""
 
     def __init__(self, include_dirs: Sequence[Path], defines: Mapping[str, str]):
         self._dirs = list(include_dirs)
@@ -55,15 +55,15 @@ class Preprocessor:
             name: Macro(None, [t for t in tokens(str(text), "<define>") if t.type != "NEWLINE"])
             for name, text in defines.items()
         }
-        self.included: list[str] = []  # names as they are written, in order
-        self._read = self._replaced = self._spelled = 0  # characters; tokens and characters of macros
+        self.included: list[str] = []  # names as written, in order
+        self._read = self._replaced = self._spelled = 0  # characters read; tokens and characters made by macros
 
     def run(self, text: str, file: str, folder: Path | None) -> list[Token]:
-        """All tokens of ``text``; ``folder`` is where its quoted includes are looked for first."""
+        """Return all tokens of ``text``; quoted includes are first searched in ``folder``."""
         check_text(text, file, self._read)
         self._read += len(text)
         result: list[Token] = []
-        pending: list[Token] = []  # a macro's arguments may go over several lines
+        pending: list[Token] = []  # a macro's arguments may span several lines
         conditions: list[_Condition] = []
         for line in _lines(text.removeprefix(_BYTE_ORDER_MARK), file):
             if line and line[0].text == "#":
@@ -97,7 +97,7 @@ class Preprocessor:
             raise P4Error(place, "#error " + " ".join(t.text for t in rest))
         elif (
             name not in ("line", "pragma", "warning") and line[1].type != "INT"
-        ):  # # 12 "file": a preprocessor's
+        ):  # # 12 "file": a line marker of a preprocessor
             raise Unsupported(place, f"the directive #{name}")
         return []
 
@@ -145,7 +145,7 @@ class Preprocessor:
             candidates = [d / name for d in self._dirs]
         else:
             raise P4Error(place, '#include takes <name> or "name"')
-        # Our own declarations stand for the standard files, wherever a copy of these may lie.
+        # Declarations of this package replace the standard files, even if a copy is found.
         own = OWN_TEXTS / Path(name).name
         if own.is_file():
             candidates.insert(0, own)
@@ -169,7 +169,7 @@ class Preprocessor:
             raise P4Error(place, "#define needs a name")
         name, after = rest[0], rest[1:]
         parameters = None
-        # Only a parenthesis that touches the name begins parameters.
+        # Parameters begin only with a parenthesis that touches the name.
         if (
             after
             and after[0].text == "("
@@ -185,7 +185,7 @@ class Preprocessor:
         self._macros[name.text] = Macro(parameters, after)
 
     def _expanded(self, sequence: list[Token], hidden: frozenset[str] = frozenset()) -> list[Token]:
-        """``sequence`` with its macros replaced; those in ``hidden`` are being replaced already."""
+        """Return ``sequence`` with its macros replaced, except those in ``hidden``, which are in progress."""
         result: list[Token] = []
         index = 0
         while index < len(sequence):
@@ -216,7 +216,7 @@ class Preprocessor:
     def _substituted(
         self, body: list[Token], given: dict[str, list[Token]], values: dict[str, list[Token]], macro: Token
     ) -> list[Token]:
-        """The body of a macro with its arguments: texts after #, unexpanded beside ##, else expanded."""
+        """Return the body of a macro with its arguments: text after #, unexpanded beside ##, else expanded."""
         result: list[Token] = []
         index = 0
         while index < len(body):
@@ -243,7 +243,7 @@ class Preprocessor:
         return result
 
     def _pasted(self, body: list[Token]) -> list[Token]:
-        """``a ## b`` as one token."""
+        """Return the body with each ``a ## b`` as one token."""
         if not any(token.text == "##" for token in body):
             return body
         result: list[Token] = []
@@ -255,7 +255,7 @@ class Preprocessor:
                 joined = result[-1].text + token.text
                 made = [t for t in tokens(joined, token.position.file) if t.type != "NEWLINE"]
                 self._spend(made, token)
-                result[-1:] = [new.moved(token.position) for new in made]  # cpp leaves apart what is no token
+                result[-1:] = [new.moved(token.position) for new in made]  # like cpp, several tokens if not one
                 paste = False
             else:
                 result.append(token)
@@ -263,7 +263,7 @@ class Preprocessor:
         return result
 
     def _spend(self, made: Sequence[Token], macro: Token) -> None:
-        """Count the tokens that a macro makes. Raises P4Error for too many, or too long ones."""
+        """Count the tokens that a macro makes. Raises P4Error for too many or too long ones."""
         self._replaced += 1 + len(made)
         self._spelled += sum(len(token.text) for token in made)
         if self._replaced > _REPLACED or self._spelled > _SPELLED:
@@ -276,13 +276,13 @@ class _Condition:
     """An open #if."""
 
     position: Position
-    active: bool = False  # this branch is read
-    taken: bool = False  # a branch was read already
-    last: bool = False  # #else was seen
+    active: bool = False  # whether this branch is read
+    taken: bool = False  # whether a branch has been read
+    last: bool = False  # whether #else has been seen
 
 
 class _Arithmetic:
-    """The expression of an ``#if``: precedence climbing over what is left when macros are replaced."""
+    """The expression of an ``#if`` after macro replacement, by precedence climbing."""
 
     def __init__(self, sequence: list[Token], place: Position):
         self._tokens = sequence
@@ -290,14 +290,14 @@ class _Arithmetic:
         self._index = 0
 
     def value(self) -> int:
-        """The value of all tokens."""
+        """Return the value of all tokens."""
         result = self._choice()
         if self._index != len(self._tokens):
             raise P4Error(self._place, f"#if: unexpected {self._tokens[self._index].text}")
         return result
 
     def _text(self) -> str:
-        """Text of the next token; ``>>``, which the lexer leaves apart for types, is one."""
+        """Return the text of the next token; the lexer splits ``>>`` for types, here it is one token."""
         texts = [token.text for token in self._tokens[self._index : self._index + 2]]
         if texts == [">", ">"] and self._touching():
             return ">>"
@@ -360,7 +360,7 @@ class _Arithmetic:
 
 
 def read_text(path: Path) -> str:
-    """Return the text of a file, cut off where it is too long for ``check_text``.
+    """Return the text of a file, cut off after one character more than ``check_text`` allows.
 
     Raises OSError, UnicodeDecodeError.
     """
@@ -378,14 +378,14 @@ def _included(path: Path) -> str:
 
 
 def check_text(text: str, file: str, before: int = 0) -> None:
-    """Raise P4Error for a text that is too long, after so many characters of others."""
+    """Raise P4Error for a text that is too long; ``before``: characters of earlier texts."""
     if before + len(text) > MAX_TEXT:
         place = text.count("\n", 0, MAX_TEXT - before) + 1
         raise P4Error(Position(file, place, 1), f"more than {MAX_TEXT:,} characters, with all includes")
 
 
 def _spelled(parts: list[Token]) -> str:
-    """Tokens as a text, with a space where there was one or more."""
+    """Return tokens as a text, with one space for any space between them."""
     text = ""
     for before, token in zip([None, *parts], parts, strict=False):
         if before is not None:
@@ -407,7 +407,7 @@ def _lines(text: str, file: str) -> Iterator[list[Token]]:
 
 
 def _without_pragma(line: list[Token]) -> list[Token]:
-    """``@pragma`` goes to the end of its line; none of them changes what a program does."""
+    """Return ``line`` without ``@pragma``, which ends with its line and never changes a program's behaviour."""
     for index in range(len(line) - 1):
         if line[index].text == "@" and line[index + 1].text == "pragma":
             return line[:index]
@@ -421,7 +421,7 @@ def _one_name(rest: list[Token], place: Position) -> str:
 
 
 def _arguments(sequence: list[Token], index: int, macro: Token) -> tuple[list[list[Token]], int]:
-    """The arguments of a macro whose ``(`` stands at ``index``, and the index behind its ``)``."""
+    """Return the arguments of a macro with its ``(`` at ``index``, and the index after its ``)``."""
     arguments: list[list[Token]] = [[]]
     depth = 0
     for position in range(index, len(sequence)):

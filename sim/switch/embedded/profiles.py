@@ -1,8 +1,9 @@
-"""Action profiles and action selectors at run time: members and groups, which entries of tables point to.
+"""Action profiles and action selectors at run time: members and groups, to which table entries point.
 
-As BMv2 has them behind P4Runtime. Members have handles, a new one the lowest that is free; one whose weight in
-a group is n has n of them. A group's handles stand in ascending order, without those of members whose watched
-port is down, and a hash of the selector's keys, modulo their number, chooses. An empty group does nothing.
+The behaviour is that of BMv2 with P4Runtime. Members have handles; a new member gets the lowest free one. A
+member whose weight in a group is n has n handles. A group sorts its handles in ascending order, without those
+of members whose watched port is down. A hash of the selector's keys, modulo the number of handles, chooses one.
+An empty group does nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from fanin.sim.switch.embedded.tables import Entry, Table
 
 
 class Target:
-    """What entries of tables may point to; ``number`` is its id, if it has one."""
+    """A target of table entries; ``number`` is its id, if it has one."""
 
     def __init__(self, number: int = 0) -> None:
         self.number = number
@@ -32,11 +33,11 @@ class Member(Target):
         self.action = action
         self.parameters = parameters
         self.handles: list[int] = []
-        self.weights: dict[Group, int] = {}  #: by the group that it is in
+        self.weights: dict[Group, int] = {}  #: by group
 
 
 class Share(NamedTuple):
-    """A member of a group: it is chosen ``weight`` times as often as one of 1, while ``port`` is up."""
+    """A member of a group; its chance is proportional to ``weight``, and 0 while ``port`` is down."""
 
     member: Member
     weight: int = 1
@@ -44,7 +45,7 @@ class Share(NamedTuple):
 
 
 class Group(Target):
-    """Members, of which a packet gets one."""
+    """A set of members, one of which runs for each packet."""
 
     def __init__(self, number: int = 0) -> None:
         super().__init__(number)
@@ -52,14 +53,14 @@ class Group(Target):
 
     @property
     def weight(self) -> int:
-        """All members' together."""
+        """Sum of all members' weights."""
         return sum(share.weight for share in self.shares)
 
 
 class Profile(ExternObject):
     """``action_profile(size)`` and ``action_selector(algorithm, size, width)``; BMv2 ignores the width.
 
-    An entry that a program, or a control plane without P4Runtime, gives its action itself is a group of one.
+    An entry with a direct action, from the program or a control plane without P4Runtime, is a group of one.
     """
 
     def __init__(self, *arguments: Any, **rest: Any):
@@ -67,7 +68,7 @@ class Profile(ExternObject):
         self.selects = len(arguments) > 1
         self.size: int = arguments[1] if self.selects else arguments[0]
         self._algorithm: str = arguments[0] if self.selects else ""
-        self.tables: list[Table] = []  #: whose implementation it is
+        self.tables: list[Table] = []  #: tables with this implementation
         self.members: dict[int, Member] = {}
         self.groups: dict[int, Group] = {}
         self.shots: set[Group] = set()  #: groups of one entry each, without ids
@@ -77,7 +78,7 @@ class Profile(ExternObject):
         self._handles = 0
 
     def chosen(self, choices: Sequence[Entry], data: tuple[int, int]) -> Entry:
-        """The action of a group that a packet gets. Raises RunRefused where a key is undefined."""
+        """Return the action of a group for a packet. Raises RunRefused if a key is undefined."""
         place = selected(self._algorithm, data) % len(choices)
         if self.tracer is not None:
             self.tracer.chooses(self.name, place, len(choices), choices[place].action_name)
@@ -85,31 +86,31 @@ class Profile(ExternObject):
 
     @property
     def weight(self) -> int:
-        """All groups' together."""
+        """Sum of all groups' weights."""
         return sum(group.weight for group in (*self.groups.values(), *self.shots))
 
     @property
     def shares(self) -> int:
-        """Members of all groups, each as often as it is in one."""
+        """Number of shares in all groups."""
         return sum(len(group.shares) for group in (*self.groups.values(), *self.shots))
 
     # members
 
     def add(self, member: Member) -> None:
-        """A new member. Raises ValueError where a table has no such action."""
+        """Add a new member. Raises ValueError if a table has no such action."""
         self._check(member.action, member.parameters)
         self._settle(member)
         self.members[member.number] = member
 
     def rewrite(self, member: Member, action: str, parameters: Mapping[str, int]) -> None:
-        """Let a member run another action, wherever it is. Raises ValueError."""
+        """Let a member run another action in all its groups. Raises ValueError."""
         self._check(action, parameters)
         member.action, member.parameters = action, parameters
         for target in (member, *member.weights):
             self._show(target)
 
     def drop(self, member: Member) -> None:
-        """A member that nothing points to goes."""
+        """Remove a member to which nothing points."""
         self.members.pop(member.number, None)
         for handle in member.handles:
             heapq.heappush(self._free, handle)
@@ -121,7 +122,7 @@ class Profile(ExternObject):
             table.made(action, parameters)
 
     def _settle(self, member: Member) -> None:
-        """As many handles as the largest weight."""
+        """Give a member as many handles as its largest weight."""
         wanted = max(member.weights.values(), default=1)
         while len(member.handles) < wanted:
             if self._free:
@@ -149,7 +150,7 @@ class Profile(ExternObject):
         self._show(group)
 
     def shot(self, shares: Sequence[Share]) -> Group:
-        """A group for one entry, of members that are its alone. Raises ValueError, and nothing is made then."""
+        """Make a group for one entry, with members of its own. Raises ValueError, and then makes nothing."""
         for member in dict.fromkeys(share.member for share in shares):
             self._check(member.action, member.parameters)
         group = Group()
@@ -158,7 +159,7 @@ class Profile(ExternObject):
         return group
 
     def unshot(self, group: Group) -> None:
-        """Such a group's entry has gone."""
+        """Remove such a group after its entry."""
         members = [share.member for share in group.shares]
         self.regroup(group, ())
         self.shots.remove(group)
@@ -166,7 +167,7 @@ class Profile(ExternObject):
             self.drop(member)
 
     def watch(self, down: frozenset[int]) -> None:
-        """These ports are down now; all others are up."""
+        """Set the ports that are down; all others are up."""
         self._down = down
         for group in (*self.groups.values(), *self.shots):
             if any(share.port is not None for share in group.shares):
@@ -175,13 +176,13 @@ class Profile(ExternObject):
     # entries
 
     def point(self, table: Table, entry: Entry, target: Target) -> None:
-        """Let an entry of ``table`` do what ``target`` says from now on."""
+        """Let an entry of ``table`` run the action of ``target`` from now on."""
         entry.point_to(target)
         target.entries[entry] = table
         self._show(target, {entry: table})
 
     def _show(self, target: Target, entries: Mapping[Entry, Table] | None = None) -> None:
-        """Put to entries, to all that point to ``target``, what it is now."""
+        """Update ``entries``, or all entries of ``target``, to its present actions."""
         pointing = target.entries if entries is None else entries
         if isinstance(target, Member):
             for entry, table in pointing.items():

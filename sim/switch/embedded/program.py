@@ -1,4 +1,4 @@
-"""From a P4 text to a program, and from a program to a running switch."""
+"""Translation of a P4 text to a program, and of a program to a running switch."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _INTERNAL = "internal error"
 #: Macros of p4c, and of its driver for each target.
 P4C = {"__p4c__": "1", "__p4c_major__": "1", "__p4c_minor__": "2", "__p4c_patchlevel__": "5"}
 TARGETS = {"bmv2": {"__TARGET_BMV2__": "1"}, "tofino": {"__TARGET_TOFINO__": "1"}}
-ARCHITECTURE_FILES = frozenset({"v1model.p4", "tna.p4"})  # their texts are ours, whatever file is included
+ARCHITECTURE_FILES = frozenset({"v1model.p4", "tna.p4"})  # replaced by our own texts
 TOFINO_FILES = frozenset({"tna.p4"})
 
 
@@ -51,12 +51,15 @@ def load(
     *,
     permissive: bool = False,
 ) -> Program:
-    """Read, check and compile a program: a path, or its text, of which messages speak as ``name``.
+    """Read, check and compile a program.
 
-    ``include_dirs``: folders of ``#include``. ``defines``: macros, beside those of p4c for the target
-    (``__p4c__`` and its version, ``__TARGET_BMV2__`` or ``__TARGET_TOFINO__``).
-    ``permissive``: what is undefined is taken as BMv2 has it (:mod:`permissive`).
-    Raises P4Error for what is wrong, and Refused, which is one, for what is not implemented.
+    - ``source``: path of the program, or its text; messages about a text call it ``name``.
+    - ``include_dirs``: folders of ``#include``.
+    - ``defines``: macros, beside those of p4c for the target (``__p4c__`` and its version, ``__TARGET_BMV2__``
+      or ``__TARGET_TOFINO__``).
+    - ``permissive``: gives undefined values BMv2's behaviour (:mod:`permissive`).
+
+    Raises P4Error for an error in the program, and its subclass Refused for an unimplemented construct.
     """
     folder = None
     if isinstance(source, Path):
@@ -74,14 +77,14 @@ def load(
         raise
     except RecursionError:
         raise Unsupported(Position(name, 1, 1), "a text nested this deep") from None
-    except Exception as error:  # right or refused: what we did not think of is no answer
+    except Exception as error:  # an unexpected case must not give a wrong result
         raise Refused(Position(name, 1, 1), f"{_INTERNAL}: {type(error).__name__}: {error}") from error
 
 
 def _preprocessed(
     source: str, name: str, folder: Path | None, include_dirs: Sequence[Path], defines: Mapping[str, str]
 ) -> list[Token]:
-    """Tokens under the macros of the target: Tofino if the program includes tna.p4, else BMv2."""
+    """Return the tokens under the macros of the target: Tofino if the program includes tna.p4, else BMv2."""
     if any(macro.startswith("__TARGET_") for macro in defines):
         return Preprocessor(include_dirs, {**P4C, **defines}).run(source, name, folder)
     preprocessor = Preprocessor(include_dirs, {**P4C, **TARGETS["bmv2"], **defines})
@@ -94,8 +97,8 @@ def _preprocessed(
 class Program:
     """A compiled program.
 
-    ``tables``, ``actions``, ``externs`` and ``digests`` are by name; of externs, ``registers``, ``counters``
-    and ``meters`` (always green) name these; ``errors`` are by number.
+    ``tables``, ``actions``, ``externs`` and ``digests`` are dictionaries by name. ``registers``, ``counters``
+    and ``meters`` (always green) are the names of those externs. ``errors`` are by number.
     """
 
     def __init__(
@@ -146,7 +149,7 @@ class Program:
         elif isinstance(value, ast.Call):
             call, path = value, None
         else:
-            raise Unsupported(argument.position, "an argument of the package that is no block")
+            raise Unsupported(argument.position, "a package argument other than a block")
         kind = value.type
         if not isinstance(kind, types.Block) or not isinstance(kind.declaration, ast.Parser | ast.Control):
             raise Unsupported(argument.position, f"{kind} as an argument of the package")
@@ -188,18 +191,19 @@ class Program:
         clock: Callable[[], int] | None = None,
         unset: Callable[[Position], None] = lambda place: None,
     ) -> Switch:
-        """A running switch with these ports, empty tables but for constant entries, and registers at 0.
+        """Return a running switch with these ports, no table entries except constant ones, and registers at 0.
 
-        ``tracer`` is told what happens to each packet. ``clock`` gives microseconds; with a clock, queues are
-        empty. Without one, what a program reads of clocks and queues is undefined. ``unset`` is told the places
-        where a permissive program uses a value that nobody has set, once each.
+        - ``tracer``: gets the events of each packet.
+        - ``clock``: returns microseconds. With a clock, queues are empty; without one, the values of clocks and
+          queues are undefined.
+        - ``unset``: gets each place at which a permissive program uses an uninitialized value, once.
         """
         switch = Switch(self, frozenset(ports), tracer, unset)
         switch._runtime.clock = clock
         return switch
 
     def place_of(self, error: BaseException) -> Position:
-        """Where in the P4 text a run was when it raised ``error``."""
+        """Return the position in the P4 text at which a run raised ``error``."""
         trace = error.__traceback__
         found = Position(self.name, 1, 1)
         while trace is not None:
@@ -209,7 +213,7 @@ class Program:
         return found
 
     def place_running(self) -> Position | None:
-        """Where in the P4 text the caller's run is."""
+        """Return the position in the P4 text of the caller's run."""
         frame: FrameType | None = sys._getframe(1)
         while frame is not None:
             if frame.f_code.co_filename == self._file and (found := self._places[frame.f_lineno - 1]):
@@ -219,7 +223,7 @@ class Program:
 
 
 def _controller_headers(tree: Sequence[ast.Declaration]) -> Iterator[ControllerHeader]:
-    """What ``@controller_header`` is written at."""
+    """Yield the headers with ``@controller_header``."""
     for node in tree:
         kind = node.annotations.get("controller_header")
         if kind and isinstance(node, ast.FieldsType):
@@ -232,7 +236,7 @@ def _controller_headers(tree: Sequence[ast.Declaration]) -> Iterator[ControllerH
 
 
 def _flat(name: str, kind: types.Type) -> Iterator[tuple[str, types.Type]]:
-    """The fields of a field: itself, or, of a struct, those of its members."""
+    """Yield the scalar fields of a field: itself, or for a struct those of its members."""
     base = types.base_of(kind)
     if isinstance(base, types.Record):
         for inner, of in base.fields.items():
@@ -242,7 +246,7 @@ def _flat(name: str, kind: types.Type) -> Iterator[tuple[str, types.Type]]:
 
 
 def _blocks_of(package: ast.Instance) -> Iterator[ast.Argument]:
-    """The arguments of a package, packages within it (Tofino's pipes) taken apart."""
+    """Yield the arguments of a package, with those of inner packages (Tofino's pipes) in their place."""
     for argument in package.arguments:
         value = argument.value
         inner = value.target if isinstance(value, ast.Name) else None
@@ -253,7 +257,7 @@ def _blocks_of(package: ast.Instance) -> Iterator[ast.Argument]:
 
 
 class Switch:
-    """A running switch: what a control plane does to it, and packets."""
+    """A running switch, with operations for a control plane and for packets."""
 
     def __init__(
         self,
@@ -303,7 +307,7 @@ class Switch:
         self._runtime.start(names)
 
     def _used(self) -> None:
-        """A value that nobody has set is used."""
+        """Report the use of an uninitialized value."""
         place = self.program.place_running()
         if place is not None and place not in self._told:
             self._told.add(place)
@@ -312,13 +316,13 @@ class Switch:
     # control plane
 
     def table(self, name: str) -> Table:
-        """A table, to look at. Raises ValueError."""
+        """Return a table for inspection. Raises ValueError."""
         if name not in self._tables:
             raise ValueError(f"there is no table {name}; there are {', '.join(self._tables) or 'none'}")
         return self._tables[name]
 
     def insert(self, entry: TableEntry) -> None:
-        """Add a table entry. Raises ValueError that names what is wrong."""
+        """Add a table entry. Raises ValueError with the reason."""
         self.table(entry.table).insert(entry.match, entry.action, entry.parameters, entry.priority)
 
     def modify(self, entry: TableEntry) -> None:
@@ -330,7 +334,7 @@ class Switch:
         self.table(entry.table).delete(entry.match, entry.priority)
 
     def clear(self, table: str) -> None:
-        """Remove all entries of a table but constant ones."""
+        """Remove all entries of a table except constant ones."""
         self.table(table).clear()
 
     def set_default(self, table: str, action: str, parameters: Mapping[str, int] | None = None) -> None:
@@ -348,7 +352,7 @@ class Switch:
 
     @property
     def multicast_groups(self) -> Mapping[int, MulticastGroup]:
-        """The groups that are installed, by number."""
+        """The installed groups, by number."""
         return self._runtime.replication.groups
 
     def _check_ports(self, what: str, replicas: Sequence[Replica]) -> None:
@@ -364,7 +368,7 @@ class Switch:
         group: int | None = None,
         replicas: Sequence[Replica] = (),
     ) -> None:
-        """Where clones of a session go: to a port, to a multicast group, to replicas of its own.
+        """Set the destinations of a session's clones: a port, a multicast group, or replicas of its own.
 
         Raises ValueError.
         """
@@ -376,17 +380,17 @@ class Switch:
 
     @property
     def clone_sessions(self) -> Mapping[int, Session]:
-        """The clone sessions that are configured, by number."""
+        """The configured clone sessions, by number."""
         return getattr(self._runtime, "sessions", {})
 
     def delete_clone_session(self, number: int) -> None:
-        """Clones of a session go nowhere. Raises ValueError."""
+        """Remove a clone session; its clones are lost. Raises ValueError."""
         if self._sessions.pop(number, None) is None:
             raise ValueError(f"there is no clone session {number}")
 
     @property
     def lost_clones(self) -> Counter[int]:
-        """Clones that went nowhere since nobody had configured their session, by session."""
+        """Clones lost because their session is not configured, by session."""
         return self._runtime.lost_clones if isinstance(self._runtime, V1Model) else Counter()
 
     @property
@@ -397,17 +401,17 @@ class Switch:
         return sessions
 
     def counter(self, name: str, index: int) -> tuple[int, int]:
-        """Packets and bytes. Raises ValueError."""
+        """Return the packets and bytes of a counter. Raises ValueError."""
         counter = self._counter(name, index)
         return counter.packets[index], counter.bytes[index]
 
     def set_counter(self, name: str, index: int, packets: int, octets: int) -> None:
-        """Let a counter go on from these. Raises ValueError."""
+        """Let a counter continue from these values. Raises ValueError."""
         counter = self._counter(name, index)
         counter.packets[index], counter.bytes[index] = packets, octets
 
     def fill_counter(self, name: str, packets: int, octets: int) -> Iterator[bool]:
-        """Let all entries of a counter go on from these, in steps (:meth:`CounterArray.fill`)."""
+        """Let all entries of a counter continue from these values, in steps (:meth:`CounterArray.fill`)."""
         counter: CounterArray = self._externs[name]
         return counter.fill(packets, octets)
 
@@ -420,22 +424,22 @@ class Switch:
         return counter
 
     def direct_counter(self, entry: TableEntry) -> tuple[int, int]:
-        """Packets and bytes of an entry, also of a constant one. Raises ValueError."""
+        """Return packets and bytes of an entry, even of a constant one. Raises ValueError."""
         found = self.table(entry.table).entry(entry.match, entry.priority)
         return found.packets, found.bytes
 
     def listen(self, digest: Callable[[str, Any], None]) -> None:
-        """Let ``digest`` have the name and the values of each digest: numbers, and tuples of structs."""
+        """Call ``digest`` with name and values of each digest: numbers, and structs as tuples."""
         if isinstance(self._runtime, V1Model):  # no other architecture has them here
             self._runtime.on_digest = digest
 
     # packets
 
     def process(self, port: int, frame: bytes, at: str = "") -> list[tuple[int, bytes]]:
-        """The frames that leave, each with its port, in order, when ``frame`` comes in at ``port``.
+        """Return the frames that leave, with their ports, in order, after ``frame`` enters at ``port``.
 
-        A frame to a port that the switch does not have is lost. ``at`` is when it comes, for the tracer. Raises
-        Refused where the answer is not known.
+        A frame to a port that the switch does not have is lost. ``at``: time of the frame, for the tracer.
+        Raises Refused if the result is not known.
         """
         if port not in self.ports:
             raise ValueError(f"there is no port {port}")
@@ -445,9 +449,9 @@ class Switch:
             out: list[tuple[int, bytes]] = self._runtime.process(port, frame)
         except RunRefused as error:
             raise Refused(self.program.place_of(error), str(error)) from error
-        except OSError:  # of the trace: who reads it has gone
+        except OSError:  # the reader of the trace has gone
             raise
-        except Exception as error:  # right or refused: what we did not think of is no answer
+        except Exception as error:  # an unexpected case must not give a wrong result
             raise Refused(
                 self.program.place_of(error), f"{_INTERNAL}: {type(error).__name__}: {error}"
             ) from error
@@ -458,7 +462,7 @@ class Switch:
         return left
 
     def _traced_parser(self, index: int, block: Callable[..., Any]) -> Callable[..., Any]:
-        """A parser that tells which headers it has found, also where it stops with an error."""
+        """Return a parser that reports its headers to the tracer, even after an error."""
         tracer, (name, kind) = self._tracer, self.program._parsers[index]
         assert tracer is not None
 

@@ -1,8 +1,8 @@
-"""Headers, structs and header unions as Python classes with ``__slots__``, written out as text.
+"""Headers, structs and header unions as Python classes with ``__slots__``, in text form.
 
-Each has ``copy()``, ``set(other)``, ``equals(other)``, ``emit(out)``; headers also ``valid``, ``set_valid()``,
-``set_invalid()`` and ``extract(packet)``; structs also ``zero()``, which returns the struct.
-Fields have the prefix ``f_``.
+Each class has ``copy()``, ``set(other)``, ``equals(other)`` and ``emit(out)``. Headers also have ``valid``,
+``set_valid()``, ``set_invalid()`` and ``extract(packet)``. Structs also have ``zero()``, which returns the
+struct. Fields have the prefix ``f_``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from fanin.sim.switch.embedded.types import BOOL, Bits, Record, Type, base_of
 
 
 def signed(code: str, width: int) -> str:
-    """The signed number that ``code``, unsigned of ``width`` bits, stands for."""
+    """Return code of the signed number with the same ``width`` bits as the unsigned ``code``."""
     sign = 1 << (width - 1)
     return f"(({code}) ^ {sign}) - {sign}"
 
@@ -21,7 +21,7 @@ def signed(code: str, width: int) -> str:
 class Records:
     """The classes of a program's records; ``lines`` is their text.
 
-    ``permissive``: a field of an invalid header keeps what it held (:mod:`permissive`), and can be written.
+    ``permissive``: a field of an invalid header keeps its value (:mod:`permissive`) and can be written.
     """
 
     def __init__(self, *, permissive: bool = False) -> None:
@@ -30,7 +30,7 @@ class Records:
         self.lines: list[str] = []
 
     def new(self, kind: Type) -> str:
-        """Code that makes a fresh, undefined value of ``kind``."""
+        """Return code that makes a fresh, undefined value of ``kind``."""
         base = base_of(kind)
         if isinstance(base, Record):
             return self.name(base) + "()"
@@ -41,7 +41,7 @@ class Records:
         return "UNDEFINED"
 
     def zero(self, kind: Type) -> str:
-        """Code that makes a value of ``kind`` whose scalars are 0 and whose headers are invalid."""
+        """Return code that makes a value of ``kind`` whose scalars are 0 and whose headers are invalid."""
         base = base_of(kind)
         if base == BOOL:
             return "False"
@@ -54,7 +54,7 @@ class Records:
         return self.new(base) if isinstance(base, Record | types.Stack) else "0"
 
     def name(self, kind: Record) -> str:
-        """The name of the class of ``kind``, which is written at the first call."""
+        """Return the name of the class of ``kind``, which is written at the first call."""
         if kind not in self._names:
             fields = [(f"f_{name}", base_of(part)) for name, part in kind.fields.items()]
             for _, part in fields:
@@ -75,7 +75,7 @@ class Records:
 
     @staticmethod
     def _copying(fields: list[tuple[str, Type]]) -> tuple[list[str], list[str]]:
-        """The lines of ``copy`` and of ``set`` for the fields."""
+        """Return the lines of ``copy`` and of ``set`` for the fields."""
         copies, sets = [], []
         for field, kind in fields:
             deep = isinstance(kind, Record | types.Stack)
@@ -167,7 +167,7 @@ class Records:
         return lines + self._wire(kind)
 
     def _wire(self, kind: Record) -> list[str]:
-        """``extract`` and ``emit`` of a header."""
+        """Return the lines of ``extract`` and ``emit`` of a header."""
         leaves = _leaves(kind, "self")
         fixed = sum(
             part.width if isinstance(part, Bits) else 1
@@ -218,7 +218,7 @@ class Records:
 
 
 def _leaves(kind: Record, prefix: str) -> list[tuple[str, Type]]:
-    """The scalar fields in order, structs within taken apart, as Python paths."""
+    """Return the scalar fields in order, including those of inner structs, as Python paths."""
     result: list[tuple[str, Type]] = []
     for name, part in kind.fields.items():
         base = base_of(part)
@@ -228,7 +228,7 @@ def _leaves(kind: Record, prefix: str) -> list[tuple[str, Type]]:
 
 
 def _fixed_read(leaves: list[tuple[str, Type]], width: int) -> list[str]:
-    """Lines that read the next ``width`` bits into ``leaves``."""
+    """Return lines that read the next ``width`` bits into ``leaves``."""
     if not leaves:
         return ["        pass"]
     lines = ["        start = packet.position", f"        end = start + {width}"]
@@ -254,7 +254,7 @@ def _fixed_read(leaves: list[tuple[str, Type]], width: int) -> list[str]:
 
 
 def _joined(leaves: list[tuple[str, Type]]) -> str:
-    """Code of the number that ``leaves`` make, one behind the other."""
+    """Return code of the number that concatenates ``leaves``."""
     code = ""
     for path, kind in leaves:
         width = kind.width if isinstance(kind, Bits) else 1

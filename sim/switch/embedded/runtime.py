@@ -1,4 +1,4 @@
-"""What generated code finds around it, and what all architectures share."""
+"""Names for generated code, and functions that all architectures share."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from fanin.sim.switch.embedded import loops, packet, values
 from fanin.sim.switch.embedded.errors import RunRefused
 from fanin.sim.switch.embedded.types import BOOL, Bits, Record, Tuple, Type, base_of
 
-MAX_STATES = 4096  # that a parser may go through for one packet
-_AT_ONCE = 512  # entries of an array in a step
-MAX_PASSES = 256  # of one frame: resubmitted, recirculated, cloned, replicated
-GROUP_BITS = REPLICA_BITS = 16  # of multicast groups and egress_rid, in v1model and TNA
-MAX_SECONDS = 20  # for one frame; what is left when the bounds on states and passes are used up
+MAX_STATES = 4096  # maximum parser states for one packet
+_AT_ONCE = 512  # entries of an array per step
+MAX_PASSES = 256  # maximum passes of one frame: resubmitted, recirculated, cloned, replicated
+GROUP_BITS = REPLICA_BITS = 16  # widths of multicast groups and egress_rid, in v1model and TNA
+MAX_SECONDS = 20  # maximum seconds for one frame, as a last bound beside those on states and passes
 NAMES: Mapping[str, Any] = {
     name: getattr(module, name)
     for module, names in (
@@ -29,13 +29,13 @@ NAMES: Mapping[str, Any] = {
 
 
 class Tracer(Protocol):
-    """What is told of externs."""
+    """A tracer of externs."""
 
     def changed(self, register: str, index: int, value: Any) -> None:
-        """A register's entry has been written."""
+        """Take note of a write to a register's entry."""
 
     def chooses(self, selector: str, place: int, count: int, action: str) -> None:
-        """Of a group of ``count`` actions, one has been chosen."""
+        """Take note of the choice among ``count`` actions of a group."""
 
 
 def run_states(frame: Any, state: Any) -> None:
@@ -54,17 +54,17 @@ def run_block(block: Any, *arguments: Any) -> None:
 
 
 def no_action(_: Any) -> None:
-    """What a table without a default action does on a miss."""
+    """Do nothing: the action of a table without a default action on a miss."""
 
 
 def takes_widths(method: Any) -> Any:
-    """Mark a method of an extern that is told the widths of its arguments, as ``widths``."""
+    """Mark a method of an extern that takes the widths of its arguments as ``widths``."""
     method.takes_widths = True
     return method
 
 
 def takes_frame(method: Any) -> Any:
-    """Mark a method of an extern that is given the caller's frame first."""
+    """Mark a method of an extern that takes the caller's frame as first argument."""
     method.takes_frame = True
     return method
 
@@ -72,7 +72,8 @@ def takes_frame(method: Any) -> Any:
 class ExternObject:
     """An instance of an extern. Subclasses take the constructor's arguments first.
 
-    ``fresh`` and ``zeros`` make values of its type arguments: undefined ones, and what a register begins with.
+    - ``fresh``: functions that make undefined values of its type arguments.
+    - ``zeros``: functions that make the initial values of registers, of its type arguments.
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class ExternObject:
 
 
 class RegisterArray(ExternObject):
-    """An array of values: numbers, tuples, or structs, which are tuples of their fields to the outside."""
+    """An array of values: numbers, tuples, or structs, which callers outside see as tuples."""
 
     def __init__(self, size: int, **rest: Any):
         super().__init__(**rest)
@@ -125,7 +126,7 @@ class RegisterArray(ExternObject):
     def fill(self, value: Any) -> Iterator[bool]:
         """Set all entries to ``value`` in steps of bounded time; packets see all of them change at once.
 
-        Raises ValueError where the value is none of the register's, before anything changes.
+        Raises ValueError, before any change, if the value does not fit the register.
         """
         _check(self.name, self.kind, value)
         return self._filled(value)
@@ -146,7 +147,7 @@ class RegisterArray(ExternObject):
         return zero
 
     def changed(self, index: int, value: Any) -> None:
-        """Tell the tracer."""
+        """Report a write to the tracer."""
         if self.tracer is not None:
             self.tracer.changed(self.name, index, value)
 
@@ -159,19 +160,19 @@ def _dropped(values: list[Any]) -> Iterator[bool]:
 
 
 def _plain(value: Any) -> Any:
-    """Records as tuples of their fields."""
+    """Return a value with records as tuples of their fields."""
     if hasattr(value, "__slots__"):
         return tuple(_plain(getattr(value, field)) for field in value.__slots__)
     return value
 
 
 def _check(what: str, kind: Type, value: Any) -> None:
-    """Raise ValueError unless a value from outside is one of ``kind``."""
+    """Raise ValueError unless ``value``, which comes from outside, has the type ``kind``."""
     base = base_of(kind)
     if isinstance(base, Record | Tuple):
         parts = tuple(base.fields.values() if isinstance(base, Record) else base.elements)
         if not isinstance(value, tuple) or len(value) != len(parts):
-            raise ValueError(f"{what}: a value of {kind} has {len(parts)} parts; {value} has not")
+            raise ValueError(f"{what}: a value of {kind} has {len(parts)} parts, not {value}")
         for number, (part, of) in enumerate(zip(value, parts, strict=True)):
             _check(f"{what}, part {number}", of, part)
     elif isinstance(base, Bits) or base == BOOL:
@@ -189,7 +190,7 @@ def _fill(record: Any, values: tuple[Any, ...]) -> None:
 
 
 class CounterArray(ExternObject):
-    """Packets and bytes, per index."""
+    """Packets and bytes, by index."""
 
     def __init__(self, size: int, _kind: str = "packets_and_bytes", **rest: Any):
         super().__init__(**rest)
@@ -199,7 +200,7 @@ class CounterArray(ExternObject):
         self.bytes = [0] * size
 
     def count(self, index: int) -> None:
-        """Count the packet; nothing where there is no such index."""
+        """Count the packet; ignore an index out of range."""
         if index is values.UNDEFINED:
             raise RunRefused("an undefined index of a counter")
         if 0 <= index < len(self.packets):
@@ -207,7 +208,7 @@ class CounterArray(ExternObject):
             self.bytes[index] += self.arch.frame_length
 
     def fill(self, packets: int, octets: int) -> Iterator[bool]:
-        """Let all entries count on from these, in steps of bounded time; packets see all change at once."""
+        """Let all entries continue from these values, in steps of bounded time; packets see one change."""
         made: tuple[list[int], list[int]] = ([], [])
         while count := min(_AT_ONCE, len(self) - len(made[0])):
             made[0].extend([packets] * count)
@@ -223,7 +224,7 @@ class CounterArray(ExternObject):
 
 
 class Session(NamedTuple):
-    """Where the clones of a session go."""
+    """Destinations of a session's clones."""
 
     replicas: tuple[Replica, ...] = ()
     group: int | None = None
@@ -240,13 +241,13 @@ class Replication:
         """Install or replace a group. Raises ValueError."""
         what = f"multicast group {group.id}"
         if not group.id:
-            raise ValueError(f"{what}: 0 stands for none")
+            raise ValueError(f"{what}: 0 means none")
         _check_width(what, group.id, GROUP_BITS)
         self.check(what, group.replicas)
         self.groups[group.id] = group
 
     def check(self, what: str, replicas: Iterable[Replica]) -> None:
-        """Raise ValueError where one of the replicas of ``what`` has an id that no packet can have."""
+        """Raise ValueError if one of the replicas of ``what`` has an id that no packet can have."""
         for replica in replicas:
             _check_width(f"{what}: replica id", replica.id, REPLICA_BITS)
             if replica.exclusion is not None:

@@ -1,4 +1,4 @@
-"""Names and what they mean; types as written to types."""
+"""Names and their declarations; conversion of types in the text to types."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from fanin.sim.switch.embedded import ast, types
 from fanin.sim.switch.embedded.errors import P4Error, Position, Unsupported
 from fanin.sim.switch.embedded.types import Bits, Type
 
-MAX_WIDTH = 1 << 14  # of a value: far beyond what any target has
+MAX_WIDTH = 1 << 14  # maximum bits of a value; far more than any target has
 MAX_STACK = 1 << 10
-MAX_PARTS = 1 << 16  # values in a struct, tuple or stack
+MAX_PARTS = 1 << 16  # maximum values in a struct, tuple or stack
 
 
 class Scope:
-    """Names of a block; functions of one name are told apart by their number of parameters."""
+    """Names of a block; functions with the same name differ in their number of parameters."""
 
     def __init__(self, outer: Scope | None = None):
         self.outer = outer
         self.names: dict[str, Any] = {}
 
     def find(self, name: str) -> Any:
-        """What ``name`` means here, or None."""
+        """Return the meaning of ``name`` here, or None."""
         scope: Scope | None = self
         while scope is not None:
             if name in scope.names:
@@ -32,7 +32,7 @@ class Scope:
 
 
 class Scopes:
-    """The scope that the checker is in, and types in terms of it."""
+    """The checker's current scope, and the types in it."""
 
     def __init__(self) -> None:
         self.universe = self.scope = Scope()
@@ -40,11 +40,11 @@ class Scopes:
         self.match_kinds: set[str] = set()
 
     def expression(self, node: ast.Expression, expected: Type | None = None) -> ast.Expression:
-        """Check an expression; what to put in its place."""
+        """Check an expression; return its replacement."""
         raise NotImplementedError
 
     def declare(self, name: str, what: Any, position: Position) -> None:
-        """Give ``name`` a meaning in the current scope. Raises P4Error when it has one."""
+        """Give ``name`` a meaning in the current scope. Raises P4Error if it has one already."""
         names = self.scope.names
         if isinstance(what, ast.Function):
             overloads = names.setdefault(name, [])
@@ -57,7 +57,7 @@ class Scopes:
             names[name] = what
 
     def enter(self) -> Scope:
-        """Open a scope; the one to go back to."""
+        """Open a scope; return the outer one, to go back to it."""
         outer = self.scope
         self.scope = Scope(outer)
         return outer
@@ -70,7 +70,7 @@ class Scopes:
         return variables
 
     def resolve(self, node: ast.TypeNode) -> Type:
-        """The type that is written. Raises P4Error."""
+        """Return the type of a type in the text. Raises P4Error."""
         found = self._resolved(node)
         if isinstance(found, types.Record | types.Tuple | types.Stack) and types.parts_in(found) > MAX_PARTS:
             raise P4Error(node.position, f"a type of more than {MAX_PARTS} values")
@@ -103,7 +103,7 @@ class Scopes:
         return Bits(width, node.name == "int")
 
     def constant(self, node: ast.Expression, most: int) -> int:
-        """The value of an expression that must be known now, from 0 to ``most``."""
+        """Return the value of an expression that must be constant, from 0 to ``most``."""
         value = self.expression(node).constant
         if not isinstance(value, int) or isinstance(value, bool):
             raise P4Error(node.position, "not a number that is known at compile time")
@@ -135,7 +135,7 @@ class Scopes:
 
 
 def is_type(declaration: ast.Declaration) -> bool:
-    """Whether a declaration's name is a type's."""
+    """Return whether a declaration's name is the name of a type."""
     return isinstance(
         declaration,
         ast.Extern | ast.FieldsType | ast.Enumeration | ast.TypeName | ast.Control | ast.Parser | ast.Package,
@@ -143,9 +143,9 @@ def is_type(declaration: ast.Declaration) -> bool:
 
 
 def refuse_strings(position: Position, kind: Type) -> None:
-    """Strings exist for externs and annotations only."""
+    """Raise Unsupported for a string, which only externs and annotations may have."""
     if kind == types.STRING:
-        raise Unsupported(position, "a string that is kept")
+        raise Unsupported(position, "a stored string")
 
 
 def _same_shape(one: ast.Function, other: ast.Function) -> bool:

@@ -1,4 +1,4 @@
-"""Python text as it is generated, with the P4 place of each line."""
+"""Generated Python text, with the position in the P4 text for each line."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fanin.sim.switch.embedded.errors import Position
 
 
 class Source:
-    """Lines of Python; ``places[i]`` is where line i + 1 comes from."""
+    """Lines of Python; ``places[i]`` is the P4 position of line i + 1."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -25,7 +25,7 @@ class Source:
 
     @contextmanager
     def block(self, header: str) -> Iterator[None]:
-        """``header`` and, indented, what the body emits."""
+        """Emit ``header`` and, indented, the lines of the body."""
         self.emit(header)
         before = len(self.lines)
         self._indent += 1
@@ -35,11 +35,11 @@ class Source:
         self._indent -= 1
 
     def fresh(self, name: str) -> str:
-        """A Python name that nothing else has; ``name`` is a part of it."""
+        """Return a unique Python name that begins with ``name``."""
         self._names += 1
         return f"{name}_{self._names}"
 
     def extend(self, other: Source) -> None:
-        """Append another's lines."""
+        """Append the lines of ``other``."""
         self.lines += other.lines
         self.places += other.places

@@ -13,8 +13,8 @@ from fanin.sim.switch.embedded.types import BOOL, VOID, Bits, Type, base_of
 class Statements(Calls):
     """Checks statements.
 
-    ``returns`` is what the function around them has to return, None where nothing can; ``jumps`` are the
-    statements that may leave what is around them.
+    - ``returns``: result type of the function around a statement; None outside functions.
+    - ``jumps``: kinds of jumps that are allowed here.
     """
 
     returns: Type | None = None
@@ -56,7 +56,7 @@ class Statements(Calls):
         self.declare(node.name, node, node.position)
 
     def initialiser(self, node: ast.Instance) -> None:
-        """Check what an extern's instance is given in braces."""
+        """Check the initialiser in braces of an extern's instance."""
         raise NotImplementedError
 
     def _do_assignment(self, node: ast.Assignment) -> None:
@@ -175,6 +175,6 @@ class Statements(Calls):
 
 
 def _spelled(node: ast.Expression) -> str:
-    """The name of an action in a table's list, with or without arguments."""
+    """Return the name of an action in a table's list, with or without arguments."""
     function = node.function if isinstance(node, ast.Call) else node
     return function.name if isinstance(function, ast.Name) else ""

@@ -1,8 +1,8 @@
-"""p4c's packet tests (STF): tables filled, packets in, and what is expected to come out.
+"""p4c's packet tests (STF): table entries, packets in, and expected packets out.
 
-``expect`` compares a prefix unless it ends in ``$``; ``*`` stands for any nibble. Per port, frames come in the
-order in which they are expected, and no others; ``expect PORT`` alone takes whatever comes. Tables, actions and
-keys may be named by the end of their name. Only ports that the test names exist.
+``expect`` compares a prefix unless it ends in ``$``; ``*`` matches any nibble. At each port, frames must arrive
+in the expected order, and no others; ``expect PORT`` alone accepts any frame. A test may name tables, actions
+and keys by the end of their name. Only ports that the test names exist.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class _Entry:
 
 
 class StfTest:
-    """One test on one program; ``run`` does it."""
+    """One test on one program; ``run`` carries it out."""
 
     def __init__(self, program: Program, text: str, name: str):
         self._program = program
@@ -78,9 +78,9 @@ class StfTest:
         self._wrong: list[str] = []
 
     def run(self) -> list[str]:
-        """What was not as expected, a line each; nothing if all was.
+        """Return the deviations from the expected results, one per line; empty after success.
 
-        Raises P4Error where the test is malformed, Refused where it or the program asks for what is not there.
+        Raises P4Error for a malformed test, and Refused for a feature that this switch does not have.
         """
         for number, line in self._lines:
             command, _, rest = line.partition(" ")
@@ -236,7 +236,7 @@ class StfTest:
 
 
 def matches(pattern: str, frame: bytes) -> bool:
-    """Whether ``frame`` is what ``expect`` says."""
+    """Return whether ``frame`` matches the pattern of ``expect``."""
     exact = pattern.endswith("$")
     pattern = pattern.removesuffix("$")
     data = frame.hex().upper()
@@ -255,7 +255,7 @@ def _by_end(name: str, names: list[str], what: str) -> str:
 
 
 def _match(key: KeyInfo, text: str) -> Match:
-    """A value as the format has it: digits may be ``*``, and only as many bits count as there are digits."""
+    """Return a match from a value in STF; digits may be ``*``, and the number of digits gives the width."""
     if key.kind == "exact":
         return Exact(int(text, 0))
     if key.kind == "lpm" and "/" in text:
@@ -265,7 +265,7 @@ def _match(key: KeyInfo, text: str) -> Match:
     if bits is None:
         if key.kind == "lpm":
             return Lpm(int(text), key.width)
-        raise ValueError(f"{key.name}: a {key.kind} key needs digits that stand for whole bits, not {text}")
+        raise ValueError(f"{key.name}: a {key.kind} key needs binary, octal or hexadecimal digits, not {text}")
     digits = text[2:]
     value = int(digits.replace("*", "0"), 1 << bits)
     full = (1 << key.width) - 1

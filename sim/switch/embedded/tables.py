@@ -1,7 +1,7 @@
-"""Tables at run time: entries, and which of them a key matches.
+"""Tables at run time: entries, and the choice of the entry that matches a key.
 
-A key is one number, its fields side by side. Entries with the same mask share a dictionary, so an exact table
-is one dictionary and a ternary table one per distinct mask; ranges are compared after that.
+A key is one number that concatenates its fields. Entries with the same mask share a dictionary. So an exact
+table is one dictionary, and a ternary table has one per distinct mask; ranges are compared afterwards.
 """
 
 from __future__ import annotations
@@ -16,15 +16,18 @@ from fanin.sim.switch.embedded.description import NO_ACTION, ORDERED, ActionInfo
 from fanin.sim.switch.embedded.errors import RunRefused
 from fanin.sim.switch.embedded.pages import Pages
 
-_REMEMBERED = 1 << 16  # keys whose entry a table remembers
+_REMEMBERED = 1 << 16  # maximum keys whose entry a table caches
 
 
 class Entry:
-    """An entry, or a table's default action (``hit`` is False); ``note`` is the controller's own.
+    """An entry, or a table's default action.
 
-    ``target`` is what it points to in an action profile; ``choices`` are the actions of a group, of which a
-    hash chooses one. In a table whose entries age, ``touched`` is when it was last hit, and ``told`` when the
-    controller was last told that it is idle, in ns of the monotonic clock.
+    - ``hit``: False for a default action.
+    - ``note``: the controller's own fields.
+    - ``target``: the entry's target in an action profile.
+    - ``choices``: actions of a group, of which a hash chooses one.
+    - ``touched``: time of the last hit in a table with idle timeouts, in ns of the monotonic clock.
+    - ``told``: time of the controller's last notice that the entry is idle, in ns of the monotonic clock.
     """
 
     __slots__ = (
@@ -63,28 +66,28 @@ class Entry:
         self.told = 0
 
     def become(self, action: ActionInfo, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-        """Run this action."""
+        """Set the action of the entry."""
         self.action = action.number
         self.action_name = action.name
         self.function = function
         self.arguments = arguments
 
     def point_to(self, target: Any) -> None:
-        """Point to something in an action profile, or, with None, to nothing any more."""
+        """Set the entry's target in an action profile; None removes it."""
         if self.target is not None:
             del self.target.entries[self]
         self.target = target
 
 
 class _Group:
-    """Entries of one mask, by masked key, each list with the winner first."""
+    """Entries with the same mask, by masked key; in each list the winner comes first."""
 
     __slots__ = ("best", "entries", "mask")
 
     def __init__(self, mask: int):
         self.mask = mask
         self.entries: Pages[int, list[Entry]] = Pages()
-        self.best = 0  # no entry has a larger priority
+        self.best = 0  # largest priority
 
 
 class Table:
@@ -94,10 +97,10 @@ class Table:
         self.info = info
         self._functions = functions
         self.by_priority = any(key.kind in ORDERED for key in info.keys)
-        self._groups: list[_Group] = []  # the largest best first
+        self._groups: list[_Group] = []  # in descending order of ``best``
         self._by_mask: Pages[int, _Group] = Pages()
         self._entries: Pages[Any, Entry] = Pages()
-        self._found: dict[int, Entry] = {}  # by key; forgotten when the table changes
+        self._found: dict[int, Entry] = {}  # cache by key; cleared when the table changes
         self.default = self._made(*info.default, hit=False)
         self._shifts: dict[str, int] = {}
         shift = 0
@@ -111,9 +114,9 @@ class Table:
             ).constant = row.constant
 
     def find(self, key: int) -> Entry:
-        """The entry that ``key`` matches, or the default.
+        """Return the entry that ``key`` matches, or the default.
 
-        Raises RunRefused where the entries leave it open which of two it is.
+        Raises RunRefused if the choice between two entries is undefined.
         """
         entry = self._found.get(key)
         if entry is None:
@@ -137,12 +140,12 @@ class Table:
                 found = entry
         return self.default if found is None else found
 
-    # what the control plane does
+    # operations of the control plane
 
     def insert(
         self, match: Mapping[str, Match], action: str, parameters: Mapping[str, int], priority: int
     ) -> Entry:
-        """Add an entry; one without an ``action`` does nothing. Raises ValueError that names what is wrong."""
+        """Add an entry; one without an ``action`` does nothing. Raises ValueError with the reason."""
         if self.info.constant:
             raise ValueError(f"table {self.info.name}: its entries are constant")
         arguments = self._arguments(action, parameters)
@@ -151,24 +154,24 @@ class Table:
     def modify(
         self, match: Mapping[str, Match], action: str, parameters: Mapping[str, int], priority: int
     ) -> None:
-        """Give an entry another action; what it has counted stays. Raises ValueError."""
+        """Give an entry another action, and keep its counts. Raises ValueError."""
         entry = self.entry(match, priority)
         if entry.constant:
             raise ValueError(f"table {self.info.name}: the entry is constant")
         self.rewrite(entry, action, parameters)
 
     def rewrite(self, entry: Entry, action: str, parameters: Mapping[str, int]) -> None:
-        """Let an entry run this action, none where it is empty. Raises ValueError."""
+        """Let an entry run this action, or none if it is empty. Raises ValueError."""
         arguments = self._arguments(action, parameters)
         info = self.info.actions[action] if action else NO_ACTION
         entry.become(info, self._functions[info.function], arguments)
 
     def made(self, action: str, parameters: Mapping[str, int]) -> Entry:
-        """What a group of an action profile chooses: an entry that nothing matches. Raises ValueError."""
+        """Return an entry without a match, for a group of an action profile. Raises ValueError."""
         return self._made(action, self._arguments(action, parameters), hit=True)
 
     def delete(self, match: Mapping[str, Match], priority: int) -> None:
-        """Remove an entry. Raises ValueError where there is none."""
+        """Remove an entry. Raises ValueError if there is none."""
         entry = self.entry(match, priority)
         if entry.constant:
             raise ValueError(f"table {self.info.name}: the entry is constant")
@@ -191,22 +194,22 @@ class Table:
             self._by_mask.remove(group.mask)
 
     def entry(self, match: Mapping[str, Match], priority: int) -> Entry:
-        """The entry with this match and priority. Raises ValueError where there is none."""
+        """Return the entry with this match and priority. Raises ValueError if there is none."""
         found = self.find_entry(match, priority)
         if found is None:
             raise ValueError(f"table {self.info.name} has no such entry: {dict(match)}, priority {priority}")
         return found
 
     def entries(self) -> list[Entry]:
-        """All entries, in the order in which they came."""
+        """Return all entries, in the order of insertion."""
         return list(self._entries.values())
 
     def pages(self) -> Iterator[list[Entry]]:
-        """All entries, some at a time; those that come meanwhile may be left out."""
+        """Yield all entries in lists; entries inserted meanwhile may be missing."""
         return self._entries.pages()
 
     def described(self, entry: Entry) -> TableEntry:
-        """An entry as the control plane gives it; the default's has no match."""
+        """Return an entry in the control plane's form; the default has no match."""
         kinds = {key.name: key for key in self.info.keys}
         matches, priority = entry.identity or ((), 0)
         match = {name: _match(kinds[name], found) for name, found in matches}
@@ -215,7 +218,7 @@ class Table:
         return TableEntry(self.info.name, match, entry.action_name, parameters, priority)
 
     def find_entry(self, match: Mapping[str, Match], priority: int) -> Entry | None:
-        """The entry with this match and priority, if there is one. Raises ValueError where they do not fit."""
+        """Return the entry with this match and priority, or None. Raises ValueError if they do not fit."""
         return self._entries.get(self._identity(self._checked(match), priority))
 
     def having(self, match: Mapping[str, Match]) -> Callable[[Entry], bool]:
@@ -224,14 +227,14 @@ class Table:
         return lambda entry: bool(entry.identity[0] == wanted)
 
     def holds(self, entry: Entry) -> bool:
-        """Whether an entry is in the table, or is its default action."""
+        """Return whether an entry is in the table, or is its default action."""
         return entry is self.default or self._entries.get(entry.identity) is entry
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def clear(self) -> None:
-        """Remove all entries but the constant ones."""
+        """Remove all entries except the constant ones."""
         self._found.clear()
         for entry in self._entries.values():
             entry.point_to(None)
@@ -244,7 +247,7 @@ class Table:
             self._file(entry)
 
     def reset_default(self) -> None:
-        """Go back to the program's default action."""
+        """Restore the program's default action."""
         self.default = self._made(*self.info.default, hit=False)
         self._found.clear()
 
@@ -277,7 +280,7 @@ class Table:
         return tuple(parameters[name] for name in info.parameters)
 
     def _checked(self, match: Mapping[str, Match]) -> dict[str, tuple[int, int] | range]:
-        """Matches as (value, mask) or range, without those that match anything."""
+        """Return matches as (value, mask) or range, without those that match any value."""
         keys = {key.name: key for key in self.info.keys}
         for name in match:
             if name not in keys:
@@ -352,7 +355,7 @@ class Table:
         return entry
 
     def _file(self, entry: Entry) -> None:
-        """Add an entry to the group of its mask. Never goes through all groups or all entries of a row."""
+        """Add an entry to the group of its mask, without a search of all groups or of a whole row."""
         self._found.clear()
         group = self._by_mask.get(entry.mask)
         if group is None:
@@ -371,7 +374,7 @@ class Table:
             insort(row, entry, key=_by_priority)
 
     def _place(self, group: _Group) -> int:
-        """The index of a group."""
+        """Return the index of a group."""
         return self._groups.index(group, bisect_left(self._groups, _by_best(group), key=_by_best))
 
 

@@ -1,4 +1,4 @@
-"""A table: the function that applies it, and what the control plane has to know about it."""
+"""Code of a table: the function that applies it, and its description for the control plane."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class TableCode:
         self._made: dict[ast.Property, str] = {}
 
     def write(self) -> str:
-        """Emit the function; its name. It takes the frame and returns the entry that it ran."""
+        """Emit the function, which takes the frame and returns the entry that it ran; return its name."""
         node = self.node
         name = self.instance.name_of(node)
         for item in node.properties.values():
@@ -68,7 +68,7 @@ class TableCode:
         return function
 
     def _matched(self) -> list[ast.Key]:
-        """The keys but for those that choose a member of a group: without groups there is nothing to choose."""
+        """Return the keys except selector keys, which matter only with groups."""
         return [key for key in self.node.keys if key.kind != "selector"]
 
     def _function(self, function: str, table: str, info: TableInfo) -> None:
@@ -96,14 +96,14 @@ class TableCode:
         if not nodes:
             return
         item = self.node.properties.get("implementation")
-        if item is None:  # p4c leaves such a key out
+        if item is None:  # like p4c, ignore such a key
             return
         with body.source.block("if entry.choices:"):
             data = body.packed(ast.ListValue(self.node.position, nodes))
             body.source.emit(f"entry = {self._extern(item)}.chosen(entry.choices, {data})")
 
     def _extern(self, item: ast.Property) -> str:
-        """The Python name of what a property names, or makes in place."""
+        """Return the Python name of the extern that a property names or constructs."""
         value = item.value
         if isinstance(value, ast.Name):
             return self.instance.extern_of(value)
@@ -117,7 +117,7 @@ class TableCode:
         return self._made[item]
 
     def _unnamed(self, item: ast.Property) -> str:
-        """What p4c calls an extern that is made where it is used."""
+        """Return p4c's name of an extern that is constructed in a property."""
         return self.instance.name_of(self.node) if item.name == "counters" else item.name
 
     def _key(self, node: ast.Key) -> KeyInfo:
@@ -138,7 +138,7 @@ class TableCode:
         return KeyInfo(name, node.kind, width, signed, annotated_id(node.annotations), node.expression.type)
 
     def _action(self, row: ast.TableAction) -> ActionInfo:
-        """An action of the table; where its list gives arguments, a function that adds them."""
+        """Return an action of the table; if its list gives arguments, with a function that adds them."""
         action: ast.Action = row.action
         function = self.generator.function_of(action, self.instance)
         data = [p for p in action.parameters if not p.direction]
@@ -198,7 +198,7 @@ class TableCode:
         return tuple(result)
 
     def _names_of(self, *properties: str) -> tuple[str, ...]:
-        """The control plane's names of the externs that these properties name."""
+        """Return the control plane's names of the externs that these properties name."""
         result = []
         for name in properties:
             item = self.node.properties.get(name)
@@ -207,7 +207,7 @@ class TableCode:
         return tuple(result)
 
     def _only(self, actions: dict[ast.Action, ActionInfo], infos: dict[str, ActionInfo]) -> dict[str, str]:
-        """Actions that are for entries alone, or for the default alone."""
+        """Return the actions that are only for entries, or only for the default."""
         result = dict.fromkeys(infos.keys() - {info.name for info in actions.values()}, "default")
         for row in self.node.actions:
             for annotation, meaning in (("tableonly", "entries"), ("defaultonly", "default")):
@@ -256,10 +256,11 @@ class TableCode:
 
     @staticmethod
     def _priorities(entries: list[ast.Entry], largest: bool, delta: int) -> list[int]:
-        """A number for each entry, the larger winning. Without any of their own, the first entry wins.
+        """Return a number for each entry; the larger wins. Without explicit priorities, the first entry wins.
 
-        As the language has it: an entry without a priority has that of the one before, less (or, where the
-        smallest wins, more) the delta; the first without one, as if the last ended at 1.
+        By P4's rule, an entry without a priority has that of the previous entry minus ``delta``, or plus
+        ``delta`` if the smallest priority wins. If the first of n entries has none, it gets
+        ``(n - 1) * delta + 1``, or 1 if the smallest priority wins.
         """
         step = -delta if largest else delta
         given = [None if e.priority is None else int(e.priority.constant) for e in entries]

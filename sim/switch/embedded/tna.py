@@ -22,11 +22,10 @@ from fanin.sim.switch.embedded.runtime import (
 from fanin.sim.switch.embedded.values import UNDEFINED, Reject, Undefined
 
 _PORT_METADATA = bytes(8)
-_REJECTED = 0  # by the program itself
+_REJECTED = 0  # rejected by the program itself
 _PARSER_ERRORS = {NO_MATCH: 0x0001, TOO_SHORT: 0x0002}
 _PREFIX = ("ingress_intrinsic_metadata", "egress_intrinsic_metadata")
-# The headers in front of a packet: their bytes, and the fields that a simulation without clock and queues
-# knows.
+# Headers in front of a packet: their bytes, and the fields that a simulation without clock and queues knows.
 _KNOWN = {
     "ingress_intrinsic_metadata_t": (8, {"f_ingress_port": 0}),
     "egress_intrinsic_metadata_t": (27, {"f_egress_port": 0, "f_egress_rid": 19}),
@@ -34,7 +33,7 @@ _KNOWN = {
 
 
 class _Unset(Undefined):
-    """What the traffic manager is not told; computing with it gives what is undefined."""
+    """A value that the traffic manager does not get; results computed with it are undefined."""
 
     __slots__ = ()
 
@@ -54,18 +53,18 @@ class Register(RegisterArray):
             self.values = [initial] * size
 
     def checked(self, index: int) -> int:
-        """``index``, where there is such a one."""
+        """Return ``index`` if it is in range. Raises RunRefused if not."""
         if index is UNDEFINED or index >= len(self.values):
             raise RunRefused(f"index {index!r} of register {self.name}, which has {len(self.values)}")
         return index
 
     def read(self, index: int) -> Any:
-        """The value."""
+        """Return the value."""
         value = self.values[self.checked(index)]
         return value.copy() if hasattr(value, "copy") else value
 
     def write(self, index: int, value: Any) -> Any:
-        """Set a value; what is returned is not defined."""
+        """Set a value; the result is undefined."""
         self.values[self.checked(index)] = value.copy() if hasattr(value, "copy") else value
         self.changed(index, value)
         return UNDEFINED
@@ -80,11 +79,11 @@ class RegisterAction(ExternObject):
             raise RunRefused("a RegisterAction without apply")
         self.register = register
         self.apply = apply
-        self.arity = apply.__code__.co_argcount  # the frame, the value, and perhaps the result
+        self.arity = apply.__code__.co_argcount  # 2 (the frame, the value), or 3 with the result
 
     @takes_frame
     def execute(self, frame: Any, index: int) -> Any:
-        """Change the value at ``index``; what the action's last parameter was given."""
+        """Change the value at ``index``; return the result in the action's last parameter."""
         register = self.register
         values = register.values
         if index is UNDEFINED or index >= len(values):
@@ -99,7 +98,7 @@ class RegisterAction(ExternObject):
 
 
 class Counter(CounterArray):
-    """``Counter`` of packets: what Tofino takes for a packet's bytes is not known here."""
+    """``Counter`` of packets; not of bytes, since Tofino's count of a packet's bytes is not known here."""
 
     def __init__(self, size: int, kind: str, **rest: Any):
         super().__init__(size, kind, **rest)
@@ -107,7 +106,7 @@ class Counter(CounterArray):
 
 
 class DirectCounter(ExternObject):
-    """``DirectCounter`` of packets; counts nothing in a default action."""
+    """``DirectCounter`` of packets; does not count in a default action."""
 
     def __init__(self, kind: str, **rest: Any):
         super().__init__(**rest)
@@ -119,14 +118,14 @@ class DirectCounter(ExternObject):
         self._entry = entry
 
     def count(self) -> None:
-        """Count the packet in it."""
+        """Count the packet in the table's entry."""
         if self._entry.hit:
             self._entry.packets += 1
             self._entry.bytes += self.arch.frame_length
 
 
 class Checksum(ExternObject):
-    """``Checksum``: begins anew with each packet."""
+    """``Checksum``; each packet starts from an empty one."""
 
     def __init__(self, **rest: Any):
         super().__init__(**rest)
@@ -134,7 +133,7 @@ class Checksum(ExternObject):
         self.clear()
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Clear the sum."""
         self._sum = 0
         self._added = self._subtracted = False
 
@@ -152,17 +151,17 @@ class Checksum(ExternObject):
         return self._sum % 0xFFFF or (0xFFFF if self._sum else 0)
 
     def verify(self) -> bool:
-        """Whether the sum is *not* that of valid data: Tofino's parser reports an error."""
+        """Return whether the sum is *not* that of valid data: Tofino's parser reports an error."""
         return self._folded() != 0xFFFF
 
     def get(self) -> int:
-        """What was not subtracted, for ``update`` to add the new fields to."""
+        """Return the sum without the subtracted data, to which ``update`` adds the new fields."""
         if self._added or not self._subtracted:
-            raise RunRefused("Checksum.get of anything but what was subtracted")
+            raise RunRefused("Checksum.get after add, or without subtract")
         return self._folded()
 
     def update(self, data: tuple[int, int]) -> int:
-        """The checksum of ``data``."""
+        """Return the checksum of ``data``."""
         return ones_complement_sum(as_bytes(data)) ^ 0xFFFF
 
 
@@ -179,7 +178,7 @@ class Hash(ExternObject):
         self._algorithm, self._mask = algorithm.lower(), (1 << width) - 1
 
     def get(self, data: tuple[int, int]) -> int:
-        """The lowest bits of the hash of ``data``."""
+        """Return the lowest bits of the hash of ``data``."""
         return digest_of(self._algorithm, data) & self._mask
 
 
@@ -195,34 +194,34 @@ class Tna:
 
     @staticmethod
     def constants(blocks: list[Any]) -> dict[str, Any]:
-        """For the generated text: what each block wants, and whether ingress looks at the parser's error."""
+        """Return names for the generated text: parameters of each block; whether ingress reads the error."""
         return {"WANTS": [_wanted(b) for b in blocks], "READS_ERROR": mentions(blocks[1].node, "parser_err")}
 
     @staticmethod
     def fresh_types(blocks: list[Any]) -> list[Any]:
-        """The type of each parameter of each block; packets have none that could be made."""
+        """Return the type of each parameter of each block, except packets, which have no such type."""
         return [p.type for block in blocks for p in block.node.parameters]
 
     def __init__(self) -> None:
-        self.clock: Callable[[], int] | None = None  # what it would give is refused
+        self.clock: Callable[[], int] | None = None  # not used: reading a clock is refused
         self.replication = Replication(exclusion=True)
         self.checksums: list[Checksum] = []
         self.frame_length = 0
-        self.rounds_left = MAX_ROUNDS  #: of loops, for the frame in work
-        self.drops: list[str] = []  #: of the packet last processed: why copies did not leave
+        self.rounds_left = MAX_ROUNDS  #: of loops, for the current frame
+        self.drops: list[str] = []  #: reasons why copies of the last packet did not leave
 
     def start(self, names: dict[str, Any]) -> None:
-        """Take what was generated."""
+        """Take the generated objects."""
         blocks, wants, fresh = names["BLOCKS"], names["WANTS"], iter(names["FRESH"])
         pairs = [[(want, next(fresh)) for want in wanted] for wanted in wants]
         self._ingress = _Gress(blocks[:3], pairs[:3])
         self._egress = _Gress(blocks[3:], pairs[3:])
         self._reads_error: bool = names["READS_ERROR"]
 
-    # the way of a packet
+    # the path of a packet
 
     def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
-        """What leaves, where, when ``frame`` comes in at ``port``."""
+        """Return the frames that leave, with their ports, after ``frame`` enters at ``port``."""
         self.frame_length = len(frame)
         self.drops = []
         self.rounds_left = MAX_ROUNDS
@@ -234,10 +233,10 @@ class Tna:
             if error == _REJECTED or not self._reads_error:
                 return self._drop("the parser rejected it")
             if error not in _PARSER_ERRORS:
-                raise RunRefused("the number that Tofino has for this error of the parser")
+                raise RunRefused("Tofino's number for this parser error")
             values[gress.from_parser].f_parser_err = _PARSER_ERRORS[error]
         gress.run(1, values)
-        # Where ingress has no word for the traffic manager, nobody said where the packet goes.
+        # Without metadata for the traffic manager, the packet has no destination.
         if gress.for_manager is None:
             return self._drop("ingress names no egress port")
         if _dropped(gress.for_deparser, values):
@@ -258,12 +257,12 @@ class Tna:
         return out if out or self.drops else self._drop("no egress port, and no member of a multicast group")
 
     def _drop(self, reason: str) -> list[tuple[int, bytes]]:
-        """Nothing leaves."""
+        """Drop the packet; return no frames."""
         self.drops.append(reason)
         return []
 
     def _parse(self, gress: _Gress, values: list[Any]) -> int | None:
-        """Run a parser; the number of the error that it stopped with."""
+        """Run a parser; return the number of the error that stopped it, or None."""
         for checksum in self.checksums:
             checksum.clear()
         try:
@@ -273,7 +272,7 @@ class Tna:
         return None
 
     def _copies(self, manager: Any) -> Iterator[tuple[int, int]]:
-        """Ports and replica ids of the copies."""
+        """Yield ports and replica ids of the copies."""
         for field in ("copy_to_cpu", "deflect_on_drop", "level2_exclusion_id"):
             if _told(manager, field):
                 raise RunRefused(f"{field} for the traffic manager")
@@ -287,7 +286,7 @@ class Tna:
                     yield replica.port, replica.id
 
     def _leave(self, port: int, replica: int, data: bytes, out: list[tuple[int, bytes]]) -> None:
-        """A copy's way through egress."""
+        """Send a copy through egress."""
         packet = PacketIn(port.to_bytes(2, "big") + bytes(17) + replica.to_bytes(2, "big") + bytes(6) + data)
         gress = self._egress
         values = gress.values(packet)
@@ -305,19 +304,19 @@ class Tna:
     # externs that are functions
 
     def max(self, one: int, other: int) -> int:
-        """The larger."""
+        """Return the larger number."""
         return one if one >= other else other
 
     def min(self, one: int, other: int) -> int:
-        """The smaller."""
+        """Return the smaller number."""
         return one if one <= other else other
 
 
 class _Gress:
     """Parser, control and deparser of ingress or egress, and the values that they share for one packet.
 
-    ``values[0]`` is the packet; ``from_parser``, ``for_deparser`` and ``for_manager`` are the places of
-    intrinsic metadata, None for what no block has a parameter for.
+    ``values[0]`` is the packet. ``from_parser``, ``for_deparser`` and ``for_manager`` are the indices of
+    intrinsic metadata, None if no block has a parameter for them.
     """
 
     def __init__(self, blocks: Sequence[Any], parameters: list[list[tuple[str, Any]]]):
@@ -337,7 +336,7 @@ class _Gress:
         self.for_manager = places.get("for_tm_t")
 
     def values(self, packet: PacketIn) -> list[Any]:
-        """Fresh values for a packet."""
+        """Return fresh values for a packet."""
         return [packet, *[make() for make in self._makers]]
 
     def run(self, number: int, values: list[Any]) -> None:
@@ -347,7 +346,7 @@ class _Gress:
 
 
 def _maker(want: str, fresh: Callable[[], Any]) -> Callable[[], Any]:
-    """What makes the value of a block's parameter for each packet."""
+    """Return the function that makes the value of a block's parameter for each packet."""
     if not want.startswith(_PREFIX):
         return fresh
     record = fresh()
@@ -363,7 +362,7 @@ def _maker(want: str, fresh: Callable[[], Any]) -> Callable[[], Any]:
 
 
 def _intrinsic(shape: type, size: int, known: dict[str, int]) -> type:
-    """A header of ``size`` bytes in front of each packet: of its fields, these 16 bits are known, by place."""
+    """Return a class for a header of ``size`` bytes; ``known``: offsets of its known 16-bit fields."""
 
     class Intrinsic(shape):
         """The header; clocks and queues stay undefined."""
@@ -371,7 +370,7 @@ def _intrinsic(shape: type, size: int, known: dict[str, int]) -> type:
         __slots__ = ()
 
         def extract(self, packet: PacketIn) -> None:
-            """Read it, once, and first."""
+            """Read the header, which must be the first one and only once."""
             if packet.position:
                 raise RunRefused("intrinsic metadata that is not extracted first")
             packet.position = 8 * size
@@ -383,7 +382,7 @@ def _intrinsic(shape: type, size: int, known: dict[str, int]) -> type:
 
 
 def _dropped(place: int | None, values: list[Any]) -> bool:
-    """Whether a deparser lets nothing through. Refuses what else it may be asked for."""
+    """Return whether a deparser drops the packet. Raises RunRefused for any other request to it."""
     if place is None:
         return False
     control = values[place]
@@ -394,7 +393,7 @@ def _dropped(place: int | None, values: list[Any]) -> bool:
 
 
 def _told(manager: Any, field: str) -> Any:
-    """What the traffic manager is told; 0 where nothing."""
+    """Return a field of the traffic manager's metadata; 0 if it is not set."""
     value = getattr(manager, f"f_{field}")
     if value is UNDEFINED:
         raise RunRefused(f"an undefined {field} for the traffic manager")
@@ -402,7 +401,7 @@ def _told(manager: Any, field: str) -> Any:
 
 
 def _wanted(block: Any) -> list[str]:
-    """What a block's parameters are for: its own are headers and metadata, in this order."""
+    """Return the purposes of a block's parameters; its own are headers and metadata, in this order."""
     own = iter(("headers", "metadata"))
     result = []
     for parameter in block.node.parameters:
@@ -417,7 +416,7 @@ def _wanted(block: Any) -> list[str]:
 
 
 def mentions(node: Any, name: str) -> bool:
-    """Whether a member of this name is written anywhere in a block, or in those that it has instances of."""
+    """Return whether a block, or an instance in it, mentions a member of this name."""
     if isinstance(node, ast.Member) and node.name == name:
         return True
     if isinstance(node, ast.Instance) and isinstance(node.type, types.Block):

@@ -1,4 +1,4 @@
-"""What a traced switch tells of each packet, and a summary of all of them."""
+"""A traced switch: one report per event of a packet, and a summary of all packets."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ MAC_BITS, WORD_BITS = 48, 32
 
 
 class Tracer:
-    """Tells ``say`` a line for each thing that happens to a packet, and counts.
+    """Calls ``say`` with a line for each event of a packet, and counts events.
 
-    ``words`` names the 32-bit words of registers whose entries pack several into one number, the first
-    uppermost, by register.
+    ``words``: names of 32-bit words, by register, for registers whose entries pack several words into one
+    number. The first word is the uppermost.
     """
 
     def __init__(self, say: Callable[[str], None], words: Mapping[str, Sequence[str]] | None = None):
@@ -32,23 +32,23 @@ class Tracer:
         self._writes: Counter[str] = Counter()
 
     def arrives(self, port: int, frame: bytes, at: str) -> None:
-        """A packet comes in; ``at`` says when, if that is known."""
+        """Report an arriving packet; ``at`` is its time, if known."""
         self.packets += 1
         self._arrived[port] += 1
         when = f" at {at}" if at else ""
         self._say(f"packet {self.packets}{when}: port {port}, {len(frame)} bytes")
 
     def enters(self, state: str) -> None:
-        """The parser enters a state."""
+        """Report that the parser enters a state."""
         self._say(f"  parser {state}")
 
     def parsed(self, name: str, kind: types.Type, value: Any) -> None:
-        """The parser has ended: the headers that are valid, decoded."""
+        """Report the valid headers, decoded, at the end of the parser."""
         for line in _headers(name, kind, value):
             self._say(f"  header {line}")
 
     def finds(self, table: TableInfo, key: Mapping[str, str], entry: Entry) -> None:
-        """A table has been looked up."""
+        """Report a look-up in a table."""
         self._lookups[table.name][entry.hit] += 1
         keys = ", ".join(f"{name}={value}" for name, value in key.items())
         arguments = ", ".join(map(str, entry.arguments))
@@ -56,7 +56,7 @@ class Tracer:
         self._say(f"  table {table.name}({keys}): {result}, {entry.action_name}({arguments})")
 
     def changed(self, register: str, index: int, value: Any) -> None:
-        """An entry of a register has been written."""
+        """Report a write to an entry of a register."""
         self._writes[register] += 1
         self._say(f"  register {register}[{index}]{self._entry(register, value)}")
 
@@ -71,11 +71,11 @@ class Tracer:
         return ": " + ", ".join(f"{name}={word}" for name, word in zip(names, words, strict=True))
 
     def chooses(self, selector: str, place: int, count: int, action: str) -> None:
-        """A selector has chosen an action of a group."""
+        """Report a selector's choice of an action of a group."""
         self._say(f"  selector {selector}: {place + 1} of {count}, {action}")
 
     def leaves(self, ports: Sequence[int], drops: Sequence[str]) -> None:
-        """The packet is done: where its copies left, and why others did not."""
+        """Report the end of a packet: the ports of its copies, and the reasons for lost copies."""
         self._left.update(ports)
         if ports:
             self._say(f"  -> port{'s' * (len(ports) > 1)} {', '.join(map(str, ports))}")
@@ -84,7 +84,7 @@ class Tracer:
         self._drops.update(drops if drops or ports else ["no egress port"])
 
     def summary(self) -> list[str]:
-        """What there was, in lines: ports, drops, tables, registers."""
+        """Return a summary in lines: ports, drops, tables, registers."""
         lines = [
             f"  port {port}: {self._arrived[port]} in, {self._left[port]} out"
             for port in sorted({*self._arrived, *self._left})
@@ -98,14 +98,14 @@ class Tracer:
 
 
 class TracedTable(Table):
-    """A table that tells what it finds."""
+    """A table that reports its look-ups."""
 
     def __init__(self, info: TableInfo, functions: Mapping[str, Any], tracer: Tracer):
         super().__init__(info, functions)
         self._tracer = tracer
 
     def find(self, key: int) -> Entry:
-        """As a table, and told."""
+        """Look up a key, and report the result."""
         entry = super().find(key)
         parts = {
             k.name: _number(key >> self._shifts[k.name] & ((1 << k.width) - 1), k.width) for k in self.info.keys
@@ -115,7 +115,7 @@ class TracedTable(Table):
 
 
 def _headers(name: str, kind: types.Type, value: Any) -> Iterator[str]:
-    """A line for each valid header within a value."""
+    """Yield a line for each valid header within a value."""
     kind = types.base_of(kind)
     if isinstance(kind, types.Stack):
         for index, item in enumerate(value.items):
@@ -136,7 +136,7 @@ def _fields(value: Any) -> list[str]:
 
 
 def _shown(value: Any, kind: types.Type) -> str:
-    """The value of a header's field."""
+    """Return the text of a header field's value."""
     width = types.width_of(kind)
     if value is UNDEFINED:
         return "undefined"
@@ -144,5 +144,5 @@ def _shown(value: Any, kind: types.Type) -> str:
 
 
 def _number(value: int, width: int) -> str:
-    """Hexadecimal; what is as wide as a MAC address, as one."""
+    """Return a number in hexadecimal; one of a MAC address's width in that form."""
     return value.to_bytes(6, "big").hex(":") if width == MAC_BITS and value >= 0 else f"{value:#x}"

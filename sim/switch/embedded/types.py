@@ -1,4 +1,4 @@
-"""P4's types. Those with a declaration are compared by identity, the others by what they are made of."""
+"""P4's types. Those with a declaration compare by identity, the others by their parts."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from fanin.sim.switch.embedded import ast
 
 
 class Type:
-    """A type; ``str`` of it is what a message shows."""
+    """A type; its ``str`` is its form in messages."""
 
 
 @dataclass(frozen=True)
 class Simple(Type):
-    """A type that its name describes."""
+    """A type without parameters."""
 
     name: str
 
@@ -23,7 +23,7 @@ class Simple(Type):
         return self.name
 
 
-INTEGER = Simple("int")  # of unlimited size: constants only
+INTEGER = Simple("int")  # unlimited size; constants only
 BOOL = Simple("bool")
 ERROR = Simple("error")
 STRING = Simple("string")
@@ -42,7 +42,7 @@ class Bits(Type):
         return f"{'int' if self.signed else 'bit'}<{self.width}>"
 
     def wrap(self, value: int) -> int:
-        """``value`` cut to this width."""
+        """Return ``value`` cut to this width."""
         value &= (1 << self.width) - 1
         return value - (1 << self.width) if self.signed and value >> (self.width - 1) else value
 
@@ -66,7 +66,7 @@ class Varbit(Type):
 
 @dataclass(frozen=True)
 class Tuple(Type):
-    """``tuple<...>``, and what a list expression is."""
+    """``tuple<...>``, also the type of a list expression."""
 
     elements: tuple[Type, ...]
 
@@ -76,7 +76,7 @@ class Tuple(Type):
 
 @dataclass(frozen=True)
 class SetOf(Type):
-    """What ``a &&& b`` and ``a .. b`` are: sets, which only matches may use."""
+    """A set, the type of ``a &&& b`` and ``a .. b``; only matches may use it."""
 
     element: Type
 
@@ -86,7 +86,7 @@ class SetOf(Type):
 
 @dataclass(eq=False)
 class Record(Type):
-    """A header, struct or header_union (``kind``). ``parts``: see ``parts_in``, once it is known."""
+    """A header, struct or header_union (``kind``). ``parts``: cached result of ``parts_in``."""
 
     kind: str
     name: str
@@ -113,7 +113,7 @@ class Stack(Type):
 
 @dataclass(eq=False)
 class Enum(Type):
-    """An enum. Values of one without underlying type are its members' places."""
+    """An enum. Without underlying type, a member's value is its index."""
 
     name: str
     members: dict[str, int]
@@ -127,7 +127,7 @@ class Enum(Type):
 class New(Type):
     """A ``type``: distinct from ``base``, with the same values.
 
-    ``translation``: the URI and the width (None for a string) by which a controller knows it, if it says so.
+    ``translation``: URI and width (None for a string) of its form for a controller, if it has one.
     """
 
     name: str
@@ -172,7 +172,7 @@ class Block(Type):
 
 @dataclass(frozen=True)
 class Meta(Type):
-    """What a name has that means a declaration and no value: a type, action, table or function."""
+    """The type of a name of a declaration without a value: a type, action, table or function."""
 
     kind: str
     of: Any
@@ -193,7 +193,7 @@ class Applied(Type):
 
 @dataclass(frozen=True)
 class ActionRun(Type):
-    """``action_run`` of that."""
+    """The type of ``action_run`` of such a result."""
 
     table: ast.Table
 
@@ -203,12 +203,12 @@ class ActionRun(Type):
 
 @dataclass
 class Bindings:
-    """What type variables were found to be."""
+    """Types that the checker has found for type variables."""
 
     types: dict[Variable, Type] = field(default_factory=dict)
 
     def substitute(self, kind: Type) -> Type:
-        """``kind`` with what is known put in."""
+        """Return ``kind`` with known type variables replaced."""
         if isinstance(kind, Variable):
             found = self.types.get(kind, kind)
             return found if found is kind else self.substitute(found)
@@ -223,7 +223,7 @@ class Bindings:
         return kind
 
     def unify(self, formal: Type, actual: Type) -> bool:
-        """Whether ``actual`` can be what ``formal`` asks for; binds variables of ``formal``."""
+        """Return whether ``actual`` fits ``formal``; bind variables of ``formal``."""
         formal = self.substitute(formal)
         if formal == actual or ANY in (formal, actual):
             return True
@@ -243,7 +243,7 @@ class Bindings:
 
 
 def instantiated(record: Record, arguments: tuple[Type, ...]) -> Record:
-    """The generic ``record`` with its parameters replaced; one object for equal arguments."""
+    """Return the generic ``record`` with its parameters replaced; one object for equal arguments."""
     generic: Record = record.declaration.type
     if arguments == generic.arguments:
         return generic
@@ -256,7 +256,7 @@ def instantiated(record: Record, arguments: tuple[Type, ...]) -> Record:
 
 
 def parts_in(kind: Type) -> int:
-    """How many values a value of ``kind`` is made of, in all; variables and what has no parts count as one."""
+    """Return the number of scalar values in a ``kind``; variables and types without parts count as one."""
     if isinstance(kind, Record):
         if not kind.parts:
             kind.parts = sum(map(parts_in, kind.fields.values()))
@@ -267,7 +267,7 @@ def parts_in(kind: Type) -> int:
 
 
 def base_of(kind: Type) -> Type:
-    """What is behind a ``type`` declaration, or behind an enum with an underlying type."""
+    """Return the type under ``type`` declarations and under enums with an underlying type."""
     while True:
         if isinstance(kind, New):
             kind = kind.base
@@ -278,7 +278,7 @@ def base_of(kind: Type) -> Type:
 
 
 def width_of(kind: Type) -> int | None:
-    """Bits that a value of ``kind`` takes in a packet; a varbit's largest; None for what has no width."""
+    """Return the bits of a ``kind`` in a packet; for a varbit the largest; None for a type without a width."""
     kind = base_of(kind)
     if isinstance(kind, Bits | Varbit):
         return kind.width
@@ -301,5 +301,5 @@ def width_of(kind: Type) -> int | None:
 
 
 def is_scalar(kind: Type) -> bool:
-    """Whether its values are plain Python objects that need no copying."""
+    """Return whether values of ``kind`` are plain Python objects that need no copying."""
     return not isinstance(base_of(kind), Record | Stack | Tuple)

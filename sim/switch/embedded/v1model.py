@@ -1,4 +1,4 @@
-"""The v1model architecture: what BMv2's simple_switch does around the program's parser and controls."""
+"""The v1model architecture: behaviour of BMv2's simple_switch around the program's parser and controls."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from fanin.sim.switch.embedded.values import UNDEFINED, Reject
 
 DROP_PORT = 511
 _TIME = (1 << 48) - 1
-_WHOLE = 1 << 32  # bytes: a length that cuts no frame
+_WHOLE = 1 << 32  # bytes; a length that cuts no frame
 NORMAL, INGRESS_CLONE, EGRESS_CLONE, _, RECIRCULATED, REPLICATED, RESUBMITTED = range(7)
 
 
@@ -39,7 +39,7 @@ class Register(RegisterArray):
     """``register``."""
 
     def read(self, index: int) -> Any:
-        """The value; undefined beyond the end."""
+        """Return the value; undefined beyond the end."""
         if index is UNDEFINED:
             raise RunRefused(f"an undefined index of register {self.name}")
         if index >= len(self.values):
@@ -50,7 +50,7 @@ class Register(RegisterArray):
         return value.copy() if hasattr(value, "copy") else value
 
     def write(self, index: int, value: Any) -> None:
-        """Set a value; nothing beyond the end."""
+        """Set a value; ignore an index beyond the end."""
         if index is UNDEFINED:
             raise RunRefused(f"an undefined index of register {self.name}")
         if index < len(self.values):
@@ -59,7 +59,7 @@ class Register(RegisterArray):
 
 
 class DirectCounter(ExternObject):
-    """``direct_counter``: counts every hit of its table by itself."""
+    """``direct_counter``; counts every hit of its table automatically."""
 
     def __init__(self, _kind: str, **rest: Any):
         super().__init__(**rest)
@@ -71,7 +71,7 @@ class DirectCounter(ExternObject):
             entry.bytes += self.arch.frame_length
 
     def count(self) -> None:
-        """What the program writes; the hit was counted."""
+        """Do nothing for the program's ``count``, since the hit is already counted."""
 
 
 class Meter(ExternObject):
@@ -81,16 +81,16 @@ class Meter(ExternObject):
         super().__init__(**rest)
 
     def execute_meter(self, _index: int) -> int:
-        """Green."""
+        """Return green."""
         return 0
 
     def read(self) -> int:
-        """Green."""
+        """Return green."""
         return 0
 
 
 class _Copy(NamedTuple):
-    """A packet on its way to an egress port."""
+    """A packet before egress, with its egress port."""
 
     port: int
     headers: Any
@@ -102,7 +102,7 @@ class _Copy(NamedTuple):
 
 
 class V1Model:
-    """A running v1model switch: the externs that are functions, and the way of a packet."""
+    """A running v1model switch: externs that are functions, and the path of a packet."""
 
     name = "v1model"
     package = "V1Switch"
@@ -113,12 +113,12 @@ class V1Model:
 
     @staticmethod
     def constants(blocks: list[Any]) -> dict[str, Any]:
-        """Names for the generated text: the metadata fields of each field list."""
+        """Return constants for the generated text: the metadata fields of each field list."""
         return {"FIELD_LISTS": _field_lists(blocks[0].node.parameters[2].type)}
 
     @staticmethod
     def fresh_types(blocks: list[Any]) -> list[Any]:
-        """The types of headers, metadata and standard metadata, of which each packet needs a value."""
+        """Return the types of headers, metadata and standard metadata; each packet needs a value of each."""
         return [parameter.type for parameter in blocks[0].node.parameters[1:]]
 
     def __init__(self) -> None:
@@ -129,17 +129,17 @@ class V1Model:
             None
         )  #: gets each digest's name and values
         self._generator = random.Random(0)
-        self.lost_clones: Counter[int] = Counter()  #: to sessions that nobody configured, by session
+        self.lost_clones: Counter[int] = Counter()  #: to sessions that are not configured, by session
         self.frame_length = 0
-        self.rounds_left = MAX_ROUNDS  #: of loops, for the frame in work
-        self.drops: list[str] = []  #: of the packet last processed: why copies did not leave
+        self.rounds_left = MAX_ROUNDS  #: of loops, for the current frame
+        self.drops: list[str] = []  #: reasons why copies of the last packet did not leave
         self._out: list[tuple[int, bytes]] = []
         self._work: deque[tuple[Any, ...]] = deque()
         self._passes = 0
         self._clear()
 
     def start(self, names: dict[str, Any]) -> None:
-        """Take what was generated: the six blocks, and the types of headers and metadata."""
+        """Take the generated objects: the six blocks, and the types of headers and metadata."""
         self._parse, self._verify, self._ingress, self._egress, self._compute, self._deparse = names["BLOCKS"]
         self._headers, self._metadata, self._standard = names["FRESH"]
         self._lists: dict[int, list[tuple[str, ...]]] = names["FIELD_LISTS"]
@@ -151,10 +151,10 @@ class V1Model:
         self._checksum_error = 0
         self._most = _WHOLE
 
-    # the way of a packet
+    # the path of a packet
 
     def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
-        """What leaves, where, when ``frame`` comes in at ``port``."""
+        """Return the frames that leave, with their ports, after ``frame`` enters at ``port``."""
         self._out, self.drops = [], []
         self.rounds_left = MAX_ROUNDS
         self._work.clear()
@@ -175,7 +175,7 @@ class V1Model:
         self._work.append((self._do_ingress, frame, port, kind, metadata))
 
     def _parsed(self, frame: bytes, port: Any, kind: int, metadata: Any) -> tuple[Any, Any, Any, PacketIn]:
-        """Headers, metadata, standard metadata and packet behind the parser and the checksum's verification."""
+        """Return headers, metadata, standard metadata and packet after parser and checksum verification."""
         headers, standard = self._headers(), self._standard()
         if metadata is None:
             metadata = self._metadata()
@@ -184,7 +184,7 @@ class V1Model:
         standard.f_ingress_port = port
         standard.f_instance_type = kind
         standard.f_packet_length = self.frame_length = len(frame)
-        standard.f_egress_port = UNDEFINED  # not known yet
+        standard.f_egress_port = UNDEFINED  # not yet known
         standard.f_ingress_global_timestamp = UNDEFINED if self.clock is None else self.clock() & _TIME
         standard.f_egress_global_timestamp = UNDEFINED
         standard.f_enq_timestamp = standard.f_enq_qdepth = UNDEFINED
@@ -226,7 +226,7 @@ class V1Model:
         self._work.append((self._do_egress, copy, replica))
 
     def _multicast(self, group: int, copy: _Copy) -> None:
-        """A copy for each replica of a group; none for a group that is not installed."""
+        """Send a copy for each replica of a group, or none if the group is not installed."""
         members = self.replication.groups.get(group)
         if not members or not members.replicas:
             self.drops.append(f"multicast group {group} has no members")
@@ -246,7 +246,7 @@ class V1Model:
         standard.f_egress_port = copy.port
         standard.f_egress_rid = replica
         standard.f_egress_spec = UNDEFINED
-        if self.clock is not None:  # there is no queue: nothing waits
+        if self.clock is not None:  # there is no queue, so no packet waits
             now = self.clock()
             standard.f_egress_global_timestamp, standard.f_enq_timestamp = now & _TIME, now & 0xFFFFFFFF
             standard.f_enq_qdepth = standard.f_deq_qdepth = standard.f_deq_timedelta = 0
@@ -276,7 +276,7 @@ class V1Model:
     # clones
 
     def _preserved(self, metadata: Any, number: int | None) -> Any:
-        """Fresh metadata with the fields of a field list."""
+        """Return fresh metadata with the fields of a field list."""
         result = self._metadata()
         result.zero()
         for path in self._lists.get(number, []) if number is not None else []:
@@ -317,7 +317,7 @@ class V1Model:
 
     @staticmethod
     def _forget(standard: Any, kind: int) -> None:
-        """Standard metadata of a clone: simple_switch clears what its documentation promises to keep."""
+        """Clear a clone's standard metadata, as simple_switch does, contrary to its documentation."""
         for field in standard.__slots__:
             setattr(standard, field, UNDEFINED)
         standard.f_instance_type = kind
@@ -337,7 +337,7 @@ class V1Model:
     # externs that are functions
 
     def mark_to_drop(self, standard: Any) -> None:
-        """Drop the packet, unless the program changes its mind."""
+        """Drop the packet, unless the program sets another port later."""
         standard.f_egress_spec = DROP_PORT
         standard.f_mcast_grp = 0
 
@@ -350,35 +350,35 @@ class V1Model:
         self._clone = (kind, session, fields)
 
     def resubmit_preserving_field_list(self, fields: int) -> None:
-        """Send the frame as it came through ingress again."""
+        """Send the original frame through ingress again."""
         self._resubmit = (fields,)
 
     def recirculate_preserving_field_list(self, fields: int) -> None:
-        """Send the frame as it leaves through ingress again."""
+        """Send the departing frame through ingress again."""
         self._recirculate = (fields,)
 
     def digest(self, name: str, data: Any) -> None:
-        """Hand a message to the control plane: its values as they are now, structs as tuples."""
+        """Send a message to the control plane with the present values, structs as tuples."""
         if _has_undefined(data):
             raise RunRefused("an undefined value in a digest")
         self.on_digest(name, data)
 
     @takes_widths
     def hash(self, algorithm: str, base: int, data: tuple[int, int], most: int, widths: tuple[int, ...]) -> int:
-        """A hash from ``base`` on, of ``most`` values."""
+        """Return a hash from ``base`` to ``base + most - 1``."""
         if most is UNDEFINED or most == 0:
             raise RunRefused("a hash into an empty or undefined range")
         return (base + digest_of(algorithm, data) % most) & ((1 << widths[0]) - 1)
 
     def verify_checksum(self, condition: Any, data: tuple[int, int], checksum: int, algorithm: str) -> None:
-        """Note a checksum that is wrong."""
+        """Record a wrong checksum."""
         if condition and digest_of(algorithm, data) != checksum:
             self._checksum_error = 1
 
     def verify_checksum_with_payload(
         self, condition: Any, data: tuple[int, int], checksum: int, algorithm: str
     ) -> None:
-        """The same over what was not parsed, too."""
+        """Record a wrong checksum over data and payload."""
         if condition:
             _only_csum16(algorithm)
             if csum16(as_bytes(data) + self.packet.rest()) != checksum:
@@ -388,36 +388,36 @@ class V1Model:
     def update_checksum(
         self, condition: Any, data: tuple[int, int], checksum: int, algorithm: str, widths: tuple[int, ...]
     ) -> int:
-        """The checksum, cut to the width of its field; or as it was."""
+        """Return the checksum, cut to the width of its field, or without ``condition`` the old value."""
         return digest_of(algorithm, data) & ((1 << widths[2]) - 1) if condition else checksum
 
     @takes_widths
     def update_checksum_with_payload(
         self, condition: Any, data: tuple[int, int], checksum: int, algorithm: str, widths: tuple[int, ...]
     ) -> int:
-        """The same over the payload, too."""
+        """Return the checksum over data and payload, or without ``condition`` the old value."""
         if not condition:
             return checksum
         _only_csum16(algorithm)
         return csum16(as_bytes(data) + self._payload) & ((1 << widths[2]) - 1)
 
     def random(self, low: int, high: int) -> Any:
-        """A number from ``low`` to ``high``, of a generator that starts alike in each switch."""
+        """Return a number from ``low`` to ``high``; each switch has the same sequence."""
         if low is UNDEFINED or high is UNDEFINED:
             raise RunRefused("a random number in an undefined range")
         return self._generator.randint(low, high) if low <= high else UNDEFINED
 
     def truncate(self, length: int) -> None:
-        """Let ``length`` bytes of the packet leave at most; of several calls the smallest counts."""
+        """Limit the packet to ``length`` bytes; the smallest of several calls applies."""
         if length is UNDEFINED:
             raise RunRefused("truncate to an undefined length")
         self._most = min(self._most, length)
 
     def log_msg(self, *_: Any) -> None:
-        """Nothing: the trace says more."""
+        """Do nothing; the trace has more information."""
 
     def assert_(self, holds: Any) -> None:
-        """Stop where something is not as the program says."""
+        """Stop the run if an assertion of the program fails."""
         if not holds:
             raise RunRefused("an assertion of the program that does not hold")
 
@@ -425,7 +425,7 @@ class V1Model:
 
 
 def _check_whole(most: int) -> None:
-    """BMv2 cuts the payload of a copy, without the headers that the parser took."""
+    """Raise RunRefused for a copy of a truncated packet, whose payload BMv2 cuts without the parsed headers."""
     if most < _WHOLE:
         raise RunRefused("a clone, replica or second pass of a packet that was truncated")
 
@@ -440,7 +440,7 @@ def _has_undefined(data: Any) -> bool:
 
 
 def _field_lists(metadata: Any, path: tuple[str, ...] = ()) -> dict[int, list[tuple[str, ...]]]:
-    """Which fields ``@field_list(n)`` names, by n."""
+    """Return the fields that ``@field_list(n)`` names, by n."""
     result: dict[int, list[tuple[str, ...]]] = {}
     kind = types.base_of(metadata)
     if not isinstance(kind, types.Record) or kind.kind != "struct":

@@ -1,7 +1,7 @@
-"""Values at run time: the undefined one, and the arithmetic that Python's operators do not have.
+"""Values at run time: the undefined value, and arithmetic that Python's operators do not have.
 
-A defined value is a plain ``int`` or ``bool``. What P4 leaves undefined is ``UNDEFINED``: it goes through
-operators, and stops the run where it would decide something or leave the switch.
+A defined value is a plain ``int`` or ``bool``. An undefined value is ``UNDEFINED``. It passes through
+operators, and stops the run when a decision depends on it or when it would leave the switch.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from fanin.sim.switch.embedded.errors import RunRefused
 
 
 class Undefined:
-    """A value that nobody has set. There is one object of it, ``UNDEFINED``."""
+    """An uninitialized value. Its only object is ``UNDEFINED``."""
 
     __slots__ = ()
 
@@ -38,60 +38,60 @@ UNDEFINED = Undefined()
 
 
 class Exit(Exception):
-    """``exit``, on its way out; ``out`` is what the out parameters hold of the action that it leaves."""
+    """``exit`` during its propagation; ``out`` holds the out parameters of the action that it leaves."""
 
     out: Any = ()
 
 
 class Reject(Exception):
-    """A parser's way to ``reject``, with the error's number."""
+    """A parser's transition to ``reject``, with the error's number."""
 
     def __init__(self, error: int):
         self.error = error
 
 
 def shift_left(value: Any, amount: Any, width: int) -> Any:
-    """``value << amount``, 0 where ``amount`` is ``width`` or more; not yet cut to the width."""
+    """Return ``value << amount``, 0 if ``amount`` is ``width`` or more; not yet cut to the width."""
     if amount is UNDEFINED or value is UNDEFINED:
         return UNDEFINED
     return value << amount if amount < width else 0
 
 
 def clamp(value: Any, low: int, high: int) -> Any:
-    """Saturate."""
+    """Return ``value`` limited to ``low`` … ``high``."""
     if value is UNDEFINED:
         return value
     return low if value < low else high if value > high else value
 
 
 def divide(value: Any, by: Any) -> Any:
-    """``value / by`` of unsigned numbers."""
+    """Return ``value / by`` of unsigned numbers."""
     if by == 0 and by is not UNDEFINED:
         raise RunRefused("a division by 0")
     return value // by
 
 
 def modulo(value: Any, by: Any) -> Any:
-    """``value % by`` of unsigned numbers."""
+    """Return ``value % by`` of unsigned numbers."""
     if by == 0 and by is not UNDEFINED:
         raise RunRefused("a division by 0")
     return value % by
 
 
 def equal_parts(one: tuple[Any, ...], other: tuple[Any, ...]) -> Any:
-    """Equality of tuples; not Python's, for which two undefined values were equal, being the same object."""
+    """Return whether tuples are equal. In Python two undefined values would be equal, as the same object."""
     result = True
     for a, b in zip(one, other, strict=True):
         same = a.equals(b) if hasattr(a, "equals") else equal_parts(a, b) if isinstance(a, tuple) else a == b
         if same is UNDEFINED:
             result = UNDEFINED
         elif not same:
-            return False  # whatever the others are
+            return False  # whatever the other parts are
     return result
 
 
 def pack(*parts: Any) -> tuple[int, int]:
-    """Concatenate (value, width) pairs to (value, width)."""
+    """Concatenate (value, width) pairs to one (value, width)."""
     value, width = 0, 0
     for part, bits in parts:
         value = value << bits | part & ((1 << bits) - 1)

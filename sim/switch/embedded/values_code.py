@@ -1,7 +1,7 @@
-"""Code of expressions: Python expressions, and, where a call has effects, the statements that come before them.
+"""Code of expressions: Python expressions, preceded by statements if a call has effects.
 
-P4 evaluates from left to right. Python does too, within one expression; where a part has to become statements
-of its own, what stands left of it is put into a name first.
+P4 evaluates from left to right. Python does too, within one expression. If a part must become a statement, the
+parts to its left are first saved in names.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _PLAIN = {"&": "&", "|": "|", "^": "^", "<": "<", ">": ">", "<=": "<=", ">=": ">
 
 
 class ValueCode:
-    """Turns expressions into code. ``places`` says what Python name a declaration has."""
+    """Turns expressions into code. ``places``: Python names of declarations."""
 
     def __init__(self, source: Source, records: Records, places: dict[Any, str]):
         self.source = source
@@ -26,24 +26,24 @@ class ValueCode:
         self.places = places
 
     def call(self, node: ast.Call) -> str:
-        """Code of a call's result; emits the call itself where it has effects."""
+        """Return code of a call's result; emit the call itself if it has effects."""
         raise NotImplementedError
 
     def place_of(self, target: ast.Declaration) -> str:
-        """The Python name of a declaration."""
+        """Return the Python name of a declaration."""
         return self.places[target]
 
     # entry points
 
     def value(self, node: ast.Expression) -> str:
-        """Code of the value of ``node``."""
+        """Return code of the value of ``node``."""
         if node.constant is not None and isinstance(node.constant, int):
             return repr(node.constant) if node.constant >= 0 else f"({node.constant})"
         code: str = getattr(self, "_" + type(node).__name__.lower())(node)
         return code
 
     def values(self, nodes: list[ast.Expression]) -> list[str]:
-        """Code of several values, evaluated from left to right."""
+        """Return code of several values, evaluated from left to right."""
         codes = []
         for index, node in enumerate(nodes):
             code = self.value(node)
@@ -53,14 +53,14 @@ class ValueCode:
         return codes
 
     def fresh(self, node: ast.Expression) -> str:
-        """Code of a value that nobody else refers to."""
+        """Return code of a value without other references."""
         code = self.value(node)
         made = isinstance(node, ast.ListValue | ast.StructValue | ast.InvalidValue | ast.DefaultValue)
         copies = not is_scalar(node.type) and not made
         return f"{code}.copy()" if copies and not isinstance(base_of(node.type), types.Tuple) else code
 
     def saved(self, code: str, kind: Type) -> str:
-        """Emit code that keeps the present value; the name of it."""
+        """Emit code that saves the present value; return its name."""
         name = self.source.fresh("t")
         copies = isinstance(base_of(kind), types.Record | types.Stack)
         self.source.emit(f"{name} = {code}{'.copy()' if copies else ''}")
@@ -99,7 +99,7 @@ class ValueCode:
         return self.records.zero(node.type)
 
     def values_fresh(self, nodes: list[ast.Expression]) -> list[str]:
-        """As ``values``, each as ``fresh``."""
+        """Return code of several values as ``values`` does, each without other references."""
         codes = []
         for index, node in enumerate(nodes):
             code = self.fresh(node)
@@ -130,7 +130,7 @@ class ValueCode:
         return f"{code}.f_{name}"
 
     def _index(self, node: ast.Index) -> str:
-        base = self.value(node.base)  # which stack it is, no index can change; so it is not copied
+        base = self.value(node.base)  # no index can change the stack itself, so it is not copied
         index = self.value(node.index)
         if isinstance(base_of(node.base.type), types.Tuple):
             return f"{base}[{index}]"
@@ -232,7 +232,7 @@ class ValueCode:
 
 
 def wrapped(code: str, kind: Type) -> str:
-    """``code`` cut to the width of ``kind``."""
+    """Return ``code`` cut to the width of ``kind``."""
     if not isinstance(kind, Bits):
         return f"({code})"
     mask = (1 << kind.width) - 1
@@ -243,7 +243,7 @@ def wrapped(code: str, kind: Type) -> str:
 
 
 def has_effects(node: ast.Expression | None) -> bool:
-    """Whether evaluating ``node`` may emit statements: it has a call, or builds or chooses a record."""
+    """Return whether evaluating ``node`` may emit statements: it has a call, or builds or chooses a record."""
     if node is None or node.constant is not None:
         return False
     if isinstance(node, ast.Call):

@@ -98,7 +98,7 @@ def shortest(value: bytes) -> bytes:
 def number_in(value: bytes, width: int, what: str) -> int:
     """Return an unsigned number from any number of bytes. Raises Fault if it exceeds ``width`` bits."""
     if not value:
-        raise Fault(rpc_code.OUT_OF_RANGE, f"{what}: a value of no bytes")
+        raise Fault(rpc_code.OUT_OF_RANGE, f"{what}: an empty value")
     number = int.from_bytes(value, "big")
     if number >> width:
         raise Fault(rpc_code.OUT_OF_RANGE, f"{what}: {number} does not fit in {width} bits")
@@ -163,7 +163,7 @@ def decoded(data: p4d.P4Data, kind: types.Type) -> Any:
     assert isinstance(base, types.Bits)
     value: bytes = getattr(data, wanted)
     if not value:
-        raise Fault(rpc_code.OUT_OF_RANGE, "a value of no bytes")
+        raise Fault(rpc_code.OUT_OF_RANGE, "an empty value")
     number = int.from_bytes(value, "big", signed=base.signed)
     low, high = base.limits
     if not low <= number <= high:

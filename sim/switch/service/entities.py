@@ -88,7 +88,7 @@ class Entities:
         if kind not in self._writers:
             raise missing(f"writing {kind} is not implemented")
         if update.type not in (_INSERT, _MODIFY, _DELETE):
-            raise invalid("an update of no type")
+            raise invalid("an update without a type")
         try:
             yield from self._writers[kind](update.type, getattr(update.entity, kind)) or ()
         except ValueError as error:
@@ -108,7 +108,7 @@ class Entities:
         """
         kind = entity.WhichOneof("entity")
         if kind is None:
-            raise invalid("a read of an entity of no type")
+            raise invalid("a read without an entity type")
         if kind not in self._readers:
             raise missing(f"reading {kind} is not implemented")
         try:
@@ -289,7 +289,7 @@ def _encoded_replicas(replicas: Iterable[Replica]) -> list[p4r.Replica]:
 
 def _check_presence(kind: int, number: int, present: bool, what: str) -> None:
     if not number:
-        raise invalid(f"{what}: 0 stands for none")
+        raise invalid(f"{what}: 0 means none")
     if kind == _INSERT and present:
         raise Fault(rpc_code.ALREADY_EXISTS, f"{what} exists")
     if kind != _INSERT and not present:

@@ -250,7 +250,7 @@ class Front(grpc.GenericRpcHandler):
         try:
             info = p4i.P4Info.FromString(data)
         except DecodeError as error:
-            raise invalid("bytes that are no P4Info") from error
+            raise invalid("the bytes are not valid P4Info") from error
         self._verifier.check(info)
         return essence(info).SerializeToString()
 

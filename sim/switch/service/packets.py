@@ -64,6 +64,6 @@ def _value(given: bytes, field: p4i.ControllerPacketMetadata.Metadata, width: in
         raise missing(f"{field.name}: a value that controllers know as a text")
     number = int.from_bytes(given, "big")
     if not given or number >> min(width, field.bitwidth):
-        value = number if given else "a value of no bytes"
+        value = number if given else "an empty value"
         raise invalid(f"{field.name}: {value} does not fit in {min(width, field.bitwidth)} bits")
     return number

@@ -169,7 +169,7 @@ class Profiles:
         what = f"{profile.name}: group {message.group_id}"
         given = {item.member_id: item for item in message.members}
         if len(given) < len(message.members):
-            raise invalid(f"{what}: a member twice; its weight says how often")
+            raise invalid(f"{what}: a member appears twice; use its weight instead")
         if not 0 <= message.max_size <= (info.max_group_size or message.max_size):
             raise invalid(f"{what}: max_size {message.max_size}, of {info.max_group_size}")
         if info.max_group_size and not message.max_size:
@@ -259,7 +259,7 @@ def _check_weights(info: p4i.ActionProfile, weights: list[int], max_size: int) -
 
 def _check_presence(kind: int, number: int, present: Target | None, what: str) -> None:
     if not number:
-        raise invalid(f"{what}: 0 stands for none")
+        raise invalid(f"{what}: 0 means none")
     if kind == _INSERT and present is not None:
         raise Fault(rpc_code.ALREADY_EXISTS, f"{what} {number} exists")
     if kind != _INSERT and present is None:

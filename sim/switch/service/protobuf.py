@@ -96,7 +96,7 @@ def without(data: bytes, number: int) -> tuple[bytes, int, int]:
 def batches(data: bytes, number: int, *, count: int, size: int) -> Iterator[bytes]:
     """Yield the fields of ``number`` in messages of at most ``count`` fields and ``size`` bytes.
 
-    A field larger than ``size`` becomes a message by itself.
+    A field larger than ``size`` becomes a separate message.
     """
     parts: list[bytes] = []
     total = 0

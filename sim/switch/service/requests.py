@@ -214,7 +214,7 @@ def _parsed(kind: type[M], data: bytes) -> M:
     try:
         return kind.FromString(data)
     except DecodeError as error:
-        raise invalid(f"bytes that are no {kind.DESCRIPTOR.name}") from error
+        raise invalid(f"the bytes are not a valid {kind.DESCRIPTOR.name}") from error
 
 
 def _atomicity(number: int) -> str:

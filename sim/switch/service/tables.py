@@ -39,14 +39,14 @@ class TableEntries:
         info = self._names.table(message.table_id)
         table = self._switch.table(info.preamble.name)
         if message.is_const:
-            raise invalid(f"table {table.info.name}: is_const is the switch's to say")
+            raise invalid(f"table {table.info.name}: only the switch sets is_const")
         if message.is_default_action:
             self._write_default(kind, info, table, message)
             return
         entry = self._names.decoded(message)
         if table.by_priority != (entry.priority > 0):
             raise invalid(
-                f"table {entry.table}: {_OF_TERNARY if table.by_priority else 'priorities mean nothing here'}"
+                f"table {entry.table}: {_OF_TERNARY if table.by_priority else 'this table has no priorities'}"
             )
         present = table.find_entry(entry.match, entry.priority)
         if kind == _DELETE:
@@ -122,7 +122,7 @@ class TableEntries:
                 raise invalid(f"table {name} has no direct meter")
             raise missing(f"table {name}: {NO_RATES if message.HasField('meter_config') else NO_COLORS}")
         if message.HasField("time_since_last_hit"):
-            raise invalid(f"table {name}: time_since_last_hit is the switch's to say")
+            raise invalid(f"table {name}: only the switch sets time_since_last_hit")
         if len(message.metadata) > MAX_METADATA_BYTES:
             raise Fault(
                 rpc_code.RESOURCE_EXHAUSTED, f"table {name}: metadata has {MAX_METADATA_BYTES} bytes at most"

@@ -101,7 +101,7 @@ class Verifier:
             if found(message) != found(own):
                 raise self._others(f"the {what} {name}")
         elif kind != "actions":  # p4c also lists actions that no table uses
-            raise invalid(f"P4Info: the program {self._program} has nothing of {kind} called {name}")
+            raise invalid(f"P4Info: the program {self._program} has no {name} in {kind}")
 
     def _check_table(self, info: p4i.P4Info, table: p4i.Table) -> None:
         """Raise Fault if a table refers to other actions or profiles than the program's table."""
@@ -141,7 +141,7 @@ class Verifier:
                 raise invalid(f"P4Info: {name} has a size or a weight below 0")
 
     def _others(self, what: str) -> Fault:
-        return invalid(f"P4Info: {what} are others than {self._program} has")
+        return invalid(f"P4Info: {what} must be as in {self._program}")
 
 
 def _check_distinct(kind: str, messages: Iterable[Any]) -> None:
@@ -155,7 +155,7 @@ def _check_distinct(kind: str, messages: Iterable[Any]) -> None:
         if number in seen:
             raise invalid(f"P4Info: {seen[number]} and {name} of {kind} have one id, {number}")
         if name in names:
-            raise invalid(f"P4Info: {name} of {kind} is in it twice")
+            raise invalid(f"P4Info: {name} of {kind} appears twice")
         seen[number] = name
         names.add(name)
 
@@ -166,4 +166,4 @@ def _check_ids(what: str, numbers: list[int]) -> None:
         raise invalid(f"P4Info: {what} has the id 0")
     twice = next((number for number, count in Counter(numbers).items() if count > 1), None)
     if twice is not None:
-        raise invalid(f"P4Info: {what} has the id {twice}, as another one has")
+        raise invalid(f"P4Info: {what} has the id {twice}, which another one has as well")

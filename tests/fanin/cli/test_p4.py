@@ -353,7 +353,7 @@ class TestBadInput:
             ([{"id": "1.2.3", "replicas": []}], "item 0: id: must be a number"),
             ([{"id": 1, "replicas": [{"id": 1}]}], "item 0: replicas: 0: port is missing; it has id"),
             ([{"id": 1, "replicas": {}}], "item 0: replicas: must be a list"),
-            ([_group(0)], "item 0: multicast group 0: 0 stands for none"),
+            ([_group(0)], "item 0: multicast group 0: 0 means none"),
             ([_group(65536)], "item 0: multicast group 65536: 65536 does not fit in 16 bits"),
             ([_group(1, id=65536)], "item 0: multicast group 1: replica id: 65536 does not fit in 16 bits"),
             ([_group(1, id=-1)], "item 0: multicast group 1: replica id: -1 does not fit in 16 bits"),

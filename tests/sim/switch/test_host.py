@@ -104,5 +104,8 @@ def test_what_comes_from_elsewhere_is_dropped_and_counted():
 
 
 def test_an_address_that_is_taken_is_bad_input():
-    with sockets(1) as (one,), pytest.raises(InputError, match=r"UDP 127\.0\.0\.1:\d+ cannot be had: .*in use"):
+    with (
+        sockets(1) as (one,),
+        pytest.raises(InputError, match=r"UDP 127\.0\.0\.1:\d+ is unavailable: .*in use"),
+    ):
         HostSwitch(None, boards=[], endpoints=[], address=one.getsockname())

@@ -99,7 +99,7 @@ def test_a_register_of_structs_is_reset_and_takes_no_number():
         expect 0 01010004
         expect 0 01000004
     """)
-    with pytest.raises(P4Error, match=r"^test.stf:1:1: .*I\.r\[0\]: a value of pair has 2 parts; 5 has not$"):
+    with pytest.raises(P4Error, match=r"^test.stf:1:1: .*I\.r\[0\]: a value of pair has 2 parts, not 5$"):
         run("register_write r 0 5")
 
 

@@ -163,7 +163,7 @@ def _prepared(control):
 
 
 REFUSED = [
-    (INSERT, _member(0, _forward(1)), "INVALID_ARGUMENT: I.ways: member: 0 stands for none"),
+    (INSERT, _member(0, _forward(1)), "INVALID_ARGUMENT: I.ways: member: 0 means none"),
     (INSERT, _member(1, _forward(1)), "ALREADY_EXISTS: I.ways: member 1 exists"),
     (MODIFY, _member(9, _forward(1)), "NOT_FOUND: there is no I.ways: member 9"),
     (MODIFY, _member(1), "INVALID_ARGUMENT: I.ways: member 1 without an action"),
@@ -172,7 +172,7 @@ REFUSED = [
     (DELETE, _group(1), "FAILED_PRECONDITION: I.ways: group 1 is in use"),
     (INSERT, _group(1), "ALREADY_EXISTS: I.ways: group 1 exists"),
     (INSERT, _group(2, (9, 1)), "NOT_FOUND: there is no I.ways: member 9"),
-    (INSERT, _group(2, (1, 1), (1, 2)), "INVALID_ARGUMENT: I.ways: group 2: a member twice"),
+    (INSERT, _group(2, (1, 1), (1, 2)), "INVALID_ARGUMENT: I.ways: group 2: a member appears twice"),
     (INSERT, _group(2, (1, 0)), "INVALID_ARGUMENT: I.ways: weights are 1 or more"),
     (INSERT, _group(2, (1, 2), size=1), "RESOURCE_EXHAUSTED: I.ways: a group of 2; it may have 1"),
     (INSERT, _group(2, size=6), "INVALID_ARGUMENT: I.ways: group 2: max_size 6, of 5"),

@@ -305,7 +305,7 @@ def test_a_pipeline_makes_a_fresh_switch_and_its_ids_count(served, control, tmp_
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda info: setattr(info.tables[0].preamble, "name", "I.other"), "nothing of tables called I.other"),
+        (lambda info: setattr(info.tables[0].preamble, "name", "I.other"), "no I.other in tables"),
         (lambda info: setattr(info.tables[0].match_fields[0], "bitwidth", 3), "the keys of table I.stations"),
         (lambda info: info.actions.pop(0), "it has table I.stations, but not its action I.forward"),
         (lambda info: setattr(info.actions[0].params[0], "bitwidth", 3), "the parameters of I.forward"),
