@@ -118,7 +118,7 @@ def _refuse(options: ParamServerOptions, call: Call) -> None:
     else:
         check_nodes(call, options.workers + options.servers)
         if options.costs != "design":
-            raise InputError("--costs {options.costs}: needs --on model")
+            raise InputError(f"--costs {options.costs}: needs --on model")
     options.refuse(reasons)
 
 
