@@ -15,7 +15,7 @@ FLOORS = (
     ("fanin",),
     ("fanin.golden", "fanin.*.golden"),
     ("fanin.hdl", "fanin.p4", "fanin.planner"),
-    ("fanin.host", "fanin.*.driver", "fanin.*.nic_driver", "fanin.sim"),
+    ("fanin.host", "fanin.*.driver", "fanin.*.nic_driver", "fanin.sim", "fanin.evaluation.models"),
     ("fanin.torch", "fanin.sklearn", "fanin.report", "fanin.*.page", "fanin.cnn.plan.page"),
     ("fanin.runs", "fanin.*.run", "fanin.cnn.plan", "fanin.doctor"),
     ("fanin.cli", "fanin.api", "fanin.campaign", "fanin.evaluation", "fanin.__main__"),

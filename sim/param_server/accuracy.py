@@ -18,10 +18,10 @@ import numpy as np
 from tqdm import tqdm
 
 from fanin.base.errors import InputError
+from fanin.evaluation.models import rdma_wild as paper
 from fanin.param_server.facts import Algorithm
 from fanin.sim.learning.learner import Training
 from fanin.sim.learning.workloads import Workload, build, load
-from fanin.sim.param_server import paper
 from fanin.sim.param_server.costs import ALONE, Compute
 from fanin.sim.param_server.events import run
 from fanin.sim.param_server.recipes import DIGITS, Recipe, recipes_of

@@ -12,12 +12,12 @@ from fanin.evaluation.bench import losses
 from fanin.evaluation.bench.allreduce import Point
 from fanin.evaluation.bench.figure import Figure
 from fanin.evaluation.bench.result import Result, number
+from fanin.evaluation.models import baselines
+from fanin.evaluation.models.baselines import CPU, GPU, P4SGD, SWITCHML, WORKERS, Float64
 from fanin.evaluation.origins.graph import identifier
 from fanin.fixed import DEFAULT_PRECISION
 from fanin.glm.facts import MICRO_BATCH
 from fanin.p4.aggregation import ProgramConfig
-from fanin.sim.glm import baselines
-from fanin.sim.glm.baselines import CPU, GPU, P4SGD, SWITCHML, WORKERS, Float64
 from fanin.sim.network import NetworkConfig
 from fanin.sim.switch.allreduce import allreduce
 from fanin.sim.switch.base import SwitchKind

@@ -20,10 +20,11 @@ from fanin.evaluation.bench import codec_training_costs as costs
 from fanin.evaluation.bench.codec_training_bench import HDC, TEMPLATES, Bench
 from fanin.evaluation.bench.figure import Figure, outputs, write
 from fanin.evaluation.bench.result import Result
+from fanin.evaluation.models import exchange_cost
 from fanin.evaluation.origins.graph import identifier
 from fanin.runs.output import check_writable
 from fanin.runs.progress import progress_bar
-from fanin.sim.codec import exchange_cost, tags
+from fanin.sim.codec import tags
 from fanin.sim.codec.effects import CODECS, MORE, NONE, Effect, effects, fidelities, more_epochs
 from fanin.sim.codec.tasks import TASKS, hdc
 from fanin.sim.codec.trainers import Training

@@ -11,8 +11,9 @@ import numpy as np
 from fanin.evaluation.bench.codec_training_bench import HDC, TEMPLATES, Bench
 from fanin.evaluation.bench.figure import Figure, outputs, write
 from fanin.evaluation.bench.result import Result, number
+from fanin.evaluation.models import exchange_cost
 from fanin.evaluation.origins.graph import identifier
-from fanin.sim.codec import exchange_cost, host_compression
+from fanin.sim.codec import host_compression
 from fanin.sim.codec.effects import TRUNCATIONS, legs, run, spread
 from fanin.sim.codec.exchanges import WorkerAggregator
 from fanin.sim.codec.gradients import STAGES, gradients, histogram

@@ -18,10 +18,10 @@ from fanin.evaluation.bench.baselines import figure_8, figure_13, figure_15
 from fanin.evaluation.bench.equations import figure_2
 from fanin.evaluation.bench.figure import Figure, outputs, write
 from fanin.evaluation.bench.result import Result
+from fanin.evaluation.models.baselines import T_L_NS
 from fanin.evaluation.origins.graph import identifier
 from fanin.fixed import DEFAULT_PRECISION, MAX_PRECISION
 from fanin.glm.facts import Partitioning
-from fanin.sim.glm.baselines import T_L_NS
 from fanin.sim.glm.data import TABLE_II
 
 LOSS_FIGURE = 14

@@ -17,11 +17,12 @@ from fanin.base.errors import InputError
 from fanin.codec.facts import Inceptionn, Mode
 from fanin.evaluation.bench.figure import Figure, outputs, write
 from fanin.evaluation.bench.result import Result, number
+from fanin.evaluation.models import exchange_cost
+from fanin.evaluation.models.exchange_cost import BENCHMARKS, ITERATIONS, WORKERS, Benchmark
 from fanin.evaluation.origins.graph import identifier
 from fanin.inceptionn.facts import Leg, Topology
 from fanin.ring.groups import Scheme
-from fanin.sim.codec import exchange_cost, tags
-from fanin.sim.codec.exchange_cost import BENCHMARKS, ITERATIONS, WORKERS, Benchmark
+from fanin.sim.codec import tags
 from fanin.sim.inceptionn.cosim import ExchangeRun, InceptionnCosim
 from fanin.sim.inceptionn.host import HostCosts
 from fanin.sim.inceptionn.hosts import Plan

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from fanin.evaluation.bench.result import Result, number
+from fanin.evaluation.models import rdma_wild as paper
+from fanin.evaluation.models.rdma_wild import PAPER, READINGS, STEADY, cluster, job, simulate
 from fanin.evaluation.origins.graph import identifier
 from fanin.param_server.facts import Algorithm, PushAfter, Receivers
-from fanin.sim.param_server import paper
 from fanin.sim.param_server.breakdown import server_seconds, waiting_beside_work
-from fanin.sim.param_server.paper import PAPER, READINGS, STEADY, cluster, job, simulate
 
 _COLUMNS = (("sync", Algorithm.SYNC), ("wild", Algorithm.WILD))
 

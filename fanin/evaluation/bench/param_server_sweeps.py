@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from fanin.evaluation.bench.result import Result
+from fanin.evaluation.models.rdma_wild import PAPER, cluster, job, simulate
 from fanin.evaluation.origins.graph import identifier
 from fanin.param_server.facts import Algorithm
-from fanin.sim.param_server.paper import PAPER, cluster, job, simulate
 from fanin.sim.param_server.training import TrainingJob
 
 WORKERS = (1, 2, 4, 8, 15, 32, 64)

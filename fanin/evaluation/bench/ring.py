@@ -13,10 +13,10 @@ from fanin.evaluation.bench import ring_groups, ring_nic, ring_rtl
 from fanin.evaluation.bench import smart_nic_drawing as drawing
 from fanin.evaluation.bench import smart_nic_figures as figures
 from fanin.evaluation.bench.result import Result, number
+from fanin.evaluation.models import exchange_cost
+from fanin.evaluation.models import smart_nic_paper as paper
+from fanin.evaluation.models.smart_nic_paper import BFP16, Fact, Inputs
 from fanin.evaluation.origins.graph import identifier
-from fanin.sim.codec import exchange_cost
-from fanin.sim.ring import smart_nic_paper as paper
-from fanin.sim.ring.smart_nic_paper import BFP16, Fact, Inputs
 from fanin.sim.ring.timeline import makespan
 
 MAX_DEVIATION = 10.0  # % of each published figure that the model predicts

@@ -24,15 +24,16 @@ from fanin.evaluation.bench.smart_nic_figures import (
     TRACE_LAYERS,
     Measured,
 )
+from fanin.evaluation.models import smart_nic
+from fanin.evaluation.models import smart_nic_paper as paper
+from fanin.evaluation.models.smart_nic import NIC, WORKER, SmartNic, Worker
 from fanin.evaluation.origins.graph import identifier
 from fanin.ring.facts import PRESETS, RingConfig
 from fanin.sim.network import LinkConfig
-from fanin.sim.ring import smart_nic, timeline
-from fanin.sim.ring import smart_nic_paper as paper
+from fanin.sim.ring import timeline
 from fanin.sim.ring.model import World
 from fanin.sim.ring.profile import WorkerProfile
 from fanin.sim.ring.schedule import Overlap, Schedule, Times
-from fanin.sim.ring.smart_nic import NIC, WORKER, SmartNic, Worker
 from fanin.sim.ring.sums import Sums
 from fanin.sim.ring.time import RingTime
 from fanin.sim.ring.timed import Timed

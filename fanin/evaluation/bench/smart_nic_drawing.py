@@ -22,10 +22,10 @@ from fanin.evaluation.bench.smart_nic_figures import (
     Curves,
     Measured,
 )
+from fanin.evaluation.models import smart_nic_paper as paper
+from fanin.evaluation.models.smart_nic import NIC, WORKER
+from fanin.evaluation.models.smart_nic_paper import Inputs
 from fanin.runs.output import check_writable
-from fanin.sim.ring import smart_nic_paper as paper
-from fanin.sim.ring.smart_nic import NIC, WORKER
-from fanin.sim.ring.smart_nic_paper import Inputs
 from fanin.sim.ring.timeline import Span, makespan
 
 _PART_COLOURS = {FORWARD: "#9ecae1", BACKWARD: "#4292c6", SLOWER: "black", EXPOSED: "#f28e2b"}

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fanin.sim.ring import smart_nic
-from fanin.sim.ring import smart_nic_paper as paper
+from fanin.evaluation.models import smart_nic
+from fanin.evaluation.models import smart_nic_paper as paper
+from fanin.evaluation.models.smart_nic_paper import BFP16, Inputs
 from fanin.sim.ring.collectives import Scheme, best, binomial, rabenseifner, ring
-from fanin.sim.ring.smart_nic_paper import BFP16, Inputs
 from fanin.sim.ring.timeline import Span, makespan
 
 NODES = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32)

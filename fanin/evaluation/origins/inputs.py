@@ -9,7 +9,7 @@ def _fitted(name: str) -> Input:
     return Input(name, How.FITTED)
 
 
-# AI Smart NIC's iteration: fanin.sim.ring.smart_nic_paper.
+# AI Smart NIC's iteration: fanin.evaluation.models.smart_nic_paper.
 FLOPS_448 = _fitted("a worker's FLOPS, B = 448")
 FLOPS_1792 = _fitted("a worker's FLOPS, B = 1792")
 NIC_ADDS = _fitted("the NIC's additions")
@@ -23,7 +23,7 @@ SLOWER = Input("backward pass 11 % longer beside two threads")
 WIDTHS = Input("20 layers of 2048²")
 BFP16 = Input("136 bits for 16 values")
 
-# INCEPTIONN's exchange: fanin.sim.codec.exchange_cost.
+# INCEPTIONN's exchange: fanin.evaluation.models.exchange_cost.
 BYTE = _fitted("seconds of a byte")
 ADDITION = _fitted("seconds of an addition")
 RING_BYTE = _fitted("seconds of a byte of the ring")
@@ -40,7 +40,7 @@ SHARES = Input("table III's shares of forms")
 LINKS = Input("links of 10 Gb/s")
 HOST_TIME = Input("seconds that a host takes for a packet")
 
-# P4SGD's machines: fanin.sim.glm.baselines.
+# P4SGD's machines: fanin.evaluation.models.baselines.
 CPU_TIME = _fitted("bytes a second, and what a mini-batch takes beside reading")
 GPU_TIME = _fitted("what a mini-batch takes beside reading")
 HOST_ALLREDUCE = _fitted("an AllReduce of 8 workers, 12 µs")
@@ -53,7 +53,7 @@ CABLES = Input("links of 100 ns each way and 100 Gb/s")
 HBM = Input("latencies and refreshes of a U280's HBM2")
 PORTS = Input("ports and clocks of the engines and the card's memory")
 
-# RDMA-wild's cluster: fanin.sim.param_server.paper.
+# RDMA-wild's cluster: fanin.evaluation.models.rdma_wild.
 SAMPLE = _fitted("seconds of a sample on one node")
 UPDATE = _fitted("the server's update, one rate for each model")
 ONE_SERVER = _fitted("update and push of a byte, one number")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from fanin.base.errors import CheckFailed, InputError
+from fanin.evaluation.models.rdma_wild import PAPER, cluster
 from fanin.param_server.facts import Algorithm, ParamServerConfig, PushAfter
 from fanin.param_server.run.options import BUNDLED, RANDOM_FEATURES, RTL, ParamServerOptions
 from fanin.param_server.run.stragglers import parse_stragglers
@@ -22,7 +23,6 @@ from fanin.sim.learning.workloads import Workload, build, load, source_of
 from fanin.sim.network import LinkConfig
 from fanin.sim.param_server import events, training
 from fanin.sim.param_server.costs import DESIGN, WORD_BITS, Compute
-from fanin.sim.param_server.paper import PAPER, cluster
 from fanin.sim.param_server.recipes import recipes_of
 
 if TYPE_CHECKING:  # Amaranth takes a second to load

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 
 from fanin.base.errors import CheckFailed
+from fanin.evaluation.models.smart_nic_paper import fitted
 from fanin.ring.page.trace import ring_trace
 from fanin.ring.run.backend import Outputs, Progress, Result
 from fanin.sim.learning.references import References
@@ -15,7 +16,6 @@ from fanin.sim.link_log import LinkLog
 from fanin.sim.network import LinkConfig
 from fanin.sim.ring.groups_time import exchange_seconds
 from fanin.sim.ring.model import nic_seconds, on_cores, run_model
-from fanin.sim.ring.smart_nic_paper import fitted
 from fanin.sim.ring.training import Outcome, RingTraining, references
 
 

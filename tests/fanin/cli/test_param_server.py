@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from fanin.cli.main import main
+from fanin.evaluation.models.rdma_wild import PAPER, cluster
 from fanin.param_server.page.page import TABLES
 from fanin.param_server.run.options import BUNDLED, ParamServerOptions
 from fanin.param_server.run.stragglers import Stragglers, parse_stragglers
@@ -18,7 +19,6 @@ from fanin.sim.learning import workloads
 from fanin.sim.learning.learner import NoTraining, Training
 from fanin.sim.param_server import cosim, events, training
 from fanin.sim.param_server.costs import DESIGN, Compute
-from fanin.sim.param_server.paper import PAPER, cluster
 from fanin.sim.param_server.recipes import DIGITS
 from tests.fanin.cli.json_page import documented
 from tests.fanin.cli.ps import EACH, FILES, SMALL, json_of_ps, refused_ps, run_ps

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
+from fanin.evaluation.models.rdma_wild import PAPER
 from fanin.param_server.golden import update
 from fanin.sim.learning.learner import Training
 from fanin.sim.learning.workloads import build, load
 from fanin.sim.param_server.costs import DESIGN, Compute
 from fanin.sim.param_server.events import run
-from fanin.sim.param_server.paper import PAPER
 from fanin.sim.param_server.recipes import DIGITS
 from fanin.sim.param_server.training import TrainingJob
 from tests.support import slow

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from fanin.codec.facts import Bfp, Inceptionn
+from fanin.evaluation.models.smart_nic_paper import fitted
 from fanin.golden.mlp import Mlp
 from fanin.ring.facts import PRESETS
 from fanin.ring.groups import Groups, Scheme
@@ -15,7 +16,6 @@ from fanin.sim.network import LinkConfig
 from fanin.sim.ring.groups_time import exchange_seconds
 from fanin.sim.ring.model import on_cores, run_model
 from fanin.sim.ring.schedule import Overlap, Schedule
-from fanin.sim.ring.smart_nic_paper import fitted
 from fanin.sim.ring.train_cosim import run_rtl
 from fanin.sim.ring.training import RingTraining, references
 from tests.support import slow

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fanin.evaluation.bench import baselines, figures, losses
-from fanin.sim.glm.baselines import HOST_ALLREDUCE_NS, SWITCHML_LINK
+from fanin.evaluation.models.baselines import HOST_ALLREDUCE_NS, SWITCHML_LINK
 
 
 def _results(number, folder):

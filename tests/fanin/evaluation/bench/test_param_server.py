@@ -8,8 +8,8 @@ import pytest
 
 from fanin.cli.main import main
 from fanin.evaluation.bench import param_server, param_server_models, param_server_sweeps
+from fanin.evaluation.models.rdma_wild import PAPER
 from fanin.param_server.golden import Tally
-from fanin.sim.param_server.paper import PAPER
 
 UPDATES = param_server.WORKERS * param_server.GRADIENTS["lr"]
 

@@ -8,7 +8,7 @@ import pytest
 from fanin.cli.main import main
 from fanin.evaluation.bench import ring
 from fanin.evaluation.bench import smart_nic_figures as figures
-from fanin.sim.ring import smart_nic_paper
+from fanin.evaluation.models import smart_nic_paper
 from fanin.sim.ring.timeline import makespan
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from fanin.evaluation.bench import baselines as p4sgd_bench
 from fanin.evaluation.bench import param_server_models, ring, smart_nic_figures
+from fanin.evaluation.models import baselines, exchange_cost, rdma_wild, smart_nic_paper
 from fanin.evaluation.origins import inputs as i
 from fanin.evaluation.origins.graph import origin
 from fanin.evaluation.origins.kinds import GIVEN
@@ -19,10 +20,7 @@ from fanin.planner.cluster import load_cluster
 from fanin.planner.model.load import load_model
 from fanin.planner.plan.sweep import sweep
 from fanin.planner.search.limits import Limits
-from fanin.sim.codec import exchange_cost, tags
-from fanin.sim.glm import baselines
-from fanin.sim.param_server import paper as rdma_wild
-from fanin.sim.ring import smart_nic_paper
+from fanin.sim.codec import tags
 
 UP = 1.01
 ROWS = [(paper, row) for paper in PAPERS for row in paper.rows]

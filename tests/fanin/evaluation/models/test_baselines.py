@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from fanin.sim.glm import baselines
-from fanin.sim.glm.baselines import CPU, GPU, P4SGD, SECONDS, WORKERS
+from fanin.evaluation.models import baselines
+from fanin.evaluation.models.baselines import CPU, GPU, P4SGD, SECONDS, WORKERS
 
 
 def test_what_is_fitted_comes_out():

@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from fanin.sim.ring import smart_nic, smart_nic_paper
+from fanin.evaluation.models import smart_nic, smart_nic_paper
+from fanin.evaluation.models.smart_nic import Conventional, Layer, SmartNic, Worker
 from fanin.sim.ring.collectives import Link, binomial, rabenseifner, ring, worker_aggregator
-from fanin.sim.ring.smart_nic import Conventional, Layer, SmartNic, Worker
 from fanin.sim.ring.timeline import Task, idle, makespan, run
 
 LINK = Link(latency=3.0, byte=0.5, add=0.25)

@@ -15,10 +15,10 @@ import numpy.typing as npt
 from scipy.optimize import least_squares
 
 from fanin.codec.facts import Bfp
-from fanin.sim.ring import smart_nic
+from fanin.evaluation.models import smart_nic
+from fanin.evaluation.models.smart_nic import Conventional, SmartNic, Worker
 from fanin.sim.ring.collectives import Link, Scheme, ring
 from fanin.sim.ring.profile import Cores
-from fanin.sim.ring.smart_nic import Conventional, SmartNic, Worker
 from fanin.sim.ring.timeline import Span, makespan
 
 WIDTHS = (2048,) * 20

@@ -4,8 +4,8 @@ from itertools import pairwise
 
 import pytest
 
-from fanin.sim.codec import exchange_cost
-from fanin.sim.codec.exchange_cost import ALEXNET, RESNET
+from fanin.evaluation.models import exchange_cost
+from fanin.evaluation.models.exchange_cost import ALEXNET, RESNET
 
 
 def test_the_aggregator_takes_linearly_longer_and_the_ring_hardly():

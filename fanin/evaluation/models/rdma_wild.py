@@ -1,6 +1,6 @@
 """RDMA-wild's tables 1 and 2 and figure 1 beside the event model, whose server is fitted to one column.
 
-``python -m fanin.sim.param_server.paper`` prints the tables of docs/systems/param-server-time.md.
+``python -m fanin.evaluation.models.rdma_wild`` prints the tables of docs/systems/param-server-time.md.
 """
 
 from __future__ import annotations

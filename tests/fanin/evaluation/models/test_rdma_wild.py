@@ -2,9 +2,9 @@
 
 import pytest
 
+from fanin.evaluation.models import rdma_wild as paper
+from fanin.evaluation.models.rdma_wild import PAPER, cluster, figure_1, job, seconds
 from fanin.param_server.facts import Algorithm
-from fanin.sim.param_server import paper
-from fanin.sim.param_server.paper import PAPER, cluster, figure_1, job, seconds
 from fanin.sim.param_server.sockets import Sockets
 from tests.support import slow
 
