@@ -10,6 +10,7 @@ from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto
 
 from fanin.base.errors import InputError
 from fanin.cnn.layers.layer import MAX_SIZE
+from fanin.planner.model.onnx_external import load_external_data
 
 OLDEST = 7  # opset: before it, Add and Gemm broadcast by attributes
 LONGEST = 1 << 16  #: words that nodes may join which depend on the frames: shapes are shorter
@@ -23,7 +24,8 @@ Sizes = tuple[int, ...]  #: of a tensor in ONNX; 0 for what is not known
 def open_onnx(path: Path) -> ModelProto:
     """The checked file, weights included."""
     try:
-        proto = onnx.load(path, format="protobuf")
+        proto = onnx.load(path, format="protobuf", load_external_data=False)
+        load_external_data(path, proto)
         if not proto.functions:  # nested ones can take forever
             onnx.checker.check_model(proto)
         _check_texts(proto)
