@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fanin.base.errors import InputError
+from fanin.base.records import read_toml
 from fanin.cnn.layers.family import Family, RamKind, family, family_names
 from fanin.cnn.layers.logic import device_luts
 
@@ -100,13 +101,16 @@ def _load(name: str) -> Cluster:
         parts = ", ".join(f"{part}xN" for part in part_tables())
         raise InputError(f"{name}: must be a .toml file or one of {parts}")
     try:
-        table = tomllib.loads(path.read_text("utf-8"))
+        table = read_toml(path)
     except FileNotFoundError:
         raise InputError(f"{name}: no such file") from None
     except OSError as error:
         raise InputError(f"{name}: {error.strerror}") from None
+<<<<<<< HEAD
     except (ValueError, RecursionError) as error:  # not TOML, not UTF-8, huge numbers or deep nesting
         raise InputError(f"{name}: {error}") from None
+=======
+>>>>>>> w4
     return _cluster(name, table)
 
 

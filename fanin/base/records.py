@@ -1,4 +1,8 @@
+<<<<<<< HEAD
 """JSON files as records with typed fields: job.json, plans, results of runs.
+=======
+"""JSON and TOML that are read as records, whose fields are asked for by type: job.json, plans, files of a run.
+>>>>>>> w4
 
 A wrong field raises InputError with file, place and field. The checker of plans uses this module; it has no
 knowledge of plans, so that the checker shares nothing with the solver.
@@ -7,6 +11,7 @@ knowledge of plans, so that the checker shares nothing with the solver.
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -17,6 +22,7 @@ from fanin.base.errors import InputError
 MAX_SIZE = 1 << 31  # of a dimension; like MAX_NUMBER far above any device, and products fit a float
 MAX_NUMBER = 1 << 63
 MAX_DEPTH = 64  #: lists and objects within one another; fanin's own have fewer than ten
+_TOO_DEEP = f"values are nested deeper than {MAX_DEPTH}"
 
 T = TypeVar("T")
 
@@ -27,10 +33,26 @@ def parse_json(text: str | bytes) -> Any:
     Raises ValueError for text that is no JSON, and for values nested deeper than ``MAX_DEPTH``: Python reads
     almost a thousand levels, but may fail to print or write them again.
     """
+    return _parsed(json.loads, text)
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Return the tables of a TOML file that comes from outside.
+
+    Raises OSError, and InputError of one line for a file that is no TOML, or has values nested deeper than
+    ``MAX_DEPTH``.
+    """
     try:
-        value = json.loads(text)
+        return _parsed(tomllib.loads, path.read_text("utf-8"))
+    except ValueError as error:  # no TOML, no UTF-8, numbers without end
+        raise InputError(f"{path}: {error}") from None
+
+
+def _parsed(parse: Callable[[T], Any], text: T) -> Any:
+    try:
+        value = parse(text)
     except RecursionError as error:
-        raise ValueError(str(error)) from error
+        raise ValueError(_TOO_DEEP) from error
     level = [value]
     for _ in range(MAX_DEPTH + 1):
         level = [
@@ -41,7 +63,7 @@ def parse_json(text: str | bytes) -> Any:
         ]
         if not level:
             return value
-    raise ValueError(f"values are nested deeper than {MAX_DEPTH}")
+    raise ValueError(_TOO_DEEP)
 
 
 def open_record(path: Path) -> Record:

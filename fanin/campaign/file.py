@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import tomllib
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fanin.base.errors import InputError
+from fanin.base.records import read_toml
 from fanin.campaign.command import Command, Options
 from fanin.campaign.draws import draw, products
 
@@ -96,11 +96,9 @@ def read_campaign(file: Path, whole: argparse.ArgumentParser) -> Campaign:
 def _load(file: Path) -> dict[str, Any]:
     """The file's tables, whose keys and types are right."""
     try:
-        value = tomllib.loads(file.read_text(encoding="utf-8"))
+        value = read_toml(file)
     except OSError as error:
         raise InputError(f"{file}: cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:  # TOMLDecodeError says line and column
-        raise InputError(f"{file}: {error}") from None
     for key, found in value.items():
         if key not in _KEYS:
             raise InputError(f"{file}: {key} is not known here; keys are {', '.join(_KEYS)}")

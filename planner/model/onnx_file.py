@@ -10,6 +10,7 @@ from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto
 
 from fanin.base.errors import InputError
 from fanin.cnn.layers.layer import MAX_SIZE
+from fanin.planner.model.onnx_external import load_external_data
 
 OLDEST = 7  # opset; in older ones Add and Gemm broadcast by attributes
 LONGEST = 1 << 16  #: most words of a concatenation that depends on the frames: shapes are shorter
@@ -23,8 +24,14 @@ Sizes = tuple[int, ...]  #: sizes of a tensor in ONNX; 0 for unknown ones
 def open_onnx(path: Path) -> ModelProto:
     """Load and check a file, including its weights. Raises InputError."""
     try:
+<<<<<<< HEAD
         proto = onnx.load(path, format="protobuf")
         if not proto.functions:  # the checker can take forever for nested ones
+=======
+        proto = onnx.load(path, format="protobuf", load_external_data=False)
+        load_external_data(path, proto)
+        if not proto.functions:  # nested ones can take forever
+>>>>>>> w4
             onnx.checker.check_model(proto)
         _check_texts(proto)
     except OSError as error:

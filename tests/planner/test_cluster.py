@@ -306,7 +306,7 @@ def test_a_name_that_is_none(refuse, name):
         ("a = 1\na = 2", "Cannot overwrite a value"),
         ("a = " + "9" * 5000, "Exceeds the limit"),
         (b"a = '\xff'", "'utf-8' codec can't decode byte 0xff"),
-        ("a = " + "[" * 100_000, "maximum recursion depth exceeded"),
+        ("a = " + "[" * 100_000, "values are nested deeper than 64"),
     ],
 )
 def test_a_file_that_is_no_cluster(refuse, text, said):

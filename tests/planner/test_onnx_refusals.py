@@ -1,5 +1,6 @@
 """ONNX files that are refused: node, cause, one line."""
 
+import os
 import random
 from collections import Counter
 
@@ -10,6 +11,7 @@ from onnx import TensorProto, helper
 
 from fanin.base.errors import InputError
 from fanin.planner.model.load import load_model
+from fanin.planner.model.onnx_external import external_files
 from fanin.planner.model.onnx_model import load_onnx
 from tests.planner.onnx_net import Net, flattened
 
@@ -259,6 +261,47 @@ def test_weights_in_a_file_of_their_own(tmp_path):
     _refused_file(path)
     (tmp_path / "weights").unlink()
     assert "weights" in _refused_file(path)
+
+
+def _external(path, location, *, tensors=1, length=None):
+    """A model whose first weights, and some more tensors, are at the same place of a file."""
+    net = Net("N", 12)
+    net.gemm("x", 12, 5)
+    proto = net.proto()
+    weights = proto.graph.initializer[0]
+    (path.parent / "weights").write_bytes(weights.raw_data)
+    for name in [weights.name, *(f"more{number}" for number in range(1, tensors))]:
+        tensor = weights if name == weights.name else proto.graph.initializer.add()
+        tensor.ClearField("raw_data")
+        tensor.name, tensor.data_type, tensor.data_location = name, TensorProto.FLOAT, TensorProto.EXTERNAL
+        tensor.dims[:] = weights.dims
+        entries = {"location": location} | ({} if length is None else {"length": str(length)})
+        tensor.external_data.extend(onnx.StringStringEntryProto(key=k, value=v) for k, v in entries.items())
+    path.write_bytes(proto.SerializeToString())
+
+
+def test_external_data_that_many_tensors_name_are_counted_for_each(tmp_path, monkeypatch):
+    path = tmp_path / "net.onnx"
+    _external(path, "weights", tensors=4)
+    assert load_model(str(path)).parameters == 65
+    monkeypatch.setattr("fanin.planner.model.onnx_external.MOST_BYTES", 959)
+    monkeypatch.setattr("fanin.planner.model.onnx_external.load_external_data_for_tensor", None)  # before
+    said = "its tensors name 960 bytes of external data, more than their files have"
+    assert _refused_file(path) == f"is no valid ONNX model: {said}"
+
+
+def test_external_data_are_files_in_the_model_s_folder(tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/link").symlink_to(tmp_path / "weights")
+    (tmp_path / "weights").write_bytes(bytes(240))
+    os.mkfifo(tmp_path / "in/fifo")
+    path = tmp_path / "in/net.onnx"
+    for location in ("../weights", str(tmp_path / "weights"), "link", "fifo", "none", "", ".", "x" * 300):
+        _external(path, location)
+        assert _refused_file(path).startswith("is no valid ONNX model: w0: its data are in no file of")
+        assert external_files(path) == []
+    _external(path, "weights", length=-1)
+    _refused_file(path)
 
 
 @pytest.mark.parametrize("content", [b"", b"no model at all", bytes(range(256)), b"\n\x05" + bytes(5)])

@@ -9,6 +9,7 @@ from fanin.base.records import Record
 from fanin.runs.output import Kind, open_kind
 
 BOARD_FILE, REPORT_FILE, BITSTREAM_FILE, PROJECT = "board.json", "report.json", "top.bit", "project"
+BOARDS_SUFFIX = ".toml"  #: of a file that names builds; fanin rerun reads it by that
 GLM, SHELL = NODES = ("glm", "shell")  # what can be asked for
 SEED, NUMBER = 1, 0  # unless they are said; the options are None then, as not every board takes them
 BLOCK, SDRAM = MEMORY = ("block", "sdram")  # where a build's samples and labels lie

@@ -39,7 +39,9 @@ class PlanOptions(RunOptions):
     output: Path | None = option(
         _PLACE, None, "where to write", "DIR", short="-o", place=Place.OUTPUT, of=SEARCH
     )
-    check: Path | None = option(_PLACE, None, "verify the plan or plans in DIR, and stop", "DIR")
+    check: Path | None = option(
+        _PLACE, None, "verify the plan or plans in DIR, and stop", "DIR", place=Place.INPUT
+    )
     mp: str = option(_PLACE, "1", "model parallelism: limiting groups in K parts", "K,…", of=SEARCH)
     devices: str | None = option(
         _PLACE, None, "a plan for every number of the cluster's devices", "A..B", of=SEARCH

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
 from fanin.base.errors import InputError
-from fanin.base.records import Record
+from fanin.base.records import Record, read_toml
 from fanin.boards.facts import MEMORIES
 from fanin.boards.memory import memory_of
-from fanin.boards.run.folder import SDRAM, open_build
+from fanin.boards.run.folder import BOARDS_SUFFIX, SDRAM, open_build
 from fanin.glm.facts import PRESETS
 from fanin.hdl.boards.board import find_board
 from fanin.sim.glm.boards import BoardAddress
@@ -30,13 +29,12 @@ def read_boards(path: Path) -> BoardCluster:
 
     Relative folders start at the file's own folder. Raises InputError that names file and place.
     """
+    if path.suffix != BOARDS_SUFFIX:
+        raise InputError(f"{path}: is no {BOARDS_SUFFIX} file")
     try:
-        with path.open("rb") as file:
-            document = tomllib.load(file)
+        document = read_toml(path)
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: {error}") from None
     record = Record(str(path), "", document)
     found = [_board(board, path.parent) for board in record.records("board")]
     record.finish()

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from fanin.base.errors import InputError
-from fanin.base.records import MAX_DEPTH, open_record, parse_json
+from fanin.base.records import MAX_DEPTH, open_record, parse_json, read_toml
 
 
 @pytest.mark.parametrize(("begin", "end"), [("[", "]"), ('{"a": ', "}")])
@@ -24,3 +24,24 @@ def test_a_file_of_values_without_end_is_an_error_of_one_line(tmp_path):
         with pytest.raises(InputError, match=r"job\.json: not JSON: ") as caught:
             open_record(path)
         assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("depth", [MAX_DEPTH + 1, 900, 5000])
+@pytest.mark.parametrize("dots", [False, True])
+def test_toml_is_nested_no_deeper_than_json(tmp_path, depth, dots):
+    path = tmp_path / "file.toml"
+    path.write_text(f"a{'.a' * depth} = 1" if dots else f"a = {'[' * depth}{']' * depth}")
+    with pytest.raises(InputError, match=r"^[^\n]*file\.toml: values are nested deeper than 64$"):
+        read_toml(path)
+
+
+def test_toml_is_read_or_refused_in_one_line(tmp_path):
+    path = tmp_path / "file.toml"
+    path.write_text("[[board]]\nhost = 'a'\n")
+    assert read_toml(path) == {"board": [{"host": "a"}]}
+    for content in (b"[[a", b"a = '\xff'", b"a = " + b"9" * 5000):
+        path.write_bytes(content)
+        with pytest.raises(InputError, match=r"^[^\n]*file\.toml: [^\n]+$"):
+            read_toml(path)
+    with pytest.raises(FileNotFoundError):
+        read_toml(tmp_path / "none")

@@ -61,6 +61,7 @@ def test_boards_are_read_with_what_their_builds_say(tmp_path):
         ("", ".board. is missing"),
         ("board = []", "names no board"),
         ("[[board", "Expected"),
+        ("board = " + "[" * 5000, "values are nested deeper than 64"),
         (board("10.0.0.1", "a") * 2, "two boards have the address 10.0.0.1"),
         (board("10.0.0.1", "a") + board("10.0.0.2", "c"), "one preset, not ecp5-25, ecp5-85"),
         (board("10.0.0.1", "a") + board("10.0.0.2", "decay"), "either all boards or none .* with --l2"),
@@ -79,6 +80,11 @@ def test_a_file_that_is_wrong_is_named_with_its_cause(tmp_path, text, cause):
     with pytest.raises(InputError, match=cause.replace("[", r"\[")) as error:
         read_boards(written(tmp_path, text))
     assert str(error.value).startswith(str(tmp_path))
+
+
+def test_a_file_that_is_not_called_toml_is_refused(tmp_path):
+    with pytest.raises(InputError, match=r"boards: is no \.toml file"):
+        read_boards(tmp_path / "boards")
 
 
 @pytest.mark.parametrize(

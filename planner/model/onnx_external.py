@@ -1,0 +1,72 @@
+"""External data of an ONNX file: weights in files beside it, which its tensors name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import onnx
+from onnx import ModelProto, TensorProto
+from onnx.external_data_helper import load_external_data_for_tensor, uses_external_data
+
+from fanin.base.archive import MOST_BYTES
+
+
+def load_external_data(path: Path, proto: ModelProto) -> None:
+    """Read the external data of a model that ``path`` holds into its tensors.
+
+    Raises OSError, and ValueError for a file that is not below the model's folder, and for tensors that name
+    more bytes than their files have, and more than ``MOST_BYTES``: any number may name the same bytes.
+    """
+    tensors = list(_external(proto))
+    sizes: dict[Path, int] = {}
+    total = 0
+    for tensor in tensors:
+        fields = _fields(tensor)
+        file = _file(path, tensor)
+        if file is None:
+            place = fields.get("location", "")
+            raise ValueError(f"{tensor.name}: its data are in no file of the model's folder: {place!r}")
+        size = sizes.setdefault(file, file.stat().st_size)
+        total += max(int(fields.get("length", size)), 0)
+    if total > max(MOST_BYTES, sum(sizes.values())):
+        raise ValueError(f"its tensors name {total:,} bytes of external data, more than their files have")
+    for tensor in tensors:
+        load_external_data_for_tensor(tensor, str(path.parent))
+
+
+def external_files(path: Path) -> list[Path]:
+    """Return the files that a model's external data are in; none for a file that is no model."""
+    try:
+        proto = onnx.load(path, format="protobuf", load_external_data=False)
+    except Exception:  # protobuf has many; the planner's reader says which
+        return []
+    found = (_file(path, tensor) for tensor in _external(proto))
+    return sorted({file for file in found if file is not None})
+
+
+def _fields(tensor: TensorProto) -> dict[str, str]:
+    return {entry.key: entry.value for entry in tensor.external_data}
+
+
+def _file(path: Path, tensor: TensorProto) -> Path | None:
+    """Return the file that a tensor names, if it is a regular one below the model's folder."""
+    file = path.parent / _fields(tensor).get("location", "")
+    try:
+        inside = file.resolve().is_relative_to(path.parent.resolve())
+        return file if inside and file.is_file() else None
+    except (OSError, ValueError):  # a name that is too long, or has a NUL
+        return None
+
+
+def _external(message: Any) -> Iterator[TensorProto]:
+    """Yield the tensors with external data in a message, those of attributes and inner graphs included."""
+    if isinstance(message, TensorProto):
+        if uses_external_data(message):
+            yield message
+        return
+    for field, value in message.ListFields():
+        if field.message_type is not None:
+            for inner in [value] if hasattr(value, "ListFields") else value:
+                yield from _external(inner)
