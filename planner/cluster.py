@@ -106,11 +106,6 @@ def _load(name: str) -> Cluster:
         raise InputError(f"{name}: no such file") from None
     except OSError as error:
         raise InputError(f"{name}: {error.strerror}") from None
-<<<<<<< HEAD
-    except (ValueError, RecursionError) as error:  # not TOML, not UTF-8, huge numbers or deep nesting
-        raise InputError(f"{name}: {error}") from None
-=======
->>>>>>> w4
     return _cluster(name, table)
 
 

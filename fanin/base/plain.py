@@ -6,11 +6,9 @@ import errno
 import os
 import stat
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
-from fanin.base.records import parse_json
-
-MOST = 256 << 20  #: bytes of a file
+MOST = 64 << 20  #: bytes of a file
 
 
 def open_regular(path: Path | str, flags: int = 0, folder: int | None = None) -> BinaryIO:
@@ -19,11 +17,13 @@ def open_regular(path: Path | str, flags: int = 0, folder: int | None = None) ->
     ``flags``: more of ``os.open``; ``folder``: a descriptor of the folder that ``path`` begins at.
     """
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags, dir_fd=folder)
-    file = os.fdopen(handle, "rb")
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-        file.close()
+    kind = os.fstat(handle).st_mode
+    if not stat.S_ISREG(kind):
+        os.close(handle)
+        if stat.S_ISDIR(kind):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         raise OSError(errno.EINVAL, "is no regular file", str(path))
-    return file
+    return os.fdopen(handle, "rb")
 
 
 def open_below(folder: Path, *names: str) -> BinaryIO:
@@ -53,6 +53,15 @@ def read_plain(path: Path, most: int = MOST) -> bytes:
         return _content(file, path, most)
 
 
+def read_regular(path: Path) -> bytes:
+    """Return the content of a regular file, ``MOST`` bytes at most; links are followed. Never waits.
+
+    Raises OSError for a FIFO, a device and a larger file.
+    """
+    with open_regular(path) as file:
+        return _content(file, path, MOST)
+
+
 def read_named(path: Path, most: int = MOST) -> bytes:
     """Return the content of a file, link or pipe that the caller's user has named, ``most`` bytes at most.
 
@@ -68,12 +77,3 @@ def _content(file: BinaryIO, path: Path, most: int) -> bytes:
         if len(content) <= most:
             return content
     raise OSError(errno.EFBIG, f"has more than {most:,} bytes", str(path))
-
-
-def read_object(path: Path, most: int = MOST) -> dict[str, Any] | None:
-    """Return the JSON object in a file that ``read_plain`` reads; None for any other file."""
-    try:
-        value = parse_json(read_plain(path, most))
-    except (OSError, ValueError):
-        return None
-    return value if isinstance(value, dict) else None

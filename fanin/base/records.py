@@ -1,8 +1,4 @@
-<<<<<<< HEAD
-"""JSON files as records with typed fields: job.json, plans, results of runs.
-=======
-"""JSON and TOML that are read as records, whose fields are asked for by type: job.json, plans, files of a run.
->>>>>>> w4
+"""JSON and TOML files as records with typed fields: job.json, plans, files of runs.
 
 A wrong field raises InputError with file, place and field. The checker of plans uses this module; it has no
 knowledge of plans, so that the checker shares nothing with the solver.
@@ -18,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fanin.base.errors import InputError
+from fanin.base.plain import MOST, read_plain, read_regular
 
 MAX_SIZE = 1 << 31  # of a dimension; like MAX_NUMBER far above any device, and products fit a float
 MAX_NUMBER = 1 << 63
@@ -67,9 +64,9 @@ def _parsed(parse: Callable[[T], Any], text: T) -> Any:
 
 
 def open_record(path: Path) -> Record:
-    """The object that a file is. Raises InputError."""
+    """The object that a regular file of at most ``plain.MOST`` bytes is. Raises InputError."""
     try:
-        document = parse_json(path.read_text(encoding="utf-8"))
+        document = parse_json(read_regular(path).decode())
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from None
     except json.JSONDecodeError as error:
@@ -77,6 +74,15 @@ def open_record(path: Path) -> Record:
     except ValueError as error:  # no UTF-8, numbers without end, lists without end
         raise InputError(f"{path}: not JSON: {error}") from None
     return Record(str(path), "", document)
+
+
+def read_object(path: Path, most: int = MOST) -> dict[str, Any] | None:
+    """Return the JSON object in a file that ``read_plain`` reads; None for any other file."""
+    try:
+        value = parse_json(read_plain(path, most))
+    except (OSError, ValueError):
+        return None
+    return value if isinstance(value, dict) else None
 
 
 class Record:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fanin.base.plain import read_object
+from fanin.base.records import read_object
 from fanin.base.scratch import LIVE_FILE
 from fanin.runs.live import FORMAT, changed_ns
 from fanin.runs.lock import writer_of

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from fanin.base.errors import InputError
-from fanin.base.plain import read_object
+from fanin.base.records import read_object
 from fanin.base.scratch import WRITER_FILE, delete_scratch, reported
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 
-from fanin.base.plain import read_object
+from fanin.base.records import read_object
 from fanin.base.scratch import write_file
 
 MANIFEST_FILE = ".files.json"

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from fanin.base.errors import InputError
-from fanin.base.plain import read_object
-from fanin.base.records import Record, open_record
+from fanin.base.records import Record, open_record, read_object
 from fanin.base.scratch import (
     delete_leftovers,
     is_scratch,

@@ -24,14 +24,9 @@ Sizes = tuple[int, ...]  #: sizes of a tensor in ONNX; 0 for unknown ones
 def open_onnx(path: Path) -> ModelProto:
     """Load and check a file, including its weights. Raises InputError."""
     try:
-<<<<<<< HEAD
-        proto = onnx.load(path, format="protobuf")
-        if not proto.functions:  # the checker can take forever for nested ones
-=======
         proto = onnx.load(path, format="protobuf", load_external_data=False)
         load_external_data(path, proto)
-        if not proto.functions:  # nested ones can take forever
->>>>>>> w4
+        if not proto.functions:  # the checker can take forever for nested ones
             onnx.checker.check_model(proto)
         _check_texts(proto)
     except OSError as error:

@@ -61,7 +61,7 @@ class Pipes:
     def __init__(self, rank: int, size: int, sockets: Sequence[int]):
         self.rank, self.size = rank, size
         others = range(1, size) if rank == 0 else [0]
-        self._peers = dict(zip(others, map(Connection, sockets), strict=True))
+        self._peers: dict[int, Connection[Any, Any]] = dict(zip(others, map(Connection, sockets), strict=True))
 
     def send(self, value: Any, dest: int) -> None:
         """See :class:`Communicator`. A value to a rank that has ended is lost."""

@@ -9,7 +9,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from fanin.base.plain import open_below, read_object
+from fanin.base.plain import open_below
+from fanin.base.records import read_object
 from fanin.base.scratch import LIVE_FILE, is_alive
 from fanin.runs.live import FORMAT, changed_ns
 from fanin.runs.output import CAMPAIGN, CLASSES_FOLDER, REPORT_FILE, RUN_FILE, class_folders

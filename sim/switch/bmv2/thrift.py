@@ -19,6 +19,7 @@ _CONTEXT = 0
 _PATIENCE = 10.0  # seconds per call
 _NUMBERS = {_I32: struct.Struct(">i"), _I64: struct.Struct(">q")}
 _FIELD = struct.Struct(">bh")
+_LONGEST, _DEEPEST = 1 << 16, 8  # bytes of an answer, structs in structs; BMv2's have 100 and 1
 _CODES = {1: "no such register", 2: "no such index", 3: "error"}  # RegisterOperationErrorCode
 
 
@@ -37,7 +38,7 @@ class Registers:
     """Registers of the switch at the other end of ``connection``. A failed call raises ToolFailed."""
 
     def __init__(self, connection: socket.socket):
-        self._socket = connection
+        self._socket, self._left = connection, 0  # bytes that an answer may still have
         connection.settimeout(_PATIENCE)
 
     def read(self, name: str, index: int) -> int:
@@ -63,6 +64,7 @@ class Registers:
         head = struct.pack(">I", _VERSION | _CALL) + _encode(_STRING, f"standard:{method}") + bytes(4)
         try:
             self._socket.sendall(head + fields + bytes([_STOP]))
+            self._left = _LONGEST
             return self._reply(method)
         except OSError as error:
             raise ToolFailed(f"BMv2's Thrift server: {method}: {error.strerror or error}") from error
@@ -78,16 +80,16 @@ class Registers:
             raise ToolFailed(f"BMv2 refused {method}: {_CODES.get(failure.get(1), failure)}")
         return result.get(0)
 
-    def _value(self, kind: int) -> Any:
+    def _value(self, kind: int, depth: int = 0) -> Any:
         if kind in _NUMBERS:
             return _NUMBERS[kind].unpack(self._bytes(_NUMBERS[kind].size))[0]
         if kind == _STRING:
             return self._bytes(self._number(">i")).decode(errors="replace")
-        if kind == _STRUCT:
+        if kind == _STRUCT and depth < _DEEPEST:
             fields = {}
             while (field := self._number(">b")) != _STOP:
                 number = self._number(">h")
-                fields[number] = self._value(field)
+                fields[number] = self._value(field, depth + 1)
             return fields
         raise ToolFailed(f"BMv2's Thrift server sent a value of the unexpected type {kind}")
 
@@ -95,13 +97,16 @@ class Registers:
         return int(struct.unpack(layout, self._bytes(struct.calcsize(layout)))[0])
 
     def _bytes(self, count: int) -> bytes:
-        data = b""
+        if not 0 <= count <= self._left:
+            raise ToolFailed(f"BMv2's Thrift server sent an answer of more than {_LONGEST:,} bytes")
+        self._left -= count
+        data = bytearray()
         while len(data) < count:
             more = self._socket.recv(count - len(data))
             if not more:
                 raise ConnectionResetError("the connection was closed")
             data += more
-        return data
+        return bytes(data)
 
 
 def _encode(kind: int, value: Any) -> bytes:

@@ -234,11 +234,7 @@ class CallBody(Body):
         return f"{result}[0]" if node.type != VOID else "None"
 
     def _extern_arguments(self, node: ast.Call) -> tuple[list[str], list[Store]]:
-<<<<<<< HEAD
-        """Like ``_copy_in``; ``data`` becomes (value, width), an enum's member its name; records stay."""
-=======
         """Like ``_copy_in``, but ``data`` becomes (value, width) and an enum member its name."""
->>>>>>> w3
         codes: list[str] = []
         stores: list[Store] = []
         for index, (parameter, argument) in enumerate(zip(node.callee.parameters, node.arguments, strict=True)):

@@ -262,11 +262,7 @@ class Checker(Statements):
                 self.writable(argument.value)
 
     def _action_call(self, node: ast.Expression, by_action: dict[ast.Action, ast.TableAction]) -> ast.Call:
-<<<<<<< HEAD
-        """Check an action of an entry or the default; its ``arguments`` keep constants without direction."""
-=======
         """Check an action of an entry or the default; keep only its constants without direction."""
->>>>>>> w3
         call = node if isinstance(node, ast.Call) else ast.Call(node.position, node, [], [])
         found = self.expression(call.function)
         action = found.type.of if isinstance(found.type, types.Meta) else None

@@ -1,9 +1,11 @@
 """JSON from outside: values that Python reads, and may fail to write again, are refused."""
 
 import json
+import os
 
 import pytest
 
+from fanin.base import plain
 from fanin.base.errors import InputError
 from fanin.base.records import MAX_DEPTH, open_record, parse_json, read_toml
 
@@ -45,3 +47,15 @@ def test_toml_is_read_or_refused_in_one_line(tmp_path):
             read_toml(path)
     with pytest.raises(FileNotFoundError):
         read_toml(tmp_path / "none")
+
+
+def test_a_file_that_waits_or_does_not_end_is_refused(tmp_path, monkeypatch):
+    os.mkfifo(tmp_path / "pipe.json")
+    with pytest.raises(InputError, match=r"pipe\.json: cannot be read: is no regular file$"):
+        open_record(tmp_path / "pipe.json")
+    with pytest.raises(InputError, match=r"cannot be read: Is a directory$"):
+        open_record(tmp_path)
+    (tmp_path / "long.json").write_text("{}" + " " * 20)
+    monkeypatch.setattr(plain, "MOST", 20)
+    with pytest.raises(InputError, match=r"long\.json: cannot be read: has more than 20 bytes$"):
+        open_record(tmp_path / "long.json")

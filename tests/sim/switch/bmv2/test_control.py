@@ -1,5 +1,8 @@
 """P4Runtime and Thrift without BMv2: P4Info that the test builds, servers that keep what they hear."""
 
+import socket
+import struct
+
 import pytest
 from finsy import p4entity
 from finsy.p4schema import P4Schema
@@ -150,6 +153,21 @@ def test_nobody_there_is_said_at_once():
         P4Runtime("127.0.0.1:1")
     with pytest.raises(ToolFailed, match=r"127\.0\.0\.1:1: no Thrift server answers"):
         connect_thrift(("127.0.0.1", 1))
+
+
+@pytest.mark.parametrize(
+    ("result", "cause"),
+    [
+        (b"\x0b\0\0\x7f\xff\xff\xff", "an answer of more than 65,536 bytes"),  # a text of 2 GiB
+        (b"\x0c\0\0" * 2000, "a value of type 12"),  # structs in structs
+    ],
+)
+def test_a_thrift_server_cannot_answer_without_end(result, cause):
+    own, peer = socket.socketpair()
+    with own, peer:
+        peer.sendall(struct.pack(">IIxxxx", 0x8001_0002, 0) + result)
+        with pytest.raises(ToolFailed, match=cause):
+            Registers(own).read("r", 0)
 
 
 def test_registers_are_written_and_read_through_thrift(fake):
