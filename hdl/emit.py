@@ -232,14 +232,14 @@ def shared(component: wiring.Component) -> Any:
 def _connect_resets(fragment: Fragment) -> None:
     """Connect the controls of ``ResetInserter`` around instances of shared components to their ``rst``.
 
-    Amaranth (0.5) resets an instance's statements, not its contents. This needs three steps:
+    Amaranth (0.5) resets an instance's statements, not its contents. A reset therefore takes three steps:
 
     1. ``_SharedInstance`` gives the instance one statement, ``inserted_reset = 0`` in ``sync``: a register
        whose initial value is 1.
     2. A ``ResetInserter`` appends ``if control: inserted_reset = 1``, as it does to any register.
     3. This function moves both statements to ``comb``: ``inserted_reset`` becomes a wire that is 1 while any
-       control is. The wire is ORed with the domain's reset into
-       ``rst``. All registers inside are then reset in the same cycle as those outside.
+       control is. The wire is ORed with the domain's reset into ``rst``. All registers inside are then reset in
+       the same cycle as those outside.
 
     Raises ValueError if ``EnableInserter`` has wrapped the statement.
     """

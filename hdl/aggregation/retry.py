@@ -70,7 +70,7 @@ class RetryScanner(wiring.Component):
     ``scanned`` : In, SlotState
         Result of the look-up by SlotStates.
     ``offer`` : Out, ``valid``, ``use``, ``ack``, ``retries``, ``values``
-        A packet to send again. It is withdrawn 2 cycles after its slot's change of state.
+        A packet to send again; withdrawn 2 cycles after its slot's change of state.
     ``take`` : In, 1
         The offer is being sent; only with ``offer.valid``.
     ``failed`` : Out, 1

@@ -274,7 +274,7 @@ class SlotStates(wiring.Component):
         """Keep, per kind of packet, a memory with the parity of the last accepted packet of each slot.
 
         ``use`` is that of the packet judged in this cycle; ``self.use`` that of the packet judged in the
-        previous cycle, whose parity is being written. Both may be of the slot that is looked up: see
+        previous cycle, whose parity is being written. Either use may be of the slot that is looked up: see
         :meth:`_parities`.
         """
         m = Module()

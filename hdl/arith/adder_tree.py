@@ -62,7 +62,7 @@ class SumTree(wiring.Component):
     ``enable`` : In(1)
         Advance all levels; 1 when left unconnected.
     ``o`` : Out, ``ArrayLayout(sum_shape(operand, inputs), outputs)``
-        Partial sums of neighbouring inputs; their total is the sum of all inputs. Each has ceil(log2
+        Partial sums of neighbouring inputs; their total is the sum of all inputs. A partial sum has ceil(log2
         ``inputs``) bits more than an operand.
 
     Parameters

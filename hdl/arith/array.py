@@ -29,9 +29,9 @@ class LaneArray(wiring.Component):
     Members
     -------
     ``a`` : In, ``ArrayLayout(32, …)``
-        Bits of the first operands; as many as ``trees`` indexes.
+        Bits of the first operands; one for each index in ``trees``.
     ``b`` : In, ``ArrayLayout(32, …)``
-        Bits of the second operands; as many as ``trees`` indexes.
+        Bits of the second operands; one for each index in ``trees``.
     ``valid`` : In(1)
         The operands are valid. If low, ``o`` is meaningless ``latency`` cycles later.
     ``o`` : Out, ``ArrayLayout(32, len(trees))``

@@ -299,7 +299,7 @@ class FP32Multiplier(wiring.Component):
     def _product(delay: Delay, a: Value, b: Value) -> tuple[Value, Value]:
         """Return the upper 31 bits of the significands' product, and whether any lower bit is set.
 
-        Both come 3 cycles later. Zeros and subnormals get a leading one, too; their product is not used.
+        The results come 3 cycles later. Zeros and subnormals get a leading one, too; their product is not used.
         """
         whole, pieces = Cat(_fraction(a), 1), Cat(_fraction(b), 1)
         low = delay(whole * pieces[:_DSP_BITS], 2, name="low")

@@ -1,7 +1,7 @@
 """Registers common to all nodes, with their hardware: identity, commands, status, counters.
 
-A map starts with ``id``, ``version`` and the node's constants, followed by ``control`` and ``status``. It ends
-with the counters, which the command ``clear_counters`` zeroes.
+A map starts with ``id``, ``version`` and the node's constants, followed by ``control`` and ``status``. The
+counters, which the command ``clear_counters`` zeroes, are at the end.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ class GradientLane(wiring.Component):
     ``override_value`` : In(signed(32))
         Weight for ``override``.
     ``weight`` : Out(signed(32))
-        Weight minus the gradient so far. It is the updated weight only in the cycle given by ``latency``.
+        Weight minus the gradient so far; the updated weight only in the cycle given by ``latency``.
     ``decay`` : In, ``LaneDecay``; with ``l2`` alone
         Decay of ``stored``, a cycle before the ``control`` with ``fresh``.
 

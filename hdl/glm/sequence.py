@@ -102,7 +102,7 @@ class Sequencer(wiring.Component):
     def _loop(self, m: Module, name: str, length: Value, last: Value, advance: Value, wrap: Value) -> None:
         """Drive ``last``, a register that is high in the last of ``length`` iterations.
 
-        It is computed one iteration ahead.
+        The register is computed one iteration ahead.
 
         ``advance`` starts the next iteration; with ``wrap`` the loop starts again.
         """

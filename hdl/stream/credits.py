@@ -42,7 +42,7 @@ class Credits(wiring.Component):
 
     Latency
     -------
-    The outputs follow ``give`` and ``take`` by one cycle. Both may be high in every cycle.
+    The outputs follow ``give`` and ``take`` by one cycle. ``give`` and ``take`` may be high in every cycle.
 
     Source
     ------

@@ -17,8 +17,11 @@ _MARGIN_BITS = 2
 #: cycles.
 MARGIN = 2 << _MARGIN_BITS
 
-#: Pulses for the fate of a frame. ``left``: it was sent. ``dropped``: it was too long or found no room.
-#: ``bad``: it was dropped because of ``error``.
+#: Pulses for the fate of a frame.
+#:
+#: - ``left``: the frame was sent.
+#: - ``dropped``: the frame was too long or found no room.
+#: - ``bad``: the frame was dropped because of ``error``.
 FrameEvents = data.StructLayout({"left": 1, "dropped": 1, "bad": 1})
 
 

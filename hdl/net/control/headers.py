@@ -29,9 +29,15 @@ AboutWords = data.ArrayLayout(WIDTH, IDENTITY_WORDS)
 assert all(field.bits == WIDTH for field in ABOUT)
 assert BODY_AT % WORD_BYTES == 0
 
-#: Pulses of a responder. Control requests: ``requests``: executed; ``repeats``: answered again; ``stale``:
-#: ignored, since older than the last; ``refused``: rejected by the lease; ``malformed``: rejected by the form.
-#: Other frames: ``dropped``: too long or without room; ``arps``, ``echoes``: answered.
+#: Pulses of a responder.
+#:
+#: - ``requests``: a control request was executed.
+#: - ``repeats``: a control request was answered again.
+#: - ``stale``: a control request was ignored, since it is older than the last one.
+#: - ``refused``: a control request was rejected by the lease.
+#: - ``malformed``: a request was rejected by its form.
+#: - ``dropped``: a frame was too long or found no room.
+#: - ``arps``, ``echoes``: an ARP or echo request was answered.
 ResponderEvents = data.StructLayout(
     dict.fromkeys(
         ("requests", "repeats", "stale", "refused", "malformed", "dropped", "arps", "echoes"),

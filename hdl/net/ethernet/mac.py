@@ -22,10 +22,14 @@ from fanin.wire.ethernet import FCS_BYTES, MAX_FRAME_BYTES
 
 _CAPACITY = 16  # words of a queue between two domains: enough for the slowest core clock that keeps up
 
-#: Pulses for the fate of a frame. Received frames: ``received``: it goes to the core; ``bad_fcs``, ``runt``,
-#: ``long``, ``damaged`` (reported by the PHY): it is bad and dropped; ``dropped``: it found no room. Frames to
-#: send: ``sent``: it has left for the PHY; ``refused``: it is too long; ``underrun``: the core was too slow for
-#: it, and it ends with an error.
+#: Pulses for the fate of a frame.
+#:
+#: - ``received``: a received frame goes to the core.
+#: - ``bad_fcs``, ``runt``, ``long``, ``damaged`` (reported by the PHY): a received frame is bad and dropped.
+#: - ``dropped``: a received frame found no room.
+#: - ``sent``: a frame has left for the PHY.
+#: - ``refused``: a frame to send is too long.
+#: - ``underrun``: the core was too slow for a frame to send, which ends with an error.
 MacEvents = data.StructLayout(
     dict.fromkeys(
         ("received", "bad_fcs", "runt", "long", "damaged", "dropped", "sent", "refused", "underrun"), 1

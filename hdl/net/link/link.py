@@ -70,8 +70,8 @@ class ReliableLink(wiring.Component):
     ``peer_told`` : Out, ``valid`` and the members of ``told``
         Fields of the peer's user; ``valid``: an answer of the next end has arrived.
     ``reset`` : In, 1
-        Pulse: drop all state; sequence number 0 is next. A beat that waits on ``rx`` is withdrawn, so its
-        consumer must be reset as well. A frame being sent is finished.
+        Pulse: drop all state; sequence number ``first_sequence`` is next. A beat that waits on ``rx`` is
+        withdrawn, so its consumer must be reset as well. A frame being sent is finished.
     ``status`` : Out, LinkStatus
         State of the link.
     ``differs`` : Out, :func:`~fanin.hdl.net.link.job.difference_layout`

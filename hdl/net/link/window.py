@@ -77,7 +77,7 @@ class SendWindow(wiring.Component):
     ``answer`` : In, ``valid``, ``nak``, ``sequence`` and ``limit``
         An ACK or NAK has arrived. Any answer proves that the peer is alive and restarts the retries. A larger
         ``limit`` than before grants room. An answer frees no frame and causes no going back if its ``sequence``
-        was never sent, or is older than another answer's. Its ``limit`` is used even then. This is safe: a
+        was never sent, or is older than another answer's. Its ``limit`` is used even then, which is safe: a
         correct receiver never acknowledges an unsent frame, and a late answer never carries a larger limit.
     ``probe`` : Out, 1
         A PROBE is due.
