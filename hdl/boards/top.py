@@ -57,7 +57,7 @@ def core_dividers(board: Board, platform: Any, core_mhz: float) -> Any:
     if dividers.core_mhz < LEAST_CORE_MHZ:
         raise ValueError(
             f"core_mhz is too low: 1 Gb/s needs a core of at least {LEAST_CORE_MHZ:.2f} MHz, "
-            f"but for {core_mhz:g} MHz the PLL gives {dividers.core_mhz:.2f} MHz"
+            f"and for {core_mhz:g} MHz the PLL gives {dividers.core_mhz:.2f} MHz"
         )
     return dividers
 

@@ -18,7 +18,7 @@ class RowLandings(wiring.Component):
     Members
     -------
     ``start`` : In, 1
-        Pulse: reset; no word is on its way to memory.
+        Pulse: reset; allowed only while no write of a row is in flight.
     ``words`` : In
         Words of a row, at least 3.
     ``landed`` : In, range(257)

@@ -39,7 +39,7 @@ class ResponderEvents(data.Struct):
     dropped_foreign: 1  #: not an RDMA packet, or for another node
     dropped_damaged: 1  #: a length, a checksum or the ICRC is wrong
     dropped_congestion: 1  #: a congestion notice
-    dropped_opcode: 1  #: an opcode of another service, or a reserved one
+    dropped_opcode: 1  #: an opcode of another service, a reserved one, or an answer to no request
     dropped_unconnected: 1  #: for a queue pair that is not connected, or of another partition or version
 
 

@@ -69,7 +69,7 @@ def test_the_list_has_every_board_with_its_preset(capsys):
         (
             "build colorlight_5a75b --core-mhz 31.255 -o OUT",
             "colorlight_5a75b: core_mhz is too low: 1 Gb/s needs a core of at least 31.26 MHz, "
-            "but for 31.255 MHz the PLL gives 31.25 MHz",
+            "and for 31.255 MHz the PLL gives 31.25 MHz",
         ),
         ("build alveo_u280 --core-mhz 100 -o OUT", "alveo_u280: has the node u280 at 250 MHz and no other"),
         ("build arria10_gx --node glm -o OUT", "arria10_gx: has the node prototype at 266.667 MHz and no"),
