@@ -26,7 +26,7 @@ PS = 10**12  # picoseconds per second
 
 @dataclass(frozen=True)
 class Did:
-    """An activity of a worker, computing or waiting, that lasted from ``began``, in seconds, until now."""
+    """Fact: a worker has computed or waited from ``began``, in seconds since the start, until now."""
 
     kind: str
     began: float
@@ -34,7 +34,7 @@ class Did:
 
 @dataclass(frozen=True)
 class Pushed:
-    """A worker has posted the writes of its next gradient to its NIC; ``parts`` has the bytes per server."""
+    """Fact: a worker has posted the writes of its next gradient; ``parts`` has the bytes per server."""
 
     version: int
     parts: Sequence[bytes]
@@ -42,7 +42,7 @@ class Pushed:
 
 @dataclass(frozen=True)
 class Received:
-    """A server's row has arrived in a worker's memory, at ``address``."""
+    """Fact: a server's row has arrived in a worker's memory, at ``address``."""
 
     shard: int
     address: int
@@ -51,19 +51,19 @@ class Received:
 
 @dataclass(frozen=True)
 class Waited:
-    """Enough time has passed since the worker's last gradient, or a Watch order, for a queue pair to end."""
+    """Fact: a queue pair could have ended since the worker's last gradient, or since a Watch order."""
 
 
 @dataclass(frozen=True)
 class Left:
-    """A worker has stopped answering: by the job's ``stops``, or ``lost`` with a queue pair."""
+    """Fact: a worker has stopped answering, by the job's ``stops``, or ``lost`` with a queue pair."""
 
     lost: bool
 
 
 @dataclass(frozen=True)
 class Ready:
-    """A worker's replacement has connected its queue pairs, and waits for rows."""
+    """Fact: a worker's replacement has connected its queue pairs, and waits for rows."""
 
 
 # ---- facts from servers' hosts ----
@@ -71,7 +71,7 @@ class Ready:
 
 @dataclass(frozen=True)
 class Came:
-    """A worker's gradient has arrived in its slot."""
+    """Fact: a worker's gradient has arrived in its slot."""
 
     worker: int
     slot: int
@@ -79,21 +79,21 @@ class Came:
 
 @dataclass(frozen=True)
 class Made:
-    """The server has stored a row in memory."""
+    """Fact: the server has stored a row in memory."""
 
     row: bytes
 
 
 @dataclass(frozen=True)
 class Gone:
-    """The server's queue pair to a worker has ended."""
+    """Fact: the server's queue pair to a worker has ended."""
 
     worker: int
 
 
 @dataclass(frozen=True)
 class Vacated:
-    """The slots of a replaced worker are empty, except for a gradient of zeros on a version of w."""
+    """Fact: the slots of a replaced worker are empty, except for a gradient of zeros on a version of w."""
 
     worker: int
     version: int
@@ -104,35 +104,35 @@ class Vacated:
 
 @dataclass(frozen=True)
 class Watch:
-    """The worker's host must report when a queue pair in use could have ended."""
+    """Order: the worker's host must report when a queue pair in use could have ended."""
 
     worker: int
 
 
 @dataclass(frozen=True)
 class Ask:
-    """The hosts of the worker and of the servers read whether a queue pair of the worker has ended."""
+    """Order: the hosts of the worker and of the servers read whether a queue pair of the worker has ended."""
 
     worker: int
 
 
 @dataclass(frozen=True)
 class Lose:
-    """The worker is given up, because a server's queue pair to it has ended."""
+    """Order: give the worker up, because a server's queue pair to it has ended."""
 
     worker: int
 
 
 @dataclass(frozen=True)
 class Replace:
-    """The servers' hosts readmit a worker's replacement."""
+    """Order: the servers' hosts readmit a worker's replacement."""
 
     worker: int
 
 
 @dataclass(frozen=True)
 class Join:
-    """A worker's replacement starts at the row with its gradient of zeros, which has this version."""
+    """Order: a worker's replacement starts at the row with its gradient of zeros, which has this version."""
 
     worker: int
     version: int
@@ -140,7 +140,7 @@ class Join:
 
 @dataclass(frozen=True)
 class End:
-    """The run is complete."""
+    """Order: the run is complete."""
 
 
 Fact = Did | Pushed | Received | Waited | Left | Ready | Came | Made | Gone | Vacated
@@ -297,7 +297,7 @@ class Controller:
     # ---- queue pairs that end ----
 
     def _have_watched(self, worker: _Worker) -> None:
-        """Start the watch at a worker with a row in flight, whose host may otherwise wait for nothing."""
+        """Start the watch at a worker with a row in flight, since its host may wait for no other event."""
         if self._patience is not None and not (worker.dead or worker.watches):
             worker.watches = True
             self._board.order(Watch(worker.number))
@@ -344,7 +344,7 @@ class Controller:
         return min((time for time in times if time is not None), default=None)
 
     def _has_ended(self, worker: _Worker) -> bool:
-        """Return whether it is dead, or its gradients are applied and its rows have arrived."""
+        """Return whether the worker is dead, or has its gradients applied and its rows received."""
         if worker.dead:
             return not worker.returns or self._applied_all(worker)
         if worker.version < self._account.gradients_each or self._in_flight_since(worker) is not None:
