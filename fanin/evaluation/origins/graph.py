@@ -15,7 +15,9 @@ from functools import cache
 from fanin.evaluation.origins import inputs as i
 from fanin.evaluation.origins.kinds import How, Input, Origin, derived
 
-_LETTERS = str.maketrans({"φ": "phi", "ψ": "psi", "γ": "gamma", "µ": "u", "+": "_with_", "÷": "over"})
+_LETTERS = str.maketrans(
+    {"²": "_squared", "φ": "phi", "ψ": "psi", "γ": "gamma", "µ": "u", "+": "_with_", "÷": "over"}
+)
 
 
 def identifier(*parts: object) -> str:
