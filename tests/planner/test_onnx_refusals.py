@@ -238,7 +238,9 @@ def test_a_version_or_function_that_is_not_supported(refuse):
     net.opset = 17
     body = helper.make_node("F", ["a"], ["b"], domain="custom")
     function = helper.make_function("custom", "F", ["a"], ["b"], [body], [helper.make_opsetid("custom", 1)])
-    assert refuse(net.proto(functions=[function])).startswith("has local functions; expand them with onnx.inliner")
+    assert refuse(net.proto(functions=[function])).startswith(
+        "has local functions; expand them with onnx.inliner"
+    )
 
 
 def _refused_file(path):
