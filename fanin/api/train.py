@@ -72,7 +72,7 @@ def train(data: PathLike | None = None, **options: Any) -> TrainRun:
     """Train on the emitted Verilog of several nodes, simulated or boards, through the emitted switch program.
 
     Options are those of ``fanin train``; without ``output`` the run's folder is a temporary one. Raises
-    InputError for bad arguments, CheckFailed where a node stopped or the model differs from the golden model.
+    InputError for bad arguments, CheckFailed if a node stopped or the model differs from the golden model.
 
     Source: P4SGD; docs/systems/glm.md.
     """

@@ -1,8 +1,8 @@
 """Worker's end of the aggregation protocol (docs/systems/aggregation.md), in plain Python.
 
-The model decides and has no clock. The RTL (:mod:`fanin.hdl.aggregation.transport`) is compared with it. The
-model checker uses it as its worker: :meth:`WorkerEndpoint.snapshot` returns a hashable state for
-:meth:`WorkerEndpoint.restore`.
+The model makes the same decisions as the RTL (:mod:`fanin.hdl.aggregation.transport`), which is compared with
+it, but has no timing. The model checker uses it as its worker: :meth:`WorkerEndpoint.snapshot` returns a
+hashable state for :meth:`WorkerEndpoint.restore`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Model of a board's own replies (docs/systems/boards.md, "Control"), in plain Python: ARP, ping and control.
 
-The model decides and has no clock: each frame comes with its time. The RTL (:mod:`fanin.hdl.net.control`) is
+The model has no clock: its caller passes the time with each frame. The RTL (:mod:`fanin.hdl.net.control`) is
 compared with it, and host programs are tested against it.
 """
 

@@ -25,10 +25,10 @@ class Hops(Protocol):
     size: int
 
     def encoded(self, values: Float32) -> bytes:
-        """Return a partial sum as it is sent."""
+        """Return a partial sum in the form that is sent."""
 
     def settled(self, values: Float32) -> bytes:
-        """Return a total as it is sent: all ranks decode the same values, however often it is forwarded."""
+        """Return a total in the form that is sent. All ranks decode the same values, regardless of hops."""
 
     def decoded(self, stream: bytes, count: int) -> Float32:
         """Return the values of a stream."""

@@ -76,7 +76,7 @@ def _bend(f, s, edge, sign):
 def _connect(f, s, a, b, sign):
     """Add or remove a connection between two devices; return the increase of excess connections in triangles.
 
-    No two connections among three devices may share a priority, so there are no more of these than priorities.
+    Connections among three devices need different priorities; the number of priorities therefore limits them.
     """
     more = 0
     s.connections[a] += sign

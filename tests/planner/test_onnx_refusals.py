@@ -289,7 +289,7 @@ def test_external_data_that_many_tensors_name_are_counted_for_each(tmp_path, mon
     monkeypatch.setattr("fanin.planner.model.onnx_external.MOST_BYTES", 959)
     monkeypatch.setattr("fanin.planner.model.onnx_external.load_external_data_for_tensor", None)  # before
     said = "its tensors name 960 bytes of external data, more than their files have"
-    assert _refused_file(path) == f"is no valid ONNX model: {said}"
+    assert _refused_file(path) == f"is not a valid ONNX model: {said}"
 
 
 def test_external_data_are_files_in_the_model_s_folder(tmp_path):
@@ -300,7 +300,7 @@ def test_external_data_are_files_in_the_model_s_folder(tmp_path):
     path = tmp_path / "in/net.onnx"
     for location in ("../weights", str(tmp_path / "weights"), "link", "fifo", "none", "", ".", "x" * 300):
         _external(path, location)
-        assert _refused_file(path).startswith("is no valid ONNX model: w0: its data are in no file of")
+        assert _refused_file(path).startswith("is not a valid ONNX model: w0: its data are in no file of")
         assert external_files(path) == []
     _external(path, "weights", length=-1)
     _refused_file(path)

@@ -62,7 +62,7 @@ def test_mnist_has_hyper_parameters_of_its_own(capsys, tmp_path, mnist, model):
     ("name", "change", "cause"),
     [
         ("train-images-idx3-ubyte", lambda data: b"\x01" + data[1:], "magic is 0x01000803, not 0x00000803"),
-        ("train-labels-idx1-ubyte", lambda data: data[:-1], "199 bytes behind the header, which says 200"),
+        ("train-labels-idx1-ubyte", lambda data: data[:-1], "199 bytes after the header, which says 200"),
         (
             "t10k-images-idx3-ubyte",
             lambda data: _idx(np.zeros((50, 4, 4), np.uint8)),

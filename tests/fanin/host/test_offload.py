@@ -95,8 +95,8 @@ def test_a_frame_without_requests_is_as_it_is():
         (OFFLOAD.pack(0, TCP4, 0, 1000, 34, 16), "segments without a checksum"),
         (OFFLOAD.pack(NEEDS_CHECKSUM, 3, 0, 1000, 34, 16), "segments of kind 3"),  # UDP fragments
         (OFFLOAD.pack(NEEDS_CHECKSUM, TCP4, 0, 0, 34, 16), "segments of kind 1"),
-        (OFFLOAD.pack(NEEDS_CHECKSUM, 0, 0, 0, 60, 16), "behind the end"),
-        (OFFLOAD.pack(NEEDS_CHECKSUM, TCP4, 0, 1000, 34, 16), "behind other headers"),
+        (OFFLOAD.pack(NEEDS_CHECKSUM, 0, 0, 0, 60, 16), "after the end"),
+        (OFFLOAD.pack(NEEDS_CHECKSUM, TCP4, 0, 1000, 34, 16), "after other headers"),
     ],
 )
 def test_what_else_the_kernel_may_ask_is_refused(offload, message):

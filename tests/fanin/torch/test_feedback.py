@@ -111,5 +111,5 @@ def test_what_is_refused(alone):
         state.load_state_dict({"heads": torch.zeros(3)})
     with pytest.raises(ValueError, match="weight has 3 values, its residual 4"):
         state.load_state_dict({"weight": torch.zeros(4)})
-    with pytest.raises(ValueError, match=r"nics\(\) is of a process group of the backend 'fanin'"):
+    with pytest.raises(ValueError, match=r"nics\(\) needs a process group of the backend 'fanin'"):
         nics()(None, Bucket(torch.zeros(4)))

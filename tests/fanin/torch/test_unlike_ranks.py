@@ -17,7 +17,11 @@ CASES = {
     + [f"rank 0 says world size 3, {RING}, rank 2 world size 4"],
     "options": ["rank 1 says world size 3, ring NICs u280, bfp, block 16, mantissa 7", None, "rank 1 says"],
     "collective": ["rank 1 says world size 3, NICs at a switch", None, "rank 1 says"],
-    "unknown option": ["rank 1 has not come in 4 s", "'codecs=bfp' is no option", "rank 1 has not come in 4 s"],
+    "unknown option": [
+        "rank 1 has not come in 4 s",
+        "'codecs=bfp' is not an option",
+        "rank 1 has not come in 4 s",
+    ],
     "backend": ["rank 1 has not come in 4 s", None, "rank 1 has not come in 4 s"],
     "type": ["collective 3: rank 0 calls broadcast of 785 float32 from rank 0, rank 1 broadcast of 785 float64"]
     * 3,
