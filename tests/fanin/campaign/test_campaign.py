@@ -121,7 +121,7 @@ def test_no_cell_and_no_column_of_the_table_is_a_formula():
 
 def test_nothing_but_the_results_is_left(done):
     _, output, _ = done
-    names = {"campaign.json", "report.html", "results.csv", "results.parquet", "runs"}
+    names = {".files.json", "campaign.json", "report.html", "results.csv", "results.parquet", "runs"}
     assert {path.name for path in output.iterdir()} == names
     assert {path.name for path in output.parent.iterdir()} == {"campaign.toml", "out"}
     assert all(not path.name.startswith(".") for path in (output / "runs").iterdir())
@@ -208,7 +208,7 @@ def test_another_campaign_and_another_fanin_are_refused(copied, capsys):
     mark.write_text(json.dumps(value | {"fanin": value["fanin"] | {"sources_sha256": "other"}}))
     assert "its runs are another fanin's than this one; choose another -o" in _refused(file, output, capsys)
     mark.unlink()
-    assert "exists and holds no campaign.json of an earlier campaign" in _refused(file, output, capsys)
+    assert "out: holds no campaign.json of fanin campaign" in _refused(file, output, capsys)
 
 
 def _refused(file, output, capsys, *options):
@@ -287,7 +287,7 @@ def test_a_campaign_that_is_told_to_end_leaves_what_is_finished(tmp_path, how):
     assert status == {signal.SIGINT: 130, signal.SIGTERM: 143}[how]
     assert len(errors) <= 1
     assert {path.name for path in output.iterdir()} == {
-        *("campaign.json", "report.html", "results.csv", "results.parquet", "runs")
+        *(".files.json", "campaign.json", "report.html", "results.csv", "results.parquet", "runs")
     }
     statuses = [row["status"] for row in rows(output).values()]
     assert statuses.count("done") == len(list((output / "runs").iterdir())) >= 1

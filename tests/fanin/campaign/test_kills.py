@@ -118,7 +118,7 @@ def test_every_run_is_in_the_table_once_whatever_is_killed(tmp_path, capsys):
     # Nothing is left: no process, no lock, no folder.
     assert list(_processes(tmp_path)) == []
     assert {path.name for path in output.iterdir()} == {
-        *("campaign.json", "report.html", "results.csv", "results.parquet", "runs")
+        *(".files.json", "campaign.json", "report.html", "results.csv", "results.parquet", "runs")
     }
     assert len(list((output / "runs").iterdir())) == RUNS
     left = [path for path in scratch.iterdir() if path.name != "dask-scratch-space"]  # the cluster's own
