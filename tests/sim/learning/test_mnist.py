@@ -61,8 +61,8 @@ def _refused(folder, match):
         (TRAIN, b"\0\0\x08\x01" + bytes(16), f"{TRAIN}: magic is 0x00000801, not 0x00000803"),
         (LABELS, b"\0\0\x08\x03" + bytes(16), f"{LABELS}: magic is 0x00000803, not 0x00000801"),
         (TRAIN, b"\0\0\x08\x03", f"{TRAIN}: 4 bytes; the header alone has 16"),
-        (TRAIN, _idx(np.zeros((7, 4, 5), np.uint8))[:-1], "139 bytes behind the header, which says 7 × 4 × 5"),
-        (LABELS, _idx(np.zeros(7, np.uint8)) + b"x", f"{LABELS}: 8 bytes behind the header, which says 7"),
+        (TRAIN, _idx(np.zeros((7, 4, 5), np.uint8))[:-1], "139 bytes after the header, which says 7 × 4 × 5"),
+        (LABELS, _idx(np.zeros(7, np.uint8)) + b"x", f"{LABELS}: 8 bytes after the header, which says 7"),
         (
             TRAIN,
             _idx(np.zeros((0, 4, 5), np.uint8)),

@@ -159,7 +159,7 @@ def test_nobody_there_is_said_at_once():
     ("result", "cause"),
     [
         (b"\x0b\0\0\x7f\xff\xff\xff", "an answer of more than 65,536 bytes"),  # a text of 2 GiB
-        (b"\x0c\0\0" * 2000, "a value of type 12"),  # structs in structs
+        (b"\x0c\0\0" * 2000, "a value of the unexpected type 12"),  # structs in structs
     ],
 )
 def test_a_thrift_server_cannot_answer_without_end(result, cause):
