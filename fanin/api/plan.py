@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fanin.api.folder import Folder, PathLike, run_in_folder
+from fanin.api.folder import Folder, PathLike, missing_named, run_in_folder
 from fanin.api.signature import declared
 from fanin.cnn.plan.options import PlanOptions, factors
 from fanin.runs.output import PLAN, SWEEP
@@ -56,7 +56,8 @@ def plan(model: PathLike, cluster: PathLike, **options: Any) -> Planned | Sweep:
 
     Source: NADA, section IV; docs/systems/planner.md.
     """
-    from fanin.cnn.plan.execute import execute
+    with missing_named():
+        from fanin.cnn.plan.execute import execute
 
     several = options.get("devices") is not None or len(factors(str(options.get("mp") or "1"))) > 1
     kind: type[Planned | Sweep] = Sweep if several else Planned

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from fanin.api.folder import Folder, PathLike, run_in_folder
+from fanin.api.folder import Folder, PathLike, missing_named, run_in_folder
 from fanin.api.signature import declared
 from fanin.glm.golden.model import GlmModel
 from fanin.glm.run.options import GlmOptions
@@ -76,6 +76,7 @@ def train(data: PathLike | None = None, **options: Any) -> TrainRun:
 
     Source: P4SGD; docs/systems/glm.md.
     """
-    from fanin.glm.run.execute import execute
+    with missing_named():
+        from fanin.glm.run.execute import execute
 
     return run_in_folder(TrainRun, ("train",), GlmOptions, {"data": data, **options}, execute)

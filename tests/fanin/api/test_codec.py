@@ -71,7 +71,7 @@ def test_float64_and_integers_become_float32():
             {"bound": 3},
             "bound is not a parameter of bfp; its parameters are block, mantissa, exponent, offset",
         ),
-        ([1.0], Bfp(), {"block": 8}, "block is bfp, .* already; give a codec's name and its parameters"),
+        ([1.0], Bfp(), {"block": 8}, "block is set in bfp, .* already; give a codec's name and its parameters"),
         ([1.0], "bfp", {"mantissa": "a"}, "mantissa must be an integer, not 'a'"),
         ([1.0], "inceptionn", {"mode": 7}, "mode must be one of published, strict, not 7"),
         ([1e300], "bfp", {}, r"value 0 is 1e\+300, which float32 cannot hold"),

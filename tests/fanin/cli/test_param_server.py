@@ -342,7 +342,7 @@ def test_an_interrupted_run_leaves_what_it_knows(capsys, tmp_path, monkeypatch):
         ("--stop 1:-1", "--stop: '1:-1' is not of the form 4:0.02"),
         ("--stop 1:1 --stop 1:2", "--stop 1:2: worker 1 has been named before"),
         ("--drop 0.1", "--drop: faults and packets need --on rtl"),
-        ("--duplicate 0.1 --reorder 0.1", "--duplicate: faults and packets need --on rtl"),
+        ("--duplicate 0.1 --reorder 0.1", "--duplicate, --reorder: faults and packets need --on rtl"),
         ("--pcap frames", "--pcap: faults and packets need --on rtl"),
         ("--width 128", "--width 128: needs --on rtl; the event model has words of 512 bits"),
         ("--width 64 --on rtl", "argument --width: invalid choice: 64"),

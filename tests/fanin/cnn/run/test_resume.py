@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from fanin.base import scratch
 from fanin.base.errors import InputError, ToolFailed
 from fanin.cli.main import main
 from fanin.cnn.run import build as builds
@@ -414,8 +415,9 @@ class TestOneWriter:
         assert resume(folder) == 0
 
     def test_what_a_killed_one_had_not_written_whole_is_deleted(self, whole, stopped):
-        (stopped / "states/.fanin-abc").write_text("half a state")
-        (stopped / ".fanin-def").mkdir()
+        name = f"{scratch.SCRATCH}{scratch.machine()}-{1 << 30}-abc"  # no process has that number
+        (stopped / f"states/{name}").write_text("half a state")
+        (stopped / name).mkdir()
         assert resume(stopped) == 0
         assert files(stopped) == files(whole)
 

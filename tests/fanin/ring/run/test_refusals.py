@@ -61,7 +61,7 @@ def test_the_runs_of_other_commands_are_left_alone(capsys, tmp_path):
         ("--gbps 0", "gbps must be at least 0.001, not 0.0"),
         ("--stop 1:0.1", "--stop: faults and frames need --on rtl"),
         ("--on rtl --drop 2", "drop must be a probability, not 2.0"),
-        ("--drop 0.1 --corrupt 0.1", "--drop: faults and frames need --on rtl"),
+        ("--drop 0.1 --corrupt 0.1", "--drop, --corrupt: faults and frames need --on rtl"),
         ("--pcap x", "--pcap: faults and frames need --on rtl"),
         ("--on rtl --stop 3:0.1", "--stop 3:0.1: nodes are 0 to 2"),
         ("--on rtl --all-reduce host", "--on rtl: hosts of --all-reduce host have no RTL"),
