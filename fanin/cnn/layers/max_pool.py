@@ -1,4 +1,4 @@
-"""The largest word of every window."""
+"""Layer kind ``max_pool``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LATENCY = 3  #: cycles from a word to the largest
 
 @dataclass(frozen=True, kw_only=True)
 class MaxPool(Pool):
-    """The largest word of every window, by channel; of equals the first in raster order."""
+    """Pool that selects the largest word of every window, by channel; of equals the first in raster order."""
 
     kind: ClassVar[str] = "max_pool"
     component: ClassVar[str] = "max_pool.MaxPool"

@@ -1,4 +1,4 @@
-"""The charts of a CNN's training: what each layer takes of a frame's time, and how frames follow."""
+"""Charts of a CNN's training: cycles of each layer, and times of frames."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Way = Mapping[str, Any]
 
 
 def cycles_chart(layers: Sequence[Mapping[str, Any]], ways: Sequence[Way]) -> Chart:
-    """For each layer a bar of its planned cycles of a frame, and one for each way that was measured."""
+    """Return bars by layer: planned cycles of a frame, and measured cycles of each way."""
     names = [layer["name"] for layer in layers]
     chart = Chart("Cycles of a frame by layer", Axis("cycles of a frame", ",", ","), rows=names, row=_ROW)
     planned = [
@@ -50,7 +50,7 @@ def cycles_chart(layers: Sequence[Mapping[str, Any]], ways: Sequence[Way]) -> Ch
 
 
 def shares_chart(ways: Sequence[Way]) -> Chart:
-    """For each way of a layer what it did with the job's time."""
+    """Return bars by way of a layer: busy, starved and blocked shares of the job's time."""
     names = [f"{way['layer']} {way['way']}" + (f" {way['port']}" if way["port"] else "") for way in ways]
     chart = Chart(
         "Busy, starved and blocked by layer",
@@ -70,7 +70,7 @@ def shares_chart(ways: Sequence[Way]) -> Chart:
 
 
 def use_chart(hardware: Mapping[str, Any]) -> Chart:
-    """For each device how much of its memory's and its link's rate it used, either way."""
+    """Return bars by device: used shares of the memory's and the link's rate, each way."""
     devices = hardware["devices"]
     chart = Chart(
         "Memory and network by device",
@@ -92,7 +92,7 @@ def use_chart(hardware: Mapping[str, Any]) -> Chart:
 
 
 def batch_chart(timeline: Mapping[str, Any]) -> Chart:
-    """For each layer a bar from a batch's first frame to its last, either way, and one of its update."""
+    """Return bars by layer: from a batch's first frame to its last, each way, and the update."""
     layers = timeline["layers"]
     chart = Chart(
         "One batch by layer",
