@@ -1,6 +1,6 @@
 """Network that trains on a cluster: stages, which are layers with parallelism.
 
-It has a plan's facts of a model without the devices. Golden model, RTL, driver and simulation use it.
+A network has a plan's facts of a model without devices. Golden model, RTL, driver and simulation use it.
 """
 
 from __future__ import annotations

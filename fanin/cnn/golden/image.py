@@ -19,7 +19,7 @@ Words = npt.NDArray[np.uint32]
 def state_image(layer: Layer, p: Parallelism, state: State) -> Words:
     """Return all ``layer.state_words``.
 
-    They are weights in memory order, then velocities; for online normalisation each of ``online_norm.STATE``.
+    Weights come in memory order, then velocities; for online normalisation each of ``online_norm.STATE``.
     """
     order = [_ordered(layer, p, state[name]) for name in layer.zero_state()]
     return np.concatenate([np.empty(0, np.float32), *order]).view(np.uint32)

@@ -158,7 +158,7 @@ class Raster:
     def _bends(self) -> set[int]:
         """Steps among which any linear function of step, ``first`` and ``last`` has its extreme.
 
-        Both are linear between the steps at which they leave the first row and reach the last.
+        The two are linear between the steps at which they leave the first row and reach the last.
         """
         pace = self.step_rows * self.stride[0]
         rows = (self.top, self.top + self.height, self.top + 1 - self.span, self.top + self.height - self.span)
@@ -172,7 +172,7 @@ class Raster:
 
     @property
     def lags(self) -> tuple[Fraction, Fraction]:
-        """Largest lags of evenly spaced steps behind an even stream of rows, in frames.
+        """Largest lags, in frames, of evenly spaced steps after an even stream of rows.
 
         Forward: from a row's arrival to the start of the steps that wait for it. Backward: the other way.
         """

@@ -8,11 +8,11 @@ from typing import Any
 from fanin.report.chart import Axis, Bar, Chart, Point
 from fanin.report.palette import STYLES
 
-#: What a way does with its time, and what has its colour.
+#: States of a way, and the style of each.
 SHARES = {"busy": "compute", "starved": "waiting", "blocked": "blocked"}
 WAYS = ("forward", "backward")
 SPANS = (*WAYS, "update")  #: of a batch
-#: What goes to and from a device, with the rate that bounds it and what has its colour.
+#: Traffic of a device, with the rate that bounds it and its style.
 USES = {
     "read": ("dram_gbps", "dram_read"),
     "written": ("dram_gbps", "dram_write"),
