@@ -134,7 +134,7 @@ class _Cut:
 
     @cached_property
     def part(self) -> Part:
-        """The part."""
+        """Part of the device."""
         connections = {one.consumer: one for one in self.placement.connections}
         for index, stage in enumerate(self.placement.network.stages):
             ports = [connections.get(Consumer(index, port)) for port in range(len(stage.sources))]

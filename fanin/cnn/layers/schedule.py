@@ -174,7 +174,8 @@ class Raster:
     def lags(self) -> tuple[Fraction, Fraction]:
         """Largest lags, in frames, of evenly spaced steps after an even stream of rows.
 
-        Forward: from a row's arrival to the start of the steps that wait for it. Backward: the other way.
+        Forward: from a position of the map to that of the output. Backward: from a position of the output's
+        gradient to that of the map's gradient.
         """
         forward = max(Fraction(self.last(k) + 1, self.height) - Fraction(k, self.steps) for k in self._bends)
         backward = max(

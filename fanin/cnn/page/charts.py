@@ -11,7 +11,7 @@ from fanin.report.palette import STYLES
 #: States of a way, and the style of each.
 SHARES = {"busy": "compute", "starved": "waiting", "blocked": "blocked"}
 WAYS = ("forward", "backward")
-SPANS = (*WAYS, "update")  #: of a batch
+SPANS = (*WAYS, "update")  #: spans of a batch
 #: Traffic of a device, with the rate that bounds it and its style.
 USES = {
     "read": ("dram_gbps", "dram_read"),
@@ -19,8 +19,8 @@ USES = {
     "sent": ("link_gbps", "network"),
     "received": ("link_gbps", "network_in"),
 }
-_ROW = 30.0  # px, of three bars or four
-_SPAN = 0.26  # of a row, in which three lie below each other
+_ROW = 30.0  # height of a row of three or four bars, px
+_SPAN = 0.26  # height of each of three spans in a row, as a share of the row
 
 Way = Mapping[str, Any]
 
@@ -113,7 +113,7 @@ def batch_chart(timeline: Mapping[str, Any]) -> Chart:
 
 
 def results_chart(written: Sequence[int], batch: int) -> Chart:
-    """When the results of the first batches' frames were in memory: steps in a batch, a gap where it drains."""
+    """Return a chart of when the first batches' results were in memory: steps, and gaps between batches."""
     points: list[Point] = []
     hints: list[str] = []
     for frame, at in enumerate(written):

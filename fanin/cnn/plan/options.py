@@ -1,4 +1,4 @@
-"""The options of ``fanin plan``."""
+"""Options of ``fanin plan``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run of ``fanin cluster run`` as JSON: run.json."""
+"""JSON description of a run, run.json."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def machines_of(setup: Setup) -> dict[str, Machine]:
 
 
 class Golden:
-    """The golden model, as a ``Machine``."""
+    """Golden model as a ``Machine``."""
 
     def __init__(self, network: Network):
         self._network = network
@@ -77,7 +77,7 @@ class Golden:
 
 
 class Float64:
-    """The same network in binary64, as a ``Machine``."""
+    """Network in binary64 as a ``Machine``, computed by PyTorch."""
 
     def __init__(self, network: Network):
         import torch  # which takes seconds to load

@@ -1,4 +1,4 @@
-"""The options of ``fanin cluster build`` and ``fanin cluster run``."""
+"""Options of ``fanin cluster build`` and ``fanin cluster run``."""
 
 from __future__ import annotations
 

@@ -50,12 +50,12 @@ class Setup:
 
     @property
     def build(self) -> Build:
-        """The current build."""
+        """Build in use, the last of ``builds``."""
         return self.builds[-1].build
 
     @property
     def network(self) -> Network:
-        """The network to train."""
+        """Network to train, as built."""
         return self.build.planned.network
 
     @property
