@@ -1,4 +1,4 @@
-"""The host's side of a cluster node: jobs in, batches of register accesses out; and its memory."""
+"""Host driver of a cluster node: register accesses for each job, and the node's memory."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _FAILURE_WORD = len(LINK_COUNTERS)
 _LOW_BITS = (1 << WORD_BITS) - 1
 _READS_OF_LINK = 3 * len(LINK_COUNTERS) + 1
 
-NEEDS_RESET = (Failure.TIMEOUT, Failure.MEMORY, Failure.LINK)  #: after which no job begins before ``reset``
+NEEDS_RESET = (Failure.TIMEOUT, Failure.MEMORY, Failure.LINK)  #: failures that need a ``reset`` before a job
 
 Words = npt.NDArray[np.uint32]
 Float32 = npt.NDArray[np.float32]
@@ -44,10 +44,11 @@ Bytes = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class CnnStatus:
-    """What a node does. ``nonfinite``: an infinity or a NaN has left a stage in the last job.
+    """Status of a node.
 
-    Where the job has failed with TIMEOUT, ``waits`` is the first stream that is not taken; where with LINK,
-    ``connection`` is the lowest index of the connections that have failed.
+    ``nonfinite``: an infinity or a NaN has left a stage in the last job.
+    ``waits``: first stream that its consumer does not accept; only after a failure with TIMEOUT.
+    ``connection``: lowest index of the failed connections; only after a failure with LINK.
     """
 
     running: bool
@@ -61,29 +62,29 @@ class CnnStatus:
 
     @property
     def names_place(self) -> bool:
-        """Whether it says where a failed job has stopped."""
+        """True if the status names the stream or connection at which a failed job has stopped."""
         return self.waits is not None or self.connection is not None
 
     @property
     def needs_reset(self) -> bool:
-        """Whether a job begins only after :meth:`CnnDriver.reset`."""
+        """True if the next job needs :meth:`CnnDriver.reset` first."""
         return self.cause in NEEDS_RESET
 
 
 @dataclass(frozen=True)
 class Peer:
-    """The other end of a connection: its device, and what its frames carry."""
+    """Other end of a connection. ``endpoint``: addresses of its device; ``priority``: priority of frames."""
 
-    number: int  #: of the connection, alike at both ends
+    number: int  #: number of the connection, equal at both ends
     endpoint: Endpoint
     priority: int = 0
 
 
 @dataclass(frozen=True)
 class StreamCounters:
-    """What a stage did for one of its streams in the last job: cycles by kind, and frames that have left.
+    """Counters of a stage's stream in the last job: cycles by kind, and frames that have left.
 
-    Times are cycles of the job, modulo 2^32, of the batch that :func:`timed_batch` names.
+    ``first``, ``last`` and ``updated`` are cycles of the job, modulo 2^32, of :func:`timed_batch`'s batch.
     """
 
     stream: StageStream
@@ -92,25 +93,25 @@ class StreamCounters:
     blocked: int
     frames: int
     nonfinite: int | None  #: the first frame with an infinity or a NaN
-    first: int  #: when the batch's first frame had left in full
-    last: int  #: when its last one had
-    updated: int  #: of a forward stream: when the stage had updated its parameters; 0 where it has none
+    first: int  #: cycle in which the batch's first frame had left in full
+    last: int  #: cycle in which the batch's last frame had left in full
+    updated: int  #: cycle in which a forward stream's stage had updated its parameters; 0 without parameters
 
 
 def timed_batch(job: Job) -> range:
-    """The frames of the batch of a job whose times a node keeps: the first.
+    """Return the frames of the batch whose times a node keeps: the first batch of the job.
 
-    Later ones find frames that have waited inside while layers updated themselves, and so come faster than they
-    stream.
+    Frames of later batches queue inside the node while layers update, and would seem to stream too fast.
     """
     return range(min(job.batch, job.frames))
 
 
 class CnnDriver(BaseDriver):
-    """Batches of register accesses for a node of ``memory_map.network`` whose registers lie at ``base``.
+    """Driver of a node of ``memory_map.network``. ``base``: address of its registers in bytes.
 
-    ``configure``, then for each job ``load``, ``train``, ``evaluate`` or ``dump``, and ``wait`` until its
-    status is not ``running``. A node that was made for another network is refused: :meth:`check_identity`.
+    Each method returns a batch of register accesses. Call ``configure`` first. For each job, call ``load``,
+    ``train``, ``evaluate`` or ``dump``, then ``wait`` until the status is not ``running``.
+    :meth:`check_identity` rejects a node of another network.
     """
 
     def __init__(self, memory_map: MemoryMap, *, base: int = 0):
@@ -120,10 +121,10 @@ class CnnDriver(BaseDriver):
         self._fifos = stage_fifos(memory_map.network)
 
     def configure(self, *, timeout: int | None = None) -> Batch:
-        """Where everything lies, and after how many cycles without any transfer a job fails.
+        """Set the addresses in memory, and the cycles without a transfer after which a job fails.
 
-        ``timeout`` is that of ``fanin.cnn.watchdog`` for the node's network unless given; with connections it
-        must be that for the networks of all devices.
+        ``timeout``: in cycles; default: ``fanin.cnn.watchdog`` of the node's network. A node with connections
+        needs the watchdog of all devices' networks.
         """
         timeout = watchdog([self.memory_map.network]) if timeout is None else timeout
         batch = self.batch().write("timeout", timeout)
@@ -141,10 +142,15 @@ class CnnDriver(BaseDriver):
         link_timeout: int | None = None,
         link_retries: int | None = None,
     ) -> Batch:
-        """Have all connections begin run number ``run``; ``peers`` in the order of the ends' stages.
+        """Start all connections.
 
-        ``link_timeout`` in cycles and ``link_retries`` are the node's own unless given. Raises ValueError for
-        another number of peers.
+        ``own``: addresses of this device.
+        ``peers``: other ends, in the order of the ends' stages.
+        ``run``: run number.
+        ``link_timeout``: in cycles; default: the node's own.
+        ``link_retries``: default: the node's own.
+
+        Raises ValueError for a wrong number of peers.
         """
         ends = network_ends(self.memory_map.network)
         if len(peers) != len(ends):
@@ -165,31 +171,31 @@ class CnnDriver(BaseDriver):
         return batch.write("control", start_links=1)
 
     def disconnect(self) -> Batch:
-        """Have all connections fall silent, so that the peers find out."""
+        """Silence all connections, so that the peers detect the failure."""
         return self.batch().write("control", reset_links=1)
 
     def reset(self) -> Batch:
-        """Have the node forget its job, its parameters and the runs of its connections, whatever it does.
+        """Reset the node in any state: it loses its job, its parameters and the runs of its connections.
 
-        It is done when its status is not ``resetting``; then :meth:`connect` and :meth:`load` are due. It stays
-        ``resetting`` where memory never answers: the device must be configured anew.
+        The reset ends when the status is not ``resetting``; :meth:`connect` and :meth:`load` must follow.
+        The node stays ``resetting`` if memory never answers; the device must then be reconfigured.
         """
         return self.batch().write("control", reset=1)
 
     def load(self) -> Batch:
-        """Have every layer take its words of the parameter image."""
+        """Load every layer's state from the parameter image."""
         return self._start(Mode.LOAD)
 
     def dump(self) -> Batch:
-        """Have every layer put its words into the parameter image."""
+        """Write every layer's state to the parameter image."""
         return self._start(Mode.DUMP)
 
     def evaluate(self, frames: int) -> Batch:
-        """Only results of so many images. Raises ValueError for more than memory has places for, or none."""
+        """Evaluate the first ``frames`` images. Raises ValueError unless 1 to the memory map's frames."""
         return self._start(Mode.EVALUATE, frames=frames)
 
     def train(self, job: Job) -> Batch:
-        """Train on ``job.frames`` images, in batches. Raises ValueError as :meth:`evaluate` does."""
+        """Train on the first ``job.frames`` images. Raises ValueError unless 1 to the memory map's frames."""
         rates = {name: int(getattr(job, name).view(np.uint32)) for name in ("eta", "last_eta", "momentum")}
         timed = timed_batch(job)
         times = {"timed_first": timed[0], "timed_last": timed[-1]} if timed else {}
@@ -205,11 +211,11 @@ class CnnDriver(BaseDriver):
         return batch.write("control", start=1, clear_counters=1)
 
     def wait(self) -> Batch:
-        """Read the status, to be repeated until :meth:`status_of` it is not ``running``."""
+        """Read the status; repeat until :meth:`status_of` returns one that is not ``running``."""
         return self.batch().read("status")
 
     def status_of(self, values: Sequence[Value]) -> CnnStatus:
-        """The status that was read."""
+        """Return the status from the values read."""
         (fields,) = values
         assert isinstance(fields, dict)
         cause = Failure(fields["cause"]) if fields["failed"] else Failure.NONE
@@ -229,7 +235,7 @@ class CnnDriver(BaseDriver):
         )
 
     def explain(self, status: CnnStatus) -> str:
-        """Why a job has failed, in one line."""
+        """Return the cause of a failed job in one line."""
         network = self.memory_map.network
         if status.connection is not None:
             return f"{status.cause.name}: {network.stages[network_ends(network)[status.connection]].name}"
@@ -241,7 +247,7 @@ class CnnDriver(BaseDriver):
         return explain(status.cause)
 
     def name_of(self, stream: StageStream) -> str:
-        """The stage, and which way it gives."""
+        """Return a stream's stage and direction as text."""
         return f"{self.memory_map.network.stages[stream.stage].name} gives {stream.way.name.lower()}"
 
     def streams(self) -> Batch:
@@ -253,7 +259,7 @@ class CnnDriver(BaseDriver):
         return batch
 
     def streams_of(self, values: Sequence[Value]) -> list[StreamCounters]:
-        """The counters that were read, in the order of the streams."""
+        """Return the counters from the values read, in the order of the streams."""
         found = []
         for number, stream in enumerate(self._streams):
             words = [int(value) for value in values[number * len(StreamWord) :][: len(StreamWord)]]  # type: ignore[arg-type]
@@ -288,7 +294,7 @@ class CnnDriver(BaseDriver):
         return batch
 
     def links_of(self, values: Sequence[Value]) -> list[dict[str, int]]:
-        """The counters that were read, of each connection by name; ``failure`` is a LinkFailure's value."""
+        """Return each connection's counters from the values read. ``failure``: a LinkFailure's value."""
         words = [int(value) for value in values]  # type: ignore[arg-type]
         found = []
         for at in range(0, len(words), _READS_OF_LINK):
@@ -298,19 +304,19 @@ class CnnDriver(BaseDriver):
         return found
 
     def fifos(self) -> Batch:
-        """Read the most that each FIFO has held; see :meth:`fifos_of`."""
+        """Read the highest level of each FIFO; see :meth:`fifos_of`."""
         batch = self.batch()
         for number in range(len(self._fifos)):
             batch.write("fifo", number).read("fifo_level")
         return batch
 
     def fifos_of(self, values: Sequence[Value]) -> dict[StageFifo, int]:
-        """The levels that were read, in the units of their FIFOs."""
+        """Return the levels from the values read, each in the unit of its FIFO."""
         return {fifo: int(value) for fifo, value in zip(self._fifos, values, strict=True)}  # type: ignore[arg-type]
 
     @staticmethod
     def first_nonfinite(counters: Sequence[StreamCounters]) -> StreamCounters | None:
-        """Where an infinity or a NaN came first: by frame, forward before backward, then on the way."""
+        """Return the stream of the first infinity or NaN: by frame, forward before backward, upstream first."""
 
         def order(one: StreamCounters) -> tuple[int, int, int, int]:
             stream = one.stream
@@ -321,13 +327,13 @@ class CnnDriver(BaseDriver):
 
 
 def _joined(before: int, low: int, after: int) -> int:
-    """Join a running counter's low word with its high word, which was read before and after it."""
+    """Join a running counter's low word with its high word, read both before and after the low word."""
     high = before if low > _LOW_BITS // 2 else after
     return high << WORD_BITS | low
 
 
 class HostMemory:
-    """A node's memory as its host fills and reads it: ``content``, bytes from address 0 on."""
+    """Host's access to a node's memory. ``content``: its bytes from address 0."""
 
     def __init__(self, memory_map: MemoryMap, content: Bytes):
         if len(content) < memory_map.end:
@@ -336,7 +342,7 @@ class HostMemory:
         self._content = content
 
     def write_parameters(self, states: Sequence[Words]) -> None:
-        """The words of each stage that has state, in their order."""
+        """Write the words of each stage that has state, in order of stages."""
         for stage, words in zip(state_stages(self.memory_map.network), states, strict=True):
             at = 0
             for part in self._state(stage):
@@ -344,15 +350,15 @@ class HostMemory:
                 at += len(part)
 
     def read_parameters(self) -> list[Words]:
-        """The words of each stage that has state, in their order."""
+        """Return the words of each stage that has state, in order of stages."""
         return [np.concatenate(self._state(stage)) for stage in state_stages(self.memory_map.network)]
 
     def _state(self, stage: int) -> list[Words]:
-        """The words of a stage's state, as memory has them."""
+        """Return views of a stage's state in memory."""
         return [self._words(name)[at : at + n] for name, at, n in self.memory_map.state_words(stage)]
 
     def write_frames(self, images: Float32, labels: Float32) -> None:
-        """Images and labels of a job: a frame for each index of the first axis."""
+        """Write the images and labels of a job, a frame for each index of the first axis."""
         if len(images) != len(labels) or len(images) > self.memory_map.frames:
             raise ValueError(f"there must be at most {self.memory_map.frames} images, and as many labels")
         for name, frames in (("images", images), ("labels", labels)):
@@ -360,7 +366,7 @@ class HostMemory:
             self._write(name, pack(words, words.shape[1]))
 
     def read_results(self, frames: int) -> Float32:
-        """A row for each of the first frames."""
+        """Return the results of the first ``frames`` frames, a row for each."""
         kind = self.memory_map.results
         words = self._words("results")[: frames * kind.beats * BEAT_BYTES // 4]
         return np.array(unpack(words, kind.words)).view(np.float32)

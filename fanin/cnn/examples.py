@@ -1,4 +1,4 @@
-"""Small networks, as they are built: for the catalogue, for trials and for tests."""
+"""Small networks for the catalogue, for trials and for tests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _CHANNELS = 4
 
 
 class _Builder:
-    """Stages in order; the first two are the images and the labels."""
+    """Builder of a network, stage by stage. The first two stages are the images and the labels."""
 
     def __init__(self) -> None:
         self.stages: list[Stage] = []
@@ -36,17 +36,17 @@ class _Builder:
         self.labels = self.add("labels", Input(shape=_CLASSES), Parallelism(po=3))
 
     def add(self, name: str, layer: Layer, parallelism: Parallelism, *sources: int) -> int:
-        """The index of a new stage."""
+        """Add a stage. Return its index."""
         self.stages.append(Stage(name, layer, parallelism, sources))
         return len(self.stages) - 1
 
     def wide(self, name: str, make: Callable[..., Layer], lanes: int, *sources: int) -> int:
-        """A stage with so many lanes in and out."""
+        """Add a stage with ``lanes`` words a transfer in and out. Return its index."""
         inputs = tuple(self.stages[source].layer.output for source in sources)
         return self.add(name, make(inputs=inputs, gradient=True), Parallelism(pi=lanes, po=lanes), *sources)
 
     def conv(self, name: str, source: int, p: Parallelism) -> int:
-        """A 3×3 convolution, which keeps rows and columns."""
+        """Add a 3×3 convolution that keeps rows and columns. Return its index."""
         shape, behind_another = self.stages[source].layer.output, source != 0
         layer = Conv(
             inputs=(shape,),
@@ -59,7 +59,7 @@ class _Builder:
         return self.add(name, layer, layer.with_streams(p), source)
 
     def spilled(self, name: str, outputs: int, p: Parallelism, source: int) -> int:
-        """A dense layer with its parameters in memory."""
+        """Add a dense layer with its parameters in memory. Return its index."""
         shape, behind_another = self.stages[source].layer.output, source != 0
         layer = Dense(inputs=(shape,), output_channels=outputs, gradient=behind_another)
         self.stages.append(Stage(name, layer, layer.with_streams(p), (source,), Storage.DRAM))
@@ -74,13 +74,13 @@ class _Builder:
         p: Parallelism,
         source: int,
     ) -> int:
-        """A stage with windows of size × size, 2 apart."""
+        """Add a stage with windows of size × size and stride 2. Return its index."""
         shape = self.stages[source].layer.output
         layer = make(inputs=(shape,), gradient=True, kernel=(size, size), stride=(2, 2), padding=padding)
         return self.add(name, layer, p, source)
 
     def finish(self, name: str, source: int) -> Network:
-        """Mean, classes, loss and output behind a stage."""
+        """Add pooling, a dense layer, loss and output after a stage. Return the network."""
         pool = self.wide("pool", GlobalAvgPool, 2, source)
         layer = Dense(inputs=(self.stages[pool].layer.output,), output_channels=_CLASSES.c, gradient=True)
         dense = self.add("dense", layer, layer.with_streams(Parallelism(pic=2)), pool)
@@ -91,14 +91,14 @@ class _Builder:
 
 
 def _tiny() -> Network:
-    """A convolution, and what makes it learn."""
+    """Return a network with one convolution."""
     b = _Builder()
     bias = b.wide("bias", Bias, 2, b.conv("conv", 0, Parallelism(pic=2, poc=2, ph=2)))
     return b.finish("tiny", b.wide("relu", Relu, 4, bias))
 
 
 def _residual() -> Network:
-    """Two convolutions, the second one's input added to its output, with online normalisation."""
+    """Return a network with a residual block: two convolutions with online normalisation, and an addition."""
     b = _Builder()
     first = b.wide("norm1", OnlineNorm, 2, b.conv("conv1", 0, Parallelism(pic=1, poc=2, ph=3)))
     relu = b.wide("relu1", Relu, 4, first)
@@ -108,7 +108,7 @@ def _residual() -> Network:
 
 
 def _pools() -> Network:
-    """A convolution, two pools beside each other, and a convolution by way of im2col."""
+    """Return a network with a convolution, two parallel pools, and a convolution through im2col."""
     b = _Builder()
     relu = b.wide("relu", Relu6, 2, b.conv("conv1", 0, Parallelism(pic=2, poc=2, ph=2)))
     largest = b.window("max_pool", MaxPool, 3, (1, 1, 0, 0), Parallelism(pi=2, po=2), relu)
@@ -127,7 +127,7 @@ def _pools() -> Network:
 
 
 def _streamed() -> Network:
-    """Three dense layers whose parameters lie in memory; the first sends no gradient back."""
+    """Return a network of three dense layers with parameters in memory; the first sends no gradient back."""
     b = _Builder()
     hidden = b.wide("relu", Relu, 2, b.spilled("hidden", 24, Parallelism(pic=2, poc=3), 0))
     second = b.wide("relu2", Relu, 2, b.spilled("second", 20, Parallelism(pic=2, poc=2), hidden))

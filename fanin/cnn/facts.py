@@ -1,6 +1,6 @@
-"""A CNN that trains on a cluster: stages, which are layers with the parallelism that they are built with.
+"""Network that trains on a cluster: stages, which are layers with parallelism.
 
-What a plan says of a model, without the devices. Golden model, RTL, driver and simulation are made from it.
+A network has a plan's facts of a model without devices. Golden model, RTL, driver and simulation use it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fanin.cnn.layers.soft_cross_loss import LABELS_PORT, SoftCrossLoss
 
 @dataclass(frozen=True)
 class Stage:
-    """A layer in its place. ``sources``: indices of the stages that feed it, in the order of its inputs."""
+    """Layer of a network. ``sources``: indices of the stages that feed it, in the order of its inputs."""
 
     name: str
     layer: Layer
@@ -29,7 +29,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Consumer:
-    """Who takes a stage's output: the stage with that index, at input ``port``."""
+    """Consumer of a stage's output. ``stage``: index of the stage; ``port``: its input."""
 
     stage: int
     port: int
@@ -37,14 +37,14 @@ class Consumer:
 
 @dataclass(frozen=True)
 class Network:
-    """Stages in topological order: every one stands behind its sources."""
+    """Network of stages in topological order: each stage comes after its sources."""
 
     name: str
     stages: tuple[Stage, ...]
 
     @cached_property
     def consumers(self) -> tuple[tuple[Consumer, ...], ...]:
-        """Of each stage, in the order of the edges: by consuming stage, then by port."""
+        """Consumers of each stage, ordered by consuming stage, then by port."""
         found: list[list[Consumer]] = [[] for _ in self.stages]
         for index, stage in enumerate(self.stages):
             for port, source in enumerate(stage.sources):
@@ -53,12 +53,12 @@ class Network:
 
     @cached_property
     def loss(self) -> int:
-        """Index of the loss. Raises ValueError where there is not exactly one."""
+        """Index of the loss. Raises ValueError unless there is exactly one."""
         return self._only(SoftCrossLoss, "loss")
 
     @cached_property
     def output(self) -> int:
-        """Index of the output. Raises ValueError where there is not exactly one."""
+        """Index of the output stage. Raises ValueError unless there is exactly one."""
         return self._only(Output, "output")
 
     @cached_property
@@ -68,7 +68,7 @@ class Network:
 
     @cached_property
     def images(self) -> int:
-        """Index of the input that carries the images. Raises ValueError where there is not exactly one."""
+        """Index of the input that carries the images. Raises ValueError unless there is exactly one."""
         found = [i for i, s in enumerate(self.stages) if isinstance(s.layer, Input) and i != self.labels]
         if len(found) != 1:
             raise ValueError(f"{self.name} has {len(found)} inputs besides the labels; training needs one")
@@ -76,12 +76,12 @@ class Network:
 
     @cached_property
     def at_host(self) -> bool:
-        """Whether images and labels come from the host and results go there; else it is part of a network."""
+        """True if the host's images, labels and results are here; false for any other part of a network."""
         return any(isinstance(stage.layer, Input) for stage in self.stages)
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of all that the bits of training depend on, and of the streams' widths."""
+        """SHA-256 of everything that determines the bits of training, and of the streams' widths."""
         text = [
             [s.name, s.layer.kind, asdict(s.layer), asdict(s.parallelism), s.sources, s.storage]
             for s in self.stages
@@ -90,7 +90,7 @@ class Network:
 
     @cached_property
     def model_digest(self) -> str:
-        """SHA-256 of the layers and how they are connected: the same however the network is built."""
+        """SHA-256 of the layers and their connections; it does not depend on the build."""
         return _sha256([[s.name, s.layer.kind, asdict(s.layer), s.sources] for s in self.stages])
 
     def _only(self, kind: type[Layer], title: str) -> int:

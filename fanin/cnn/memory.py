@@ -1,7 +1,7 @@
-"""What lies where in a device's memory: parameters, saved feature maps, images, labels, results.
+"""Memory map of a device: parameters, saved feature maps, images, labels, results.
 
-Words of a frame lie one behind the other, four bytes each, least significant byte first. Every frame, and
-every layer's words of the parameter image, begins at a multiple of a beat.
+Words of a frame are consecutive, four bytes each, least significant byte first. Every frame, and every
+layer's section of the parameter image, starts at a multiple of a beat.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ Words = npt.NDArray[np.uint32]
 
 
 def beats(words: int) -> int:
-    """Beats that so many words take, from the beginning of one."""
+    """Return the beats that ``words`` take, from the start of a beat."""
     return -(-words // BEAT_WORDS)
 
 
 @dataclass(frozen=True)
 class Frames:
-    """Frames of a stream: ``words`` each, of which ``lanes`` come in a transfer."""
+    """Frames of a stream. ``words``: words of a frame; ``lanes``: words of a transfer."""
 
     words: int
     lanes: int
@@ -46,13 +46,13 @@ class Frames:
 
     @property
     def beats(self) -> int:
-        """Of a frame in memory."""
+        """Beats of a frame in memory."""
         return beats(self.words)
 
 
 @dataclass(frozen=True)
 class Ring:
-    """Saved frames on their way to the layer's replay: at most ``capacity`` of them, from ``address`` on."""
+    """Ring buffer of saved frames until the layer's replay. ``capacity`` in frames; ``address`` in bytes."""
 
     frames: Frames
     capacity: int
@@ -67,9 +67,11 @@ class Ring:
 
 @dataclass(frozen=True)
 class SpilledParameters:
-    """Of a layer that has them in memory: ``frames`` of weights and velocities, from these bytes on.
+    """Parameters of a layer that has them in memory.
 
-    ``gradient``: its way back reads the weights, too.
+    ``frames``: size of the weights, and of the velocities.
+    ``weights``, ``velocities``: address of each, in bytes.
+    ``gradient``: true if the backward pass reads the weights too.
     """
 
     frames: Frames
@@ -84,16 +86,20 @@ class SpilledParameters:
 
     @property
     def velocity_bursts(self) -> int:
-        """Bursts that read the velocities once."""
+        """Number of bursts of one read of all velocities."""
         first = self.velocities // BEAT_BYTES
         return (first + self.frames.beats - 1) // BURST - first // BURST + 1
 
 
 @dataclass(frozen=True)
 class StoreConfig:
-    """What a device's store moves: streams from memory, streams to it, rings, and layers' words.
+    """Parameters of a device's store.
 
-    ``sections`` are the words of each layer that has state on chip, in the order of the parameter image.
+    ``readers``: streams from memory.
+    ``writers``: streams to memory.
+    ``rings``: rings of saved frames.
+    ``spilled``: parameters in memory.
+    ``sections``: words of each layer that has state on chip, in the order of the parameter image.
     """
 
     readers: tuple[Frames, ...] = ()
@@ -105,7 +111,7 @@ class StoreConfig:
 
 @dataclass(frozen=True)
 class Region:
-    """Bytes of memory for one thing."""
+    """Named range of memory. ``address`` and ``size`` in bytes."""
 
     name: str
     address: int
@@ -113,17 +119,20 @@ class Region:
 
     @property
     def end(self) -> int:
-        """The first byte behind it."""
+        """Address of the first byte after the region."""
         return self.address + self.size
 
 
 @dataclass(frozen=True)
 class MemoryMap:
-    """The memory of a device that trains ``network``, or a part of one, with jobs of up to ``frames`` frames.
+    """Memory map of a device that trains ``network``, or a part of one, with jobs of up to ``frames`` frames.
 
-    Parameter image and rings come first, so that their places do not depend on ``frames``. ``rings``: frames
-    that are kept for each stage that saves, by its index; the flow model's unless given. Raises ValueError
-    for a map that exceeds ``size`` bytes, and for rings that are not those of the stages that save.
+    Parameter image and rings come first, so that their addresses do not depend on ``frames``.
+
+    ``rings``: capacity in frames of each saving stage's ring, by the stage's index; default: the flow model's.
+    ``size``: bytes of the device's memory.
+
+    Raises ValueError for a map that exceeds ``size``, and for rings of other stages than the saving ones.
     """
 
     network: Network
@@ -148,27 +157,28 @@ class MemoryMap:
 
     @cached_property
     def regions(self) -> tuple[Region, ...]:
-        """Everything that memory holds, in order of addresses."""
+        """All regions in order of addresses."""
         found: list[Region] = []
         for name, size in self._sizes():
             found.append(Region(name, found[-1].end if found else 0, size))
         return tuple(found)
 
     def region(self, name: str) -> Region:
-        """``parameters``, ``images``, ``labels``, ``results``; or one of a stage, with its index.
+        """Return the region of that name.
 
-        These are ``ring``, ``weights`` and ``velocities``.
+        Names are ``parameters``, ``images``, ``labels``, ``results``, and ``ring N``, ``weights N`` and
+        ``velocities N`` of the stage with index N.
         """
         return next(region for region in self.regions if region.name == name)
 
     @property
     def end(self) -> int:
-        """Bytes that are used."""
+        """Number of bytes in use."""
         return self.regions[-1].end
 
     @cached_property
     def store(self) -> StoreConfig:
-        """What the device's store is made from; it does not depend on ``frames``."""
+        """Parameters of the device's store; they do not depend on ``frames``."""
         network, stages = self.network, self.network.stages
         rings = self.rings or {}
         return StoreConfig(
@@ -186,7 +196,7 @@ class MemoryMap:
         )
 
     def state_words(self, stage: int) -> tuple[tuple[str, int, int], ...]:
-        """Where the words of a stage's state lie, in order: region, first word there, number of words."""
+        """Return the places of a stage's state in order: region, first word in the region, number of words."""
         stages = self.network.stages
         if stages[stage].storage is Storage.DRAM:
             words = stages[stage].layer.parameters
@@ -206,7 +216,7 @@ class MemoryMap:
 
     @property
     def results(self) -> Frames:
-        """What the output writes."""
+        """Frames that the output writes."""
         output = self.network.stages[self.network.output]
         return Frames(output.layer.input.words, output.parallelism.pi)
 
@@ -230,33 +240,33 @@ class MemoryMap:
 
 
 def saving_stages(network: Network) -> tuple[int, ...]:
-    """Indices of the stages that keep a feature map of every frame."""
+    """Return the indices of the stages that save a feature map of every frame."""
     return tuple(i for i, stage in enumerate(network.stages) if stage.layer.saved)
 
 
 def state_stages(network: Network) -> tuple[int, ...]:
-    """Indices of the stages that have state, wherever it lies."""
+    """Return the indices of the stages that have state, on chip or in memory."""
     return tuple(i for i, stage in enumerate(network.stages) if stage.layer.state_words)
 
 
 def image_stages(network: Network) -> tuple[int, ...]:
-    """Indices of the stages that have their state on chip, and words in the parameter image, in its order."""
+    """Return the indices of the stages with state on chip, in the order of the parameter image."""
     return tuple(i for i in state_stages(network) if network.stages[i].storage is Storage.CHIP)
 
 
 def spilled_stages(network: Network) -> tuple[int, ...]:
-    """Indices of the stages that have their parameters in memory."""
+    """Return the indices of the stages with parameters in memory."""
     return tuple(i for i in state_stages(network) if network.stages[i].storage is Storage.DRAM)
 
 
 def saved_frames(network: Network, stage: int) -> Frames:
-    """What a stage saves of every frame."""
+    """Return the size of the feature map that a stage saves of every frame."""
     layer, parallelism = network.stages[stage].layer, network.stages[stage].parallelism
     return Frames(layer.saved, layer.save_lanes(parallelism))
 
 
 def stage_bytes(stage: Stage, ring: int, frames: int) -> int:
-    """What a stage keeps in memory: its state, ``ring`` saved frames, ``frames`` from or for the host."""
+    """Return the bytes of a stage in memory: state, ``ring`` saved frames, ``frames`` of the host's data."""
     layer = stage.layer
     spilled = stage.storage is Storage.DRAM
     state = 2 * beats(layer.parameters) if spilled else beats(layer.state_words)
@@ -265,7 +275,7 @@ def stage_bytes(stage: Stage, ring: int, frames: int) -> int:
 
 
 def pack(frames: Iterable[Words], words: int) -> Words:
-    """Frames of so many words as memory holds them: each filled up with zeros to whole beats."""
+    """Return frames in memory's format, each padded with zeros to whole beats. ``words``: words of a frame."""
     rows = np.asarray(list(frames) if not isinstance(frames, np.ndarray) else frames).reshape(-1, words)
     packed = np.zeros((len(rows), beats(words) * BEAT_WORDS), np.uint32)
     packed[:, :words] = rows.view(np.uint32)
@@ -273,5 +283,5 @@ def pack(frames: Iterable[Words], words: int) -> Words:
 
 
 def unpack(memory: Words, words: int) -> Words:
-    """The other way: a row of so many words for each frame."""
+    """Return frames from memory's format, a row of ``words`` for each frame."""
     return memory.reshape(-1, beats(words) * BEAT_WORDS)[:, :words]

@@ -1,4 +1,4 @@
-"""A network on several devices: which stages each one has, and what goes over the network between them."""
+"""Placement of a network on several devices: stages of each device, and connections between devices."""
 
 from __future__ import annotations
 
@@ -16,9 +16,13 @@ from fanin.cnn.layers.layer import Parallelism
 
 @dataclass(frozen=True)
 class Connection:
-    """A cut edge: ``source``'s map goes to ``consumer`` on another device; if ``trains``, its gradient back.
+    """Cut edge between two devices.
 
-    ``number`` is that of its frames, ``priority`` what a switch classes them by.
+    ``number``: number in its frames.
+    ``source``: stage whose map is sent.
+    ``consumer``: receiver of the map.
+    ``trains``: true if the gradient is sent back.
+    ``priority``: priority of its frames at a switch.
     """
 
     number: int
@@ -30,10 +34,12 @@ class Connection:
 
 @dataclass(frozen=True)
 class Part:
-    """What one device has of a network: ``network``, in which an end stands for each connection.
+    """Part of a network on one device.
 
-    ``whole``: of each of its stages, the index in the whole network; absent for the ends. ``ends``: the
-    connection of each stage that is one. Sizes are those of ``ClusterNode``.
+    ``network``: the part's stages, with an end for each connection.
+    ``whole``: index in the whole network of each stage except ends.
+    ``ends``: connection of each end, by the end's index.
+    ``rings``, ``skews``, ``gradient_skews``: sizes, as for ``ClusterNode``.
     """
 
     device: str
@@ -47,10 +53,13 @@ class Part:
 
 @dataclass(frozen=True)
 class Placement:
-    """``network`` with the device of each of its stages; ``priorities`` of its connections, by edge.
+    """Placement of a network on devices.
 
-    ``wiring``: the network between devices. Raises ValueError unless the host's ends, and what they feed, are
-    on one device.
+    ``devices``: device of each stage.
+    ``priorities``: priority of a connection by edge; default 0.
+    ``wiring``: the network between devices.
+
+    Raises ValueError unless the stages at the host, and those that the images feed, are on one device.
     """
 
     network: Network
@@ -73,12 +82,12 @@ class Placement:
 
     @property
     def host(self) -> str:
-        """The device that the host's memory is at."""
+        """Device of the host's memory."""
         return self.devices[self.network.images]
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """Devices that have a stage at least, the host's first, the others in the order of their stages."""
+        """Devices with at least one stage: the host's first, the others in the order of their stages."""
         return tuple(dict.fromkeys((self.host, *self.devices)))
 
     @cached_property
@@ -95,38 +104,37 @@ class Placement:
 
     @cached_property
     def flow(self) -> Flow:
-        """When words leave the stages of the whole network."""
+        """Flow model of the whole network."""
         return Flow(self.network, links=self.links)
 
     @cached_property
     def links(self) -> dict[Edge, Link]:
-        """What carries the cut edges."""
+        """Link of each cut edge."""
         return self.wiring.links(self.network, self.devices)
 
     @cached_property
     def parts(self) -> tuple[Part, ...]:
-        """One for each of ``names``."""
+        """Part of each device, in the order of ``names``."""
         return tuple(_Cut(self, name).part for name in self.names)
 
 
 @dataclass
 class _Cut:
-    """The stages of one device, in their order. A connection's end stands where the other device's stage would.
+    """Builder of one device's part. A connection's end takes the position of the other device's stage.
 
-    So the consumers of a stage have the order that they have in the whole network, in which their gradients
-    are added.
+    The consumers of a stage therefore keep the whole network's order, in which their gradients are added.
     """
 
     placement: Placement
     device: str
     stages: list[Stage] = field(default_factory=list)
-    local: dict[int, int] = field(default_factory=dict)  #: index here, by that in the whole network
-    edges: dict[Edge, Edge] = field(default_factory=dict)  #: by edges of the whole network
+    local: dict[int, int] = field(default_factory=dict)  #: index in the part, by index in the whole network
+    edges: dict[Edge, Edge] = field(default_factory=dict)  #: edge in the part, by edge of the whole network
     ends: dict[int, Connection] = field(default_factory=dict)
 
     @cached_property
     def part(self) -> Part:
-        """The part."""
+        """Part of the device."""
         connections = {one.consumer: one for one in self.placement.connections}
         for index, stage in enumerate(self.placement.network.stages):
             ports = [connections.get(Consumer(index, port)) for port in range(len(stage.sources))]
@@ -162,7 +170,7 @@ class _Cut:
             self.edges[index, port] = here, port
 
     def _ingress(self, one: Connection) -> int:
-        """The end at which a map arrives, as wide as its consumer takes it."""
+        """Add the end at which a map arrives, as wide as its consumer's input. Return its index."""
         source, consumer = (self.placement.network.stages[i] for i in (one.source, one.consumer.stage))
         layer = Ingress(shape=source.layer.output, learns=one.trains)
         here = self._add(
@@ -172,7 +180,7 @@ class _Cut:
         return here
 
     def _egress(self, one: Connection) -> None:
-        """The end at which a map leaves, as wide as its source gives it."""
+        """Add the end at which a map leaves, as wide as its source's output."""
         source, consumer = (self.placement.network.stages[i] for i in (one.source, one.consumer.stage))
         layer, lanes = Egress(inputs=(source.layer.output,), gradient=one.trains), source.parallelism.po
         width = Parallelism(pi=lanes, po=lanes)
@@ -181,9 +189,9 @@ class _Cut:
         self.edges[one.consumer.stage, one.consumer.port] = here, 0
 
     def _sizes(self, sizes: Mapping[Edge, int], *, forward: bool) -> dict[Edge, int]:
-        """FIFOs of this device.
+        """Return the sizes of this device's FIFOs.
 
-        On the way forward words wait in front of the consumer, on the way back in front of the source.
+        Forward words wait before the consumer, gradients before the source.
         """
         found = {}
         for (index, port), transfers in sizes.items():

@@ -1,4 +1,4 @@
-"""How a CNN is trained: hyper-parameters, the order of frames, and the jobs that a node carries out one by one.
+"""Training of a CNN: hyper-parameters, order of frames, and the sequence of a node's jobs.
 
 docs/systems/cluster.md, "Training", has the mathematics.
 """
@@ -25,7 +25,11 @@ Order = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Schedule:
-    """The learning rate over epochs, as a share of the first. ``every`` and ``factor`` are of steps."""
+    """Schedule of the learning rate over epochs.
+
+    ``kind``: constant, cosine or step.
+    ``every``, ``factor``: a step schedule multiplies the rate by ``factor`` every ``every`` epochs.
+    """
 
     kind: str = CONSTANT
     every: int = 1
@@ -33,7 +37,7 @@ class Schedule:
 
     @classmethod
     def parse(cls, text: str) -> Schedule:
-        """``constant``, ``cosine`` or ``step:30:0.1``. Raises ValueError."""
+        """Return the schedule of ``constant``, ``cosine`` or, say, ``step:30:0.1``. Raises ValueError."""
         if text in (CONSTANT, COSINE):
             return cls(text)
         match = re.fullmatch(rf"{STEP}:(\d{{1,6}}):(\d*\.?\d+(?:e-?\d{{1,2}})?)", text)
@@ -47,7 +51,7 @@ class Schedule:
         return f"{STEP}:{self.every}:{factor}" if self.kind == STEP else self.kind
 
     def share(self, epoch: int, epochs: int) -> float:
-        """Of the first rate, in an epoch counted from 0."""
+        """Return an epoch's learning rate as a share of the first. ``epoch`` counts from 0."""
         if self.kind == COSINE:
             return (1 + math.cos(math.pi * epoch / epochs)) / 2
         return self.factor ** (epoch // self.every) if self.kind == STEP else 1.0
@@ -55,9 +59,13 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Job:
-    """Frames that a node trains on from one ``start`` on, whole batches; the last one may be short.
+    """Training job of a node, started once: whole batches, of which the last may be short.
 
-    ``eta`` is −rate / batch, ``last_eta`` that of the last batch; both are rounded once, as ``momentum`` is.
+    ``frames``: number of frames.
+    ``batch``: frames of a batch.
+    ``eta``: −rate / batch, rounded once.
+    ``last_eta``: −rate / frames of the last batch, rounded once.
+    ``momentum``: rounded once.
     """
 
     frames: int
@@ -68,28 +76,31 @@ class Job:
 
     @classmethod
     def of(cls, frames: int, batch: int, rate: float, momentum: float) -> Job:
-        """The job of that learning rate."""
+        """Return the job of a learning rate and momentum."""
         last = frames % batch or batch
         return cls(frames, batch, np.float32(-rate / batch), np.float32(-rate / last), np.float32(momentum))
 
 
 @dataclass(frozen=True, order=True)
 class Place:
-    """Between two batches of a training: so many whole epochs, and frames of the next one, lie before it."""
+    """Place between two batches of a training, after ``epoch`` epochs and ``frame`` frames of the next."""
 
     epoch: int = 0
     frame: int = 0
 
     def trained(self, frames: int) -> int:
-        """All frames before it, where an epoch has so many."""
+        """Return the number of frames trained before it. ``frames``: frames of an epoch."""
         return self.epoch * frames + self.frame
 
 
 @dataclass(frozen=True)
 class Stretch:
-    """What is trained between two checkpoints: frames ``first`` on of an epoch's order, counted from 0.
+    """Training between two checkpoints.
 
-    ``ends``: whether it is the last of its epoch.
+    ``epoch``: epoch, from 0.
+    ``first``: first frame in the epoch's order, from 0.
+    ``job``: the training job.
+    ``ends``: true for the last stretch of its epoch.
     """
 
     epoch: int
@@ -99,25 +110,27 @@ class Stretch:
 
     @property
     def end(self) -> int:
-        """The frame of the epoch behind it."""
+        """Frame of the epoch that follows the stretch's last one."""
         return self.first + self.job.frames
 
     @property
     def before(self) -> Place:
-        """Where it begins."""
+        """Place of its start."""
         return Place(self.epoch, self.first)
 
     @property
     def behind(self) -> Place:
-        """Where it ends."""
+        """Place of its end."""
         return Place(self.epoch + 1) if self.ends else Place(self.epoch, self.end)
 
 
 @dataclass(frozen=True)
 class Training:
-    """Hyper-parameters. Raises ValueError that names parameter, value and limit.
+    """Hyper-parameters of a training. Raises ValueError that names parameter, value and limit.
 
-    ``seed`` decides the order of frames. ``checkpoint``: batches between two; None for one an epoch.
+    ``rate``: initial learning rate.
+    ``seed``: seed of the order of frames.
+    ``checkpoint``: batches between two checkpoints; None for one checkpoint an epoch.
     """
 
     epochs: int = 15
@@ -139,7 +152,7 @@ class Training:
         self._check_binary32()
 
     def _check_binary32(self) -> None:
-        """Refuse a number too small for binary32: hardware takes it for 0, and nothing would learn."""
+        """Raise ValueError for a number that hardware flushes to 0, so that nothing would learn."""
         last = self.rate * self.schedule.share(self.epochs - 1, self.epochs)  # no schedule rises
         if self.rate and abs(last / self.batch) < SMALLEST:
             raise ValueError(
@@ -150,11 +163,11 @@ class Training:
             raise ValueError(f"momentum must be 0 or at least 2^-126, not {self.momentum:g}")
 
     def order(self, epoch: int, frames: int) -> Order:
-        """Which frame comes when, in an epoch counted from 0."""
+        """Return the order of an epoch's frames. ``epoch`` counts from 0."""
         return np.random.default_rng([self.seed, epoch]).permutation(frames)
 
     def stretches(self, frames: int, start: Place = Place()) -> Iterator[Stretch]:
-        """The training on so many frames, from checkpoint to checkpoint, from ``start`` on."""
+        """Yield the stretches of a training from ``start``. ``frames``: frames of an epoch."""
         return (stretch for stretch in self._stretches(frames) if stretch.before >= start)
 
     def _stretches(self, frames: int) -> Iterator[Stretch]:

@@ -1,4 +1,4 @@
-"""The watchdog of a node: cycles in which no stream moves, after which its job fails with TIMEOUT."""
+"""Watchdog of a node: cycles without a transfer after which its job fails with TIMEOUT."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Iterable
 from fanin.cnn.facts import Network
 
 LEAST = 1 << 20  #: cycles; far more than any memory takes to answer
-MOST = (1 << 32) - 1  #: what the register holds: 17 s at 250 MHz
-MARGIN = 4  #: by which the watchdog exceeds the prediction
+MOST = (1 << 32) - 1  #: largest value of the register: 17 s at 250 MHz
+MARGIN = 4  #: ratio of the watchdog to the predicted bound
 PIPELINE = 256  #: cycles of a layer's operators and queues, at most
 
 
 def silence(networks: Iterable[Network]) -> int:
-    """Bound the cycles in which no stream of a stage moves, memory apart; ``networks``: one of each device.
+    """Bound the cycles without a transfer, except waits for memory. ``networks``: one of each device.
 
-    A stage that works moves a word at least once a frame, and updates a parameter a cycle. While one device
-    stands still, all of the others may have to work, one after the other.
+    A busy stage moves at least one word a frame, and updates one parameter a cycle. While one device is idle,
+    all others may have to work one after the other.
     """
     return sum(
         stage.layer.cycles(stage.parallelism, stage.storage) + stage.layer.parameters + PIPELINE

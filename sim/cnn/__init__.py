@@ -1,1 +1,1 @@
-"""Simulation of CNNs that train: layers on their own, arrays with a body in C."""
+"""Simulation of training CNNs: clusters of nodes, single layers, and arrays of operators."""

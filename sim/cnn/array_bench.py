@@ -1,4 +1,4 @@
-"""Arrays of binary32 operators on their own: pairs of numbers through a multiplier and an adder per lane."""
+"""Bench of arrays of binary32 operators: pairs of numbers go through a multiplier and an adder per lane."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ UInt32 = npt.NDArray[np.uint32]
 
 
 class Pairs(wiring.Component):
-    """The product and the sum of a pair of numbers per lane, each with the latency of its array."""
+    """Product and sum of a pair of numbers per lane, each with the latency of its array."""
 
     def __init__(self, *, lanes: int):
         self.lanes = lanes
@@ -41,7 +41,7 @@ class Pairs(wiring.Component):
         super().__init__(members)
 
     def elaborate(self, platform: Any) -> Module:
-        """Both arrays on the same operands."""
+        """Connect both arrays to the same operands."""
         m = Module()
         products = shared(LaneArray(trees=tuple(((lane, lane),) for lane in range(self.lanes))))
         sums = shared(AdderArray(lanes=self.lanes))
@@ -53,7 +53,11 @@ class Pairs(wiring.Component):
 
 @dataclass(frozen=True)
 class PairsRun:
-    """Results in the order of the pairs; cycles of all repetitions, and their processor time."""
+    """Results in the order of the pairs.
+
+    ``cycles``: cycles of all repetitions.
+    ``seconds``: processor time of all repetitions.
+    """
 
     products: UInt32
     sums: UInt32
@@ -62,7 +66,7 @@ class PairsRun:
 
 
 class ArrayBench:
-    """A built simulation of :class:`Pairs`; each ``run`` is a new process. As RTL, operators are apart."""
+    """Built simulator of :class:`Pairs`; each ``run`` is a new process. RTL operators are separate models."""
 
     def __init__(self, *, lanes: int, arith: Arith):
         self.lanes = lanes

@@ -1,4 +1,4 @@
-"""When layers did what of the batch that nodes time (``fanin.cnn.driver.timed_batch``), in the job's cycles."""
+"""Times of layers in the batch that nodes time (``fanin.cnn.driver.timed_batch``), in cycles of the job."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ from fanin.hdl.layers.registers import StageStream, Way
 
 
 def drain_and_update(network: Network, streams: Sequence[StreamCounters]) -> tuple[int, int]:
-    """Of the timed batch: when its last image was in, and when the last parameter was renewed."""
+    """Return two cycles of the timed batch: its last image had entered; its last parameter was updated."""
     images = next(one for one in streams if one.stream == StageStream(network.images, Way.FORWARD))
     return images.last, max(one.updated for one in streams)
 
 
 def timeline_of(network: Network, streams: Sequence[StreamCounters]) -> dict[str, Any]:
-    """Of the timed batch: ``start``, a cycle of the job, and a row for each layer, in cycles behind that.
+    """Return the timeline of the timed batch: ``start``, a cycle of the job, and a row for each layer.
 
-    ``forward`` and ``backward``: when the first and the last frame had left it in full; ``update``: when the
-    last gradient had come to it, and when its parameters were updated.
+    Times of a row are cycles after ``start``:
+
+    - ``forward`` and ``backward``: the first and the last frame had left the layer in full.
+    - ``update``: the last gradient had reached the layer; its parameters were updated.
     """
     times: dict[tuple[int, Way], tuple[int, int]] = {}
     updated = {}
@@ -33,7 +35,7 @@ def timeline_of(network: Network, streams: Sequence[StreamCounters]) -> dict[str
     start = times[network.consumers[network.images][0].stage, Way.FORWARD][0]
     rows = []
     for index, stage in enumerate(network.stages):
-        if not stage.sources or (index, Way.FORWARD) not in times:  # of what comes from memory, or goes there
+        if not stage.sources or (index, Way.FORWARD) not in times:  # input from memory or output to memory
             continue
         update = None
         if index in updated:

@@ -1,4 +1,4 @@
-"""Who has all of a cluster's devices carry out one epoch after the other, from rank 0, by orders."""
+"""Controller of a cluster's devices: runs the epochs in order by sending orders from rank 0."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from fanin.sim.cosim.cluster import Reads
 
 
 class Task(Enum):
-    """What devices do in a job."""
+    """Kind of a job."""
 
-    LOAD = auto()  #: take their parameters from memory
-    EPOCH = auto()
-    DUMP = auto()  #: write their parameters to memory
+    LOAD = auto()  #: read the parameters from memory
+    EPOCH = auto()  #: train or evaluate
+    DUMP = auto()  #: write the parameters to memory
 
 
 @dataclass(frozen=True)
 class Begin:
-    """All devices begin a job, but the host's; it is for the epoch with that number, from 0."""
+    """Order to start a job on all devices except the host's. ``epoch``: number of its epoch, from 0."""
 
     task: Task
     epoch: int
@@ -36,26 +36,29 @@ class Begin:
 
 @dataclass(frozen=True)
 class Start:
-    """The host's device begins the job, too, and all carry it out to its end."""
+    """Order to start the job on the host's device too, and to finish it on all devices."""
 
 
 @dataclass(frozen=True)
 class End:
-    """Nothing more is to be done; so many epochs have been carried out."""
+    """Order to stop. ``epochs``: number of finished epochs."""
 
     epochs: int
 
 
 @dataclass(frozen=True)
 class Ended:
-    """What a device answers at the end of a job: the words that its counters read, and what is in its memory.
+    """Answer of a device at the end of a job.
 
-    ``results``, and the cycles in which they were ``written``: of an epoch, at the host's device. ``states``:
-    of each of its stages that has state, when they are dumped.
+    ``cycle``: cycle of the answer.
+    ``words``: words of the status and counters, as read.
+    ``results``: results of an epoch; only from the host's device.
+    ``written``: cycle in which each result was in memory; only from the host's device.
+    ``states``: words of each of the device's stages with state; only after a DUMP.
     """
 
     cycle: int
-    began: int  #: the cycle in which the job began
+    began: int  #: cycle in which the job started
     words: list[int]
     results: Float32 | None = None
     written: list[int] | None = None
@@ -63,12 +66,12 @@ class Ended:
 
     @property
     def reads(self) -> Reads:
-        """The words, from the first on."""
+        """A new reader of ``words``."""
         return Reads(np.array(self.words, np.uint32))
 
 
 class _JobFailed(Exception):
-    """A device has failed the job."""
+    """Failure of a job on a device."""
 
 
 _Course = Generator[int, list[Any], None]
@@ -76,25 +79,25 @@ _Job = Generator[int, list[Any], list[Ended]]
 
 
 class Controller:
-    """Gives an order, awaits the answers of all devices that it is for, and decides on the next one.
+    """Controller of a run: sends an order, waits for the answers of its devices, and chooses the next order.
 
-    ``order`` takes it to all devices. The first answers come without one, when devices are connected.
+    ``order`` sends an order to all devices. A connected device sends its first answer without an order.
     """
 
     def __init__(self, order: Callable[[Any], None], places: Sequence[Place], epochs: Sequence[Epoch]):
         self._order, self._epochs = order, epochs
         self._devices = [Device(index, place) for index, place in enumerate(places)]
         self._found: list[EpochResult] = []
-        self._failure: str | None = None  # of the node that was the first to fail, and says why
-        self._status: CnnStatus | None = None  # that node's
-        self._last: list[DeviceCounters] = []  # of the job that has failed
-        self._written: list[int] = []  # cycles in which its results came
+        self._failure: str | None = None  # explanation of the first node to fail
+        self._status: CnnStatus | None = None  # status of that node
+        self._last: list[DeviceCounters] = []  # counters of the failed job
+        self._written: list[int] = []  # cycles in which the failed job's results arrived
         self._answers: dict[int, Any] = {}
         self._course = self._run()
         self._awaited = next(self._course)
 
     def told(self, node: int, answer: Any) -> None:
-        """A device's answer to the last order."""
+        """Accept a device's answer to the last order."""
         if isinstance(answer, Ended):
             self._check(self._devices[node], answer)
         self._answers[node] = answer
@@ -103,11 +106,11 @@ class Controller:
             self._awaited = self._course.send([answers[each] for each in sorted(answers)])
 
     def result(self) -> HostsResult:
-        """What came out."""
+        """Return the results of all finished epochs, and the failure if there is one."""
         return HostsResult(self._found, self._failure, self._last, self._written)
 
     def _run(self) -> _Course:
-        """All orders, one after the other; yields how many answers it awaits, and is sent them."""
+        """Give all orders in turn. Yields the number of answers to wait for, and receives the answers."""
         yield len(self._devices)
         try:
             yield from self._job(Task.LOAD, 0)
@@ -123,9 +126,9 @@ class Controller:
         yield 0
 
     def _job(self, task: Task, epoch: int) -> _Job:
-        """Have all devices do a job. Raises _JobFailed when all have ended it, and one has failed.
+        """Run a job on all devices. Raises _JobFailed once all devices have ended it, if one has failed.
 
-        The host's node begins last: so no frame comes to a node before its job has begun.
+        The host's node starts last, so that no frame reaches a node before its job has started.
         """
         self._order(Begin(task, epoch))
         if len(self._devices) > 1:
@@ -139,7 +142,7 @@ class Controller:
         return ended
 
     def _result(self, epoch: Epoch, ended: Sequence[Ended]) -> EpochResult:
-        """What an epoch has left."""
+        """Return the result of an epoch from all devices' answers."""
         host, devices, streams = ended[HOST], [], []
         fifos: dict[StageFifo, int] = {}
         for device, one in zip(self._devices, ended, strict=True):
@@ -153,7 +156,7 @@ class Controller:
         return EpochResult(epoch.job, host.results, host.written, devices, streams, fifos, host.began)
 
     def _states(self, dumped: Sequence[Ended]) -> list[Words]:
-        """Those of all devices, in the order of the network's stages."""
+        """Return the states of all devices, in the order of the network's stages."""
         by_stage = {
             stage: words
             for device, one in zip(self._devices, dumped, strict=True)
@@ -162,9 +165,9 @@ class Controller:
         return [by_stage[stage] for stage in sorted(by_stage)]
 
     def _check(self, device: Device, ended: Ended) -> None:
-        """Whether a device has failed its job.
+        """Record the failure of a device's job.
 
-        The first one to fail says why; or, if it names no place, the first that names the stream that waits.
+        The first failure counts. If it names no place, a later one that names the waiting stream replaces it.
         """
         driver, reads = device.driver, ended.reads
         status = driver.status_of(reads.take(driver.wait()))
@@ -176,7 +179,7 @@ class Controller:
             self._failure = self._explain(device, ended.cycle, status, device.links(reads))
 
     def _explain(self, device: Device, cycle: int, status: CnnStatus, links: dict[int, dict[str, int]]) -> str:
-        """Which node has failed, when and why; of a connection, to whom and how."""
+        """Return the failed node, the cycle and the cause; for a connection, also its peer and its failure."""
         text = f"{device.place.part.device} failed by cycle {cycle}: {device.driver.explain(status)}"
         if status.connection is None:
             return text

@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""Cluster nodes train in co-simulation: RTL and memories in the engine, live hosts that run jobs."""
+"""Co-simulation of cluster nodes that train: RTL and memories in the engine, jobs started by live hosts."""
 
 from __future__ import annotations
 
@@ -40,14 +40,19 @@ _FIELDS = ("kind", "connection", "sequence", "frame", "words")  # of frames, in 
 
 @dataclass
 class NodeRun:
-    """What came out of a run."""
+    """Result of a run."""
 
     epochs: list[EpochResult] = field(default_factory=list)
     raw: RunResult = field(default_factory=RunResult)
 
 
 class JobFailed(SimulationFailed):
-    """A node has failed a job. ``devices``: what each had counted in it; ``results`` of its frames had come."""
+    """Failure of a job on a node.
+
+    ``devices``: counters of each device in the job.
+    ``results``: number of the job's results in memory.
+    ``cycles``: cycles of the run.
+    """
 
     def __init__(self, raw: RunResult):
         super().__init__(raw.hosts.failure, raw)
@@ -57,10 +62,13 @@ class JobFailed(SimulationFailed):
 
 
 class ClusterCosim:
-    """The nodes of ``parts``, built once; each ``run`` begins anew. Arrays are simulated as ``arith`` says.
+    """Simulator of the nodes of ``parts``, built once; each ``run`` starts from reset.
 
-    As RTL, each operator is an instance of one model: hundreds in a node's model are too many for a compiler.
-    The first part is that of the host's device. ``encap`` and ``published`` are of the nodes' connections.
+    ``parts``: parts of the network, the host's device first.
+    ``arith``: simulation of arrays of operators. With RTL, each operator is an instance of a separate model;
+    hundreds of operators in a node's model are too many for a compiler.
+    ``encap``, ``published``: encapsulation and link protocol of the connections.
+
     Raises InputError for a missing tool.
     """
 
@@ -86,12 +94,12 @@ class ClusterCosim:
 
     @property
     def period_ps(self) -> int:
-        """Of the clock."""
+        """Clock period in ps."""
         return self._cluster.period_ps
 
     @property
     def fifos(self) -> dict[StageFifo, int]:
-        """What each FIFO that is watched can hold, as it is called in the whole network."""
+        """Capacity of each observed FIFO, numbered in the whole network."""
         return {
             whole_fifo(part, fifo): size
             for part, node in zip(self.parts, self.nodes.values(), strict=True)
@@ -112,13 +120,16 @@ class ClusterCosim:
         seed: int = 0,
         **settings: Unpack[Settings],
     ) -> NodeRun:
-        """Load the words of each stage that has state, then carry out the epochs.
+        """Load the words of each stage that has state, then run the epochs.
 
-        ``timeout`` is the nodes', in cycles, that of ``fanin.cnn.watchdog`` unless given; that of links is
-        :meth:`link_timeout` unless given;
-        ``memory_gbps`` bounds each memory each way, if it is given; ``seed`` is of what the network does to
-        frames; progress counts epochs. Raises JobFailed when a node fails a job, SimulationFailed when the run
-        cannot go on.
+        ``timeout``: cycles without a transfer until a job fails; default: ``fanin.cnn.watchdog``.
+        ``link_timeout``: cycles until a connection sends again; default: :meth:`link_timeout`.
+        ``link_retries``: retries of a connection; default: the node's own.
+        ``cut``: cut of the network.
+        ``memory_gbps``: limit of each memory's rate each way, in Gbit/s; None for no limit.
+        ``seed``: seed of the network's faults.
+
+        Progress counts epochs. Raises JobFailed if a node fails a job, SimulationFailed if the run fails.
         """
         if timeout is None:
             timeout = watchdog(part.network for part in self.parts)
@@ -147,7 +158,7 @@ class ClusterCosim:
         return NodeRun(raw.hosts.epochs, raw)
 
     def link_timeout(self, link: LinkConfig | None = None, switch_ns: float = SWITCH_NS) -> int:
-        """Cycles until a connection sends again, over such links: more than any answer takes."""
+        """Return the cycles until a connection sends again: more than any answer takes over such links."""
         return timeout_of(
             self.parts,
             link=link or LinkConfig(),
@@ -168,7 +179,7 @@ class ClusterCosim:
 
 
 def node_of(part: Part, *, encap: Encap = Encap.L2, published: bool = False) -> ClusterNode:
-    """The node of a device."""
+    """Return the node of a device."""
     return ClusterNode(
         network=part.network,
         rings=part.rings,
@@ -180,13 +191,13 @@ def node_of(part: Part, *, encap: Encap = Encap.L2, published: bool = False) -> 
 
 
 def part_of(node: ClusterNode) -> Part:
-    """All of a network, as it is in a node."""
+    """Return a part that is a node's whole network."""
     whole = {index: index for index in range(len(node.network.stages))}
     return Part("the node", node.network, whole, {}, node.rings, node.skews, node.gradient_skews)
 
 
 class NodeCosim(ClusterCosim):
-    """A cluster of one node, which has all of its network."""
+    """Simulator of one node that has the whole network."""
 
     def __init__(
         self,

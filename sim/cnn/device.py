@@ -1,4 +1,4 @@
-"""A cluster's nodes as hosts see them: what each has of the network, and what its counters read."""
+"""Nodes of a cluster as hosts see them: each node's part of the network, and its counters."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HOST = 0  #: the node of the host's device, which has the images and the results
 
 @dataclass(frozen=True)
 class Place:
-    """A node of the cluster: what it has of the network, what lies in its memory, who is at its connections."""
+    """Node of the cluster: its part of the network, its memory map, and the peers of its connections."""
 
     part: Part
     memory_map: MemoryMap
@@ -25,12 +25,12 @@ class Place:
 
     @property
     def states(self) -> list[int]:
-        """The stages that have state, as they are called in the whole network."""
+        """Indices in the whole network of the stages that have state."""
         return [self.part.whole[stage] for stage in state_stages(self.memory_map.network)]
 
 
 def whole_fifo(part: Part, fifo: StageFifo) -> StageFifo:
-    """A FIFO of a device as it is called in the whole network: that of a cut edge after its consumer."""
+    """Return a device's FIFO as numbered in the whole network; a cut edge's FIFO has its consumer's number."""
     if fifo.stage in part.ends:
         consumer = part.ends[fifo.stage].consumer
         return replace(fifo, stage=consumer.stage, port=consumer.port)
@@ -39,7 +39,7 @@ def whole_fifo(part: Part, fifo: StageFifo) -> StageFifo:
 
 @dataclass
 class Device:
-    """A node, by its number in the run."""
+    """Node with its number in the run and its driver."""
 
     index: int
     place: Place
@@ -49,7 +49,7 @@ class Device:
         self.driver = CnnDriver(self.place.memory_map)
 
     def streams(self, reads: Reads, offset: int) -> list[StreamCounters]:
-        """What its stages did; ends of connections are left out. ``offset`` is added to all times."""
+        """Return the counters of the streams of stages, without ends of connections; times plus ``offset``."""
         found = self.driver.streams_of(reads.take(self.driver.streams()))
         whole = self.place.part.whole
         return [
@@ -59,30 +59,30 @@ class Device:
         ]
 
     def fifos(self, reads: Reads) -> dict[StageFifo, int]:
-        """What its FIFOs held."""
+        """Return the highest level of each FIFO."""
         levels = self.driver.fifos_of(reads.take(self.driver.fifos()))
         return {whole_fifo(self.place.part, one): level for one, level in levels.items()}
 
     def counters(self, reads: Reads) -> DeviceCounters:
-        """What it counted, behind its status."""
+        """Skip the status, and return the counters of the node and its connections."""
         reads.take(self.driver.wait())
         counters = self.driver.counters_of(reads.take(self.driver.counters()))
         return DeviceCounters(counters, self.links(reads))
 
     def links(self, reads: Reads) -> dict[int, dict[str, int]]:
-        """What its connections did."""
+        """Return the counters of each connection by its number."""
         counters = self.driver.links_of(reads.take(self.driver.links()))
         return {peer.number: one for peer, one in zip(self.place.peers, counters, strict=True)}
 
 
 def _later(one: StreamCounters, cycles: int) -> StreamCounters:
-    """The same, with times that are so much later. A time of 0 says that there is none."""
+    """Return the counters with ``cycles`` added to all times except 0, which means none."""
     times = {name: getattr(one, name) for name in ("first", "last", "updated")}
     return replace(one, **{name: at and at + cycles for name, at in times.items()})
 
 
 def load_states(places: Sequence[Place], memories: Iterable[HostMemory], states: Sequence[Words]) -> None:
-    """Put the words of each stage that has state into its device's memory."""
+    """Write the words of each stage that has state to its device's memory."""
     by_stage = dict(zip(sorted(i for place in places for i in place.states), states, strict=True))
     for place, memory in zip(places, memories, strict=True):
         memory.write_parameters([by_stage[stage] for stage in place.states])

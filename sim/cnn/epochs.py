@@ -1,4 +1,4 @@
-"""What a cluster is to do, and what has come of it."""
+"""Epochs for a cluster to run, and their results."""
 
 from __future__ import annotations
 
@@ -17,22 +17,24 @@ Float32 = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Epoch:
-    """Frames, and what is done with them: they train as ``job`` says, or are evaluated.
+    """Epoch for a cluster to run.
 
-    ``images`` and one-hot ``labels``: one each for each index of the first axis.
+    ``job``: parameters of training; None to evaluate.
+    ``images``, ``labels``: images and one-hot labels, a frame for each index of the first axis.
     """
 
     job: Job | None
     images: Float32
     labels: Float32
-    dump: bool = False  #: whether the parameters are read back behind it
+    dump: bool = False  #: true to read the parameters back after the epoch
 
 
 @dataclass(frozen=True)
 class DeviceCounters:
-    """What a device counted in a job: of the node, and of each of its connections, by their numbers.
+    """Counters of a device in a job.
 
-    ``links`` have ``failure`` besides, a LinkFailure's value.
+    ``counters``: counters of the node, by name.
+    ``links``: counters of each connection by its number; ``failure`` among them is a LinkFailure's value.
     """
 
     counters: dict[str, int]
@@ -41,31 +43,33 @@ class DeviceCounters:
 
 @dataclass(frozen=True)
 class EpochResult:
-    """What came out of an epoch, carried out as ``job`` says.
+    """Result of an epoch.
 
-    Stages are those of the whole network; the first device is the host's.
+    Stages are numbered in the whole network. The first device is the host's.
     """
 
     job: Job | None
     results: Float32  #: the loss's softmax, a row for each frame
-    written: list[int]  #: of each frame, the cycle in which its result was in memory
-    devices: list[DeviceCounters]
-    streams: list[StreamCounters]  #: of each stream that leaves a stage, in the job
-    fifos: dict[StageFifo, int]  #: the most that each FIFO has held in the job
-    began: int  #: the cycle in which the host's device began it, from which times of streams count
-    states: list[Words] | None = None  #: of each stage that has state, if they were asked for
+    written: list[int]  #: cycle in which each frame's result was in memory
+    devices: list[DeviceCounters]  #: counters of each device
+    streams: list[StreamCounters]  #: counters of each stream that leaves a stage
+    fifos: dict[StageFifo, int]  #: highest level of each FIFO in the job
+    began: int  #: cycle in which the host's device started the job; times of streams count from it
+    states: list[Words] | None = None  #: words of each stage that has state; None without ``dump``
 
     @property
     def counters(self) -> dict[str, int]:
-        """Those of the host's node."""
+        """Counters of the host's node."""
         return self.devices[0].counters
 
 
 @dataclass(frozen=True)
 class HostsResult:
-    """Epochs that were carried out. ``failure``: why there are no more, if the nodes have failed a job.
+    """Results of all finished epochs, and the failure that ended the run.
 
-    ``last``: what devices had counted in that job, ``written``: the cycles in which its results came.
+    ``failure``: cause of the failed job; None if no job failed.
+    ``last``: counters of each device in the failed job.
+    ``written``: cycles in which the failed job's results were in memory.
     """
 
     epochs: list[EpochResult]

@@ -1,4 +1,4 @@
-"""The live hosts of a cluster's nodes: they load them, and have them carry out what the controller orders."""
+"""Live hosts of a cluster's nodes: they load the nodes and start the jobs that the controller orders."""
 
 from __future__ import annotations
 
@@ -24,9 +24,11 @@ from fanin.sim.cosim.program import HostProgram
 
 @dataclass(frozen=True)
 class Cut:
-    """The device with that index is cut off when so many results have come, of all jobs of the run.
+    """Cut of a device from the network.
 
-    With ``peer`` it is cut off from that device alone.
+    ``device``: index of the device.
+    ``results``: number of results, over all jobs of the run, at which the cut happens.
+    ``peer``: index of the only device that it is cut off from; None for all devices.
     """
 
     device: int
@@ -36,7 +38,14 @@ class Cut:
 
 @dataclass(frozen=True)
 class HostSettings:
-    """What hosts tell all nodes: cycles until a job fails in which nothing moves, and what links do."""
+    """Settings of all nodes.
+
+    ``timeout``: cycles without a transfer until a job fails.
+    ``run``: run number of the connections.
+    ``link_timeout``: in cycles; None for the node's own.
+    ``link_retries``: None for the node's own.
+    ``cut``: cut of the network.
+    """
 
     timeout: int
     run: int = 1
@@ -46,9 +55,9 @@ class HostSettings:
 
 
 class ClusterHosts:
-    """Those of a rank's nodes, as live hosts; each does at its own node what the controller, at rank 0, orders.
+    """Live hosts of a rank's nodes. Each host carries out the orders of rank 0's controller at its node.
 
-    ``places`` are those of all nodes; the first one is that of the host's device.
+    ``places``: places of all nodes, the host's device first.
     """
 
     def __init__(
@@ -58,10 +67,10 @@ class ClusterHosts:
         self._board, self._epochs, self._settings = board, epochs, settings
         self._devices = [Device(node, places[node]) for node in board.nodes]
         self._memories = {node: HostMemory(places[node].memory_map, board.memory(node)) for node in board.nodes}
-        self._began = dict.fromkeys(board.nodes, 0)  # the cycle in which each began its job
-        self._task, self._epoch = Task.LOAD, 0  # under way
-        self._written: list[int] = []  # cycles in which the epoch's results came
-        self._results = 0  # of all epochs
+        self._began = dict.fromkeys(board.nodes, 0)  # cycle in which each node started its job
+        self._task, self._epoch = Task.LOAD, 0  # current task and epoch
+        self._written: list[int] = []  # cycles in which the epoch's results arrived
+        self._results = 0  # number of results of all epochs
         self._controller: Controller | None = None
         if HOST in board.nodes:
             self._controller = Controller(board.order, places, epochs)
@@ -70,23 +79,23 @@ class ClusterHosts:
 
     @property
     def progress(self) -> int:
-        """Epochs that have been carried out."""
+        """Number of finished epochs."""
         return self._epoch
 
     def may_skip(self) -> bool:
-        """Never: nodes are always at work."""
+        """Return False: nodes are never idle."""
         return False
 
     def waiting(self) -> str:
-        """Which epoch is under way."""
+        """Return the current epoch as text."""
         return f"epoch {self._epoch + 1} of {len(self._epochs)} is under way"
 
     def result(self) -> HostsResult | None:
-        """What came out, at rank 0, which is told of all."""
+        """Return the results of all ranks at rank 0; None at other ranks."""
         return self._controller.result() if self._controller else None
 
     def start(self) -> None:
-        """See that the nodes are the right ones, and connect them."""
+        """Check the identity of the nodes, and connect them."""
         for device in self._devices:
             self._connect(device)
         if HOST in self._board.nodes:
@@ -122,19 +131,19 @@ class ClusterHosts:
             self._board.watch(HOST, last, self._result)
 
     def _result(self) -> None:
-        """A frame's result is in memory."""
+        """Record that a frame's result is in memory."""
         self._written.append(self._board.cycle)
         self._results += 1
         self._cut()
 
     def _cut(self) -> None:
-        """Cut what is to be cut, if it is time."""
+        """Apply the cut once its number of results is reached."""
         cut = self._settings.cut
         if cut and self._results == cut.results:
             self._board.cut(cut.device, cut.peer)
 
     def _ordered(self, order: Any) -> None:
-        """What the controller has ordered."""
+        """Carry out an order of the controller."""
         match order:
             case Begin(task, epoch):
                 self._task, self._epoch = task, epoch
@@ -156,7 +165,7 @@ class ClusterHosts:
                 self.done = True
 
     def _begin(self, device: Device) -> None:
-        """Have a device begin the job; all but the host's say so."""
+        """Start the job on a device; all except the host's device report the start."""
         program = HostProgram().extend(self._job(device).operations)
         self._board.run(device.index, program, functools.partial(self._begun, device))
 
@@ -175,7 +184,7 @@ class ClusterHosts:
         return device.driver.train(epoch.job) if epoch.job else device.driver.evaluate(len(epoch.images))
 
     def _finish(self, device: Device) -> None:
-        """Await the end of a device's job, and read all that it has counted."""
+        """Wait for the end of a device's job, and read all its counters."""
         driver, program = device.driver, HostProgram()
         program.poll_field(driver.registers, "status", "running", 0)
         for batch in driver.wait(), driver.counters(), driver.links(), driver.streams(), driver.fifos():
@@ -183,7 +192,7 @@ class ClusterHosts:
         self._board.run(device.index, program, functools.partial(self._ended, device))
 
     def _ended(self, device: Device, words: list[int]) -> None:
-        """A device has ended its job. One that has failed falls silent, so that its peers fail, too."""
+        """Report the end of a device's job. Silence a failed device's links, so that its peers fail too."""
         driver, node = device.driver, device.index
         status = driver.status_of(Reads(np.array(words, np.uint32)).take(driver.wait()))
         if status.cause is not Failure.NONE and device.place.peers:

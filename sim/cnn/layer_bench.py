@@ -1,7 +1,7 @@
-"""Components between streams of words, Verilated: jobs, stalls, and the cycle of each transfer.
+"""Bench of Verilated components with streams of words: jobs, stalls, and the cycle of each transfer.
 
-Nothing of Python runs per cycle: layer_bench.cpp drives the model. All components of a bench are one program,
-so that a grid of shapes costs one build.
+layer_bench.cpp drives the model; no Python runs per cycle. All components of a bench are in one program, so
+that a grid of shapes costs one build.
 """
 
 from __future__ import annotations
@@ -39,11 +39,13 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class Job:
-    """What a component is to do: control, what enters it, and how much must leave it.
+    """Job of a component: control, input words, and the number of output words.
 
-    ``feeds`` are words by input stream, ``expect`` numbers of words by output stream; each transfer has
-    ⌈bits of the payload / 32⌉ of them. ``eta``, ``last_eta`` and ``momentum`` are rounded to binary32. A
-    component without ``control`` gets the streams alone.
+    ``eta``, ``last_eta``, ``momentum``: rounded to binary32.
+    ``feeds``: words by input stream.
+    ``expect``: number of words by output stream.
+
+    Each transfer has ⌈bits of the payload / 32⌉ words. A component without ``control`` uses the streams alone.
     """
 
     mode: Mode = Mode.TRAIN  # type: ignore[assignment]  # an Amaranth enum, unknown to mypy
@@ -56,7 +58,7 @@ class Job:
     expect: Mapping[str, int] = field(default_factory=dict)
 
     def control(self, *, start: int) -> int:
-        """Bits of a :class:`LayerControl`."""
+        """Return the bits of a :class:`LayerControl`."""
         rates = {name: _binary32(getattr(self, name)) for name in ("eta", "last_eta", "momentum")}
         fields = {"mode": self.mode, "start": start, "frames": self.frames, "batch": self.batch, **rates}
         return int(LayerControl.const(fields).as_bits())
@@ -68,11 +70,11 @@ def _binary32(value: float) -> int:
 
 @dataclass(frozen=True)
 class JobResult:
-    """What a job yields, by stream, those of loops included. Cycles count from that with ``start``."""
+    """Result of a job by stream, including streams of loops. Cycles count from the cycle of ``start``."""
 
-    words: dict[str, UInt32]  #: that left each output
+    words: dict[str, UInt32]  #: words that left each output
     cycles_of: dict[str, UInt32]  #: cycle of each transfer
-    cycles: int  #: until the last transfer, and until ``done`` where there is one
+    cycles: int  #: cycles until the last transfer, and until ``done`` if the component has it
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ class _Stream:
 
     @property
     def words(self) -> int:
-        """32-bit words of a transfer."""
+        """Number of 32-bit words of a transfer."""
         return _words(self.bits)
 
 
@@ -92,7 +94,7 @@ def _words(bits: int) -> int:
 
 
 class _Ports:
-    """A component's ports, sorted into streams, control, ``done`` and registers."""
+    """Ports of a component, sorted into streams, control, ``done`` and registers."""
 
     def __init__(self, component: wiring.Component):
         ports = {port.name: port for port in flat_ports(component)}
@@ -116,13 +118,16 @@ def _streams(ports: Mapping[str, FlatPort]) -> Iterator[_Stream]:
 
 
 class LayerBench:
-    """A built simulation of ``components``, by name; each ``run`` is a new process.
+    """Built simulator of ``components``, by name; each ``run`` is a new process.
 
-    Streams are those of flat ports ``x_valid x_ready x_payload``; ``control`` is a :class:`LayerControl`;
-    a job ends with ``done``; other inputs are registers. ``arith``, the value of an
-    :class:`~fanin.sim.cosim.arrays.Arith`, is what arrays of binary32 operators are simulated as. Raises
-    ValueError for other streams and controls, what ``emit_verilog`` raises, InputError for a missing tool,
-    ToolFailed when the build fails.
+    Flat ports ``x_valid``, ``x_ready`` and ``x_payload`` form stream ``x``. ``control`` is a
+    :class:`LayerControl`. A job ends with ``done``. Other inputs are registers.
+
+    ``arith``: simulation of arrays of binary32 operators, a value of
+    :class:`~fanin.sim.cosim.arrays.Arith`.
+
+    Raises ValueError for other streams and controls, InputError for a missing tool, ToolFailed if the build
+    fails, and the errors of ``emit_verilog``.
     """
 
     def __init__(self, components: Mapping[str, wiring.Component], *, arith: str = Arith.C, quiet: bool = True):
@@ -157,16 +162,20 @@ class LayerBench:
         seed: int = 0,
         patience: int = 10_000,
     ) -> list[JobResult]:
-        """Carry out ``jobs``, each once all streams of the one before have ended, and its ``done`` is there.
+        """Run ``jobs`` in order, each after all streams of the previous job have ended with ``done`` high.
 
-        ``loops`` lead an output stream into an input stream through a queue without limit, a transfer from
-        ``loop_latency`` cycles later on. ``registers`` are the other inputs, 0 unless named. ``odds`` are those
-        that a stream pauses, as ``fanin.sim.rtl.stalls.Stalls`` takes them: 0 for none, phases of fast and
-        nearly stopped sides above, or constant ones by stream.
+        ``loops``: input stream that each looped output stream feeds, through an unbounded queue.
+        ``loop_latency``: cycles from a transfer at a loop's output until its input may take it.
+        ``registers``: values of the other inputs; default 0.
+        ``odds``: probability that a stream pauses, as for ``fanin.sim.rtl.stalls.Stalls``: 0 for no pauses,
+        a number for phases of fast and nearly stopped sides, or constant probabilities by stream.
+        ``patience``: cycles without a transfer until the run fails.
 
-        Raises CheckFailed, in one line, when a stream breaks its rules (valid stays and the payload holds until
-        ready, valid waits for no ready), when a component offers more than is expected, up to 64 cycles after
-        the job, and when ``patience`` cycles pass without a transfer: then it names the streams that wait.
+        Raises CheckFailed of one line:
+
+        - A stream breaks its rules: valid and payload hold until ready, and valid does not wait for ready.
+        - A component offers more words than expected, up to 64 cycles after the job.
+        - No transfer happens for ``patience`` cycles; the message names the waiting streams.
         """
         ports = self._ports[name]
         header = _header(ports, jobs, loops, loop_latency, registers, odds, seed, patience)
@@ -191,7 +200,7 @@ def _header(
     seed: int,
     patience: int,
 ) -> Iterator[UInt32]:
-    """What comes before the jobs in a request."""
+    """Return the part of a request before its jobs."""
     names = list(ports.streams)
     by_stream = odds if isinstance(odds, Mapping) else dict.fromkeys(names, odds)
     for what, given in (("odds", by_stream), ("registers", registers)):
@@ -220,12 +229,12 @@ def _array(*words: int) -> UInt32:
 
 
 def _bits(value: int, bits: int) -> UInt32:
-    """A number as 32-bit words, the least first."""
+    """Return a number as 32-bit words, least significant first."""
     return np.frombuffer(value.to_bytes(_words(bits) * 4, "little"), dtype=np.uint32)
 
 
 def _job_words(ports: _Ports, job: Job, loops: Mapping[str, str]) -> Iterator[UInt32]:
-    """A job in a request: control with and without ``start``, then each stream that is in no loop."""
+    """Return a job of a request: control with and without ``start``, then each stream outside loops."""
     free = {name: stream for name, stream in ports.streams.items() if name not in {*loops, *loops.values()}}
     _check_names("feeds", job.feeds, [name for name, stream in free.items() if stream.input])
     _check_names("expect", job.expect, [name for name, stream in free.items() if not stream.input])

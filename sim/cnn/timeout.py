@@ -1,4 +1,4 @@
-"""How long a connection waits for an answer before it sends again: never too short where nothing is lost."""
+"""Timeout after which a connection sends again: longer than any answer takes if no frame is lost."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from fanin.wire.connection import MAC_WIDTH, MAX_PAYLOAD_WORDS, RowFrames
 from fanin.wire.ethernet import AROUND_FRAME, Encap
 from fanin.wire.link import LINK_CONTROL_BYTES
 
-PIPELINES = 32  # cycles of both nodes: from a frame kept to its beats, from the last beat to the answer's
+PIPELINES = 32  # cycles in both nodes: from a kept frame to its beats, from its last beat to the answer's
 _ANSWER = LINK_CONTROL_BYTES + AROUND_FRAME  # bytes of the wire's time
 
 
 def link_timeout(
     parts: Sequence[Part], *, link: LinkConfig, switch_ns: float, period_ps: int, encap: Encap
 ) -> int:
-    """Cycles for the links of a cluster: the formula of docs/systems/link.md, "How long to wait"."""
+    """Return the cycles for a cluster's links by the formula of docs/systems/link.md, "How long to wait"."""
     ends: dict[int, list[str]] = defaultdict(list)
     for part in parts:
         for one in part.ends.values():
@@ -47,5 +47,5 @@ def link_timeout(
 
 
 def _both(row: RowFrames, encap: Encap) -> int:
-    """Bytes of the wire's time: of the longest frame of a row, and of an answer."""
+    """Return the bytes on the wire of a row's longest frame and of an answer."""
     return max(row.wire_bytes(encap)) + _ANSWER

@@ -1,1 +1,1 @@
-"""The flow of words through a build: whether it can stop, and when what happens (docs/systems/cluster.md)."""
+"""Flow model of words through a build: deadlock and timing (docs/systems/cluster.md)."""

@@ -1,7 +1,7 @@
-"""Executes a graph: how far its actors come, and when each of them fires.
+"""Execution of a graph: number of firings of each actor, and their times.
 
-Every actor's firings are determined by counts alone, so that the order in which they are tried changes
-nothing: what can fire does, until nothing can.
+Counts alone determine every actor's firings, so the order of attempts does not matter. Actors fire until
+none can.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from fanin.cnn.flow.graph import Counts, Graph, Pattern, Port
 
 Times = npt.NDArray[np.float64]
 
-# Columns of what the kernel sees of actors, channels and ports. A list ends before its last one.
+# Columns of the kernel's tables of actors, channels and ports. LAST_… is exclusive.
 TOTAL, FIRST_PORT, LAST_PORT, FIRST_INTERVAL, INTERVALS, FIRST_TIME = range(6)
 CAPACITY, AHEAD, WRITER, FIRST_READER, LAST_READER = range(5)
-CHANNEL, OWNER, READS, BEFORE, LIMIT = range(5)  # and of two patterns, that of LIMIT and that of DONE:
+CHANNEL, OWNER, READS, BEFORE, LIMIT = range(5)  # LIMIT and DONE are patterns of three columns:
 OFFSET, PERIOD, STEP = range(3)
 DONE = LIMIT + 3
 
 
 class Tables:
-    """A graph in arrays."""
+    """Arrays of a graph for the kernel."""
 
     def __init__(self, graph: Graph, frames: int):
         ports = sorted(range(len(graph.ports)), key=lambda port: graph.ports[port].actor)
@@ -63,7 +63,7 @@ class Tables:
         self.ports, self.counts = self._patterns()
 
     def _patterns(self) -> tuple[Counts, Counts]:
-        """Ports, and the counts of their patterns one behind the other, each array once."""
+        """Return the table of ports, and the concatenated counts of their patterns, each array once."""
         offsets: dict[int, int] = {}
         counts: list[Counts] = []
         end = 0
@@ -85,7 +85,7 @@ class Tables:
 
 @dataclass(frozen=True)
 class Wait:
-    """Why an actor does not fire: ``port`` waits, and the actor that could end that is ``on``."""
+    """Cause for which an actor cannot fire: ``port`` waits for actor ``on``."""
 
     actor: int
     port: Port
@@ -94,27 +94,31 @@ class Wait:
 
 @dataclass(frozen=True, eq=False)
 class Execution:
-    """What came out: firings of each actor, and the cycle of each firing where time was asked for."""
+    """Result of an execution.
+
+    ``fired``: firings of each actor.
+    ``all_times``: cycle of each firing, actor by actor; empty unless timed.
+    """
 
     graph: Graph
     tables: Tables
     fired: Counts
-    done: Counts  #: tokens that each port of the tables has done with
+    done: Counts  #: tokens that each port of the tables has given or passed
     all_times: Times
 
     @property
     def ended(self) -> bool:
-        """Whether every actor has fired for all frames."""
+        """True if every actor has fired for all frames."""
         return bool(np.all(self.fired == self.tables.actors[:, TOTAL]))
 
     def times(self, actor: int) -> Times:
-        """Cycles of an actor's firings."""
+        """Return the cycles of an actor's firings."""
         first = self.tables.actors[actor, FIRST_TIME]
         return self.all_times[first : first + self.fired[actor]]
 
     @cached_property
     def waits(self) -> dict[int, Wait]:
-        """Why each actor that has not fired for all frames does not go on."""
+        """Wait of each actor that has not fired for all frames."""
         stopped = np.flatnonzero(self.fired != self.tables.actors[:, TOTAL])
         return {int(actor): self._wait(int(actor)) for actor in stopped}
 
@@ -131,7 +135,7 @@ class Execution:
 
 
 def execute(graph: Graph, frames: int, *, timed: bool) -> Execution:
-    """Let the actors fire for so many frames, as far as they come."""
+    """Fire the actors for ``frames`` frames, or until none can fire."""
     tables = Tables(graph, frames)
     times = np.zeros(tables.actors[:, TOTAL].sum() if timed else 0)
     arrays = tables.actors, tables.channels, tables.ports, tables.counts, tables.readers
@@ -141,7 +145,7 @@ def execute(graph: Graph, frames: int, *, timed: bool) -> Execution:
 
 @njit(cache=True)
 def _at(ports, counts, port, pattern, firing):
-    """Tokens of a pattern up to a firing."""
+    """Return the tokens of a pattern up to a firing."""
     period = ports[port, pattern + PERIOD]
     if period == 1:
         return counts[ports[port, pattern + OFFSET]] + ports[port, pattern + STEP] * firing
@@ -152,7 +156,7 @@ def _at(ports, counts, port, pattern, firing):
 
 @njit(cache=True)
 def _what_waits(actors, channels, ports, counts, readers, done, actor, firing):
-    """The first port for which an actor cannot fire; -1 where it can."""
+    """Return the first port for which an actor cannot fire; -1 if it can fire."""
     for port in range(actors[actor, FIRST_PORT], actors[actor, LAST_PORT]):
         channel = ports[port, CHANNEL]
         limit = _at(ports, counts, port, LIMIT, firing)
@@ -170,7 +174,7 @@ def _what_waits(actors, channels, ports, counts, readers, done, actor, firing):
 
 @njit(cache=True)
 def _seen(actors, ports, counts, delay, times, seen, place, port, wanted):
-    """When a port had done with so many tokens; ``seen[place]``: a firing that is no later."""
+    """Return when a port had given or freed ``wanted`` tokens. ``seen[place]``: firing to search from."""
     firing = seen[place]
     while _at(ports, counts, port, DONE, firing) < wanted:
         firing += 1
@@ -180,7 +184,7 @@ def _seen(actors, ports, counts, delay, times, seen, place, port, wanted):
 
 @njit(cache=True)
 def _when(actors, channels, ports, counts, readers, delay, times, seen, actor, firing, time):
-    """The cycle of a firing that may happen, from ``time`` on: words must be there, and room."""
+    """Return the earliest cycle from ``time`` with tokens and room for a firing."""
     for port in range(actors[actor, FIRST_PORT], actors[actor, LAST_PORT]):
         channel = ports[port, CHANNEL]
         wanted = _at(ports, counts, port, LIMIT, firing)
@@ -199,7 +203,7 @@ def _when(actors, channels, ports, counts, readers, delay, times, seen, actor, f
 
 @njit(cache=True)
 def _run(actors, channels, ports, counts, readers, intervals, delay, times, timed):
-    """Firings of each actor, and what each port has done with; ``times`` is filled where ``timed``."""
+    """Return the firings of each actor and the tokens done by each port; fill ``times`` if ``timed``."""
     fired, done = np.zeros(len(actors), np.int64), ports[:, BEFORE].copy()
     seen = np.zeros((2, len(ports)), np.int64)
     queue, queued = np.arange(len(actors)), np.ones(len(actors), np.bool_)

@@ -1,7 +1,7 @@
-"""A network of actors that fire when tokens and room are there: cyclo-static dataflow with bounded channels.
+"""Cyclo-static dataflow graph with bounded channels: actors fire when tokens and room are available.
 
-An actor fires again and again, in a fixed order; its k-th firing, k from 0, takes from some channels and
-gives to others. All that is known of tokens is how many there are, so that a pattern says everything.
+Firing k of an actor, k from 0, takes tokens from some channels and gives tokens to others. Tokens have no
+values, so a pattern of counts describes a port completely.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ Counts = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Pattern:
-    """Of firing k how many tokens in all, from the first firing on.
+    """Cumulative number of tokens up to firing k: counts[k mod period] + step · (k div period).
 
-    That is counts[k mod period] + step · (k div period), the period being the length of ``counts``.
+    ``counts``: cumulative counts of one period, whose length is that of the array.
+    ``step``: tokens of a period.
     """
 
     counts: Counts
@@ -29,22 +30,22 @@ class Pattern:
 
     @staticmethod
     def of(counts: Sequence[int] | Counts, step: int | None = None) -> Pattern:
-        """``step``: the last of the counts unless given."""
+        """Return a pattern. ``step``: default: the last of the counts."""
         array = np.asarray(counts, np.int64)
         return Pattern(array, int(array[-1]) if step is None else step)
 
     @property
     def period(self) -> int:
-        """Firings until the pattern comes again."""
+        """Firings of a period."""
         return len(self.counts)
 
     def at(self, firings: Counts) -> Counts:
-        """Of these firings."""
+        """Return the counts at these firings."""
         repeat, index = np.divmod(firings, self.period)
         return self.counts[index] + self.step * repeat
 
     def over(self, firings: int) -> Counts:
-        """Of so many firings, from the first on."""
+        """Return the counts of the first ``firings`` firings."""
         return self.at(np.arange(firings))
 
 
@@ -52,28 +53,30 @@ EACH = Pattern.of([1])  #: a token in every firing
 
 
 def at_first(period: int) -> Pattern:
-    """A token in the first of so many firings."""
+    """Return the pattern of one token in the first of every ``period`` firings."""
     return Pattern.of(np.ones(period, np.int64))
 
 
 def at_last(period: int) -> Pattern:
-    """A token in the last of so many firings."""
+    """Return the pattern of one token in the last of every ``period`` firings."""
     return Pattern.of(np.arange(period) == period - 1, 1)
 
 
 def after(given: Pattern) -> Pattern:
-    """What had been given before each firing, and one more: of who waits until all of that is taken."""
+    """Return the tokens given before each firing, plus one: the firing waits until those are taken."""
     before = np.concatenate(([given.counts[-1] - given.step], given.counts[:-1]))
     return Pattern(before + 1, given.step)
 
 
 @dataclass(frozen=True)
 class Channel:
-    """A place that holds tokens.
+    """Channel of tokens.
 
-    It is ``what`` of ``owner``, a stage or an edge. ``capacity``: how many tokens.
-    ``again``: cycles until a token that is taken leaves room for another, unless a reader says otherwise.
-    Several readers each see every token; one reader is ``ahead`` of the others by so many at most.
+    ``what``: name of the channel, for messages.
+    ``owner``: stage or edge that has it.
+    ``capacity``: number of tokens.
+    ``again``: cycles from the taking of a token until its room is free, unless a reader gives another delay.
+    ``ahead``: number of tokens by which one reader may lead the others. Each reader sees every token.
     """
 
     index: int
@@ -86,17 +89,17 @@ class Channel:
 
 @dataclass(frozen=True)
 class Selection:
-    """The tokens of a channel that are for a reader: of ``size`` tokens those at ``chosen``, ascending."""
+    """Selection of a channel's tokens for a reader: of every ``size`` tokens those at ``chosen``, ascending."""
 
     size: int
     chosen: tuple[int, ...]
 
     def needed(self, tokens: Pattern) -> Pattern:
-        """Of the channel, so that so many are there that are for the reader."""
+        """Return the channel's tokens that must be present to provide ``tokens`` of the reader's."""
         return self._translated(tokens, 0)
 
     def passed(self, tokens: Pattern) -> Pattern:
-        """Of the channel, when the reader has taken so many: up to the next one that is for it."""
+        """Return the channel's tokens that the reader has passed after ``tokens`` of its own."""
         return self._translated(tokens, 1)
 
     def _translated(self, tokens: Pattern, ahead: int) -> Pattern:
@@ -110,7 +113,7 @@ class Selection:
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """A stream: a channel, all of it or what is selected. Who reads it is a reader of the channel."""
+    """Stream of a channel's tokens: all of them, or a selection."""
 
     channel: Channel
     selection: Selection | None = None
@@ -118,11 +121,10 @@ class Source:
 
 @dataclass(frozen=True)
 class Port:
-    """How an actor deals with a channel.
+    """Port of an actor at a channel.
 
-    A reader fires when ``limit`` tokens have been given, and leaves room behind ``done`` of them, ``delay``
-    cycles later. A writer fires when there is room for ``limit`` tokens, and has given ``done`` of them,
-    ``delay`` cycles later.
+    A reader fires when ``limit`` tokens have been given, and frees the room of ``done`` tokens ``delay`` cycles
+    later. A writer fires when ``limit`` tokens have room, and gives ``done`` tokens ``delay`` cycles later.
     """
 
     actor: int
@@ -131,17 +133,17 @@ class Port:
     limit: Pattern
     done: Pattern
     delay: float
-    before: int = 0  #: what a reader has done before its first firing
-    source: Source | None = None  #: what a reader reads
+    before: int = 0  #: tokens that a reader has passed before its first firing
+    source: Source | None = None  #: stream of a reader; None for a writer
 
 
 @dataclass(frozen=True)
 class Actor:
-    """Fires in order, ``firings`` times a frame; ``intervals``: cycles from one to the next, in a circle."""
+    """Actor of a stage or an edge. ``firings``: a frame; ``intervals``: cycles between firings, cyclic."""
 
     index: int
     what: str
-    owner: str  #: a stage or an edge
+    owner: str  #: name of the stage or edge
     firings: int
     intervals: npt.NDArray[np.float64]
 
@@ -155,18 +157,18 @@ class Graph:
     ports: list[Port] = field(default_factory=list)
 
     def channel(self, what: str, owner: str, capacity: int, again: float = 1) -> Channel:
-        """A new one."""
+        """Add a channel, and return it."""
         self.channels.append(Channel(len(self.channels), what, owner, capacity, again))
         return self.channels[-1]
 
     def actor(self, what: str, owner: str, firings: int, intervals: Any = 1) -> Actor:
-        """A new one, which fires at most every ``intervals`` cycles."""
+        """Add an actor that fires at most every ``intervals`` cycles, and return it."""
         paces = np.atleast_1d(np.asarray(intervals, float))
         self.actors.append(Actor(len(self.actors), what, owner, firings, paces))
         return self.actors[-1]
 
     def scaled(self, factors: Mapping[str, float]) -> Graph:
-        """The same, with all cycles of an owner's actors times its factor, which is 1 unless given."""
+        """Return the graph with all cycles of each owner's actors multiplied by its factor; default 1."""
         factor = [factors.get(actor.owner, 1.0) for actor in self.actors]
         actors = [replace(a, intervals=a.intervals * f) for a, f in zip(self.actors, factor, strict=True)]
         ports = [replace(port, delay=port.delay * factor[port.actor]) for port in self.ports]
@@ -180,7 +182,7 @@ class Graph:
         done: Pattern | None = None,
         delay: float | None = None,
     ) -> None:
-        """The actor needs so many tokens, and then has ``done`` with some: with those unless given."""
+        """Add a reader that needs ``need`` tokens and frees ``done`` tokens, by default ``need``."""
         if isinstance(source, Channel):
             source = Source(source)
         done, before = need if done is None else done, 0
@@ -198,7 +200,7 @@ class Graph:
         claim: Pattern | None = None,
         delay: float = 1,
     ) -> None:
-        """The actor gives so many tokens, and needs room for ``claim``: for those unless given."""
+        """Add a writer that gives ``give`` tokens and needs room for ``claim`` tokens, by default ``give``."""
         self.ports.append(
             Port(actor.index, channel.index, False, give if claim is None else claim, give, delay)
         )

@@ -1,7 +1,7 @@
-"""Edges between devices: rows in frames, which go over the network when they are full and room is granted.
+"""Flow model of an edge between devices: rows are sent in frames, each when it is full and has room.
 
-A connection of docs/systems/link.md without loss: a buffer of frames that are not acknowledged yet at the
-sender, one of frames that are not taken yet at the receiver, and between them a wire.
+The model is a connection of docs/systems/link.md without loss: a buffer of unacknowledged frames at the
+sender, a wire, and a buffer of received frames at the receiver.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from fanin.wire.ethernet import AROUND_FRAME, FCS_BYTES, PREAMBLE_BYTES
 
 Edge = tuple[int, int]  #: consuming stage, port
 
-WIRE_SECONDS = 600e-9  #: two links of 100 ns and a switch of 400 ns, as the co-simulation has them
-PORT_RATE = 100e9  #: bits a second of a device's port, likewise
+WIRE_SECONDS = 600e-9  #: two links of 100 ns and a switch of 400 ns, as in the co-simulation
+PORT_RATE = 100e9  #: bits a second of a device's port, as in the co-simulation
 SEND = 5  #: cycles from a frame in the sender's buffer to its first beat at the MAC
-RECEIVE = 4  #: from a frame's last beat at the MAC until its first one may be taken
-ANSWER = 70  #: until a frame that has come is acknowledged, at most
+RECEIVE = 4  #: cycles from a frame's last beat at the MAC until its first beat may be taken
+ANSWER = 70  #: cycles, at most, until a received frame is acknowledged
 BEAT_WORDS = MAC_WIDTH // WORD_BITS
 BEAT_BYTES = MAC_WIDTH // 8
 CONTROL_BEATS = 1  #: of an ACK
@@ -35,10 +35,12 @@ CONTROL_BEATS = 1  #: of an ACK
 
 @dataclass(frozen=True)
 class Link:
-    """What carries an edge from device to device, the same both ways.
+    """Link of an edge between devices, equal both ways.
 
-    ``rows`` of a map in ``frames``; ``rate``: bits a cycle of the slower port; ``wire``: cycles from MAC to MAC
-    besides those that a frame's bits take.
+    ``frames``: frames of a row.
+    ``rows``: rows of a map.
+    ``rate``: bits a cycle of the slower port.
+    ``wire``: cycles from MAC to MAC, without those of a frame's bits.
     """
 
     frames: RowFrames
@@ -48,28 +50,28 @@ class Link:
 
     @cached_property
     def paces(self) -> Cycles:
-        """Cycles that each frame of a row takes of its port."""
+        """Cycles that each frame of a row occupies a port."""
         wire = np.array(self.frames.wire_bytes())
         return np.maximum((wire - AROUND_FRAME) / BEAT_BYTES, 8 * wire / self.rate)
 
     @property
     def latency(self) -> float:
-        """Cycles from a frame in the sender's buffer until it may be taken; of a row's longest."""
+        """Cycles from a frame in the sender's buffer until it may be taken, for a row's longest frame."""
         return SEND + self._crossing(self.frames.frame_beats + 1) + RECEIVE
 
     @property
     def acknowledged(self) -> float:
-        """Cycles from a frame in the sender's buffer until its place is free, at most."""
+        """Cycles, at most, from a frame in the sender's buffer until its place is free."""
         return self.latency + ANSWER + SEND + self._crossing(CONTROL_BEATS) + RECEIVE
 
     def _crossing(self, beats: int) -> float:
-        """Of a frame from MAC to MAC: it is whole in the sender's MAC, in the switch, and in the receiver's."""
+        """Return a frame's cycles from MAC to MAC. Both MACs and the switch store it whole."""
         bits = 8 * (BEAT_BYTES * beats + PREAMBLE_BYTES + FCS_BYTES)
         after_first = beats - 1
         return after_first * max(1, MAC_WIDTH / self.rate) + 2 * bits / self.rate + self.wire + after_first
 
     def carry(self, parts: Parts, source: Source, i: int, o: int) -> Source:
-        """A stream of ``i`` words as one of ``o``, on the other device."""
+        """Add the link's actors for a stream of ``i`` words. Return the received stream of ``o`` words."""
         cut, graph = self.frames, parts.graph
         beats = np.arange(1, cut.beats + 1)
         whole = Pattern.of(np.where(beats < cut.beats, beats // cut.frame_beats, cut.frames))
@@ -88,7 +90,7 @@ class Link:
         return Source(parts.geared("words that have come", Source(words), cut.row, BEAT_WORDS, o, self.rows))
 
     def arrivals(self, ready: Cycles) -> Cycles:
-        """When each position's words may be taken; ``ready``: when they were given, row by row."""
+        """Return when each position's words may be taken. ``ready``: when they were given, row by row."""
         columns = len(ready) // self.rows
         each = self.frames.row // columns  # words of a position
         last = (np.arange(1, columns + 1) * each - 1) // MAX_PAYLOAD_WORDS  # frame of a position's last word
@@ -98,16 +100,17 @@ class Link:
 
 @dataclass(frozen=True)
 class Wiring:
-    """The network between devices. ``clock``: of all of them, in Hz; ``rates``: bits a second of their ports.
+    """Network between devices.
 
-    Ports that are not named have PORT_RATE.
+    ``clock``: clock of all devices, in Hz.
+    ``rates``: bits a second of each device's port; default: PORT_RATE.
     """
 
     clock: float = CLOCK_MHZ * 1e6
     rates: Mapping[Hashable, float] = field(default_factory=dict)
 
     def links(self, network: Network, devices: Sequence[Hashable]) -> dict[Edge, Link]:
-        """Of the edges that are cut, where each stage is on a device."""
+        """Return the link of each cut edge. ``devices``: device of each stage."""
         found = {}
         for index, stage in enumerate(network.stages):
             for port, source in enumerate(stage.sources):

@@ -1,4 +1,4 @@
-"""The graph of a build: its stages' actors, the FIFOs between them, the rings of saved maps, and batches."""
+"""Dataflow graph of a build: stages' actors, FIFOs between stages, rings of saved maps, and batches."""
 
 from __future__ import annotations
 
@@ -22,17 +22,20 @@ from fanin.cnn.layers.port import BEAT_WORDS, WRITE_DEPTH, read_depth
 from fanin.cnn.layers.soft_cross_loss import LABELS_PORT, SoftCrossLoss
 from fanin.cnn.memory import saved_frames
 
-ADMITTED = 3  #: cycles from an update's end until a frame may begin
-FINISHED = 2  #: from a frame's last gradient until the update may begin
-RENEWED = MULTIPLIER + ADDER + 3  #: cycles of an update besides one a parameter
+ADMITTED = 3  #: cycles from an update's end until a frame may start
+FINISHED = 2  #: cycles from a frame's last gradient until the update may start
+RENEWED = MULTIPLIER + ADDER + 3  #: cycles of an update in addition to one cycle a parameter
 RESULT = 14  #: cycles from a result's last word until it is in memory
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """What a build holds: frames of rings, by stage; transfers of FIFOs on edges, forward and back.
+    """Sizes of a build's buffers.
 
-    ``links``: what carries the edges that are cut, with its room.
+    ``rings``: frames of each ring, by stage.
+    ``skews``: transfers of each forward FIFO, by edge.
+    ``gradient_skews``: transfers of each backward FIFO, by edge.
+    ``links``: link of each cut edge, with its room.
     """
 
     rings: Mapping[int, int]
@@ -42,21 +45,24 @@ class Sizes:
 
     @staticmethod
     def of(flow: Flow) -> Sizes:
-        """Those that let frames follow one another without a pause."""
+        """Return the sizes with which frames stream without a pause."""
         return Sizes(flow.rings, flow.skews, flow.gradient_skews, flow.links)
 
 
 @dataclass
 class NodeGraph:
-    """The graph of a network, and where its stages are in there.
+    """Dataflow graph of a network.
 
-    ``batch``: frames between two updates; ``period``: cycles from image to image at least; ``updates``: cycles
-    that the update of a stage takes at least; ``pace``: cycles from frame to frame in layers that learn, at
-    least, where something limits that is no actor, as memory.
+    ``batch``: frames between two updates.
+    ``period``: least cycles from image to image.
+    ``updates``: least cycles of each stage's update.
+    ``pace``: least cycles from frame to frame in trained layers, for limits outside the graph such as memory.
 
-    ``images`` hold what the first layers take, ``results`` takes what the loss makes. ``ends``: of each way
-    back of what learns its actor, cycles until a frame's gradient is in the velocities, and from then until
-    parameters are renewed.
+    ``flows``: streams of each stage.
+    ``images``: channels of images.
+    ``results``: actor that takes the loss's results.
+    ``ends``: one for each weight or input gradient of a trained layer. An end has its actor, the cycles until a
+    frame's gradient is in the velocities, and the cycles from then until parameters are updated.
     """
 
     network: Network
@@ -95,14 +101,14 @@ class NodeGraph:
             self.flows[index] = flows = stage.layer.actors(self._stage_actors(stage), sources)
             if flows.saved is not None and index in self.sizes.rings:
                 flows.replay = Source(self._ring(index, flows.saved))
-            elif flows.saved is not None:  # no gradient comes back that would need it
+            elif flows.saved is not None:  # no gradient needs the saved words
                 words = saved_frames(self.network, index)
                 self.graph.take(
                     self._parts(index).actor("drops words", words.words // words.lanes), flows.saved
                 )
 
     def _edge(self, consumer: Consumer) -> Source:
-        """What a stage's output is in front of a consumer."""
+        """Add the edge to a consumer. Return the stream at the consumer's input."""
         stages = self.network.stages
         source, target = stages[stages[consumer.stage].sources[consumer.port]], stages[consumer.stage]
         output = self.flows[target.sources[consumer.port]].output
@@ -115,7 +121,7 @@ class NodeGraph:
         return _queued(parts, output, depth, words, *widths, link, resized=resized)
 
     def _input(self, index: int) -> Channel:
-        """Frames from memory: words are there as soon as they can be taken."""
+        """Add the actor that reads frames from memory, always in time. Return its channel."""
         stage, parts = self.network.stages[index], self._parts(index)
         transfers = stage.layer.output.words // stage.parallelism.po
         pace = max(1.0, stage.parallelism.po / BEAT_WORDS, self.period / transfers)
@@ -138,7 +144,7 @@ class NodeGraph:
         self.graph.take(self.results, source)
 
     def _ring(self, index: int, saved: Source) -> Channel:
-        """To memory, beat by beat, and back when all of a frame is there and its place is free again."""
+        """Add a ring in memory: beats are written one by one, and read once the frame is complete."""
         parts, frames = self._parts(index), saved_frames(self.network, index)
         packed = parts.geared("saved words", saved, frames.words, frames.lanes, BEAT_WORDS)
         queue = parts.passed("the queue of saved words", Source(packed), frames.beats, WRITE_DEPTH)
@@ -162,7 +168,7 @@ class NodeGraph:
         flows = self.flows[index]
         if not stage.layer.trains or not came:
             self._dropped(index, came)
-            if flows.admits is not None:  # of what gets no gradient
+            if flows.admits is not None:  # a trained layer without a gradient
                 self.graph.give(self._parts(index).actor("admits", 1), flows.admits)
             return
         stage.layer.actors_back(self._stage_actors(stage), flows, self._sum(index, came))
@@ -170,7 +176,7 @@ class NodeGraph:
             self._batches(index, flows)
 
     def _returned(self, index: int, consumer: Consumer) -> list[Source]:
-        """The gradient that a consumer sends back, if it does."""
+        """Return the gradient stream from a consumer, or nothing if it sends none."""
         stages = self.network.stages
         given = self.flows[consumer.stage].gradients
         if consumer.port >= len(given):
@@ -195,21 +201,21 @@ class NodeGraph:
         return Source(channel)
 
     def _dropped(self, index: int, came: list[Source]) -> None:
-        """Gradients are taken at once where no layer further back has parameters."""
+        """Add actors that drop gradients, for a stage with no parameters in it or upstream."""
         stage = self.network.stages[index]
         for source in came:
             words = stage.layer.output.words // stage.parallelism.po
             self.graph.take(self._parts(index).actor("drops gradients", words), source)
 
     def _batches(self, index: int, flows: Flows) -> None:
-        """A frame of the next batch may go forward when the gradients of this one have updated parameters."""
+        """Admit the next batch's frames after this batch's gradients have updated the parameters."""
         parts, stage = self._parts(index), self.network.stages[index]
         admits = parts.actor("admits", 1, self.pace)
         waits = Pattern(np.zeros(self.batch, np.int64), self.batch)
         for number, (actor, firings, late) in enumerate(flows.finished):
             finished = parts.channel(f"finished frames ({number})", 1 << 40)
             updates = FINISHED + max(stage.layer.parameters, self.updates.get(index, 0)) + RENEWED
-            if stage.storage is Storage.DRAM:  # which come from there, and are acknowledged
+            if stage.storage is Storage.DRAM:  # parameters are read, written and acknowledged
                 updates += 2 * p.MEMORY_LATENCY + p.READ + p.WRITE
             self.ends.append((actor, late, updates))
             self.graph.give(actor, finished, at_last(firings), delay=late + updates + ADMITTED)
@@ -229,9 +235,9 @@ def _queued(
     *,
     resized: bool = False,
 ) -> Source:
-    """An edge, one way: what carries it, or else a change of the width behind a FIFO of ``depth`` transfers.
+    """Add one way of an edge: its link if it is cut, a FIFO of ``depth`` transfers, and a change of the width.
 
-    Where a link carries it, transfers are as wide as where they arrive; in front of it if it is ``resized``.
+    After a link, transfers have the receiver's width. With ``resized``, the width changes before the FIFO.
     """
     if link:
         source, i = link.carry(parts, source, i, o), o

@@ -1,7 +1,7 @@
-"""What layers are made of, as actors: rows on chip, queues behind pipelines, streams that change their width.
+"""Parts of layers as actors: rows on chip, queues after pipelines, changes of a stream's width.
 
-Each function adds to a graph what a component of hdl/layers or hdl/stream is, with its room and its cycles;
-tests hold the numbers against those of the components.
+Each function adds the model of a component of hdl/layers or hdl/stream to a graph, with its room and
+cycles. Tests compare the numbers with the components.
 """
 
 from __future__ import annotations
@@ -25,37 +25,37 @@ from fanin.cnn.layers.latencies import (
 from fanin.cnn.layers.layer import ceil_div
 from fanin.cnn.layers.schedule import Raster, Schedule, Way
 
-MEMORY_LATENCY = 64  #: cycles from a burst's address to its first beat, or from its last one to the response
-WRITE = 11  #: cycles besides from a frame's last word in a queue until it may be read
-READ = 10  #: likewise from that to its first word
+MEMORY_LATENCY = 64  #: cycles from a burst's address to its first beat, or from its last beat to the response
+WRITE = 11  #: more cycles from a frame's last word in a queue until the frame may be read
+READ = 10  #: more cycles from the start of a frame's read until its first word
 SLICE = 2  #: payloads of a RegisterSlice
-WRITTEN = 2  #: cycles from a row's last word until a block may begin because of it
-GIVEN_BACK = 2  #: from a row's last read until a block may begin because of it
-FREED = 3  #: from a block's last step until a word may come in because of that
-READER = LINE_READER - 2  #: from a word's read to the stream
-FILLED = RESULT_LINES - READER  #: from the last result of a block until it is read
-ADDED = GRADIENT_ROWS - READER  #: from the place of a row's last terms until the row is read
+WRITTEN = 2  #: cycles from a row's last word until a block that waits for it may start
+GIVEN_BACK = 2  #: cycles from a row's last read until a block that waits for its room may start
+FREED = 3  #: cycles from a block's last step until a word may enter the freed room
+READER = LINE_READER - 2  #: cycles from a word's read to the stream
+FILLED = RESULT_LINES - READER  #: cycles from the last result of a block until the block is read
+ADDED = GRADIENT_ROWS - READER  #: cycles from the place of a row's last terms until the row is read
 
 
 @dataclass(frozen=True)
 class Parts:
-    """Parts of ``name``, in ``graph``."""
+    """Builder of the parts of stage or edge ``name`` in ``graph``."""
 
     graph: Graph
     name: str
 
     def actor(self, what: str, firings: int, intervals: object = 1) -> Actor:
-        """One that is called after the layer."""
+        """Add an actor owned by ``name``, and return it."""
         return self.graph.actor(what, self.name, firings, intervals)
 
     def channel(self, what: str, capacity: int, again: float = 1) -> Channel:
-        """One that is called after the layer."""
+        """Add a channel owned by ``name``, and return it."""
         return self.graph.channel(what, self.name, capacity, again)
 
     def passed(
         self, what: str, source: Source, transfers: int, capacity: int, delay: float = 1, pace: float = 1
     ) -> Channel:
-        """What ``source`` gives, in a place of its own."""
+        """Add an actor that copies ``source``'s tokens to a new channel. Return the channel."""
         actor, channel = self.actor(what, transfers, pace), self.channel(what, capacity)
         self.graph.take(actor, source)
         self.graph.give(actor, channel, delay=delay)
@@ -71,9 +71,13 @@ class Parts:
         *beside: Source,
         late: float = 0,
     ) -> Channel:
-        """A ring of ``rows`` that is written by a stream of ``words``, together with those ``beside`` it.
+        """Add a ring of rows, and return its channel.
 
-        What is made of a row waits for something else for so many cycles, ``late``.
+        ``source``: stream that is written to the ring.
+        ``rows``: capacity in rows.
+        ``words``: words of a transfer.
+        ``beside``: streams taken together with ``source``.
+        ``late``: more cycles until a written row may be used.
         """
         transfers = row_transfers(raster, words)
         writer, channel = self.actor(f"takes {what}", raster.height * transfers), self.channel(what, rows)
@@ -83,7 +87,7 @@ class Parts:
         return channel
 
     def reader(self, what: str, rows: Channel, raster: Raster, words: int) -> Channel:
-        """Rows as a stream of ``words``."""
+        """Add a reader of rows. Return its stream, ``words`` a transfer."""
         transfers = row_transfers(raster, words)
         reader, channel = self.actor(f"gives {what}", raster.height * transfers), self.channel(what, READ_AHEAD)
         self.graph.take(reader, rows, at_first(transfers), at_last(transfers), GIVEN_BACK)
@@ -91,7 +95,7 @@ class Parts:
         return channel
 
     def resized(self, what: str, source: Source, words: int, i: int, o: int) -> Source:
-        """A frame of so many words, ``i`` a transfer, as one of ``o``: Resize."""
+        """Add a Resize from ``i`` to ``o`` words a transfer. ``words``: words of a frame."""
         if i == o:
             return source
         whole = lcm(i, o)
@@ -108,7 +112,10 @@ class Parts:
         return Source(channel)
 
     def geared(self, what: str, source: Source, words: int, i: int, o: int, frames: int = 1) -> Channel:
-        """The same of any widths, ``frames`` apart from one another: Gearbox."""
+        """Add a Gearbox from ``i`` to ``o`` words a transfer, of any widths.
+
+        Each of ``frames`` groups of ``words`` words starts with a new transfer.
+        """
         transfers = ceil_div(words, i)
         complete = np.minimum(np.arange(1, transfers + 1) * i // o, words // o)
         complete[-1] = ceil_div(words, o)
@@ -120,30 +127,30 @@ class Parts:
 
 
 def row_transfers(raster: Raster, words: int) -> int:
-    """Transfers of a row."""
+    """Return the transfers of a row."""
     return ceil_div(raster.width * raster.groups * raster.lanes, words)
 
 
 def forward_latency(schedule: Schedule) -> int:
-    """Cycles from a step to its sum: lines, products and their tree, fold."""
+    """Return the cycles from a step to its sum: lines, products and their tree, fold."""
     depth = 1 if schedule.depthwise else schedule.lanes_in
     return LINES + MULTIPLIER + ADDER * (depth - 1).bit_length() + ADDER + 1
 
 
 def block_steps(schedule: Schedule, way: Way) -> int:
-    """Cycles from the one in which a block is taken to its last step."""
+    """Return the cycles from the cycle in which a block is taken to its last step."""
     idle = schedule.round_cycles(way) - schedule.round_steps(way)
     return schedule.block_cycles(way) - idle
 
 
 def rows_needed(schedule: Schedule) -> Pattern:
-    """Of each block: rows that must be there, or have room."""
+    """Return, by block, the rows that must be present, or have room."""
     raster, beside = schedule.features, schedule.row_blocks
     return Pattern.of([raster.last(k // beside) + 1 for k in range(schedule.blocks)], raster.height)
 
 
 def rows_done(schedule: Schedule) -> Pattern:
-    """Of each block: rows that no later one sees."""
+    """Return, by block, the rows that no later block reads."""
     raster, beside = schedule.features, schedule.row_blocks
     return Pattern.of([raster.first((k + 1) // beside) for k in range(schedule.blocks)], raster.height)
 
@@ -156,9 +163,9 @@ def input_gradient(
     *beside: Source,
     late: float = 0,
 ) -> tuple[Channel, Actor]:
-    """Blocks of gradients that are summed in rows; ``terms``: cycles from a step to its terms.
+    """Add the engine that sums blocks of gradients in rows. ``terms``: cycles from a step to its terms.
 
-    The gradients of the input, and the actor that multiplies.
+    Return the stream of input gradients, and the actor that multiplies.
     """
     way, outputs, p = Way.INPUT_GRADIENT, schedule.outputs, schedule.p
     blocks = parts.lines("gradients", gradients, outputs, schedule.output_rows, p.po, *beside, late=late)
@@ -172,7 +179,7 @@ def input_gradient(
 
 
 def weight_gradient(parts: Parts, schedule: Schedule, gradients: Source, replay: Source, late: float) -> Actor:
-    """Blocks of gradients and rows of the saved input, which make the weights' gradient."""
+    """Add the weight-gradient engine, which reads blocks of gradients and saved rows. Return its actor."""
     way, outputs, inputs, p = Way.WEIGHT_GRADIENT, schedule.outputs, schedule.features, schedule.p
     rows = parts.lines("saved rows", replay, inputs, schedule.feature_rows, p.pi)
     blocks = parts.lines("gradients for weights", gradients, outputs, schedule.output_rows, p.po, late=late)
@@ -184,5 +191,5 @@ def weight_gradient(parts: Parts, schedule: Schedule, gradients: Source, replay:
 
 
 def paced(groups: int, least: int) -> list[int]:
-    """Intervals of a position's transfers: it takes ``least`` cycles or more."""
+    """Return the intervals of a position's transfers, which take at least ``least`` cycles in all."""
     return [1] * (groups - 1) + [1 + max(least - groups, 0)]

@@ -1,4 +1,4 @@
-"""When frames come and go in a build: what the timed model predicts."""
+"""Prediction of a build's timing by the timed flow model."""
 
 from __future__ import annotations
 
@@ -14,35 +14,36 @@ from fanin.cnn.flow.verdict import frames_that_tell, how_it_stops, would_stop
 
 @dataclass(frozen=True)
 class Prediction:
-    """In cycles. ``results``: of each frame, when its last word is given, after the job's start."""
+    """Predicted times of a job in cycles. ``results``: cycle in which each frame's last result is given."""
 
-    batch: int  #: frames of one, in what was executed
+    batch: int  #: frames of a batch in the executed job
     results: Times
-    period: float  #: from frame to frame in a batch's second half, or from gradient to gradient; 0 of one frame
-    exposed: float  #: by which the frames of a batch take longer than so many periods
-    drain: float  #: from a batch's last image, all of it taken, until its gradient has come through all layers
-    update: float  #: from then until every layer that learns may go on
-    job: float  #: from start to end
+    period: float  #: cycles between frames' results or gradients in a batch's second half; 0 for one frame
+    exposed: float  #: cycles of a batch minus ``period`` times its frames
+    drain: float  #: cycles from the end of a batch's last image until its gradient has passed all layers
+    update: float  #: cycles from then until every trained layer has updated its parameters
+    job: float  #: cycles from start to end
 
     def frames_per_cycle(self, batch: int) -> float:
-        """Of a long job in batches of so many frames; more than are under way at once."""
+        """Return a long job's throughput. ``batch``: frames of a batch, more than are in flight at once."""
         return batch / (batch * self.period + self.exposed)
 
 
 def predict(network: Network, sizes: Sizes, *, batch: int = 0, batches: int = 2, pace: float = 0) -> Prediction:
-    """Of a job of whole batches, word by word; of as many frames as tell what happens unless given.
+    """Return the prediction for a job of whole batches, word by word.
 
-    ``pace``: cycles from frame to frame at least, where something that is no actor limits, as memory.
+    ``batch``: frames of a batch; default: ``frames_that_tell``.
+    ``pace``: least cycles from frame to frame, for limits outside the graph such as memory.
     """
     node = NodeGraph(network, sizes, batch or frames_that_tell(sizes), pace=pace)
     return prediction(node, node.graph, batches)
 
 
 def predict_long(network: Network, sizes: Sizes, batch: int, pace: float, period: float) -> Prediction:
-    """Of two batches, coarsely where the network is large.
+    """Return the prediction for two batches, on a coarse graph if the network is large.
 
-    ``pace`` is that of ``predict``; ``period``: cycles from frame to frame that are planned, at which images
-    come into a coarse graph.
+    ``pace``: least cycles from frame to frame, for limits outside the graph such as memory.
+    ``period``: planned cycles from frame to frame, at which images enter a coarse graph.
     """
     rows = max(stage.layer.output.h for stage in network.stages)
     node = NodeGraph(network, sizes, batch, pace=pace)
@@ -52,9 +53,9 @@ def predict_long(network: Network, sizes: Sizes, batch: int, pace: float, period
 
 
 def prediction(node: NodeGraph, graph: Graph, batches: int) -> Prediction:
-    """Of a job of whole batches; ``graph`` is the node's, perhaps a coarse one.
+    """Return the prediction for a job of whole batches. ``graph``: the node's graph or a coarse version.
 
-    Raises InputError of one line, with the circle, for a build that would stop.
+    Raises InputError of one line, with the cycle of waits, for a build that would deadlock.
     """
     batch, frames = node.batch, node.batch * batches
     execution = execute(graph, frames, timed=True)
@@ -79,20 +80,20 @@ def prediction(node: NodeGraph, graph: Graph, batches: int) -> Prediction:
 
 
 def _ends(node: NodeGraph, execution: Execution, frames: int) -> tuple[float, float]:
-    """When the gradients of so many frames, whole batches, have come, and parameters have been renewed."""
+    """Return when the first ``frames`` frames' gradients are complete, and when parameters are updated."""
     assert node.results is not None
-    ends = node.ends or [(node.results, 0, 0)]  # of what learns nothing
+    ends = node.ends or [(node.results, 0, 0)]  # a network without parameters
     learnt = [_ended(execution, actor.index, frames) + late for actor, late, _ in ends]
     renewed = [came + updates for came, (_, _, updates) in zip(learnt, ends, strict=True)]
     return max(learnt), max(renewed)
 
 
 def _taken(node: NodeGraph, execution: Execution, frames: int) -> float:
-    """When the first layers have taken the images of so many frames."""
+    """Return when the first layers have taken the images of the first ``frames`` frames."""
     ports, images = execution.graph.ports, [channel.index for channel in node.images]
     return max(_ended(execution, port.actor, frames) for port in ports if port.reads and port.channel in images)
 
 
 def _ended(execution: Execution, actor: int, frames: int) -> float:
-    """When an actor has fired for so many frames."""
+    """Return when an actor has fired for the first ``frames`` frames."""
     return float(execution.times(actor)[execution.graph.actors[actor].firings * frames - 1])

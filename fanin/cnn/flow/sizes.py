@@ -1,9 +1,10 @@
-"""When words leave the stages of a network: what FIFOs at joins and rings of saved maps have to hold.
+"""Sizes of FIFOs at joins and of rings of saved maps, from the times at which words leave stages.
 
-Every stage is a deterministic process on streams, so whether a node stops depends on the sizes of its FIFOs
-alone, never on timing. Branches that meet differ in delay: what comes first has to be held. The model gives
-each position (row, column) of each map the cycle in which it has left its stage, while a frame enters every
-``period`` cycles; a FIFO that holds what such a schedule leaves in it neither stops the node nor slows it.
+Every stage is a deterministic process on streams. Whether a node deadlocks therefore depends on the sizes
+of its FIFOs alone, never on timing. Branches that meet differ in delay, so the earlier words must be held.
+
+A frame enters every ``period`` cycles. The model computes the cycle in which each position (row, column) of
+each map leaves its stage. A FIFO as large as the backlog of this schedule neither stops nor slows the node.
 See docs/systems/cluster.md, "What FIFOs hold".
 """
 
@@ -23,15 +24,16 @@ from fanin.cnn.layers.input import Input
 from fanin.cnn.layers.layer import REUSE, ceil_div
 from fanin.cnn.layers.soft_cross_loss import SoftCrossLoss
 
-SPARE = 16  #: transfers by which a FIFO is larger than the schedule asks for
-SPARE_FRAMES = 2  #: of a ring: one being written and one being read
+SPARE = 16  #: transfers of a FIFO in addition to the schedule's backlog
+SPARE_FRAMES = 2  #: more frames of a ring: one being written and one being read
 
 
 @dataclass(frozen=True)
 class Flow:
-    """``network`` with a frame every ``period`` cycles; that of its slowest stage where none is given.
+    """Flow model of a network.
 
-    ``links``: the edges that are cut. Transfers of these are as wide as where they arrive.
+    ``least_period``: least cycles from frame to frame; the slowest stage may need more.
+    ``links``: link of each cut edge. Transfers after a link have the receiver's width.
     """
 
     network: Network
@@ -45,7 +47,7 @@ class Flow:
 
     @cached_property
     def forward(self) -> tuple[Cycles, ...]:
-        """When each position of a stage's output has left, cycles after the frame began to enter."""
+        """Cycles from the start of a frame's input until each position of each stage's output has left."""
         times: list[Cycles] = []
         for index, stage in enumerate(self.network.stages):
             if isinstance(stage.layer, Input):
@@ -59,10 +61,10 @@ class Flow:
 
     @cached_property
     def backward(self) -> tuple[Cycles | None, ...]:
-        """When a stage has taken the gradient of each position of its output; None where none comes.
+        """Cycles until each stage has taken the gradient of each position of its output; None without gradient.
 
-        What hands it on to several takes it no faster than one every so many cycles of the period: they take it
-        together, and have no more room than that for.
+        A stage with several inputs takes at most one position every period / positions cycles. Its sources take
+        the gradient together, and have room only for this pace.
         """
         found: list[list[Cycles]] = [[] for _ in self.network.stages]
         taken: list[Cycles | None] = [None for _ in self.network.stages]
@@ -83,10 +85,10 @@ class Flow:
 
     @cached_property
     def skews(self) -> dict[Edge, int]:
-        """Transfers that the FIFO in front of a stage holds, of each input of one that has several.
+        """Transfers of the FIFO before each input of a stage that joins branches or pauses.
 
-        And of one that pauses, where what comes before cannot wait for that. A layer that takes turns has a
-        position more of each input, which waits for the others' turns. ``lanes`` says how wide a transfer is.
+        A pause counts only if upstream layers cannot wait for it. A layer that takes turns holds one more
+        position of each input, which waits for the others' turns. ``lanes`` gives the width of a transfer.
         Labels wait in memory, not in a FIFO.
         """
         found = {}
@@ -103,10 +105,10 @@ class Flow:
 
     @cached_property
     def gradient_skews(self) -> dict[Edge, int]:
-        """The same on the way back: of the gradients that the consumers of a stage give it.
+        """Transfers of the FIFO for the gradient that each consumer of a stage sends back.
 
-        A consumer that takes turns always has a FIFO for a position there: so it gives all parts of a gradient
-        without waiting for those who take them, each at its own pace.
+        A consumer that takes turns always has room for one position. It therefore sends all parts of a gradient
+        without waiting for their receivers, which take them at different paces.
         """
         found = {}
         for source, consumers in enumerate(self.network.consumers):
@@ -125,7 +127,7 @@ class Flow:
 
     @cached_property
     def rings(self) -> dict[int, int]:
-        """Frames that the ring of each saving stage holds: those between its save and its replay."""
+        """Frames in the ring of each saving stage: frames between save and replay."""
         found = {}
         for index, stage in enumerate(self.network.stages):
             came_back = self.backward[index]
@@ -135,7 +137,7 @@ class Flow:
         return found
 
     def _behind_pause(self, index: int, times: list[Cycles], *, forward: bool) -> list[Cycles]:
-        """When what has come to a stage is taken: a frame's first word waits for the pause behind the last."""
+        """Return when a stage takes its input: a frame's first word waits for the previous frame's pause."""
         pause = self._pause(index, forward=forward)
         if not pause:
             return times
@@ -145,7 +147,7 @@ class Flow:
         return [paced(came, each) for came in waits]
 
     def _pause(self, index: int, *, forward: bool) -> float:
-        """Cycles that words wait for while a stage's state changes, less those that their source can spare."""
+        """Return the cycles for which words wait while a stage's state changes, minus their source's slack."""
         stage = self.network.stages[index]
         if not stage.layer.pauses:
             return 0
@@ -153,7 +155,7 @@ class Flow:
         return max(stage.layer.pause(stage.parallelism) + busiest - self.period, 0)
 
     def _cycles_beside(self, index: int, *, forward: bool) -> Iterator[int]:
-        """Cycles a frame of the layers that give a stage its words, or gradients, whoever passes them on."""
+        """Yield the cycles a frame of the layers that feed a stage, through layers that only hand words on."""
         stages, places = self.network.stages, [index]
         seen: set[int] = set()
         for place in places:
@@ -168,18 +170,18 @@ class Flow:
                     places.append(other)
 
     def _input_times(self, index: int, given: Sequence[Cycles]) -> list[Cycles]:
-        """When the positions of each input of a stage have come to it; ``given``: when stages gave theirs."""
+        """Return when each input's positions arrive at a stage. ``given``: when each stage gives its output."""
         sources = self.network.stages[index].sources
         return [self._arrivals((index, port), given[source]) for port, source in enumerate(sources)]
 
     def _arrivals(self, edge: Edge, given: Cycles) -> Cycles:
-        """When what is given to an edge has come to its end, or from there to its source."""
+        """Return when positions arrive at the other end of an edge, in either direction."""
         return self.links[edge].arrivals(given) if edge in self.links else given
 
     def lanes(self, edge: Edge, *, forward: bool) -> int:
-        """Words of a transfer where they wait: as they are given, or where a link ends as they are taken.
+        """Return the words of a transfer in an edge's FIFO: the sender's width, after a link the receiver's.
 
-        At a layer that takes turns they are as wide as there: its turn is no longer than its own words take.
+        Before a layer that takes turns, transfers have that layer's width, so that turns are not prolonged.
         """
         index, port = edge
         stages = self.network.stages
@@ -198,7 +200,7 @@ class Flow:
         return stage.layer.gradient_times(stage.parallelism, came, port)
 
     def _held(self, given: Cycles, taken: Cycles) -> int:
-        """Positions that were given and not taken, at most, frame after frame."""
+        """Return the highest number of positions given and not yet taken, over consecutive frames."""
         moments = np.sort(given)
         most = 0
         for frame in range(ceil(float(taken[-1]) / self.period) + 1):

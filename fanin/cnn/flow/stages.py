@@ -1,6 +1,6 @@
-"""Tools that layers state their actors with: what a stage's component takes and gives, its room and its cycles.
+"""Helpers with which layers define their actors: streams of a stage's component, its room and its cycles.
 
-The actors of a kind of layer stand in the file of that kind, ``fanin/cnn/layers/KIND.py``.
+``fanin/cnn/layers/KIND.py`` has the actors of a kind of layer.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ from fanin.cnn.layers.schedule import Schedule, Way
 
 @dataclass
 class Flows:
-    """Where a stage's words are, so far.
+    """Streams of a stage that have been added so far.
 
-    ``saved``: what it saves, with the words of a frame. ``replay``: what comes back of that. ``admits``: tokens
-    of the frames that may go forward. ``finished``: actors, firings of a frame, and cycles from the last of
-    these until the frame's gradient is in the velocities.
+    ``saved``: stream of saved words.
+    ``replay``: stream of replayed words.
+    ``admits``: channel with a token for each frame that may go forward.
+    ``finished``: actors, firings of a frame, and cycles from its last firing until its gradient is in the
+    velocities.
     """
 
     output: Source | None = None
@@ -29,12 +31,12 @@ class Flows:
     replay: Source | None = None
     admits: Channel | None = None
     finished: list[tuple[Actor, int, float]] = field(default_factory=list)
-    gradients: list[Source] = field(default_factory=list)  #: of each input
+    gradients: list[Source] = field(default_factory=list)  #: gradient stream of each input
 
 
 @dataclass(frozen=True)
 class StageActors:
-    """Adds a stage's actors to a graph. ``name``: the stage's."""
+    """Builder of a stage's actors in a graph. ``name``: name of the stage."""
 
     graph: Graph
     name: str
@@ -44,7 +46,7 @@ class StageActors:
 
     @property
     def parts(self) -> Parts:
-        """Parts that layers are made of, called after the stage."""
+        """Builder of parts owned by the stage."""
         return Parts(self.graph, self.name)
 
     @property
@@ -60,7 +62,7 @@ class StageActors:
     def joined(
         self, what: str, sources: list[Source], capacity: int, delay: float, intervals: object = 1
     ) -> Channel:
-        """A word of each source makes one."""
+        """Add an actor that takes one transfer of each source and gives one. Return its channel."""
         actor = self.parts.actor(what, self.transfers, intervals)
         channel = self.parts.channel("outputs" if what in ("adds", "forward") else what, capacity)
         for source in sources:
@@ -69,11 +71,11 @@ class StageActors:
         return channel
 
     def piped(self, what: str, sources: list[Source], latency: int) -> Channel:
-        """Through a PipelineQueue."""
+        """Add a PipelineQueue of ``latency`` cycles. Return its channel."""
         return self.joined(what, sources, latency + 2, latency + 1)
 
     def give_and_save(self, source: Source) -> Flows:
-        """A register slice to the next layer, and one to memory."""
+        """Add a register slice to the next layer, and one to memory if the layer saves."""
         transfers = self.transfers
         flows = Flows(Source(self.parts.passed("outputs", source, transfers, p.SLICE)))
         if self.layer.saved:
@@ -81,7 +83,7 @@ class StageActors:
         return flows
 
     def windows(self, source: Source, schedule: Schedule, admits: Channel | None = None) -> Channel:
-        """Rows, blocks, results."""
+        """Add rows, blocks and results of a windowed layer. Return the channel of outputs."""
         parts, raster, lanes = self.parts, schedule.features, self.parallelism
         sums = p.forward_latency(schedule)
         late = self.answered(p.row_transfers(raster, lanes.pi))
@@ -95,7 +97,7 @@ class StageActors:
         return parts.reader("outputs", results, schedule.outputs, lanes.po)
 
     def blocks(self, schedule: Schedule, rows: Channel, results: Channel, sums: int) -> Actor:
-        """The forward way; ``sums``: cycles from a step to its result."""
+        """Add the forward engine, and return its actor. ``sums``: cycles from a step to its result."""
         steps = p.block_steps(schedule, Way.FORWARD)
         cycles = max(schedule.block_cycles(Way.FORWARD), self._pass_cycles)
         actor = self.parts.actor("forward", schedule.blocks, cycles)
@@ -110,6 +112,6 @@ class StageActors:
         return ceil_div(self.layer.parameters, BEAT_WORDS) if self.storage is Storage.DRAM else 0
 
     def answered(self, transfers: int) -> int:
-        """Cycles from a frame's last transfer until memory has answered; it is asked at the first."""
+        """Return the cycles from a frame's last transfer until memory answers its first transfer's request."""
         answer = p.MEMORY_LATENCY + p.READ if self.storage is Storage.DRAM else 0
         return max(answer - transfers, 0)

@@ -1,4 +1,4 @@
-"""Times at which the positions of a map have left a stage: what ``fanin.cnn.flow.sizes`` computes with."""
+"""Arithmetic on the times at which positions of a map leave a stage, for ``fanin.cnn.flow.sizes``."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ Cycles = npt.NDArray[np.float64]
 
 
 def latest(times: Sequence[Cycles]) -> Cycles:
-    """When a position of every input has come."""
+    """Return when each position of all inputs has arrived."""
     return np.maximum.reduce(list(times))
 
 
 def paced(ready: Cycles, each: float) -> Cycles:
-    """When positions have left that are ready at ``ready``, in order, ``each`` cycles apart at least."""
+    """Return when positions leave that are ready at ``ready``, in order, at least ``each`` cycles apart."""
     steps = np.arange(1, len(ready) + 1) * each
     return np.maximum.accumulate(ready - steps + each) + steps

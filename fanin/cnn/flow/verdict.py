@@ -1,4 +1,4 @@
-"""Whether a build can stop, and if it can, what waits for what."""
+"""Verdict on a build's deadlock, with the cycle of waits if it can deadlock."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fanin.cnn.flow.node import NodeGraph, Sizes
 
 @dataclass(frozen=True)
 class Stream:
-    """A stream that leaves a stage: its outputs, or the gradients of its input ``port``."""
+    """Stream that leaves a stage: its outputs, or the gradients of its input ``port``."""
 
     stage: int
     backward: bool = False
@@ -23,22 +23,23 @@ class Stream:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What an execution of so many ``frames``, half of them in each of two batches, has decided."""
+    """Verdict of an execution of two batches, ``frames`` frames in all."""
 
     frames: int
-    stop: Stop | None  #: how the build stops; None: never
+    stop: Stop | None  #: deadlock of the build; None if it never deadlocks
 
 
 @dataclass(frozen=True)
 class Stop:
-    """How a build stops. ``circle``: each waits for the next one, and the last one for the first.
+    """Deadlock of a build.
 
-    ``stream``: the first one, by stage, that is offered and not taken: what the node's status names.
+    ``circle``: waits, each for the next one's actor, the last for the first one's.
+    ``stream``: first stream by stage that is offered and not taken; the node's status names it.
     """
 
     circle: tuple[Wait, ...]
-    full: tuple[str, ...]  #: what in the circle has no room
-    empty: tuple[str, ...]  #: stages and edges in which words are awaited, from there back
+    full: tuple[str, ...]  #: channels of the circle without room
+    empty: tuple[str, ...]  #: stages and edges of the circle's channels without tokens
     stream: Stream | None
 
     def __str__(self) -> str:
@@ -47,14 +48,14 @@ class Stop:
 
 
 def frames_that_tell(sizes: Sizes) -> int:
-    """Frames of a batch after which nothing new can happen: more than any ring holds."""
+    """Return the frames of a batch that show every deadlock: more than any ring holds."""
     return max(sizes.rings.values(), default=0) + 2
 
 
 def verdict_of(network: Network, sizes: Sizes) -> Verdict:
-    """Whether a build of such sizes, and its links, stops within two batches; else it never does.
+    """Execute two batches with a build's sizes and links. A build that does not stop by then never stops.
 
-    With less room fewer frames tell, and more room stops nothing: rings of one frame are tried first.
+    Rings of one frame are tried first: they need fewer frames, and more room causes no deadlock.
     """
     least = replace(sizes, rings={stage: min(frames, 1) for stage, frames in sizes.rings.items()})
     found = _executed(network, least)
@@ -69,12 +70,12 @@ def _executed(network: Network, sizes: Sizes) -> Verdict:
 
 
 def would_stop(network: Network, stop: Stop) -> InputError:
-    """One line, with the circle."""
+    """Return an InputError of one line with the cycle of waits."""
     return InputError(f"{network.name} would stop: {stop}")
 
 
 def check_liveness(network: Network, sizes: Sizes) -> Verdict:
-    """The verdict. Raises InputError of one line, with the circle, for a build that would stop."""
+    """Return the verdict. Raises InputError of one line, with the cycle of waits, for a deadlock."""
     found = verdict_of(network, sizes)
     if found.stop is not None:
         raise would_stop(network, found.stop)
@@ -82,7 +83,7 @@ def check_liveness(network: Network, sizes: Sizes) -> Verdict:
 
 
 def how_it_stops(node: NodeGraph, execution: Execution) -> Stop:
-    """Of an execution that has not ended."""
+    """Return the deadlock of an execution that has not ended."""
     channels, circle = execution.graph.channels, _circle(execution.waits)
     places = {
         reads: [channels[w.port.channel] for w in circle if w.port.reads is reads] for reads in (False, True)
@@ -93,7 +94,7 @@ def how_it_stops(node: NodeGraph, execution: Execution) -> Stop:
 
 
 def _circle(waits: dict[int, Wait]) -> tuple[Wait, ...]:
-    """Every actor that has stopped waits for another one that has: so some wait for one another."""
+    """Return a cycle of waits. Every stopped actor waits for another stopped actor, so one exists."""
     way: list[int] = [min(waits)]
     while (following := waits[way[-1]].on) not in way:
         way.append(following)
@@ -101,7 +102,7 @@ def _circle(waits: dict[int, Wait]) -> tuple[Wait, ...]:
 
 
 def _waiting(node: NodeGraph, execution: Execution) -> Iterator[Stream]:
-    """Streams that are offered and not taken, in the order of stages, forward before backward."""
+    """Yield streams that are offered and not taken, in the order of stages, forward before backward."""
     for index in range(len(node.network.stages)):
         flows = node.flows[index]
         if flows.output is not None and _offered(execution, flows.output):
@@ -112,7 +113,7 @@ def _waiting(node: NodeGraph, execution: Execution) -> Iterator[Stream]:
 
 
 def _offered(execution: Execution, source: Source) -> bool:
-    """Whether the next token of the channel is for a reader of this stream that has not taken it."""
+    """Return True if the channel's next token waits for a reader of this stream."""
     tables, channel = execution.tables, source.channel
     *_, writer, first, last = tables.channels[channel.index]
     readers = tables.readers[first:last]

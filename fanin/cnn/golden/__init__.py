@@ -1,1 +1,1 @@
-"""Golden models of CNN training, bit for bit: layers, networks, and the functions that they need."""
+"""Bit-exact golden models of CNN training: layers, networks and functions."""

@@ -1,7 +1,7 @@
-"""The kernels of ``fanin.cnn.golden.layers``, compiled by numba: the same bits, hundreds of times as fast.
+"""Kernels of ``fanin.cnn.golden.layers``, compiled by numba: identical bits, hundreds of times faster.
 
-Operands come without subnormals, and no result is one: ``_add`` and ``_multiply`` see to that. Which NaN it is
-does not matter until the end. The innermost loop runs over what is independent, so that it becomes vector code.
+Operands have no subnormals, and ``_add`` and ``_multiply`` flush subnormal results. NaNs become canonical at
+the end. The innermost loop runs over independent elements, so that it is vectorised.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _multiply(a, b):
 
 @_compiled
 def _tree(terms):
-    """Leaves the sum in the first row."""
+    """Add the rows in the order of T. The sum is in the first row."""
     count = terms.shape[0]
     while count > 1:
         half = count // 2
@@ -58,7 +58,7 @@ def _tree(terms):
 
 @_compiled
 def _accumulate(total, factors, rows, terms):
-    """total ⊕ T over the lanes of factors ⊗ rows; ``terms`` is room for the products."""
+    """Set total to total ⊕ T over the lanes of factors ⊗ rows. ``terms``: room for the products."""
     if len(factors) == 1:
         for n in range(len(total)):
             total[n] = _add(total[n], _multiply(factors[0], rows[0, n]))
@@ -183,35 +183,35 @@ def _norm_backward(y, scales, dy, constants, ey, e1, dx):
 
 
 def outputs(layer: Conv, pic: int, x: Float32, w: Float32) -> Float32:
-    """As ``convolution.outputs``."""
+    """Return the result of ``convolution.outputs``."""
     y = np.zeros((len(x), layer.output.h, layer.output.w, *w.shape[3:]), np.float32)
     _outputs(flushed(x), np.ascontiguousarray(flushed(w).transpose(0, 1, 3, 2, 4)), *layer.stride, pic, y)
     return canonical(y)
 
 
 def input_gradient(layer: Conv, poc: int, w: Float32, dy: Float32, dx: Float32) -> Float32:
-    """As ``convolution.input_gradient``."""
+    """Return the result of ``convolution.input_gradient``."""
     w = np.ascontiguousarray(flushed(w).transpose(0, 1, 3, 4, 2))
     _input_gradient(w, flushed(dy), *layer.stride, poc, dx)
     return canonical(dx)
 
 
 def weight_gradient(layer: Conv, ph: int, x: Float32, dy: Float32, v: Float32) -> Float32:
-    """As ``convolution.weight_gradient``."""
+    """Return the result of ``convolution.weight_gradient``."""
     total = np.ascontiguousarray(flushed(v).transpose(0, 1, 3, 2, 4))
     _weight_gradient(flushed(x), flushed(dy), *layer.stride, ph, total)
     return canonical(total).transpose(0, 1, 3, 2, 4)
 
 
 def fold(terms: Float32, start: Float32) -> Float32:
-    """As ``folds.fold``, of rows."""
+    """Return the result of ``folds.fold`` for rows."""
     total = flushed(start)
     _fold(flushed(terms), total)
     return canonical(total)
 
 
 def norm_forward(layer: OnlineNorm, state: State, x: Frames, train: bool) -> tuple[Frames, Float32]:
-    """As ``normalise.online_norm``."""
+    """Return the result of ``normalise.online_norm``."""
     mean, variance, scale = (flushed(state[name]) for name in ("mean", "variance", "scale"))
     flat = flushed(x).reshape(len(x), -1, layer.input.c)
     y, scales = np.empty_like(flat), np.empty((len(x), layer.input.c), np.float32)
@@ -224,7 +224,7 @@ def norm_forward(layer: OnlineNorm, state: State, x: Frames, train: bool) -> tup
 
 
 def norm_backward(layer: OnlineNorm, state: State, saved: Float32, gradient: Frames) -> Frames:
-    """As ``normalise.online_norm_back``."""
+    """Return the result of ``normalise.online_norm_back``."""
     channels = layer.input.c
     y = flushed(saved[:, channels:]).reshape(len(saved), -1, channels)
     dy, dx = flushed(gradient).reshape(y.shape), np.empty_like(y)

@@ -1,7 +1,7 @@
-"""Sums of conv, dwconv and dense, bit for bit: docs/systems/cluster.md, "Numbers".
+"""Golden model of conv, dwconv and dense, bit-exact: docs/systems/cluster.md, "Numbers".
 
-Arrays have the axes frame, row, column, group, channel of the group; weights ky, kx, input channel, group,
-output channel. Groups and whatever is no part of a sum are vectorised.
+Axes of maps are (frame, row, column, group, channel of the group). Axes of weights are (ky, kx, input
+channel, group, output channel). Groups and all axes outside sums are vectorised.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fanin.golden.fp32 import add, multiply
 
 
 def outputs(layer: Conv, pic: int, x: Float32, w: Float32) -> Float32:
-    """y of the padded input."""
+    """Return y of the padded input."""
     y = np.zeros((len(x), layer.output.h, layer.output.w, *w.shape[3:]), np.float32)
     for ky, kx, first in product(*map(range, layer.kernel), range(0, w.shape[2], pic)):
         patch = layer.seen(x, ky, kx)
@@ -26,9 +26,9 @@ def outputs(layer: Conv, pic: int, x: Float32, w: Float32) -> Float32:
 
 
 def input_gradient(layer: Conv, poc: int, w: Float32, dy: Float32, dx: Float32) -> Float32:
-    """The gradient of the padded input, whose zeros are ``dx``.
+    """Return the gradient of the padded input. ``dx``: zeros of its shape, which are overwritten.
 
-    ky and kx descend: so the outputs that saw an input come in ascending order.
+    ky and kx descend, so that the outputs that saw an input are added in ascending order.
     """
     for ky, kx, first in product(*(range(k)[::-1] for k in layer.kernel), range(0, w.shape[4], poc)):
         view = layer.seen(dx, ky, kx)
@@ -38,7 +38,7 @@ def input_gradient(layer: Conv, poc: int, w: Float32, dy: Float32, dx: Float32) 
 
 
 def weight_gradient(layer: Conv, ph: int, x: Float32, dy: Float32, v: Float32) -> Float32:
-    """The velocity with the gradient of the weights folded into it."""
+    """Return the velocity with the gradient of the weights folded into it."""
     windows = np.stack([layer.seen(x, *at) for at in layer.places()])
     windows = windows.reshape(*layer.kernel, *windows.shape[1:]).swapaxes(-1, -2)[..., None]
     for frame, oy, first in product(*map(range, dy.shape[:2]), range(0, dy.shape[2], ph)):

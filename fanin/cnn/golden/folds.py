@@ -1,4 +1,4 @@
-"""Sums in the order that the hardware has them."""
+"""Sums in the order of the hardware."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fanin.golden.fp32 import Float32, add
 
 
 def tree(terms: Sequence[Float32]) -> Float32:
-    """T: neighbours are added pairwise, level by level; an odd last one passes to the next level."""
+    """Return T, the sum by pairs of neighbours, level by level; an odd last term passes to the next level."""
     while len(terms) > 1:
         odd = terms[len(terms) // 2 * 2 :]
         terms = [*map(add, terms[::2], terms[1::2]), *odd]
@@ -19,7 +19,7 @@ def tree(terms: Sequence[Float32]) -> Float32:
 
 
 def fold(terms: Float32, start: npt.ArrayLike = 0.0) -> Float32:
-    """((start ⊕ terms[0]) ⊕ terms[1]) …, along the first axis."""
+    """Return ((start ⊕ terms[0]) ⊕ terms[1]) …, along the first axis."""
     total = np.broadcast_to(np.asarray(start, np.float32), terms.shape[1:])
     for term in terms:
         total = add(total, term)

@@ -1,8 +1,8 @@
-"""exp, reciprocal and 1/√x of binary32, bit for bit as the hardware computes them.
+"""exp, reciprocal and 1/√x of binary32, bit-exact with the hardware.
 
-Products and sums are those of ``fanin.golden.fp32``: rounded to nearest even, no subnormals, one NaN. The
-constants of the hardware stand here, and nowhere else. docs/reference/numbers.md states each algorithm, with
-its error.
+Products and sums are those of ``fanin.golden.fp32``: rounded to nearest even, no subnormals, one NaN. This
+module has the only copy of the hardware's constants. docs/reference/numbers.md states each algorithm and its
+error.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from fanin.golden.fp32 import Float32, add, multiply
 
 Uint32 = npt.NDArray[np.uint32]
 
-SEED_BITS = 9  #: of a seed s, which stands for s / 2^9; its leading bit is 1
-SEED_INDEX_BITS = 7  #: of the significand, and for 1/√x of the exponent's parity, that choose a seed
-UPPER_BITS = 6  #: of the significand's upper part, its leading one among them: 6 + 2 · 9 bits are exact in 24
-LOWER_BITS = FRACTION_BITS + 1 - UPPER_BITS  #: of the rest
+SEED_BITS = 9  #: bits of a seed s, whose value is s / 2^9; its leading bit is 1
+SEED_INDEX_BITS = 7  #: bits of the significand that select a seed; for 1/√x, 6 and the exponent's parity
+UPPER_BITS = 6  #: bits of the significand's upper part with the leading one: 6 + 2 · 9 bits are exact in 24
+LOWER_BITS = FRACTION_BITS + 1 - UPPER_BITS  #: bits of the significand's lower part
 
-#: Of 1/m at the middle of each 1/128 of [1, 2).
+#: Seeds of 1/m at the middle of each 1/128 of [1, 2).
 RECIPROCAL_SEEDS = tuple(((1 << SEED_BITS + 9) // (257 + 2 * i) + 1) // 2 for i in range(128))
-#: Of 1/√m at the middle of each 1/64 of [1, 2), and behind those of each 1/32 of [2, 4).
+#: Seeds of 1/√m at the middle of each 1/64 of [1, 2), then of each 1/32 of [2, 4).
 RSQRT_SEEDS = tuple(
     (isqrt((1 << 2 * SEED_BITS + 9) // (129 + 2 * i << odd)) + 1) // 2 for odd in (0, 1) for i in range(64)
 )
-#: Of the residual e in 1/(1 − e) and 1/√(1 − e), from e up: Taylor's.
+#: Taylor coefficients of 1/(1 − e) and 1/√(1 − e) in the residual e, from e up.
 RECIPROCAL_TERMS = (1.0, 1.0, 1.0)
 RSQRT_TERMS = (1 / 2, 3 / 8, 5 / 16)
 
 LOG2_E = np.float32(1.4426950408889634)
-#: Of 2^f, f in [0, 1], from f⁰ up: least relative error with 1 at 0, in whole binary32.
+#: Coefficients of 2^f, f in [0, 1], from f⁰ up: least relative error with 1 at 0, rounded to binary32.
 EXP_TERMS = (
     1.0,
     0.6931470632553101,
@@ -43,8 +43,8 @@ EXP_TERMS = (
     0.0012482288293540478,
     0.00021565984934568405,
 )
-EXP_LEAST = -EXPONENT_BIAS  #: the least n with which exp can be above 0
-EXP_MOST = EXPONENT_BIAS + 1  #: the n from which on exp is +infinity
+EXP_LEAST = -EXPONENT_BIAS  #: least n with which exp can be above 0
+EXP_MOST = EXPONENT_BIAS + 1  #: least n with which exp is +infinity
 
 _FRACTION = np.uint32((1 << FRACTION_BITS) - 1)
 _ONE = np.float32(1)
@@ -53,9 +53,9 @@ _INFINITY = np.float32(np.inf)
 
 
 def reciprocal(x: npt.ArrayLike) -> Float32:
-    """1/x, elementwise. A zero or a subnormal gives the infinity of its sign; a result below 2^-126 a zero.
+    """Return 1/x, elementwise. A zero or a subnormal gives the infinity of its sign.
 
-    Error: 0.53 units in the last place.
+    A result below 2^-126 is a zero. Error: 0.53 units in the last place.
     """
     x = np.asarray(x, dtype=np.float32)
     fraction, exponent = _fields(x)
@@ -67,7 +67,7 @@ def reciprocal(x: npt.ArrayLike) -> Float32:
 
 
 def rsqrt(x: npt.ArrayLike) -> Float32:
-    """1/√x, elementwise. A zero or a subnormal of either sign gives +infinity, what is below a NaN.
+    """Return 1/√x, elementwise. A zero or a subnormal of either sign gives +infinity, a lesser x a NaN.
 
     Error: 0.54 units in the last place.
     """
@@ -83,7 +83,7 @@ def rsqrt(x: npt.ArrayLike) -> Float32:
 
 
 def exp(t: npt.ArrayLike) -> Float32:
-    """e^t, elementwise. A result below 2^-126 is +0, one of 2^128 or more +infinity."""
+    """Return e^t, elementwise. A result below 2^-126 is +0, a result of 2^128 or more +infinity."""
     t = np.asarray(t, dtype=np.float32)
     z = multiply(t, LOG2_E)
     nan = np.isnan(z)
@@ -97,12 +97,12 @@ def exp(t: npt.ArrayLike) -> Float32:
 
 
 def seed_table(seeds: tuple[int, ...]) -> Float32:
-    """The seeds as numbers."""
+    """Return the seeds as numbers."""
     return np.array(seeds, dtype=np.float32) / np.float32(1 << SEED_BITS)
 
 
 def _refined(m: Float32, seed: Float32, square: Float32, terms: tuple[float, float, float]) -> Float32:
-    """seed · (1 + t0·e + t1·e² + t2·e³) of the residual e = 1 − m·square, within 2^-30."""
+    """Return seed · (1 + t0·e + t1·e² + t2·e³) of the residual e = 1 − m·square, within 2^-30."""
     upper = (m.view(np.uint32) >> LOWER_BITS << LOWER_BITS).view(np.float32)
     e = add(add(_ONE, -multiply(upper, square)), -multiply(add(m, -upper), square))
     power = np.full_like(e, terms[-1])
@@ -112,18 +112,18 @@ def _refined(m: Float32, seed: Float32, square: Float32, terms: tuple[float, flo
 
 
 def _fields(x: Float32) -> tuple[Uint32, npt.NDArray[np.int64]]:
-    """Fraction and exponent."""
+    """Return fraction and biased exponent."""
     bits = x.view(np.uint32)
     return bits & _FRACTION, (bits >> FRACTION_BITS & SPECIAL_EXPONENT).astype(np.int64)
 
 
 def _significand(fraction: Uint32) -> Float32:
-    """1.fraction."""
+    """Return the number 1.fraction."""
     return (fraction | _ONE.view(np.uint32)).view(np.float32)
 
 
 def _scaled(y: Float32, exponent: npt.NDArray[np.int64]) -> Float32:
-    """y · 2^exponent of positive, finite y: +0 below 2^-126, infinity from 2^128."""
+    """Return y · 2^exponent of positive, finite y: +0 below 2^-126, infinity from 2^128."""
     fraction, own = _fields(y)
     total = own + exponent
     bits = (np.clip(total, 0, SPECIAL_EXPONENT) << FRACTION_BITS).astype(np.uint32)

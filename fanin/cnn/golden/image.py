@@ -1,4 +1,4 @@
-"""A layer's state as the words of its memory: what ``load`` takes and ``dump`` gives.
+"""Memory image of a layer's state: the words that ``load`` reads and ``dump`` writes.
 
 docs/systems/cluster.md, "Interface of a layer".
 """
@@ -17,15 +17,16 @@ Words = npt.NDArray[np.uint32]
 
 
 def state_image(layer: Layer, p: Parallelism, state: State) -> Words:
-    """All ``layer.state_words``: weights in memory order and then velocities; of online normalisation each of
-    ``online_norm.STATE`` in turn.
+    """Return all ``layer.state_words``.
+
+    Weights come in memory order, then velocities; for online normalisation each of ``online_norm.STATE``.
     """
     order = [_ordered(layer, p, state[name]) for name in layer.zero_state()]
     return np.concatenate([np.empty(0, np.float32), *order]).view(np.uint32)
 
 
 def state_of_image(layer: Layer, p: Parallelism, words: npt.ArrayLike) -> State:
-    """The state of which these are the words. Raises ValueError where their number is another."""
+    """Return the state of a memory image. Raises ValueError for another number of words."""
     image = np.asarray(words, dtype=np.uint32)
     if image.shape != (layer.state_words,):
         raise ValueError(f"{layer.kind} has {layer.state_words} words of state, not {image.size}")

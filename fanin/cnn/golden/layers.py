@@ -1,8 +1,8 @@
-"""Every layer, forward and backward, bit for bit as its hardware: docs/systems/cluster.md, "Numbers".
+"""Golden model of layers, forward and backward, bit-exact with hardware: docs/systems/cluster.md, "Numbers".
 
-The kernel of a kind stands in its file, ``fanin/cnn/layers/KIND.py``. It is slow with the readable operations
-of this module; those of ``fanin.cnn.golden.compiled`` are fast. Frames are float32 of axes frame, row, column,
-channel: a batch, or a part of one, in the order in which the frames come.
+``fanin/cnn/layers/KIND.py`` has the kernel of a kind. The operations of this module are readable but slow;
+those of ``fanin.cnn.golden.compiled`` are fast. Frames are float32 arrays with axes frame, row, column,
+channel. An array has a batch or part of one, in order of arrival.
 """
 
 from __future__ import annotations
@@ -42,13 +42,18 @@ def forward(
     train: bool = True,
     kernels: Kernels = READABLE,
 ) -> tuple[Frames, Saved]:
-    """The output of each frame, and the words that the hardware saves of it: ``layer.saved``, or none.
+    """Return the output of each frame, and the words that the hardware saves of it: ``layer.saved``, or none.
 
-    What is saved, in raster order: a convolution's input, an activation's output, of max_pool the place in the
-    window (row · kernel width + column), of online normalisation 1/σ of every channel and then y. A loss
-    saves nothing in hardware, since its gradient leaves at once; here that gradient takes the place. In
-    evaluation, without ``train``, nothing is saved.
-    With ``train``, online normalisation's part of ``state`` follows the frames.
+    Saved words are in raster order:
+
+    - convolution: the input
+    - activation: the output
+    - max_pool: the place in the window (row · kernel width + column)
+    - online normalisation: 1/σ of every channel, then y
+    - loss: the gradient; the hardware saves nothing, since the gradient leaves immediately
+
+    Without ``train``, for evaluation, nothing is saved. With ``train``, online normalisation updates its part
+    of ``state`` after each frame.
     """
     output, kept = layer.golden(kernels, parallelism, state, inputs, train)
     if kept is None or not train or not (layer.saved or isinstance(layer, SoftCrossLoss)):
@@ -65,11 +70,12 @@ def backward(
     *,
     kernels: Kernels = READABLE,
 ) -> tuple[Frames, ...]:
-    """The gradient of each input, of frames that went forward together or one by one; none if there is none.
+    """Return the gradient of each input; empty without gradient. Batching may differ from the forward pass.
 
-    ``saved``: of these frames, from :func:`forward`. ``gradient``: of the output; a loss takes no notice of it,
-    and has one only for its first input. Parameters' gradients are folded into the velocity in ``state``, and
-    online normalisation's control terms there follow the frames.
+    ``saved``: saved words of these frames, from :func:`forward`.
+    ``gradient``: gradient of the output. A loss ignores it, and returns a gradient for its first input only.
+    ``state``: gradients of parameters are folded into the velocity, and online normalisation updates its
+    control terms after each frame.
     """
     words = np.ascontiguousarray(saved).view(np.float32)
     found = layer.golden_back(kernels, parallelism, state, words, gradient)
@@ -77,7 +83,7 @@ def backward(
 
 
 def update(layer: Layer, state: State, eta: np.float32, momentum: np.float32) -> None:
-    """At a batch's end: w ← w ⊕ (η ⊗ v), v ← μ ⊗ v. ``eta`` is −lr/B."""
+    """Update parameters at a batch's end: w ← w ⊕ (η ⊗ v), v ← μ ⊗ v. ``eta`` is −lr/B."""
     if layer.parameters:
         state["weights"] = add(state["weights"], multiply(eta, state["velocity"]))
         state["velocity"] = multiply(momentum, state["velocity"])

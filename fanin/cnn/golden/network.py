@@ -1,4 +1,4 @@
-"""A network that trains and evaluates, bit for bit as its hardware: docs/systems/cluster.md, "Training"."""
+"""Golden model of a network, bit-exact with its hardware: docs/systems/cluster.md, "Training"."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from fanin.golden.fp32 import Float32
 
 FORWARD, BACKWARD = "forward", "backward"
 Key = TypeVar("Key", int, Consumer)
-_EVALUATED = 256  # frames at a time
+_EVALUATED = 256  # frames evaluated at a time
 
 
 def initial_state(network: Network, seed: int) -> list[State]:
-    """Of each stage, before any training.
+    """Return the initial state of each stage.
 
-    Weights of convolutions and dense layers are Kaiming's: normal, of variance 2 / ``fan_in`` (kh · kw · input
-    channels of a group), drawn for stage i by ``default_rng([seed, i])`` in the order of the array, and rounded
-    once from binary64. All else is as ``zero_state`` has it.
+    Weights of convolutions and dense layers have Kaiming initialisation: normal, of variance 2 / ``fan_in``
+    (kh · kw · input channels of a group). ``default_rng([seed, i])`` draws those of stage i in the order of the
+    array; they are rounded once from binary64. All other state is ``zero_state``.
     """
     states = [stage.layer.zero_state() for stage in network.stages]
     for index, (stage, state) in enumerate(zip(network.stages, states, strict=True)):
@@ -39,25 +39,25 @@ def initial_state(network: Network, seed: int) -> list[State]:
 
 @dataclass(frozen=True)
 class NonFinite:
-    """Where an infinity or a NaN came up: in the output of a stage, or in the gradient that it sends back."""
+    """Place of an infinity or a NaN: in the output of a stage, or in the gradient that it sends back."""
 
     stage: str
     direction: str  #: FORWARD or BACKWARD
-    frame: int  #: of the job
+    frame: int  #: frame of the job, from 0
 
 
 @dataclass
 class Trace:
-    """What every stream carries of chosen frames of a job, in their order; filled while it trains."""
+    """Trace of every stream for chosen frames of a job, in their order; training fills it."""
 
     frames: range
-    outputs: dict[int, Frames] = field(default_factory=dict)  #: by stage
+    outputs: dict[int, Frames] = field(default_factory=dict)  #: outputs by stage
     gradients: dict[Consumer, Frames] = field(
         default_factory=dict
     )  #: by the stage that sends it back, and its port
 
     def add(self, first: int, outputs: dict[int, Frames], gradients: dict[Consumer, Frames]) -> None:
-        """Take its frames out of those of a batch that begins with frame ``first``."""
+        """Add the chosen frames of a batch that starts with frame ``first``."""
         own = slice(max(self.frames.start - first, 0), max(self.frames.stop - first, 0))
         _extend(self.outputs, outputs, own)
         _extend(self.gradients, gradients, own)
@@ -69,10 +69,11 @@ def _extend(kept: dict[Key, Frames], made: dict[Key, Frames], own: slice) -> Non
 
 
 class GoldenNetwork:
-    """A network with its state: ``states`` by stage, whose arrays are replaced and never written into.
+    """Golden model of a network with its state.
 
-    ``nonfinite``: the first infinity or NaN since the last job began, by frame, forward before backward,
-    and the way through the network.
+    ``states``: state by stage; arrays are replaced, never modified.
+    ``nonfinite``: first infinity or NaN of the last job, by frame, then forward before backward, then by the
+    order of stages in that direction.
     """
 
     def __init__(
@@ -84,10 +85,10 @@ class GoldenNetwork:
         self._kernels = kernels
 
     def train(self, images: Frames, labels: Float32, job: Job, trace: Trace | None = None) -> Frames:
-        """Carry out a job on its images (frame, row, column, channel) and one-hot labels (frame, class).
+        """Run a job on images (frame, row, column, channel) and one-hot labels (frame, class).
 
-        Returns the softmax of every frame, as it was when the frame went forward. Momentum goes on from job to
-        job. What ``trace`` asks for is added to it. Raises ValueError for another number of frames.
+        Return the softmax of every frame from its forward pass. Velocities carry over from job to job. The
+        frames of ``trace`` are added to it. Raises ValueError for another number of frames.
         """
         if not len(images) == len(labels) == job.frames:
             raise ValueError(f"{len(images)} images and {len(labels)} labels for a job of {job.frames} frames")
@@ -108,7 +109,7 @@ class GoldenNetwork:
         return np.concatenate(results)
 
     def evaluate(self, images: Frames) -> Frames:
-        """The softmax of every frame. Nothing is learned."""
+        """Return the softmax of every frame; the state does not change."""
         shape = self.network.stages[self.network.labels].layer.output
         results = []
         for first in range(0, len(images), _EVALUATED):
@@ -136,7 +137,7 @@ class GoldenNetwork:
         return outputs, saved
 
     def _backward(self, saved: list[Saved]) -> dict[Consumer, Frames]:
-        """The gradient of every edge on a way to the loss. Where a map has several consumers T adds them."""
+        """Return the gradient of every edge on a path to the loss. T adds several consumers' gradients."""
         network = self.network
         gradients: dict[Consumer, Frames] = {}
         for index in range(network.loss, -1, -1):

@@ -1,4 +1,4 @@
-"""Online normalisation, bit for bit: docs/systems/cluster.md, "Numbers"."""
+"""Golden model of online normalisation, bit-exact: docs/systems/cluster.md, "Numbers"."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from fanin.golden.fp32 import add, multiply
 
 
 def online_norm(layer: OnlineNorm, state: State, x: Frames, train: bool) -> tuple[Frames, Float32]:
-    """Frame by frame, each with the state that the one before left; in evaluation the state stands still.
+    """Normalise frame by frame, each with the state after the previous frame. Return outputs and saved words.
 
-    Saved is the 1/σ of every channel, and behind it the y that was made with it.
+    Saved words are 1/σ of every channel, then y. Evaluation does not change the state.
     """
     outputs, saved = [], []
     for frame in x:
@@ -28,7 +28,7 @@ def online_norm(layer: OnlineNorm, state: State, x: Frames, train: bool) -> tupl
 
 
 def _follow(c: Constants, state: State, d: Float32) -> None:
-    """Mean, variance and scale after a frame whose words less the mean are ``d``."""
+    """Update mean, variance and scale after a frame. ``d``: the frame's words minus the mean."""
     a, q = multiply(fold(d), c.share), multiply(fold(multiply(d, d)), c.share)
     excess = add(q, -multiply(c.beta, multiply(a, a)))
     state["mean"] = add(state["mean"], multiply(c.beta, a))
@@ -37,7 +37,7 @@ def _follow(c: Constants, state: State, d: Float32) -> None:
 
 
 def online_norm_back(layer: OnlineNorm, state: State, saved: Float32, gradient: Frames) -> Frames:
-    """Frame by frame, each with the control terms that the one before left."""
+    """Return the input gradients, frame by frame, each with the control terms after the previous frame."""
     c, channels = layer.constants, layer.input.c
     found = []
     for words, frame in zip(saved, gradient, strict=True):

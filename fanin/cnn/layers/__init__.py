@@ -1,1 +1,1 @@
-"""NADA's layers: what each computes, the parallelism it can be built with, and what that costs."""
+"""NADA's layers: functions, possible parallelism, and costs."""

@@ -1,4 +1,4 @@
-"""Sum of two feature maps."""
+"""Layer kind ``add``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fanin.cnn.layers.layer import Layer, Parallelism
 
 @dataclass(frozen=True, kw_only=True)
 class Add(Layer):
-    """The sum of two inputs."""
+    """Sum of two feature maps."""
 
     kind: ClassVar[str] = "add"
     component: ClassVar[str] = "add.Add"
@@ -26,30 +26,30 @@ class Add(Layer):
     LUTS: ClassVar = {"ultrascale": {"layer": 37, "lane": 50}, "ecp5": {"layer": 51, "lane": 80}}
 
     def check(self) -> None:
-        """Raise ValueError where the inputs differ in shape."""
+        """Raise ValueError if the inputs differ in shape."""
         if len(set(self.inputs)) > 1:
             raise ValueError(f"its inputs differ in shape: {' and '.join(map(str, self.inputs))}")
 
     def actors(self, stage: StageActors, sources: list[Source]) -> Flows:
-        """An adder."""
+        """Add an adder."""
         return Flows(Source(stage.piped("adds", sources, ADDER)))
 
     def actors_back(self, stage: StageActors, flows: Flows, came: Source) -> None:
-        """Each input has the gradient."""
+        """Send the gradient to each input."""
         flows.gradients = [Source(came.channel, came.selection) for _ in self.inputs]
 
     def golden(
         self, k: Kernels, p: Parallelism, state: State, inputs: Sequence[Frames], train: bool
     ) -> tuple[Frames, None]:
-        """a ⊕ b."""
+        """Return a ⊕ b."""
         return k.add(*inputs), None
 
     def golden_back(
         self, k: Kernels, p: Parallelism, state: State, saved: Frames, gradient: Frames
     ) -> tuple[Frames, ...]:
-        """The gradient, for each input."""
+        """Return the gradient for each input."""
         return len(self.inputs) * (gradient,)
 
     def float64(self, torch: Any, state: Any, inputs: Sequence[Any]) -> Any:
-        """a + b."""
+        """Return a + b."""
         return inputs[0] + inputs[1]

@@ -1,4 +1,4 @@
-"""The mean of every window."""
+"""Layer kind ``avg_pool``."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from fanin.cnn.layers.schedule import Way
 
 @dataclass(frozen=True, kw_only=True)
 class AvgPool(Pool):
-    """The mean of every window, by channel."""
+    """Pool that computes the mean of every window, by channel."""
 
     kind: ClassVar[str] = "avg_pool"
     component: ClassVar[str] = "avg_pool.AvgPool"
-    # A depthwise convolution of which the sums are scaled.
+    # A depthwise convolution with scaled sums.
     OPERATORS: ClassVar = {"forward": {"mac": 1, "mul": 1}, "input_gradient": {"mac": 1}}
     LUTS: ClassVar = {
         "ultrascale": {"layer": 173, "lane": 164, "gradient": 123, "gradient_lane": 185},
@@ -34,22 +34,22 @@ class AvgPool(Pool):
 
     @property
     def share(self) -> np.float32:
-        """RN(1 / (kh · kw)), which sums and gradients are multiplied with."""
+        """RN(1 / (kh · kw)), the factor of sums and gradients."""
         return inverse(self.kernel[0] * self.kernel[1])
 
     def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
-        """As a convolution, which has no weights to learn."""
+        """Return the memories of a convolution without a weight gradient."""
         schedule = self.schedule(p)
         back = schedule.memories(Way.INPUT_GRADIENT) if self.gradient else ()
         return schedule.memories(Way.FORWARD) + back
 
     def actors(self, stage: StageActors, sources: list[Source]) -> Flows:
-        """Sums of windows, and a multiplier."""
+        """Add the windows' sums and a multiplier."""
         sums = stage.windows(sources[0], self.schedule(stage.parallelism))
         return Flows(Source(stage.piped("mean", [Source(sums)], MULTIPLIER)))
 
     def actors_back(self, stage: StageActors, flows: Flows, came: Source) -> None:
-        """Products, and rows that they are added to."""
+        """Add the multiplier, and rows in which products are summed."""
         schedule = self.schedule(stage.parallelism)
         given, _ = parts.input_gradient(stage.parts, schedule, came, LINES + MULTIPLIER)
         flows.gradients = [Source(given)]
@@ -57,7 +57,7 @@ class AvgPool(Pool):
     def golden(
         self, k: Kernels, p: Parallelism, state: State, inputs: Sequence[Frames], train: bool
     ) -> tuple[Frames, None]:
-        """The mean of every window, padding included."""
+        """Return the mean of every window, including padding."""
         padded = self.pad(inputs[0])
         terms = np.stack([self.seen(padded, *at) for at in self.places()])
         rows = terms.reshape(len(terms), -1)
@@ -67,15 +67,15 @@ class AvgPool(Pool):
     def golden_back(
         self, k: Kernels, p: Parallelism, state: State, saved: Frames, gradient: Frames
     ) -> tuple[Frames, ...]:
-        """Every input of a window gets its share."""
+        """Return the gradient: every input of a window gets its share."""
         share = k.multiply(gradient, self.share)
         return (self.spread(k, len(gradient), dict.fromkeys(self.places(), share)),)
 
     def float64(self, torch: Any, state: Any, inputs: Sequence[Any]) -> Any:
-        """The mean of every window, padding included."""
+        """Return the mean of every window, including padding."""
         padded = self.padded64(torch, inputs[0])
         return torch.nn.functional.avg_pool2d(padded, self.kernel, self.stride).permute(0, 2, 3, 1)
 
     def onnx_nodes(self, graph: Any, sources: Sequence[str], state: State) -> None:
-        """AveragePool, padding included."""
+        """Add AveragePool, including padding."""
         graph.node("AveragePool", sources, count_include_pad=1, **self.onnx_window())

@@ -1,4 +1,4 @@
-"""A trained word per channel is added."""
+"""Layer kind ``bias``."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from fanin.cnn.layers.arithmetic import Frames, Kernels, State, parameters
 from fanin.cnn.layers.latencies import ADDER
 from fanin.cnn.layers.layer import PIPELINE, REUSE, Layer, Parallelism, ceil_div
 
-LATENCY = 1 + ADDER + 1  #: cycles forward: the bias is read, added, and the sum waits in a queue
+LATENCY = 1 + ADDER + 1  #: cycles forward: read of the bias, addition, queue of the sum
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bias(Layer):
-    """Adds a trained word per channel."""
+    """Bias: adds a trained word per channel."""
 
     kind: ClassVar[str] = "bias"
     component: ClassVar[str] = "bias.Bias"
@@ -37,23 +37,23 @@ class Bias(Layer):
 
     @property
     def parameters(self) -> int:
-        """One per channel."""
+        """One word per channel."""
         return self.input.c
 
     def zero_state(self) -> State:
-        """``weights`` and ``velocity``: (channel,), zeros."""
+        """Return ``weights`` and ``velocity``: (channel,), zeros."""
         return parameters((self.input.c,))
 
     def compute_cycles(self, p: Parallelism) -> int:
-        """h·w·max(c/po, 8): on the way back every position adds to each channel's velocity."""
+        """Return h·w·max(c/po, 8): backward, every position adds to each channel's velocity."""
         return self.input.h * self.input.w * max(ceil_div(self.input.c, p.po), REUSE)
 
     def gradient_times(self, p: Parallelism, came: Cycles, port: int) -> Cycles:
-        """Each word is added to its channel's sum."""
+        """Return when gradients leave; the sums allow at most one position every ``REUSE`` cycles."""
         return paced(came + PIPELINE, max(ceil_div(self.input.c, p.pi), REUSE))
 
     def actors(self, stage: StageActors, sources: list[Source]) -> Flows:
-        """An adder; the first word of a frame waits until the frame may go forward."""
+        """Add an adder; the first word of a frame waits until the frame is admitted."""
         flows = Flows(admits=stage.parts.channel("frames", 1 << 40))
         actor = stage.parts.actor("forward", stage.transfers)
         outputs = stage.parts.channel("outputs", LATENCY + 1)
@@ -65,7 +65,7 @@ class Bias(Layer):
         return flows
 
     def actors_back(self, stage: StageActors, flows: Flows, came: Source) -> None:
-        """A position waits until its channels' sums may be used again."""
+        """Add the backward actor; a position waits until its channels' sums may be used again."""
         actor = stage.parts.actor("back", stage.transfers, parts.paced(stage.groups, REUSE))
         stage.graph.take(actor, came)
         if self.gradient:
@@ -77,24 +77,24 @@ class Bias(Layer):
     def golden(
         self, k: Kernels, p: Parallelism, state: State, inputs: Sequence[Frames], train: bool
     ) -> tuple[Frames, None]:
-        """x ⊕ b."""
+        """Return x ⊕ b."""
         return k.add(inputs[0], state["weights"]), None
 
     def golden_back(
         self, k: Kernels, p: Parallelism, state: State, saved: Frames, gradient: Frames
     ) -> tuple[Frames, ...]:
-        """The gradient itself; the bias' is folded into the velocity."""
+        """Return the gradient itself. Fold the bias's gradient into the velocity."""
         state["velocity"] = k.fold(gradient.reshape(-1, gradient.shape[-1]), state["velocity"])
         return (gradient,)
 
     def float64(self, torch: Any, state: Any, inputs: Sequence[Any]) -> Any:
-        """x + b."""
+        """Return x + b."""
         return inputs[0] + state["weights"]
 
     def onnx_nodes(self, graph: Any, sources: Sequence[str], state: State) -> None:
-        """Add of a constant."""
+        """Add the node Add with a constant."""
         graph.node("Add", [*sources, graph.channels("bias", state["weights"])])
 
     def torch_arrays(self, state: State) -> State:
-        """``bias``."""
+        """Return ``bias``."""
         return {"bias": state["weights"]}

@@ -1,4 +1,4 @@
-"""Channels of several feature maps side by side."""
+"""Layer kind ``concat``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fanin.cnn.layers.layer import Layer, Parallelism, Shape, divisors
 
 @dataclass(frozen=True, kw_only=True)
 class Concat(Layer):
-    """The channels of all inputs side by side, in their order: of each position one input after the other."""
+    """Concatenation of all inputs' channels in order: at each position, one input after the other."""
 
     kind: ClassVar[str] = "concat"
     component: ClassVar[str] = "concat.Concat"
@@ -29,32 +29,32 @@ class Concat(Layer):
     LUTS: ClassVar = {"ultrascale": {"layer": 16, "lane": 31}, "ecp5": {"lane": 137}}
 
     def check(self) -> None:
-        """Raise ValueError where the inputs differ in rows or columns."""
+        """Raise ValueError if the inputs differ in rows or columns."""
         if len({(shape.h, shape.w) for shape in self.inputs}) > 1:
             raise ValueError(f"its inputs differ in rows or columns: {' and '.join(map(str, self.inputs))}")
 
     @property
     def output(self) -> Shape:
-        """As the inputs, with all channels."""
+        """Shape of the inputs with all channels."""
         return Shape(self.input.h, self.input.w, sum(shape.c for shape in self.inputs))
 
     def parallelisms(self) -> Iterator[Parallelism]:
-        """Every width that divides the channels of each input."""
+        """Yield every width that divides the channels of each input."""
         for lanes in divisors(gcd(*(shape.c for shape in self.inputs))):
             yield Parallelism(pi=lanes, po=lanes)
 
     def lags(self, p: Parallelism) -> tuple[Fraction, Fraction]:
-        """A position waits at most for the turns of the other inputs."""
+        """Return the lags, including one position's wait for the other inputs' turns."""
         pause, _ = super().lags(p)
         pause += Fraction(1, self.input.h * self.input.w)
         return pause, pause
 
     def logic_units(self, p: Parallelism) -> Mapping[str, int]:
-        """A lane is one of an input beyond the first: so many words a multiplexer chooses among."""
+        """Return the units. ``lane``: words of each input except the first, selected by a multiplexer."""
         return {"layer": 1, "lane": (len(self.inputs) - 1) * p.po}
 
     def actors(self, stage: StageActors, sources: list[Source]) -> Flows:
-        """Inputs take turns at a register."""
+        """Add an actor that takes the inputs in turns."""
         actor = stage.parts.actor("forward", stage.transfers)
         outputs = stage.parts.channel("outputs", parts.SLICE)
         turn = np.repeat(np.arange(len(sources)), [shape.c // stage.parallelism.pi for shape in self.inputs])
@@ -64,7 +64,7 @@ class Concat(Layer):
         return Flows(Source(outputs))
 
     def actors_back(self, stage: StageActors, flows: Flows, came: Source) -> None:
-        """Of the gradient, the words of each input."""
+        """Select each input's words of the gradient."""
         flows.gradients = [self._part(stage, came, port) for port in range(len(self.inputs))]
 
     def _part(self, stage: StageActors, came: Source, port: int) -> Source:
@@ -79,20 +79,20 @@ class Concat(Layer):
     def golden(
         self, k: Kernels, p: Parallelism, state: State, inputs: Sequence[Frames], train: bool
     ) -> tuple[Frames, None]:
-        """All channels."""
+        """Return all channels."""
         return np.concatenate(inputs, -1), None
 
     def golden_back(
         self, k: Kernels, p: Parallelism, state: State, saved: Frames, gradient: Frames
     ) -> tuple[Frames, ...]:
-        """Each input's channels."""
+        """Return each input's channels of the gradient."""
         ends = np.cumsum([shape.c for shape in self.inputs])
         return tuple(np.split(gradient, ends[:-1], axis=-1))
 
     def float64(self, torch: Any, state: Any, inputs: Sequence[Any]) -> Any:
-        """All channels."""
+        """Return all channels."""
         return torch.cat(list(inputs), -1)
 
     def onnx_nodes(self, graph: Any, sources: Sequence[str], state: State) -> None:
-        """Concat, over channels."""
+        """Add Concat over channels."""
         graph.node("Concat", sources, axis=1)

@@ -30,7 +30,7 @@ class Conv(Window):
 
     kind: ClassVar[str] = "conv"
     component: ClassVar[str] = "convolution.Convolution"
-    depthwise: ClassVar[bool] = False  #: whether every output channel sees one input channel
+    depthwise: ClassVar[bool] = False  #: true if every output channel sees one input channel
     plan_fields: ClassVar[tuple[str, ...]] = (*Window.plan_fields, "output_channels", "groups")
     # The rate takes a mac, momentum a mul.
     OPERATORS: ClassVar = {
@@ -39,9 +39,12 @@ class Conv(Window):
         "weight_gradient": {"mac": 1},
         "update": {"mac": 1, "mul": 1},
     }
-    # way: loops, places, rings; weight: the choice of a parameter's lane; word: masks, first terms, delays of a
-    # block's step; level: multiplexers that turn it to its memories; stream: registers, queues; column:
-    # addresses of a memory.
+    # way: loops, places, rings.
+    # weight: selection of a parameter's lane.
+    # word: masks, first terms, delays of a block's step.
+    # level: multiplexers that rotate a step's words to their memories.
+    # stream: registers and queues.
+    # column: addresses of a memory.
     LUTS: ClassVar = {
         "ultrascale": {"way": 288, "weight": 93, "word": 40, "level": 17, "stream": 23, "column": 58},
         "ecp5": {"way": 358, "weight": 130, "word": 88, "column": 206},
@@ -52,7 +55,7 @@ class Conv(Window):
     groups: int = 1
 
     def check(self) -> None:
-        """Raise ValueError where groups do not divide the channels, too."""
+        """Raise ValueError also if groups do not divide the channels."""
         super().check()
         if self.input.c % self.groups or self.output_channels % self.groups:
             channels = f"{self.input.c} input and {self.output_channels} output channels"
@@ -75,63 +78,63 @@ class Conv(Window):
 
     @property
     def parameters(self) -> int:
-        """Weights."""
+        """Number of weights."""
         return self.fan_in * self.output_channels
 
     def zero_state(self) -> State:
-        """``weights`` and ``velocity``, zeros: (ky, kx, input channel of the group, output channel)."""
+        """Return ``weights`` and ``velocity``, zeros: (ky, kx, input channel of the group, output channel)."""
         return parameters((*self.kernel, self.group[0], self.output_channels))
 
     @property
     def storages(self) -> tuple[Storage, ...]:
-        """The chip: a weight is needed again for every position."""
+        """Only the chip, since every position needs each weight again."""
         return (Storage.CHIP,)
 
     @property
     def saved(self) -> int:
-        """The input, for the weights' gradient."""
+        """Words of the input, which the weight gradient needs."""
         return self.input.words
 
     def save_lanes(self, p: Parallelism) -> int:
-        """As the input comes."""
+        """Return the width of the input."""
         return p.pi
 
     def schedule(self, p: Parallelism) -> Schedule:
-        """When it multiplies what."""
+        """Return the schedule."""
         return schedule_of(self, p)
 
     def lags(self, p: Parallelism) -> tuple[Fraction, Fraction]:
-        """Those of the schedule."""
+        """Return the lags of the schedule."""
         return self.schedule(p).lags
 
     def compute_cycles(self, p: Parallelism) -> int:
-        """A step for every (ic/g/pic)·g·(oc/g/poc)·oh·(ow/ph)·kh·kw, and what rounds wait for the adders."""
+        """Return (ic/g/pic)·g·(oc/g/poc)·oh·(ow/ph)·kh·kw, plus the rounds' waits for the adders."""
         return self.schedule(p).cycles
 
     def parallelisms(self) -> Iterator[Parallelism]:
-        """Every (pic, poc, ph), with streams as ``with_streams`` has them."""
+        """Yield every (pic, poc, ph), with the streams of ``with_streams``."""
         for pic, poc, ph in product(divisors(self.group[0]), divisors(self.group[1]), divisors(self.output.w)):
             yield self.with_streams(Parallelism(pic=pic, poc=poc, ph=ph))
 
     def with_streams(self, p: Parallelism) -> Parallelism:
-        """``p`` with the narrowest streams that slow its multipliers down as little as any do."""
+        """Return ``p`` with the narrowest streams that are as fast as the widest ones."""
         ends = tuple(zip((self.input.words, self.output.words), self.stream_widths(p), strict=True))
         cycles = max(self.compute_cycles(p), *(ceil_div(words, widths[-1]) for words, widths in ends))
         pi, po = (next(n for n in widths if words <= n * cycles) for words, widths in ends)
         return Parallelism(pic=p.pic, poc=p.poc, ph=p.ph, pi=pi, po=po)
 
     def stream_widths(self, p: Parallelism) -> tuple[list[int], list[int]]:
-        """What pi and po may be, ascending: divisors of the channels that the memories take in a cycle."""
+        """Return the values of pi and po, ascending: divisors of channels that memories take in a cycle."""
         ends = zip((self.input.c, self.output.c), self.channel_lanes(p), strict=True)
         inputs, outputs = ([n for n in divisors(c) if pixel_fits(n, lanes, p.ph)] for c, lanes in ends)
         return inputs, outputs
 
     def channel_lanes(self, p: Parallelism) -> Pair:
-        """Input and output channels of a step."""
+        """Return the input and output channels of a step."""
         return p.pic, p.poc
 
     def logic_units(self, p: Parallelism) -> Mapping[str, int]:
-        """Ways; the words of a block's step that they move, each turned by as many levels as ph asks for."""
+        """Return the units. ``level``: words of a step times the multiplexer levels for ph columns."""
         ways = 2 + self.gradient
         words = ways * sum(self.channel_lanes(p)) * p.ph
         return {
@@ -144,28 +147,28 @@ class Conv(Window):
         }
 
     def lanes(self, p: Parallelism) -> int:
-        """Multipliers of one way."""
+        """Return the multipliers of one way."""
         return p.pic * p.poc * p.ph
 
     def parameter_width(self, p: Parallelism) -> int:
-        """Weights of a cycle: columns share them."""
+        """Return the weights of a cycle; columns share them."""
         return p.pic * p.poc
 
     def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
-        """Rows of maps, sums and results, of each way."""
+        """Return the rows of maps, sums and results of each way."""
         schedule = self.schedule(p)
         return tuple(found for way in schedule.ways for found in schedule.memories(way))
 
     def output_times(self, p: Parallelism, inputs: Sequence[Cycles]) -> Cycles:
-        """Block by block."""
+        """Return when outputs leave, block by block."""
         return block_outputs(self.schedule(p), inputs[0], ceil_div(self.output.c, p.po))
 
     def gradient_times(self, p: Parallelism, came: Cycles, port: int) -> Cycles:
-        """Row by row, when all windows that saw a row have added to it."""
+        """Return when gradients leave: row by row, once all windows that saw a row have added to it."""
         return paced(block_gradients(self.schedule(p), came), ceil_div(self.inputs[port].c, p.pi))
 
     def actors(self, stage: StageActors, sources: list[Source]) -> Flows:
-        """The forward way, which waits until a frame may go forward; its input goes to memory."""
+        """Add the forward way, which waits until a frame is admitted, and saves its input to memory."""
         schedule, flows = self.schedule(stage.parallelism), Flows()
         transfers = ceil_div(self.input.words, stage.parallelism.pi)
         flows.saved = Source(stage.parts.passed("saved words", sources[0], transfers, parts.SLICE))
@@ -174,7 +177,7 @@ class Conv(Window):
         return flows
 
     def actors_back(self, stage: StageActors, flows: Flows, came: Source) -> None:
-        """The weight gradient and, where the layer has one, the input gradient."""
+        """Add the weight gradient and, with ``gradient``, the input gradient."""
         assert flows.replay is not None
         schedule, late = self.schedule(stage.parallelism), stage.answered(stage.transfers)
         weights = parts.weight_gradient(stage.parts, schedule, came, flows.replay, late)
@@ -195,7 +198,7 @@ class Conv(Window):
     def golden(
         self, k: Kernels, p: Parallelism, state: State, inputs: Sequence[Frames], train: bool
     ) -> tuple[Frames, Frames]:
-        """The output; its input is saved."""
+        """Return the output, and the input as saved words."""
         (x,) = inputs
         pic, _ = self._trees(p)
         y = k.outputs(self, pic, self._by_group(x), self._weights_by_group(state["weights"]))
@@ -204,7 +207,7 @@ class Conv(Window):
     def golden_back(
         self, k: Kernels, p: Parallelism, state: State, saved: Frames, gradient: Frames
     ) -> tuple[Frames, ...]:
-        """The gradient of the input, if it has one. That of the weights is folded into the velocity."""
+        """Return the gradient of the input, if any. Fold the gradient of the weights into the velocity."""
         _, poc = self._trees(p)
         x, dy = self._by_group(saved), gradient.reshape(*gradient.shape[:3], self.groups, self.group[1])
         velocity = state["velocity"]
@@ -218,9 +221,9 @@ class Conv(Window):
         return (dx.reshape(len(dx), shape.h, shape.w, shape.c),)
 
     def _trees(self, p: Parallelism) -> Pair:
-        """Input and output channels of a tree: a depthwise convolution has only one of each in a sum.
+        """Return the input and output channels of a tree: one each for a depthwise convolution.
 
-        Raises ValueError where lanes or columns do not divide what they work on.
+        Raises ValueError if the parallelism does not divide channels or columns.
         """
         pic, poc = (1, 1) if self.depthwise else (p.pic, p.poc)
         ic, oc = self.group
@@ -229,7 +232,7 @@ class Conv(Window):
         return pic, poc
 
     def _by_group(self, x: Float32) -> Float32:
-        """Padded, by group; flattened, where the layer is dense."""
+        """Return the padded input by group; a dense layer's input is flattened."""
         shape = self.input
         return self.pad(x.reshape(len(x), shape.h, shape.w, self.groups, self.group[0]))
 
@@ -237,12 +240,12 @@ class Conv(Window):
         return weights.reshape(*self.kernel, self.group[0], self.groups, self.group[1])
 
     def memory_blocks(self, p: Parallelism) -> tuple[int, ...] | None:
-        """Axes of the weights in memory order: channels split into (ig, i), g, (og, o)."""
+        """Return the axes of the weights: channels split into (ig, i), g, (og, o)."""
         ic, oc = self.group
         return (*self.kernel, ic // p.pic, p.pic, self.groups, oc // p.poc, p.poc)
 
     def float64(self, torch: Any, state: Any, inputs: Sequence[Any]) -> Any:
-        """The output."""
+        """Return the output."""
         shape = self.input
         padded = self.padded64(torch, inputs[0].reshape(-1, shape.h, shape.w, shape.c))
         weights = state["weights"].permute(3, 2, 0, 1)
@@ -250,21 +253,21 @@ class Conv(Window):
         return y.permute(0, 2, 3, 1)
 
     def channels_first(self, weights: Float32) -> Float32:
-        """Weights as (output, input channel, ky, kx); dense ones fill the image."""
+        """Return weights as (output, input channel, ky, kx); a dense layer's kernel is the whole image."""
         return np.ascontiguousarray(weights.transpose(3, 2, 0, 1))
 
     def onnx_nodes(self, graph: Any, sources: Sequence[str], state: State) -> None:
-        """Conv; the window of a dense layer is the whole image."""
+        """Add Conv; the window of a dense layer is the whole image."""
         weights = self.channels_first(state["weights"])
         window = self.onnx_window() | {"kernel_shape": weights.shape[2:]}
         graph.node("Conv", [*sources, graph.constant("weights", weights)], group=self.groups, **window)
 
     def torch_arrays(self, state: State) -> State:
-        """``weight``."""
+        """Return ``weight``."""
         return {"weight": self.channels_first(state["weights"])}
 
 
 @lru_cache(maxsize=1 << 16)
 def schedule_of(layer: Conv, p: Parallelism) -> Schedule:
-    """Schedule of a convolution. Layers are asked for it again and again."""
+    """Return the schedule of a convolution, cached because layers use it often."""
     return Schedule(layer, p)

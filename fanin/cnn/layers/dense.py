@@ -1,4 +1,4 @@
-"""Fully connected layer."""
+"""Layer kind ``dense``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fanin.cnn.layers.window import Pair
 
 @dataclass(frozen=True, kw_only=True)
 class Dense(Conv):
-    """Fully connected: a convolution whose window is the whole input, flattened."""
+    """Fully connected layer, a convolution whose window is the whole input, flattened."""
 
     kind: ClassVar[str] = "dense"
     spilled_component: ClassVar[str] = "streamed_dense.StreamedDense"
@@ -29,11 +29,11 @@ class Dense(Conv):
 
     @property
     def storages(self) -> tuple[Storage, ...]:
-        """Chip or DRAM: a weight is needed once a frame and way."""
+        """Chip or DRAM, since each way needs a weight once a frame."""
         return tuple(Storage)
 
     def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
-        """With the weights in DRAM, instead of the input gradient's rows those of its terms, and sums."""
+        """Return the memories; with weights in DRAM, terms and sums replace the input gradient's rows."""
         if storage is Storage.CHIP or not self.gradient:
             return super().buffers(p, storage)
         schedule, width = self.schedule(p), WORD_BITS * p.pic
@@ -47,20 +47,20 @@ class Dense(Conv):
 
     @property
     def input(self) -> Shape:
-        """The input, flattened."""
+        """Shape of the flattened input."""
         return Shape(1, 1, self.inputs[0].words)
 
     def output_times(self, p: Parallelism, inputs: Sequence[Cycles]) -> Cycles:
-        """After the last position: all of the input is one."""
+        """Return when outputs leave: after the input's last position."""
         return block_outputs(self.schedule(p), inputs[0][-1:], ceil_div(self.output.c, p.po))
 
     def gradient_times(self, p: Parallelism, came: Cycles, port: int) -> Cycles:
-        """All of the input is one position."""
+        """Return when gradients leave: the whole input is one position."""
         shape = self.inputs[port]
         ready = np.repeat(block_gradients(self.schedule(p), came), shape.h * shape.w)
         return paced(ready, ceil_div(shape.c, p.pi))
 
     def channels_first(self, weights: Float32) -> Float32:
-        """Weights as (output, input channel, row, column): they fill the image."""
+        """Return weights as (output, input channel, row, column); the kernel is the whole image."""
         shape = self.inputs[0]
         return super().channels_first(weights.reshape(shape.h, shape.w, shape.c, self.output_channels))

@@ -14,26 +14,26 @@ from fanin.cnn.layers.window import Pair
 
 @dataclass(frozen=True, kw_only=True)
 class DepthwiseConv(Conv):
-    """A convolution of every channel by itself: poc × ph multipliers each way."""
+    """Convolution of each channel separately, with poc × ph multipliers each way."""
 
     kind: ClassVar[str] = "dwconv"
     depthwise: ClassVar[bool] = True
     keeps_channels: ClassVar[bool] = True
 
     def check(self) -> None:
-        """Raise ValueError where a group is more than one channel, too."""
+        """Raise ValueError also if a group has more than one channel."""
         super().check()
         if not self.groups == self.output_channels == self.input.c:
             raise ValueError(f"{self.input.c} channels are not {self.groups} groups of one each")
 
     def parallelisms(self) -> Iterator[Parallelism]:
-        """Every (poc, ph), with streams as ``with_streams`` has them."""
+        """Yield every (poc, ph), with the streams of ``with_streams``."""
         for poc, ph in product(divisors(self.input.c), divisors(self.output.w)):
             yield self.with_streams(Parallelism(poc=poc, ph=ph))
 
     def channel_lanes(self, p: Parallelism) -> Pair:
-        """Channels of a step, each an input and an output."""
+        """Return the channels of a step, each both an input and an output."""
         return p.poc, p.poc
 
     def memory_blocks(self, p: Parallelism) -> None:
-        """Memory has the words as they are, since lanes are groups."""
+        """Return None: memory has the array's order, since lanes are groups."""

@@ -1,4 +1,4 @@
-"""A feature map to another device."""
+"""Layer kind ``egress``."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ from fanin.cnn.layers.layer import Layer
 
 @dataclass(frozen=True, kw_only=True)
 class Egress(Layer):
-    """A feature map to another device, whose gradient comes back if ``gradient``."""
+    """End at which a feature map leaves to another device. ``gradient``: true if its gradient comes back."""
 
     kind: ClassVar[str] = "egress"

@@ -1,4 +1,4 @@
-"""Device families: how many DSP and RAM blocks an operation and a memory take. The numbers are `costs.toml`."""
+"""Device families: cost of operations and memories in DSP blocks, RAM blocks and LUTs, from `costs.toml`."""
 
 from __future__ import annotations
 
@@ -17,38 +17,41 @@ Operations = Mapping[str, int]  #: FP32 operations by kind: mac, mul, add
 
 @cache
 def costs() -> Mapping[str, Any]:
-    """The table of constants: ``family`` by name, and ``logic`` of shared parts."""
+    """Return the table of constants: ``family`` by name, and ``logic`` of shared parts."""
     return tomllib.loads(resources.files("fanin.cnn.layers").joinpath("costs.toml").read_text("utf-8"))
 
 
 @dataclass(frozen=True)
 class Memory:
-    """A memory of ``depth`` rows of ``width`` bits, with a write port, and a read port for each copy."""
+    """Memory of ``depth`` rows of ``width`` bits, with a write port, and a read port for each copy."""
 
     width: int
     depth: int
-    copies: int = 1  #: blocks have one read port beside a write port, so that more are copies
-    dual: bool = False  #: it has a second read port, at the address of the write port
-    clocked: bool = True  #: what is read goes through a register, as blocks ask for; else it takes none
+    copies: int = 1  #: number of read ports; a block has one, so each further port needs a copy
+    dual: bool = False  #: true for a second read port, at the address of the write port
+    clocked: bool = True  #: true if read data passes a register, which blocks need; false for LUTs
 
     @property
     def bits(self) -> int:
-        """What it takes."""
+        """Bits of all copies."""
         return self.width * self.depth * self.copies
 
 
 @dataclass(frozen=True)
 class RamKind:
-    """One kind of RAM block, with every (depth, width) that it can be configured as."""
+    """Kind of RAM block. ``shapes``: every possible (depth, width).
+
+    ``from_bits``: size in bits from which a memory uses this kind.
+    """
 
     name: str
     from_bits: int
     shapes: tuple[tuple[int, int], ...]
 
     def blocks(self, memory: Memory, *, true_dual: bool = False) -> int:
-        """Blocks of one memory: both dimensions rounded up, in the best configuration.
+        """Return the blocks of a memory: both dimensions rounded up, in the best configuration.
 
-        ``true_dual``: blocks can be true dual port RAM, which the widest of several configurations is not.
+        ``true_dual``: true if blocks can be true dual-port RAM, except in the widest of several configurations.
         """
         if not memory.dual:
             return memory.copies * _fit(memory, self.shapes)
@@ -64,26 +67,26 @@ def _fit(memory: Memory, shapes: Iterable[tuple[int, int]]) -> int:
 
 @dataclass(frozen=True)
 class Family:
-    """What operations and memories cost on a family of devices."""
+    """Costs of operations and memories on a family of devices."""
 
     name: str
     dsp: tuple[tuple[str, int], ...]  #: DSP blocks per kind of operation
     lut: tuple[tuple[str, int], ...]  #: LUTs per kind of operation
     ram: tuple[RamKind, ...]  #: by growing ``from_bits``
-    true_dual_port: bool  #: whether blocks are used as that
-    registers_below: int  #: depth from which a memory that is read with a clock takes blocks
-    lut_ram: tuple[int, int, int]  #: depth, width and LUTs of a memory made of LUTs; 0 where none are counted
+    true_dual_port: bool  #: true if blocks are used as true dual-port RAM
+    registers_below: int  #: least depth at which a clocked memory uses blocks
+    lut_ram: tuple[int, int, int]  #: depth, width and LUTs of a memory in LUTs; 0 LUTs if not counted
 
     def dsp_blocks(self, operations: Operations) -> int:
-        """DSP blocks of the operations."""
+        """Return the DSP blocks of operations."""
         return _total(self.dsp, operations)
 
     def luts(self, operations: Operations) -> int:
-        """LUTs of the operations."""
+        """Return the LUTs of operations."""
         return _total(self.lut, operations)
 
     def ram_luts(self, memories: tuple[Memory, ...]) -> int:
-        """LUTs of the memories that take no blocks."""
+        """Return the LUTs of the memories that use no blocks."""
         depth, width, luts = self.lut_ram
         return sum(
             memory.copies * luts * -(-memory.depth // depth) * -(-memory.width // width)
@@ -92,7 +95,7 @@ class Family:
         )
 
     def ram_blocks(self, memories: tuple[Memory, ...]) -> tuple[int, ...]:
-        """Blocks per kind in ``ram``."""
+        """Return the blocks of each kind in ``ram``."""
         blocks = [0] * len(self.ram)
         for memory, equal in groupby(memories):
             if self._takes_blocks(memory):
@@ -110,12 +113,12 @@ def _total(prices: tuple[tuple[str, int], ...], operations: Operations) -> int:
 
 
 def family(name: str) -> Family:
-    """The family of that name. Raises KeyError."""
+    """Return a family by name. Raises KeyError."""
     return _families()[name]
 
 
 def family_names() -> tuple[str, ...]:
-    """The families that there are constants for."""
+    """Return the names of all families in `costs.toml`."""
     return tuple(costs()["family"])
 
 

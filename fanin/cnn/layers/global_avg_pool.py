@@ -1,4 +1,4 @@
-"""The mean of every channel."""
+"""Layer kind ``global_avg_pool``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LATENCY = REUSE + MULTIPLIER  #: cycles from a word of the last position to its 
 
 @dataclass(frozen=True, kw_only=True)
 class GlobalAvgPool(Layer):
-    """The mean of every channel."""
+    """Pool that computes the mean of every channel."""
 
     kind: ClassVar[str] = "global_avg_pool"
     component: ClassVar[str] = "global_pool.GlobalAvgPool"
@@ -36,47 +36,47 @@ class GlobalAvgPool(Layer):
 
     @property
     def output(self) -> Shape:
-        """One position."""
+        """Shape of one position."""
         return Shape(1, 1, self.input.c)
 
     @property
     def delay(self) -> Fraction:
-        """A whole frame."""
+        """Delay of a whole frame."""
         return Fraction(1)
 
     @property
     def positions(self) -> int:
-        """Words of a channel that a mean is of."""
+        """Words of a channel's mean."""
         return self.input.h * self.input.w
 
     @property
     def share(self) -> np.float32:
-        """RN(1 / positions), which sums and gradients are multiplied with."""
+        """RN(1 / positions), the factor of sums and gradients."""
         return inverse(self.positions)
 
     def lags(self, p: Parallelism) -> tuple[Fraction, Fraction]:
-        """A whole frame, too."""
+        """Return the lags: a whole frame more than other layers, both ways."""
         pause, _ = super().lags(p)
         return pause + 1, pause + 1
 
     def compute_cycles(self, p: Parallelism) -> int:
-        """h·w·max(c/po, 8): every position uses each channel's sum."""
+        """Return h·w·max(c/po, 8): every position uses each channel's sum."""
         return self.positions * max(ceil_div(self.input.c, p.po), REUSE)
 
     def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
-        """A sum per channel; on the way back two shares per channel: one comes in while one is handed on."""
+        """Return a sum per channel; with a gradient also two shares per channel: one arrives, one is sent."""
         return (memory(self.input.c, p.po),) + self.gradient * (memory(2 * self.input.c, p.po),)
 
     def output_times(self, p: Parallelism, inputs: Sequence[Cycles]) -> Cycles:
-        """After the last position."""
+        """Return when outputs leave: after the last position."""
         return inputs[0][-1:] + PIPELINE + ceil_div(self.output.c, p.po)
 
     def gradient_times(self, p: Parallelism, came: Cycles, port: int) -> Cycles:
-        """Every position, one after the other."""
+        """Return when gradients leave: position by position."""
         return paced(np.repeat(came + PIPELINE, self.positions), ceil_div(self.input.c, p.pi))
 
     def actors(self, stage: StageActors, sources: list[Source]) -> Flows:
-        """Sums, and in the last position means."""
+        """Add an actor that sums, and gives means at the last position."""
         groups, positions = stage.groups, self.positions
         actor = stage.parts.actor("sums", positions * groups, parts.paced(groups, REUSE))
         channel = stage.parts.channel("means", LATENCY + 2)
@@ -86,7 +86,7 @@ class GlobalAvgPool(Layer):
         return Flows(Source(channel))
 
     def actors_back(self, stage: StageActors, flows: Flows, came: Source) -> None:
-        """Shares of two frames: one is given for every position while the other comes in."""
+        """Add shares of two frames: one is sent for every position while the other arrives."""
         groups, graph = stage.groups, stage.graph
         words = self.positions * groups
         takes, shares = stage.parts.actor("takes gradients", groups), stage.parts.channel("shares", 2)
@@ -100,7 +100,7 @@ class GlobalAvgPool(Layer):
     def golden(
         self, k: Kernels, p: Parallelism, state: State, inputs: Sequence[Frames], train: bool
     ) -> tuple[Frames, None]:
-        """The mean of every channel."""
+        """Return the mean of every channel."""
         (x,) = inputs
         terms = np.swapaxes(x.reshape(len(x), self.positions, -1), 0, 1)
         total = k.fold(terms.reshape(self.positions, -1), np.zeros(len(x) * self.input.c, np.float32))
@@ -109,10 +109,10 @@ class GlobalAvgPool(Layer):
     def golden_back(
         self, k: Kernels, p: Parallelism, state: State, saved: Frames, gradient: Frames
     ) -> tuple[Frames, ...]:
-        """Every input gets its share: a fold of one term, so that there is no −0."""
+        """Return the share of every input: a fold of one term, so that no share is −0."""
         share = k.add(np.zeros_like(gradient), k.multiply(gradient, self.share))
         return (np.tile(share, (1, self.input.h, self.input.w, 1)),)
 
     def float64(self, torch: Any, state: Any, inputs: Sequence[Any]) -> Any:
-        """The mean of every channel."""
+        """Return the mean of every channel."""
         return inputs[0].mean((1, 2), keepdim=True)

@@ -1,4 +1,4 @@
-"""Windows side by side, as channels."""
+"""Layer kind ``im2col``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ADDED = PLACES + GRADIENT_ROWS  #: cycles from a row's last gradient until words
 
 @dataclass(frozen=True, kw_only=True)
 class Im2col(Window):
-    """Every window's words side by side, as channels: what turns a convolution into a 1×1 one."""
+    """Layer that makes each window's words channels, so that a following 1×1 convolution sees the window."""
 
     kind: ClassVar[str] = "im2col"
     component: ClassVar[str] = "im2col.Im2col"
@@ -43,7 +43,7 @@ class Im2col(Window):
         return self.kernel[0] * self.kernel[1] * self.input.c
 
     def logic_units(self, p: Parallelism) -> Mapping[str, int]:
-        """Lanes of the lines, and of the stream of windows."""
+        """Return lanes of the lines, and of the stream of windows."""
         return {
             "layer": 1,
             "lane": p.pi,
@@ -53,19 +53,19 @@ class Im2col(Window):
         }
 
     def parallelisms(self) -> Iterator[Parallelism]:
-        """Every pair of stream widths."""
+        """Yield every pair of stream widths."""
         for pi, po in product(divisors(self.input.c), divisors(self.output.c)):
             yield Parallelism(pi=pi, po=po)
 
     def compute_cycles(self, p: Parallelism) -> int:
-        """Of its positions."""
+        """Return the cycles of all positions of a frame."""
         return self.output.h * self.output.w * self.position_cycles(p)
 
     def position_cycles(self, p: Parallelism) -> int:
-        """Cycles of a window: pi words a cycle, or more if a sum were used again within 8 on the way back.
+        """Return the cycles of a window: pi words a cycle, more if gradients would reuse a sum within 8 cycles.
 
-        Windows that lie ``down`` rows and ``right`` columns apart share inputs, which come ``earlier`` in the
-        later one by so many steps.
+        Windows ``down`` rows and ``right`` columns apart share inputs. Shared inputs come ``earlier`` steps
+        earlier in the later window.
         """
         (height, width), (vertical, horizontal) = self.kernel, self.stride
         groups = ceil_div(self.input.c, p.pi)
@@ -82,19 +82,19 @@ class Im2col(Window):
         return period
 
     def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
-        """Rows; on the way back rows that overlapping windows are added in, with a second port to leave by."""
+        """Return the rows; with a gradient also rows in which windows are added, with a second read port."""
         raster, period = self.raster(p), self.cycles(p)
         found = raster.memories(raster.ring(period))
         return found + self.gradient * raster.memories(raster.ring_back(period, ADDED), copies=2)
 
     def lags(self, p: Parallelism) -> tuple[Fraction, Fraction]:
-        """Those of its rows, and of a window."""
+        """Return the lags of its rows and of a window."""
         (pause, _), (forward, backward) = super().lags(p), self.raster(p).lags
         pause += Fraction(1, self.output.h * self.output.w)
         return pause + forward, pause + backward
 
     def raster(self, p: Parallelism) -> Raster:
-        """The input, as windows see it that are read ``pi`` words at a time."""
+        """Return the raster of the input, with windows read ``pi`` words a cycle."""
         return Raster(
             height=self.input.h,
             width=self.input.w,
@@ -110,18 +110,18 @@ class Im2col(Window):
         )
 
     def output_times(self, p: Parallelism, inputs: Sequence[Cycles]) -> Cycles:
-        """Window by window, when their rows have come."""
+        """Return when outputs leave: window by window, once their rows have arrived."""
         raster = self.raster(p)
         ready = np.repeat(window_rows(raster, inputs[0]), raster.positions)
         return paced(ready + ENGINE, max(ceil_div(self.output.c, p.po), self.position_cycles(p)))
 
     def gradient_times(self, p: Parallelism, came: Cycles, port: int) -> Cycles:
-        """Row by row, when all windows that saw a row have added to it."""
+        """Return when gradients leave: row by row, once all windows that saw a row have added to it."""
         added = paced(came, self.position_cycles(p))[self.output.w - 1 :: self.output.w]
         return paced(completed(self.raster(p), added + ENGINE), ceil_div(self.input.c, p.pi))
 
     def actors(self, stage: StageActors, sources: list[Source]) -> Flows:
-        """Rows, and a walk over all windows."""
+        """Add rows, and a walk over all windows."""
         lanes, made, words = stage.parallelism, stage.parts, self.output.words
         raster = self.raster(lanes)
         rows = made.lines("rows", sources[0], raster, raster.ring(self.cycles(lanes)), lanes.pi)
@@ -133,7 +133,7 @@ class Im2col(Window):
         return Flows(made.resized("outputs", Source(windows), words, lanes.pi, lanes.po))
 
     def actors_back(self, stage: StageActors, flows: Flows, came: Source) -> None:
-        """A walk over all windows, and rows that they are added to."""
+        """Add a walk over all windows, and rows in which windows are added."""
         lanes, made, words = stage.parallelism, stage.parts, self.output.words
         raster = self.raster(lanes)
         sums = made.channel("rows of input gradients", raster.ring_back(self.cycles(lanes), ADDED))
@@ -147,7 +147,7 @@ class Im2col(Window):
         flows.gradients = [Source(made.reader("input gradients", sums, raster, lanes.pi))]
 
     def _rows_by_step(self, raster: Raster) -> tuple[Pattern, Pattern]:
-        """Rows that the steps of each output row need, and those that the last of them leaves behind."""
+        """Return rows needed by each output row's steps, and rows freed by the last of these steps."""
         across = self.output.words // raster.lanes // self.output.h
         rows = range(raster.steps)
         need = np.repeat([raster.last(row) + 1 for row in rows], across)
@@ -158,26 +158,26 @@ class Im2col(Window):
     def golden(
         self, k: Kernels, p: Parallelism, state: State, inputs: Sequence[Frames], train: bool
     ) -> tuple[Frames, None]:
-        """Windows as channels: (ky, kx, c)."""
+        """Return windows as channels: (ky, kx, c)."""
         padded = self.pad(inputs[0])
         return np.concatenate([self.seen(padded, *at) for at in self.places()], -1), None
 
     def golden_back(
         self, k: Kernels, p: Parallelism, state: State, saved: Frames, gradient: Frames
     ) -> tuple[Frames, ...]:
-        """Overlapping windows are added."""
+        """Return the gradient, the sum over overlapping windows."""
         parts = np.split(gradient, self.kernel[0] * self.kernel[1], axis=-1)
         return (self.spread(k, len(gradient), dict(zip(self.places(), parts, strict=True))),)
 
     def float64(self, torch: Any, state: Any, inputs: Sequence[Any]) -> Any:
-        """Channels (ky, kx, c); PyTorch's own order is (c, ky, kx)."""
+        """Return windows as channels (ky, kx, c); PyTorch's own order is (c, ky, kx)."""
         (x,), shape = inputs, self.output
         columns = torch.nn.functional.unfold(self.padded64(torch, x), self.kernel, stride=self.stride)
         columns = columns.reshape(len(x), self.input.c, -1, shape.h, shape.w)
         return columns.permute(0, 3, 4, 2, 1).reshape(len(x), shape.h, shape.w, shape.c)
 
     def onnx_nodes(self, graph: Any, sources: Sequence[str], state: State) -> None:
-        """Conv whose weights pick words: of every output channel (ky, kx, c) a one at its place."""
+        """Add a Conv whose weights select words: output channel (ky, kx, c) has a one at its place."""
         (rows, columns), c = self.kernel, self.input.c
         ones = np.eye(rows * columns * c, dtype=np.float32).reshape(-1, rows, columns, c)
         picks = graph.constant("weights", np.ascontiguousarray(ones.transpose(0, 3, 1, 2)))

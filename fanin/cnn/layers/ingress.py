@@ -1,4 +1,4 @@
-"""A feature map from another device."""
+"""Layer kind ``ingress``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from fanin.cnn.layers.layer import Layer, Shape
 
 @dataclass(frozen=True, kw_only=True)
 class Ingress(Layer):
-    """A feature map from another device. ``learns``: its gradient goes back there. ``inputs`` is empty."""
+    """End at which a feature map arrives from another device.
+
+    ``inputs`` is empty. ``shape``: shape of the map; ``learns``: true if its gradient is sent back.
+    """
 
     kind: ClassVar[str] = "ingress"
     inputs: tuple[Shape, ...] = ()
@@ -19,10 +22,10 @@ class Ingress(Layer):
 
     @property
     def output(self) -> Shape:
-        """What the other device sends."""
+        """Shape of the map from the other device."""
         return self.shape
 
     @property
     def trains(self) -> bool:
-        """Whether the layer after it sends a gradient."""
+        """True if downstream layers must send gradients back to it."""
         return self.learns

@@ -1,4 +1,4 @@
-"""Frames or labels from the host."""
+"""Layer kind ``input``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fanin.cnn.layers.port import read_queue
 
 @dataclass(frozen=True, kw_only=True)
 class Input(Layer):
-    """Frames, or labels, from the host. ``inputs`` is empty."""
+    """Source of frames or labels from the host. ``inputs`` is empty."""
 
     kind: ClassVar[str] = "input"
     inputs: tuple[Shape, ...] = ()
@@ -22,24 +22,24 @@ class Input(Layer):
 
     @property
     def output(self) -> Shape:
-        """What the host sends."""
+        """Shape of the host's frames."""
         return self.shape
 
     def queues(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
-        """What comes from memory."""
+        """Return the queue of frames from memory."""
         return (read_queue(p.po),)
 
     def store_streams(self, p: Parallelism, storage: Storage) -> tuple[list[int], list[int]]:
-        """Frames are read."""
+        """Return one stream, which is read."""
         return [p.po], []
 
     def parallelisms(self) -> Iterator[Parallelism]:
-        """Every width."""
+        """Yield every width."""
         for lanes in divisors(self.shape.c):
             yield Parallelism(po=lanes)
 
     def golden(
         self, k: Kernels, p: Parallelism, state: State, inputs: Sequence[Frames], train: bool
     ) -> tuple[Frames, None]:
-        """The host's frames."""
+        """Return the host's frames."""
         return inputs[0], None

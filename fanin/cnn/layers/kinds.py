@@ -1,4 +1,4 @@
-"""All kinds of layer: each class of this folder that has a ``kind`` of its own. A new file needs no entry."""
+"""Registry of all kinds of layer: each class of this folder that defines ``kind``. New files need no entry."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fanin.cnn.layers.layer import Layer
 
 @cache
 def layer_kinds() -> Mapping[str, type[Layer]]:
-    """Class of each kind, by its name, in the order of the names."""
+    """Return the class of each kind by name, in the order of names."""
     for module in pkgutil.iter_modules(layers.__path__, f"{layers.__name__}."):
         importlib.import_module(module.name)
     found = {cls.kind: cls for cls in _below(Layer) if "kind" in vars(cls)}
@@ -21,7 +21,7 @@ def layer_kinds() -> Mapping[str, type[Layer]]:
 
 
 def _below(cls: type[Layer]) -> Iterator[type[Layer]]:
-    """Subclasses that stand in this folder."""
+    """Yield all direct and indirect subclasses from this folder."""
     for found in cls.__subclasses__():
         if found.__module__.startswith(f"{layers.__name__}."):
             yield found

@@ -1,8 +1,14 @@
-"""Base class of all kinds of layer: shapes, parallelism, cost as a function of both (NADA, sections III, IV).
+"""Base class of layers: shapes, parallelism, and cost as a function of both (NADA, sections III, IV).
 
-Each kind has a file of its own in this folder, which states all that is particular to the kind: shape, cost,
-latencies, actors of the flow model, golden kernel, binary64, operator of ONNX, name of the component. Code that
-works on layers asks these, and has no table by kind; ``kinds.py`` finds the files.
+Each kind has a file in this folder with everything specific to the kind:
+
+- shape, cost and latencies
+- actors of the flow model
+- golden kernel and binary64 function
+- ONNX operator
+- name of the component
+
+Other code uses these methods and has no table by kind. ``kinds.py`` finds the files.
 """
 
 from __future__ import annotations
@@ -21,11 +27,11 @@ from fanin.cnn.layers.latencies import ADDER
 from fanin.cnn.layers.logic import channel_units, logic_luts, node_luts, units_luts
 from fanin.cnn.layers.port import BEAT_WORDS, WRITE_QUEUE, beat_bits, read_queue
 
-MAX_SIZE = 1 << 20  # of every dimension: far above any frame
-MAX_WORDS = 1 << 32  # of a frame, and
-MAX_CYCLES = 1 << 48  # of a frame on one multiplier: products of costs fit 64 bits
+MAX_SIZE = 1 << 20  # largest dimension: far above any frame
+MAX_WORDS = 1 << 32  # words of a frame; with MAX_CYCLES, products of costs fit 64 bits
+MAX_CYCLES = 1 << 48  # cycles of a frame on one multiplier
 
-PIPELINE = 32  #: cycles of a layer without rows from a word in to its word out, at most
+PIPELINE = 32  #: cycles, at most, from a word in to its word out, of a layer without rows
 REUSE = ADDER + 1  #: cycles until an accumulator may be read again: the adder's and the write
 
 Prices = Mapping[str, Mapping[str, int]]
@@ -33,7 +39,7 @@ Prices = Mapping[str, Mapping[str, int]]
 
 @dataclass(frozen=True, order=True)
 class Shape:
-    """A feature map: rows, columns, channels."""
+    """Shape of a feature map: rows, columns, channels."""
 
     h: int
     w: int
@@ -50,7 +56,7 @@ class Shape:
 
 @dataclass(frozen=True, order=True)
 class Parallelism:
-    """How much of a layer works at once (NADA, table I). Every value divides its dimension."""
+    """Parallelism of a layer (NADA, table I). Every value divides its dimension."""
 
     pic: int = 1  #: input channels
     poc: int = 1  #: output channels
@@ -60,7 +66,7 @@ class Parallelism:
 
 
 class Storage(StrEnum):
-    """Where the two words of every parameter lie."""
+    """Memory of a layer's parameters, two words each."""
 
     CHIP = "chip"
     DRAM = "dram"
@@ -68,7 +74,7 @@ class Storage(StrEnum):
 
 @dataclass(frozen=True)
 class Cost:
-    """What a layer takes of a device. ``dram_read`` and ``dram_write`` in bits per frame."""
+    """Cost of a layer on a device. ``dram_read`` and ``dram_write`` are bits per frame."""
 
     cycles: int  #: per frame
     dsp: int
@@ -80,18 +86,18 @@ class Cost:
 
 
 def divisors(number: int) -> list[int]:
-    """All of them, ascending."""
+    """Return all divisors of a number, ascending."""
     small = [d for d in range(1, isqrt(number) + 1) if number % d == 0]
     return sorted({*small, *(number // d for d in small)})
 
 
 def ceil_div(a: int, b: int) -> int:
-    """a / b, rounded up."""
+    """Return a / b, rounded up."""
     return -(-a // b)
 
 
 def check_sizes(**sizes: object) -> None:
-    """Raise ValueError for what is no positive integer."""
+    """Raise ValueError for a size that is no integer from 1 to ``MAX_SIZE``."""
     for name, value in sizes.items():
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_SIZE:
             raise ValueError(f"{name} must be an integer in 1…{MAX_SIZE}, not {value!r}")
@@ -99,26 +105,28 @@ def check_sizes(**sizes: object) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Layer:
-    """One layer of a model, as hardware.
+    """Layer of a model, as hardware.
 
-    ``gradient``: some ancestor has parameters, so a gradient leaves through the inputs. Raises ValueError for
-    shapes that it cannot have; the message does not name the layer.
+    ``inputs``: shape of each input.
+    ``gradient``: true if an upstream layer has parameters, so that a gradient leaves through the inputs.
+
+    Raises ValueError for invalid shapes; the message does not name the layer.
     """
 
-    kind: ClassVar[str]  #: its name in plans; in the model language, too
-    component: ClassVar[str] = ""  #: "module.Class" in ``fanin.hdl.layers``; none: store or network stand there
-    spilled_component: ClassVar[str] = ""  #: the same with parameters in DRAM
-    onnx: ClassVar[str] = ""  #: operator of ONNX that is the whole layer; none: see ``onnx_nodes``
+    kind: ClassVar[str]  #: name in plans and in the model language
+    component: ClassVar[str] = ""  #: "module.Class" in ``fanin.hdl.layers``; empty for the store or the network
+    spilled_component: ClassVar[str] = ""  #: "module.Class" with parameters in DRAM
+    onnx: ClassVar[str] = ""  #: ONNX operator of the whole layer; empty if ``onnx_nodes`` is overridden
     onnx_fields: ClassVar[Mapping[str, str]] = {}  #: fields by the operator's attributes
-    plan_fields: ClassVar[tuple[str, ...]] = ()  #: fields that a plan states of the layer
-    joins: ClassVar[bool] = False  #: whether branches meet in it, so that one waits for the other
-    takes_turns: ClassVar[bool] = False  #: whether it takes, and gives back, its inputs one by one
-    pauses: ClassVar[bool] = False  #: whether words wait between frames, for ``pause`` cycles
-    hands_on: ClassVar[bool] = False  #: whether a word leaves as it comes, so that it paces nothing
-    keeps_channels: ClassVar[bool] = False  #: whether each channel of the output depends on one of the input
+    plan_fields: ClassVar[tuple[str, ...]] = ()  #: fields of the layer in a plan
+    joins: ClassVar[bool] = False  #: true if branches meet in it, so that one waits for the other
+    takes_turns: ClassVar[bool] = False  #: true if it reads its inputs, and sends gradients, one by one
+    pauses: ClassVar[bool] = False  #: true if words wait between frames for ``pause`` cycles
+    hands_on: ClassVar[bool] = False  #: true if a word leaves as it arrives, so that the layer sets no pace
+    keeps_channels: ClassVar[bool] = False  #: true if each output channel depends on one input channel
     OPERATORS: ClassVar[Prices] = {}  #: FP32 operators (mac, mul, add) by part: see ``operations``
     LUTS: ClassVar[Prices] = {}  #: LUTs of a unit of ``logic_units``, by family
-    SPILLED_LUTS: ClassVar[Prices] = {}  #: the same with parameters in DRAM
+    SPILLED_LUTS: ClassVar[Prices] = {}  #: LUTs of a unit with parameters in DRAM, by family
     inputs: tuple[Shape, ...]
     gradient: bool = False
 
@@ -126,48 +134,48 @@ class Layer:
         self.check()
 
     def check(self) -> None:
-        """Raise ValueError where the inputs do not fit the layer."""
+        """Raise ValueError if the inputs do not fit the layer."""
 
     @property
     def input(self) -> Shape:
-        """The first input; all others have its shape, but a loss' labels."""
+        """Shape of the first input; other inputs have the same shape, except a loss's labels."""
         return self.inputs[0]
 
     @property
     def output(self) -> Shape:
-        """The feature map that it makes."""
+        """Shape of the output."""
         return self.input
 
     @property
     def parameters(self) -> int:
-        """Trained words."""
+        """Number of trained words."""
         return 0
 
     @property
     def saved(self) -> int:
-        """Words of a frame that are kept for the way back: one DRAM write and one read each."""
+        """Words of a frame that are saved for the backward pass: one DRAM write and one read each."""
         return 0
 
     @property
     def fan_in(self) -> int:
-        """Weights of an output word, by which first weights are drawn; 0 where parameters begin at 0."""
+        """Weights of an output word, for drawing initial weights; 0 if parameters start at 0."""
         return 0
 
     def zero_state(self) -> State:
-        """State of a layer that has learned nothing, in memory order; empty for most kinds."""
+        """Return the untrained state in memory order; empty for most kinds."""
         return {}
 
     def memory_blocks(self, p: Parallelism) -> tuple[int, ...] | None:
-        """Axes of the weights that memory has in another order; None where memory has the words as they are."""
+        """Return the axes of weights that memory stores in another order; None for the array's order."""
         return None
 
     @property
     def state_words(self) -> int:
-        """Words of a checkpoint: parameters and their velocities, and state that is no parameter."""
+        """Words of a checkpoint: parameters, velocities, and other state."""
         return 2 * self.parameters
 
     def save_lanes(self, p: Parallelism) -> int:
-        """Words a cycle of what is saved; consecutive words, as the frame has them."""
+        """Return the saved words a cycle, consecutive words of the frame."""
         return p.po
 
     @property
@@ -176,40 +184,43 @@ class Layer:
         return Fraction(0)
 
     def lags(self, p: Parallelism) -> tuple[Fraction, Fraction]:
-        """Frames, at most, by which a position leaves later than it came, forward and back.
+        """Return the largest lag of a position, forward and backward, in frames.
 
-        At the layer's own rate: in a slower frame they are fewer.
+        Lags are at the layer's own rate; at a slower rate they are smaller.
         """
         pause = Fraction(PIPELINE, self.cycles(p))
         return pause, pause
 
     @property
     def storages(self) -> tuple[Storage, ...]:
-        """Where its parameters may lie."""
+        """Possible memories of the parameters."""
         return (Storage.CHIP,)
 
     def parallelisms(self) -> Iterator[Parallelism]:
-        """Every choice that could be worth building."""
+        """Yield every choice of parallelism that may be worth building."""
         for lanes in divisors(self.output.c):
             yield Parallelism(pi=lanes, po=lanes)
 
     def lanes(self, p: Parallelism) -> int:
-        """How often the operators of the ways are there."""
+        """Return the number of copies of the operators of each way."""
         return p.po
 
     def compute_cycles(self, p: Parallelism) -> int:
-        """Cycles of a frame, streams apart."""
+        """Return the cycles of a frame, without streams."""
         return 0
 
     def memory_cycles(self, storage: Storage) -> int:
-        """Where parameters lie in DRAM, a cycle for every beat that is read: what was saved, and passes."""
+        """Return the cycles a frame of reads from DRAM, a beat a cycle; 0 for parameters on chip.
+
+        Reads are the saved words, and one pass over the parameters for each use.
+        """
         if storage is Storage.CHIP:
             return 0
         passes = (2 + self.gradient) * ceil_div(self.parameters, BEAT_WORDS)
         return ceil_div(self.saved, BEAT_WORDS) + passes
 
     def cycles(self, p: Parallelism, storage: Storage = Storage.CHIP) -> int:
-        """Cycles of a frame: the slowest of computing, input, output and memory. All three ways run at once."""
+        """Return the cycles of a frame: most of computing, input, output and memory. All ways run at once."""
         return max(
             self.compute_cycles(p),
             self.memory_cycles(storage),
@@ -218,9 +229,9 @@ class Layer:
         )
 
     def operations(self, p: Parallelism) -> Operations:
-        """FP32 operators: forward, input gradient and weight gradient each have their own.
+        """Return the FP32 operators. Forward, input gradient and weight gradient each have their own.
 
-        ``OPERATORS`` has those of a lane by way; ``fixed``, ``fixed_gradient`` and ``update`` are per layer.
+        ``OPERATORS`` has a lane's operators by way; ``fixed``, ``fixed_gradient`` and ``update`` are per layer.
         """
         total = {"mac": 0, "mul": 0, "add": 0}
         parts = [("forward", self.lanes(p)), ("fixed", 1)]
@@ -234,47 +245,49 @@ class Layer:
         return total
 
     def parameter_width(self, p: Parallelism) -> int:
-        """Parameters that are read in one cycle."""
+        """Return the parameters read in one cycle."""
         return p.po
 
     def resident(self, p: Parallelism) -> tuple[Memory, ...]:
-        """Both words of every parameter, on chip. Two ways read weights, by ports of their own."""
+        """Return the memories of parameters on chip. Two ways read weights, each through its own port."""
         velocity = memory(self.parameters, self.parameter_width(p))
         return replace(velocity, dual=True), velocity
 
     def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
-        """Memories apart from queues of the memory port and parameters whose storage is the chip."""
+        """Return the memories except queues of the memory port and parameters on chip."""
         return ()
 
     def queues(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
-        """Those of the memory port: of what is saved and comes back, and of parameters in DRAM."""
+        """Return the queues of the memory port, for saved words and for parameters in DRAM."""
         found = []
         if self.saved:
             found += [WRITE_QUEUE, read_queue(self.save_lanes(p))]
         if self.parameters and storage is Storage.DRAM:
-            # velocities, and weights forward and, where there is a gradient, backward; both of them back
+            # reads: velocities, weights forward, weights backward with a gradient; writes: both
             found += [*(2 + self.gradient) * [read_queue(self.parameter_width(p))], *2 * [WRITE_QUEUE]]
         return tuple(found)
 
     def memories(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
-        """All memories but queues of a few words, which are LUTs."""
+        """Return all memories except queues of a few words, which are LUTs."""
         parameters = self.resident(p) if self.parameters and storage is Storage.CHIP else ()
         return (*self.buffers(p, storage), *parameters, *self.queues(p, storage))
 
     def logic_units(self, p: Parallelism) -> Mapping[str, int]:
-        """Units that the prices of its logic are for.
+        """Return the number of each unit in the prices of logic.
 
-        layer: counters, control; lane: a word of the stream, its lines and parameters; gradient: the same back.
+        - layer: counters and control.
+        - lane: a word of the stream, its lines and parameters.
+        - gradient, gradient_lane: counterparts of the backward pass.
         """
         back = int(self.gradient)
         return {"layer": 1, "lane": p.po, "gradient": back, "gradient_lane": back * p.po}
 
     def logic_prices(self, storage: Storage) -> Prices:
-        """LUTs of a unit, by family."""
+        """Return the LUTs of each unit, by family."""
         return self.SPILLED_LUTS if storage is Storage.DRAM and self.SPILLED_LUTS else self.LUTS
 
     def store_streams(self, p: Parallelism, storage: Storage) -> tuple[list[int], list[int]]:
-        """Words of each stream that the store reads for it, and writes."""
+        """Return the words a transfer of each stream that the store reads, and of each that it writes."""
         ends = bool(self.saved) * [self.save_lanes(p)]
         if storage is Storage.CHIP:
             return ends, ends
@@ -282,7 +295,7 @@ class Layer:
         return ends + (2 + self.gradient) * [width], ends + 2 * [width]
 
     def logic(self, p: Parallelism, storage: Storage, family: Family) -> int:
-        """LUTs beside operators and memories: its own, its channels' of the store, its place in the node."""
+        """Return the LUTs of the layer, its store channels and its node logic; no operators or memories."""
         luts = units_luts(family, self.logic_prices(storage), self.logic_units(p))
         for end, streams in zip(("read", "write"), self.store_streams(p, storage), strict=True):
             luts += sum(logic_luts(family, end, channel_units(lanes)) for lanes in streams)
@@ -297,7 +310,7 @@ class Layer:
         sums: int = 0,
         queues: tuple[Memory, ...] = (),
     ) -> Cost:
-        """What it takes of a device of that family, and ``sums`` adders and ``queues`` beside it."""
+        """Return the cost on a device of a family, with ``sums`` more adders and ``queues`` more memories."""
         memories = (*self.memories(p, storage), *queues)
         operations = self.operations(p)
         operations = {**operations, "add": operations["add"] + sums}
@@ -311,64 +324,64 @@ class Layer:
             + logic_luts(family, "fork", {"sum": sums}),
             ram_bits=sum(m.bits for m in memories),
             ram_blocks=family.ram_blocks(memories),
-            # Weights are read forward and for the input gradient, the velocity is read and written.
+            # Weights are read forward and for the input gradient; velocities are read and written.
             dram_read=beat_bits(self.saved) + (2 + self.gradient) * beat_bits(spilled),
             dram_write=beat_bits(self.saved) + beat_bits(spilled),
         )
 
     @property
     def trains(self) -> bool:
-        """Whether a layer behind it needs to send gradients back."""
+        """True if downstream layers must send gradients back to it."""
         return bool(self.parameters) or self.gradient
 
     def pause(self, p: Parallelism) -> int:
-        """Cycles in which no word comes in, between a frame's last and the next one's first."""
+        """Return the cycles without input between a frame's last word and the next frame's first."""
         return 0
 
     def output_times(self, p: Parallelism, inputs: Sequence[Cycles]) -> Cycles:
-        """When each position of the output has left; ``inputs``: when those of each input have come."""
+        """Return when each output position has left. ``inputs``: when each input's positions arrive."""
         return paced(latest(inputs) + PIPELINE, ceil_div(self.output.c, p.po))
 
     def gradient_times(self, p: Parallelism, came: Cycles, port: int) -> Cycles:
-        """When the gradient of each position of an input has left; ``came``: when those of the output came."""
+        """Return when each position's gradient of an input has left. ``came``: when the output's arrive."""
         return paced(came + PIPELINE, ceil_div(self.inputs[port].c, p.pi))
 
     def actors(self, stage: Any, sources: list[Any]) -> Any:
-        """Add the actors from inputs to output; return their ``Flows``. ``stage``: ``StageActors``."""
+        """Add the actors from inputs to output, and return their ``Flows``. ``stage``: ``StageActors``."""
         raise ValueError(f"{stage.name}: no flow is known of layers of kind {self.kind}")
 
     def actors_back(self, stage: Any, flows: Any, came: Any) -> None:
-        """Add the actors from the output's gradient to those of the inputs, if it has such."""
+        """Add the actors from the output's gradient to the inputs' gradients, if the layer has them."""
 
     def golden(
         self, k: Kernels, p: Parallelism, state: State, inputs: Sequence[Frames], train: bool
     ) -> tuple[Frames, Frames | None]:
-        """The output, and the words that a frame's way back needs. With ``train``, ``state`` may change."""
+        """Return the output, and the words that the backward pass needs. ``train``: ``state`` may change."""
         raise TypeError(f"{self.kind} is no layer that trains")
 
     def golden_back(
         self, k: Kernels, p: Parallelism, state: State, saved: Frames, gradient: Frames
     ) -> tuple[Frames, ...]:
-        """The gradient of each input; ``saved``: what ``golden`` gave. ``state`` may change."""
+        """Return the gradient of each input. ``saved``: words from ``golden``. ``state`` may change."""
         raise TypeError(f"{self.kind} has no way back")
 
     def float64(self, torch: Any, state: Any, inputs: Sequence[Any]) -> Any:
-        """The output in binary64, of tensors that PyTorch derives; ``torch``: the module."""
+        """Return the output in binary64, differentiable by PyTorch. ``torch``: the module."""
         raise TypeError(f"{self.kind} has no function in binary64")
 
     def onnx_nodes(self, graph: Any, sources: Sequence[str], state: State) -> None:
-        """Add the nodes that the trained layer becomes; ``graph``: a ``StageNodes`` of ``fanin.cnn.run``."""
+        """Add the trained layer's ONNX nodes. ``graph``: a ``StageNodes`` of ``fanin.cnn.run``."""
         if not self.onnx:
             raise TypeError(f"{self.kind} has no operator in ONNX")
         graph.node(self.onnx, sources, **{name: getattr(self, each) for name, each in self.onnx_fields.items()})
 
     def torch_arrays(self, state: State) -> State:
-        """Arrays of the trained layer with PyTorch's names and axes."""
+        """Return the arrays of the trained layer with PyTorch's names and axes."""
         return {}
 
 
 def check_limits(layer: Layer) -> None:
-    """Raise ValueError for a layer whose costs are too large to reckon with."""
+    """Raise ValueError for a layer whose costs could exceed 64 bits."""
     made = layer.output
     check_sizes(vertical=made.h, horizontal=made.w, channels=made.c)
     if made.words > MAX_WORDS:
@@ -378,5 +391,5 @@ def check_limits(layer: Layer) -> None:
 
 
 def memory(words: int, lanes: int) -> Memory:
-    """A memory of ``words`` words that hands out ``lanes`` of them a cycle."""
+    """Return a memory of ``words`` words that reads ``lanes`` words a cycle."""
     return Memory(width=WORD_BITS * lanes, depth=ceil_div(words, lanes))

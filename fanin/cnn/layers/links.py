@@ -1,7 +1,7 @@
-"""What a graph adds to its layers: adders where it forks, queues of what waits for a layer on another branch.
+"""Cost of a layer's place in the graph: adders at forks, and queues of words that wait for another branch.
 
-``fanin.cnn.flow.sizes`` says how long the queues of a build are. Here each layer has the share of them that its
-own delay causes, so that costs of layers can be added up; together these are no less than what a build has.
+``fanin.cnn.flow.sizes`` computes the queues of a build. Here each layer has the share that its own delay
+causes, so that costs of layers add up. The total is at least that of a build.
 """
 
 from __future__ import annotations
@@ -17,11 +17,14 @@ from fanin.cnn.layers.soft_cross_loss import SoftCrossLoss
 
 @dataclass(frozen=True)
 class Links:
-    """What a layer's place in the graph adds to it.
+    """Additions to a layer for its place in the graph.
 
-    ``sums``: gradients that are added to the first that comes back. ``waits``, ``returns``: of each map that
-    waits on another branch while this layer delays its own, or at this layer while it pauses or takes another
-    input, and of each such gradient, the words of a frame.
+    A map waits on another branch while this layer delays its own. It also waits at this layer while the layer
+    pauses or takes another input.
+
+    ``sums``: gradients added to the first one.
+    ``waits``: words of a frame of each waiting map.
+    ``returns``: words of a frame of each waiting gradient.
     """
 
     sums: int = 0
@@ -29,11 +32,11 @@ class Links:
     returns: tuple[int, ...] = ()
 
     def cost(self, layer: Layer, p: Parallelism, storage: Storage, family: Family) -> Cost:
-        """What the layer takes of a device of that family, in its place."""
+        """Return the cost of a layer in its place, on a device of a family."""
         return layer.cost(p, storage, family, sums=self.sums * p.po, queues=self.queues(layer, p))
 
     def queues(self, layer: Layer, p: Parallelism) -> tuple[Memory, ...]:
-        """What waits for the layer, as queues of one word a transfer."""
+        """Return the queues of words that wait for the layer, one word a transfer."""
         if not self.waits and not self.returns:
             return ()
         forward, backward = layer.lags(p)
@@ -47,7 +50,7 @@ NO_LINKS = Links()
 
 
 def links_of(layers: Sequence[Layer], sources: Sequence[Sequence[int]]) -> tuple[Links, ...]:
-    """The links of each layer; ``sources`` of each, in topological order, are those of its inputs."""
+    """Return the links of each layer, in topological order. ``sources``: source of each layer's inputs."""
     consumers: list[list[int]] = [[] for _ in layers]
     for index, fed in enumerate(sources):
         for port, source in enumerate(fed):
@@ -75,7 +78,7 @@ def links_of(layers: Sequence[Layer], sources: Sequence[Sequence[int]]) -> tuple
 
 
 def _apart(before: Sequence[Sequence[int]], ends: Sequence[int]) -> list[tuple[int, frozenset[int]]]:
-    """Of each of the ``ends`` of branches, the layers on the others that are not on all of them."""
+    """Return each end of a branch with the layers on other branches, without layers common to all."""
     reached = [_reach(before, end) for end in ends]
     common = frozenset.intersection(*reached)
     found = []
@@ -86,7 +89,7 @@ def _apart(before: Sequence[Sequence[int]], ends: Sequence[int]) -> list[tuple[i
 
 
 def _reach(before: Sequence[Sequence[int]], end: int) -> frozenset[int]:
-    """Everything that leads to ``end``, and itself."""
+    """Return ``end`` and all layers that lead to it."""
     found, todo = set(), [end]
     while todo:
         one = todo.pop()

@@ -1,4 +1,4 @@
-"""The largest word of every window."""
+"""Layer kind ``max_pool``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LATENCY = 3  #: cycles from a word to the largest
 
 @dataclass(frozen=True, kw_only=True)
 class MaxPool(Pool):
-    """The largest word of every window, by channel; of equals the first in raster order."""
+    """Pool that selects the largest word of every window, by channel; of equals the first in raster order."""
 
     kind: ClassVar[str] = "max_pool"
     component: ClassVar[str] = "max_pool.MaxPool"
@@ -34,7 +34,7 @@ class MaxPool(Pool):
     }
 
     def check(self) -> None:
-        """Raise ValueError where a window would see nothing but padding, too."""
+        """Raise ValueError also if a window could see only padding."""
         super().check()
         if any(side >= size for side, size in zip(self.padding, 2 * self.kernel, strict=True)):
             window = f"{self.kernel[0]}×{self.kernel[1]}"
@@ -42,15 +42,15 @@ class MaxPool(Pool):
 
     @property
     def saved(self) -> int:
-        """Where in its window each output was found: row · kernel width + column, a word each."""
+        """Words for each output's place in its window, row · kernel width + column; 0 without gradient."""
         return self.output.words if self.gradient else 0
 
     def pairs(self, p: Parallelism) -> Raster:
-        """Outputs, or their gradients, each group beside its places in the windows."""
+        """Return the raster of outputs, or their gradients, each group with its places in the windows."""
         return replace(self.schedule(p).outputs, lanes=2 * p.po)
 
     def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
-        """Rows, what is the largest so far, and pairs; on the way back pairs, and rows of gradients."""
+        """Return rows, largest words so far, and pairs; with a gradient also pairs and rows of gradients."""
         schedule, pairs = self.schedule(p), self.pairs(p)
         place = (self.kernel[0] * self.kernel[1] - 1).bit_length()
         largest = Memory(width=1 + p.po * (WORD_BITS + place), depth=schedule.round_steps(Way.FORWARD))
@@ -62,7 +62,7 @@ class MaxPool(Pool):
         return (*found, *pairs.memories(schedule.output_rows), *sums)
 
     def actors(self, stage: StageActors, sources: list[Source]) -> Flows:
-        """Rows, blocks, and pairs of largest words and places: words to the next layer, places to memory."""
+        """Add rows, blocks, and pairs: largest words go to the next layer, their places to memory."""
         schedule, lines = self.schedule(stage.parallelism), stage.parts
         rows = lines.lines("rows", sources[0], schedule.features, schedule.feature_rows, schedule.p.pi)
         results = lines.channel("results", schedule.result_rows)
@@ -71,7 +71,7 @@ class MaxPool(Pool):
         return stage.give_and_save(Source(lines.reader("largest words", results, pairs, 2 * schedule.p.po)))
 
     def actors_back(self, stage: StageActors, flows: Flows, came: Source) -> None:
-        """Gradients meet their places, and are added to rows."""
+        """Add the actors that join gradients with their places and add them to rows."""
         places = [] if flows.replay is None else [flows.replay]
         schedule = self.schedule(stage.parallelism)
         given, _ = parts.input_gradient(stage.parts, schedule, came, LINES + 1, *places)
@@ -80,7 +80,7 @@ class MaxPool(Pool):
     def golden(
         self, k: Kernels, p: Parallelism, state: State, inputs: Sequence[Frames], train: bool
     ) -> tuple[Frames, Frames]:
-        """The largest of every window; its place in the window is saved."""
+        """Return the largest word of every window, and its place in the window as saved word."""
         (x,) = inputs
         padded, there = self.pad(x), self.pad(np.ones(x.shape, bool))
         best = np.full((len(x), self.output.h, self.output.w, self.output.c), -np.inf, np.float32)
@@ -95,16 +95,16 @@ class MaxPool(Pool):
     def golden_back(
         self, k: Kernels, p: Parallelism, state: State, saved: Frames, gradient: Frames
     ) -> tuple[Frames, ...]:
-        """The gradient goes where the largest was."""
+        """Return the gradient, each word at the place of its window's largest word."""
         place = saved.view(np.uint32).reshape(gradient.shape)
         terms = {at: np.where(place == n, gradient, np.float32(0)) for n, at in enumerate(self.places())}
         return (self.spread(k, len(gradient), terms),)
 
     def float64(self, torch: Any, state: Any, inputs: Sequence[Any]) -> Any:
-        """The largest of every window; of equals the first one gets the gradient."""
+        """Return the largest word of every window; the first of equals gets the gradient."""
         padded = self.padded64(torch, inputs[0], -torch.inf)
         return torch.nn.functional.max_pool2d(padded, self.kernel, self.stride).permute(0, 2, 3, 1)
 
     def onnx_nodes(self, graph: Any, sources: Sequence[str], state: State) -> None:
-        """MaxPool."""
+        """Add MaxPool."""
         graph.node("MaxPool", sources, **self.onnx_window())

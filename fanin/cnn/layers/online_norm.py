@@ -1,4 +1,4 @@
-"""Online normalisation by channel, in place of batch normalisation."""
+"""Layer kind ``online_norm``, which replaces batch normalisation."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from fanin.cnn.layers.family import Memory
 from fanin.cnn.layers.latencies import ADDER, MULTIPLIER, RESULTS
 from fanin.cnn.layers.layer import PIPELINE, REUSE, Layer, Parallelism, Storage, ceil_div, memory
 
-WORDS = 7  # of state a channel: μ, σ², 1/σ and two sums forward; two control terms
-WORDS_BACK = 3  # more of them with a gradient: 1/σ of the frame that comes back, the control terms' sums
-INTERVAL = 5  #: cycles a channel, when state changes after a frame
-PAUSE = 140  #: cycles besides: until sums are final, and for one channel's mean, variance and 1/σ
-PAUSE_BACK = 52  #: cycles after the words of a frame on the way back, besides those of its channels
+WORDS = 7  # words of state a channel: μ, σ², 1/σ and two sums forward; two control terms
+WORDS_BACK = 3  # more words with a gradient: 1/σ of the frame whose gradient arrives, the control terms' sums
+INTERVAL = 5  #: cycles a channel of the change of state after a frame
+PAUSE = 140  #: more cycles: until sums are final, and for one channel's mean, variance and 1/σ
+PAUSE_BACK = 52  #: cycles after a frame's gradients, in addition to ``INTERVAL`` a channel
 CENTRED = 1 + ADDER  #: cycles from a word that is taken to x ⊖ m,
 SCALED = CENTRED + MULTIPLIER  #: and to y
 CONTROL_TERM = 1 + MULTIPLIER  #: cycles from a gradient that is taken to ey ⊗ y,
@@ -34,7 +34,7 @@ STATE = FORWARD_STATE + BACKWARD_STATE  #: in memory order
 
 
 class Constants(NamedTuple):
-    """Numbers that the hardware multiplies with, binary32; each is rounded once, from its binary64."""
+    """Constants of the hardware in binary32, each rounded once from binary64."""
 
     alpha: np.float32  #: α = RN(α_fwd)
     beta: np.float32  #: β = RN(1 − α_fwd)
@@ -52,8 +52,10 @@ class OnlineNorm(Layer):
     keeps_channels: ClassVar[bool] = True
     pauses: ClassVar[bool] = True
     plan_fields: ClassVar[tuple[str, ...]] = ("forward_decay", "backward_decay", "epsilon")
-    # Chiley et al., algorithm 1: forward x − μ, times 1/σ, the frame's sums of that and of its
-    # squares; backward two control terms, their two sums, times 1/σ. Fixed: channel by channel, after a frame.
+    # Chiley et al., algorithm 1.
+    # Forward: x − μ, its product with 1/σ, the frame's sums of x − μ and its squares.
+    # Backward: two control terms, two sums, the product with 1/σ.
+    # Fixed: channel by channel, after a frame.
     OPERATORS: ClassVar = {
         "forward": {"add": 2, "mul": 1, "mac": 1},
         "input_gradient": {"add": 2, "mul": 1, "mac": 2},
@@ -64,12 +66,12 @@ class OnlineNorm(Layer):
         "ultrascale": {"layer": 1136, "lane": 300, "gradient": 354, "gradient_lane": 268},
         "ecp5": {"layer": 1197, "lane": 681, "gradient": 321, "gradient_lane": 461},
     }
-    forward_decay: float = 0.999  #: α_fwd, of the running mean and variance
-    backward_decay: float = 0.99  #: α_bwd, of the control terms
+    forward_decay: float = 0.999  #: α_fwd, decay of the running mean and variance, in (0, 1)
+    backward_decay: float = 0.99  #: α_bwd, decay of the control terms, in (0, 1)
     epsilon: float = 1e-5
 
     def check(self) -> None:
-        """Raise ValueError for decays or an epsilon that are no numbers between 0 and 1."""
+        """Raise ValueError for a decay or an epsilon outside (0, 1)."""
         for name in self.plan_fields:
             value = getattr(self, name)
             if not isinstance(value, float) or not 0 < value < 1:
@@ -77,7 +79,7 @@ class OnlineNorm(Layer):
 
     @property
     def constants(self) -> Constants:
-        """Numbers that the hardware multiplies with."""
+        """Constants of the hardware."""
         return Constants(
             np.float32(self.forward_decay),
             np.float32(1 - self.forward_decay),
@@ -87,53 +89,53 @@ class OnlineNorm(Layer):
         )
 
     def groups(self, p: Parallelism) -> int:
-        """Transfers that all channels take."""
+        """Return the transfers of a position."""
         return ceil_div(self.input.c, p.po)
 
     def compute_cycles(self, p: Parallelism) -> int:
-        """A channel comes again after ``REUSE`` cycles; 1/σ is saved first; last, state changes."""
+        """Return the cycles of a frame: at least ``REUSE`` a position, plus the pause."""
         return self.input.h * self.input.w * max(self.groups(p), REUSE) + self.pause(p)
 
     def pause(self, p: Parallelism) -> int:
-        """Cycles in which no word comes in, between a frame's last and the next one's first."""
+        """Return the cycles without input between two frames: 1/σ is saved, and state changes."""
         return bool(self.saved) * self.groups(p) + INTERVAL * self.input.c + PAUSE
 
     def lags(self, p: Parallelism) -> tuple[Fraction, Fraction]:
-        """While state changes, words wait."""
+        """Return the lags, including the wait while state changes."""
         pause, _ = super().lags(p)
         pause += Fraction(self.pause(p), self.cycles(p))
         return pause, pause
 
     @property
     def saved(self) -> int:
-        """A frame's 1/σ of every channel and then its output: what the gradient is made of."""
+        """Words that the gradient needs: 1/σ of every channel, then the output; 0 without gradient."""
         return self.input.c + self.output.words if self.gradient else 0
 
     @property
     def state_words(self) -> int:
-        """Mean, variance, 1/σ and the two control terms of every channel."""
+        """Words of mean, variance, 1/σ and two control terms of every channel."""
         return len(STATE) * self.input.c
 
     def zero_state(self) -> State:
-        """``STATE``, (channel,) each: mean 0, variance 1, scale 1, control terms 0."""
+        """Return ``STATE``, one word a channel: variance and scale are 1, mean and control terms 0."""
         ones = ("variance", "scale")
         return {name: np.full(self.input.c, name in ones, np.float32) for name in STATE}
 
     def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
-        """State of every channel, a memory for each word of it."""
+        """Return a memory for each word of a channel's state."""
         kinds = WORDS + WORDS_BACK * self.gradient
         return kinds * (memory(self.input.c, p.po),)
 
     def output_times(self, p: Parallelism, inputs: Sequence[Cycles]) -> Cycles:
-        """Each word is added to its channel's sums."""
+        """Return when outputs leave; the sums allow a position every ``REUSE`` cycles at most."""
         return paced(inputs[0] + PIPELINE, max(self.groups(p), REUSE))
 
     def gradient_times(self, p: Parallelism, came: Cycles, port: int) -> Cycles:
-        """Each word is added to its channel's sums."""
+        """Return when gradients leave; the sums allow a position every ``REUSE`` cycles at most."""
         return paced(came + PIPELINE, max(ceil_div(self.input.c, p.pi), REUSE))
 
     def actors(self, stage: StageActors, sources: list[Source]) -> Flows:
-        """1/σ of all channels to memory, words to both; the next frame begins when state has changed."""
+        """Add the forward actor: 1/σ goes to memory, words to both; the next frame waits for the state."""
         groups, words = stage.groups, stage.transfers
         scales = groups if self.saved else 0
         intervals = np.ones(scales + words)
@@ -151,7 +153,7 @@ class OnlineNorm(Layer):
         return Flows(Source(results, outputs), Source(results))
 
     def actors_back(self, stage: StageActors, flows: Flows, came: Source) -> None:
-        """1/σ of all channels, then words; the next frame begins when control terms have changed."""
+        """Add the backward actor. It reads 1/σ, then words; the next frame waits for the control terms."""
         groups, words = stage.groups, stage.transfers
         assert flows.replay is not None
         intervals = np.ones(groups + words)
@@ -168,24 +170,24 @@ class OnlineNorm(Layer):
     def golden(
         self, k: Kernels, p: Parallelism, state: State, inputs: Sequence[Frames], train: bool
     ) -> tuple[Frames, Float32]:
-        """Frame by frame, each with the state that the one before left."""
+        """Normalise frame by frame, each with the state after the previous frame."""
         return k.norm_forward(self, state, inputs[0], train)
 
     def golden_back(
         self, k: Kernels, p: Parallelism, state: State, saved: Frames, gradient: Frames
     ) -> tuple[Frames, ...]:
-        """Frame by frame, each with the control terms that the one before left."""
+        """Return the input gradients, each frame with the control terms after the previous frame."""
         return (k.norm_backward(self, state, saved, gradient),)
 
     def float64(self, torch: Any, state: Any, inputs: Sequence[Any]) -> Any:
-        """In evaluation; ``fanin.torch.cnn`` has the training, whose gradient is no derivative."""
+        """Return the output of evaluation. ``fanin.torch.cnn`` trains; that gradient is no derivative."""
         return (inputs[0] - state["mean"]) * state["scale"]
 
     def onnx_nodes(self, graph: Any, sources: Sequence[str], state: State) -> None:
-        """Sub and Mul: m is taken away, and the rest is multiplied by r."""
+        """Add Sub and Mul: the product of x − m and r."""
         mean, scale = (graph.channels(part, state[part]) for part in ("mean", "scale"))
         graph.node("Mul", [graph.node("Sub", [*sources, mean], part="centred"), scale])
 
     def torch_arrays(self, state: State) -> State:
-        """``running_mean`` and ``running_var``."""
+        """Return ``running_mean`` and ``running_var``."""
         return {"running_mean": state["mean"], "running_var": state["variance"]}

@@ -1,4 +1,4 @@
-"""Results to the host."""
+"""Layer kind ``output``."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ from fanin.cnn.layers.port import WRITE_QUEUE
 
 @dataclass(frozen=True, kw_only=True)
 class Output(Layer):
-    """Results to the host."""
+    """Sink of results to the host."""
 
     kind: ClassVar[str] = "output"
     onnx: ClassVar[str] = "Identity"
 
     def queues(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
-        """What goes to memory."""
+        """Return the queue of results to memory."""
         return (WRITE_QUEUE,)
 
     def store_streams(self, p: Parallelism, storage: Storage) -> tuple[list[int], list[int]]:
-        """Results are written."""
+        """Return one stream, which is written."""
         return [], [p.pi]
 
     def parallelisms(self) -> Iterator[Parallelism]:
-        """Every width; nothing computes, so both sides are the same."""
+        """Yield every width; both sides are equal, since nothing computes."""
         for lanes in divisors(self.input.c):
             yield Parallelism(pi=lanes, po=lanes)
 
     def golden(
         self, k: Kernels, p: Parallelism, state: State, inputs: Sequence[Frames], train: bool
     ) -> tuple[Frames, None]:
-        """The results."""
+        """Return the results."""
         return inputs[0], None
 
     def golden_back(
         self, k: Kernels, p: Parallelism, state: State, saved: Frames, gradient: Frames
     ) -> tuple[Frames, ...]:
-        """The gradient itself."""
+        """Return the gradient itself."""
         return (gradient,)
 
     def float64(self, torch: Any, state: Any, inputs: Sequence[Any]) -> Any:
-        """The results."""
+        """Return the results."""
         return inputs[0]

@@ -17,15 +17,15 @@ from fanin.cnn.layers.window import Window
 
 @dataclass(frozen=True, kw_only=True)
 class Pool(Window):
-    """A window that makes one word a channel: it moves as that of a depthwise convolution."""
+    """Window that yields one word a channel, and moves like a depthwise convolution's window."""
 
     def compute_cycles(self, p: Parallelism) -> int:
-        """kh·kw·max(oh·ow·c/po, 8): each output takes a word of its window at a time, into one accumulator."""
+        """Return kh·kw·max(oh·ow·c/po, 8): an accumulator takes one word of the window at a time."""
         outputs = self.output.h * self.output.w * ceil_div(self.input.c, p.po)
         return self.kernel[0] * self.kernel[1] * max(outputs, REUSE)
 
     def schedule(self, p: Parallelism) -> Schedule:
-        """That of a depthwise convolution with the same window and streams, ``po`` channels at once."""
+        """Return the schedule of a depthwise convolution of the same window, with ``po`` parallel channels."""
         convolution = DepthwiseConv(
             inputs=self.inputs,
             gradient=self.gradient,
@@ -38,13 +38,13 @@ class Pool(Window):
         return schedule_of(convolution, Parallelism(poc=p.po, pi=p.pi, po=p.po))
 
     def lags(self, p: Parallelism) -> tuple[Fraction, Fraction]:
-        """Those of the schedule."""
+        """Return the lags of the schedule."""
         return self.schedule(p).lags
 
     def output_times(self, p: Parallelism, inputs: Sequence[Cycles]) -> Cycles:
-        """Block by block."""
+        """Return when outputs leave, block by block."""
         return block_outputs(self.schedule(p), inputs[0], ceil_div(self.output.c, p.po))
 
     def gradient_times(self, p: Parallelism, came: Cycles, port: int) -> Cycles:
-        """Row by row, when all windows that saw a row have added to it."""
+        """Return when gradients leave: row by row, once all windows that saw a row have added to it."""
         return paced(block_gradients(self.schedule(p), came), ceil_div(self.input.c, p.pi))

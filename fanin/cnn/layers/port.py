@@ -1,24 +1,24 @@
-"""The memory port of a device, and queues of streams that share it (docs/systems/cluster.md, "Store")."""
+"""Memory port of a device, and queues of streams that share it (docs/systems/cluster.md, "Store")."""
 
 from __future__ import annotations
 
 from fanin.cnn.layers.family import WORD_BITS, Memory
 
-BEAT_BITS = 512  # of the memory port
+BEAT_BITS = 512  # bits of a beat of the memory port
 BEAT_WORDS = BEAT_BITS // WORD_BITS
-BURST = 16  # beats at most; bursts end at multiples of it
-WRITE_DEPTH = 3 * BURST  # beats: one burst goes, one waits, one comes in
-DISTRIBUTED_DEPTH = 64  # of a queue that lies in LUTs, at most (hdl/stream/fifo.py)
-_LATENCY = 128  # cycles until a beat is there that one channel alone can wait for without a pause
+BURST = 16  # most beats of a burst; bursts end at multiples of BURST
+WRITE_DEPTH = 3 * BURST  # beats of a write queue: one burst leaves, one waits, one arrives
+DISTRIBUTED_DEPTH = 64  # largest depth of a queue in LUTs (hdl/stream/fifo.py)
+_LATENCY = 128  # largest read latency, in cycles, at which a channel alone streams without a pause
 
 
 def beat_bits(words: int) -> int:
-    """Bits of the beats that so many words take in memory, from the beginning of one."""
+    """Return the bits of the beats that ``words`` take in memory, from the start of a beat."""
     return BEAT_BITS * -(-words // BEAT_WORDS)
 
 
 def read_depth(lanes: int) -> int:
-    """Beats of a read channel's queue: what comes in while one burst is used, and what is on its way."""
+    """Return the beats of a read channel's queue: one burst in use, one arriving, and those in flight."""
     bursts = -(-_LATENCY * min(lanes, BEAT_WORDS) // (BEAT_WORDS * BURST))
     return (2 + bursts) * BURST
 
@@ -28,8 +28,8 @@ def _queue(depth: int) -> Memory:
 
 
 def read_queue(lanes: int) -> Memory:
-    """Where what comes from memory waits for a stream of ``lanes`` words."""
+    """Return the queue of data from memory for a stream of ``lanes`` words a transfer."""
     return _queue(read_depth(lanes))
 
 
-WRITE_QUEUE = _queue(WRITE_DEPTH)  #: where what goes to memory waits for its burst
+WRITE_QUEUE = _queue(WRITE_DEPTH)  #: queue of data to memory, which waits for its burst

@@ -1,4 +1,4 @@
-"""Rectifier: max(x, 0)."""
+"""Layer kind ``relu``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fanin.cnn.layers.layer import Layer, Parallelism
 
 @dataclass(frozen=True, kw_only=True)
 class Relu(Layer):
-    """max(x, 0); comparators are LUTs."""
+    """Rectifier max(x, 0); its comparators are LUTs."""
 
     kind: ClassVar[str] = "relu"
     component: ClassVar[str] = "relu.Relu"
@@ -31,22 +31,22 @@ class Relu(Layer):
 
     @property
     def saved(self) -> int:
-        """Its output, which says where the gradient passes."""
+        """Words of the output, which decides where the gradient passes; 0 without gradient."""
         return self.output.words if self.gradient else 0
 
     def actors(self, stage: StageActors, sources: list[Source]) -> Flows:
-        """A register slice to the next layer, and one to memory."""
+        """Add a register slice to the next layer, and one to memory."""
         return stage.give_and_save(sources[0])
 
     def actors_back(self, stage: StageActors, flows: Flows, came: Source) -> None:
-        """A gradient meets its output."""
+        """Add an actor that joins each gradient with its saved output."""
         assert flows.replay is not None
         flows.gradients = [Source(stage.joined("back", [came, flows.replay], parts.SLICE, 1))]
 
     def golden(
         self, k: Kernels, p: Parallelism, state: State, inputs: Sequence[Frames], train: bool
     ) -> tuple[Frames, Frames]:
-        """max(x, 0); a NaN passes."""
+        """Return max(x, 0); a NaN passes."""
         (x,) = inputs
         y = np.where(np.signbit(x) & ~np.isnan(x), np.float32(0), x)
         return y, y
@@ -54,10 +54,10 @@ class Relu(Layer):
     def golden_back(
         self, k: Kernels, p: Parallelism, state: State, saved: Frames, gradient: Frames
     ) -> tuple[Frames, ...]:
-        """The gradient where the output is a NaN, or above 0."""
+        """Return the gradient where the output is a NaN or above 0, else 0."""
         y = saved.reshape(gradient.shape)
         return (np.where((comparable(y) > 0) | np.isnan(y), gradient, np.float32(0)),)
 
     def float64(self, torch: Any, state: Any, inputs: Sequence[Any]) -> Any:
-        """max(x, 0)."""
+        """Return max(x, 0)."""
         return torch.relu(inputs[0])

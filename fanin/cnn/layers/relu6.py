@@ -1,4 +1,4 @@
-"""Rectifier with an upper limit: min(max(x, 0), 6)."""
+"""Layer kind ``relu6``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LIMIT = np.float32(6)
 
 @dataclass(frozen=True, kw_only=True)
 class Relu6(Relu):
-    """min(max(x, 0), 6)."""
+    """Rectifier with an upper limit, min(max(x, 0), 6)."""
 
     kind: ClassVar[str] = "relu6"
     component: ClassVar[str] = "relu.Relu6"
@@ -30,7 +30,7 @@ class Relu6(Relu):
     def golden(
         self, k: Kernels, p: Parallelism, state: State, inputs: Sequence[Frames], train: bool
     ) -> tuple[Frames, Frames]:
-        """max(x, 0), at most 6; a NaN passes."""
+        """Return min(max(x, 0), 6); a NaN passes."""
         y, _ = super().golden(k, p, state, inputs, train)
         y = np.where(y > LIMIT, LIMIT, y)
         return y, y
@@ -38,16 +38,16 @@ class Relu6(Relu):
     def golden_back(
         self, k: Kernels, p: Parallelism, state: State, saved: Frames, gradient: Frames
     ) -> tuple[Frames, ...]:
-        """The gradient where the output is a NaN, or above 0 and below 6."""
+        """Return the gradient where the output is a NaN, or above 0 and below 6, else 0."""
         (passed,) = super().golden_back(k, p, state, saved, gradient)
         y = saved.reshape(gradient.shape)
         return (np.where((y < LIMIT) | np.isnan(y), passed, np.float32(0)),)
 
     def float64(self, torch: Any, state: Any, inputs: Sequence[Any]) -> Any:
-        """min(max(x, 0), 6)."""
+        """Return min(max(x, 0), 6)."""
         return torch.nn.functional.relu6(inputs[0])
 
     def onnx_nodes(self, graph: Any, sources: Sequence[str], state: State) -> None:
-        """Clip, with limits as inputs."""
+        """Add Clip, with limits as inputs."""
         limits = [graph.constant(part, np.float32(value)) for part, value in (("min", 0), ("max", LIMIT))]
         graph.node("Clip", [*sources, *limits])

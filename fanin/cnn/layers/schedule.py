@@ -1,6 +1,6 @@
-"""When a convolution multiplies what: its blocks, its loops, and the rows that it keeps on chip.
+"""Schedule of a convolution: blocks, loops, and rows kept on chip.
 
-Pure numbers: RTL, cost model and tests read them (docs/systems/cluster.md, "The convolution").
+RTL, cost model and tests use its numbers (docs/systems/cluster.md, "The convolution").
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ Pair = tuple[int, int]
 #: cycles, at most, between a row's last word, the block that waits for it, and the row's next use
 HAND_OVER = 12
 ENGINE = 64  #: cycles from a block's last step until its words leave, at most
-#: cycles, at most, from a block's last sum, or its last terms of the input gradient, until words leave; and
-#: from the last of them until a block may begin because of it
+#: cycles, at most, from a block's last sum, or its last terms of the input gradient, until words leave;
+#: also from the last word until a block that waits for its room may start
 LEAVE = GRADIENT_ROWS - PLACES
 
 
 def tree_latency(terms: int) -> int:
-    """Cycles from so many pairs of words to the sum of their products: a multiplier, and levels of adders."""
+    """Return the cycles from ``terms`` pairs of words to the sum of products: multiplier and adder tree."""
     return MULTIPLIER + ADDER * (terms - 1).bit_length()
 
 
 class Convolution(Protocol):
-    """What a schedule asks of its layer: a ``fanin.cnn.layers.conv.Conv``, whose costs come from here."""
+    """Interface of a schedule's layer. ``fanin.cnn.layers.conv.Conv`` has it, and takes its costs from here."""
 
     depthwise: ClassVar[bool]
 
@@ -47,33 +47,33 @@ class Convolution(Protocol):
 
     @property
     def padding(self) -> tuple[int, int, int, int]:
-        """Top, left, bottom, right."""
+        """Padding at top, left, bottom and right."""
 
     @property
     def groups(self) -> int:
-        """Groups of channels."""
+        """Number of groups of channels."""
 
     @property
     def group(self) -> Pair:
-        """Input and output channels of one."""
+        """Input and output channels of a group."""
 
     @property
     def gradient(self) -> bool:
-        """Whether its input has a gradient."""
+        """True if the layer computes its input's gradient."""
 
     @property
     def input(self) -> Shape:
-        """What comes in."""
+        """Shape of the input."""
 
     @property
     def output(self) -> Shape:
-        """What it makes."""
+        """Shape of the output."""
 
     def channel_lanes(self, p: Parallelism) -> Pair:
-        """Input and output channels of a step."""
+        """Return the input and output channels of a step."""
 
     def stream_widths(self, p: Parallelism) -> tuple[list[int], list[int]]:
-        """What pi and po may be."""
+        """Return the allowed values of pi and of po."""
 
 
 class Way(Enum):
@@ -86,20 +86,20 @@ class Way(Enum):
 
 @dataclass(frozen=True)
 class Raster:
-    """A map that passes through a ring of rows, and the windows that blocks of whole output rows see of it.
+    """Map that passes through a ring of rows, and the windows that blocks of whole output rows see of it.
 
-    A frame has ``steps`` of ``step_rows`` output rows each. Channels come in ``groups`` of ``lanes``. Column x,
-    channel i lie in memory (x div stride + i div lanes) mod ``columns``, lane i mod lanes. So ``columns``
-    columns at the stride by ``lanes`` channels of a group, and up to ``columns`` neighbouring groups of one
-    column, touch every memory at most once.
+    A frame has ``steps`` of ``step_rows`` output rows each. Channels come in ``groups`` of ``lanes``.
+    Column x, channel i is in memory (x div stride + i div lanes) mod ``columns``, lane i mod lanes. Two kinds
+    of access therefore touch every memory at most once: ``columns`` columns at the stride by ``lanes``
+    channels of a group, and up to ``columns`` neighbouring groups of one column.
     """
 
     height: int
     width: int
     groups: int
     lanes: int
-    columns: int  #: of a position
-    positions: int  #: of an output row
+    columns: int  #: columns of a position
+    positions: int  #: positions of an output row
     steps: int
     step_rows: int = 1
     kernel: Pair = (1, 1)
@@ -108,13 +108,13 @@ class Raster:
     left: int = 0  #: columns of padding
 
     def first(self, step: int) -> int:
-        """The first row that this step or a later one reads; ``height`` after the last step."""
+        """Return the first row that this step or a later one reads; ``height`` after the last step."""
         if step == self.steps:
             return self.height
         return min(max(step * self.step_rows * self.stride[0] - self.top, 0), self.height)
 
     def last(self, step: int) -> int:
-        """The last row that this step waits for: in the frame's first steps at least row 0, in its last all."""
+        """Return the last row that this step waits for: at least row 0; in the last step, the last row."""
         if step == self.steps - 1:
             return self.height - 1
         row = ((step + 1) * self.step_rows - 1) * self.stride[0] - self.top + self.kernel[0] - 1
@@ -127,7 +127,7 @@ class Raster:
 
     @property
     def column_step(self) -> int:
-        """Addresses from a column to the one ``columns`` · stride further."""
+        """Addresses from a column to the column ``columns`` · stride further right."""
         return self.stride[1] * self.groups
 
     @property
@@ -136,29 +136,29 @@ class Raster:
         return ceil_div(ceil_div(self.width, self.stride[1]), self.columns) * self.column_step
 
     def address(self, row: int, column: int, group: int) -> int:
-        """Where a group of channels of a column lies, in its memory; ``row`` counts in the ring."""
+        """Return the address of a column's group of channels, in its memory. ``row`` counts in the ring."""
         q, phase = divmod(column, self.stride[1])
         return row * self.row_step + q // self.columns * self.column_step + phase * self.groups + group
 
     def memory(self, column: int, group: int) -> int:
-        """In which of the ``columns`` memories a group of channels of a column lies."""
+        """Return which of the ``columns`` memories holds a column's group of channels."""
         return (column // self.stride[1] + group) % self.columns
 
     def tap(self, kx: int) -> tuple[int, int]:
-        """Of position 0 at column ``kx`` of the kernel: address, perhaps negative, and q mod ``columns``."""
+        """Return position 0's address, possibly negative, at kernel column ``kx``, and q mod ``columns``."""
         q, phase = divmod(kx - self.left, self.stride[1])
         return q // self.columns * self.column_step + phase * self.groups, q % self.columns
 
     def memories(self, rows: int, *, copies: int = 1) -> tuple[Memory, ...]:
-        """Those of a ring of so many rows."""
+        """Return the memories of a ring of ``rows`` rows."""
         one = Memory(width=WORD_BITS * self.lanes, depth=rows * self.row_step, copies=copies)
         return self.columns * (one,)
 
     @property
     def _bends(self) -> set[int]:
-        """Steps of which one is the extreme of whatever grows evenly with steps, ``first`` and ``last``.
+        """Steps among which any linear function of step, ``first`` and ``last`` has its extreme.
 
-        For those two grow evenly between the steps at which they leave the first row, and reach the last.
+        The two are linear between the steps at which they leave the first row and reach the last.
         """
         pace = self.step_rows * self.stride[0]
         rows = (self.top, self.top + self.height, self.top + 1 - self.span, self.top + self.height - self.span)
@@ -167,14 +167,15 @@ class Raster:
 
     @property
     def _freeing(self) -> list[int]:
-        """Of those steps the ones that no later step needs all rows of."""
+        """Steps of ``_bends`` that free a row."""
         return [k for k in self._bends if self.first(k) < self.first(k + 1)]
 
     @property
     def lags(self) -> tuple[Fraction, Fraction]:
-        """Frames, at most, from an even stream's row until the steps that it lets begin, and end, if even.
+        """Largest lags, in frames, of evenly spaced steps after an even stream of rows.
 
-        Forward from a position of the map to that of the output; backward the other way.
+        Forward: from a position of the map to that of the output. Backward: from a position of the output's
+        gradient to that of the map's gradient.
         """
         forward = max(Fraction(self.last(k) + 1, self.height) - Fraction(k, self.steps) for k in self._bends)
         backward = max(
@@ -183,10 +184,10 @@ class Raster:
         return forward, backward
 
     def ring(self, period: int) -> int:
-        """Rows that the ring needs so that a frame every ``period`` cycles stops neither writer nor reader.
+        """Return the rows of a ring that stops neither writer nor reader, with a frame every ``period`` cycles.
 
-        It is shown by one schedule that keeps every promise: words come evenly, and steps begin evenly, as
-        early as no step waits for its rows. As soon as possible is never later.
+        Assume evenly spaced words and steps, the steps started just late enough that no step waits for a row.
+        The real schedule starts earlier or at the same time.
         """
         row, step, hand_over = self.steps * period, self.height * period, HAND_OVER * self.height * self.steps
         begin = min(k * step - (self.last(k) + 1) * row for k in self._bends)  # of the first row's words
@@ -194,9 +195,10 @@ class Raster:
         return max(ceil_div(needed, row), self.span, 2)
 
     def ring_back(self, period: int, latency: int) -> int:
-        """The same of a map to which windows add, and whose rows leave when the last window has added.
+        """Return the rows of a ring to which windows add, and whose rows leave after the last addition.
 
-        ``latency``: cycles from a step's end until a row that is complete begins to leave.
+        ``period``: cycles from frame to frame.
+        ``latency``: cycles from a step's end until a complete row starts to leave.
         """
         row, step, scale = self.steps * period, self.height * period, self.height * self.steps
         # of row 0's words, after the frame's first step
@@ -207,9 +209,10 @@ class Raster:
 
 @dataclass(frozen=True)
 class Block:
-    """What runs from its first step to its last without a stall.
+    """Block of positions, which runs from its first step to its last without a stall.
 
-    ``positions`` of ``ph`` columns each, neighbours in raster order: of one row, or ``rows`` whole rows.
+    ``positions``: positions of ``ph`` columns each, neighbours in raster order.
+    ``rows``: number of whole rows; 1 for a block within one row.
     """
 
     positions: int
@@ -218,7 +221,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Step:
-    """Indices of one step: p counts positions of the block, in raster order."""
+    """Indices of a step. ``p`` counts positions of the block in raster order."""
 
     ky: int
     kx: int
@@ -230,16 +233,18 @@ class Step:
 
 @dataclass(frozen=True)
 class Schedule:
-    """Loops of the three ways of ``layer`` built with ``p``; what ``p`` does not divide is rounded up.
+    """Schedule of the three ways of ``layer`` built with ``p``; loop counts are rounded up.
 
-    A 1×1 window of stride 1 without padding has no rows: its map is taken as rows of one block each, whatever
-    the width. A depthwise convolution has groups of ``poc`` channels that are worked on side by side, an input
-    channel each.
+    A map under a 1×1 window of stride 1 without padding is split into rows of one block each, whatever its
+    width. A depthwise convolution has groups of ``poc`` parallel channels, with one input channel each.
 
-    Innermost right: forward ky↑ kx↑ ig g og p; input gradient ky↓ kx↓ og g ig p; weight gradient p ky kx g ig
-    og.
-    A way uses an accumulator again after :data:`REUSE` cycles or more, if need be by waiting at the end of a
-    round.
+    Loops, the innermost right:
+
+    - forward: ky↑ kx↑ ig g og p
+    - input gradient: ky↓ kx↓ og g ig p
+    - weight gradient: p ky kx g ig og
+
+    A way reuses an accumulator after at least :data:`REUSE` cycles; a shorter round waits at its end.
     """
 
     layer: Convolution
@@ -262,7 +267,7 @@ class Schedule:
 
     @property
     def depthwise(self) -> bool:
-        """Whether every output channel sees one input channel."""
+        """True if every output channel sees one input channel."""
         return self.layer.depthwise
 
     @property
@@ -297,7 +302,7 @@ class Schedule:
 
     @cached_property
     def weight_lanes(self) -> int:
-        """Weights of such a word: (i, o), of a depthwise convolution (o)."""
+        """Weights of a word in the weights' memory: (i, o); (o) of a depthwise convolution."""
         return self.p.poc if self.depthwise else self.p.pic * self.p.poc
 
     @cached_property
@@ -307,12 +312,12 @@ class Schedule:
 
     @cached_property
     def flat(self) -> bool:
-        """Whether the map has no rows: the window is one position of the input."""
+        """True if the window is one position of the input, so that blocks ignore the map's rows."""
         return self.layer.kernel == self.layer.stride == (1, 1) and not any(self.layer.padding)
 
     @cached_property
     def block(self) -> Block:
-        """The smallest block that uses no accumulator twice within ``REUSE`` cycles; else the largest."""
+        """Smallest block that uses no accumulator twice within ``REUSE`` cycles; else the largest block."""
         rows, each = self.layer.output.h, self.across
         if self.flat:
             choices = [Block(n) for n in divisors(rows * each)]
@@ -324,7 +329,7 @@ class Schedule:
 
     @cached_property
     def row_positions(self) -> int:
-        """Positions of a block that lie in one row."""
+        """Positions of a block in one row."""
         return self.block.positions // self.block.rows
 
     @cached_property
@@ -334,65 +339,66 @@ class Schedule:
 
     @cached_property
     def row_blocks(self) -> int:
-        """Blocks that lie side by side in a row."""
+        """Blocks of a row."""
         if self.flat or self.block.rows > 1:
             return 1
         return self.across // self.block.positions
 
     @cached_property
     def tile(self) -> int:
-        """Input groups whose gradients take turns at the adder, of a dense layer whose weights are streamed."""
+        """Input groups of a dense layer with streamed weights whose gradients alternate at the adder."""
         return next((n for n in divisors(self.igs) if n >= REUSE), self.igs)
 
     @cached_property
     def term_rows(self) -> int:
-        """Rows of ``ogs`` terms, one of each input group, that such a layer keeps so that no way waits.
+        """Rows that a dense layer with streamed weights keeps so that no way waits.
 
-        Rows begin evenly. A row is free again in the last round of its tile's folds.
+        A row has ``ogs`` terms of one input group. Rows start evenly. A row is free again in the last round of
+        its tile's folds.
         """
         latency = LINES + tree_latency(self.lanes_out) + 3  # to a tile's last term, its first fold, and a row
         folds = (self.ogs - 1) * max(self.tile, REUSE)
         return self.tile - 1 + ceil_div((self.ogs + latency + folds) * self.igs, self.period)
 
     def round_steps(self, way: Way) -> int:
-        """Steps after which the loops come back to the same accumulators."""
+        """Return the steps after which the loops use the same accumulators again."""
         if way is Way.WEIGHT_GRADIENT:
             return self.weight_words
         return self.groups * (self.ogs if way is Way.FORWARD else self.igs) * self.block.positions
 
     def rounds(self, way: Way) -> int:
-        """Rounds of a block."""
+        """Return the rounds of a block."""
         if way is Way.WEIGHT_GRADIENT:
             return self.block.positions
         return prod(self.layer.kernel) * (self.igs if way is Way.FORWARD else self.ogs)
 
     def round_cycles(self, way: Way) -> int:
-        """Cycles of a round: its steps, and those that it waits for the adders."""
+        """Return the cycles of a round: its steps, and its wait for the adders."""
         return max(self.round_steps(way), REUSE)
 
     def block_cycles(self, way: Way) -> int:
-        """Cycles of a block."""
+        """Return the cycles of a block."""
         return self.rounds(way) * self.round_cycles(way)
 
     @cached_property
     def ways(self) -> tuple[Way, ...]:
-        """Those that the layer has."""
+        """Ways of the layer."""
         return tuple(way for way in Way if way is not Way.INPUT_GRADIENT or self.layer.gradient)
 
     @cached_property
     def cycles(self) -> int:
-        """Cycles of a frame, streams apart."""
+        """Cycles of a frame without streams."""
         return self.blocks * max(map(self.block_cycles, self.ways))
 
     @cached_property
     def period(self) -> int:
-        """Cycles of a frame, streams included."""
+        """Cycles of a frame with streams."""
         words = ((self.layer.input.words, self.p.pi), (self.layer.output.words, self.p.po))
         return max(self.cycles, *(ceil_div(count, lanes) for count, lanes in words))
 
     @cached_property
     def features(self) -> Raster:
-        """The input, as a row of blocks sees it; dx has the same place."""
+        """Raster of the input, and of its gradient, as a row of blocks sees it."""
         layer, shape = self.layer, self.layer.input
         height, width = shape.h, shape.w
         if self.flat:
@@ -416,7 +422,7 @@ class Schedule:
 
     @cached_property
     def outputs(self) -> Raster:
-        """The output or its gradient: a block is a row, since its positions are neighbours in raster order."""
+        """Raster of the output or its gradient. A block is a row of positions that follow in raster order."""
         return Raster(
             height=self.blocks,
             width=self.block.positions * self.p.ph,
@@ -428,39 +434,39 @@ class Schedule:
         )
 
     def weight_address(self, ky: int, kx: int, g: int, ig: int, og: int) -> int:
-        """The word in the weights' memory."""
+        """Return the address of a word in the weights' memory."""
         tap = ky * self.layer.kernel[1] + kx
         return ((tap * self.groups + g) * self.igs + ig) * self.ogs + og
 
     def term_latency(self, way: Way) -> int:
-        """Cycles from a step to its terms, products summed over a step's channels: forward and back."""
+        """Return the cycles from a step to its terms, which are products summed over the step's channels."""
         lanes = self.lanes_in if way is Way.FORWARD else self.lanes_out
         return LINES + tree_latency(1 if self.depthwise else lanes)
 
     @cached_property
     def feature_rows(self) -> int:
-        """Rows of ``features`` that forward keeps, and the weight gradient."""
+        """Rows of ``features`` that the forward way keeps, and the weight gradient."""
         return self.features.ring(self.period)
 
     @cached_property
     def output_rows(self) -> int:
-        """Rows of ``outputs``, which are blocks, that each way back keeps of the gradient."""
+        """Rows of ``outputs``, one a block, of the gradient that each backward way keeps."""
         return self.outputs.ring(self.period)
 
     @cached_property
     def input_gradient_rows(self) -> int:
-        """Rows of ``features`` that the input gradient is summed in."""
+        """Rows of ``features`` in which the input gradient is summed."""
         return self.features.ring_back(self.period, self.term_latency(Way.INPUT_GRADIENT) + LEAVE)
 
     @cached_property
     def result_rows(self) -> int:
-        """Rows of ``outputs`` that have room, so that no block waits for its predecessors' words to leave."""
+        """Rows of ``outputs`` with room, so that no block waits until earlier blocks' words have left."""
         words = ceil_div(self.block.positions * self.p.ph * self.layer.output.c, self.p.po)
         latency = self.term_latency(Way.FORWARD) + REUSE + LEAVE
         return 1 + ceil_div((latency + words) * self.blocks, self.period)
 
     def memories(self, way: Way) -> tuple[Memory, ...]:
-        """All memories of a way but parameters, and queues of a few words."""
+        """Return the memories of a way, except parameters and queues of a few words."""
         if way is Way.FORWARD:
             sums = Memory(width=WORD_BITS * self.p.ph * self.lanes_out, depth=self.round_steps(way))
             lines = self.features.memories(self.feature_rows)
@@ -473,14 +479,14 @@ class Schedule:
 
     @cached_property
     def lags(self) -> tuple[Fraction, Fraction]:
-        """Those of its rows, of a block and a position, which leave when made, and of the pipeline behind."""
+        """Largest lags in frames, forward and backward: of rows, a block, a position and the pipeline."""
         forward, backward = self.features.lags
         positions = self.blocks * self.block.positions
         made = Fraction(1, self.blocks) + Fraction(1, positions) + Fraction(HAND_OVER + ENGINE, self.period)
         return forward + made, backward + made
 
     def steps(self, way: Way) -> Iterator[tuple[int, Step]]:
-        """(cycle, indices) of every step of a block."""
+        """Yield (cycle, indices) of every step of a block."""
         kernel = self.layer.kernel
         ky, kx = range(kernel[0]), range(kernel[1])
         if way is Way.INPUT_GRADIENT:

@@ -17,28 +17,28 @@ from fanin.cnn.layers.family import Memory
 from fanin.cnn.layers.latencies import ADDER, MULTIPLIER, RESULTS
 from fanin.cnn.layers.layer import Layer, Parallelism, Storage, ceil_div, memory
 
-LABELS_PORT = 1  #: the input that has the labels
+LABELS_PORT = 1  #: index of the input with the labels
 INTERVAL = 8  #: cycles an exponential, and a term of their sum
-PAUSE = 199  #: cycles of a frame besides: of one exponential, the last term and the reciprocal
+PAUSE = 199  #: more cycles of a frame: one exponential, the last term and the reciprocal
 SOFTMAX = 1 + MULTIPLIER  #: cycles from a row's address to e ⊗ 1/Σe
 LATENCY, LATENCY_GRADIENT = SOFTMAX + 1, SOFTMAX + ADDER + 1  #: cycles from a label to p, and to p ⊖ label
 
 
 def levels(lanes: int) -> int:
-    """Levels of a balanced tree over ``lanes``."""
+    """Return the levels of a balanced tree over ``lanes``."""
     return (lanes - 1).bit_length()
 
 
 @dataclass(frozen=True, kw_only=True)
 class SoftCrossLoss(Layer):
-    """Softmax, and the gradient of its cross-entropy with the one-hot labels that are its second input.
+    """Softmax of the logits, and gradient of the cross-entropy with the one-hot labels, the second input.
 
-    The output is the softmax: the host has the labels, and sees accuracy and loss.
+    The output is the softmax. The host has the labels, and computes accuracy and loss.
     """
 
     kind: ClassVar[str] = "soft_cross_loss"
     component: ClassVar[str] = "softmax_loss.SoftmaxLoss"
-    # Exponentials, their sum and its reciprocal are made one by one.
+    # Exponentials, their sum and its reciprocal are computed one by one.
     OPERATORS: ClassVar = {
         "forward": {"mul": 1},
         "input_gradient": {"add": 1},
@@ -47,30 +47,30 @@ class SoftCrossLoss(Layer):
     LUTS: ClassVar = {"ultrascale": {"layer": 1266, "lane": 301}, "ecp5": {"layer": 1169, "lane": 524}}
 
     def check(self) -> None:
-        """Raise ValueError where labels and logits differ in shape."""
+        """Raise ValueError if labels and logits differ in shape."""
         if len(set(self.inputs)) > 1:
             raise ValueError(f"logits are {self.inputs[0]}, labels {self.inputs[1]}")
 
     @property
     def delay(self) -> Fraction:
-        """A whole frame: the sum comes last."""
+        """Delay of a whole frame, since the sum is complete last."""
         return Fraction(1)
 
     def compute_cycles(self, p: Parallelism) -> int:
-        """A frame at a time: words come, exponentials are summed one by one, p leaves."""
+        """Return the cycles of a frame: words enter, exponentials are summed one by one, p leaves."""
         rows = ceil_div(self.input.words, p.po)
         return 2 * rows + INTERVAL * self.input.words + levels(p.po) + PAUSE
 
     def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
-        """The logits, and exponentials in their place."""
+        """Return the memory of the logits, which exponentials overwrite."""
         return (memory(self.input.words, p.po),)
 
     def output_times(self, p: Parallelism, inputs: Sequence[Cycles]) -> Cycles:
-        """After a whole frame."""
+        """Return when outputs leave: after a whole frame."""
         return inputs[0] + self.cycles(p)
 
     def actors(self, stage: StageActors, sources: list[Source]) -> Flows:
-        """Words are taken; after a while, as labels come, the same number is given."""
+        """Add an actor that takes a frame's words, then takes its labels and gives the outputs."""
         rows = stage.transfers
         intervals = np.ones(2 * rows)
         intervals[rows - 1] = self.cycles(stage.parallelism) - 2 * rows + 1
@@ -91,7 +91,7 @@ class SoftCrossLoss(Layer):
     def golden(
         self, k: Kernels, p: Parallelism, state: State, inputs: Sequence[Frames], train: bool
     ) -> tuple[Frames, Frames]:
-        """The softmax, and the gradient of the logits, p ⊖ label."""
+        """Return the softmax, and the gradient of the logits, p ⊖ label."""
         logits, labels = inputs
         x = logits.reshape(len(logits), -1)
         e = k.exp(k.add(x, -np.max(x, axis=1, keepdims=True)))
@@ -102,15 +102,15 @@ class SoftCrossLoss(Layer):
     def golden_back(
         self, k: Kernels, p: Parallelism, state: State, saved: Frames, gradient: Frames
     ) -> tuple[Frames, ...]:
-        """The gradient of the logits, which was made on the way forward."""
+        """Return the gradient of the logits, which ``golden`` computed."""
         shape = self.input
         return (saved.reshape(len(saved), shape.h, shape.w, shape.c),)
 
     def float64(self, torch: Any, state: Any, inputs: Sequence[Any]) -> Any:
-        """The softmax."""
+        """Return the softmax."""
         x = inputs[0]
         return torch.softmax(x.flatten(1), 1).reshape(x.shape)
 
     def onnx_nodes(self, graph: Any, sources: Sequence[str], state: State) -> None:
-        """Softmax of the flattened logits, without the labels."""
+        """Add Softmax of the flattened logits, without the labels."""
         graph.node("Softmax", [graph.node("Flatten", sources[:LABELS_PORT], part="flat", axis=1)], axis=1)

@@ -1,4 +1,4 @@
-"""Windows that move over a padded input: sizes, padding, and the base class of their layers."""
+"""Base class of layers with windows that move over a padded input, and helpers for sizes and padding."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Padding = str | int | tuple[int, int, int, int]
 
 
 def pair(name: str, value: object) -> Pair:
-    """(vertical, horizontal) of one number or two. Raises ValueError."""
+    """Return (vertical, horizontal) from one number or two. Raises ValueError."""
     both = tuple(value) if isinstance(value, (tuple, list)) else (value, value)
     if len(both) != 2:
         raise ValueError(f"{name} must be one number or two, not {value!r}")
@@ -29,7 +29,7 @@ def pair(name: str, value: object) -> Pair:
 
 
 def find_padding(padding: Padding, shape: Shape, kernel: Pair, stride: Pair) -> tuple[int, int, int, int]:
-    """(top, left, bottom, right). "same": ⌈size / stride⌉ outputs, odd pixels below and right."""
+    """Return (top, left, bottom, right). "same": ⌈size / stride⌉ outputs, odd pixels below and right."""
     if padding == "valid":
         return (0, 0, 0, 0)
     if padding == "same":
@@ -52,16 +52,16 @@ def find_padding(padding: Padding, shape: Shape, kernel: Pair, stride: Pair) -> 
 
 
 def pixel_fits(width: int, lanes: int, columns: int) -> bool:
-    """Whether ``columns`` memories of ``lanes`` words take ``width`` neighbouring channels of a column at once.
+    """Return True if ``columns`` memories of ``lanes`` words take ``width`` channels of a column in a cycle.
 
-    That is a part of the lanes, or up to ``columns`` times all of them.
+    ``width`` must divide ``lanes``, or be up to ``columns`` times ``lanes``.
     """
     return lanes % width == 0 or (width % lanes == 0 and width // lanes <= columns)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Window(Layer):
-    """A window of ``kernel`` (rows, columns) that moves in steps of ``stride`` over the padded input."""
+    """Layer with a window of ``kernel`` (rows, columns) that moves by ``stride`` over the padded input."""
 
     plan_fields: ClassVar[tuple[str, ...]] = ("kernel", "stride", "padding")
     kernel: Pair
@@ -69,7 +69,7 @@ class Window(Layer):
     padding: tuple[int, int, int, int] = (0, 0, 0, 0)  #: top, left, bottom, right
 
     def check(self) -> None:
-        """Raise ValueError where the padded input is smaller than the window."""
+        """Raise ValueError if the padded input is smaller than the window."""
         top, left, bottom, right = self.padding
         height, width = self.input.h + top + bottom, self.input.w + left + right
         if self.kernel[0] > height or self.kernel[1] > width:
@@ -83,7 +83,7 @@ class Window(Layer):
 
     @cached_property
     def output(self) -> Shape:
-        """Positions of the window, by channels."""
+        """Shape of the output: positions of the window, by channels."""
         top, left, bottom, right = self.padding
         return Shape(
             (self.input.h + top + bottom - self.kernel[0]) // self.stride[0] + 1,
@@ -93,22 +93,22 @@ class Window(Layer):
 
     @property
     def delay(self) -> Fraction:
-        """The rows of the first window, a row of output being computed, and one being handed on."""
+        """Delay in frames: rows of the first window, one output row being computed, one being sent."""
         rows = min(max(self.kernel[0] - self.padding[0], 1), self.input.h)
         return Fraction(rows, self.input.h) + Fraction(2, self.output.h)
 
     def pad(self, x: Any) -> Any:
-        """``x``, of axes frame, row, column and more, in a frame of zeros."""
+        """Return ``x``, of axes frame, row, column and more, padded with zeros."""
         top, left, bottom, right = self.padding
         return np.pad(x, ((0, 0), (top, bottom), (left, right), *(x.ndim - 3) * ((0, 0),)))
 
     def crop(self, x: Float32) -> Float32:
-        """The array that :meth:`pad` was given."""
+        """Return an array without the padding of :meth:`pad`."""
         top, left, *_ = self.padding
         return x[:, top : top + self.input.h, left : left + self.input.w]
 
     def seen(self, padded: Any, ky: int, kx: int) -> Any:
-        """A view: what each window has at (ky, kx); axes frame, output row, output column, …"""
+        """Return a view of each window's value at (ky, kx); axes frame, output row, output column, …"""
         rows, columns = (
             slice(k, k + step * (size - 1) + 1, step)
             for k, step, size in zip((ky, kx), self.stride, (self.output.h, self.output.w), strict=True)
@@ -116,14 +116,14 @@ class Window(Layer):
         return padded[:, rows, columns]
 
     def places(self) -> Iterator[Pair]:
-        """Places of a window, in raster order."""
+        """Return the places (ky, kx) of a window in raster order."""
         rows, columns = self.kernel
         return product(range(rows), range(columns))
 
     def spread(self, k: Kernels, count: int, terms: Mapping[Pair, Float32]) -> Frames:
-        """Fold, for every input, over the windows that saw it, of ``terms`` at the place where they saw it.
+        """Return the fold, for every input, of the terms of all windows that saw it. ``terms``: terms by place.
 
-        ky and kx descend: so output rows and columns ascend.
+        ky and kx descend, so that output rows and columns ascend.
         """
         dx = self.pad(np.zeros((count, self.input.h, self.input.w, self.input.c), np.float32))
         for place in reversed(list(self.places())):
@@ -132,10 +132,10 @@ class Window(Layer):
         return self.crop(dx)
 
     def padded64(self, torch: Any, x: Any, value: float = 0.0) -> Any:
-        """A tensor with channels first in a frame of ``value``."""
+        """Return a tensor with channels first, padded with ``value``."""
         top, left, bottom, right = self.padding
         return torch.nn.functional.pad(x.permute(0, 3, 1, 2), (left, right, top, bottom), value=value)
 
     def onnx_window(self) -> dict[str, Any]:
-        """Attributes of the window in ONNX."""
+        """Return the window's attributes in ONNX."""
         return {"kernel_shape": self.kernel, "strides": self.stride, "pads": self.padding}

@@ -1,4 +1,4 @@
-"""The charts of a CNN's training: what each layer takes of a frame's time, and how frames follow."""
+"""Charts of a CNN's training: cycles of each layer, and times of frames."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from typing import Any
 from fanin.report.chart import Axis, Bar, Chart, Point
 from fanin.report.palette import STYLES
 
-#: What a way does with its time, and what has its colour.
+#: States of a way, and the style of each.
 SHARES = {"busy": "compute", "starved": "waiting", "blocked": "blocked"}
 WAYS = ("forward", "backward")
-SPANS = (*WAYS, "update")  #: of a batch
-#: What goes to and from a device, with the rate that bounds it and what has its colour.
+SPANS = (*WAYS, "update")  #: spans of a batch
+#: Traffic of a device, with the rate that bounds it and its style.
 USES = {
     "read": ("dram_gbps", "dram_read"),
     "written": ("dram_gbps", "dram_write"),
     "sent": ("link_gbps", "network"),
     "received": ("link_gbps", "network_in"),
 }
-_ROW = 30.0  # px, of three bars or four
-_SPAN = 0.26  # of a row, in which three lie below each other
+_ROW = 30.0  # height of a row of three or four bars, px
+_SPAN = 0.26  # height of each of three spans in a row, as a share of the row
 
 Way = Mapping[str, Any]
 
 
 def cycles_chart(layers: Sequence[Mapping[str, Any]], ways: Sequence[Way]) -> Chart:
-    """For each layer a bar of its planned cycles of a frame, and one for each way that was measured."""
+    """Return bars by layer: planned cycles of a frame, and measured cycles of each way."""
     names = [layer["name"] for layer in layers]
     chart = Chart("Cycles of a frame by layer", Axis("cycles of a frame", ",", ","), rows=names, row=_ROW)
     planned = [
@@ -50,7 +50,7 @@ def cycles_chart(layers: Sequence[Mapping[str, Any]], ways: Sequence[Way]) -> Ch
 
 
 def shares_chart(ways: Sequence[Way]) -> Chart:
-    """For each way of a layer what it did with the job's time."""
+    """Return bars by way of a layer: busy, starved and blocked shares of the job's time."""
     names = [f"{way['layer']} {way['way']}" + (f" {way['port']}" if way["port"] else "") for way in ways]
     chart = Chart(
         "Busy, starved and blocked by layer",
@@ -70,7 +70,7 @@ def shares_chart(ways: Sequence[Way]) -> Chart:
 
 
 def use_chart(hardware: Mapping[str, Any]) -> Chart:
-    """For each device how much of its memory's and its link's rate it used, either way."""
+    """Return bars by device: used shares of the memory's and the link's rate, each way."""
     devices = hardware["devices"]
     chart = Chart(
         "Memory and network by device",
@@ -92,7 +92,7 @@ def use_chart(hardware: Mapping[str, Any]) -> Chart:
 
 
 def batch_chart(timeline: Mapping[str, Any]) -> Chart:
-    """For each layer a bar from a batch's first frame to its last, either way, and one of its update."""
+    """Return bars by layer: from a batch's first frame to its last, each way, and the update."""
     layers = timeline["layers"]
     chart = Chart(
         "One batch by layer",
@@ -113,7 +113,7 @@ def batch_chart(timeline: Mapping[str, Any]) -> Chart:
 
 
 def results_chart(written: Sequence[int], batch: int) -> Chart:
-    """When the results of the first batches' frames were in memory: steps in a batch, a gap where it drains."""
+    """Return a chart of when the first batches' results were in memory: steps, and gaps between batches."""
     points: list[Point] = []
     hints: list[str] = []
     for frame, at in enumerate(written):

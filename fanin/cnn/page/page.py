@@ -1,4 +1,4 @@
-"""The page of a CNN's training: how it learnt, which layer limits, what it was trained with."""
+"""Page of a CNN's training: learning curves, limiting layers, and configuration."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fanin.sim.network import FAULTS
 Metrics = Mapping[str, Any]
 
 NAMES = {"rtl": "in RTL", "golden": "in the golden model", "float64": "in binary64"}
-_LIKE = {"rtl": "run", "golden": "golden", "float64": "binary64"}  # as STYLES has them
+_LIKE = {"rtl": "run", "golden": "golden", "float64": "binary64"}  # keys of STYLES
 _ENDS = ("input", "output", "soft_cross_loss")  # kinds that wait for the host's data, or for the whole frame
 _TRAINING = {
     "epochs": "epochs",
@@ -28,18 +28,18 @@ _TRAINING = {
 
 
 def machines_in(metrics: Metrics) -> list[str]:
-    """What has trained, the run's own machine first."""
+    """Return the machines that have trained, the run's own machine first."""
     return [metrics["on"], *(name for name in NAMES if name in metrics["epochs"][-1] and name != metrics["on"])]
 
 
 def title(metrics: Metrics) -> str:
-    """What was trained, on what."""
+    """Return the title: model, data, machine and batch."""
     build, data, batch = metrics["build"], metrics["data"], metrics["training"]["batch"]
     return f"{build['model']} on {data['name']}, {NAMES[metrics['on']]}: batches of {batch}"
 
 
 def exact_line(metrics: Metrics) -> str:
-    """What was compared with the golden model, in words."""
+    """Return the result of the comparison with the golden model, as text."""
     if metrics["on"] == "golden":
         return "this is the golden model"
     if not metrics["bit_exact"]:
@@ -49,7 +49,7 @@ def exact_line(metrics: Metrics) -> str:
 
 
 def limit_lines(metrics: Metrics) -> list[str]:
-    """What limits: by plan, and as it was measured; a sentence each."""
+    """Return a sentence on the layers that limit by plan, and one on the measured rate, if any."""
     layers, clock, hardware = metrics["build"]["layers"], metrics["build"]["clock_hz"], metrics["hardware"]
     cycles = max(layer["cycles"] for layer in layers)
     slowest = [layer["name"] for layer in layers if layer["cycles"] == cycles]
@@ -71,7 +71,7 @@ def limit_lines(metrics: Metrics) -> list[str]:
 
 
 def cnn_page(metrics: Metrics) -> str:
-    """The run as one HTML document that refers to nothing outside itself. ``metrics``: its run.json."""
+    """Return the run as a self-contained HTML document. ``metrics``: its run.json."""
     machines, hardware, batch = machines_in(metrics), metrics["hardware"], metrics["training"]["batch"]
     return fill(
         "cnn.html.j2",
@@ -118,7 +118,7 @@ def _measured(hardware: Metrics | None) -> Rows:
 
 
 def _predicted(predicted: Metrics) -> Rows:
-    """What the timed flow model says of the same; of a batch of two it has no steady rate."""
+    """Return the flow model's predicted rates; a batch of up to two frames has no steady rate."""
     steady = predicted["frames_per_second"]
     return [
         *([("predicted", f"{steady:,.0f} frames/s")] if steady else []),
@@ -127,13 +127,13 @@ def _predicted(predicted: Metrics) -> Rows:
 
 
 def _ways(metrics: Metrics) -> list[Mapping[str, Any]]:
-    """What was measured of layers between the ends."""
+    """Return the measured ways of layers, except inputs, outputs and the loss."""
     ends = {layer["name"] for layer in metrics["build"]["layers"] if layer["kind"] in _ENDS}
     return [way for way in (metrics["hardware"] or {"ways": []})["ways"] if way["layer"] not in ends]
 
 
 def _memory(hardware: Metrics) -> Rows:
-    """Traffic of the last job."""
+    """Return the memory traffic of the last job."""
     return [
         (f"{way} by {one['name']}", f"{one[f'{way}_bytes_per_frame']:,.0f} bytes a frame, {100 * share:.1f} %")
         for one in hardware["devices"]
@@ -142,7 +142,7 @@ def _memory(hardware: Metrics) -> Rows:
 
 
 def _rates(hardware: Metrics) -> str:
-    """How fast memories and links were simulated; a sentence."""
+    """Return sentences on the simulated rates of memories and links."""
     memory, link = hardware["dram_gbps"], hardware["link_gbps"]
     text = f"The last job. Memories move {memory:g} Gb/s each way"
     if link:
@@ -154,7 +154,7 @@ def _rates(hardware: Metrics) -> str:
 
 
 def _connections(metrics: Metrics) -> Rows:
-    """What went over the network in the whole run."""
+    """Return the frames sent over each connection in the run."""
     return [
         (f"{one['from']} to {one['to']}, sent by {end['device']}", _sent(end))
         for one in metrics["connections"]
@@ -170,7 +170,7 @@ def _sent(end: Metrics) -> str:
 
 
 def _network(metrics: Metrics) -> Rows:
-    """How devices are connected, and what happened to frames."""
+    """Return the link protocol, encapsulation, faults and cut."""
     build, conditions = metrics["build"], metrics["conditions"]
     faults = {fault: conditions[fault] for fault in FAULTS}
     return [
@@ -183,7 +183,7 @@ def _network(metrics: Metrics) -> Rows:
 
 
 def _phases(timeline: Metrics) -> str:
-    """How long a batch takes to fill the pipeline, to leave it, and to update it; a sentence."""
+    """Return a sentence on the cycles in which a batch fills the pipeline, drains, and updates."""
     rows, frames = timeline["layers"], timeline["frames"]
     back = max((row["backward"] for row in rows if row["backward"]), key=lambda span: span[1])
     forward = rows[0]["forward"]
@@ -196,12 +196,12 @@ def _phases(timeline: Metrics) -> str:
 
 
 def _fifos(hardware: Metrics) -> Rows:
-    """The most that each FIFO has held, beside what it can."""
+    """Return the highest level and the size of each FIFO."""
     return [(f["name"], f"{f['fill']:,} / {f['size']:,} {f['unit']}") for f in hardware["fifos"]]
 
 
 def _curves(metrics: Metrics, machines: Sequence[str], key: str, y: Axis) -> list[Chart]:
-    """Over epochs; nothing where there are no two of them."""
+    """Return a chart of a measure over epochs; empty for fewer than two epochs."""
     epochs = metrics["epochs"]
     lines = {
         NAMES[name]: (
@@ -240,7 +240,7 @@ def _configuration(metrics: Metrics) -> dict[str, Rows]:
 
 
 def _builds(metrics: Metrics) -> Rows:
-    """What has trained from which state on, where that is not one build alone."""
+    """Return each build's folder and first checkpoint; empty for a single build."""
     builds = metrics["builds"]
     return [(one["folder"], f"from {one['from']}") for one in builds] if len(builds) > 1 else []
 

@@ -1,4 +1,4 @@
-"""The timeline of ``fanin cluster run`` in RTL: jobs, batches, what layers did with one, frames."""
+"""Timeline of ``fanin cluster run`` in RTL: jobs, batches, layers' work on a batch, frames."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ _RUN = "run"  # the process of jobs, and its tracks:
 _JOBS, _BATCHES, _DRAIN = "jobs", "batches, to their last results", "timed batches, from their last images in"
 _PARTS = ("forward", "backward", "update")  # of what a layer does with a batch
 _PS = 1000  # in a nanosecond
-_NOTHING: Mapping[str, Any] = {"layers": ()}  # timed of an evaluation
+_NOTHING: Mapping[str, Any] = {"layers": ()}  # timeline of an evaluation
 
 
 @dataclass(frozen=True)
 class _Job:
-    """A job that has ended. ``start_ps`` is when its simulation began; all else counts in cycles of that.
+    """Job that has ended.
 
-    ``batches``: when the last result of each was in memory. ``timeline``: as run.json's ``hardware`` has it, of
-    the batch that is timed, and ``drain``, from its last image in to its last parameter renewed; none of an
-    evaluation.
+    ``start_ps``: start of its simulation; other times are cycles of the simulation.
+    ``batches``: when each batch's last result was in memory.
+    ``timeline``: timeline of the timed batch, as in run.json's ``hardware``; empty for an evaluation.
+    ``drain``: from the timed batch's last image to its last parameter's update; None for an evaluation.
     """
 
     start_ps: int
@@ -41,19 +42,19 @@ class _Job:
 
 
 class ClusterTrace:
-    """Collects the jobs of a run, then is its trace."""
+    """Collector of a run's jobs and frames for its trace."""
 
     def __init__(self, placement: Placement, period_ps: int):
         self._placement, self._period_ps = placement, period_ps
         self._macs = {name: worker_endpoint(number).mac for number, name in enumerate(placement.names)}
         self._sources = {one.number: placement.devices[one.source] for one in placement.connections}
         self._jobs: list[_Job] = []
-        self._begun = 0  # jobs, those that fail among them
-        self._sent: list[Sent] = []  # the first frames of all jobs
+        self._begun = 0  # started jobs, including failed ones
+        self._sent: list[Sent] = []  # first frames, at most MOST_FRAMES, of all jobs
         self._left_out = 0
 
     def add_frames(self, start_ps: int, log: LinkLog) -> None:
-        """Frames of the next job, in times of its simulation, which began at ``start_ps``."""
+        """Add the frames of the next job. Their times count from ``start_ps``, its simulation's start."""
         sent = decoded(log.later(start_ps), self._frame)
         kept = sent[: MOST_FRAMES - len(self._sent)]
         self._sent += kept
@@ -61,7 +62,7 @@ class ClusterTrace:
         self._begun += 1
 
     def add_job(self, start_ps: int, result: EpochResult) -> None:
-        """A job that has come to its end; its simulation began at ``start_ps``."""
+        """Add a finished job. ``start_ps``: start of its simulation."""
         written, job, network = result.written, result.job, self._placement.network
         batch = job.batch if job else len(written)
         name = f"{'train' if job else 'evaluate'} {len(written):,} frames"
@@ -72,7 +73,7 @@ class ClusterTrace:
         self._jobs.append(_Job(start_ps, name, result.began, ended, ends, timeline, drain))
 
     def text(self, **notes: Any) -> str:
-        """The trace, with these notes."""
+        """Return the trace as text, with these notes."""
         trace = Trace()
         for name, value in notes.items():
             trace.note(name.replace("_", " "), value)
@@ -87,7 +88,7 @@ class ClusterTrace:
         return trace.text()
 
     def _add_jobs(self, trace: Trace) -> None:
-        """Jobs, their batches, and what layers did with those that are timed."""
+        """Add jobs, their batches, and the layers' work on timed batches."""
         for job in trace.first("jobs", self._jobs):
             self._slice(trace, job, _RUN, _JOBS, job.name, job.began, job.ended)
         batches = [
@@ -111,7 +112,7 @@ class ClusterTrace:
         trace.slice(process, track, name, *times)
 
     def _spans(self) -> list[tuple[_Job, str, str, tuple[int, int]]]:
-        """Of each timed batch, by job: layer, what it did, from when to when."""
+        """Return each timed batch's spans: job, layer, kind of work, begin and end."""
         found = []
         for job in self._jobs:
             for row in job.timeline["layers"]:
@@ -127,7 +128,7 @@ class ClusterTrace:
         return self._placement.devices[names.index(layer)]
 
     def _frame(self, logged: LoggedFrame) -> Frame | None:
-        """A frame of a connection: features that go to the consumer's device, or gradients that come back."""
+        """Decode a frame of a connection: features to the consumer's device, or gradients back."""
         found = link_frame(CONNECTION_LINK, logged.head)
         source = found and self._sources.get(found.facts["connection"])
         if found is None or source is None:

@@ -1,1 +1,1 @@
-"""``fanin plan``: its options, the search, and what is written of it."""
+"""The command ``fanin plan``: options, search and output."""

@@ -1,4 +1,4 @@
-"""What ``fanin plan`` does: search, verify, write, show."""
+"""The command ``fanin plan``: search, verify, write and show plans."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ Work = Callable[[ProcessPoolExecutor | None, Say], Iterator[Found]]
 def execute(options: PlanOptions, call: Call, say: Callable[[str], None] = print) -> list[Found]:
     """Plan what the options ask for, write the plan's folder, and ``say`` a summary. Return all plans.
 
-    Raises InputError where no plan is possible, ToolFailed where the search was killed.
+    Raises InputError if no plan is possible, ToolFailed if the search was killed.
     """
     for name, value in (("MODEL", options.model), ("CLUSTER", options.cluster), ("-o DIR", options.output)):
         if value is None:
@@ -102,9 +102,9 @@ def execute(options: PlanOptions, call: Call, say: Callable[[str], None] = print
 
 
 def searched(work: Work, workers: int, say: Say) -> Iterator[Found]:
-    """What ``work`` yields, in a process of its own that ends with this one, however that ends.
+    """Yield the results of ``work``, run in another process that always ends with this one.
 
-    CP-SAT takes interrupts for itself, and does not come back for seconds; this process can be interrupted.
+    CP-SAT catches interrupts and returns only after seconds. This process stays interruptible.
     """
     context = multiprocessing.get_context("fork")  # spawned, it would load OR-Tools for another second
     receiver, sender = context.Pipe(duplex=False)
@@ -136,7 +136,7 @@ def searched(work: Work, workers: int, say: Say) -> Iterator[Found]:
 
 
 def _search(work: Work, workers: int, sender: Connection, parent: int) -> None:
-    """The process of ``searched``."""
+    """Run the process of ``searched``."""
     _end_quietly_with(parent)
     pool = None
     if workers > 1:
@@ -160,7 +160,7 @@ def _search(work: Work, workers: int, sender: Connection, parent: int) -> None:
 
 
 def _end_quietly_with(parent: int) -> None:
-    """End this process when its parent ends; the terminal's interrupt is the command's, not this one's."""
+    """End this process when its parent ends. Leave the terminal's interrupt to the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     end_with(parent, signal.SIGKILL)
@@ -171,7 +171,7 @@ def _folder(devices: int, ways: int) -> str:
 
 
 def write_plan(folder: Path, plan: Plan, others: Sequence[Mapping[str, Any]] = ()) -> None:
-    """Write a plan and its page, and let the checker read it. Raises CheckFailed."""
+    """Write a plan and its page, and check the written files. Raises CheckFailed."""
     files = plan_files(plan)
     for name, text in files.items():
         write_file(folder / name, text)
@@ -183,7 +183,7 @@ def write_plan(folder: Path, plan: Plan, others: Sequence[Mapping[str, Any]] = (
 
 
 def _write_sweep(folder: Path, model: Model, cluster: Cluster, plans: list[Found]) -> None:
-    """sweep.json, and a page with the best plan and the throughput of all."""
+    """Write sweep.json, and a page with the best plan and the throughput of all plans."""
     rows = [
         {
             "devices": devices,
@@ -209,7 +209,7 @@ def _write_sweep(folder: Path, model: Model, cluster: Cluster, plans: list[Found
 
 
 def _text(output: Path, plan: Plan) -> str:
-    """A plan, for people."""
+    """Return a plan's summary as text."""
     values = json.loads((output / PLAN_FILE).read_bytes())
     lines = [f"{values['model']} on {values['cluster']['name']}: {_rate(plan)}", ""]
     heads = ["device", "layers", "DSP", "LUT", "RAM", "DRAM", "DRAM read", "DRAM write", "network"]
@@ -252,7 +252,7 @@ def _rate(plan: Plan) -> str:
 
 
 def _held_up(plan: Plan) -> bool:
-    """Whether the flow model says that frames of the build come more slowly than the plan counts."""
+    """Return True if the flow model's throughput is below the plan's."""
     return plan.flow_throughput < float(plan.throughput)
 
 
@@ -272,7 +272,7 @@ ENDED = {
 
 
 def _sweep_text(output: Path, what: str, plans: list[Found]) -> str:
-    """Several plans, for people."""
+    """Return the summary of several plans as text."""
     factors = sorted({ways for _, ways, _ in plans})
     heads = ["devices", *("no MP" if ways == 1 else f"MP{ways}" for ways in factors)]
     rows = [heads]
@@ -291,7 +291,7 @@ def _proof(plan: Plan) -> str:
 
 
 def verify(directory: Path, as_json: bool) -> int:
-    """``fanin plan --check``: print a line for every broken rule; 1 where there is one."""
+    """Run ``fanin plan --check``: print a line for every broken rule. Return 1 if there is one."""
     if is_kind(directory, SWEEP):
         folders = sorted(path.parent for path in (directory / PLANS).glob(f"*/{PLAN_FILE}"))
         known = _plans_of(directory)
@@ -321,5 +321,5 @@ def verify(directory: Path, as_json: bool) -> int:
 
 
 def _plans_of(directory: Path) -> set[Path]:
-    """The folders that sweep.json names. Raises InputError."""
+    """Return the folders named in sweep.json. Raises InputError."""
     return {directory / row.text("folder") for row in open_record(directory / SWEEP.mark).records(SWEEP.key)}

@@ -1,4 +1,4 @@
-"""The options of ``fanin plan``."""
+"""Options of ``fanin plan``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PLACE = Group("")
 
 @dataclass(frozen=True, kw_only=True)
 class PlanOptions(RunOptions):
-    """What ``fanin plan`` and ``fanin.plan`` take."""
+    """Options of ``fanin plan`` and ``fanin.plan``."""
 
     model: str | None = option(
         _PLACE,
@@ -72,7 +72,7 @@ class PlanOptions(RunOptions):
 
 
 def factors(text: str) -> list[int]:
-    """The values of ``--mp``. Raises InputError."""
+    """Return the values of ``--mp``. Raises InputError."""
     chosen = text.split(",")
     if not all(part.isdecimal() and int(part) in FACTORS for part in chosen):
         raise InputError(
@@ -82,7 +82,7 @@ def factors(text: str) -> list[int]:
 
 
 def device_counts(text: str | None) -> list[int] | None:
-    """The values of ``--devices``: a number, a range, or several with commas; None where it is not given."""
+    """Return the values of ``--devices``: a number, a range, or several with commas; None if not given."""
     if text is None:
         return None
     found: set[int] = set()

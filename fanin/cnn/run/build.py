@@ -1,7 +1,9 @@
-"""The folder of ``fanin cluster build``: what it holds, how it is made, and how it is read back.
+"""Folder of ``fanin cluster build``: contents, writing and reading.
 
-``build.json`` says what was built; ``plan/`` is the plan; ``memory/`` has each device's memory map;
-``verilog/``, where it was asked for, the nodes.
+- ``build.json``: description of the build.
+- ``plan/``: the plan.
+- ``memory/``: memory map of each device.
+- ``verilog/``: nodes' Verilog and C headers, with ``--verilog``.
 """
 
 from __future__ import annotations
@@ -42,14 +44,14 @@ from fanin.runs.output import (
 from fanin.runs.provenance.document import run_directory
 from fanin.sim.cosim.arrays import Arith
 
-MODEL, CLUSTER = "digits_cnn", "arria10x1"  # where nothing is said
-SECONDS = 20.0  # for the plan of that, which takes one
+MODEL, CLUSTER = "digits_cnn", "arria10x1"  # defaults
+SECONDS = 20.0  # limit of the default plan's search, which takes about 1 s
 PLAN_FOLDER, VERILOG_FOLDER, MEMORY_FOLDER = "plan", "verilog", "memory"
 
 
 @dataclass(frozen=True)
 class Build:
-    """Nodes that were built. ``arithmetic``: what their operators run as in the co-simulation, c or rtl."""
+    """Built nodes. ``arithmetic``: co-simulation of their operators, c or rtl; ``wires``: connections."""
 
     planned: PlannedNetwork
     arithmetic: str
@@ -57,9 +59,9 @@ class Build:
 
 
 def execute(options: BuildOptions, call: Call, say: Callable[[str], None] = print) -> None:
-    """Build, write the folder, and ``say`` what people are told.
+    """Build, write the folder, and ``say`` a summary.
 
-    Raises InputError for no plan, and for one whose build would stop.
+    Raises InputError for a missing plan, and for a plan whose build would deadlock.
     """
     from fanin.cnn.run.rtl import Rtl, write_verilog  # Amaranth takes a second to load
 
@@ -68,7 +70,7 @@ def execute(options: BuildOptions, call: Call, say: Callable[[str], None] = prin
     build = planned_build(options.plan, options.arith)
     build = replace(build, wires=wires_of(options, build.planned.placement))
     with run_directory(output, CLUSTER_BUILD, asked(call, options)) as folder:
-        # its simulator is kept, outside of this folder
+        # the simulator is cached outside this folder
         machine = Rtl(build.planned, build.arithmetic, build.wires)
         if options.verilog:
             write_verilog(folder / VERILOG_FOLDER, machine.cosim.nodes)
@@ -81,14 +83,14 @@ def execute(options: BuildOptions, call: Call, say: Callable[[str], None] = prin
 
 
 def planned_build(plan: Path, arithmetic: str, wires: Wires = RELIABLE_L2) -> Build:
-    """The build of a plan. Raises InputError of one line: no plan, or one whose build would stop."""
+    """Return the build of a plan. Raises InputError for a missing plan or one whose build would deadlock."""
     build = Build(read_network(plan), arithmetic, wires)
     _ = build.planned.verdict  # before anything is made
     return build
 
 
 def default_build(folder: Path) -> Build:
-    """Plan the default model for the default cluster, and build that into a folder."""
+    """Plan the default model for the default cluster, and write its build to a folder."""
     instance = Instance(load_model(MODEL), load_cluster(CLUSTER))
     write_plan(folder / PLAN_FOLDER, make_plan(instance, Limits(seconds=SECONDS, workers=1)))
     build = Build(read_network(folder / PLAN_FOLDER), "c")
@@ -97,7 +99,7 @@ def default_build(folder: Path) -> Build:
 
 
 def open_build(folder: Path) -> Build:
-    """What was built into a folder. Raises InputError of one line: no build, or not of the files beside it."""
+    """Return the build in a folder. Raises InputError for no build, or one that differs from its files."""
     hint = "; build the plan first" if is_kind(folder, PLAN) else ""
     record = open_kind(folder, CLUSTER_BUILD, "fanin cluster build", hint)
     planned = read_network(folder / PLAN_FOLDER)
@@ -109,7 +111,7 @@ def open_build(folder: Path) -> Build:
 
 
 def _check_verilog(folder: Path, record: Record) -> None:
-    """Raise InputError unless the files are those that were written."""
+    """Raise InputError if a Verilog file or header is missing or was edited."""
     found = _verilog(folder)
     for name in record.value:
         if found.get(name) != record.text(name):
@@ -118,13 +120,13 @@ def _check_verilog(folder: Path, record: Record) -> None:
 
 
 def _verilog(folder: Path) -> dict[str, str]:
-    """SHA-256s of a build's Verilog and C headers, by name."""
+    """Return the SHA-256 of each of a build's Verilog files and C headers, by name."""
     files = sorted((folder / VERILOG_FOLDER).glob("*"))
     return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
 
 
 def _copy(source: Path, target: Path, kind: Kind) -> None:
-    """What belongs to a folder of that kind."""
+    """Copy the files and folders that belong to a folder of that kind."""
     target.mkdir(parents=True)
     for name in kind.names:
         if (source / name).is_dir():
@@ -134,7 +136,7 @@ def _copy(source: Path, target: Path, kind: Kind) -> None:
 
 
 def write_build(folder: Path, build: Build, plan: Path) -> None:
-    """The plan's files and build.json, beside the Verilog that may be there."""
+    """Write the plan's files and build.json; existing Verilog stays."""
     _copy(plan, folder / PLAN_FOLDER, PLAN)
     _write_mark(folder, build)
 
@@ -145,7 +147,7 @@ def _write_mark(folder: Path, build: Build) -> None:
 
 
 def build_json(build: Build) -> dict[str, Any]:
-    """build.json; docs/systems/cluster.md, "The command", has the keys."""
+    """Return build.json of a build. docs/systems/cluster.md, "The command", explains the keys."""
     planned = build.planned
     return {
         "fanin": __version__,

@@ -1,7 +1,7 @@
-"""The state of a network between two batches, in a file: a NumPy archive that knows its own SHA-256.
+"""Checkpoint file: state of a network between two batches, as a NumPy archive with its own SHA-256.
 
-Arrays are called LAYER/NAME: ``zero_state`` of a layer has the names. Those of the network in binary64, which
-a run trains beside, are called LAYER/NAME@float64. Beside them lies ``about``, JSON.
+Arrays are named LAYER/NAME, with the names of the layer's ``zero_state``. Arrays of the network in binary64
+are named LAYER/NAME@float64. ``about`` is JSON.
 """
 
 from __future__ import annotations
@@ -22,16 +22,20 @@ from fanin.cnn.run.measures import Tally
 from fanin.cnn.training import Place
 from fanin.runs.states import Arrays, load_state, save_state
 
-_BINARY64 = f"@{FLOAT64}"  # how names of arrays end
+_BINARY64 = f"@{FLOAT64}"  # suffix of names of arrays in binary64
 
 
 @dataclass(frozen=True)
 class About:
-    """What a state is of. Digests are SHA-256s; None: not decided yet.
+    """Description of a checkpoint. Digests are SHA-256s; None before they are known.
 
-    ``seed``: of the first parameters, None where they came from elsewhere. ``epoch`` and ``frame`` count what
-    has been trained: whole epochs, and frames of the next one. ``training`` has the hyper-parameters.
-    ``tallies``: by machine, of the epoch that the state is in, or has just ended.
+    ``name``: name of the network.
+    ``model``, ``network``, ``data``: digests of the model, of the network as built, and of the images.
+    ``seed``: seed of the initial parameters; None if they were not drawn.
+    ``epoch``: number of trained epochs.
+    ``frame``: number of trained frames of the next epoch.
+    ``training``: hyper-parameters.
+    ``tallies``: tally of the current or just ended epoch, by machine.
     """
 
     name: str
@@ -46,15 +50,15 @@ class About:
 
     @property
     def place(self) -> Place:
-        """Where in the training it is."""
+        """Place of the checkpoint in the training."""
         return Place(self.epoch, self.frame)
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A network's state: of every stage its layer's, which is empty for most.
+    """State of a network. ``states``: state of each stage's layer, empty for most kinds.
 
-    ``binary64``: that of the same network in binary64, if it was trained beside.
+    ``binary64``: state of the network in binary64; None if it was not trained.
     """
 
     about: About
@@ -63,7 +67,7 @@ class Checkpoint:
 
 
 def save_checkpoint(path: Path, network: Network, checkpoint: Checkpoint) -> None:
-    """Write it whole or not at all. Raises InputError where the file cannot be written."""
+    """Write a checkpoint atomically. Raises InputError if the file cannot be written."""
     arrays = flat(network, checkpoint.states)
     if checkpoint.binary64 is not None:
         arrays |= {f"{name}{_BINARY64}": values for name, values in flat(network, checkpoint.binary64).items()}
@@ -71,7 +75,7 @@ def save_checkpoint(path: Path, network: Network, checkpoint: Checkpoint) -> Non
 
 
 def load_checkpoint(path: Path, network: Network) -> Checkpoint:
-    """A state of this model, however it is built. Raises InputError of one line for any other file."""
+    """Read a checkpoint of this model, of any build. Raises InputError of one line for any other file."""
     fields, arrays = load_state(path, "fanin cluster")
     tallies = {machine: Tally(**tally) for machine, tally in fields.pop("tallies").items()}
     about = About(**fields, tallies=tallies)
@@ -89,7 +93,7 @@ def load_checkpoint(path: Path, network: Network) -> Checkpoint:
 
 
 def flat(network: Network, states: Sequence[AnyState]) -> Arrays:
-    """All arrays of a state by LAYER/NAME."""
+    """Return all arrays of a state by LAYER/NAME."""
     return {
         f"{stage.name}/{name}": values
         for stage, state in zip(network.stages, states, strict=True)
@@ -100,7 +104,7 @@ def flat(network: Network, states: Sequence[AnyState]) -> Arrays:
 def shaped(
     network: Network, arrays: Mapping[str, npt.NDArray[Any]], dtype: npt.DTypeLike = np.float32
 ) -> tuple[AnyState, ...]:
-    """The states that ``flat`` made arrays of. Raises ValueError for one that is missing or no such array."""
+    """Return the states from arrays of ``flat``. Raises ValueError for an array that is missing or differs."""
     states: tuple[AnyState, ...] = tuple(
         {name: zeros.astype(dtype) for name, zeros in stage.layer.zero_state().items()}
         for stage in network.stages

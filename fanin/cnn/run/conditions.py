@@ -1,4 +1,4 @@
-"""What a run's nodes are connected by, what happens to them, and who looks on: options, and what they mean."""
+"""Network of a run from its options: link protocol, encapsulation, faults, cuts, capture and waveform."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ALONE = "the plan has one device, and nothing goes over a network"
 
 @dataclass(frozen=True)
 class Wires:
-    """What the connections of a build are: the protocol of their links, and what carries it."""
+    """Connections of a build. ``link``: protocol of the links; ``encap``: encapsulation of their frames."""
 
     link: str = RELIABLE
     encap: str = ENCAPS[0]
@@ -36,19 +36,23 @@ RELIABLE_L2 = Wires()
 
 @dataclass(frozen=True)
 class Cut:
-    """A device, or two that are cut off from one another, as the first result of a batch comes.
+    """Cut of the network at the first result of a batch: around one device, or between two devices.
 
-    ``frames`` are trained in the run before that batch.
+    ``frames``: frames that the run trains before that batch.
     """
 
-    text: str  #: as it was asked for
+    text: str  #: the option's value
     devices: tuple[str, ...]
     frames: int
 
 
 @dataclass(frozen=True)
 class Conditions:
-    """What happens to a run. ``faults``: probabilities; ``capture``: where all frames go, ``wave``: signals."""
+    """Faults and recordings of a run.
+
+    ``faults``: the ``FAULTS`` parameters of ``LinkConfig``; ``seed``: seed of the faults.
+    ``cut``: cut of the network; ``capture``: PCAP file of all frames; ``wave``: waveform of signals.
+    """
 
     faults: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0
@@ -57,11 +61,11 @@ class Conditions:
     wave: Waveform | None = None
 
     def link(self, gbps: float) -> LinkConfig:
-        """The links, at a rate."""
+        """Return the configuration of links with these faults, at a rate in Gbit/s."""
         return LinkConfig(gbps=gbps, **self.faults)
 
     def as_json(self) -> dict[str, Any]:
-        """For run.json."""
+        """Return the conditions as in run.json."""
         clean = asdict(LinkConfig())
         return {fault: self.faults.get(fault, clean[fault]) for fault in FAULTS} | {
             "seed": self.seed,
@@ -73,21 +77,21 @@ LOSSLESS = Conditions()
 
 
 def recorded_conditions(record: Record) -> Conditions:
-    """Those that run.json has, for a run that goes on: nothing is cut off any more. Raises InputError."""
+    """Return the conditions recorded in run.json, without the cut, for a resumed run. Raises InputError."""
     faults: dict[str, Any] = {fault: float(record.number(fault)) for fault in FAULTS}
     record.built(lambda: LinkConfig(**faults))
     return Conditions(faults, record.integer("seed"))
 
 
 def wires_of(options: BuildOptions, placement: Placement) -> Wires:
-    """What a build's options say. Raises InputError for one device, which has no connection."""
+    """Return the wires that a build's options give. Raises InputError for such options with a single device."""
     if len(placement.names) == 1:
         options.refuse({CONNECTIONS: ALONE})
     return Wires(options.link or RELIABLE, options.encap or ENCAPS[0])
 
 
 def check_conditions(options: ClusterOptions) -> None:
-    """Raise InputError for what is wrong with a run's options whatever it trains."""
+    """Raise InputError for invalid network options; this check needs no plan."""
     if options.on != "rtl":
         options.refuse({FRAMES: "faults and frames need --on rtl"})
     try:
@@ -97,7 +101,7 @@ def check_conditions(options: ClusterOptions) -> None:
 
 
 def conditions_of(options: ClusterOptions, placement: Placement, training: Training, frames: int) -> Conditions:
-    """What a run's options say, of epochs of so many frames. Raises InputError of one line."""
+    """Return the conditions that a run's options give. ``frames``: frames of an epoch. Raises InputError."""
     if len(placement.names) == 1:
         options.refuse({FRAMES: ALONE})
     return Conditions(
@@ -121,7 +125,7 @@ def _cut(text: str, placement: Placement, training: Training, frames: int) -> Cu
 
 
 def _devices(text: str, placement: Placement) -> tuple[str, ...]:
-    """One that is called so, or two with a hyphen between them that have a connection."""
+    """Return the device of that name, or two connected devices whose names are joined by a hyphen."""
     names = placement.names
     if text in names:
         return (text,)

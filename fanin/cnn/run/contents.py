@@ -1,4 +1,4 @@
-"""What a build holds and what is predicted of it: parts of ``build.json``, and ``memory/NAME.json``."""
+"""Sizes and prediction of a build for ``build.json``, and memory maps for ``memory/NAME.json``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OF_JOB = ("images", "labels", "results")  # regions that have a place for each f
 
 
 def sizes_json(planned: PlannedNetwork) -> Json:
-    """Transfers of FIFOs on edges, frames of rings, and frames of each connection's two buffers, each way."""
+    """Return transfers of FIFOs, frames of rings, and frames of each connection's two buffers, each way."""
     stages, sizes = planned.network.stages, planned.sizes
 
     def ends(edge: tuple[int, int]) -> Json:
@@ -35,10 +35,10 @@ def sizes_json(planned: PlannedNetwork) -> Json:
 
 
 def predicted_json(planned: PlannedNetwork, batch: int) -> Json:
-    """By the timed flow model, in cycles and frames a second; ``batch``: frames between two updates."""
+    """Return the flow model's prediction in cycles and frames/s. ``batch``: frames between two updates."""
     found = planned.prediction(batch)
     return {
-        "cycles_per_frame": found.period or None,  # of one frame, or two, there is none
+        "cycles_per_frame": found.period or None,  # undefined for one or two frames
         "frames_per_second": planned.clock / found.period if found.period else None,
         "latency_cycles": float(found.results[0]),
         "drain_cycles": found.drain,
@@ -50,7 +50,7 @@ def predicted_json(planned: PlannedNetwork, batch: int) -> Json:
 
 
 def write_memory(folder: Path, placement: Placement) -> None:
-    """A file for each device, called after it."""
+    """Write each device's memory map to DEVICE.json."""
     folder.mkdir(parents=True)
     for part in placement.parts:
         text = json.dumps(memory_json(part), indent=2, ensure_ascii=False)
@@ -58,7 +58,7 @@ def write_memory(folder: Path, placement: Placement) -> None:
 
 
 def memory_json(part: Part) -> Json:
-    """What lies where from byte 0 on; behind that images of all frames of a job, then labels, then results."""
+    """Return a device's memory map: fixed regions from byte 0, then a job's images, labels and results."""
     memory_map = MemoryMap(part.network, frames=1, rings=part.rings)
     fixed = [region for region in memory_map.regions if region.name not in OF_JOB]
     return {
@@ -74,7 +74,7 @@ def memory_json(part: Part) -> Json:
 
 
 def _region(part: Part, region: Region) -> Json:
-    """With the name of its stage, where it is one's."""
+    """Return a region as JSON, with its layer's name if it belongs to a stage."""
     kind, _, stage = region.name.partition(" ")
     layer = {"layer": part.network.stages[int(stage)].name} if stage else {}
     return {"name": kind} | layer | {"address": region.address, "bytes": region.size}

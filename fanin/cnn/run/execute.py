@@ -1,4 +1,4 @@
-"""What ``fanin cluster run`` does with its options: train, compare, write the run's folder, tell."""
+"""The command ``fanin cluster run``: train, compare with the golden model, write the run's folder."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ from fanin.runs.wave import waveform
 if TYPE_CHECKING:  # Amaranth takes a second to load
     from fanin.cnn.run.rtl import Rtl
 
-LOSS = "mean of the epoch's frames"  # each when it was trained on
+LOSS = "mean of the epoch's frames"  # the loss of each frame is that of its training step
 
 
 def execute(options: ClusterOptions, call: Call, say: Callable[[str], None] = print) -> Checkpoint | None:
     """Train, write the run's folder, and ``say`` its summary. Return the last state.
 
-    Raises CheckFailed where the run cannot be ended or its bits differ, InputError for options that do not fit.
+    Raises CheckFailed if training fails or a bit differs, InputError for invalid options.
 
-    The folder of a run that has failed, or was stopped in whatever way, says so, and has the states until then.
+    The folder of a failed or interrupted run has the cause in run.json, and all checkpoints until then.
     """
     output = options.output
     check_directory(output, CLUSTER_RUN)
-    training_of(options)  # said before the plan and the images are read
+    training_of(options)  # errors in options come before the plan and the images are read
     check_conditions(options)
     if options.on != RTL:
         refuse_ranks(call, f"--on {options.on}")
@@ -70,20 +70,20 @@ def execute(options: ClusterOptions, call: Call, say: Callable[[str], None] = pr
 
 
 def live_file(folder: Path, part: str, data: str) -> LiveFile:
-    """Of a part of ``fanin cluster`` that trains on ``data``."""
+    """Return the live file of a ``fanin cluster`` command that trains on ``data``."""
     return LiveFile(folder, f"cluster {part}", title=data, unit="frames")
 
 
 class Kept:
-    """A run and its folder, in which it keeps each state, and then ``run.json`` with it.
+    """Run that writes each checkpoint, then ``run.json``, to its folder.
 
-    So a run that is killed has all but what it did behind its last state.
+    A killed run therefore loses only its work after the last checkpoint.
     """
 
     def __init__(self, folder: Path, setup: Setup, status: RunStatus):
         self.folder, self.setup = folder, setup
         self.states = list(setup.earlier.states)
-        self.state: Checkpoint | None = None  #: the last that this process has kept
+        self.state: Checkpoint | None = None  #: the last checkpoint that this process has written
         self._status = status
         status.expect(setup.training.epochs * len(setup.data.train))
         status.stage("building the simulator")
@@ -92,11 +92,11 @@ class Kept:
             status.losses(LOSS, epoch["epoch"], epoch[setup.on]["loss"])
 
     def metrics(self, error: str | None) -> Metrics:
-        """Its ``run.json`` now."""
+        """Return the current contents of ``run.json``."""
         return metrics_of(self.setup, self._loop, self.states, error)
 
     def train(self) -> BaseException | None:
-        """Train to the end; what has stopped the run before."""
+        """Train to the end. Return the exception that stopped the run, or None."""
         try:
             self._loop.run()
         except (CheckFailed, *OUTSIDE) as stop:
@@ -104,7 +104,7 @@ class Kept:
         return None
 
     def trace(self) -> str | None:
-        """The timeline of what it has done, from the state on with which it began; of RTL alone."""
+        """Return the timeline of this process's jobs on RTL; None without RTL."""
         machine = self._loop.machines.get(RTL)
         if machine is None:
             return None
@@ -112,13 +112,13 @@ class Kept:
         return cast("Rtl", machine).trace.text(**began)
 
     def meetings(self) -> list[list[str]]:
-        """How the ranks of RTL have met, for a summary."""
+        """Return how the ranks of RTL have met, for the summary; empty without RTL."""
         machine = self._loop.machines.get(RTL)
         return cast("Rtl", machine).meetings.facts() if machine else []
 
     @property
     def last(self) -> str:
-        """Its last state, in words."""
+        """The path of the last checkpoint, as a clause for messages."""
         return f"the last state is {self.folder / self.states[-1]}" if self.states else "it has no state"
 
     def _keep(self, state: Checkpoint) -> None:
@@ -142,7 +142,7 @@ class Kept:
 
 
 def end(kept: Kept, stop: BaseException | None, as_json: bool, say: Callable[[str], None] = print) -> None:
-    """Write what a run has come to, and ``say`` it. What has stopped it before its end is raised."""
+    """Write run.json, report and timeline of a run that has ended, ``say`` the summary, then raise ``stop``."""
     metrics = kept.metrics(cause_of(stop) if stop else None)
     write_metrics(kept.folder, metrics)
     write_file(
@@ -166,5 +166,5 @@ def _failure_page(folder: Path, metrics: Metrics) -> str:
 
 
 def write_metrics(folder: Path, metrics: Metrics) -> None:
-    """``run.json``, whole or not at all."""
+    """Write ``run.json`` atomically."""
     write_file(folder / CLUSTER_RUN.mark, json.dumps(metrics, indent=2, ensure_ascii=False) + "\n")

@@ -1,4 +1,4 @@
-"""What ``fanin cluster export`` does: the last state of a run for others to use."""
+"""The command ``fanin cluster export``: write a run's last checkpoint for ONNX, NumPy or PyTorch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fanin.runs.output import check_writable, print_json
 
 
 def execute(folder: Path, output: Path, *, as_json: bool) -> int:
-    """Write the file of which the suffix says what it is. Raises InputError."""
+    """Write the file in the format of its suffix. Raises InputError."""
     check_writable(output)
     run = open_run(folder)
     last = run.states[-1]
@@ -37,7 +37,7 @@ def _onnx(network: Network, states: tuple[State, ...]) -> bytes:
 
 
 def _npz(network: Network, states: tuple[State, ...]) -> bytes:
-    """LAYER/NAME, as ``fanin cluster init --from`` takes them."""
+    """Return an archive of arrays LAYER/NAME, as ``fanin cluster init --from`` reads them."""
     arrays = {name: a for name, a in flat(network, states).items() if name.rpartition("/")[2] in LEARNED}
     file = io.BytesIO()
     np.savez(file, allow_pickle=False, **arrays)
@@ -45,7 +45,7 @@ def _npz(network: Network, states: tuple[State, ...]) -> bytes:
 
 
 def _pt(network: Network, states: tuple[State, ...]) -> bytes:
-    """PyTorch's names and axes: weight of Conv2d, bias, running_mean and running_var."""
+    """Return a PyTorch file with its names and axes: Conv2d's weight, bias, running_mean, running_var."""
     try:
         import torch
     except ImportError:

@@ -1,4 +1,4 @@
-"""The folder of ``fanin cluster run``, read back: what was trained on what, and the states on the way."""
+"""Reading the folder of ``fanin cluster run``: builds, data, hyper-parameters and checkpoints."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ Metrics = dict[str, Any]
 
 
 def state_file(place: Place) -> str:
-    """The file of the state at a place of the training; names sort as states follow."""
+    """Return the file name of the checkpoint at a place of the training. Names sort in order of training."""
     return state_name(place.epoch, place.frame)
 
 
 @dataclass(frozen=True)
 class Used:
-    """A build of a run, in one of its folders, which has trained from the state ``since`` on."""
+    """Build of a run. ``folder``: its folder in the run; ``since``: checkpoint from which it has trained."""
 
     folder: str
     since: str
@@ -38,9 +38,9 @@ class Used:
 
 @dataclass(frozen=True)
 class Run:
-    """A run. ``states``: files in its folder, the first one before any training.
+    """Run read from its folder. ``states``: checkpoint files, the first one before any training.
 
-    ``epochs`` and ``hardware`` are as run.json has them.
+    ``epochs`` and ``hardware``: entries of run.json.
     """
 
     folder: Path
@@ -53,17 +53,17 @@ class Run:
     epochs: tuple[Metrics, ...]
     hardware: Metrics | None
     conditions: Conditions
-    error: str | None  #: why it has not trained to its end, if it has not
+    error: str | None  #: cause of an unfinished run; None for a finished one
 
     @property
     def network(self) -> Network:
-        """Of its last build; the model is the same in all."""
+        """Network of the last build; the model is the same in all builds."""
         return self.builds[-1].build.planned.network
 
     def check_states(self, frames: int) -> None:
-        """Raise InputError unless the states are those of the training on so many frames, up to some stretch.
+        """Raise InputError unless the checkpoints are those of the training up to some stretch.
 
-        A run that trained to its end has all of them.
+        A finished run must have all of them. ``frames``: frames of an epoch.
         """
         places = [Place(), *(stretch.behind for stretch in self.training.stretches(frames))]
         due, mark, found = [*map(state_file, places)], self.folder / CLUSTER_RUN.mark, list(self.states)
@@ -74,11 +74,11 @@ class Run:
             raise InputError(f"{mark}: checkpoints: names {len(found)} of {len(due)} states")
 
     def used_for(self, name: str) -> Used:
-        """What trained to a state; for the first one, what began with it."""
+        """Return the build that trained up to a checkpoint; for the first checkpoint, the first build."""
         return next((used for used in reversed(self.builds) if used.since < name), self.builds[0])
 
     def state(self, name: str) -> Checkpoint:
-        """One of its states. Raises InputError of one line for one that is not whole, or another's."""
+        """Read a checkpoint. Raises InputError of one line if it is damaged or of another run."""
         path, network = self.folder / name, self.used_for(name).build.planned.network
         found = load_checkpoint(path, network)
         about = found.about
@@ -93,7 +93,7 @@ class Run:
         return found
 
     def last_whole(self) -> tuple[str, Checkpoint, InputError | None]:
-        """The newest state that is whole, and what is wrong with the very newest. Raises InputError."""
+        """Return the newest undamaged checkpoint, and the newest one's error, if any. Raises InputError."""
         newest = None
         for name in reversed(self.states):
             try:
@@ -104,7 +104,7 @@ class Run:
 
 
 def open_run(folder: Path) -> Run:
-    """The run in a folder. Raises InputError of one line."""
+    """Read the run in a folder. Raises InputError of one line."""
     record = open_kind(folder, CLUSTER_RUN, "fanin cluster run")
     data, states = record.record("data"), record.texts("checkpoints")
     error = record.value.get("error")
@@ -150,5 +150,5 @@ def _training(record: Record) -> Training:
 
 
 def training_json(training: Training) -> dict[str, Any]:
-    """The hyper-parameters as JSON."""
+    """Return the hyper-parameters as JSON."""
     return asdict(training) | {"schedule": str(training.schedule)}

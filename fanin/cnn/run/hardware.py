@@ -1,4 +1,4 @@
-"""What the nodes did with their time in the last job of a run: run.json's ``hardware``."""
+"""Measures of a run's hardware for run.json: cycles, traffic and FIFO levels of the last job; link counters."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Metrics = dict[str, Any]
 
 
 def hardware_of(planned: PlannedNetwork, machine: Rtl) -> Metrics | None:
-    """Cycles of each layer's ways, beside those planned; None before a job."""
+    """Return ``hardware`` of the last training job, measured and planned; None before the first job."""
     result = machine.trained
     if result is None or result.job is None:
         return None
@@ -71,7 +71,7 @@ def hardware_of(planned: PlannedNetwork, machine: Rtl) -> Metrics | None:
 
 
 def _device(name: str, found: DeviceCounters, cycles: int, frames: int, clock: int) -> Metrics:
-    """How a device used its memory."""
+    """Return the memory traffic of a device: bytes a frame, Gbit/s, and the share of the port's cycles."""
     gbps = 8 * BEAT_BYTES * clock / cycles / BITS_PER_GBIT  # of one beat
     read, written = (found.counters[name] for name in ("read_beats", "written_beats"))
     return {
@@ -86,13 +86,13 @@ def _device(name: str, found: DeviceCounters, cycles: int, frames: int, clock: i
 
 
 def _rates(planned: PlannedNetwork, name: str) -> Metrics:
-    """What the plan says of a device."""
+    """Return the memory and network rates that the plan gives for a device, in Gbit/s."""
     rates = planned.rates[name]
     return {"dram_gbps": rates.dram / BITS_PER_GBIT, "network_gbps": rates.network / BITS_PER_GBIT}
 
 
 def _traffic(link: Mapping[str, Mapping[str, int]], seconds: float) -> Metrics:
-    """What a device's link carried of frames, whatever they are and with all around them."""
+    """Return a link's rate each way in Gbit/s, over all frames and with the Ethernet overhead of each."""
     return {
         name: 8 * (way["bytes"] + AROUND_FRAME * way["frames"]) / seconds / BITS_PER_GBIT
         for name, way in (("sent_gbps", link["up"]), ("received_gbps", link["down"]))
@@ -100,9 +100,9 @@ def _traffic(link: Mapping[str, Mapping[str, int]], seconds: float) -> Metrics:
 
 
 def connections_of(placement: Placement, machine: Rtl) -> list[Metrics]:
-    """What went over the network in all jobs: frames that each end of a connection sent, and what came to it.
+    """Return the link counters of both ends of each connection, summed over all jobs.
 
-    ``failure``: why it has failed; null while it has not.
+    ``failure``: reason for which the connection failed; null if it did not.
     """
     names = [stage.name for stage in placement.network.stages]
     return [
@@ -125,17 +125,17 @@ def _failure(value: int) -> str | None:
 
 
 def _period(streams: Sequence[StreamCounters], frames: int) -> float | None:
-    """Cycles from one finished frame of a batch to the next, of the stream where they come slowest.
+    """Return the cycles between consecutive frames of a batch, for the slowest stream; None for a single frame.
 
-    A link takes some cycles more or less for the one or the other frame: so of streams behind it, frames may
-    seem to come faster than any layer gives them.
+    The latency of a link varies from frame to frame. Frames of streams downstream of a link may therefore seem
+    to arrive faster than any layer produces them.
     """
     spans = (one.last - one.first for one in streams)
     return max(spans) / (frames - 1) if frames > 1 else None
 
 
 def _fifo_name(network: Network, fifo: StageFifo) -> str:
-    """Which FIFO it is, in words."""
+    """Return a description of a FIFO by the names of its layers."""
     stages = network.stages
     name = stages[fifo.stage].name
     match fifo.kind:
@@ -150,7 +150,7 @@ def _fifo_name(network: Network, fifo: StageFifo) -> str:
 
 
 def _ways(planned: PlannedNetwork, machine: Rtl, cycles: int, frames: int) -> list[Metrics]:
-    """Of every stream that leaves a layer; cycles a frame, and shares of the job's."""
+    """Return busy cycles a frame, and busy, starved and blocked shares of the job, for each layer's streams."""
     assert machine.trained is not None
     names = [stage.name for stage in planned.network.stages]
     return [

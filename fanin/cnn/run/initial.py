@@ -1,4 +1,4 @@
-"""A network's first parameters, from an archive."""
+"""Initial parameters of a network from an archive."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from fanin.runs.states import read_arrays
 LEARNED = (
     "weights",
     *online_norm.STATE[:3],
-)  #: what a trained model consists of; velocities and control terms begin at 0
+)  #: arrays of a trained model; velocities and control terms start at 0
 
 
 def take(path: Path, network: Network) -> tuple[State, ...]:
-    """LAYER/weights of an archive; of online normalisation also mean, variance and scale, if it has them.
+    """Return the states from an archive's LAYER/weights, and its mean, variance and scale if present.
 
-    Raises InputError of one line for an archive that is not of this network.
+    Raises InputError of one line for an archive of another network.
     """
     found = {name: values for name, values in read_arrays(path).items() if name.rpartition("/")[2] in LEARNED}
     zeros = flat(network, tuple(stage.layer.zero_state() for stage in network.stages))

@@ -1,4 +1,4 @@
-"""The training itself: stretch by stretch, on one machine or on several side by side, a state after each."""
+"""Training loop: trains all machines stretch by stretch, compares them, and keeps a checkpoint after each."""
 
 from __future__ import annotations
 
@@ -17,16 +17,20 @@ from fanin.cnn.run.setup import Setup
 from fanin.cnn.training import Place, Stretch
 from fanin.sim.learning.mlp import Samples
 
-#: Takes a state of the run.
+#: Callback that keeps a checkpoint of the run.
 Keep = Callable[[Checkpoint], None]
 
 
 @dataclass
 class Loop:
-    """A run. ``machines`` by name: the states of the first are kept; RTL is compared with the golden model.
+    """Training loop of a run.
 
-    ``frames`` have been trained, ``exact`` of them compared bit by bit, with those before the state that it
-    begins with; ``progress`` gets their number. ``epochs``: those that it has measured itself.
+    ``machines``: machines by name. Checkpoints hold the first one's state; RTL is compared with GOLDEN.
+    ``keep``: callback with each checkpoint.
+    ``progress``: callback with the number of trained frames.
+    ``frames``: trained frames of the run, including those before the initial checkpoint.
+    ``exact``: frames of the run that were compared bit by bit; 0 without RTL.
+    ``epochs``: epochs that this loop has measured.
     """
 
     setup: Setup
@@ -45,13 +49,13 @@ class Loop:
         self._tallies = {name: tally for name, tally in about.tallies.items() if name in self.machines}
 
     def run(self) -> None:
-        """Train to the end. Raises CheckFailed of one line where a bit differs, or a NaN turns up."""
+        """Train to the end. Raises CheckFailed of one line if a bit differs or a value is not finite."""
         data, start = self.setup.data.train, self.setup.initial
         for name, machine in self.machines.items():
             machine.load(start.binary64 if name == FLOAT64 and start.binary64 else start.states)
         if not self.setup.earlier.states:
             self.keep(self._checkpoint(start.about.place))
-        elif len(self.setup.earlier.epochs) < start.about.epoch:  # the run ended before it had measured it
+        elif len(self.setup.earlier.epochs) < start.about.epoch:  # the run stopped before this measurement
             self._end(start.about.epoch - 1)
         for stretch in self.setup.training.stretches(len(data), start.about.place):
             if not stretch.first:
@@ -65,7 +69,7 @@ class Loop:
                 self._end(stretch.epoch)
 
     def _checkpoint(self, place: Place) -> Checkpoint:
-        """The state now."""
+        """Return a checkpoint of the current state."""
         beside = self.machines.get(FLOAT64)
         about = self.setup.about(place, self._tallies)
         return Checkpoint(about, self._primary.dump(), beside.dump() if beside else None)
@@ -75,7 +79,7 @@ class Loop:
         return next(iter(self.machines.values()))
 
     def _stretch(self, stretch: Stretch, frames: Samples) -> None:
-        """Train on the frames, and compare."""
+        """Train all machines on the frames, and compare RTL with the golden model."""
 
         def count(frames: int) -> None:
             self.progress(self.frames + frames)
@@ -99,7 +103,7 @@ class Loop:
             self.exact += len(frames)
 
     def _same_in_golden(self, found: NotFinite, stretch: Stretch, frames: Samples) -> None:
-        """Raise CheckFailed where the golden model does not meet what RTL met: then RTL is wrong."""
+        """Raise CheckFailed unless the golden model meets the same non-finite value as RTL."""
         try:
             self.machines[GOLDEN].train(frames.images, frames.digits, stretch.job, quiet)
         except NotFinite as golden:
@@ -111,7 +115,7 @@ class Loop:
         raise CheckFailed(f"in RTL {sentence(found, stretch)}; in the golden model {other}") from None
 
     def _end(self, epoch: int) -> None:
-        """Measure an epoch."""
+        """Measure an epoch on the held-out frames; raise CheckFailed if RTL's outputs differ."""
         training, test = self.setup.training, self.setup.data.test
         tested = {name: machine.evaluate(test.images) for name, machine in self.machines.items()}
         found = {
@@ -124,7 +128,7 @@ class Loop:
 
 
 def _check_finite(network: Network, states: tuple[State, ...], stretch: Stretch) -> None:
-    """Raise CheckFailed for a state that is of no use any more."""
+    """Raise CheckFailed for an infinity or a NaN in a state."""
     for name, values in flat(network, states).items():
         if not np.isfinite(values).all():
             where = f"behind frame {stretch.end:,} of epoch {stretch.epoch + 1}"
@@ -132,7 +136,7 @@ def _check_finite(network: Network, states: tuple[State, ...], stretch: Stretch)
 
 
 def sentence(found: NotFinite, stretch: Stretch) -> str:
-    """In words. Frames count from 0, epochs from 1."""
+    """Return a sentence on the first non-finite value. Frames count from 0, epochs from 1."""
     return (
         f"{found.layer}: first infinity or NaN in the {found.part} of frame {stretch.first + found.frame:,} "
         f"of epoch {stretch.epoch + 1}"
@@ -140,7 +144,7 @@ def sentence(found: NotFinite, stretch: Stretch) -> str:
 
 
 def compare_states(where: str, network: Network, found: tuple[State, ...], golden: tuple[State, ...]) -> None:
-    """Raise CheckFailed for the first word that differs, with its place."""
+    """Raise CheckFailed, with its place, for the first word that differs."""
     right = flat(network, golden)
     for name, values in flat(network, found).items():
         wrong = np.flatnonzero(values.view(np.uint32) != right[name].view(np.uint32))

@@ -1,4 +1,4 @@
-"""What trains a network, as the command sees it: the RTL, its golden model, or a model in binary64."""
+"""Interface of the machines that train a network: RTL, its golden model, or a model in binary64."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from fanin.golden.fp32 import Float32
 
 RTL, GOLDEN, FLOAT64 = "rtl", "golden", "float64"  #: machines
 
-#: Softmax of each frame, of axes frame, class: binary32, or binary64 of a model in that.
+#: Softmax of each frame, axes frame, class: binary32, or binary64 from a model in binary64.
 Outputs = npt.NDArray[np.floating]
 Labels = npt.NDArray[np.int64]
 AnyState = dict[str, npt.NDArray[Any]]  #: a layer's state, in a machine's own precision
-State64 = dict[str, npt.NDArray[np.float64]]  #: that of a model in binary64
-#: Is told how many frames of a call have been trained.
+State64 = dict[str, npt.NDArray[np.float64]]  #: a layer's state in binary64
+#: Callback with the number of frames trained so far in a call.
 Progress = Callable[[int], None]
 
 
@@ -29,7 +29,7 @@ Progress = Callable[[int], None]
 class NotFinite(Exception):
     """Training met an infinity or a NaN in a layer's ``part``, output or gradient.
 
-    ``frame``: of the call, counted from 0.
+    ``frame``: index of the frame within the call, from 0.
     """
 
     layer: str
@@ -38,26 +38,26 @@ class NotFinite(Exception):
 
 
 class Machine(Protocol):
-    """Holds a network's state; a call carries out a job. Frames count from 0 in each call."""
+    """Machine that holds a network's state; a call runs one job. Frames count from 0 in each call."""
 
     def load(self, states: tuple[AnyState, ...]) -> None:
-        """Take a state for that of the network."""
+        """Set the network's state."""
 
     def dump(self) -> tuple[AnyState, ...]:
-        """The network's state."""
+        """Return the network's state."""
 
     def train(self, images: Frames, labels: Labels, job: Job, progress: Progress) -> Outputs:
-        """Train on the frames, in their order, an update after each batch. Raises NotFinite."""
+        """Train on the frames in order, with an update after each batch. Raises NotFinite."""
 
     def evaluate(self, images: Frames) -> Outputs:
-        """What the network makes of the frames; nothing changes."""
+        """Return the softmax of each frame; the state does not change."""
 
 
 def quiet(frames: int) -> None:
-    """No progress."""
+    """Ignore progress."""
 
 
 def one_hot(network: Network, labels: Labels) -> Float32:
-    """Of axes frame, class."""
+    """Return one-hot labels, axes frame, class."""
     classes = network.stages[network.labels].layer.output.words
     return np.eye(classes, dtype=np.float32)[labels]

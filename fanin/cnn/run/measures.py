@@ -1,4 +1,4 @@
-"""What is measured of an epoch: loss and accuracy of its frames when they were trained on, and behind it."""
+"""Measures of an epoch: loss and accuracy during training, and accuracy of held-out frames after the epoch."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _LEAST = 2.0**-126  # of a class in the loss: below that, binary32 has nothing b
 
 @dataclass(frozen=True)
 class Tally:
-    """What the frames of an epoch add up to, as far as it has been trained: cross-entropy, and right guesses.
+    """Sums over the frames of an epoch that have been trained: cross-entropy and right guesses.
 
-    A state has it beside it, so that a run that goes on in the middle of an epoch measures all of it.
+    Each checkpoint holds the tallies, so that a run resumed within an epoch measures the whole epoch.
     """
 
     frames: int = 0
@@ -24,7 +24,7 @@ class Tally:
     right: int = 0
 
     def plus(self, outputs: Outputs, labels: Labels) -> Tally:
-        """With more frames."""
+        """Return the tally with more frames added."""
         chosen = outputs[np.arange(len(labels)), labels].astype(np.float64)
         loss = float(-np.log(np.maximum(chosen, _LEAST)).sum())
         return Tally(self.frames + len(labels), self.loss + loss, self.right + right_guesses(outputs, labels))
@@ -34,7 +34,7 @@ class Tally:
 class Measures:
     """Mean cross-entropy and share of right guesses of an epoch's frames, each when it was trained on.
 
-    ``accuracy``: the share of held-out frames behind the epoch.
+    ``accuracy``: share of right guesses of the held-out frames, after the epoch.
     """
 
     loss: float
@@ -43,14 +43,14 @@ class Measures:
 
     @classmethod
     def of(cls, trained: Tally, tested: Outputs, labels: Labels) -> Measures:
-        """Of a whole epoch, and of what was made of the held-out frames behind it."""
+        """Return the measures of a whole epoch, with the outputs for the held-out frames after it."""
         right = right_guesses(tested, labels)
         return cls(trained.loss / trained.frames, trained.right / trained.frames, right / len(labels))
 
 
 @dataclass(frozen=True)
 class Epoch:
-    """An epoch, counted from 1, and what each machine made of it."""
+    """Measures of an epoch by machine. ``number`` counts from 1; ``rate`` is the learning rate."""
 
     number: int
     rate: float
@@ -58,5 +58,5 @@ class Epoch:
 
 
 def right_guesses(outputs: Outputs, labels: Labels) -> int:
-    """Frames whose greatest output is that of their class."""
+    """Return the number of frames whose largest output is that of their class."""
     return int((outputs.argmax(axis=1) == labels).sum())

@@ -1,4 +1,4 @@
-"""A run of ``fanin cluster run`` as JSON: run.json."""
+"""JSON description of a run, run.json."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def metrics_of(setup: Setup, loop: Loop, checkpoints: list[str], error: str | None) -> Metrics:
-    """Of a run that has ended, for better or worse. docs/systems/cluster.md, "The command", has the keys."""
+    """Return run.json of a run. docs/systems/cluster.md, "The command", explains the keys."""
     first = next(iter(loop.machines))
     epochs = [*setup.earlier.epochs, *map(_epoch, loop.epochs)]
     last: Metrics = epochs[-1][first] if epochs else {}
@@ -57,7 +57,7 @@ def _epoch(epoch: Epoch) -> Metrics:
 
 
 def _hardware(setup: Setup, loop: Loop) -> Metrics | None:
-    """What the node counted; null without one."""
+    """Return ``hardware`` of run.json; None without RTL."""
     machine = loop.machines.get(RTL)
     if machine is None:
         return None
@@ -67,7 +67,7 @@ def _hardware(setup: Setup, loop: Loop) -> Metrics | None:
 
 
 def _connections(setup: Setup, loop: Loop) -> list[Metrics]:
-    """What went over the network; nothing without one."""
+    """Return ``connections`` of run.json; empty without RTL."""
     machine = loop.machines.get(RTL)
     if machine is None:
         return []
@@ -77,6 +77,6 @@ def _connections(setup: Setup, loop: Loop) -> list[Metrics]:
 
 
 def _lasting(data: str) -> str:
-    """DATA as ``check`` finds it from any folder: a path becomes absolute."""
+    """Return DATA with a path made absolute, so that ``fanin cluster check`` finds it from any folder."""
     source = source_of(data)
     return data if source is None else str(source.absolute())

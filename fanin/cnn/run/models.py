@@ -1,4 +1,4 @@
-"""What trains a network in a run: the golden model, and what stands beside it."""
+"""Machines that train a network in a run: RTL, the golden model, and PyTorch in binary64."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from fanin.cnn.training import Job
 
 
 def machines_of(setup: Setup) -> dict[str, Machine]:
-    """What a run trains on, by name, its own machine first; in binary64 where PyTorch is installed.
+    """Return the machines of a run by name, its own machine first; binary64 only if PyTorch is installed.
 
-    A run that goes on without a state in binary64 has none.
+    A run resumed from a checkpoint without binary64 state has no binary64 machine.
     """
     found: dict[str, Machine] = {}
     if setup.on == RTL:
@@ -45,22 +45,22 @@ def machines_of(setup: Setup) -> dict[str, Machine]:
 
 
 class Golden:
-    """The golden model, as a ``Machine``."""
+    """Golden model as a ``Machine``."""
 
     def __init__(self, network: Network):
         self._network = network
         self._model = GoldenNetwork(network, [{} for _ in network.stages])
 
     def load(self, states: tuple[State, ...]) -> None:
-        """Go on from a state."""
+        """Set the network's state."""
         self._model = GoldenNetwork(self._network, states)
 
     def dump(self) -> tuple[State, ...]:
-        """The state now."""
+        """Return a copy of the network's state."""
         return tuple(dict(state) for state in self._model.states)
 
     def train(self, images: Frames, labels: Labels, job: Job, progress: Progress) -> Outputs:
-        """Train, a batch after the other."""
+        """Train batch by batch, with ``progress`` after each."""
         chosen, results = one_hot(self._network, labels), []
         for first, batch in _batches(job):
             frames = slice(first, first + batch.frames)
@@ -72,35 +72,35 @@ class Golden:
         return _by_class(np.concatenate(results))
 
     def evaluate(self, images: Frames) -> Outputs:
-        """Classify."""
+        """Return the softmax of each frame; the state does not change."""
         return _by_class(self._model.evaluate(images))
 
 
 class Float64:
-    """The same network in binary64, as a ``Machine``."""
+    """Network in binary64 as a ``Machine``, computed by PyTorch."""
 
     def __init__(self, network: Network):
         import torch  # which takes seconds to load
 
         from fanin.torch.cnn import Float64Network
 
-        torch.set_num_threads(1)  # of a network as small as what is simulated, others only wait
+        torch.set_num_threads(1)  # more threads do not speed up networks small enough to simulate
         self._network, self._make = network, Float64Network
         self._model = Float64Network(network, [{} for _ in network.stages])
 
     def load(self, states: tuple[AnyState, ...]) -> None:
-        """Go on from a state."""
+        """Set the network's state."""
         self._model = self._make(self._network, states)
 
     def dump(self) -> tuple[State64, ...]:
-        """The state now, every bit of it."""
+        """Return a copy of the network's state in binary64."""
         return tuple(
             {name: values.detach().numpy().copy() for name, values in state.items()}
             for state in self._model.states
         )
 
     def train(self, images: Frames, labels: Labels, job: Job, progress: Progress) -> Outputs:
-        """Train, a batch after the other."""
+        """Train batch by batch, with ``progress`` after each."""
         chosen, results = one_hot(self._network, labels), []
         for first, batch in _batches(job):
             frames = slice(first, first + batch.frames)
@@ -109,7 +109,7 @@ class Float64:
         return _by_class(np.concatenate(results))
 
     def evaluate(self, images: Frames) -> Outputs:
-        """Classify."""
+        """Return the softmax of each frame; the state does not change."""
         return _by_class(self._model.evaluate(images))
 
 
@@ -118,7 +118,7 @@ def _by_class(softmax: Frames) -> Outputs:
 
 
 def _batches(job: Job) -> Iterator[tuple[int, Job]]:
-    """A job for each batch, with its first frame: together they leave the same state."""
+    """Split a job into one job a batch, with the batch's first frame; the final state is the same."""
     for first in range(0, job.frames, job.batch):
         frames = min(job.batch, job.frames - first)
         last = first + frames == job.frames

@@ -1,8 +1,10 @@
-"""A trained network as an ONNX model, which classifies images: frames as NCHW in, softmax out.
+"""ONNX model of a trained network, which classifies images: NCHW frames in, softmax out.
 
-A layer's file says which nodes the layer becomes. Most layers have an operator of their own in ONNX. A dense
-layer is a convolution whose window is the whole image, and im2col one whose weights pick words; online
-normalisation takes m away and multiplies by r.
+A layer's file has its conversion to nodes. Most layers have an ONNX operator. The others:
+
+- dense: a convolution whose window is the whole image
+- im2col: a convolution whose weights select words
+- online normalisation: a subtraction of m and a multiplication by r
 """
 
 from __future__ import annotations
@@ -21,13 +23,13 @@ from fanin.cnn.layers.arithmetic import Float32, State
 from fanin.cnn.layers.input import Input
 from fanin.cnn.layers.layer import Shape
 
-OPSET, IR_VERSION = 17, 8  # what runtimes of 2022 and later read
+OPSET, IR_VERSION = 17, 8  # supported by runtimes of 2022 and later
 
 
 def onnx_model(network: Network, states: Sequence[State]) -> ModelProto:
-    """The network with the parameters of a state. Batches may have any size.
+    """Return the ONNX model of a network's state, for batches of any size.
 
-    Raises TypeError for a layer that ONNX is not known to have.
+    Raises TypeError for a layer without a conversion.
     """
     nodes: list[NodeProto] = []
     constants: list[TensorProto] = []
@@ -53,7 +55,7 @@ def onnx_model(network: Network, states: Sequence[State]) -> ModelProto:
 
 @dataclass(frozen=True)
 class StageNodes:
-    """Nodes and constants of a stage. The output of its last node is called after the stage."""
+    """Nodes and constants of a stage. The output of its last node has the stage's name."""
 
     name: str
     nodes: list[NodeProto] = field(default_factory=list)

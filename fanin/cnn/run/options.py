@@ -1,4 +1,4 @@
-"""The options of ``fanin cluster build`` and ``fanin cluster run``."""
+"""Options of ``fanin cluster build`` and ``fanin cluster run``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fanin.runs.wave import WaveOptions
 
 LINKS = (RELIABLE, PUBLISHED) = ("reliable", "published")
 ENCAPS = ("l2", "udp")  # by fanin.wire.ethernet
-ARITHMETICS = ("c", "rtl")  # by fanin.sim.cosim.arrays, which --help need not wait for
+ARITHMETICS = ("c", "rtl")  # values of fanin.sim.cosim.arrays.Arith, whose import would slow --help down
 PLACES = ("rtl", "golden")  # by fanin.cnn.run.machine
 
 CONNECTIONS = Trait("several devices")
@@ -28,7 +28,7 @@ _NETWORK = Group("network, of several devices with --on rtl")
 
 @dataclass(frozen=True, kw_only=True)
 class BuildOptions(RunOptions):
-    """What ``fanin cluster build`` and ``fanin.cluster_build`` take."""
+    """Options of ``fanin cluster build`` and ``fanin.cluster_build``."""
 
     plan: Path = option(
         _PLACE, REQUIRED, "the folder of fanin plan", "PLAN", positional=True, place=Place.INPUT
@@ -61,7 +61,7 @@ class BuildOptions(RunOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterOptions(WaveOptions, RunOptions):
-    """What ``fanin cluster run`` and ``fanin.cluster`` take."""
+    """Options of ``fanin cluster run`` and ``fanin.cluster``."""
 
     build: Path | None = option(
         _PLACE, None, "the folder of fanin cluster build", "BUILD", positional=True, place=Place.INPUT

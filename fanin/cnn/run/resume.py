@@ -1,4 +1,4 @@
-"""What ``fanin cluster resume`` does: train a run to its end, from its last state, on its build or another."""
+"""The command ``fanin cluster resume``: train a run to its end from its last checkpoint, on any build."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from fanin.sim.learning.images import ImageSet
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Carry out the command; 0, too, for a run that has come to its end. Raises as ``cluster run`` does."""
+    """Run the command. Return 0, also for a finished run. Raises the errors of ``fanin cluster run``."""
     folder: Path = args.folder
-    open_kind(folder, CLUSTER_RUN, "fanin cluster run")  # before a lock on what is none
+    open_kind(folder, CLUSTER_RUN, "fanin cluster run")  # locks no folder that is not a run
     with sole_writer(folder):
         run = open_run(folder)
         if run.on != RTL:
@@ -56,7 +56,7 @@ def execute(args: argparse.Namespace) -> int:
                 if setup.builds[-1].folder not in {used.folder for used in run.builds}:
                     _write_build(folder, setup.builds[-1].folder, setup.build, args.plan)
                 write_metrics(folder, kept.metrics(UNENDED))
-                note_resumption(folder, args, apart=["connections"])  # which count from here on
+                note_resumption(folder, args, apart=["connections"])  # whose counters restart here
                 stop = kept.train()
             end(kept, stop, args.json)
             return 0
@@ -75,7 +75,7 @@ def _tell_ended(folder: Path, as_json: bool) -> int:
 
 
 def _setup(run: Run, data: ImageSet, name: str, state: Checkpoint, other: Path | None) -> Setup:
-    """The rest of a run behind a state, on its last build or on another."""
+    """Return the setup of the rest of a run after a checkpoint, on its last build or on another."""
     measured = run.epochs[: state.about.epoch]
     if len(measured) < state.about.epoch - 1:  # the last one may have been stopped before it was measured
         mark = run.folder / CLUSTER_RUN.mark
@@ -94,13 +94,16 @@ def _setup(run: Run, data: ImageSet, name: str, state: Checkpoint, other: Path |
 
 
 def _builds(run: Run, used: Used) -> tuple[Used, ...]:
-    """What has trained the run up to a state, and what trains it from there on."""
+    """Return the builds of the run up to the checkpoint, then the build from there on if it differs."""
     before = tuple(one for one in run.builds if one.since < used.since) or run.builds[:1]
     return before if before[-1].folder == used.folder else (*before, used)
 
 
 def _other(run: Run, name: str, place: Path) -> Used:
-    """What a plan or a build comes to, in a folder of the run. Raises InputError for one of another model."""
+    """Return the build of a plan's or build's folder, with its folder in the run.
+
+    Raises InputError for another model.
+    """
     if is_kind(place, CLUSTER_BUILD):
         build = open_build(place)
     elif is_kind(place, PLAN):
@@ -119,7 +122,7 @@ def _other(run: Run, name: str, place: Path) -> Used:
 
 
 def _write_build(run: Path, name: str, build: Build, source: Path) -> None:
-    """Keep a build in a run's folder, from the folder of a plan or a build, whole or not at all."""
+    """Write a build to the run's folder atomically. ``source``: folder of a plan or a build."""
     with reported(run), tempfile.TemporaryDirectory(dir=run, prefix=scratch_prefix()) as scratch:
         made = Path(scratch) / "build"
         write_build(made, build, source / PLAN_FOLDER if is_kind(source, CLUSTER_BUILD) else source)

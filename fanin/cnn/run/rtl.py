@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""The nodes in co-simulation, as a machine that trains."""
+"""Co-simulated nodes as a training machine."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ from fanin.sim.pcap import append_capture
 from fanin.wire.ethernet import Encap
 
 HZ_PER_MHZ, BITS_PER_GBIT = 1e6, 1e9
-_PORT_BITS = 8 * BEAT_BYTES  # a memory port moves so many in a cycle, each way
-_JOBS = 20  # bits of a job's number in its seed
+_PORT_BITS = 8 * BEAT_BYTES  # bits that a memory port moves in a cycle, each way
+_JOBS = 20  # bits of the job number in a seed
 _PREFIX = "FANIN_CLUSTER_NODE"  # of names in C
 
 
 def parts_of(planned: PlannedNetwork) -> tuple[Part, ...]:
-    """What each device has of a network. Raises InputError for one that there is no hardware for."""
+    """Return the part of the network on each device. Raises InputError for a network without hardware."""
     try:
         for stage in planned.network.stages:
             if not isinstance(stage.layer, ENDS):
@@ -58,7 +58,7 @@ def parts_of(planned: PlannedNetwork) -> tuple[Part, ...]:
 
 
 def write_verilog(folder: Path, nodes: Mapping[str, ClusterNode]) -> None:
-    """Nodes and their registers for C programs, as files called after the devices."""
+    """Write the Verilog of each node, and a C header of its registers, as DEVICE.v and DEVICE.h."""
     folder.mkdir()
     for device, node in nodes.items():
         (folder / f"{device}.v").write_text(kept_verilog(node))
@@ -66,14 +66,18 @@ def write_verilog(folder: Path, nodes: Mapping[str, ClusterNode]) -> None:
 
 
 class Rtl:
-    """The nodes in co-simulation, as a ``Machine``. Every call loads the state into them and reads it back.
+    """Co-simulated nodes as a ``Machine``. Each job loads the state into the nodes; training reads it back.
 
-    Links and memories are as fast as the plan's; where devices differ, all are as fast as the slowest.
-    ``trained``: what came out of the last job that trained, and ``traffic``, as of RunResult.links, beside it;
-    ``trace``: the timeline of all jobs; ``meetings``: of ranks, in all of them;
-    ``links``: per device, what each connection counted in all jobs, by its number. Raises InputError for a
-    missing tool and for a network without hardware, ToolFailed where the simulator cannot be built, CheckFailed
-    where a node fails.
+    All links and all memories are as fast as the slowest in the plan.
+
+    ``trained``: result of the last training job; None before it.
+    ``traffic``: link counters of the last training job by device, as in ``RunResult.links``.
+    ``trace``: timeline of all jobs.
+    ``meetings``: meetings of the ranks in all jobs.
+    ``links``: counters of each connection summed over all jobs, per device, by the connection's number.
+
+    Raises InputError for a missing tool or a network without hardware, ToolFailed if the simulator does not
+    build, and CheckFailed if a node fails.
     """
 
     def __init__(
@@ -95,7 +99,7 @@ class Rtl:
         self.link, self.memory_gbps = link_of(planned, conditions), memory_gbps_of(planned)
         self._conditions = conditions
         self._names = planned.placement.names
-        self._jobs, self._frames, self._time = 0, 0, 0  # that are over: jobs, frames trained, ps
+        self._jobs, self._frames, self._time = 0, 0, 0  # finished jobs, trained frames, simulated ps
         self.trace = ClusterTrace(planned.placement, self.cosim.period_ps)
         self.meetings = Meetings()
         self._words: list[np.ndarray] = []
@@ -104,14 +108,14 @@ class Rtl:
         self.links: list[dict[int, Counter[str]]] = [{} for _ in self._names]
 
     def load(self, states: tuple[State, ...]) -> None:
-        """Go on from a state."""
+        """Set the network's state."""
         stages = self._network.stages
         self._words = [
             state_image(stages[i].layer, stages[i].parallelism, states[i]) for i in state_stages(self._network)
         ]
 
     def dump(self) -> tuple[State, ...]:
-        """The state now."""
+        """Return the network's state."""
         stages = self._network.stages
         found = [stage.layer.zero_state() for stage in stages]
         for index, words in zip(state_stages(self._network), self._words, strict=True):
@@ -119,7 +123,7 @@ class Rtl:
         return tuple(found)
 
     def train(self, images: Frames, labels: Labels, job: Job, progress: Progress) -> Outputs:
-        """Train: one job."""
+        """Train in a single job."""
         result = self._carry_out(Epoch(job, images, one_hot(self._network, labels), dump=True))
         first = CnnDriver.first_nonfinite(result.streams)
         if first is not None and first.nonfinite is not None:
@@ -132,12 +136,12 @@ class Rtl:
         return result.results
 
     def evaluate(self, images: Frames) -> Outputs:
-        """Classify."""
-        labels = np.zeros(len(images), np.int64)  # which evaluation takes no notice of
+        """Return the softmax of each frame; the state does not change."""
+        labels = np.zeros(len(images), np.int64)  # ignored by evaluation
         return self._carry_out(Epoch(None, images, one_hot(self._network, labels))).results
 
     def _carry_out(self, epoch: Epoch) -> EpochResult:
-        """A job, in a simulation of its own."""
+        """Run a job in a new simulation, and add its counters and timeline to those of the run."""
         try:
             run = self._simulate(epoch)
         except JobFailed as error:
@@ -156,7 +160,7 @@ class Rtl:
         return result
 
     def _simulate(self, epoch: Epoch) -> NodeRun:
-        """With the run's faults, its frames behind those of earlier jobs."""
+        """Simulate a job with the run's faults, and append its frames to the timeline and the capture."""
         settings: dict[str, Any] = {"link": self.link, "memory_gbps": self.memory_gbps, "cut": self._cut(epoch)}
         settings["seed"] = self._conditions.seed << _JOBS | self._jobs
         capture = self._conditions.capture
@@ -172,7 +176,7 @@ class Rtl:
                     (capture.parent / DISSECTOR_FILE).write_text(link_dissector())
 
     def _cut(self, epoch: Epoch) -> Cut | None:
-        """What is cut in this job, or has been before it."""
+        """Return the cut with results counted from this job's first; None if the job ends before the cut."""
         cut = self._conditions.cut
         if cut is None:
             return None
@@ -189,13 +193,13 @@ class Rtl:
 
 
 def link_of(planned: PlannedNetwork, conditions: Conditions) -> LinkConfig:
-    """The links of a plan's devices; of one device, any."""
+    """Return the links of a plan, at the slowest device's rate; the default for a single device."""
     rates = [rates.network for rates in planned.rates.values() if rates.network]
     return conditions.link(min(rates) / BITS_PER_GBIT) if rates else LinkConfig()
 
 
 def memory_gbps_of(planned: PlannedNetwork) -> float | None:
-    """Of the memories of a plan's devices, each way; None where their port is no faster."""
+    """Return the slowest memory's rate each way in Gbit/s; None if the memory port is no faster."""
     rates = [rates.dram for rates in planned.rates.values() if rates.dram]
     slowest = min(rates, default=0)
     return slowest / BITS_PER_GBIT if 0 < slowest < planned.clock * _PORT_BITS else None

@@ -1,4 +1,4 @@
-"""From the options of ``fanin cluster run`` to a run: build, images, hyper-parameters, first state."""
+"""Setup of a run from the options of ``fanin cluster run``: build, images, hyper-parameters, first state."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from fanin.sim.learning.images import ImageSet, load_images
 
 @dataclass(frozen=True)
 class Earlier:
-    """What a run had, up to the state that it goes on from; a new one has nothing.
+    """Results of a run up to the checkpoint that it resumes from; empty for a new run.
 
-    ``epochs`` and ``hardware`` are as run.json has them.
+    ``states``: file names of the checkpoints; ``epochs`` and ``hardware``: entries of run.json.
     """
 
     states: tuple[str, ...] = ()
@@ -33,7 +33,12 @@ class Earlier:
 
 @dataclass(frozen=True)
 class Setup:
-    """A run as it was asked for. ``builds``: all that it has used, its own the last. ``on``: rtl or golden."""
+    """Setup of a run.
+
+    ``builds``: all builds that the run has used, the current one last.
+    ``initial``: checkpoint that training starts from.
+    ``on``: rtl or golden.
+    """
 
     builds: tuple[Used, ...]
     data: ImageSet
@@ -45,21 +50,21 @@ class Setup:
 
     @property
     def build(self) -> Build:
-        """What trains."""
+        """Build in use, the last of ``builds``."""
         return self.builds[-1].build
 
     @property
     def network(self) -> Network:
-        """What is trained."""
+        """Network to train, as built."""
         return self.build.planned.network
 
     @property
     def beside(self) -> bool:
-        """Whether the network in binary64 may train beside: from the first state on, or not at all."""
+        """True if binary64 can train too: the run is new, or its last checkpoint has binary64 state."""
         return not self.earlier.states or self.initial.binary64 is not None
 
     def about(self, place: Place, tallies: Mapping[str, Tally]) -> About:
-        """What a state is of, at a place behind the first one."""
+        """Return the description of a checkpoint at a place of the run."""
         return replace(
             self.initial.about,
             network=self.network.digest,
@@ -70,7 +75,7 @@ class Setup:
 
 
 def training_of(options: ClusterOptions) -> Training:
-    """The hyper-parameters. Raises InputError of one line."""
+    """Return the hyper-parameters that the options give. Raises InputError of one line."""
     try:
         return Training(
             epochs=options.epochs,
@@ -86,7 +91,7 @@ def training_of(options: ClusterOptions) -> Training:
 
 
 def setup_of(options: ClusterOptions, folder: Path) -> Setup:
-    """What the options say; the build is made in, or copied to, a folder. Raises InputError of one line."""
+    """Return the setup that the options give, and write its build to ``folder``. Raises InputError."""
     training = training_of(options)
     if options.build is None:
         build = default_build(folder)
@@ -106,13 +111,13 @@ def setup_of(options: ClusterOptions, folder: Path) -> Setup:
 
 
 def images_of(data: str, network: Network) -> ImageSet:
-    """Images that the network takes. Raises InputError."""
+    """Load images of the network's input shape and classes. Raises InputError."""
     shape, labels = (network.stages[n].layer.output for n in (network.images, network.labels))
     return load_images(data, shape, labels.words)
 
 
 def images_again(run: Run) -> ImageSet:
-    """The images that a run was trained on. Raises InputError where they are not what they were."""
+    """Load the images of a run again. Raises InputError if their digest has changed."""
     data = images_of(run.data, run.network)
     if data.digest != run.data_digest:
         raise InputError(f"{run.data}: is not what {run.folder} was trained on")

@@ -1,4 +1,4 @@
-"""What ``fanin cluster run`` says of a run."""
+"""Summary of a run as ``fanin cluster run`` prints it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SHOWN_EPOCHS = 20
 
 
 def summary(metrics: Metrics, output: Path, more: list[list[str]]) -> str:
-    """The result for people; ``more`` is of what no file has."""
+    """Return the summary. ``more``: rows of facts that are in no file."""
     others = machines_in(metrics)[1:]
     last = metrics["epochs"][-1]
     beside = ", ".join(f"{100 * last[name]['accuracy']:.1f} % {NAMES[name]}" for name in others)
@@ -28,7 +28,7 @@ def summary(metrics: Metrics, output: Path, more: list[list[str]]) -> str:
 
 
 def _throughput(metrics: Metrics) -> list[list[str]]:
-    """Of frames that stream, beside the plan's; nothing where none was measured."""
+    """Return the measured steady throughput and its share of the plan's; empty if none was measured."""
     hardware = metrics["hardware"]
     if not hardware or not hardware["frames_per_second"]:
         return []
@@ -37,7 +37,7 @@ def _throughput(metrics: Metrics) -> list[list[str]]:
 
 
 def _epochs(metrics: Metrics) -> str:
-    """Every epoch, or of many every so many and the last one."""
+    """Return a table of epochs, about ``SHOWN_EPOCHS`` evenly chosen ones and the last."""
     epochs, machines = metrics["epochs"], machines_in(metrics)
     rows = [["epoch", "lr", *(f"loss {name}" for name in machines), *(f"accuracy {name}" for name in machines)]]
     each = -(-len(epochs) // SHOWN_EPOCHS)

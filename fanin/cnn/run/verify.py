@@ -1,4 +1,4 @@
-"""What ``fanin cluster check`` does: the golden model from each state of a run to the next."""
+"""The command ``fanin cluster check``: train the golden model from each checkpoint of a run to the next."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fanin.runs.progress import StatusLine
 
 
 def verify(folder: Path, as_json: bool) -> int:
-    """Print a line for every state that the golden model does not come to; 1 where there is one."""
+    """Print a line for every checkpoint that the golden model does not reproduce. Return 1 if there is one."""
     run = open_run(folder)
     data = images_again(run)
     frames = len(data.train)

@@ -1,1 +1,1 @@
-"""The page of a plan."""
+"""HTML page of a plan."""

@@ -1,4 +1,4 @@
-"""What a plan takes of its devices, and the throughput over clusters (NADA, figures 5 and 6)."""
+"""Charts of a plan's resources on its devices, and of throughput over clusters (NADA, figures 5 and 6)."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ RESOURCES = {
     "network": "network",
 }
 
-PER_DEVICE = ("network", "dram_bytes")  # no layer's own
+PER_DEVICE = ("network", "dram_bytes")  # resources without shares of layers
 
 Plan = Mapping[str, Any]
 
 
 def figure(value: float) -> str:
-    """Four digits of a number, or all before the point."""
+    """Return a number with four digits, or with all digits before the point."""
     return f"{value:,.0f}" if abs(value) >= 999.95 else f"{value:#.4g}"
 
 
 def percent(share: float) -> str:
-    """A small share in words that never say nothing where there is something."""
+    """Return a share in percent; a share below 0.01 % never reads as zero."""
     return "< 0.01 %" if 0 < share < 1e-4 else f"{100 * share:.2f} %"
 
 
 def limited(plan: Plan) -> dict[str, str]:
-    """The resources that some device counts, with their names."""
+    """Return the resources that at least one device counts, with their names."""
     return {
         key: name
         for key, name in RESOURCES.items()
@@ -46,7 +46,7 @@ def limited(plan: Plan) -> dict[str, str]:
 
 
 def utilisation_charts(plan: Plan) -> list[Chart]:
-    """Per device a group of bars, one for each resource."""
+    """Return charts with a group of bars for each device, one bar for each resource."""
     devices = [device["name"] for device in plan["cluster"]["devices"]]
     highest = max((used[key] or 0 for used in plan["utilisation"].values() for key in limited(plan)), default=0)
     return [
@@ -75,9 +75,9 @@ def _utilisation(plan: Plan, devices: Sequence[str], highest: float) -> Chart:
 
 
 def kind_shares(plan: Plan) -> dict[str, dict[str, float]]:
-    """Per resource each kind's share of what the whole cluster has, kinds in order of appearance.
+    """Return, by resource, each kind of layer's share of the cluster's capacity, in order of appearance.
 
-    Of several kinds of RAM block it is the scarcest that counts.
+    Among several kinds of RAM block, the scarcest counts.
     """
     shares = {}
     for key in limited(plan):
@@ -90,7 +90,7 @@ def kind_shares(plan: Plan) -> dict[str, dict[str, float]]:
 
 
 def _pools(plan: Plan, key: str) -> list[str]:
-    """Kinds of RAM block; other resources are of one kind."""
+    """Return the kinds of RAM block; a single empty name for other resources."""
     if key != "ram_blocks":
         return [""]
     rams = [ram for device in plan["cluster"]["devices"] for ram in device["ram"]]
@@ -98,7 +98,7 @@ def _pools(plan: Plan, key: str) -> list[str]:
 
 
 def _kind_use(plan: Plan, key: str, pool: str) -> dict[str, float]:
-    """Each kind's share of a resource of the devices that count it."""
+    """Return each kind of layer's share of a resource, over the devices that count the resource."""
     capacity = {device["name"]: _capacity(device, key, pool) for device in plan["cluster"]["devices"]}
     total = sum(have for have in capacity.values() if have)
     used: dict[str, float] = {}
@@ -117,7 +117,7 @@ def _capacity(device: Mapping[str, Any], key: str, pool: str) -> float | None:
 
 
 def kind_chart(plan: Plan) -> Chart:
-    """A bar per resource of the cluster, its parts the kinds of layer."""
+    """Return a chart with a bar for each resource of the cluster, split by kind of layer."""
     shares = kind_shares(plan)
     chart = Chart(
         "Shares of the kinds of layer",
@@ -138,20 +138,20 @@ def kind_chart(plan: Plan) -> Chart:
 
 
 def parallel_name(factor: int) -> str:
-    """What NADA calls a degree of model parallelism."""
+    """Return NADA's name for a degree of model parallelism."""
     return "no MP" if factor == 1 else f"MP{factor}"
 
 
 def by_factor(sweep: Sequence[Mapping[str, Any]]) -> dict[int, list[Mapping[str, Any]]]:
-    """The points with a throughput per degree of model parallelism, both ascending."""
+    """Return the points with a throughput by degree of model parallelism, both ascending."""
     found = sorted((p for p in sweep if p["throughput"]), key=lambda p: (p["mp"], p["devices"]))
     return {factor: [p for p in found if p["mp"] == factor] for factor in dict.fromkeys(p["mp"] for p in found)}
 
 
 def sweep_chart(sweep: Sequence[Mapping[str, Any]]) -> Chart:
-    """Throughput over devices, a line per degree of model parallelism; whiskers reach to the bound.
+    """Return a chart of throughput over devices, a line for each degree of model parallelism.
 
-    Lines beneath others are wider, so that they show where lines coincide.
+    Whiskers reach to the bound. Lower lines are wider, so that they show where lines coincide.
     """
     series = by_factor(sweep)
     points = [point for line in series.values() for point in line]
@@ -179,7 +179,7 @@ def sweep_chart(sweep: Sequence[Mapping[str, Any]]) -> Chart:
 
 
 def limit_words(plan: Plan) -> Iterator[str]:
-    """What sets the period: the device, then its resource."""
+    """Yield the limiting device, then its limiting resource."""
     limit = plan["limit"]
     yield limit["device"]
     yield f"cycles of {limit['layer']}" if limit["resource"] == "cycles" else RESOURCES[limit["resource"]]

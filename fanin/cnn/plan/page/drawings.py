@@ -1,4 +1,4 @@
-"""A plan drawn on its cluster: devices around the switch, in each the layers that it holds (NADA, figure 3)."""
+"""Drawing of a plan on its cluster: devices around the switch with their layers (NADA, figure 3)."""
 
 from __future__ import annotations
 
@@ -28,21 +28,22 @@ from fanin.report.svg import Canvas, Point
 
 
 def hop_colour(hop: int) -> str:
-    """The colour of a wire by which a frame crosses the network for the ``hop``th time, from 1."""
+    """Return the colour of a wire of hop ``hop``, from 1."""
     return step_colour(hop - 1)
 
 
 def sign(kind: str) -> str:
-    """What stands in the block of a pointwise layer; nothing for others, whose names do."""
+    """Return the sign in a pointwise layer's block; empty for other kinds, whose blocks have names."""
     return POINTWISE.get(kind, "")
 
 
 def mapping_chart(
     plan: Mapping[str, Any], connections: Mapping[str, Any], notes: Mapping[str, str], limiting: str
 ) -> str:
-    """Every device a card with its layers, the connections through the switch between the cards.
+    """Return the drawing: a card with layers for each device, and connections through the switch.
 
-    ``notes``: a few words per device. ``limiting``: the device that is marked.
+    ``notes``: a few words for each device.
+    ``limiting``: device to mark.
     """
     layout = Layout(plan, connections)
     canvas = Canvas(WIDTH, layout.height, "Layers on the devices of the cluster")
@@ -63,7 +64,7 @@ def _switch(canvas: Canvas, layout: Layout) -> None:
     if layout.left:
         (top, _), (bottom, height) = layout.bars[0], layout.bars[-1]
         canvas.rect(1, top, layout.left - 14, bottom + height - top, "switch")
-    if layout.bars:  # its name where most room is between the wires from above
+    if layout.bars:  # name of the switch in the widest gap between wires from above
         ends = [
             wire.x[end]
             for wire in layout.wires
@@ -87,7 +88,7 @@ def _wire(canvas: Canvas, wire: Wire) -> None:
 
 
 def _badge(canvas: Canvas, at: Point, wire: Wire) -> None:
-    """The number of a connection."""
+    """Draw the number of a connection."""
     canvas.circle(at, 7.5, "badge", wire.title)
     canvas.text(at[0], at[1] + 3.5, str(wire.number), "badge-text", "middle")
 
@@ -131,7 +132,7 @@ def _segment(canvas: Canvas, card: Card, segment: Segment, y: float, wires: Sequ
 
 
 def _run(canvas: Canvas, card: Card, at: Point, run: Sequence[Layer]) -> None:
-    """A layer with its name, then those behind it with their signs."""
+    """Draw a run of layers: the first with its name, the following ones with their signs."""
     x, y = at
     room = card.pitch - 8 - (CELL + 1) * (len(run) - 1)
     width = min(max(LEAD, 5.9 * len(run[0]["name"]) + 12), room)
@@ -147,7 +148,7 @@ def _run(canvas: Canvas, card: Card, at: Point, run: Sequence[Layer]) -> None:
 
 
 def layer_title(layer: Layer) -> str:
-    """What a layer is and takes, in a line."""
+    """Return a line on a layer's kind and resources."""
     words = layer.get("parameter_words", 0)
     kept = (
         f", {words:,} parameters {'on chip' if layer['parameters'] == 'chip' else 'in DRAM'}" if words else ""
@@ -167,7 +168,7 @@ def _host(canvas: Canvas, card: Card) -> None:
 
 
 def _fit(text: str, width: float, size: float) -> str:
-    """As much of ``text`` as has room, about; nothing where that were too little to read."""
+    """Return about as much of ``text`` as fits; empty if that is too little to read."""
     room = int(width / (0.57 * size))
     if len(text) <= room:
         return text
@@ -175,7 +176,7 @@ def _fit(text: str, width: float, size: float) -> str:
 
 
 def _rounded(points: Sequence[Point], radius: float = 6.0) -> list[Point]:
-    """The same way, its corners as quarters of a circle."""
+    """Return the path with corners rounded to quarters of a circle."""
     way = [points[0]]
     for before, corner, after in zip(points, points[1:], points[2:], strict=False):
         ways = math.dist(before, corner), math.dist(corner, after)

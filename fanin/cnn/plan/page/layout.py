@@ -1,4 +1,4 @@
-"""Where everything lies in the drawing of a plan: devices as cards around the switch, wires through it."""
+"""Layout of the drawing of a plan: devices as cards around the switch, wires through the switch."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 from fanin.report.svg import Point
 
 WIDTH = 960.0
-TOP = 62.0  # for the host
-COLUMNS = 5  # of cards, at most
+TOP = 62.0  # room for the host
+COLUMNS = 5  # most columns of cards
 GUTTER, GAP = 14.0, 30.0  # between cards; between a card and the switch
-PAD, HEAD = 7.0, 30.0  # of a card
+PAD, HEAD = 7.0, 30.0  # padding and height of the title of a card
 SEGMENT_HEAD, SEGMENT_GAP = 24.0, 7.0
 ROW, LEAD, CELL, RUN = 18.0, 62.0, 15.0, 138.0  # a run of layers: pitch of rows, its parts, its least width
 LANE, BAR_PAD, PORT = 13.0, 20.0, 17.0  # in the switch, and between wires at a card
@@ -25,9 +25,9 @@ POINTWISE = {"online_norm": "n", "bias": "b", "relu": "r", "relu6": "r", "add": 
 
 @dataclass(frozen=True)
 class Segment:
-    """Layers of one device that feed each other without the network, in topological order.
+    """Segment of layers of one device that feed each other directly, in topological order.
 
-    ``hop``: how often a frame has crossed the network before.
+    ``hop``: number of times that a frame has crossed the network before.
     """
 
     device: str
@@ -36,17 +36,17 @@ class Segment:
 
     @property
     def title(self) -> str:
-        """The first and the last layer, and how many there are."""
+        """Names of the first and the last layer, and the number of layers."""
         names = " … ".join(dict.fromkeys(layer["name"] for layer in (self.layers[0], self.layers[-1])))
         return f"{names} ({self.size})"
 
     @property
     def size(self) -> str:
-        """How many layers, in words."""
+        """Number of layers, as text."""
         return f"{len(self.layers)} layer{'' if len(self.layers) == 1 else 's'}"
 
     def runs(self, most: int) -> list[list[Layer]]:
-        """Its layers, a list for every one that is not pointwise with those behind it, ``most`` in all."""
+        """Return runs of at most ``most`` layers; a layer that is not pointwise starts a new run."""
         runs: list[list[Layer]] = []
         for layer in self.layers:
             if not runs or layer["kind"] not in POINTWISE or len(runs[-1]) == most:
@@ -56,7 +56,7 @@ class Segment:
 
 
 def segments(plan: Mapping[str, Any]) -> list[Segment]:
-    """Every layer once, segments in the order of a frame's way."""
+    """Return the segments of a plan in the order of a frame's path; each layer is in one segment."""
     layers = plan["layers"]
     index = {layer["name"]: i for i, layer in enumerate(layers)}
     root, hops = list(range(len(layers))), [0] * len(layers)
@@ -83,7 +83,7 @@ def segments(plan: Mapping[str, Any]) -> list[Segment]:
 
 
 def in_order(plan: Mapping[str, Any], connections: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The connections as a frame meets them."""
+    """Return the connections in the order of a frame's path."""
     index = {layer["name"]: i for i, layer in enumerate(plan["layers"])}
     return sorted(
         connections["connections"],
@@ -93,7 +93,7 @@ def in_order(plan: Mapping[str, Any], connections: Mapping[str, Any]) -> list[Ma
 
 @dataclass
 class Card:
-    """A device, in its row; even rows lie above their part of the switch."""
+    """Card of a device. Cards of even rows are above their part of the switch, others below."""
 
     device: Mapping[str, Any]
     segments: list[Segment]
@@ -105,31 +105,31 @@ class Card:
 
     @property
     def down(self) -> int:
-        """The way to the switch: 1 down, -1 up."""
+        """Direction to the switch: 1 down, -1 up."""
         return 1 if self.row % 2 == 0 else -1
 
     @property
     def edge(self) -> float:
-        """Where its wires begin and end."""
+        """y coordinate at which its wires start and end."""
         return self.y + self.height if self.down == 1 else self.y
 
     @property
     def columns(self) -> int:
-        """Of runs."""
+        """Number of columns of runs."""
         return max(1, int((self.width - 4 * PAD) // RUN))
 
     @property
     def pitch(self) -> float:
-        """From a column of runs to the next."""
+        """Distance from a column of runs to the next."""
         return (self.width - 4 * PAD + 8) / self.columns
 
     @property
     def most(self) -> int:
-        """Layers in a run."""
+        """Largest number of layers in a run."""
         return 1 + max(1, int((self.pitch - 8 - LEAD) // (CELL + 1)))
 
     def needs(self, segment: Segment | None = None) -> float:
-        """The height of a segment, or of all."""
+        """Return the height of a segment; without one, the height of the card."""
         if segment is not None:
             return SEGMENT_HEAD + ROW * math.ceil(len(segment.runs(self.most)) / self.columns) + 4
         return HEAD + (sum(self.needs(s) + SEGMENT_GAP for s in self.segments) or 4)
@@ -137,36 +137,36 @@ class Card:
 
 @dataclass(eq=False)
 class Wire:
-    """A connection, the ``number``th that a frame meets, from card to card."""
+    """Wire of a connection from card to card. ``number``: position in the order of a frame's path, from 1."""
 
     number: int
     connection: Mapping[str, Any]
     ends: tuple[Card, Card]
     width: int
     x: list[float] = field(default_factory=lambda: [0.0, 0.0])
-    y: dict[int, float] = field(default_factory=dict)  #: of its lane, per part of the switch
-    spine: float = 0.0  #: where it goes from part to part
+    y: dict[int, float] = field(default_factory=dict)  #: y of its lane, by part of the switch
+    spine: float = 0.0  #: x at which it goes from part to part
 
     @property
     def bars(self) -> tuple[int, int]:
-        """The parts of the switch at which it begins and ends."""
+        """Parts of the switch at which it starts and ends."""
         return self.ends[0].row // 2, self.ends[1].row // 2
 
     @property
     def title(self) -> str:
-        """What it is, in a line."""
+        """Description in a line."""
         c = self.connection
         ends = " → ".join(f"{end['layer']} on {end['device']}" for end in (c["from"], c["to"]))
         rate = f"{c['bits_per_second'] / 1e9:.3g} Gb/s each way"
         return f"{self.number}: {ends}: {rate}, priority {c['priority']}, hop {c['hops']}"
 
     def points(self) -> list[Point]:
-        """Its way, up to where its head begins."""
+        """Return its path, up to the start of its arrowhead."""
         start, *way, stop = self.within()
         return [(start[0], self.ends[0].edge), *way, (stop[0], self.ends[1].edge + 9 * self.ends[1].down)]
 
     def within(self) -> list[Point]:
-        """Its way within the switch."""
+        """Return its path within the switch."""
         (a, b), (start, stop), (source, target) = self.bars, self.x, self.ends
         way = [(start, source.edge + GAP * source.down), (start, self.y[a])]
         if a != b:
@@ -175,7 +175,7 @@ class Wire:
 
 
 def lanes(spans: Sequence[tuple[float, float]]) -> list[int]:
-    """The lane of each span, so that none meet; the shortest spans take the first lanes."""
+    """Return the lane of each span, so that no spans overlap. Shorter spans take the first lanes."""
     taken: list[list[tuple[float, float]]] = []
     chosen = [0] * len(spans)
     for i in sorted(range(len(spans)), key=lambda i: spans[i][1] - spans[i][0]):
@@ -190,10 +190,10 @@ def lanes(spans: Sequence[tuple[float, float]]) -> list[int]:
 
 
 class Layout:
-    """Cards in the order of a frame's way, the host's first, and the wires between them.
+    """Layout of cards in the order of a frame's path, the host's first, and of wires between them.
 
-    ``bars``: top and height of each part of the switch. ``left``: where the cards begin; the spine, which joins
-    the parts, lies before.
+    ``bars``: top and height of each part of the switch.
+    ``left``: left edge of the cards. The spine, which joins the parts, is to its left.
     """
 
     def __init__(self, plan: Mapping[str, Any], connections: Mapping[str, Any]):
@@ -237,7 +237,10 @@ class Layout:
         return left
 
     def _columns(self) -> None:
-        """Rows run to and fro, so that neighbours in a frame's way are neighbours; unused devices do not."""
+        """Place cards in columns. Rows alternate in direction, so that a frame's path is short.
+
+        Unused devices follow from left to right.
+        """
         width = (WIDTH - 2 - self.left - GUTTER * (self.across - 1)) / self.across
         cards = list(self.cards.values())
         for first in range(0, len(cards), self.across):
@@ -248,7 +251,7 @@ class Layout:
                 card.x, card.width = 1 + self.left + column * (width + GUTTER), width
 
     def _ports(self) -> None:
-        """Where wires meet their cards."""
+        """Place the ends of wires at their cards."""
         for card in self.cards.values():
             ends = [(wire, end) for wire in self.wires for end in (0, 1) if wire.ends[end] is card]
             ends.sort(key=lambda at: _side(card, at[0], at[1]))
@@ -259,7 +262,7 @@ class Layout:
                 self._make_way(card)
 
     def _make_way(self, card: Card) -> None:
-        """Move a lower card's wires: straight below their other ends, beside those of other wires."""
+        """Move a lower card's wires straight below their other ends, with distance to other wires."""
         ends = sorted(
             ((wire, end) for wire in self.wires for end in (0, 1) if wire.ends[end] is card),
             key=lambda at: at[0].x[at[1]],
@@ -280,7 +283,7 @@ class Layout:
             low, high = wire.x[end] + apart, high + apart
 
     def _rows(self) -> float:
-        """Place rows of cards, and the switch between them; the height of all."""
+        """Place the rows of cards and the switch between them. Return the total height."""
         y = TOP
         for row in range(1 + max(card.row for card in self.cards.values())):
             cards = [card for card in self.cards.values() if card.row == row]
@@ -295,7 +298,7 @@ class Layout:
         return y - (2 * GUTTER if row % 2 else GAP) + 2
 
     def _bar(self, bar: int, top: float) -> float:
-        """Place the lanes of a part of the switch; its height."""
+        """Place the lanes of a part of the switch. Return its height."""
         groups: dict[int, list[tuple[Wire, tuple[float, float]]]] = {
             2: [],
             0: [],
@@ -318,7 +321,7 @@ class Layout:
 
 
 def _side(card: Card, wire: Wire, end: int) -> tuple[int, float, int]:
-    """Orders the wires at a card from left to right, so that their ways nest."""
+    """Return the sort key of a wire's end at a card, from left to right, so that paths nest."""
     other = wire.ends[1 - end]
     if wire.bars[0] != wire.bars[1]:
         return 0, math.inf, wire.number
@@ -330,7 +333,7 @@ def _side(card: Card, wire: Wire, end: int) -> tuple[int, float, int]:
 
 
 def _near(wanted: float, within: tuple[float, float], ways: Sequence[float]) -> float:
-    """What lies nearest to ``wanted``, and a lane beside all ``ways``."""
+    """Return the position nearest to ``wanted`` that keeps a lane's distance from all ``ways``."""
     low, high = within
     wanted = min(max(wanted, low), high)
     for step in range(100):

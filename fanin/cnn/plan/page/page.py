@@ -1,4 +1,4 @@
-"""The page of a plan: what it reaches, where its layers lie, what they take."""
+"""HTML page of a plan: throughput, placement of layers, and resources."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ Table = list[list[str]]
 def plan_page(
     plan: Mapping[str, Any], connections: Mapping[str, Any], sweep: Sequence[Mapping[str, Any]] = ()
 ) -> str:
-    """The plan as one HTML document that refers to nothing outside itself.
+    """Return the plan as a self-contained HTML document.
 
-    ``plan`` and ``connections`` are plan.json and connections.json. ``sweep``: plans of the model for other
-    numbers of devices, each with ``devices``, ``mp`` (model parallelism), ``throughput``, ``bound``, ``gap``.
+    ``plan``: plan.json.
+    ``connections``: connections.json.
+    ``sweep``: plans for other numbers of devices. Each has ``devices``, ``mp`` (model parallelism),
+    ``throughput``, ``bound`` and ``gap``.
     """
     points = charts.by_factor(sweep)
     hops = {c["hops"] for c in connections["connections"]}
@@ -54,7 +56,7 @@ def _value(value: object) -> str:
 
 
 def _headline(plan: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """Name, figure and unit."""
+    """Return the headline's figures, each with name, figure and unit."""
     used = {layer["device"] for layer in plan["layers"]}
     device, resource = charts.limit_words(plan)
     flow = ("in the flow model", charts.figure(plan["flow_throughput"]), "frames/s: the build holds frames up")
@@ -69,7 +71,7 @@ def _headline(plan: Mapping[str, Any]) -> list[tuple[str, str, str]]:
 
 
 def _about(plan: Mapping[str, Any], plans: int) -> str:
-    """The model in a line."""
+    """Return a line on the model and the plan."""
     layers = plan["layers"]
     words = sum(layer.get("parameter_words", 0) for layer in layers)
     split = "no model parallelism" if plan["split"] == 1 else f"model parallelism {plan['split']}"
@@ -78,7 +80,7 @@ def _about(plan: Mapping[str, Any], plans: int) -> str:
 
 
 def _notes(plan: Mapping[str, Any]) -> dict[str, str]:
-    """What is scarcest on each device."""
+    """Return the scarcest resource of each device as text."""
     notes = {}
     for device, used in plan["utilisation"].items():
         key = max(charts.limited(plan), key=lambda key: used[key] or 0)
@@ -89,7 +91,7 @@ def _notes(plan: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _kinds(plan: Mapping[str, Any]) -> dict[str, list[tuple[str, str, int]]]:
-    """Per colour its kinds: sign, name and how often it is there."""
+    """Return the kinds of layer by colour, each with sign, name and number of layers."""
     kinds: dict[str, list[tuple[str, str, int]]] = {}
     for kind, count in Counter(layer["kind"] for layer in plan["layers"]).items():
         kinds.setdefault(kind_colour(kind), []).append((sign(kind), kind, count))
