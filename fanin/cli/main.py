@@ -138,7 +138,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _print_traceback(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Print what Python prints of an exception that nobody handles; its texts may be from outside."""
+    """Print the traceback of an unhandled exception, with control characters in untrusted text escaped."""
     with printable_streams():
         traceback.print_exception(kind, error, trace)
 

@@ -131,7 +131,7 @@ def _peer(text: str) -> Peer:
 
 
 def _size(args: argparse.Namespace, word: int, most: int) -> int:
-    """Bytes of the memory, which is there or will be made."""
+    """Return the size of the existing or new memory file, in bytes. Raises InputError."""
     path, given = args.memory, args.memory_bytes
     if path.is_symlink():
         raise InputError(f"--memory {path}: is a link to {path.readlink()}; name the file itself")
