@@ -38,18 +38,18 @@ BURST = 64  # PAs in a row that show what few slots let through
 
 @dataclass(frozen=True)
 class Point:
-    """Nodes of a protocol behind links that lose some frames."""
+    """Number of nodes that use a protocol over links that lose frames."""
 
     protocol: Protocol
     workers: int
 
     @property
     def node(self) -> GlmConfig:
-        """The transport of a u280 node behind one small engine."""
+        """Node with the transport of a u280 node and one small engine."""
         return replace(PRESETS["u280"], engines=1, lanes=8, depth=4, sample_fifo=512, protocol=self.protocol)
 
     def run(self, network: NetworkConfig, *, batch: int, mini_batches: int, precision: int) -> TrainRun:
-        """Train with as many columns as nodes have lanes: a PA every ``precision`` cycles."""
+        """Train with one column per lane of the nodes, so that a PA follows every ``precision`` cycles."""
         columns, samples = self.node.lanes * self.workers, batch * mini_batches
         shape = TrainShape(
             node=self.node,

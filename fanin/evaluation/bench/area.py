@@ -91,10 +91,10 @@ def map_parts(
     count_parts: bool = True,
     goal: Goal = Goal.DEPTH,
 ) -> Area:
-    """Map a component without its shared ``parts``, then each part once, counted as often as it occurs.
+    """Map a component without its shared ``parts``, then map each part once and count its occurrences.
 
-    yosys takes minutes for one engine flattened whole, most of them for equal lanes. A part's ports count
-    as registers, so its inputs or outputs must come from registers for the depth to be whole.
+    yosys takes minutes for one flattened engine, most of them for identical lanes. A part's ports count as
+    registers, so the depth is correct only if its inputs or outputs come from registers.
     """
     name = snake_case(type(component).__name__)
     verilog = kept_verilog(component, name=name)

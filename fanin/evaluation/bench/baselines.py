@@ -60,7 +60,7 @@ def _p4sgd() -> Float64:
 
 @cache
 def switchml(workers: int) -> Float64:
-    """Of each operation and host, in ns: golden workers behind hosts' links, the emitted switch program."""
+    """Return latencies in ns by operation and host: golden workers on hosts' links, the emitted program."""
     program = ProgramConfig(protocol=Protocol.SWITCHML, workers=workers, slots=2)
     switch = make_switch(workers, kind=SwitchKind.EMBEDDED, config=program)
     rows = np.ones((workers, OPERATIONS * program.values), dtype=np.int32)

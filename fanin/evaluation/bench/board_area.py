@@ -1,4 +1,4 @@
-"""What nodes for boards take of an ECP5, by nextpnr's count, beside what :mod:`fanin.boards.area` predicts."""
+"""Area of board nodes on an ECP5: nextpnr's count, compared with :mod:`fanin.boards.area`'s estimate."""
 
 from __future__ import annotations
 

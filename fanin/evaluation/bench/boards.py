@@ -68,7 +68,7 @@ def _wire_ns(node: GlmConfig) -> float:
 
 
 def split(moments: Moments, wire_ns: float) -> Mapping[str, Nanoseconds]:
-    """What an AllReduce is made of, in ns, [worker, operation]: the parts are together the whole."""
+    """Split the time of each AllReduce into consecutive parts, in ns, as arrays [worker, operation]."""
     at = {name: times / 1000 for name, times in vars(moments).items()}
     last = at["agg"].max(axis=0)  # at the switch, LINK.delay_ns later
     way = wire_ns + LINK.delay_ns

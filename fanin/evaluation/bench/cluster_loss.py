@@ -39,7 +39,7 @@ class Outcome:
 
     @property
     def kept(self) -> int:
-        """Frames of whole batches, behind each of which there is a state to go on from."""
+        """Number of frames in complete batches; training can resume after each batch."""
         return self.frames // BATCH * BATCH
 
 

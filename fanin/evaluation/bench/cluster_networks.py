@@ -101,7 +101,7 @@ def _measured(case: Case) -> Iterator[Result]:
 
 
 def _trained(machine: Machine, network: Network, case: Case) -> list[bytes]:
-    """The bits that come out: of all results, and of the state behind them."""
+    """Train, and return the bits of all results and of the final state."""
     rng = np.random.default_rng(1)
     frames, images = case.batches * case.batch, network.stages[network.images].layer.output
     classes = network.stages[network.labels].layer.output.words

@@ -102,14 +102,14 @@ def as_built(plan: Plan) -> PlannedNetwork:
 
 
 def timed(plan: Plan) -> Timed:
-    """What ``fanin cluster build`` predicts of a plan."""
+    """Return the prediction of ``fanin cluster build`` for a plan."""
     planned = as_built(plan)
     found = planned.prediction(plan.batch)
     return Timed(plan, planned.clock / found.period, planned.clock * found.frames_per_cycle(plan.batch))
 
 
 def dram_shares(plan: Plan) -> Sequence[float]:
-    """Of each device, how much of DRAM's rate it uses, the busier way."""
+    """Return each device's share of its DRAM rate in use, for the busier of reads and writes."""
     devices = plan.instance.cluster.devices
     return [
         float(max(load.dram_read, load.dram_write) * plan.throughput / Fraction(device.part.dram))

@@ -1,6 +1,6 @@
-"""What gradient codecs do to training: INCEPTIONN's figures 13 and 14 and its table III, over seeds.
+"""Effect of gradient codecs on training: INCEPTIONN's figures 13 and 14 and table III, over seeds.
 
-``codec_training_costs`` has its figures 3, 4, 5, 7 and 12.
+``codec_training_costs`` measures figures 3, 4, 5, 7 and 12.
 """
 
 from __future__ import annotations
@@ -128,14 +128,14 @@ def _place(network: str, codec: str) -> str:
 
 
 def _shares(name: str, place: str, effect: Effect, published: Sequence[float]) -> Iterator[Result]:
-    """Of the values that travelled, those in each form: table III."""
+    """Yield the share of transferred values in each form: table III."""
     for n, (bits, share) in enumerate(zip(tags.FORM_BITS, effect.shares, strict=True)):
         note = f"± {share.deviation:.1f}" + (f"; the paper: {published[n]:.1f}" if published else "")
         yield Result(f"{name}: {bits} bits", share.mean, "% of values", note=note, id=f"{place}.bits_{bits}")
 
 
 def _published(network: str, codec: str) -> Sequence[float]:
-    """Table III's shares of the digit classifier, where it has some."""
+    """Return table III's shares of the digit classifier; empty if the table has none for the codec."""
     config = CODECS[codec]
     if network != HDC or not isinstance(config, Inceptionn) or config.mode is not Mode.PUBLISHED:
         return ()

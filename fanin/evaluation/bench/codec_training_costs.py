@@ -1,4 +1,4 @@
-"""Why gradients, why in hardware: INCEPTIONN's figures 3, 4, 5, 7, and what travels in figure 12's systems."""
+"""Motivation of gradient codecs in hardware: INCEPTIONN's figures 3, 4, 5 and 7, and figure 12's traffic."""
 
 from __future__ import annotations
 
@@ -37,14 +37,19 @@ def _figure_3(bench: Bench) -> Iterator[Result]:
 
 @dataclass(frozen=True)
 class Truncated:
-    """What loses its low bits: gradients on their way up, weights on their way down."""
+    """Data whose low bits are dropped.
+
+    - ``gradients``: gradients, from the workers to the aggregator.
+    - ``weights``: weights, from the aggregator to the workers.
+    - ``master``: the aggregator keeps an exact copy of the weights (``Training.master``).
+    """
 
     gradients: bool
     weights: bool
     master: bool = False
 
     def run(self, training: Training, dropped: int) -> float:
-        """The last epoch's accuracy in per cent."""
+        """Train with ``dropped`` low bits removed; return the last epoch's accuracy in %."""
         codec = Truncation(dropped)
         training = replace(training, weights=codec if self.weights else None, master=self.master)
         return run(training, WorkerAggregator(codec if self.gradients else None)).last
@@ -140,7 +145,7 @@ def _figure_7(bench: Bench) -> Iterator[Result]:
 
 
 def _figure_12(bench: Bench) -> Iterator[Result]:
-    """What travels on each leg of an exchange."""
+    """Yield the traffic of each leg of an exchange."""
     if HDC not in bench.trainings:
         return
     rows = []

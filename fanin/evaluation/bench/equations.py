@@ -87,17 +87,17 @@ def _transfer(measured: Measured, values: int) -> int:
 
 
 def packet_cycles(node: GlmConfig) -> int:
-    """Of the MAC, for all that a node sends in an AllReduce: an AGG, and with acknowledgements an ACK."""
+    """Return the MAC cycles of a node's frames in an AllReduce: an AGG and, with acknowledgements, an ACK."""
     beats = -(-8 * frame_length(node.encap, node.values) // node.mac_width)
     return beats * len(node.protocol.to_switch)
 
 
 def _beside(figure: Figure, kind: str, measured: Measured, equation: int) -> Iterator[Result]:
-    """Measured cycles, the equation's, and how far they are apart.
+    """Yield measured cycles, the equation's cycles, and their difference.
 
-    Where RTL overlaps what an equation has in a row, a limit is for what is left. Equation 3 has backward of
-    the last micro-batch before forward of the next; equation 1 has computing before the gradients' exchange,
-    whose ACKs go while the next mini-batch is computed: no limit is right for that.
+    RTL overlaps phases that an equation adds up, so a limit applies only to the remaining difference. Equation
+    3 adds up backward of the last micro-batch and forward of the next. Equation 1 adds up computation and
+    exchange of gradients, although the ACKs overlap the next mini-batch; there is no limit for it.
     """
     shape = measured.shape
     number = {"DP": 1, "vanilla MP": 2, "P4SGD MP": 3}[kind]

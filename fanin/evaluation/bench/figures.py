@@ -1,8 +1,8 @@
 """The P4SGD paper's figures 2 and 8 to 15, from simulated RTL cycles: JSON and PNG.
 
-Cycles do not depend on the data, so synthetic words of table II's shapes stand for its data sets; a few
-mini-batches are simulated, and an epoch is as many of them as the set has. Loss per epoch is the golden
-model's, which the RTL equals bit for bit, on synthetic samples of the same number of features.
+Cycles do not depend on the data, so synthetic words of table II's shapes replace its data sets. A few
+mini-batches are simulated, and the time of an epoch is extrapolated. Loss per epoch comes from the golden
+model, which the RTL equals bit for bit, on synthetic samples with the same number of features.
 """
 
 from __future__ import annotations

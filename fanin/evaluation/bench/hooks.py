@@ -1,4 +1,4 @@
-"""What DDP's communication hooks do to a training: accuracy, bytes, and the time of a step on the ring NIC."""
+"""Effect of DDP's communication hooks on training: accuracy, bytes, and time of a step on the ring NIC."""
 
 from __future__ import annotations
 

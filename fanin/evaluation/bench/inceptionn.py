@@ -89,7 +89,7 @@ _NOTE_15 = "RTL, AlexNet's shares; sums included. Dots: section VIII-D's formula
 
 
 class _Bench:
-    """Runs exchanges; simulations are built once, and nodes that one does not need keep still."""
+    """Runner of exchanges. Each simulation is built once."""
 
     def __init__(self, values: int):
         self._values = values
@@ -98,7 +98,7 @@ class _Bench:
     def _run(
         self, name: str, setting: Setting, of: Benchmark, workers: int = WORKERS, *, sums: bool = False
     ) -> ExchangeRun:
-        """``name``: WA or INC, with +C or without."""
+        """Run an exchange. ``name``: WA or INC, optionally with +C for compression."""
         scheme, _, coded = name.partition("+")
         key = workers + 1, setting.clock_mhz
         if key not in self._built:

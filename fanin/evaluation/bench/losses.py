@@ -89,7 +89,7 @@ def read_samples(name: str, file: Path | None) -> Samples:
 
 
 def fixed_losses(samples: Samples, gamma: float, precision: int) -> Iterator[float]:
-    """Of the golden model after each epoch, on features as it sees them."""
+    """Yield the golden model's loss after each epoch, on its quantised features."""
     config = PRESETS["u280"]
     try:
         features = quantise_sparse(samples.features, ColumnRanges.of(samples.features), precision, bias=True)
@@ -107,7 +107,7 @@ def fixed_losses(samples: Samples, gamma: float, precision: int) -> Iterator[flo
 
 
 def float64_losses(samples: Samples, gamma: float) -> Iterator[float]:
-    """Of the same training in float64, on features scaled as they are for the nodes, but not rounded."""
+    """Yield the loss of the same training in float64, on scaled features without rounding."""
     features = fractions(samples.features, ColumnRanges.of(samples.features), bias=True)
     models = train_float64(
         features,

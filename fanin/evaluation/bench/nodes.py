@@ -71,7 +71,7 @@ class Ways:
 
 @dataclass(frozen=True)
 class Measured:
-    """What some mini-batches on simulated nodes took, in cycles."""
+    """Measurement of mini-batches on simulated nodes, in cycles."""
 
     shape: TrainShape
     mini_batch: int  #: from the last AllReduce that the one before begins to its own, the slowest
@@ -81,12 +81,12 @@ class Measured:
 
     @property
     def ideal(self) -> int:
-        """M·C·s: a word a cycle."""
+        """Minimum cycles of a mini-batch, at one word a cycle: M·C·s."""
         return self.shape.micro_batches * self.shape.words_per_micro_batch
 
     @property
     def utilisation(self) -> float:
-        """The share of the cycles in which a word is taken, in percent."""
+        """Share of cycles in which a word is taken, in %."""
         return 100 * self.ideal / self.mini_batch
 
 
@@ -101,7 +101,7 @@ def measure(
     mini_batches: int = MINI_BATCHES,
     vanilla: bool = False,
 ) -> Measured:
-    """Train one mini-batch more than is measured, and measure what does not depend on the data."""
+    """Train one mini-batch more than ``mini_batches``, and measure data-independent cycles."""
     shape = TrainShape(
         node=config,
         workers=workers,
@@ -117,7 +117,7 @@ def measure(
 def train(
     shape: TrainShape, network: NetworkConfig, *, clock_mhz: float = CLOCK_MHZ, hbm: Hbm | None = None
 ) -> TrainRun:
-    """An epoch of random features, with its events: one micro-batch a worker, over and over."""
+    """Train one epoch on random features, with events. Each worker repeats a single micro-batch."""
     share = min(shape.batch_per_worker, MICRO_BATCH)
     samples = share * shape.workers if shape.data_parallel else share
     part = replace(shape, samples=samples, batch=samples)
@@ -140,7 +140,7 @@ def train(
 
 def _measured(run: TrainRun, shape: TrainShape) -> Measured:
     event = events(run, 0)
-    # Not of words: data-parallel, engine 0 goes on when its own sums have come, and the others wait for theirs.
+    # PAs, not words: in data-parallel mode, engine 0 continues after its own sums, before the other engines.
     ends = event["pa"][shape.operations - 1 :: shape.operations]
     return Measured(
         shape=shape,

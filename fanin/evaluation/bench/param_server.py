@@ -109,7 +109,7 @@ def _cycles(run: WildRun) -> int:
 
 
 def parts(config: RdmaConfig) -> list[wiring.Component]:
-    """What a server of that configuration consists of, and all of it."""
+    """Return the parts of a server, and the server as a whole."""
     return [
         Scanner(config=config),
         UpdateLanes(lanes=config.width // 32),

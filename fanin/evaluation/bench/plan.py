@@ -54,7 +54,7 @@ def _searches() -> Iterator[Result]:
 def plans_of(
     model: str, cluster: str, counts: Sequence[int], factors: Sequence[int], seconds: float
 ) -> list[tuple[int, int, Plan]]:
-    """What ``fanin plan`` would find."""
+    """Return the plans that ``fanin plan`` would find, with numbers of devices and parts."""
     limits = Limits(seconds=seconds, workers=WORKERS)
 
     def work(pool: ProcessPoolExecutor | None, say: Say) -> Iterator[tuple[int, int, Plan]]:

@@ -1,4 +1,4 @@
-"""What a benchmark yields: figures, each beside its limit."""
+"""Results of a benchmark: figures with their limits."""
 
 from __future__ import annotations
 
@@ -10,10 +10,15 @@ from fanin.evaluation.origins.graph import origin
 
 @dataclass(frozen=True)
 class Result:
-    """One figure. ``limit`` bounds it from above, or from below with ``at_least``; None: no limit.
+    """One figure of a benchmark.
 
-    ``id``: its identifier, of which :mod:`fanin.evaluation.origins.graph` has the origin; empty: it has none.
-    ``curve``, ``x``: the series of which it is a point, and where.
+    - ``name``: name for the reader.
+    - ``value``: the figure, in ``unit``.
+    - ``limit``: upper bound, or lower bound with ``at_least``; None: no limit.
+    - ``at_least``: True if ``limit`` is a lower bound.
+    - ``id``: identifier in :mod:`fanin.evaluation.origins.graph`; empty: none.
+    - ``curve``: series of which the figure is a point; empty: none.
+    - ``x``: x of the point; None: no point.
     """
 
     name: str
@@ -21,7 +26,7 @@ class Result:
     unit: str
     limit: float | None = None
     at_least: bool = False
-    note: str = ""  #: what it is compared with, for the reader
+    note: str = ""  #: note for the reader, such as a value to compare with
     id: str = ""
     curve: str = ""
     x: float | None = None

@@ -65,7 +65,7 @@ def _inputs(inputs: Inputs) -> Iterator[Result]:
 
 
 def _fact(fact: Fact, inputs: Inputs) -> Result:
-    """What is fitted as it is; what is predicted as its deviation from what was published."""
+    """Return a fitted fact as its value, a predicted one as its deviation from the published value."""
     value = fact.model(inputs)
     if fact.fitted:
         note, name = f"the paper: {number(fact.published)}; fitted", f"ring.fact.{fact.id}.fitted"

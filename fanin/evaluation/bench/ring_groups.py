@@ -26,7 +26,7 @@ Float32 = npt.NDArray[np.float32]
 
 
 def plans() -> dict[str, Plan]:
-    """What is compared, by name: figure 1 of the INCEPTIONN paper, and the two that it leaves out."""
+    """Return the plans to compare, by name: figure 1 of the INCEPTIONN paper, and two more."""
     ring, aggregator = Scheme.RING, Scheme.AGGREGATOR
     shapes = {
         "(c) ring of rings": (ring, ring),

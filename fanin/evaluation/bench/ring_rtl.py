@@ -98,7 +98,7 @@ def wrong_values(run: RingRun, expected: Float32) -> int:
 
 
 def _depth(name: str, config: RingConfig) -> Iterator[Result]:
-    """Of a node around its adders and its codec, which have their own figures (`fanin bench codec`)."""
+    """Yield the depth of a node without its adders and its codec (see ``fanin bench codec``)."""
     parts = [FP32Adder()]
     if config.codec is not None:
         parts += [make(config.codec, config.width) for make in (make_compressor, make_decompressor)]

@@ -103,7 +103,7 @@ def _scaled(measured: Measured) -> Iterator[Result]:
 
 
 def _on_cores(measured: Measured) -> Iterator[Result]:
-    """Figure 2a: the training's hosts reduce themselves. There is no RTL in it, and nothing is added up."""
+    """Yield figure 2a: hosts reduce gradients themselves, in the time model alone, without RTL or data."""
     batch, nodes, inputs = 1792, paper.PROTOTYPE, paper.fitted()
     cores, worker = inputs.cores(), _worker(batch)
     for bar, spans in (
@@ -181,7 +181,7 @@ def _beside(name: str, seconds: float, expected: float) -> Iterator[Result]:
 
 
 def _spans(times: Times, scale: float) -> list[timeline.Span]:
-    """What figure 3b shows of a host, in seconds at the paper's width."""
+    """Return a host's spans in figure 3b, in s at the paper's width."""
     return [
         timeline.Span(
             timeline.Task(f"{span.kind}{span.layer}", NIC if span.kind == "AR" else WORKER, 0.0),

@@ -1,4 +1,4 @@
-"""What ranks save: runs on several of them, timed beside a model, which then says what more of them would."""
+"""Scaling over ranks: timed runs, compared with a model that then predicts more ranks."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def _measured(point: Point, runs: int) -> Measured:
 
 
 def _load(point: Point, found: Measured, cores: int) -> Load:
-    """What a run had to do; one in one process has no meetings."""
+    """Return the load of a run; a run in one process has no meetings."""
     return Load(
         point.nodes,
         found.cycles,

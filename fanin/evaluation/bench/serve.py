@@ -61,7 +61,7 @@ def _rates(hosts: list[Interface], pid: int) -> tuple[float, float]:
 
 
 def _bmv2_rates() -> tuple[float, float]:
-    """The same of BMv2. Raises InputError where it or p4c is not installed."""
+    """Measure the rates of BMv2. Raises InputError if BMv2 or p4c is not installed."""
     from fanin.sim.switch.bmv2.process import host_end
     from fanin.sim.switch.bmv2.switch import bmv2_switch
 

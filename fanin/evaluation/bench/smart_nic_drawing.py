@@ -51,7 +51,13 @@ _SHARE_OF_LABEL = 0.022  # of the time axis: a shorter task has no room for its 
 
 
 def bars(axes: Any, stacks: Bars, notes: Mapping[str, str], measured: Mapping[str, float], what: str) -> None:
-    """Stacked bars in ms; a note above each; a diamond, labelled ``what``, beside those that were measured."""
+    """Draw stacked bars.
+
+    - ``stacks``: parts of each bar, in ms.
+    - ``notes``: text above a bar, by bar.
+    - ``measured``: measured values, drawn as diamonds beside the bars.
+    - ``what``: label of the diamonds.
+    """
     top = max(sum(parts.values()) for parts in stacks.values())
     handles = []
     for part, colour in _PART_COLOURS.items():
@@ -74,7 +80,12 @@ def bars(axes: Any, stacks: Bars, notes: Mapping[str, str], measured: Mapping[st
 
 
 def curves(axes: Any, lines: Curves, measured: Curves, notes: Sequence[tuple[float, float, str]] = ()) -> None:
-    """Speed-ups over nodes, ideal scaling dashed; notes behind (x, y); diamonds where the RTL was measured."""
+    """Draw speed-ups over nodes.
+
+    - ``lines``: points of each curve.
+    - ``measured``: points of the measured RTL, by curve.
+    - ``notes``: x, y and text of notes to the right of a point.
+    """
     for name, points in lines.items():
         axes.plot(*zip(*points, strict=True), label=name, **_LINES[name])
     for name, points in measured.items():

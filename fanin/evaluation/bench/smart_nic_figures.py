@@ -1,6 +1,6 @@
-"""What AI Smart NIC's figures 2a, 2b, 3b, 4a and 4b show: the model of section IV-C beside the paper's values.
+"""AI Smart NIC's figures 2a, 2b, 3b, 4a and 4b: the model of section IV-C, compared with the paper's values.
 
-The paper prints its figures as pictures; the values are those that its text names.
+The paper's figures are pictures, so the values are those in its text.
 """
 
 from __future__ import annotations
@@ -36,10 +36,11 @@ Curves = Mapping[str, Sequence[tuple[float, float]]]
 
 @dataclass
 class Measured:
-    """What training runs add to the figures: seconds at the paper's width, and a trace.
+    """Measurements of training runs for the figures.
 
-    ``seconds`` of RTL by mini-batch, nodes and name of the series; ``cores`` of hosts that reduce themselves,
-    by bar of figure 2a: the same schedule, without RTL. ``trace`` is of figure 3b's iteration.
+    - ``seconds``: time of an iteration in RTL, in s at the paper's width, by mini-batch, nodes and series.
+    - ``cores``: time with reduction by hosts, without RTL, in s at the paper's width, by bar of figure 2a.
+    - ``trace``: trace of figure 3b's iteration.
     """
 
     seconds: dict[tuple[int, int, str], float] = field(default_factory=dict)

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class How(StrEnum):
-    """How a number came about. Order: a number of several figures has the last one of their kinds."""
+    """Kind of a number's origin. A number that depends on several figures has the last kind in this order."""
 
     RTL = "RTL"  #: cycles or values of the emitted Verilog in simulation
     SYNTHESIS = "synthesis"  #: cells that yosys maps the emitted Verilog to

@@ -28,7 +28,7 @@ _HOWS = {
 }
 _PAPER = Style("ink")
 _COLOURS = ("blue", "orange", "green", "purple", "sky", "red", "yellow", "grey")
-#: Of tables: rows, facts of models.
+#: Headers of the tables of rows and of models' facts.
 ROW_HEAD = (
     *("figure", "what", "claimed", "found", "ratio", "how", "inputs", "section"),
     *("command", "what of it", "why they differ"),
@@ -46,7 +46,7 @@ FACT_HEAD = (
 
 @dataclass(frozen=True)
 class Line:
-    """A row, in words; ``ratio``: ours over the paper's, None where there is no number of ours."""
+    """Row of the table as text. ``ratio``: fanin's number divided by the paper's; None without a number."""
 
     paper: str
     title: str

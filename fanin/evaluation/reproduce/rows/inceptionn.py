@@ -58,7 +58,7 @@ def _training(value: Value, *options: str) -> Measurement:
 
 
 def _digits(value: Value) -> Measurement:
-    """The paper's digit classifier over each codec."""
+    """Return the measurement of the paper's digit classifier with each codec."""
     options = ("bench", "codec-training", "--figure", "14", "--networks", "hdc", "--seeds", "1")
     return Measurement(options, value, folder=True, data={"mnist": ("--mnist", "{}")})
 
@@ -68,7 +68,7 @@ def _others(value: Value) -> Measurement:
 
 
 def _verified(place: int) -> Measurement:
-    """Compressor (0) and decompressor (1) in simulation."""
+    """Return the measurement of the simulated compressor (``place`` 0) or decompressor (1)."""
     command = ("codec", "verify", "--codec", "inceptionn", "--mode", "published", "--rtl", "--values", "100000")
     return Measurement(command, inverse(f"checks.{place}.cycles_per_group"), place="codec_verify")
 

@@ -33,7 +33,7 @@ def _best(devices: int) -> Value:
 
 
 def _linear(devices: int) -> Row:
-    """A point of figure 5, over the first."""
+    """Return the row of a point of figure 5, relative to the first point."""
     full = _plans(quotient(_best(devices), _best(_FEWEST)))
     sweep = (
         *("plan", "example_cnn", f"arria10x{_QUICK_DEVICES}"),
