@@ -62,12 +62,12 @@ class Point:
         return nodes.train(shape, network)
 
     def latencies(self, run: TrainRun) -> npt.NDArray[np.float64]:
-        """Of every operation of every node, in ns; FAs come in the order of their PAs."""
+        """Return the latency of every operation of every node, in ns. FAs arrive in the order of their PAs."""
         ways = (nodes.events(run, worker) for worker in range(self.workers))
         return np.concatenate([way["fa"] - way["pa"] for way in ways]) * CYCLE_NS
 
     def given_ns(self, network: NetworkConfig) -> float:
-        """The part of an AllReduce without loss that links and switch take: whole cycles, all of it inputs."""
+        """Return the time of links and switch in an AllReduce without loss, in ns, up to whole cycles."""
         frame = network.link.wire_time(frame_length(self.node.encap, self.node.values)) / 1000
         return math.ceil((2 * (network.link.delay_ns + frame) + network.switch_ns) / CYCLE_NS) * CYCLE_NS
 
@@ -136,7 +136,7 @@ def _latency(point: Point, loss: float, figure: Figure, network: NetworkConfig) 
 
 
 def _few_slots(point: Point, network: NetworkConfig) -> Iterator[Result]:
-    """Operations in a row, and so few slots that they bound the rate: from a slot's use to its next one."""
+    """Yield the time between two uses of a slot, for bursts of operations with too few slots."""
     for slots in FEW_SLOTS:
         few = replace(network, slots=slots)
         run = point.run(few, batch=BURST * MICRO_BATCH, mini_batches=4, precision=1)

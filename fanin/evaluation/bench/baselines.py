@@ -33,7 +33,7 @@ BATCHES = (16, 1024)
 
 
 def figure_8() -> Drawing:
-    """An AllReduce of 8 values by 8 workers, one at a time."""
+    """Return figure 8: single AllReduces of 8 values by 8 workers."""
     names = [P4SGD, GPU, CPU, SWITCHML]
     figure = Figure("figure 8", f"AllReduce of {MICRO_BATCH} values, {WORKERS} workers", "system", "ns")
     figure.log_x, figure.log_y, figure.x_names = False, True, names
@@ -69,7 +69,7 @@ def switchml(workers: int) -> Float64:
 
 
 def figure_13() -> Drawing:
-    """Epoch times over workers."""
+    """Return figure 13: epoch times over workers."""
     figures = [
         Figure(f"figure 13: {name}", name, "workers", "s per epoch", log_y=True, id=f"glm.figure_13.{name}")
         for name in ("rcv1", "amazon_fashion")
@@ -94,7 +94,7 @@ def figure_13() -> Drawing:
 
 
 def figure_15() -> Drawing:
-    """Loss over time: each epoch's loss, and what it takes; then table IV."""
+    """Return figure 15: loss over time, by epoch; table IV follows its results."""
     figures = [
         Figure(
             f"figure 15: {name}",

@@ -35,7 +35,7 @@ CASES: Mapping[str, GlmConfig] = MappingProxyType(
 
 
 def measure(args: argparse.Namespace) -> Iterator[Result]:
-    """Each case's LUTs, flip-flops, block RAMs and multipliers, some minutes a case."""
+    """Yield each case's LUTs, flip-flops, block RAMs and multipliers. Takes minutes per case."""
     text = "# Nodes on an ECP5 by nextpnr's count, as `fanin bench board-area` writes them.\n"
     for name in args.case or CASES:
         config = CASES[name]

@@ -85,7 +85,7 @@ def split(moments: Moments, wire_ns: float) -> Mapping[str, Nanoseconds]:
 
 
 def _figures(how: str, moments: Moments, node: GlmConfig, limit: float | None) -> Iterator[Result]:
-    """The whole, its parts on average, and the node's share."""
+    """Yield the time of an AllReduce, the mean of its parts, and the node's share."""
     whole = (moments.fa - moments.pa) / 1000
     parts = split(moments, _wire_ns(node))
     share = sum((part for name, part in parts.items() if name.startswith("node")), np.zeros_like(whole))

@@ -57,7 +57,7 @@ class Case:
         return replace(whole, devices=tuple(devices))
 
     def planned(self) -> PlannedNetwork:
-        """As ``fanin cluster build`` reads its plan."""
+        """Return the network as ``fanin cluster build`` reads its plan."""
         return as_built(best_plan(load_model(self.network), self.cluster, self.ways, LIMITS))
 
 

@@ -61,7 +61,7 @@ def _mobilenet() -> Iterator[Result]:
 
 
 def _example() -> Iterator[Result]:
-    """Figures 5 and 6, of which the paper states no numbers but shares: what its text says is beside them."""
+    """Yield figures 5 and 6. The paper states only shares, which are in the notes."""
     found = plans_of("example_cnn", "arria10x9", DEVICES, [1, 2, 4], SWEEP_SECONDS)
     for count, ways, plan in found:
         if plan.split != ways:  # no better than one with less parallelism
@@ -95,7 +95,7 @@ def _beside(name: str, place: str, found: Timed, note: str) -> Result:
 
 
 def as_built(plan: Plan) -> PlannedNetwork:
-    """A plan as ``fanin plan`` writes it and ``fanin cluster build`` reads it."""
+    """Return a plan as ``fanin plan`` writes and ``fanin cluster build`` reads it."""
     with tempfile.TemporaryDirectory(prefix="fanin-") as folder:
         write_plan(Path(folder), plan)
         return read_network(Path(folder))

@@ -61,7 +61,7 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
 
 
 def _trainings(names: Sequence[str], mnist: Path | None) -> dict[str, Training]:
-    """Those whose packages are installed; what is missing is said on stderr."""
+    """Return the trainings whose packages are installed; report missing packages on stderr."""
     if mnist and HDC not in names:
         raise InputError(f"--mnist {mnist}: {HDC} alone trains on it, and is left out")
     found = {}
@@ -76,7 +76,7 @@ def _trainings(names: Sequence[str], mnist: Path | None) -> dict[str, Training]:
 
 
 def _figure_14(bench: Bench) -> Iterator[Result]:
-    """Figures 13 and 14 and table III, network by network."""
+    """Yield figures 13 and 14 and table III, network by network."""
     paths = outputs("inceptionn-figure14", bench.folder)
     figures: list[Figure] = []
     forms: list[tuple[object, ...]] = []
@@ -123,7 +123,7 @@ def _effect(network: str, codec: str, effect: Effect) -> Iterator[Result]:
 
 
 def _place(network: str, codec: str) -> str:
-    """Beginning of the identifiers of a network's trainings over a codec."""
+    """Return the prefix of the identifiers of a network's trainings with a codec."""
     return identifier("inceptionn.training", network, codec)
 
 
@@ -145,7 +145,7 @@ def _published(network: str, codec: str) -> Sequence[float]:
 def _more(
     network: str, training: Training, codec: str, effect: Effect, more: Sequence[int | None]
 ) -> Iterator[Result]:
-    """Figure 13: epochs, and the speed-up that is left of the paper's benchmark."""
+    """Yield figure 13: additional epochs, and the remaining speed-up of the paper's benchmark."""
     enough = [epochs for epochs in more if epochs is not None]
     name = f"{network}: {codec}"
     note = f"with 0 to {MAX_MORE} epochs more: {_listed(more)}"
@@ -205,7 +205,7 @@ def _rates(bench: Bench, training: Training) -> Iterator[Result]:
 
 
 def _forms(network: str, found: dict[str, Effect]) -> Iterator[tuple[object, ...]]:
-    """Rows of table III, and the paper's below the digit classifier's."""
+    """Yield rows of table III; the paper's rows follow those of the digit classifier."""
     for codec, effect in found.items():
         if isinstance(CODECS[codec], Inceptionn):
             yield network, codec, *effect.shares

@@ -25,7 +25,7 @@ SMALL = 2.0**-10
 
 
 def _figure_3(bench: Bench) -> Iterator[Result]:
-    """Share of the time that a worker-aggregator system communicates."""
+    """Yield figure 3: the share of communication in a worker-aggregator system's time."""
     rows = []
     for each in exchange_cost.communication_shares():
         note = f"the paper: {number(each.published)}" + (", fitted" if each.fitted else "")
@@ -64,7 +64,7 @@ TRUNCATED = {
 
 
 def _figure_4(bench: Bench) -> Iterator[Result]:
-    """Gradients, weights or both truncated, through a worker-aggregator."""
+    """Yield figure 4: truncated gradients, weights or both, in a worker-aggregator system."""
     paths = outputs("inceptionn-figure4", bench.folder)
     chosen = {name: of for name, of in bench.trainings.items() if name in (HDC, TEMPLATES)}
     figures, rows = [], []
@@ -89,7 +89,7 @@ def _figure_4(bench: Bench) -> Iterator[Result]:
 
 
 def _figure_5(bench: Bench) -> Iterator[Result]:
-    """Gradient values at an early, a middle and the last iteration."""
+    """Yield figure 5: gradient values at an early, a middle and the last iteration."""
     paths = outputs("inceptionn-figure5", bench.folder)
     figures, rows = [], []
     for network, training in bench.trainings.items():
@@ -114,7 +114,7 @@ def _figure_5(bench: Bench) -> Iterator[Result]:
 
 
 def _figure_7(bench: Bench) -> Iterator[Result]:
-    """Compression on the host, timed on the digit classifier's gradients."""
+    """Yield figure 7: time of compression on the host, for the digit classifier's gradients."""
     if HDC not in bench.trainings:
         return
     of = [benchmark for benchmark in exchange_cost.BENCHMARKS if benchmark.name in ("AlexNet", "HDC")]

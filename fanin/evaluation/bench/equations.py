@@ -21,7 +21,7 @@ EQUATION = "equation"
 
 
 def figure_2(latency_ns: float) -> tuple[list[Figure], Iterator[Result]]:
-    """The three kinds of parallelism over B, with the paper's T_l; a picture for each case."""
+    """Return figure 2 for each case: three kinds of parallelism over B, with the paper's T_l."""
     figures = [
         Figure(
             f"figure 2: {_setting(*case)}",
@@ -62,17 +62,17 @@ def _points(figures: list[Figure], latency_ns: float) -> Iterator[Result]:
 
 
 def equation_1(measured: Measured, latency: int) -> int:
-    """T_f + T_b of MB samples + D / BW + T_l, in cycles."""
+    """Return T_f + T_b of MB samples + D / BW + T_l, in cycles."""
     return measured.ideal + _micro_batch(measured) + _transfer(measured, measured.shape.columns) + latency
 
 
 def equation_2(measured: Measured, latency: int) -> int:
-    """T_f + T_b + B / BW + T_l, in cycles; T_f and T_b are M·C·s each."""
+    """Return T_f + T_b + B / BW + T_l, in cycles; T_f and T_b are M·C·s each."""
     return 2 * measured.ideal + _transfer(measured, measured.shape.batch) + latency
 
 
 def equation_3(measured: Measured, latency: int) -> int:
-    """T_f of MB samples + T_b + MB / BW + T_l, in cycles."""
+    """Return T_f of MB samples + T_b + MB / BW + T_l, in cycles."""
     return _micro_batch(measured) + measured.ideal + _transfer(measured, MICRO_BATCH) + latency
 
 
@@ -81,7 +81,7 @@ def _micro_batch(measured: Measured) -> int:
 
 
 def _transfer(measured: Measured, values: int) -> int:
-    """n / BW: cycles that values take on a node's MAC."""
+    """Return n / BW: the cycles of ``values`` on a node's MAC."""
     node = measured.shape.node
     return -(-values // node.values) * packet_cycles(node)
 

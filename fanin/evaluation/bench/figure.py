@@ -116,7 +116,7 @@ def _draw(figure: Figure, axes: Any) -> None:
 
 
 def _aside(figure: Figure, whats: dict[str, str]) -> dict[str, float]:
-    """How far beside their name the points of each series stand: each ``what``, or each series, has a place."""
+    """Return the x offset of each series from its name; each ``what``, or each series, has its own offset."""
     order = list(dict.fromkeys(whats.values()))
     places = {name: order.index(what) for name, what in whats.items()}
     if figure.apart:

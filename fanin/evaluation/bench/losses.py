@@ -40,7 +40,7 @@ class Samples:
 
 
 def figure_14(files: Mapping[str, Path], precisions: Sequence[int]) -> tuple[list[Figure], Iterator[Result]]:
-    """The loss at each precision, and of float64 on features that are not quantised."""
+    """Return figure 14: loss at each precision, and of float64 on features without quantisation."""
     bits = " and ".join(str(precision) for precision in precisions)
     title = f"Training loss, B = {BATCH}, {bits} bits"
     figure = Figure("figure 14", title, "epoch", "logistic loss", log_x=False, over=FLOAT64)
@@ -68,7 +68,7 @@ def _curve(figure: Figure, name: str, rate: float, of: str, losses: Iterator[flo
 
 
 def read_samples(name: str, file: Path | None) -> Samples:
-    """The first samples of a set, shuffled once: of a file, or synthetic ones as many, as wide, as sparse."""
+    """Read a set's first samples, shuffled once; without a file, make synthetic ones of equal sparsity."""
     raw = (
         synthetic(name, TABLE_II[name], samples=min(TABLE_II[name].samples, SAMPLES_AT_MOST))
         if file is None

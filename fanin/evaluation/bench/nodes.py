@@ -26,7 +26,7 @@ MINI_BATCHES = 3
 
 
 def node(engines: int, *, data_parallel: bool = False, vanilla: bool = False) -> GlmConfig:
-    """A u280 node with so many engines; ``vanilla``: that can also train without overlap.
+    """Return a u280 node with ``engines`` engines. ``vanilla``: the node can also train without overlap.
 
     A data-parallel one has what makes its exchange short: packets of as many gradients as a switch adds, and
     the protocol without acknowledgements. Half of its 256 slots keep its MAC busy at the paper's T_l.
@@ -43,7 +43,7 @@ def node(engines: int, *, data_parallel: bool = False, vanilla: bool = False) ->
 
 
 def build(config: GlmConfig, workers: int, *, clock_mhz: float = CLOCK_MHZ, hbm: Hbm | None = None) -> Cosim:
-    """W simulated nodes, with samples in ``hbm`` if there is one; Verilated once."""
+    """Return simulated nodes, Verilated once. ``hbm``: memory of the samples, if any."""
     return _built(config, workers, clock_mhz, hbm)
 
 
@@ -53,7 +53,7 @@ def _built(config: GlmConfig, workers: int, clock_mhz: float, hbm: Hbm | None) -
 
 
 def network(latency_ns: float) -> NetworkConfig:
-    """Links that take no time, and a switch that takes ``latency_ns``: T_l is that and a cycle."""
+    """Return a network with ideal links and a switch of ``latency_ns``; T_l is one cycle longer."""
     link = LinkConfig(delay_ns=0, gbps=float("inf"))
     return NetworkConfig(link=link, switch_ns=latency_ns, timeout_ns=1e6)
 
@@ -165,7 +165,7 @@ def _ways(run: TrainRun, shape: TrainShape, event: Mapping[str, np.ndarray]) -> 
 
 
 def events(run: TrainRun, node: int) -> Mapping[str, np.ndarray]:
-    """Cycles of a node's events, by name."""
+    """Return the cycles of a node's events, by name."""
     timeline = run.timeline
     assert timeline is not None
     own = timeline.node == node

@@ -39,7 +39,7 @@ class Result:
         return self.value >= self.limit if self.at_least else self.value <= self.limit
 
     def as_json(self) -> dict[str, Any]:
-        """The figure as ``--json`` prints it."""
+        """Return the figure as ``--json`` prints it."""
         return {
             "id": self.id or None,
             "name": self.name,
@@ -54,7 +54,7 @@ class Result:
         }
 
     def __str__(self) -> str:
-        """One line: name, value, limit, verdict, note."""
+        """Return one line: name, value, limit, verdict, note."""
         bound = verdict = ""
         if self.limit is not None:
             bound = f"{'≥' if self.at_least else '≤'} {number(self.limit)}"
@@ -66,7 +66,7 @@ class Result:
 
 
 def number(value: float) -> str:
-    """A figure for people: integers with separators, others with four significant digits."""
+    """Return a figure as text: integers with separators, others with four significant digits."""
     if float(value).is_integer() or abs(value) >= 10_000:
         return f"{value:,.0f}"
     return f"{value:.4g}"

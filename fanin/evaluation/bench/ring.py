@@ -37,7 +37,7 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
 
 
 def smart_nic(inputs: Inputs) -> Iterator[Result]:
-    """AI Smart NIC's inputs, facts and curves, by its model."""
+    """Yield AI Smart NIC's inputs, facts and curves, by its model."""
     yield from _inputs(inputs)
     yield from (_fact(fact, inputs) for fact in paper.FACTS)
     for batch in paper.BATCHES:
@@ -90,7 +90,7 @@ def _curves(batch: int, inputs: Inputs) -> Iterator[Result]:
 
 
 def _scaling(figure: str, curves: figures.Curves, unit: str, batch: int = 0) -> Iterator[Result]:
-    """Points of a figure; ``batch``, where it has curves for each mini-batch."""
+    """Yield the points of a figure. ``batch``: mini-batch of the curves; 0: none."""
     text, curve = (f"{figure}: B = {batch}", f"B = {batch}, ") if batch else (figure, "")
     place = identifier("ring", figure, f"b {batch}") if batch else identifier("ring", figure)
     for name, points in curves.items():
@@ -109,7 +109,7 @@ def _parts(figure: str, bars: figures.Bars) -> Iterator[Result]:
 
 
 def exchange_times() -> Iterator[Result]:
-    """INCEPTIONN's analytic exchange times; figure 15 has curves alone."""
+    """Yield INCEPTIONN's analytic exchange times; of figure 15, only the curves."""
     for each in exchange_cost.comparisons():
         deviation = 100 * (each.model / each.published - 1)
         note = f"the paper: {number(each.published)}, " + ("fitted" if each.fitted else f"{deviation:+.1f} %")

@@ -49,6 +49,6 @@ def measure() -> Iterator[Result]:
 
 
 def _used(run: RingRun, bytes_per_cycle: float) -> float:
-    """The share of a link that the flow has taken while the ring reduced, at the node that sent most."""
+    """Return the share of a link that the flow used during the all-reduce, at the node with the most frames."""
     frames = max(carried.sent for carried in run.carried)
     return frames * (FLOW.size + OVERHEAD) / (run.cycles * bytes_per_cycle)

@@ -165,7 +165,7 @@ def _load(point: Point, found: Measured, cores: int) -> Load:
 
 
 def _glm(costs: Costs) -> tuple[Costs, Load]:
-    """The same costs with those of a cycle of a u280 node, and of frames which a switch aggregates.
+    """Return the costs with those of a u280 node's cycle and of aggregated frames, and the node's load.
 
     From a training in one process; what else a frame costs there, that Python wakes, is the same.
     """
@@ -186,7 +186,7 @@ def _glm(costs: Costs) -> tuple[Costs, Load]:
 
 
 def _speed(costs: Costs, unit: Load, nodes: int, machines: int, args: argparse.Namespace) -> tuple[float, int]:
-    """How many times as fast so many nodes run on so many machines, at best, and on how many ranks then.
+    """Return the best speed-up of ``nodes`` nodes on ``machines`` machines, and its number of ranks.
 
     ``unit`` says how many frames a node sends in a cycle.
     """

@@ -53,7 +53,7 @@ def beside() -> Iterator[Result]:
 
 
 def _rates(hosts: list[Interface], pid: int) -> tuple[float, float]:
-    """Packets a second of time, and of the switch's CPU time."""
+    """Return packets per s of time, and per s of the switch's CPU time."""
     before, began = cpu_seconds(pid), time.perf_counter()
     packets = _all_reduced(hosts)
     seconds, busy = time.perf_counter() - began, cpu_seconds(pid) - before
@@ -79,7 +79,7 @@ def _bmv2_rates() -> tuple[float, float]:
 
 
 def _all_reduced(hosts: list[Interface]) -> int:
-    """Packets sent: all workers' of all rounds, so many slots in flight that no queue fills."""
+    """Send all rounds of all workers, within the capacity of the queues; return the number of packets."""
     selector = selectors.DefaultSelector()
     for host in hosts:
         selector.register(host, selectors.EVENT_READ, host)
@@ -97,7 +97,7 @@ def _all_reduced(hosts: list[Interface]) -> int:
 
 
 def _await(selector: selectors.BaseSelector, wanted: int) -> None:
-    """Until every host has all its answers."""
+    """Wait for ``wanted`` answers. Raises CheckFailed after ``_PATIENCE`` s."""
     end = time.monotonic() + _PATIENCE
     while wanted:
         for key, _ in selector.select(0.1):

@@ -87,7 +87,7 @@ def figures(before: Rates, during: Rates, control: float, calls: int, *, apart: 
 
 
 def _measured(served: Served, attackers: subprocess.Popen[str]) -> tuple[Rates, Rates, int]:
-    """Rates without and with attackers, and how many of their calls have ended."""
+    """Return rates without and with attackers, and the number of the attackers' finished calls."""
     flood = _Flood(served)
     flood.send_for(1.0)  # caches are warm
     before = _rates(served, flood)

@@ -98,6 +98,6 @@ def aggregate(worker: int, slot: int, number: int, kind: Kind = Kind.AGG) -> byt
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system time of a process."""
+    """Return the user and system time of a process, in s."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -101,7 +101,7 @@ def curves(axes: Any, lines: Curves, measured: Curves, notes: Sequence[tuple[flo
 
 
 def trace(axes: Any, spans: Sequence[Span], title: str, end: float) -> None:
-    """Figure 3b: what worker and NIC do over time; the axis goes to ``end``, in seconds."""
+    """Draw figure 3b: tasks of worker and NIC over time. ``end``: end of the axis, in s."""
     for span in spans:
         row = {WORKER: 1, NIC: 0}[span.task.resource]
         name = span.task.name
@@ -116,7 +116,7 @@ def trace(axes: Any, spans: Sequence[Span], title: str, end: float) -> None:
 
 
 def outputs(folder: Path) -> dict[str, Path]:
-    """The files that ``write`` makes, by name. Raises InputError where one cannot be written."""
+    """Return the files of ``write``, by name. Raises InputError if one cannot be written."""
     paths = {name: folder / name for name in (_DATA, *(f"{name}.png" for name in _COMPOSED))}
     for path in paths.values():
         check_writable(path)
@@ -124,7 +124,7 @@ def outputs(folder: Path) -> dict[str, Path]:
 
 
 def write(paths: Mapping[str, Path], inputs: Inputs, measured: Measured) -> None:
-    """Figures 2, 3b and 4 as PNG, a file each, and what they show as JSON."""
+    """Write figures 2, 3b and 4 as PNG, one file each, and their values as JSON."""
     import matplotlib
 
     matplotlib.use("Agg")  # no display is asked for
@@ -160,7 +160,7 @@ def _figure_3b(drawing: Any, inputs: Inputs, measured: Measured) -> None:
 
 
 def _figure_4(drawing: Any, inputs: Inputs, measured: Measured) -> None:
-    """4a beside 4b, and below 4b, where there are points of the RTL, a close-up of them."""
+    """Draw 4a beside 4b; with points of the RTL, draw a close-up of them below 4b."""
     rows = 2 if measured.seconds else 1
     grid = drawing.add_gridspec(rows, 1 + len(paper.BATCHES), width_ratios=(1.25, 1, 1))
     stacks = figures.figure_4a(inputs)

@@ -56,13 +56,13 @@ class Origin:
 
 
 def derived(*inputs: Input) -> Origin:
-    """Origin of a figure that nothing but ``inputs`` determines."""
+    """Return the origin of a figure that only ``inputs`` determine."""
     fitted = any(each.how is How.FITTED for each in inputs)
     return Origin(How.DERIVED if fitted else How.DERIVED_QUOTED, inputs)
 
 
 def joined(origins: Iterable[Origin]) -> Origin:
-    """Origin of a number that is computed from figures of these origins; of one figure, its own.
+    """Return the origin of a number that is computed from figures of these origins; a single one stays.
 
     A number of inputs and derived figures alone is derived; an input beside a measured figure does not
     change the kind. Raises ValueError for no figure.

@@ -13,7 +13,7 @@ _LEAST = 3  # numbers of one unit, of which bars are drawn
 
 
 def drawings(rows: Sequence[Filled], fits: Sequence[Fitted]) -> Iterator[Drawing | Bars]:
-    """Curves where a paper has a picture, bars of the other numbers of a figure."""
+    """Yield curves for the papers' pictures, and bars for the other numbers of a figure."""
     for paper in {row.paper.name: row.paper for row in rows}.values():
         own = [row for row in rows if row.paper is paper]
         facts = [fit for fit in fits if fit.paper is paper]
