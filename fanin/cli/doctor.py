@@ -88,7 +88,7 @@ def _row(tool: Tool) -> list[str]:
 
 
 def _version(command: list[str]) -> str | None:
-    """The first version number that a program prints about itself; "present" when it prints none."""
+    """Return the first version number in a program's output; "present" without one, None if it does not run."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired):

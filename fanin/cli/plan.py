@@ -26,7 +26,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def run(args: argparse.Namespace) -> int:
-    """Plan, or check."""
+    """Make a plan, or check one (``--check``)."""
     from fanin.cnn.plan.execute import execute, verify  # OR-Tools takes a second to load; --help need not wait
 
     options = PlanOptions.of(args)

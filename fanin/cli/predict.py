@@ -89,7 +89,7 @@ def _facts(model: GlmModel, source: Source, predictions: tuple[Any, ...]) -> dic
 
 
 def _csv(model: GlmModel, predictions: tuple[Any, ...], sums: tuple[Any, ...]) -> str:
-    """A line for each sample; of more than two classes a sum for each."""
+    """Return CSV with a line per sample; with more than two classes, a line has a sum per class."""
     import csv
     import io
 
@@ -112,7 +112,7 @@ def _csv(model: GlmModel, predictions: tuple[Any, ...], sums: tuple[Any, ...]) -
 
 
 def _summary(found: dict[str, Any]) -> str:
-    """The facts for people."""
+    """Return the summary for the terminal."""
     facts = [["samples", f"{found['samples']:,}"]]
     if "differ" in found:
         how = "unknown: no labels of the model's classes"

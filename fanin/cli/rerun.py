@@ -44,7 +44,7 @@ def add_parser(commands: argparse._SubParsersAction[Any], whole: argparse.Argume
 
 
 def run(args: argparse.Namespace) -> int:
-    """Rerun and compare. Raises CheckFailed where a result differs, InputError where nothing can be rerun."""
+    """Repeat a run and compare. Raises CheckFailed if a result differs, InputError if a rerun is impossible."""
     before = read_provenance(args.folder)
     output = args.output or _behind(args.folder)
     _check_new(args.folder, output)
@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _behind(folder: Path) -> Path:
-    """The new folder where no ``-o`` is given: beside the run's."""
+    """Return the default of ``-o``: a folder beside the run's."""
     place = folder.resolve() if folder.name in ("", "..") else folder  # "." has no name
     return place.with_name(folder.resolve().name + _BEHIND)
 
@@ -88,7 +88,7 @@ def _check_new(folder: Path, output: Path) -> None:
 
 
 def _command(before: Provenance, whole: argparse.ArgumentParser) -> argparse.Namespace:
-    """The command of a run, as this fanin reads it. Raises InputError."""
+    """Parse the command of a run with this fanin's parser. Raises InputError."""
     path = before.folder / PROVENANCE_FILE
     try:
         with contextlib.redirect_stdout(io.StringIO()):

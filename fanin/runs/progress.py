@@ -27,7 +27,7 @@ class EpochBar:
     """Progress bar of a run, with its epoch and cycle; a context manager."""
 
     def __init__(self, *, epochs: int, operations: int):
-        """``epochs``: of the run; ``operations``: AllReduces of the run, all nodes together."""
+        """Create the bar. ``epochs``: of the run; ``operations``: AllReduces of the run, all nodes together."""
         self._epochs, self._operations = epochs, operations
         self._bar = progress_bar(total=operations, unit="op")
 

@@ -108,7 +108,7 @@ def _link(args: argparse.Namespace) -> Any:
 
 
 def _configs(args: argparse.Namespace, builds: list[BoardBuild]) -> list[Any]:
-    """A board's clock is --ppm faster, the next one's slower, each in a phase of its own."""
+    """Return the boards' configurations. Clocks are alternately --ppm faster and slower, with random phases."""
     from fanin.hdl.boards.board import find_board
     from fanin.sim.boards.setup import board_config, project_model, with_sdram
 

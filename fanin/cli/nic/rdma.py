@@ -154,9 +154,9 @@ def _size(args: argparse.Namespace, word: int, most: int) -> int:
 
 @contextlib.contextmanager
 def _open_memory(settings: RdmaSettings) -> Iterator[RdmaSettings]:
-    """Settings whose memory is an open file of the user alone, whatever its name leads to meanwhile.
+    """Yield settings with an open memory file of the user; a later change of its name has no effect.
 
-    One that is made has mode 0600. Raises InputError for a link, a file of several names or of another user,
+    A new file has mode 0600. Raises InputError for a link, a file of several names or of another user,
     and one that others may write.
     """
     path = settings.memory

@@ -152,7 +152,7 @@ def _reduce(args: argparse.Namespace, config: RingConfig, vector: npt.NDArray[np
 
 
 def _cause(args: argparse.Namespace, reduced: Reduced) -> str:
-    """Why there is no sum."""
+    """Return the cause of a missing sum, in words."""
     from fanin.hdl.ring.registers import Failure
     from fanin.host.causes import explain
 

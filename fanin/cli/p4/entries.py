@@ -126,7 +126,7 @@ def _replicas(place: str, item: Mapping[str, Any]) -> tuple[Replica, ...]:
 
 
 def _match(place: str, given: Any) -> Match:
-    """An object with the fields of a kind of match; a number or a text alone is an exact match."""
+    """Parse a match: an object with the fields of one kind, or a single number or text for an exact match."""
     if not isinstance(given, dict):
         return Exact(_number(place, given))
     for kind in _MATCHES:
@@ -162,7 +162,7 @@ def _text(place: str, item: Mapping[str, Any], name: str) -> str:
 
 
 def _number(place: str, value: Any) -> int:
-    """A number, written as such or as people write addresses."""
+    """Parse a number: integer, decimal or hexadecimal text, MAC or IPv4 address. Raises InputError."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     if isinstance(value, str):

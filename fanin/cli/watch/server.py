@@ -170,4 +170,4 @@ class _Handler(BaseHTTPRequestHandler):
             size -= len(piece)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: the terminal has the address alone."""
+        """Print nothing: the terminal shows only the address."""
