@@ -1,4 +1,4 @@
-"""AllReduce latency of both protocols: from the PA that the transport takes to the FA that it hands on.
+"""AllReduce latency of both protocols: from the transport's input of a PA to its output of the FA.
 
 Cycles are the RTL's, the time between nodes and switch is the link model's. The nodes have the smallest of
 engines, for the transport alone is measured, and train, so that PAs come as a training sends them.
@@ -33,7 +33,7 @@ STATISTICS: dict[str, Callable[[npt.NDArray[np.float64]], float]] = {
 }
 BATCH, MINI_BATCHES = 8 * MICRO_BATCH, 500  # 8 PAs, then a wait for the last FA; 4,000 operations a node
 FEW_SLOTS = (8, 16)
-BURST = 64  # PAs in a row that show what few slots let through
+BURST = 64  # consecutive PAs, to measure the rate with few slots
 
 
 @dataclass(frozen=True)

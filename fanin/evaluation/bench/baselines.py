@@ -25,7 +25,7 @@ from fanin.sim.switch.make import make_switch
 from fanin.wire.aggregation import Protocol
 
 Drawing = tuple[list[Figure], Iterator[Result]]
-OPERATIONS = 1000  # of SwitchML's hosts, one at a time
+OPERATIONS = 1000  # operations of SwitchML's hosts, one at a time
 MINI_BATCHES = 500  # of P4SGD's RTL, an AllReduce each
 STATISTICS = {"1st percentile": 1, "mean": None, "99th percentile": 99}
 SCALED = (1, 2, 4, 8)  # workers of figure 13

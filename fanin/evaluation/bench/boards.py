@@ -1,4 +1,4 @@
-"""AllReduce between simulated boards at 1 Gb/s: its latency, and the node's share of it beside its limit.
+"""AllReduce between simulated boards at 1 Gb/s: latency, and the node's share with its limit.
 
 The boards are RTL from RGMII on, each with clocks of its own; wires, switch and what PHYs delay are the link
 model's. The host does nothing meanwhile, and the switch takes no time.
@@ -28,7 +28,7 @@ LIMIT_NS = 1500.0  # the node's share, both ways, at LIMIT_MHZ
 LIMIT_MHZ = 100.0
 CHUNKS, PRECISION = 16, 8  # so that the ACK has left before the next PA comes
 MICRO_BATCHES = 8  # of an epoch
-FIRST = 8  # operations that are not counted: the boards are started one after the other
+FIRST = 8  # operations to leave out, because the boards start one after the other
 
 Nanoseconds = npt.NDArray[np.float64]
 

@@ -32,7 +32,7 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
 
 def _arrays() -> Iterator[Result]:
     rates: dict[tuple[Arith, int], float] = {}
-    with fresh_cache():  # nothing that is timed may have been made before
+    with fresh_cache():  # no cached result may shorten the timed work
         ArrayBench(lanes=1, arith=Arith.C)  # Verilator's library, which all builds share
         for arith, sizes in LANES.items():
             for lanes in sizes:

@@ -1,4 +1,4 @@
-"""NADA's two models on its clusters: what was planned, what the timed flow model says of it, and the paper."""
+"""NADA's two models on its clusters: plans, the timed flow model, and the paper's values."""
 
 from __future__ import annotations
 

@@ -191,7 +191,7 @@ def _accuracy_table(
 
 
 def _rates(bench: Bench, training: Training) -> Iterator[Result]:
-    """Whether truncation, which shortens what it sums, is made good by a higher rate."""
+    """Whether a higher learning rate compensates for truncation, which reduces the sums."""
     rows = []
     for factor in FACTORS:
         descent = replace(training.descent, rate=factor * training.descent.rate)

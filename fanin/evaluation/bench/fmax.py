@@ -1,4 +1,4 @@
-"""Fmax of the catalogue's components, placed and routed on an ECP5-85; beside it their depth on UltraScale+."""
+"""Fmax of the catalogue's components, placed and routed on an ECP5-85, and their depth on UltraScale+."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ EXPOSED = 44  # cycles of a mini-batch beyond M·C·s + T_l + s, at most
 
 
 def measure(args: argparse.Namespace) -> Iterator[Result]:
-    """Yield the figures as they are measured; a figure of the paper or a part, if one is asked for."""
+    """Yield the figures as they are measured, or a selected figure of the paper or part."""
     if (args.data or args.precision) and not args.figure:
         raise InputError(f"--{'data' if args.data else 'precision'}: needs --figure")
     if args.part and args.figure:
@@ -43,7 +43,7 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
     if args.figure:
         yield from figures.draw(args.figure, args.output, args.data, args.precision)
         return
-    with fresh_cache():  # nothing that is timed may have been made before
+    with fresh_cache():  # no cached result may shorten the timed work
         yield from _emission()
         yield from _mini_batches()
         yield from _scale_up()

@@ -31,7 +31,7 @@ FLOAT64 = "float64"
 
 @dataclass(frozen=True)
 class Samples:
-    """A data set before it is quantised, in training order; ``source``: what it is, for a reader."""
+    """Data set before quantisation, in training order. ``source``: description for a reader."""
 
     name: str
     features: sparse.csr_matrix

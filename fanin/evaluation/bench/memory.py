@@ -1,4 +1,4 @@
-"""Whether a GLM node takes a word a cycle from HBM, and how far it must read ahead to do so."""
+"""Rate of a GLM node's reads from HBM, and the read-ahead for a word a cycle."""
 
 from __future__ import annotations
 

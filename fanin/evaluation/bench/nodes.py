@@ -1,4 +1,4 @@
-"""Simulated nodes for the benchmarks: a few mini-batches of synthetic words, and what they took."""
+"""Simulated nodes for the benchmarks: cycles of a few mini-batches of synthetic words."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MINI_BATCHES = 3
 def node(engines: int, *, data_parallel: bool = False, vanilla: bool = False) -> GlmConfig:
     """Return a u280 node with ``engines`` engines. ``vanilla``: the node can also train without overlap.
 
-    A data-parallel one has what makes its exchange short: packets of as many gradients as a switch adds, and
+    A data-parallel node has a short exchange: packets of as many gradients as a switch adds, and
     the protocol without acknowledgements. Half of its 256 slots keep its MAC busy at the paper's T_l.
     """
     if data_parallel:

@@ -1,4 +1,4 @@
-"""RDMA-wild's tables 1 and 2 and figure 1 by the event model, and what it says of barter and of scans."""
+"""RDMA-wild's tables 1 and 2 and figure 1 by the event model, and its results for barter and scans."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _COLUMNS = (("sync", Algorithm.SYNC), ("wild", Algorithm.WILD))
 
 
 def measure() -> Iterator[Result]:
-    """Yield the tables' figures beside the paper's; what is fitted says so."""
+    """Yield the tables' figures with the paper's; fitted figures are marked."""
     for reading in READINGS:
         for model in PAPER:
             yield from _table_1(reading, model)

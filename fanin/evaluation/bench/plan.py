@@ -1,4 +1,4 @@
-"""The planner: how long it takes, how good its plans are, and how much of that is proved."""
+"""Benchmark of the planner: time, quality of plans, and proved bounds."""
 
 from __future__ import annotations
 

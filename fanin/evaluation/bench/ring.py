@@ -1,4 +1,4 @@
-"""The ring all-reduce NIC: AI Smart NIC's performance model beside its published figures, which it draws.
+"""Ring all-reduce NIC: AI Smart NIC's performance model, compared with its published figures.
 
 An input is the paper's or fitted to a published figure; the model is then held to those that were not used.
 INCEPTIONN's exchange times follow, then fanin's own ring on its RTL.

@@ -14,7 +14,7 @@ from fanin.hdl.ring.node import RingNode
 from fanin.ring.facts import PRESETS, RingConfig
 
 ALL_REDUCE, CODEC, SHIM = "all-reduce", "BFP", "shim"
-ADDED = "all-reduce and BFP"  # what the paper adds to a smart NIC that has a shim anyway
+ADDED = "all-reduce and BFP"  # the paper's addition to a smart NIC with a shim
 TOP = "ring_node"
 
 #: Owner by module of the node. A module's content has the same owner, except modules listed here.
@@ -30,7 +30,7 @@ OWNERS = {
     "fp32_adder": ALL_REDUCE,
 }
 
-#: Nodes by name, with how many of them one network interface takes.
+#: Nodes by name, with their number per network interface.
 NODES = {
     "8 lanes, 40 Gb/s": (PRESETS["prototype"], 1),
     "16 lanes, 100 Gb/s": (PRESETS["u280"], 1),

@@ -1,4 +1,4 @@
-"""Groups of ring nodes on their RTL: time and bytes of an exchange of 16 workers, beside one ring of all."""
+"""Groups of ring nodes in RTL: time and bytes of an exchange of 16 workers, compared with a single ring."""
 
 from __future__ import annotations
 

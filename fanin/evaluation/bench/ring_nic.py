@@ -1,4 +1,4 @@
-"""The smart NIC on its RTL: an all-reduce with other traffic of the hosts beside it."""
+"""Smart NIC in RTL: an all-reduce with concurrent traffic of the hosts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NODES = 3
 COUNT = 10**7  # values
 FLOW = Flow(gbps=10)
 LINK = LinkConfig()
-MIN_RING = 98.0  # % of what the other traffic leaves
+MIN_RING = 98.0  # % of the rate that the other traffic leaves
 
 
 def measure() -> Iterator[Result]:

@@ -1,4 +1,4 @@
-"""Training iterations on the ring's RTL beside AI Smart NIC's model (section IV-C), and its figures with them.
+"""Training iterations on the ring's RTL, compared with AI Smart NIC's model (section IV-C), and its figures.
 
 The paper's shape, 20 layers and its mini-batches, is scaled down in width: computing and reducing both take
 time by the weights, so that their ratio stays. The model has the same worker, α and β of the frame format, and

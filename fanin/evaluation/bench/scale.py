@@ -78,7 +78,7 @@ CHECKED = (
 
 
 def measure(args: argparse.Namespace) -> Iterator[Result]:
-    """Yield each checked point's error, then what the model says of more ranks; write both into a page.
+    """Yield each checked point's error, then the model's predictions for more ranks; write both into a page.
 
     Raises InputError for a folder that cannot be written; ToolFailed when a run fails.
     """
@@ -167,7 +167,7 @@ def _load(point: Point, found: Measured, cores: int) -> Load:
 def _glm(costs: Costs) -> tuple[Costs, Load]:
     """Return the costs with those of a u280 node's cycle and of aggregated frames, and the node's load.
 
-    From a training in one process; what else a frame costs there, that Python wakes, is the same.
+    They are measured in a training in one process; the cost of waking Python for a frame stays the same.
     """
     node = PRESETS["u280"]
     shape = TrainShape(node=node, workers=GLM_NODES, samples=512, columns=4096, batch=64)

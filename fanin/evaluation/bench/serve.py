@@ -26,7 +26,7 @@ from fanin.wire.aggregation import Kind
 ROUNDS = 150  # of every slot: 76,800 packets with ACKs
 MIN_RATE = 20_000.0
 _IN_FLIGHT = 16  # slots
-_PATIENCE = 30.0  # seconds for one answer
+_PATIENCE = 30.0  # s; timeout of an answer
 
 
 def measure(args: argparse.Namespace) -> Iterator[Result]:

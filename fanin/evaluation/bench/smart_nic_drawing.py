@@ -127,7 +127,7 @@ def write(paths: Mapping[str, Path], inputs: Inputs, measured: Measured) -> None
     """Write figures 2, 3b and 4 as PNG, one file each, and their values as JSON."""
     import matplotlib
 
-    matplotlib.use("Agg")  # no display is asked for
+    matplotlib.use("Agg")  # needs no display
     from matplotlib import pyplot
 
     write_file(paths[_DATA], json.dumps(figures.values(inputs, measured), indent=2) + "\n")

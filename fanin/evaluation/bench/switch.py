@@ -1,4 +1,4 @@
-"""The embedded switch: how long a program takes to load, and how many aggregation packets a second it takes."""
+"""Embedded switch: load time of a program, and rate of aggregation packets."""
 
 from __future__ import annotations
 

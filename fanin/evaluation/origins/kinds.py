@@ -19,7 +19,7 @@ class How(StrEnum):
     QUOTED = "quoted"  #: a number of a paper, a standard or a data sheet, or a stated setting
     FITTED = "fitted"  #: an input chosen so that a model meets a number of the paper
     DERIVED_QUOTED = "derived from quoted"  #: follows from quoted inputs by algebra
-    DERIVED = "derived from fitted"  #: follows from inputs by algebra; one of them at least is fitted
+    DERIVED = "derived from fitted"  #: follows from inputs by algebra; at least one input is fitted
 
 
 INPUTS = (How.QUOTED, How.FITTED)
@@ -43,7 +43,7 @@ class Input:
 
 @dataclass(frozen=True)
 class Origin:
-    """How a figure came about, and the inputs that it takes."""
+    """Origin of a figure: its kind and its inputs."""
 
     how: How
     inputs: tuple[Input, ...] = ()

@@ -9,7 +9,7 @@ from fanin.evaluation.reproduce.filled import Filled, Fitted
 from fanin.evaluation.reproduce.page import Bars, Drawing
 from fanin.evaluation.reproduce.row import Fit, Paper, Picture, Row
 
-_LEAST = 3  # numbers of one unit, of which bars are drawn
+_LEAST = 3  # minimum count of numbers with one unit for a bar chart
 
 
 def drawings(rows: Sequence[Filled], fits: Sequence[Fitted]) -> Iterator[Drawing | Bars]:

@@ -152,7 +152,7 @@ class Measuring:
 
 @contextlib.contextmanager
 def _process(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
-    """Start a command. It ends if the body ends early, or this process dies; it then ends its own children."""
+    """Start a command, which ends its children and itself if the body ends early, or this process dies."""
     process = subprocess.Popen(
         command,
         stdout=subprocess.PIPE,

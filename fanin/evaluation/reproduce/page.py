@@ -85,7 +85,7 @@ class Fact:
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure over an axis of numbers: our series, and the paper's points beside them."""
+    """Figure with a numeric x axis: fanin's series, and the paper's points."""
 
     paper: str
     title: str
@@ -98,7 +98,7 @@ class Drawing:
 
 @dataclass(frozen=True)
 class Bars:
-    """Numbers of a figure in one unit: what, claimed, found (None: not measured), how."""
+    """Numbers of a figure in one unit: name, claimed, found (None: not measured), kind of origin."""
 
     paper: str
     title: str

@@ -129,7 +129,7 @@ def _figure_12() -> Iterator[Row]:
 
 
 def _time_saved(network: str) -> Follows:
-    """The training's time without what the ring saves of communication and sums, all of it as printed."""
+    """Return the algebra of the training's time without the ring's savings, from the printed numbers."""
 
     def value(facts: Figures) -> float:
         local, sums, communicate, total, saved = (
