@@ -27,7 +27,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def run(args: argparse.Namespace) -> int:
     """Make a plan, or check one (``--check``)."""
-    from fanin.cnn.plan.execute import execute, verify  # OR-Tools takes a second to load; --help need not wait
+    from fanin.cnn.plan.execute import execute, verify  # --help must not wait for OR-Tools to load
 
     options = PlanOptions.of(args)
     if options.check is None:

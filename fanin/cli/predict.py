@@ -1,4 +1,4 @@
-"""``fanin predict``: what a model of ``fanin train`` says of samples, in fixed point and in float64."""
+"""``fanin predict``: predictions of a model of ``fanin train``, in fixed point and in float64."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fanin.base.printable import cell
 from fanin.base.scratch import write_file
 from fanin.runs.output import MODEL_FILE, add_json, check_writable, print_json, table
 
-if TYPE_CHECKING:  # scikit-learn takes seconds to load, which --help need not pay
+if TYPE_CHECKING:  # --help must not wait for scikit-learn to load
     from fanin.glm.golden.model import GlmModel
     from fanin.sim.glm.data import Source
 

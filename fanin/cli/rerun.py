@@ -79,7 +79,7 @@ def _behind(folder: Path) -> Path:
 
 
 def _check_new(folder: Path, output: Path) -> None:
-    """Raise InputError unless the new folder is one, beside the run's."""
+    """Raise InputError unless the new folder is absent and outside the run's."""
     place, run = output.resolve(), folder.resolve()
     if run == place or run in place.parents:
         raise InputError(f"{output}: lies in the run's folder {folder}; choose another -o")

@@ -1,4 +1,4 @@
-"""``fanin board ping`` and ``fanin board status``: what boards on the network say of themselves."""
+"""``fanin board ping`` and ``fanin board status``: facts and registers of boards on the network."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fanin.base.errors import CheckFailed, InputError
 from fanin.runs.output import add_json, print_json, table
 
-if TYPE_CHECKING:  # Amaranth takes a second to load, which --help need not pay
+if TYPE_CHECKING:  # --help must not wait for Amaranth to load
     from fanin.host.board import About, BoardClient
 
 Facts = dict[str, Any]
@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
         try:
             with closing(BoardClient(*address)) as client:
                 answers[host] = args.work(client)
-        except InputError as error:  # no such name, no answer, or another one than a board's
+        except InputError as error:  # unknown name, no answer, or no board's answer
             silent.append(str(error))
     if args.json:
         print_json({"boards": answers})

@@ -14,7 +14,7 @@ from fanin.boards.run.folder import SDRAM, BoardBuild, open_build
 from fanin.sim.network import FAULTS
 
 FIRST = "127.0.0.2"
-MAX_PPM = 1000  # ten times what Ethernet allows
+MAX_PPM = 1000  # ten times Ethernet's limit
 
 
 def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -87,7 +87,7 @@ def _check_can_run(build: BoardBuild, *, source: bool) -> None:
 
 
 def _check_distinct(builds: list[BoardBuild]) -> None:
-    """Raise InputError for two boards of one address: they are builds of one --number."""
+    """Raise InputError for two boards with the same address, hence builds with the same --number."""
     seen: dict[int, Path] = {}
     for build in builds:
         address = build.record.record("identity").integer("ip")

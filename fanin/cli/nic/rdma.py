@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> None:
         with _open_memory(settings) as opened:
             served = (_serve_model if args.model else _serve_rtl)(args, opened, started)
     finally:
-        if args.control:  # a simulator that was killed has left it
+        if args.control:  # a killed simulator has left the file
             with contextlib.suppress(InputError):
                 check_control(args.control)
     found: dict[str, Any] = {name: getattr(served, name) for name in ("counters", "lost", "seconds")}

@@ -48,7 +48,7 @@ def add_options(group: argparse._ArgumentGroup) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Add up. Raises InputError for wrong options, files or interfaces, CheckFailed where no sum came of it."""
+    """Run the all-reduce. Raises InputError for bad options, files or interfaces, CheckFailed without a sum."""
     import numpy as np
 
     if args.model:

@@ -25,9 +25,9 @@ _MAC = r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}"
 
 
 def install_entries(switch: Switch, path: Path) -> None:
-    """Do what a control plane does first: groups and clone sessions, then entries.
+    """Install the set-up of a control plane: groups and clone sessions, then entries.
 
-    Raises InputError that names the file, the item, the field and what would fit.
+    Raises InputError that names the file, the item, the field and valid values.
     """
     items = {f"{path}: item {number}": item for number, item in enumerate(_items(path))}
     sessions = {place: _session(place, item) for place, item in items.items() if "session" in item}
@@ -53,7 +53,7 @@ class _Session:
 
 
 def _check_distinct(field: str, kind: str, numbers: Mapping[str, int]) -> None:
-    """Raise InputError where two items of a kind have one number; ``numbers`` by place."""
+    """Raise InputError if two items of a kind have the same number. ``numbers``: by place."""
     first: dict[int, str] = {}
     for place, number in numbers.items():
         if first.setdefault(number, place) != place:

@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _connected(args: argparse.Namespace) -> Iterator[RunningSwitch]:
-    from fanin.sim.switch.bmv2.running import RunningSwitch  # gRPC takes a while to load
+    from fanin.sim.switch.bmv2.running import RunningSwitch  # gRPC loads slowly
 
     host, _, port = args.thrift.rpartition(":")
     switch = RunningSwitch(args.switch, thrift=(host, int(port)), device=args.device)

@@ -21,11 +21,11 @@ from fanin.runs.output import finite
 ADDRESS = "127.0.0.1"
 HTTP_PORT = 80  # which browsers leave out of Host
 REQUEST_SECONDS = 10  # for a request and its answer
-REQUEST_BYTES = 1 << 16  # of a request with its headers; a longer one has no answer
-CONNECTIONS = 32  # at a time; one more ends the oldest
+REQUEST_BYTES = 1 << 16  # maximum size of a request with its headers
+CONNECTIONS = 32  # maximum number of open connections
 PIECE_BYTES = 1 << 16  # of a report that are read at a time
 HTML, JSON, TEXT = (f"{kind}; charset=utf-8" for kind in ("text/html", "application/json", "text/plain"))
-#: The page runs its own script, asks for its numbers, and nothing else.
+#: The page may run its own script and request its data; everything else is blocked.
 PAGE_POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; "
     "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
