@@ -17,7 +17,7 @@ from fanin.runs.option import Group, Options, dashed, option
 from fanin.runs.output import check_writable, keep_file, scratch_file
 from fanin.sim.cosim.window import ALL_LEVELS, CYCLES, Window
 
-if TYPE_CHECKING:  # Amaranth takes a second to load, which --help need not pay
+if TYPE_CHECKING:  # --help must not wait for Amaranth to load
     from fanin.sim.cosim.waves import Waveform
 
 NO_RTL = "--wave: nothing is simulated in RTL"

@@ -10,7 +10,7 @@ from typing import Any
 from fanin.runs.provenance.document import Provenance
 from fanin.runs.provenance.results import difference, result_digest
 
-_DIGITS = 12  # of a digest, as it is shown
+_DIGITS = 12  # shown characters of a long value
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def _told(before: Path, after: Path, was: str, apart: tuple[str, ...]) -> str | 
         return f"{before} was changed after the run"
     try:
         return difference(before, after, apart)
-    except ValueError as error:  # its digest was made up, too
+    except ValueError as error:  # no valid content despite a matching digest
         return f"{before}: {error}"
 
 
