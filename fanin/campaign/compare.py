@@ -28,7 +28,7 @@ def add_parser(parts: argparse._SubParsersAction[Any], whole: argparse.ArgumentP
 
 def run(args: argparse.Namespace) -> int:
     """Compare two campaigns. Raises InputError if nothing can be compared."""
-    from fanin.campaign.differences import differences  # PyArrow takes a second; --help need not wait
+    from fanin.campaign.differences import differences  # --help must not wait for PyArrow to load
 
     options, found = differences(args.before, args.after, args.figure or ())
     if args.json:

@@ -41,6 +41,6 @@ def add_parser(parts: argparse._SubParsersAction[Any], whole: argparse.ArgumentP
 
 def run(args: argparse.Namespace) -> int:
     """Carry out the runs. Raises CheckFailed if a run failed, InputError before anything is written."""
-    from fanin.campaign.execute import execute  # Dask and PyArrow take a second; --help need not wait
+    from fanin.campaign.execute import execute  # --help must not wait for Dask and PyArrow to load
 
     return execute(args)

@@ -114,7 +114,7 @@ def _page_headers(path: Path, chunk: parquet.ColumnChunkMetaData) -> Iterator[Fi
 def _thrift_struct(data: bytes, at: int) -> tuple[Fields, int]:
     """Return the fields of a struct of Thrift's compact protocol, by number, and the place after it.
 
-    Raises ValueError and IndexError. Texts are left out: they are statistics.
+    Raises ValueError and IndexError. Text fields, which are statistics, are skipped.
     """
     fields: Fields = {}
     number = 0
