@@ -1,7 +1,7 @@
 """AllReduce between simulated boards at 1 Gb/s: latency, and the node's share with its limit.
 
-The boards are RTL from RGMII on, each with clocks of its own; wires, switch and what PHYs delay are the link
-model's. The host does nothing meanwhile, and the switch takes no time.
+The boards are RTL up to RGMII, each with its own clocks. The link model has wires, switch and delays of PHYs.
+The host is idle, and the switch takes no time.
 """
 
 from __future__ import annotations

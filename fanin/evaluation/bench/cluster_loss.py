@@ -32,7 +32,7 @@ LEAST = 50.0  # %, of the lossless rate, that the reliable link keeps at 1 % los
 
 @dataclass(frozen=True)
 class Outcome:
-    """A run of ``FRAMES`` frames, or until a loss has ended it: frames whose results came, and its cycles."""
+    """Outcome of a run of ``FRAMES`` frames that a loss may end: frames with results, and cycles."""
 
     frames: int
     cycles: int

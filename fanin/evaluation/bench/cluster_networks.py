@@ -1,4 +1,4 @@
-"""Planned networks in co-simulation, bit by bit like golden models: frames a second beside their plans."""
+"""Planned networks in co-simulation: equality with golden models bit by bit, and rate relative to the plan."""
 
 from __future__ import annotations
 
@@ -32,9 +32,14 @@ RATE, MOMENTUM = 0.02, 0.9
 
 @dataclass(frozen=True)
 class Case:
-    """A network on so many Arria 10, of which each has ``dsp`` multipliers, so that it needs them all.
+    """Training of a network on several Arria 10.
 
-    It trains on ``batches`` of ``batch`` frames, in ``seconds`` at most.
+    - ``network``: name of the network.
+    - ``devices``: number of devices.
+    - ``dsp``: multipliers of each device, few enough that the network needs all devices.
+    - ``batches``: number of batches.
+    - ``batch``: frames of a batch.
+    - ``seconds``: limit, in s; None: no limit.
     """
 
     network: str

@@ -1,7 +1,7 @@
 """INCEPTIONN as published, on RTL NICs: ring against aggregator, with and without codec; figures 12 and 15.
 
-Hosts run the exchanges over simulated NICs. Nothing is fitted: links have 10 Gb/s, and what a host takes for a
-packet, and the NIC's clock, are stated.
+Hosts run the exchanges over simulated NICs. Nothing is fitted: links have 10 Gb/s, and the host's time per
+packet and the NIC's clock are given.
 """
 
 from __future__ import annotations

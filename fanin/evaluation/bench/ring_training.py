@@ -1,8 +1,8 @@
 """Training iterations on the ring's RTL, compared with AI Smart NIC's model (section IV-C), and its figures.
 
-The paper's shape, 20 layers and its mini-batches, is scaled down in width: computing and reducing both take
-time by the weights, so that their ratio stays. The model has the same worker, α and β of the frame format, and
-nothing that is fitted to the RTL.
+The paper's shape, 20 layers and its mini-batches, is scaled down in width. The times of computation and
+reduction are both proportional to the weights, so their ratio stays. The model has the same worker, and α and β
+of the frame format; nothing is fitted to the RTL.
 """
 
 from __future__ import annotations
