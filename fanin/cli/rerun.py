@@ -105,7 +105,7 @@ def _command(before: Provenance, whole: argparse.ArgumentParser) -> argparse.Nam
 
 
 def _check_listed(again: argparse.Namespace, before: Provenance) -> None:
-    """Raise InputError where the command would read a file of which the run's folder has no hash."""
+    """Raise InputError if the command would read a file without a hash in the run's folder."""
     listed = {each.option for each in before.inputs}
     for option in again.files.inputs:
         value = getattr(again, option)
@@ -115,7 +115,7 @@ def _check_listed(again: argparse.Namespace, before: Provenance) -> None:
 
 
 def _place(again: argparse.Namespace, given: Input, before: Provenance, *, changed: bool) -> None:
-    """Let the command read an input from where it was. Raises InputError where it is gone, or another."""
+    """Set an input of the command to its recorded path. ``changed``: accept changed files. Raises InputError."""
     place = f"{before.folder / PROVENANCE_FILE}: inputs: {given.option}"
     if given.option not in again.files.inputs:
         raise InputError(f"{place} is no input of this command")
@@ -127,7 +127,7 @@ def _place(again: argparse.Namespace, given: Input, before: Provenance, *, chang
     different = given.changed(path)
     if different and not changed:
         raise InputError(f"{different}: is not what the run read (--changed-inputs continues)")
-    if value is not None:  # else it is a resumed run that names it
+    if value is not None:  # None: only the resumed run names the input
         setattr(again, given.option, resolved(value, path))
 
 

@@ -62,7 +62,7 @@ def _check_distinct(field: str, kind: str, numbers: Mapping[str, int]) -> None:
 
 @contextlib.contextmanager
 def _placed(place: str) -> Iterator[None]:
-    """Add the place to what a switch refuses, naming table, key, action or parameter, and what there is."""
+    """Convert a switch's ValueError into an InputError that starts with the place."""
     try:
         yield
     except ValueError as error:
