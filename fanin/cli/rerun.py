@@ -115,7 +115,7 @@ def _check_listed(again: argparse.Namespace, before: Provenance) -> None:
 
 
 def _place(again: argparse.Namespace, given: Input, before: Provenance, *, changed: bool) -> None:
-    """Set an input of the command to its recorded path. ``changed``: accept changed files. Raises InputError."""
+    """Set a command's input to its recorded path. ``changed``: accept changed files. Raises InputError."""
     place = f"{before.folder / PROVENANCE_FILE}: inputs: {given.option}"
     if given.option not in again.files.inputs:
         raise InputError(f"{place} is no input of this command")

@@ -39,7 +39,7 @@ class Case:
     - ``dsp``: multipliers of each device, few enough that the network needs all devices.
     - ``batches``: number of batches.
     - ``batch``: frames of a batch.
-    - ``seconds``: limit, in s; None: no limit.
+    - ``seconds``: limit of the wall-clock time, in s; None: no limit.
     """
 
     network: str
