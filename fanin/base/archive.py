@@ -1,4 +1,4 @@
-"""NumPy's files of others: read with whatever may be wrong with them in one kind of error."""
+"""Readers of untrusted NumPy files; every defect raises ValueError."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-#: What NumPy, zipfile and its codecs raise. RuntimeError: an array is encrypted, or packed in a way that
-#: is not known here; TokenError: its header is no Python.
+#: Errors of NumPy, zipfile and its codecs for a bad file. RuntimeError: an encrypted array, or an unknown
+#: packing; TokenError: a header that is no Python.
 _DAMAGE = (
     ValueError,
     EOFError,
@@ -27,29 +27,32 @@ _DAMAGE = (
 )
 _MAGIC = b"\x93NUMPY"
 _MOST_HEADER = 1 << 16  # bytes; NumPy reads 10,000
-_SHOWN = 8  # names of a message
-_MOST_EMPTY = 1 << 24  # of a dimension of an array without elements
+_SHOWN = 8  # maximum number of names in a message
+_MOST_EMPTY = 1 << 24  # maximum dimension of an array without elements
 
-#: What a compressed file may become: so many times its size, or so many bytes. More is taken for an attack.
+#: Limits of unpacked size, of which the larger applies: a multiple of the file's size, and a number of bytes.
 MOST_TIMES, MOST_BYTES = 100, 256 << 20
 
 
 def most_unpacked(path: Path) -> int:
-    """How many bytes a compressed file may become."""
+    """Return the maximum unpacked size of a compressed file, in bytes."""
     return max(MOST_BYTES, MOST_TIMES * path.stat().st_size)
 
 
 def grows_too_much(path: Path) -> str:
-    """The error for a compressed file that becomes more than :func:`most_unpacked`."""
+    """Return the error text for a compressed file that unpacks to more than :func:`most_unpacked`."""
     most = most_unpacked(path)
     return f"unpacks from {path.stat().st_size:,} to more than {most:,} bytes; unpack it if that is right"
 
 
 def read_archive(path: Path, names: Container[str] | None = None) -> dict[str, npt.NDArray[Any]]:
-    """The arrays in an ``.npz``, or those of ``names`` that are there; nothing else is unpacked.
+    """Return the arrays in an ``.npz``; with ``names``, unpack only arrays of these names.
 
-    Raises OSError, and ValueError of one line for a file that is no archive, or is damaged, or has something
-    else than arrays of numbers or texts, or unpacks to more than :func:`most_unpacked`.
+    Raises OSError, and ValueError of one line for
+
+    - a file that is no archive, or is damaged;
+    - content other than arrays of numbers or text;
+    - an archive that unpacks to more than :func:`most_unpacked`.
     """
     with path.open("rb") as file:
         if not zipfile.is_zipfile(file):
@@ -69,8 +72,8 @@ def read_archive(path: Path, names: Container[str] | None = None) -> dict[str, n
 def read_array(path: Path) -> npt.NDArray[Any]:
     """Return the array in an ``.npy``.
 
-    Raises OSError, and ValueError of one line for a file that holds no array of numbers or texts, or fewer
-    bytes than its header says.
+    Raises OSError, and ValueError of one line for a file without an array of numbers or text, or with fewer
+    bytes than its header declares.
     """
     with path.open("rb") as file:
         try:
@@ -93,9 +96,9 @@ def _wanted(archive: zipfile.ZipFile, names: Container[str] | None, size: int) -
 
     Raises ValueError for
 
-    - a name that occurs twice, and members that overlap: each would be unpacked;
-    - a packing whose steps have no bound. zipfile gives bzip2 and LZMA no limit, so that one step may unpack
-      gigabytes of a member that declares a few bytes.
+    - a duplicate name, or overlapping members: each would be unpacked;
+    - a packing other than stored and deflate. zipfile sets no limit for bzip2 and LZMA: one step may unpack
+      gigabytes from a member that declares a few bytes.
     """
     found: dict[str, zipfile.ZipInfo] = {}
     for member in archive.infolist():
@@ -122,7 +125,7 @@ def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str) -> npt.
 
 
 def _content(file: IO[bytes]) -> npt.NDArray[Any]:
-    """Return the array of a file whose header has been checked. NumPy reads its elements in small pieces."""
+    """Return the array of a file with a checked header. NumPy reads the elements in small pieces."""
     file.seek(0)
     found: npt.NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
     return found
@@ -136,10 +139,10 @@ def _cause(error: Exception) -> str:
 
 
 def _check_header(file: IO[bytes], name: str, size: int) -> None:
-    """Raise ValueError for an array whose header says more elements than its ``size`` bytes have room for.
+    """Raise ValueError for an array whose header declares more elements than ``size`` bytes can hold.
 
-    Elements and rows of no size would take memory that the file's size does not bound. A header itself may
-    declare 4 GiB; no more than ``_MOST_HEADER`` are read.
+    The file's size does not bound elements of size 0 and empty dimensions, so they have limits of their own. A
+    header may declare a length of 4 GiB; at most ``_MOST_HEADER`` bytes are read.
     """
     head = io.BytesIO(file.read(_MOST_HEADER))
     version = np.lib.format.read_magic(head)

@@ -1,9 +1,9 @@
-"""What is kept between runs: Verilog that was emitted, and simulators that were built, each made once.
+"""Cache of emitted Verilog and built simulators, shared by all runs.
 
-An entry's name is the digest of all that decides its content, so that an entry is never out of date. It is
-written beside its place and renamed into it: another process sees all of it, or nothing. A lock spares two
-processes that want the same entry at once from making it twice; nothing but their time depends on it. The
-folder may be deleted whenever no command runs.
+The name of an entry is the digest of everything that determines its content, so an entry is never out of date.
+An entry is written to a temporary place and renamed, so other processes see a complete entry or none. A lock
+keeps two processes from making the same entry twice; it only saves time. The folder may be deleted while no
+command runs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import IO
 
 from fanin.base.errors import InputError
 
-#: Folders, one for each kind of entries.
+#: Folders of the cache, one per kind of entry.
 EMISSION, BUILDS, MODELS, RUNTIME = "emitted", "verilated", "models", "runtime"
 KINDS = {
     EMISSION: "Verilog of components",
@@ -34,24 +34,24 @@ KINDS = {
     MODELS: "what simulators have of components that are Verilated apart",
     RUNTIME: "Verilator's own library and its header, compiled",
 }
-PATIENCE = 900.0  #: seconds that a process waits for another one's entry; then it makes its own
+PATIENCE = 900.0  #: s; a process that has waited this long for another process's entry makes its own
 _VARIABLE = "FANIN_CACHE"
-_LOCK, _MAKING = ".lock", "making-"  # how names end, and begin, of what is no entry
+_LOCK, _MAKING = ".lock", "making-"  # suffix and prefix of names that are no entries
 _POLL = 0.05  # seconds
 _noted: ContextVar[dict[str, str] | None] = ContextVar("emissions", default=None)
 
 
 def cache_directory() -> Path:
-    """Where everything is kept: $FANIN_CACHE, else fanin under $XDG_CACHE_HOME or ~/.cache.
+    """Return the cache's folder: $FANIN_CACHE, or else ``fanin`` in $XDG_CACHE_HOME or ~/.cache.
 
-    Raises InputError where others may write, as programs are taken from there and carried out.
+    Raises InputError for a folder that others may write, because fanin runs programs from it.
     """
     if own := os.environ.get(_VARIABLE):
         place = Path(own).absolute()  # builds and simulators run in other folders
     else:
         place = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "fanin"
     for part in (place, *(place / kind for kind in KINDS)):
-        with contextlib.suppress(OSError):  # it is made when something is kept
+        with contextlib.suppress(OSError):  # an absent folder is created with its first entry
             _check_own(part, part.stat())
     return place
 
@@ -59,8 +59,8 @@ def cache_directory() -> Path:
 def _check_own(place: Path, found: os.stat_result) -> None:
     """Raise InputError for a folder of another user, or one that others may write.
 
-    A group with the number of its user and no other member is that user's alone, as Debian makes them. With an
-    access control list the bits of the group are the most that any entry of it allows.
+    A group counts as private if it has the user's number and no other member, as on Debian. With an access
+    control list, the group's bits are the maximum that any entry of the list allows.
     """
     shared = found.st_gid != found.st_uid or _has_members(found) or _has_entries(place)
     writable = found.st_mode & stat.S_IWOTH or (found.st_mode & stat.S_IWGRP and shared)
@@ -71,15 +71,15 @@ def _check_own(place: Path, found: os.stat_result) -> None:
 
 
 def _has_members(found: os.stat_result) -> bool:
-    """Whether the group of a folder has other members than its user."""
+    """Whether a folder's group has members other than the folder's user."""
     try:
         return bool({*grp.getgrgid(found.st_gid).gr_mem} - {pwd.getpwuid(found.st_uid).pw_name})
-    except KeyError:  # without a name
+    except KeyError:  # user or group without a name
         return False
 
 
 def _has_entries(place: Path) -> bool:
-    """Whether a folder has an access control list, or may have one that is not known."""
+    """Whether a folder has an access control list, or the system fails to say so."""
     try:
         os.getxattr(place, "system.posix_acl_access")
     except OSError as error:
@@ -88,7 +88,7 @@ def _has_entries(place: Path) -> bool:
 
 
 def digest(parts: Iterable[str | bytes]) -> str:
-    """Name of the entry that these parts decide, texts and contents of text files."""
+    """Return an entry's name: the digest of ``parts``, text and contents of text files."""
     hasher = hashlib.sha256()
     for part in parts:
         hasher.update((part.encode() if isinstance(part, str) else part) + b"\0\0")
@@ -97,9 +97,9 @@ def digest(parts: Iterable[str | bytes]) -> str:
 
 @contextlib.contextmanager
 def fresh_cache(enabled: bool = True) -> Iterator[None]:
-    """Within it nothing that was kept before is used; what is made there is deleted at its end.
+    """Use an empty temporary cache inside the context, also in processes that are started there.
 
-    Processes that are started within it use the same folder. Unless ``enabled``, nothing changes.
+    - ``enabled``: False keeps the usual cache.
     """
     if not enabled:
         yield
@@ -117,23 +117,25 @@ def fresh_cache(enabled: bool = True) -> Iterator[None]:
 
 @contextlib.contextmanager
 def sole_maker(place: Path, waits: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Make the entry ``place`` inside: other processes wait for it, ``PATIENCE`` seconds at most.
+    """Hold the lock of the entry ``place``; other processes wait for it for at most ``PATIENCE`` s.
 
-    A process that gets in looks again whether the entry exists by now. ``waits`` is called once if the lock is
-    held by another process. Where files cannot be locked, no process waits.
+    The caller must check inside the context whether the entry exists by now. On file systems without locks, no
+    process waits.
+
+    - ``waits``: called once if another process holds the lock.
     """
     lock = _locked(place.with_name(place.name + _LOCK), waits)
     try:
         yield
     finally:
         if lock:
-            with contextlib.suppress(OSError):  # the entry is in its place: who waits for it, finds it
+            with contextlib.suppress(OSError):  # waiting processes find the entry
                 os.unlink(lock.name)
-            lock.close()  # and unlocks; so does the end of a process, whatever ends it
+            lock.close()  # unlocks, as does the end of the process
 
 
 def _locked(path: Path, waits: Callable[[], None]) -> IO[str] | None:
-    """A file that is locked until it is closed; None when it cannot be, or not in time."""
+    """Return a file that is locked until it is closed; None if locking fails or exceeds ``PATIENCE``."""
     try:
         file = path.open("w")
     except OSError:
@@ -158,15 +160,15 @@ def _locked(path: Path, waits: Callable[[], None]) -> IO[str] | None:
 
 @contextlib.contextmanager
 def making(folder: Path) -> Iterator[Path]:
-    """A directory for a half-made entry of ``folder``; what is left in it at the end is deleted."""
+    """Yield a temporary directory in ``folder`` for an unfinished entry; delete it at the end."""
     with tempfile.TemporaryDirectory(dir=folder, prefix=_MAKING) as work:
         yield Path(work)
 
 
 def kept_text(place: Path, make: Callable[[], str]) -> str:
-    """The text that is kept at ``place``; made, and kept, where there is none or a damaged one.
+    """Return the text in the cache at ``place``; make and store it if the entry is absent or damaged.
 
-    A folder that cannot be written to keeps nothing; the text is made all the same.
+    If the folder cannot be written, the text is made and not stored.
     """
     if (text := _intact(place)) is not None:
         return text
@@ -185,7 +187,7 @@ def _sum(content: bytes) -> bytes:
 
 
 def _intact(place: Path) -> str | None:
-    """The text of an entry whose first line is the SHA-256 of the rest."""
+    """Return an entry's text; None if it is absent or does not match the SHA-256 in its first line."""
     try:
         expected, _, content = place.read_bytes().partition(b"\n")
     except OSError:
@@ -202,14 +204,14 @@ def _write(place: Path, text: str) -> None:
 
 @dataclass(frozen=True)
 class Kept:
-    """What is kept of one kind."""
+    """Size of the cache's content of one kind: number of entries, and bytes of all files."""
 
     entries: int
     bytes: int
 
 
 def kept(kind: str) -> Kept:
-    """How many entries of a kind are kept, and the bytes of all their files, half-made ones included."""
+    """Count the entries of a kind, and the bytes of all files, unfinished entries included."""
     folder = cache_directory() / kind
     entries = [path for path in folder.glob("*") if path.suffix != _LOCK and not path.name.startswith(_MAKING)]
     return Kept(len(entries), sum(_size(path) for path in folder.rglob("*")))
@@ -224,7 +226,7 @@ def _size(path: Path) -> int:
 
 @contextlib.contextmanager
 def emissions_noted() -> Iterator[dict[str, str]]:
-    """SHA-256s of the Verilog that is emitted, or taken from the cache, inside: by the name of the module."""
+    """Collect the SHA-256s of Verilog that is emitted or read from the cache in the context, by module."""
     found: dict[str, str] = {}
     token = _noted.set(found)
     try:
@@ -234,7 +236,7 @@ def emissions_noted() -> Iterator[dict[str, str]]:
 
 
 def note_emission(module: str, text: str) -> None:
-    """Tell who has asked of a module's Verilog."""
+    """Record the SHA-256 of a module's Verilog in the active :func:`emissions_noted`, if any."""
     noted = _noted.get()
     if noted is not None:
         noted[module] = hashlib.sha256(text.encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Errors that a user, not a developer, has to read."""
+"""Errors for users, in contrast to errors for developers."""
 
 
 class InputError(Exception):

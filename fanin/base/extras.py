@@ -9,7 +9,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Extra:
-    """``pip install 'fanin[name]'``: the modules that it brings, and what they add."""
+    """Extra that ``pip install 'fanin[name]'`` installs.
+
+    - ``name``: name of the extra in pyproject.toml.
+    - ``modules``: Python modules that it installs.
+    - ``adds``: commands and functions of fanin that need the modules.
+    """
 
     name: str
     modules: tuple[str, ...]
@@ -17,12 +22,12 @@ class Extra:
 
     @property
     def install(self) -> str:
-        """The command."""
+        """Command that installs the extra."""
         return f"pip install 'fanin[{self.name}]'"
 
     @property
     def missing(self) -> list[str]:
-        """Its modules that are not installed."""
+        """Modules of the extra that are not installed."""
         return [module for module in self.modules if importlib.util.find_spec(module) is None]
 
 
@@ -45,7 +50,7 @@ EXTRAS = (
 
 
 def how_to_install(error: ModuleNotFoundError) -> str | None:
-    """One line that says which extra brings the module that is missing; None where no extra does."""
+    """Return one line that names the extra with the missing module; None if no extra has it."""
     module = (error.name or "").partition(".")[0]
     for extra in EXTRAS:
         if module in extra.modules:
@@ -54,7 +59,7 @@ def how_to_install(error: ModuleNotFoundError) -> str | None:
 
 
 def how_to_reinstall(error: ImportError) -> str | None:
-    """Return one line that says which packages exclude each other; None for another error."""
+    """Return one line that names the conflicting packages; None for another error."""
     if not (error.name or "").startswith("google.protobuf"):
         return None
     protobuf, finsy = (_version(package) for package in ("protobuf", "finsy"))

@@ -1,4 +1,4 @@
-"""Files that another user may have filled or exchanged."""
+"""Readers of files that another user may have written or replaced."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import stat
 from pathlib import Path
 from typing import BinaryIO
 
-MOST = 64 << 20  #: bytes of a file
+MOST = 64 << 20  #: default maximum size of a file, in bytes
 
 
 def open_regular(path: Path | str, flags: int = 0, folder: int | None = None) -> BinaryIO:
     """Open a regular file to read it. Never waits. Raises OSError for a FIFO or a device.
 
-    ``flags``: more of ``os.open``; ``folder``: a descriptor of the folder that ``path`` begins at.
+    - ``flags``: additional flags of ``os.open``.
+    - ``folder``: descriptor of the folder to which ``path`` is relative; None: the working directory.
     """
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags, dir_fd=folder)
     kind = os.fstat(handle).st_mode
@@ -44,7 +45,7 @@ def open_below(folder: Path, *names: str) -> BinaryIO:
 
 
 def read_plain(path: Path, most: int = MOST) -> bytes:
-    """Return a regular file's content, ``most`` bytes at most. Never waits.
+    """Return the content of a regular file of at most ``most`` bytes. Never waits.
 
     Raises OSError for a link, a FIFO, a device and a larger file. A link may lead to a file that only the
     caller can read.
@@ -54,7 +55,7 @@ def read_plain(path: Path, most: int = MOST) -> bytes:
 
 
 def read_regular(path: Path) -> bytes:
-    """Return the content of a regular file, ``MOST`` bytes at most; links are followed. Never waits.
+    """Return the content of a regular file of at most ``MOST`` bytes; follow links. Never waits.
 
     Raises OSError for a FIFO, a device and a larger file.
     """
@@ -63,9 +64,9 @@ def read_regular(path: Path) -> bytes:
 
 
 def read_named(path: Path, most: int = MOST) -> bytes:
-    """Return the content of a file, link or pipe that the caller's user has named, ``most`` bytes at most.
+    """Return the content of a file, link or pipe that the user has named, of at most ``most`` bytes.
 
-    Raises OSError for a larger one.
+    Raises OSError for a larger file.
     """
     with path.open("rb") as file:
         return _content(file, path, most)

@@ -1,4 +1,4 @@
-"""Text for a terminal. Control characters in text from outside (labels, messages of peers) become escapes.
+"""Safe text for a terminal: control characters in untrusted text (labels, messages of peers) become escapes.
 
 A command writes to a :class:`Printable` in place of stdout and stderr. Output that moves the cursor on purpose,
 such as a progress bar, goes to :func:`terminal`.
@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any, TextIO, cast
 
-#: Control characters but tab and line feed, marks that turn the direction of text, lone surrogates.
+#: Control characters except tab and line feed, marks of text direction, lone surrogates.
 _CONTROLS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
 )
@@ -22,23 +22,23 @@ _FORMULA = re.compile(r"""(?:^|(?<=[;,|\t\r\n]))(?=[\s"']*[=+\-@＝＋－＠])|^
 
 
 def printable(text: str) -> str:
-    r"""The text with an escape, ``\x1b``, for each character that would control a terminal."""
+    r"""Return the text with an escape such as ``\x1b`` for each control character of a terminal."""
     return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def cell(text: str) -> str:
-    """Return a text as a cell of a CSV file: no spreadsheet takes it, or a part of it, for a formula."""
+    """Return text as a cell of a CSV file in which no spreadsheet finds a formula."""
     return _FORMULA.sub("'", text)
 
 
 class Printable:
-    """Text stream that passes printable characters on to ``stream``, and escapes the others."""
+    """Text stream that writes to ``stream`` and escapes control characters."""
 
     def __init__(self, stream: TextIO):
         self.stream = stream
 
     def write(self, text: str) -> int:
-        """Write the text, controls as escapes."""
+        """Write text with control characters as escapes."""
         self.stream.write(printable(text))
         return len(text)
 
@@ -47,13 +47,13 @@ class Printable:
 
 
 def terminal() -> TextIO:
-    """Return stderr without escaping, for text of fanin that moves a terminal's cursor."""
+    """Return stderr without escaping, for output of fanin that moves the cursor."""
     return sys.stderr.stream if isinstance(sys.stderr, Printable) else sys.stderr
 
 
 @contextlib.contextmanager
 def printable_streams() -> Iterator[None]:
-    """While inside, stdout and stderr are printable."""
+    """Replace stdout and stderr by printable streams inside the context."""
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = (
         cast("TextIO", stream if isinstance(stream, Printable) else Printable(stream)) for stream in before

@@ -1,4 +1,4 @@
-"""Processes: how many threads a library takes in them, and with whom they end."""
+"""Properties of processes: BLAS threads, and the end with a parent process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits
 _VARIABLES = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _SET_PDEATHSIG = 1  # of Linux' prctl
 _lock = threading.Lock()
-_callers = 0  # within one_blas_thread, in all threads
+_callers = 0  # number of callers inside one_blas_thread, in all threads
 _undo = contextlib.ExitStack()  # restores the process after the last caller
 
 
@@ -22,13 +22,13 @@ _undo = contextlib.ExitStack()  # restores the process after the last caller
 def one_blas_thread() -> Iterator[None]:
     """Limit matrix products to one thread, in this process and in processes that it starts.
 
-    With more threads a product adds its terms in another order, so that a seed's bits would depend on the
-    number of cores. Callers in several threads share the limit: the first one sets it, the last one lifts it.
+    The number of threads affects the order of additions, so the bits of a result would depend on the number of
+    cores. Callers in several threads share the limit: the first caller sets it, the last one lifts it.
     """
     global _callers
     with _lock:
         if not _callers:
-            _undo.enter_context(_environment(dict.fromkeys(_VARIABLES, "1")))  # of libraries that load later
+            _undo.enter_context(_environment(dict.fromkeys(_VARIABLES, "1")))  # for later libraries
             _undo.enter_context(threadpool_limits(1, user_api="blas"))
         _callers += 1
     try:
@@ -42,7 +42,7 @@ def one_blas_thread() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _environment(values: dict[str, str]) -> Iterator[None]:
-    """Set variables of the environment, and restore them."""
+    """Set environment variables inside the context."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:
@@ -56,11 +56,11 @@ def _environment(values: dict[str, str]) -> Iterator[None]:
 
 
 def end_with(parent: int, how: signal.Signals = signal.SIGTERM) -> None:
-    """Let the system send this process ``how`` when process ``parent`` dies, which has started it. Linux alone.
+    """Make the system send signal ``how`` to this process when its ``parent`` process dies. Linux only.
 
-    Called in the new process. The system takes the thread that started it for its parent.
+    The new process calls the function. The system regards the thread that started the process as its parent.
     """
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_SET_PDEATHSIG, how)
-    if os.getppid() != parent:  # it has died before
+    if os.getppid() != parent:  # the parent has died before
         os._exit(1)

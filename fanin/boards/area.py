@@ -1,7 +1,7 @@
-"""What a GLM node takes of an ECP5, from its parameters alone: at once, and within 15 % of nextpnr's count.
+"""Estimate of a GLM node's area on an ECP5 from its parameters, within 15 % of nextpnr's count.
 
-Each part has a formula, linear in what it grows with, fitted to what ``fanin bench board-area`` measures. LUTs
-are those that nextpnr counts: bits of carry chains, their ends, and four for 16 words of 4 bits are among them.
+Each part has a linear formula in its parameters, fitted to measurements of ``fanin bench board-area``. LUTs are
+counted as nextpnr does, with bits of carry chains, their ends, and four LUTs for 16 words of 4 bits.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from fanin.fixed import VALUE_BITS
 from fanin.glm.facts import PRESETS, GlmConfig
 from fanin.wire.aggregation import Encap
 
-USABLE = 0.95  # of a device's LUTs: beyond, there is no legal place for the last ones
+USABLE = 0.95  # fraction of a device's LUTs; above it, the last ones have no legal place
 
-_DEEPEST_DISTRIBUTED = 32  # words of a memory of LUTs; of a queue, ``StreamFIFO``'s
-_DEEPEST_QUEUE = 64
-_LUTS_OF_16_WORDS = 1  # for each bit
-_RAM_BITS, _RAM_DEPTH = 36, 512  # of a block RAM at its widest
+_DEEPEST_DISTRIBUTED = 32  # words; a deeper memory is not made of LUTs
+_DEEPEST_QUEUE = 64  # words; a deeper StreamFIFO is not made of LUTs
+_LUTS_OF_16_WORDS = 1  # per bit
+_RAM_BITS, _RAM_DEPTH = 36, 512  # bits and words of a block RAM at its widest
 
 
 @dataclass(frozen=True)
 class _Logic:
-    """LUTs and flip-flops."""
+    """Number of LUTs and flip-flops."""
 
     luts: float
     flip_flops: float
@@ -38,25 +38,25 @@ class _Logic:
         return _Logic(self.luts * count, self.flip_flops * count)
 
 
-# What does not grow, and what each adds.
+# Constant parts, and increments per lane, engine, bit and so on.
 _ENGINE, _LANE = _Logic(2700, 1830), _Logic(1160, 678)
 _DECAY_LANE = _Logic(300, 80)
-_MODEL_BIT = 2 * _LUTS_OF_16_WORDS  # of 16 words of both models
+_MODEL_BIT = 2 * _LUTS_OF_16_WORDS  # 16 words of both models
 _REDUCER, _REDUCER_ENGINE = _Logic(1400, 800), _Logic(800, 470)
 _LOSS_SAMPLE, _LOSS_SEQUENCE = _Logic(525, 405), _Logic(204, 230)
 _WORKER = _Logic(600, 250)
 _TRANSPORT, _TRANSPORT_UDP, _SLOTS_16 = _Logic(2800, 3450), _Logic(900, 900), _Logic(270, 60)
-_BLOCK_RAM_FAS = _Logic(-390, -260)  # less than where they are distributed
+_BLOCK_RAM_FAS = _Logic(-390, -260)  # relative to FAs in distributed memory
 _READER, _ADDRESS_BIT, _QUEUE_BIT = _Logic(400, 230), _Logic(5.2, 5.5), _Logic(2, 2)
 _REGISTERS, _COUNTERS_OF_THEIR_OWN, _COUNTERS_IN_MEMORY = _Logic(950, 800), _Logic(3900, 1650), _Logic(270, 310)
-_WORD_BIT = _Logic(1.1, 2)  # of the registers behind the readers
+_WORD_BIT = _Logic(1.1, 2)  # registers after the readers
 _BLOCK_MEMORY = _Logic(160, 100)
-_SDRAM, _SDRAM_PORT = _Logic(930, 310), _Logic(505, 245)  # as yosys counts, with 3 and 5 ports
+_SDRAM, _SDRAM_PORT = _Logic(930, 310), _Logic(505, 245)  # yosys counts with 3 and 5 ports
 _REST = _Logic(-60, 650)
 
 
 def node_area(config: GlmConfig) -> Resources:
-    """What a node of these parameters takes, its samples' and labels' memories apart."""
+    """Estimate the resources of a node, without its memories of samples and labels."""
     engines = config.engines
     readers = [config.port_bits] * config.sample_ports + [config.label_width]
     logic = _REST + _WORKER + _ENGINE * engines + _LANE * (engines * config.lanes)
@@ -80,7 +80,7 @@ def node_area(config: GlmConfig) -> Resources:
 
 
 def _block_rams(config: GlmConfig, readers: list[int]) -> int:
-    """Replay FIFOs, models, tables of σ (two samples share one), readers' queues, counters and FAs."""
+    """Count block RAMs: replay FIFOs, models, tables of σ (one per 2 samples), queues, counters, FAs."""
     replay = _rams(config.word_bits, config.sample_fifo)
     models = 2 * config.lanes * _rams(32, config.depth) if config.depth > _DEEPEST_DISTRIBUTED else 0
     tables = 3 * ceil(config.loss_lanes / 2)
@@ -92,13 +92,13 @@ def _block_rams(config: GlmConfig, readers: list[int]) -> int:
 
 
 def _rams(width: int, depth: int) -> int:
-    """Block RAMs of a memory: a deeper one has narrower words, in powers of two."""
+    """Return the block RAMs of a memory. Each doubling of the depth halves the width of a block RAM."""
     halvings = max(0, ceil(depth / _RAM_DEPTH) - 1).bit_length()
     return ceil(width / (_RAM_BITS >> halvings))
 
 
 def memory_area(config: GlmConfig, memory: BoardMemory) -> Resources:
-    """The memories of samples and labels: for each port a ``BlockMemory``, or a part of a ``SdramMemory``."""
+    """Estimate the memories of samples and labels: a ``BlockMemory`` per port, or one ``SdramMemory``."""
     ports = config.sample_ports + 1
     logic = _SDRAM + _SDRAM_PORT * ports if memory.sdram else _BLOCK_MEMORY * ports
     return Resources(
@@ -110,10 +110,11 @@ def memory_area(config: GlmConfig, memory: BoardMemory) -> Resources:
 
 
 def check_fits(config: GlmConfig, device: str, memory: BoardMemory) -> None:
-    """Raise DoesNotFit where node, memories and what stands around them need more than ``device`` has.
+    """Raise DoesNotFit if node, memories and the parts around the node need more than ``device`` has.
 
-    One line names the scarcest resource, by how much it is short, and the largest preset that fits. ``device``
-    is one of :data:`fanin.boards.facts.DEVICES`.
+    The error names the scarcest resource, the missing amount, and the largest preset that fits.
+
+    - ``device``: a name in :data:`fanin.boards.facts.DEVICES`.
     """
     what = _too_much(config, device, memory)
     if what is None:
@@ -131,7 +132,7 @@ def check_fits(config: GlmConfig, device: str, memory: BoardMemory) -> None:
 
 
 def _too_much(config: GlmConfig, device: str, memory: BoardMemory) -> str | None:
-    """What is exceeded by the largest factor, in words."""
+    """Describe the resource with the highest use, if the device has too little of it; None if all fits."""
     needed = vars(node_area(config) + memory_area(config, memory) + AROUND)
     there = dict(vars(DEVICES[device]))
     there["luts"] = int(USABLE * there["luts"])

@@ -1,4 +1,4 @@
-"""Devices of the open boards: what each has, and what of it is left to a GLM node and its memories."""
+"""Resources of the open boards' devices, of the parts around a node, and sizes of block memories."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from types import MappingProxyType
 
 from fanin.boards.sdram import Sdram
 
-BLOCK_RAM_BITS = 16 * 1024  # that a memory of 8, 16 or 32 bits uses of 18 Kbit
+BLOCK_RAM_BITS = 16 * 1024  # usable bits of an 18 Kbit block RAM with words of 8, 16 or 32 bits
 KIB = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:
-    """Of a device, or what a design takes of it."""
+    """Resources of a device, or of a design on it."""
 
     luts: int  #: four-input LUTs; a bit of a carry chain takes one, 16 words of 4 bits of memory take six
     flip_flops: int
@@ -22,12 +22,12 @@ class Resources:
     multipliers: int  #: 18 × 18 bits
 
     def __add__(self, other: Resources) -> Resources:
-        """Both together."""
+        """Return the sum of both."""
         return Resources(**{name: n + getattr(other, name) for name, n in vars(self).items()})
 
 
 def _devices(**devices: tuple[int, int, int]) -> Mapping[str, Resources]:
-    """By name: LUTs, and as many flip-flops, block RAMs, multipliers."""
+    """Return devices by name. Arguments: LUTs (equal to the flip-flops), block RAMs, multipliers."""
     return MappingProxyType(
         {
             name: Resources(luts=luts, flip_flops=luts, block_rams=rams, multipliers=multipliers)
@@ -36,7 +36,7 @@ def _devices(**devices: tuple[int, int, int]) -> Mapping[str, Resources]:
     )
 
 
-#: Lattice ECP5 and ECP5-5G by the size that their names give.
+#: Lattice ECP5 and ECP5-5G, by the size in their names.
 DEVICES = _devices(
     **{
         "ecp5-25": (24_288, 56, 28),
@@ -45,25 +45,25 @@ DEVICES = _devices(
     }
 )
 
-#: What stands around a node on a board: MAC, stores, control over the network.
+#: Resources of the parts around a node on a board: MAC, stores, control over the network.
 AROUND = Resources(luts=4_400, flip_flops=3_750, block_rams=9, multipliers=0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class BoardMemory:
-    """The block RAM, or SDRAM, in which a node on a board has its samples and labels; sizes in bytes."""
+    """Memory of a node's samples and labels on a board: block RAM, or SDRAM. Sizes are in bytes."""
 
-    sample_bytes: int  #: of each of the node's sample ports
+    sample_bytes: int  #: per sample port of the node
     label_bytes: int
     sdram: Sdram | None = None
 
     @property
     def address_bits(self) -> int:
-        """Bits of an address in bytes."""
+        """Width of a byte address, in bits."""
         return (max(self.sample_bytes, self.label_bytes) - 1).bit_length()
 
     def block_rams(self, sample_ports: int) -> int:
-        """Block RAMs of all of it."""
+        """Return the number of block RAMs of all sample ports and the labels; 0 for SDRAM."""
         if self.sdram:
             return 0
         return sum(
@@ -71,7 +71,7 @@ class BoardMemory:
         )
 
 
-#: The block RAM that goes with a preset of :mod:`fanin.glm.facts`.
+#: Block memory by preset of :mod:`fanin.glm.facts`.
 MEMORIES: Mapping[str, BoardMemory] = MappingProxyType(
     {
         "ecp5-25": BoardMemory(sample_bytes=16 * KIB, label_bytes=8 * KIB),

@@ -1,4 +1,4 @@
-"""The memory of a node on a board: block RAM or SDRAM, which addresses reach it, which data sets fit."""
+"""Memory of a node on a board: block RAM or SDRAM, width of addresses, and check of a data set's size."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fanin.glm.facts import LABEL_BITS, MICRO_BATCH, GlmConfig, TrainShape, addr
 
 
 def memory_of(config: GlmConfig, sdram: Sdram | None) -> BoardMemory:
-    """The memory of a node: a board's SDRAM, or else the block RAM of its preset."""
+    """Return the memory of a node: a board's SDRAM, or the block RAM of the node's preset."""
     if sdram is None:
         return MEMORIES[config.name]
     samples, labels = sdram.split(config.sample_ports)
@@ -19,12 +19,12 @@ def memory_of(config: GlmConfig, sdram: Sdram | None) -> BoardMemory:
 
 
 def node_of(config: GlmConfig, memory: BoardMemory) -> GlmConfig:
-    """The node with addresses that reach all of its memory."""
+    """Return the node with an address width for all of its memory."""
     return replace(config, address_width=address_width(memory))
 
 
 def check_set_fits(shape: TrainShape, memory: BoardMemory) -> None:
-    """Raise DoesNotFit where a worker's samples or labels are larger than its node's memory for them."""
+    """Raise DoesNotFit if a worker's samples or labels exceed its node's memory for them."""
     micro_batches = shape.micro_batches_per_epoch
     a_micro_batch = {
         "samples": (shape.words_per_micro_batch * shape.node.port_bits // 8, memory.sample_bytes),

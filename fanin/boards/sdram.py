@@ -1,4 +1,4 @@
-"""SDR SDRAM of boards: what a board's chips hold, their times, and how a GLM node's memories lie in them."""
+"""SDR SDRAM of boards: size, timing, and placement of a GLM node's memories."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from math import ceil, floor
 
 from fanin.base.errors import InputError
 
-WORD_BYTES = 4  #: of a word of the SDRAM: it has 32 data pins
-CAS_LATENCY = 2  # cycles from a read to its word
-MAX_MHZ = 100  # at that latency
-MIN_MHZ = 10  # refreshes would leave no time for anything else
-START_US = 200  # from the clock's start to the first command
+WORD_BYTES = 4  #: bytes of an SDRAM word (32 data pins)
+CAS_LATENCY = 2  # cycles from a read to its data
+MAX_MHZ = 100  # maximum clock at CAS_LATENCY
+MIN_MHZ = 10  # minimum clock: below it, refreshes take all the time
+START_US = 200  # µs from the clock's start to the first command
 START_REFRESHES = 8
 
 
 @dataclass(frozen=True, kw_only=True)
 class SdramTiming:
-    """The chips' times in cycles of a clock; ``refresh`` and ``row_bits`` alone are at most, not at least."""
+    """Timing of the chips in clock cycles. ``refresh`` is a maximum; all other times are minima."""
 
     activate_to_access: int
     activate_to_precharge: int
-    activate_to_activate: int  #: of a bank
-    activate_to_other: int  #: of another bank
+    activate_to_activate: int  #: same bank
+    activate_to_other: int  #: another bank
     precharge: int
     refresh_cycle: int
     write_to_precharge: int
@@ -33,9 +33,10 @@ class SdramTiming:
 
 @dataclass(frozen=True, kw_only=True)
 class Sdram:
-    """Chips side by side that make words of 32 bits; addresses count words row by row, in a row bank by bank.
+    """SDRAM of one or more parallel chips with words of 32 bits.
 
-    Times are in ns, those of the slowest grade (143 MHz) of the parts that are found on a board.
+    Addresses count words row by row, and bank by bank within a row. Times are in ns, for the slowest grade
+    (143 MHz) of the parts on the boards.
     """
 
     name: str
@@ -54,21 +55,21 @@ class Sdram:
 
     @property
     def words(self) -> int:
-        """Words of all banks."""
+        """Number of words of all banks."""
         return self.banks * self.rows * self.columns
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Size in bytes."""
         return self.words * WORD_BYTES
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of a row of one bank; the next ones lie in the next bank."""
+        """Bytes of a row of one bank. The following bytes belong to the next bank."""
         return self.columns * WORD_BYTES
 
     def timing(self, clock_hz: float) -> SdramTiming:
-        """The times at a clock. Raises InputError for one at which the chips do not work."""
+        """Return the timing at a clock in Hz. Raises InputError for a clock outside the chips' range."""
         if not MIN_MHZ * 1e6 <= clock_hz <= MAX_MHZ * 1e6:
             raise InputError(f"core-mhz must be in {MIN_MHZ}…{MAX_MHZ} for an SDRAM, not {clock_hz / 1e6:g}")
 
@@ -89,17 +90,17 @@ class Sdram:
         )
 
     def split(self, ports: int) -> tuple[int, int]:
-        """Bytes of each of a node's ``ports`` sample memories, and of its label memory behind them.
+        """Return the bytes of each of ``ports`` sample memories, and of the label memory after them.
 
-        Labels have an eighth. A sample memory ends where the next one begins in another bank: ports are read
-        in step, and two in one bank would close each other's row again and again.
+        Labels take at least an eighth. Each sample memory starts in another bank than the one before, because
+        ports are read in step: two ports in one bank would keep closing each other's row.
         """
-        turn = self.banks * self.row_bytes  # bytes until a bank comes again
+        turn = self.banks * self.row_bytes  # bytes of one row of all banks
         step = max(1, self.banks // ports) * self.row_bytes
         samples = (self.size - self.size // 8) // ports // turn * turn - turn + step
         return samples, self.size - samples * ports
 
 
-#: Of the Colorlight boards: one chip M12L64322A or EM638325; two chips M12L16161A or W9816G6.
+#: SDRAM of Colorlight boards: one chip M12L64322A or EM638325; two chips M12L16161A or W9816G6.
 SDRAM_8M = Sdram(name="M12L64322A", banks=4, rows=2048, columns=256)
 SDRAM_4M = Sdram(name="2 × M12L16161A", banks=2, rows=2048, columns=256)

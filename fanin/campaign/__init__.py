@@ -1,4 +1,4 @@
-"""``fanin campaign``: many runs of one command, and what two such campaigns differ in; a part per file."""
+"""``fanin campaign``: many runs of one command, and comparison of two campaigns; a part per file."""
 
 from __future__ import annotations
 

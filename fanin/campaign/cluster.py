@@ -1,4 +1,4 @@
-"""Where the runs of a campaign are carried out: a local cluster, one that is there, or a batch system's."""
+"""Dask clusters of a campaign: a local cluster, an existing scheduler, or jobs of a batch system."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from distributed.security import Security
 
 from fanin.base.errors import InputError
 
-_ANSWER = 10.0  # seconds that a scheduler has to answer
-_HTTP = "127.0.0.1:0"  # of Dask's HTTP server, which has no pages
+_ANSWER = 10.0  # s; timeout of a scheduler's answer
+_HTTP = "127.0.0.1:0"  # address of Dask's HTTP server, which has no pages
 #: No HTTP pages of schedulers and workers: they would show runs and paths to every user of the machine.
 _NO_PAGES: dict[str, list[str]] = {
     "distributed.scheduler.http.routes": [],
@@ -30,8 +30,8 @@ _NO_PAGES: dict[str, list[str]] = {
 }
 _NO_PAGES_IN_JOBS = "export DASK_DISTRIBUTED__WORKER__HTTP__ROUTES='[]'"
 _ROLES = ("client", "scheduler", "worker")
-_DEATHS = 3  # of a run's workers, before the run is left; Dask counts what exceeds it
-#: Of dask-jobqueue, by the names of ``kind``.
+_DEATHS = 3  # a run is abandoned if more of its workers than that die
+#: Classes of dask-jobqueue, by ``cluster.kind``.
 _CLASSES = {
     "slurm": "SLURMCluster",
     "pbs": "PBSCluster",
@@ -44,7 +44,7 @@ _CLASSES = {
 
 
 def check_cluster(args: argparse.Namespace, file: Path, batch: Mapping[str, Any]) -> None:
-    """Raise InputError for what names no cluster, or two. ``batch`` is the table ``[cluster]``."""
+    """Raise InputError unless options and table name one valid cluster. ``batch``: the table ``[cluster]``."""
     if args.workers is not None and not 1 <= args.workers <= 4096:
         raise InputError(f"--workers {args.workers}: must be in 1…4,096")
     if args.workers is not None and (args.scheduler or batch):
@@ -64,16 +64,17 @@ def check_cluster(args: argparse.Namespace, file: Path, batch: Mapping[str, Any]
 def connected(
     args: argparse.Namespace, file: Path, batch: Mapping[str, Any], scratch: Path
 ) -> Iterator[tuple[Client, list[str]]]:
-    """A client of the cluster that is asked for, and the batch system's refusals of jobs, which may grow.
+    """Yield a client of the requested cluster, and a growing list of the batch system's refusals of jobs.
 
-    The cluster ends with the context.
+    A cluster that was started here ends with the context. Raises InputError if a scheduler does not answer, or
+    a batch system rejects its options.
 
-    ``scratch``: a folder for what Dask keeps, which the caller deletes. Raises InputError where a scheduler
-    does not answer, or a batch system does not take its options.
+    - ``batch``: the table ``[cluster]``; empty: a local cluster or a scheduler.
+    - ``scratch``: folder for temporary files of Dask, which the caller deletes.
     """
     names = [name for name in logging.root.manager.loggerDict if name.startswith("distributed")]
     for name in (*names, "tornado.application", "asyncio"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)  # what is lost is our line to say
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # fanin reports lost connections itself
     dask.config.set(
         {"distributed.scheduler.allowed-failures": _DEATHS, "temporary-directory": str(scratch)} | _NO_PAGES
     )
@@ -97,7 +98,7 @@ def connected(
 
 
 def _check_answers(address: str) -> None:
-    """Raise InputError unless a scheduler answers in time. Dask itself waits for its first words for ever."""
+    """Raise InputError unless a scheduler answers in time. Dask itself has no timeout for the first answer."""
 
     async def ask() -> None:
         secure = Security().get_connection_args("client")
@@ -106,13 +107,13 @@ def _check_answers(address: str) -> None:
 
     try:
         asyncio.run(ask())
-    except (OSError, ValueError, TypeError, TimeoutError) as error:  # a wrong address is a ValueError
+    except (OSError, ValueError, TypeError, TimeoutError) as error:  # ValueError: a wrong address
         told = str(error).partition("\n")[0] or f"nothing in {_ANSWER:g} s"
         raise InputError(f"--scheduler {address}: does not answer: {told}") from None
 
 
 def _local(workers: int | None, scratch: Path) -> LocalCluster:
-    """A cluster that takes work from this process alone: Dask's port would carry out anybody's code."""
+    """Start a cluster that only this process can use: an open port of Dask would run any user's code."""
     return LocalCluster(
         protocol="tls://",
         security=Security.temporary(),
@@ -127,9 +128,9 @@ def _local(workers: int | None, scratch: Path) -> LocalCluster:
 
 
 def _batch(file: Path, batch: Mapping[str, Any], scratch: Path, refusals: list[str]) -> Any:
-    """A cluster of a batch system's jobs; ``refusals`` gets the system's words for a job that it refuses.
+    """Start a cluster of batch jobs; append the messages of rejected jobs to ``refusals``.
 
-    Unless the options have other keys, the jobs find those of this campaign in ``scratch``.
+    Unless the options name other TLS keys, the jobs use the campaign's keys in ``scratch``.
     """
     import dask_jobqueue
 
@@ -150,19 +151,19 @@ def _batch(file: Path, batch: Mapping[str, Any], scratch: Path, refusals: list[s
         async def _submit_job(self, script_filename: str) -> Any:
             try:
                 return await super()._submit_job(script_filename)
-            except Exception as error:  # dask-jobqueue's, with command, stdout and stderr, which Dask logs
+            except Exception as error:  # error of dask-jobqueue with command, stdout and stderr
                 told = str(error).rpartition("stderr:")[2].split() or str(error).split()
                 refusals.append(f"{submit} takes no job: {' '.join(told)}")
                 raise
 
     try:
         return kind(**options, job_cls=Job)
-    except Exception as error:  # of many kinds: it says which option is missing or wrong
+    except Exception as error:  # any kind; the message names the missing or wrong option
         raise InputError(f"{file}: cluster: {' '.join(str(error).split())}") from None
 
 
 def _keys(folder: Path) -> Security:
-    """Keys of this campaign in files of a folder, for their owner alone to read: jobs find them there."""
+    """Write TLS keys of this campaign into ``folder``, readable by their owner only, for the jobs."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     paths = {}
     for name, text in Security.temporary().get_tls_config_for_role("worker").items():
@@ -175,12 +176,12 @@ def _keys(folder: Path) -> Security:
 
 
 def _close_cluster(cluster: Any) -> None:
-    """End a cluster; Dask asserts that its jobs have begun, of which some may have been refused."""
+    """Close a cluster. Rejected jobs fail an assertion of Dask, which is ignored."""
     with contextlib.suppress(AssertionError):
         cluster.close(timeout=_ANSWER)
 
 
 def _close(client: Client) -> None:
-    """End a client whose scheduler may have gone."""
+    """Close a client, even if its scheduler no longer exists."""
     with contextlib.suppress(OSError, TimeoutError):
         client.close(timeout=_ANSWER)

@@ -1,4 +1,4 @@
-"""The command of a campaign: which options it has, and the command line that options make."""
+"""Command of a campaign: its options, and conversion of options to a command line."""
 
 from __future__ import annotations
 
@@ -13,25 +13,30 @@ from typing import Any
 from fanin.base.errors import InputError
 
 Options = dict[str, Any]
-#: What ends with a result, needs no one beside it, and writes nothing but what ``-o`` names.
+#: Commands that end with a result, need no partner, and write only the output of ``-o``.
 COMMANDS = (
     *("train", "predict", "ps train", "ring train", "ring run", "cluster run", "link check"),
     *("p4 check", "p4 allreduce", "plan", "codec stats", "codec verify", "reproduce"),
 )
 _BENCH = "bench "
-#: Options that the campaign gives itself, or that name an output: all runs would write to it.
+#: Options that the campaign sets, or that name an output, which all runs would overwrite.
 _OWN = ("-o", "-h", "--json", "--pcap", "--wave", "--model-out")
-_READS = {"predict": ("data",)}  # arguments that name files, of commands without provenance
-_OUTPUT = "output"  # in a command line that is only parsed
-_SLUG = 60  # letters of a run's name that people read
-_DIGITS = 10  # of the digest in it
+_READS = {"predict": ("data",)}  # arguments that name files, by command without provenance
+_OUTPUT = "output"  # placeholder of an output in a command line that is only parsed
+_SLUG = 60  # maximum number of characters of a run's name before the digest
+_DIGITS = 10  # hexadecimal digits of the digest in a run's name
 
 
 class Command:
-    """A command of fanin, found in its parser. ``place``: the campaign's file, for errors."""
+    """Command of fanin that a campaign runs, with the options of its parser."""
 
     def __init__(self, place: str, name: str, whole: argparse.ArgumentParser):
-        """Raises InputError for a command that no campaign is made of."""
+        """Find the command. Raises InputError for a command that a campaign cannot run.
+
+        - ``place``: the campaign's file, for errors.
+        - ``name``: words of the command, without ``fanin``.
+        - ``whole``: fanin's parser.
+        """
         self.words = tuple(name.split())
         self.name = " ".join(self.words)
         self._place, self._whole = place, whole
@@ -58,7 +63,7 @@ class Command:
                 )
 
     def line(self, options: Options, place: str) -> tuple[tuple[str, ...], list[Path]]:
-        """A run's words behind the command, and the paths that it reads. Raises InputError."""
+        """Return a run's words after the command, and the paths that it reads. Raises InputError."""
         words = tuple(self._words(options, place))
         try:
             args = self._whole.parse_args(self.whole_line(words, output=_OUTPUT))
@@ -75,22 +80,22 @@ class Command:
         return words, [Path(value) for value in values if value is not None and str(value) != _OUTPUT]
 
     def whole_line(self, words: Sequence[str], output: str) -> list[str]:
-        """The command line that prints JSON and writes a folder, where the command does, to ``output``."""
+        """Return the command line with ``--json`` and, if the command has ``-o``, with ``output``."""
         return [*self.words, "--json", *(("-o", output) if self.has_output else ()), *words]
 
     def run_name(self, options: Options, own: Options) -> str:
-        """A run's name: what is its ``own`` of its options, for people, and a digest of all of them."""
+        """Return a run's name: its ``own`` options in readable form, and a digest of all its options."""
         text = "-".join(f"{key}-{_written(value)}" for key, value in own.items())
         slug = re.sub(r"[^A-Za-z0-9.]+", "-", text).strip("-.")[:_SLUG]
         value = json.dumps([self.name, options], sort_keys=True)
         return f"{slug}-{hashlib.sha256(value.encode()).hexdigest()[:_DIGITS]}"
 
     def identity(self, options: Options) -> Hashable:
-        """What is equal for two runs that are the same: options in any order, values as on a command line."""
+        """Return a key that is equal for identical runs: options in any order, values as on a command line."""
         return frozenset((key, *map(_written, _several(value))) for key, value in options.items())
 
     def _words(self, options: Options, place: str) -> Iterator[str]:
-        """Options first, then arguments without dashes, in the order in which the command takes them."""
+        """Yield the words of the options, then the positional arguments in the order of the command."""
         arguments = []
         for key, value in options.items():
             action = self._actions[key]
@@ -126,7 +131,7 @@ class Command:
 
 
 def _names(action: argparse.Action) -> Sequence[str]:
-    """How a file names an option, without dashes; of several forms any."""
+    """Return the names of an option in a campaign's file: each form without dashes."""
     return [option.lstrip("-") for option in action.option_strings] or [action.dest]
 
 
@@ -135,5 +140,5 @@ def _several(value: Any) -> list[Any]:
 
 
 def _written(value: Any) -> str:
-    """A value as on a command line."""
+    """Return a value as on a command line."""
     return f"{value:.15g}" if isinstance(value, float) else str(value)

@@ -1,4 +1,4 @@
-"""``fanin campaign compare``: what two campaigns differ in, with confidence intervals."""
+"""``fanin campaign compare``: differences between two campaigns, with confidence intervals."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def add_parser(parts: argparse._SubParsersAction[Any], whole: argparse.ArgumentP
 
 
 def run(args: argparse.Namespace) -> int:
-    """Compare. Raises InputError where nothing can be compared."""
-    from fanin.campaign.differences import differences  # PyArrow takes a second; --help need not wait
+    """Compare two campaigns. Raises InputError if nothing can be compared."""
+    from fanin.campaign.differences import differences  # --help must not wait for PyArrow to load
 
     options, found = differences(args.before, args.after, args.figure or ())
     if args.json:

@@ -16,9 +16,13 @@ from fanin.campaign.table import read_table
 
 @dataclass(frozen=True)
 class Difference:
-    """A figure at a point of both campaigns: means ``before`` and ``after``, and the mean ``difference``.
+    """Difference of a figure at a point that both campaigns have.
 
-    ``paired``: by seed, so ``difference.count`` is the number of pairs; else of the smaller sample.
+    - ``point``: values of the varying options.
+    - ``figure``: name of the figure.
+    - ``before``, ``after``: means of the two campaigns.
+    - ``difference``: mean difference; its ``count`` is the number of pairs, or the size of the smaller sample.
+    - ``paired``: True if the runs are paired by seed.
     """
 
     point: dict[str, Any]
@@ -30,16 +34,16 @@ class Difference:
 
     @property
     def verdict(self) -> str:
-        """What the interval shows of ``after``."""
+        """Position of ``after`` by the interval: same, higher, lower, or not shown."""
         low, high = self.difference.low, self.difference.high
         if self.difference.value == 0 and (low is None or low == high):
             return "same"
         if low is None or high is None:
-            return "not shown"  # by one pair
+            return "not shown"  # a single pair
         return "higher" if low > 0 else "lower" if high < 0 else "not shown"
 
     def as_json(self) -> dict[str, Any]:
-        """As ``--json`` has it."""
+        """Return the difference as ``--json`` prints it."""
         return {
             "point": self.point,
             "figure": self.figure,
@@ -54,7 +58,7 @@ class Difference:
         }
 
     def cells(self) -> list[str]:
-        """A row for people."""
+        """Return a row of the printed table."""
         found = self.difference
         one = found.low is None or found.high is None
         interval = ABSENT if one else f"{found.low:+.4g} to {found.high:+.4g}"
@@ -65,10 +69,12 @@ class Difference:
 
 
 def differences(before: Path, after: Path, chosen: Sequence[str]) -> tuple[list[str], list[Difference]]:
-    """The options that vary in either campaign, and what differs at each point that both have.
+    """Return the varying options, and the differences at each common point. Raises InputError.
 
-    ``chosen``: figures, all that both have if none. Raises InputError where there is nothing in common, or
-    where an option that only one campaign has varies at a point of both: their runs do not pair.
+    The campaigns must have runs in common. An option that only one campaign has may not vary at a common point,
+    because the runs could not be paired.
+
+    - ``chosen``: names of figures; empty: all common figures.
     """
     one, other = (sheet_of(read_table(folder)) for folder in (before, after))
     options = [name for name in dict.fromkeys((*one.varying, *other.varying)) if _both(one, other, name)]
@@ -92,12 +98,12 @@ def differences(before: Path, after: Path, chosen: Sequence[str]) -> tuple[list[
 
 
 def _both(one: Sheet, other: Sheet, option: str) -> bool:
-    """Whether both campaigns have an option; else it cannot pair their runs."""
+    """Whether both campaigns have an option, which can then pair their runs."""
     return option in one.options and option in other.options
 
 
 def _check_alone(rows: Sequence[Row], names: Sequence[str], folder: Path, without: Path) -> None:
-    """Raise InputError where one of the options ``names``, which the other campaign lacks, varies."""
+    """Raise InputError if one of the options ``names``, which the other campaign lacks, varies."""
     for name in names:
         if len({row.get(name) for row in rows}) > 1:
             raise InputError(f"{without}: its runs have no {name}, which varies in {folder}: they do not pair")
@@ -111,7 +117,7 @@ def _groups(sheet: Sheet, options: Sequence[str]) -> dict[Point, list[Row]]:
 
 
 def _difference(before: list[Row], after: list[Row], figure: str) -> tuple[float, float, Mean, bool] | None:
-    """Means, the mean difference, and whether it is of pairs; None where one has no number."""
+    """Return both means, the mean difference, and whether it is paired; None if one side has no number."""
     one, other = (
         [(row.get(SEED), float(row[figure])) for row in rows if is_number(row.get(figure))]
         for rows in (before, after)

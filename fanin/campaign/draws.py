@@ -11,14 +11,18 @@ from typing import Any
 
 from fanin.base.errors import InputError
 
-_DIGITS = 6  # of a number that is drawn: enough to tell, and short on a command line
+_DIGITS = 6  # significant digits of a drawn number, short enough for a command line
 _RANGES = ("uniform", "log", "integer")
 
 
 def products(table: Mapping[str, Any], place: str, *, most: int) -> Iterator[dict[str, Any]]:
-    """All combinations of a table's values; a list has several, anything else is one.
+    """Yield all combinations of a table's values; a list has several values, any other type is one value.
 
-    Raises InputError for an empty list, and for more than ``most`` combinations; ``place`` is the table's.
+    Raises InputError for an empty list, and for more than ``most`` combinations.
+
+    - ``table``: values by option.
+    - ``place``: place of the table in the file, for errors.
+    - ``most``: maximum number of combinations.
     """
     choices = {key: value if isinstance(value, list) else [value] for key, value in table.items()}
     for key, values in choices.items():
@@ -33,7 +37,7 @@ def products(table: Mapping[str, Any], place: str, *, most: int) -> Iterator[dic
 
 
 def draw(table: Mapping[str, Any], place: str) -> list[dict[str, Any]]:
-    """The points that ``[random]`` asks for: the same ones for the same seed. Raises InputError."""
+    """Draw the points of ``[random]``, which its seed determines. Raises InputError."""
     if strange := [key for key in table if key not in ("draws", "seed", "options")]:
         raise InputError(f"{place}.{strange[0]}: is not known here; keys are draws, seed, options")
     draws, seed, options = table.get("draws"), table.get("seed", 0), table.get("options")
@@ -51,7 +55,7 @@ def draw(table: Mapping[str, Any], place: str) -> list[dict[str, Any]]:
 
 
 def _one(source: random.Random, value: Any, place: str) -> Any:
-    """One of a list, or a number of a range."""
+    """Draw a member of a list, or a number in a range."""
     if isinstance(value, list) and value:
         return source.choice(value)
     if not isinstance(value, dict) or len(value) != 1 or not set(value) <= set(_RANGES):
@@ -65,7 +69,7 @@ def _one(source: random.Random, value: Any, place: str) -> Any:
 
 
 def _ends(ends: Any, kind: str, place: str) -> tuple[float, float]:
-    """The ends of a range."""
+    """Check and return the ends of a range."""
     kinds = (int,) if kind == "integer" else (int, float)
     two = (
         isinstance(ends, list)

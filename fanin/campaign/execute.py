@@ -1,4 +1,4 @@
-"""A campaign, carried out: what is missing goes to the cluster, a few runs at a time."""
+"""Execution of a campaign: missing runs go to the cluster, a few at a time."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from fanin.runs.live import LiveFile, RunStatus
 from fanin.runs.lock import sole_writer
 from fanin.runs.output import CAMPAIGN, check_directory, print_json
 
-_POLL = 1.0  # seconds between two looks at the workers
-_AHEAD = 2  # runs that wait for each worker
-_SETTLE = GRACE + 5.0  # seconds for runs whose workers have ended
-_DASK = ".fanin-dask"  # what Dask keeps; begins as all that is not whole
+_POLL = 1.0  # s between two checks of the workers
+_AHEAD = 2  # queued runs per worker
+_SETTLE = GRACE + 5.0  # s for runs whose workers have ended
+_DASK = ".fanin-dask"  # folder of Dask's temporary files, with the prefix of temporary names
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Carry out what is missing.
+    """Carry out the missing runs and write the results.
 
-    Raises InputError before anything is written, CheckFailed where a run failed.
+    Raises InputError before anything is written, and CheckFailed if a run failed or is missing.
     """
     if not args.patience > 0:
         raise InputError(f"--patience {args.patience:g}: must be above 0")
@@ -47,7 +47,7 @@ def execute(args: argparse.Namespace) -> int:
         folder.check_disk(len(folder.missing(failed=args.retry_failed)))
         try:
             _carry_out(args, campaign, folder)
-        finally:  # of a campaign that is stopped, too
+        finally:  # also for a campaign that was stopped
             counts = write_results(campaign, folder) if folder.begun else {}
     if args.json:
         print_json({"folder": str(args.output), "command": campaign.command.name, **counts})
@@ -60,7 +60,7 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _carry_out(args: argparse.Namespace, campaign: Campaign, folder: Folder) -> None:
-    """Carry out what is missing; behind it no process of ours and nothing half-written is left."""
+    """Carry out the missing runs; afterwards, wait for own processes and delete unfinished runs."""
     missing = folder.missing(failed=args.retry_failed)
     if not missing:
         folder.begin([])
@@ -75,11 +75,11 @@ def _carry_out(args: argparse.Namespace, campaign: Campaign, folder: Folder) -> 
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
         if folder.begun:
-            folder.settle(0.0 if args.scheduler else _SETTLE)  # others' workers go on with what they have
+            folder.settle(0.0 if args.scheduler else _SETTLE)  # workers of a foreign scheduler continue
 
 
 class _Loop:
-    """The runs that are missing, handed to a cluster as its workers take them."""
+    """Loop that submits missing runs to a cluster at the pace of its workers."""
 
     def __init__(
         self, client: Client, folder: Folder, missing: list[Run], args: argparse.Namespace, refusals: list[str]
@@ -90,10 +90,10 @@ class _Loop:
         self._total, self._done = len(missing), 0
         self._under_way: dict[Future, Run] = {}
         self._patience: float = args.patience
-        self._seen = time.monotonic()  # a worker, last
+        self._seen = time.monotonic()  # time at which a worker was last present
 
     def run(self) -> None:
-        """Until none is missing, or all that can be done is. Raises ToolFailed where the cluster is lost."""
+        """Run until each run has ended. Raises ToolFailed if the cluster is lost."""
         title = f"{self._folder.facts['command']}, {self._total:,} runs"
         live = LiveFile(self._folder.path, "campaign", title=title, unit="runs")
         with live, RunStatus(live) as status:
@@ -105,18 +105,18 @@ class _Loop:
                 status.advance(self._done, f"{self._done:,} of {self._total:,} runs")
 
     def _hand_out(self) -> None:
-        """Let every worker have runs to go on with. Raises InputError where the disk is nearly full."""
+        """Submit runs until every worker has a queue. Raises InputError if the disk is nearly full."""
         room = self._workers() * (1 + _AHEAD) - len(self._under_way)
         for _ in range(min(room, len(self._waiting))):
             self._folder.check_disk(len(self._under_way) + 1)
             run = self._waiting.pop()
             task = self._folder.task(run)
-            # Keys are the scheduler's, which others' campaigns may share: the place is this run's alone.
+            # Other campaigns may share the scheduler, so a key must be unique: the run's folder.
             future = self._client.submit(carry_out, task, key=task.place, pure=False)
             self._under_way[future] = run
 
     def _take_in(self) -> None:
-        """Wait a little, and note what has ended."""
+        """Wait for up to ``_POLL`` s, and record runs that have ended."""
         if not self._under_way:
             time.sleep(_POLL)
             return
@@ -129,7 +129,7 @@ class _Loop:
                 self._folder.note_size(run)
 
     def _came(self, future: Future) -> bool:
-        """Whether a run is in its place. Raises ToolFailed where the cluster cannot go on."""
+        """Whether a run is recorded; False if its workers died. Raises ToolFailed if the cluster fails."""
         try:
             future.result()
         except KilledWorker:
@@ -138,12 +138,12 @@ class _Loop:
             raise self._lost() from None
         except (InputError, ToolFailed):
             raise
-        except Exception as error:  # a worker without fanin, for instance, cannot load what it is sent
+        except Exception as error:  # such as a worker without fanin, which cannot load the task
             raise ToolFailed(f"a worker cannot carry runs out: {' '.join(str(error).split())}") from None
         return True
 
     def _workers(self) -> int:
-        """Threads of all workers. Raises ToolFailed where there has been none for too long."""
+        """Return the number of threads of all workers. Raises ToolFailed after ``--patience`` s without any."""
         if self._client.status != "running":
             raise self._lost()
         try:

@@ -1,4 +1,4 @@
-"""Figures of a run: what ``--json`` prints, as names and values in one level."""
+"""Figures of a run: output of ``--json``, flattened to names and values."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _OPTIONS = ("options", "configuration")
 
 
 def figures_of(result: Any, chosen: Sequence[str]) -> dict[str, Any]:
-    """The ``chosen`` figures of a result, or every number outside lists; one that it does not have is left out.
+    """Return the ``chosen`` figures that a result has; with none chosen, every number outside numbered lists.
 
-    A name has dots between its parts; a member of a list is called by its ``name``, or else by its number.
+    A name has dots between its parts. A list's member is named by its ``name``, or else by its index.
     """
     if chosen:
         found = {path: value for path, value, _ in _leaves(result)}
@@ -25,7 +25,7 @@ def figures_of(result: Any, chosen: Sequence[str]) -> dict[str, Any]:
 
 
 def _leaves(value: Any, place: str = "", listed: bool = False) -> Iterator[tuple[str, Any, bool]]:
-    """Every value that is no object and no list, its path, and whether a number in it stands for a member."""
+    """Yield every scalar with its path, and whether the path contains an index of a list."""
     if isinstance(value, dict):
         for name, inner in value.items():
             yield from _leaves(inner, f"{place}.{name}" if place else name, listed)
@@ -38,7 +38,7 @@ def _leaves(value: Any, place: str = "", listed: bool = False) -> Iterator[tuple
 
 
 def _member_names(members: list[Any]) -> list[str] | None:
-    """Their names, where each has one of its own."""
+    """Return the members' names if every member has a unique one, else None."""
     names = [member.get("name") for member in members if isinstance(member, dict)]
     texts = [name for name in names if isinstance(name, str)]
     return texts if members and len(set(texts)) == len(members) else None

@@ -1,4 +1,4 @@
-"""A campaign's file: TOML that describes runs, each of which the command's own parser has accepted."""
+"""Campaign file: TOML that describes runs. The command's own parser checks each run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fanin.base.records import read_toml
 from fanin.campaign.command import Command, Options
 from fanin.campaign.draws import draw, products
 
-TIMEOUT = 3600.0  # seconds of a run, unless the file says
+TIMEOUT = 3600.0  # s; default limit of a run
 MOST_RUNS = 100_000
 _KEYS: dict[str, tuple[type, ...]] = {
     "command": (str,),
@@ -42,7 +42,12 @@ _SEED = "seed"
 
 @dataclass(frozen=True)
 class Run:
-    """A run: the name of its folder, its options by name, and its words behind the command."""
+    """One run of a campaign.
+
+    - ``name``: name of its folder.
+    - ``options``: its options by name.
+    - ``words``: words of its command line after the command.
+    """
 
     name: str
     options: Options
@@ -51,10 +56,16 @@ class Run:
 
 @dataclass(frozen=True)
 class Campaign:
-    """What a file says. docs/reference/campaign.md has the keys.
+    """Content of a campaign file. docs/reference/campaign.md describes the keys.
 
-    ``runs`` come seed by seed. ``megabytes``: disk of a run, None where the file does not say. ``inputs``:
-    paths that runs read. ``figures``: empty for all.
+    - ``runs``: all runs, ordered by seed.
+    - ``inputs``: paths that the runs read.
+    - ``timeout``: limit of a run, in s.
+    - ``keep``: False deletes a run's output folder after the run.
+    - ``megabytes``: disk space of a run, in MB; None: not given.
+    - ``figures``: names of the figures in the table; empty: all.
+    - ``log``: names of options and figures with logarithmic axes.
+    - ``cluster``: the table ``[cluster]``; empty: no batch system.
     """
 
     file: Path
@@ -70,7 +81,7 @@ class Campaign:
 
     @property
     def folder(self) -> Path:
-        """Where its runs are carried out: paths in the file are relative to it."""
+        """Working directory of the runs: the file's folder, to which paths in the file are relative."""
         return self.file.resolve().parent
 
 
@@ -94,7 +105,7 @@ def read_campaign(file: Path, whole: argparse.ArgumentParser) -> Campaign:
 
 
 def _load(file: Path) -> dict[str, Any]:
-    """The file's tables, whose keys and types are right."""
+    """Read the file and check its keys and types. Raises InputError."""
     try:
         value = read_toml(file)
     except OSError as error:
@@ -114,7 +125,7 @@ def _load(file: Path) -> dict[str, Any]:
 
 
 def _runs(file: Path, command: Command, value: Mapping[str, Any]) -> tuple[tuple[Run, ...], tuple[Path, ...]]:
-    """All runs, each once, and what they read."""
+    """Return all runs without duplicates, and the paths that they read."""
     common: Options = value.get("options", {})
     command.check_names(common, "options")
     found: dict[Hashable, Run] = {}
@@ -140,7 +151,7 @@ def _runs(file: Path, command: Command, value: Mapping[str, Any]) -> tuple[tuple
 
 
 def _points(file: Path, command: Command, value: Mapping[str, Any]) -> Iterator[tuple[str, Options]]:
-    """The options of each run but those of all, and where the file has them; without seeds."""
+    """Yield the place in the file and the own options of each point, without common options and seeds."""
     for number, table in enumerate(value.get("grid", ())):
         place = f"grid[{number}]"
         command.check_names(table, place)
@@ -156,7 +167,7 @@ def _points(file: Path, command: Command, value: Mapping[str, Any]) -> Iterator[
 
 
 def _seeds(file: Path, command: Command, value: Mapping[str, Any]) -> list[Options]:
-    """An option for each seed, or no option once."""
+    """Return the seed option of each repetition; one empty set of options without seeds."""
     seeds = value.get("seeds")
     if seeds is None:
         return [{}]

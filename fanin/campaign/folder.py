@@ -1,4 +1,4 @@
-"""A campaign's folder: what it is of, what it has, and what it takes."""
+"""Folder of a campaign: its description, its finished and missing runs, and its disk space."""
 
 from __future__ import annotations
 
@@ -24,17 +24,22 @@ from fanin.runs.provenance.environment import fanin_json, machine_json, versions
 from fanin.runs.provenance.inputs import digests
 
 FORMAT = 2
-RUNS = "runs"  # the folder of the runs' own
+RUNS = "runs"  # folder of the runs' folders
 MEGABYTE = 1_000_000
-#: Of a run of a command that writes a page, and of any other, where nothing better is known.
+#: Default disk space of a run, in MB: for a command that writes a page, and for any other command.
 _PAGE_MEGABYTES, _MEGABYTES = 4.0, 0.1
 _POLL = 0.1  # seconds
-_RESERVE = 100 * MEGABYTE  # of the disk, which stays free
+_RESERVE = 100 * MEGABYTE  # bytes of the disk that must stay free
 
 
 @dataclass(frozen=True)
 class Finished:
-    """A run in its place: ``record`` is its run.json, ``result`` what ``--json`` printed, or None."""
+    """Finished run.
+
+    - ``run``: the run in the campaign's file.
+    - ``record``: content of its ``run.json``.
+    - ``result``: output of ``--json``; None if it is absent or no JSON.
+    """
 
     run: Run
     record: Record
@@ -42,12 +47,12 @@ class Finished:
 
     @property
     def failed(self) -> bool:
-        """Whether it failed for a reason of its own."""
+        """Whether the run failed."""
         return self.record.text("status") == FAILED
 
 
 class Folder:
-    """DIR of a campaign, new or not. Nothing is written but by :meth:`begin` and what follows it."""
+    """New or existing folder of a campaign, DIR. :meth:`begin` writes first."""
 
     def __init__(self, path: Path, campaign: Campaign):
         self.path, self._campaign = path.absolute(), campaign
@@ -55,7 +60,7 @@ class Folder:
         self.begun = False
 
     def check(self) -> None:
-        """Raise InputError where what DIR holds is another campaign's, somebody's own, or of another fanin."""
+        """Raise InputError if DIR holds conflicting user files, or runs of another campaign, fanin or input."""
         runs = self.path / RUNS
         if runs.is_symlink():
             raise InputError(f"{runs}: is a link; remove it, or choose another -o")
@@ -64,7 +69,7 @@ class Folder:
             if name not in listed and os.path.lexists(self.path / name):
                 raise InputError(f"{self.path / name}: is no file of fanin's; move it, or choose another -o")
         if not self._has_runs():
-            return  # nothing that new rows would have to belong to
+            return  # no earlier runs that must match
         before = open_kind(self.path, CAMPAIGN, "fanin campaign")
         mark = self.path / CAMPAIGN.mark
         if before.integer("format") != FORMAT:
@@ -80,13 +85,13 @@ class Folder:
                 raise InputError(f"{path}: is not what the runs in {self.path} have read; choose another -o")
 
     def _has_runs(self) -> bool:
-        """Whether a run has come to its place, of this campaign or another."""
+        """Whether DIR holds a finished run of any campaign."""
         runs = self.path / RUNS
         return runs.is_dir() and any(not each.name.startswith(SCRATCH) for each in runs.iterdir())
 
     @cached_property
     def facts(self) -> dict[str, Any]:
-        """What campaign.json says. Inputs are named as the file has them, and hashed once."""
+        """Content of campaign.json. Inputs have their names in the file, and are hashed once."""
         places = {str(path): self._campaign.folder / path for path in self._campaign.inputs}
         return {
             "format": FORMAT,
@@ -100,10 +105,9 @@ class Folder:
         }
 
     def begin(self, again: Iterable[Run]) -> None:
-        """Write what DIR is of, and delete files of the runs ``again`` and of runs that are not whole.
+        """Write the campaign's description; delete files of the runs ``again`` and unfinished runs.
 
-        Files that fanin has not written stay in a run's folder. Raises InputError for a run's folder without
-        a list of fanin's files.
+        User files stay in a run's folder. Raises InputError for a run's folder without a list of fanin's files.
         """
         (self.path / RUNS).mkdir(parents=True, exist_ok=True)
         Manifest(CAMPAIGN.mark, tuple(sorted({CAMPAIGN.mark, *CAMPAIGN.others}))).write(self.path)
@@ -117,13 +121,13 @@ class Folder:
         self._tidy()
 
     def settle(self, seconds: float) -> None:
-        """Wait for runs that end now, so long at most, and delete what they leave."""
+        """Wait for at most ``seconds`` until runs in progress have ended, and delete unfinished runs."""
         deadline = time.monotonic() + seconds
         while self._tidy() and time.monotonic() < deadline:
             time.sleep(_POLL)
 
     def _tidy(self) -> int:
-        """Delete runs that are not whole and that nobody writes any more; how many somebody does."""
+        """Delete unfinished runs without a writer; return the number of unfinished runs that have one."""
         left = 0
         for place in (self.path / RUNS).glob(f"{SCRATCH}*"):
             try:
@@ -136,16 +140,16 @@ class Folder:
         return left
 
     def place(self, run: Run) -> Path:
-        """Where a run goes."""
+        """Return the folder of a run."""
         return self.path / RUNS / run.name
 
     def missing(self, *, failed: bool) -> list[Run]:
-        """What is to be carried out, in order; with ``failed`` what has failed, too."""
+        """Return the runs to carry out, in order. ``failed``: include failed runs."""
         there = {each.run.name for each in self.finished() if not (failed and each.failed)}
         return [run for run in self._campaign.runs if run.name not in there]
 
     def finished(self) -> Iterator[Finished]:
-        """What has been, in order. Raises InputError for a run whose files were damaged."""
+        """Yield the finished runs, in order. Raises InputError for a run with damaged files."""
         for run in self._campaign.runs:
             place = self.place(run)
             if os.path.lexists(place / RUN_FILE):
@@ -155,7 +159,7 @@ class Folder:
                 )
 
     def task(self, run: Run) -> Task:
-        """What a worker is told of a run."""
+        """Return the task of a run for a worker."""
         command = self._campaign.command
         return Task(
             place=str(self.place(run)),
@@ -168,11 +172,11 @@ class Folder:
         )
 
     def note_size(self, run: Run) -> None:
-        """A run has come to its place: how large are they?"""
+        """Update the size of the largest run with a finished run."""
         self._largest = max(self._largest, open_record(self.place(run) / RUN_FILE).integer("bytes"))
 
     def check_disk(self, runs: int) -> None:
-        """Raise InputError unless so many more runs fit the disk."""
+        """Raise InputError unless ``runs`` more runs fit the disk."""
         nearest = next(place for place in (self.path, *self.path.parents) if place.exists())
         free = shutil.disk_usage(nearest).free
         each = self._bytes_each()
@@ -181,7 +185,7 @@ class Folder:
             raise InputError(f"{self.path}: {need}, do not fit the {free / MEGABYTE:,.0f} MB that are free")
 
     def _bytes_each(self) -> float:
-        """Of a run: as the file says or, if that is more, as the largest one yet; else what is usual."""
+        """Return a run's expected bytes: the maximum of the file's value and the largest run, or a default."""
         megabytes = self._campaign.megabytes
         if megabytes is None and not self._largest:
             writes = self._campaign.command.has_output and self._campaign.keep
@@ -190,7 +194,7 @@ class Folder:
 
 
 def _delete_run(place: Path) -> None:
-    """Delete fanin's files of a run. Raises InputError if it cannot be known which these are."""
+    """Delete fanin's files of a run. Raises InputError if the folder has no list of them."""
     try:
         if not delete_files(place) and os.path.lexists(place / RUN_FILE):
             raise InputError(
@@ -201,7 +205,7 @@ def _delete_run(place: Path) -> None:
 
 
 def _parsed(path: Path) -> Any:
-    """What a run has printed; a run that was stopped may have printed half of it."""
+    """Return a run's printed JSON; None if it is incomplete, as after a stop."""
     try:
         return parse_json(path.read_text(encoding="utf-8"))
     except ValueError:

@@ -1,4 +1,4 @@
-"""What comes of a campaign: ``results.csv``, ``results.parquet`` and ``report.html``."""
+"""Results of a campaign: ``results.csv``, ``results.parquet`` and ``report.html``."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ CSV_FILE = "results.csv"
 #: Columns of every campaign.
 RUN, STATUS, ERROR = "run", "status", "error"
 COMMON = (RUN, STATUS, ERROR, "seconds", "host")
-_APART = "figure."  # in front of a figure that has another column's name
-_OPTION = "option."  # in front of an option that has
+_APART = "figure."  # prefix of a figure with the name of another column
+_OPTION = "option."  # prefix of an option with the name of another column
 
 
 def write_results(campaign: Campaign, folder: Folder) -> dict[str, int]:
-    """Write table and page of what there is by now; how many runs are done, failed and missing."""
+    """Write table and page of the finished runs; return the numbers of done, failed and missing runs."""
     finished = {each.run.name: each for each in folder.finished()}
     keys = dict.fromkeys(key for run in campaign.runs for key in run.options)
     names = {key: _OPTION + key if key in COMMON else key for key in keys}
@@ -68,7 +68,7 @@ def write_results(campaign: Campaign, folder: Folder) -> dict[str, int]:
 
 
 def _of_cells(table: pyarrow.Table) -> pyarrow.Table:
-    """Return the table for a spreadsheet: no text of it, a column's name included, begins a formula."""
+    """Return the table for a spreadsheet: no text or column name begins a formula."""
     for place, field in enumerate(table.schema):
         if pyarrow.types.is_string(field.type):
             texts = [None if text is None else cell(text) for text in table.column(place).to_pylist()]
@@ -77,7 +77,7 @@ def _of_cells(table: pyarrow.Table) -> pyarrow.Table:
 
 
 def _repeated(rows: Sequence[dict[str, Any]], options: Sequence[str]) -> set[str]:
-    """The figures that say what an option of their name says, in every run that has them."""
+    """Return the figures that equal the option of the same name in every run that has them."""
     return {
         _APART + name
         for name in options
@@ -86,7 +86,7 @@ def _repeated(rows: Sequence[dict[str, Any]], options: Sequence[str]) -> set[str
 
 
 def _facts(name: str, finished: Finished | None) -> dict[str, Any]:
-    """What every row has."""
+    """Return the common columns of a row."""
     if finished is None:
         return dict.fromkeys(COMMON) | {RUN: name, STATUS: MISSING}
     value = finished.record.value
@@ -98,7 +98,7 @@ def _figures(campaign: Campaign, finished: Finished | None) -> dict[str, Any]:
 
 
 def _table(rows: Sequence[dict[str, Any]], options: Sequence[str], figures: Sequence[str]) -> pyarrow.Table:
-    """Columns of one type each: numbers where all are, else texts."""
+    """Return a table whose columns have one type each: bool, integer, float or text."""
     names = (*COMMON, *options, *figures)
     columns = {name: _column([row.get(name) for row in rows]) for name in names}
     roles = json.dumps({"options": list(options), "figures": list(figures)})
@@ -117,14 +117,14 @@ def _column(values: Sequence[Any]) -> pyarrow.Array:
 
 
 def _text(value: Any) -> str:
-    """A value as on a command line."""
+    """Return a value as on a command line."""
     if isinstance(value, list):
         return " ".join(map(_text, value))
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def sheet_of(table: pyarrow.Table) -> Sheet:
-    """The rows that have figures, and which columns are what."""
+    """Return the rows with at least one figure, and the names of options and figures."""
     roles = parse_json(table.schema.metadata[ROLES])
     rows: Iterable[dict[str, Any]] = table.to_pylist()
     kept = [row for row in rows if any(row[name] is not None for name in roles["figures"])]

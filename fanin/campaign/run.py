@@ -1,4 +1,4 @@
-"""``fanin campaign run``: carry out what is missing of a campaign, and write its table and its pictures."""
+"""``fanin campaign run``: carry out the missing runs of a campaign, and write table and page."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from fanin.runs.output import add_json
 
-PATIENCE = 600.0  # seconds without any worker
+PATIENCE = 600.0  # s without any worker
 
 
 def add_parser(parts: argparse._SubParsersAction[Any], whole: argparse.ArgumentParser) -> None:
@@ -40,7 +40,7 @@ def add_parser(parts: argparse._SubParsersAction[Any], whole: argparse.ArgumentP
 
 
 def run(args: argparse.Namespace) -> int:
-    """Carry the runs out. Raises CheckFailed when one failed, InputError before anything is written."""
-    from fanin.campaign.execute import execute  # Dask and PyArrow take a second; --help need not wait
+    """Carry out the runs. Raises CheckFailed if a run failed, InputError before anything is written."""
+    from fanin.campaign.execute import execute  # --help must not wait for Dask and PyArrow to load
 
     return execute(args)

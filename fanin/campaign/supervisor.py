@@ -1,7 +1,7 @@
-"""One run of a campaign, in a process that ends it when its worker is gone or its time is over.
+"""Supervisor process of one run: ends the run if its worker has died or its time is over.
 
-``python -m fanin.campaign.supervisor`` reads a :class:`Task` as one line of JSON. Its input then stays open
-as long as the worker lives: the system closes it, however the worker ends. It loads nothing heavy.
+``python -m fanin.campaign.supervisor`` reads a :class:`Task` as one line of JSON. The worker keeps the
+supervisor's stdin open; the system closes it when the worker ends. The module has only light imports.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from fanin.runs.manifest import Manifest, replace_files
 from fanin.runs.output import RUN_FILE
 from fanin.runs.provenance.environment import sources_digest
 
-SCRATCH = ".run-"  # prefix of a run's folder that is not whole yet; its supervisor has it locked
+SCRATCH = ".run-"  # prefix of an unfinished run's folder, which its supervisor locks
 RESULT_FILE, LOG_FILE, OUTPUT = "result.json", "log.txt", "output"
 DONE, FAILED = "done", "failed"
 GRACE = 10.0  # seconds from SIGTERM to SIGKILL
@@ -39,11 +39,15 @@ _ERROR = "fanin: error: "
 
 @dataclass(frozen=True)
 class Task:
-    """A run: its folder, its command line, and where it is started.
+    """Task of a supervisor: one run.
 
-    ``output``: the index in ``argv`` of the value of ``-o``, which is relative to ``place``; None for a command
-    that has none. ``limit``: seconds. Unless ``keep``, what it wrote with ``-o`` is deleted. ``sources``: the
-    SHA-256 of the client's fanin; a run of any other one is not kept.
+    - ``place``: folder of the run.
+    - ``argv``: words of its command line after ``fanin``.
+    - ``output``: index in ``argv`` of the value of ``-o``, which is relative to ``place``; None: no ``-o``.
+    - ``folder``: working directory of the run.
+    - ``limit``: maximum time of the run, in s.
+    - ``keep``: False deletes the run's ``-o`` output.
+    - ``sources``: SHA-256 of the client's fanin; a run with other sources is discarded.
     """
 
     place: str
@@ -55,18 +59,21 @@ class Task:
     sources: str
 
     def to_json(self) -> str:
-        """One line."""
+        """Return the task as one line of JSON."""
         return json.dumps(asdict(self))
 
     @staticmethod
     def from_json(text: str) -> Task:
-        """What :meth:`to_json` returned."""
+        """Return the task in text of :meth:`to_json`."""
         value = json.loads(text)
         return Task(**value | {"argv": tuple(value["argv"])})
 
 
 def main() -> int:
-    """Carry the task out; the run's folder appears whole, or not at all. 1 where fanin was edited meanwhile."""
+    """Carry out the task and create the run's folder atomically; return the exit status.
+
+    The status is 1 if fanin's sources have changed since the campaign began, or the folder cannot be written.
+    """
     task = Task.from_json(sys.stdin.readline())
     place = Path(task.place)
     scratch = Path(tempfile.mkdtemp(dir=place.parent, prefix=SCRATCH))
@@ -74,7 +81,7 @@ def main() -> int:
         with sole_writer(scratch):
             found = _run(task, scratch)
             if found is not None:
-                if sources_digest() != task.sources:  # now: a run loads some of them late
+                if sources_digest() != task.sources:  # checked after the run, which loads some files late
                     print("fanin's sources have changed since the campaign began", file=sys.stderr)
                     return 1
                 if not task.keep:
@@ -89,7 +96,7 @@ def main() -> int:
 
 
 def _run(task: Task, scratch: Path) -> dict[str, Any] | None:
-    """Start the run and wait; what is to be said of it, or None where the worker has gone."""
+    """Start the run and wait for its end; return ``run.json``'s content, or None if the worker has died."""
     argv = list(task.argv)
     if task.output is not None:
         argv[task.output] = str(scratch / argv[task.output])
@@ -102,7 +109,7 @@ def _run(task: Task, scratch: Path) -> dict[str, Any] | None:
             stderr=log,
             cwd=task.folder,
             start_new_session=True,
-            preexec_fn=partial(end_with, os.getpid()),  # there is one thread yet
+            preexec_fn=partial(end_with, os.getpid()),  # safe: the process still has a single thread
         )
     gone = threading.Event()
     threading.Thread(target=_watch, args=(process, gone), daemon=True).start()
@@ -111,7 +118,7 @@ def _run(task: Task, scratch: Path) -> dict[str, Any] | None:
         error = None if process.returncode == 0 else _cause(process.returncode, scratch / LOG_FILE)
     except subprocess.TimeoutExpired:
         error = f"did not end in {task.limit:g} s"
-    end(process)  # and what the run has left
+    end(process)  # also ends processes that the run has left
     if gone.is_set():
         return None
     if not (scratch / RESULT_FILE).stat().st_size:
@@ -127,10 +134,10 @@ def _run(task: Task, scratch: Path) -> dict[str, Any] | None:
 
 
 def _put(scratch: Path, place: Path) -> int:
-    """Let the run's folder appear whole at ``place``; return the exit status.
+    """Move the run's folder to ``place`` atomically; return the exit status.
 
-    If a folder is there that holds no whole run, the user's files in it stay. If another attempt at the same
-    run was faster, its folder stays.
+    In an existing folder without a finished run, the user's files stay. If another attempt at the same run was
+    faster, its folder stays.
     """
     files = [file for file in scratch.rglob("*") if not file.is_dir() and not is_scratch(file)]
     Manifest(RUN_FILE, tuple(sorted(file.relative_to(scratch).as_posix() for file in files))).write(scratch)
@@ -142,7 +149,7 @@ def _put(scratch: Path, place: Path) -> int:
             if not (place / RUN_FILE).exists():
                 (scratch / WRITER_FILE).unlink(missing_ok=True)
                 replace_files(place, scratch, RUN_FILE)
-    except InputError:  # another attempt is being put there
+    except InputError:  # another attempt is writing the folder
         pass
     except OSError as error:
         print(f"{place}: cannot take the run's files: {error.strerror or error}", file=sys.stderr)
@@ -151,7 +158,7 @@ def _put(scratch: Path, place: Path) -> int:
 
 
 def _watch(process: subprocess.Popen[bytes], gone: threading.Event) -> None:
-    """Wait for the worker's end."""
+    """Wait until the worker has ended, and then end the run."""
     while os.read(sys.stdin.fileno(), 1):
         pass
     gone.set()
@@ -159,7 +166,7 @@ def _watch(process: subprocess.Popen[bytes], gone: threading.Event) -> None:
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """End a session that a process leads: it may clean up, for a while."""
+    """End the session of a process: SIGTERM, up to ``GRACE`` s for clean-up, then SIGKILL."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -169,7 +176,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _cause(status: int, log: Path) -> str:
-    """Why a run failed, in one line: its error, or its last words."""
+    """Return the cause of a failure in one line: the run's last error message, or last line of output."""
     if status < 0:
         return f"killed by {signal.Signals(-status).name}"
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]

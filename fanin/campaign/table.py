@@ -18,14 +18,14 @@ from fanin.base.errors import InputError
 from fanin.base.records import Record, parse_json
 
 PARQUET_FILE = "results.parquet"
-ROLES = b"fanin"  #: of the Parquet file's metadata: which columns are options, which figures
-MAX_CELLS = 10_000_000  #: of a table that is read
+ROLES = b"fanin"  #: key in the Parquet file's metadata of the names of options and figures
+MAX_CELLS = 10_000_000  #: maximum number of values in a table
 _TYPES = (pyarrow.bool_(), pyarrow.int64(), pyarrow.float64(), pyarrow.string())
 
 # Fields of Parquet's PageHeader, by the numbers of parquet.thrift.
-_UNPACKED, _PACKED = 2, 3  # sizes
-_ENCODINGS = {5: 2, 7: 2, 8: 4}  # the encoding in the header of a data page, a dictionary, a data page 2
-_WHOLE = (0, 2, 3, 8)  # PLAIN, PLAIN_DICTIONARY, RLE, RLE_DICTIONARY: each value is as long as what stores it
+_UNPACKED, _PACKED = 2, 3  # of a page's content, in bytes
+_ENCODINGS = {5: 2, 7: 2, 8: 4}  # by page type (data, dictionary, data 2): the field of its encoding
+_WHOLE = (0, 2, 3, 8)  # PLAIN, PLAIN_DICTIONARY, RLE, RLE_DICTIONARY: values have their full length
 _DAMAGED = "a page's header is damaged"
 
 Fields = dict[int, Any]
@@ -65,7 +65,7 @@ def _check_roles(path: Path, roles: object, columns: list[str]) -> None:
 
 
 def _text_bytes(table: pyarrow.Table) -> int:
-    """Return the bytes of all texts, of which a dictionary has each once."""
+    """Return the bytes of all texts, with each repetition of a dictionary's text counted."""
     total = 0
     for column in table.columns:
         for chunk in column.chunks if pyarrow.types.is_dictionary(column.type) else ():
@@ -114,7 +114,7 @@ def _page_headers(path: Path, chunk: parquet.ColumnChunkMetaData) -> Iterator[Fi
 def _thrift_struct(data: bytes, at: int) -> tuple[Fields, int]:
     """Return the fields of a struct of Thrift's compact protocol, by number, and the place after it.
 
-    Raises ValueError and IndexError. Texts are left out: they are statistics.
+    Raises ValueError and IndexError. Text fields, which are statistics, are skipped.
     """
     fields: Fields = {}
     number = 0

@@ -1,4 +1,4 @@
-"""What a Dask worker does for a run: start its supervisor, and wait."""
+"""Task of a Dask worker: start a run's supervisor, and wait for it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from fanin.campaign.supervisor import GRACE, Task
 from fanin.runs.output import RUN_FILE
 from fanin.runs.provenance.environment import sources_digest
 
-_MARGIN = 60.0  # seconds beyond a run's limit and grace, for a slow machine to tidy up
+_MARGIN = 60.0  # s after a run's limit and grace, for clean-up on a slow machine
 
 
 def carry_out(task: Task) -> None:
-    """Let a run be in its place, unless it is there. Called on a worker.
+    """Carry out a run on a worker, unless its folder already holds it.
 
-    Raises InputError for a worker that has another fanin than the client, or does not see the campaign's
-    folder, ToolFailed where the run could not be recorded: fanin may have been edited since the worker began.
+    Raises InputError if the worker has another fanin than the client, or no access to the campaign's folder.
+    Raises ToolFailed if the run could not be recorded, for instance because fanin's sources have changed.
     """
     place, host = Path(task.place), socket.gethostname()
     if not place.parent.is_dir():
@@ -38,14 +38,14 @@ def carry_out(task: Task) -> None:
         stdin=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        start_new_session=True,  # Ctrl-C is the client's
+        start_new_session=True,  # only the client handles Ctrl-C
     )
     with process:
         assert process.stdin is not None
         assert process.stderr is not None
         with contextlib.suppress(BrokenPipeError):
             process.stdin.write(task.to_json() + "\n")
-            process.stdin.flush()  # and it stays open: its end is ours
+            process.stdin.flush()  # stdin stays open: it closes when this worker ends
         try:
             status = process.wait(task.limit + GRACE + _MARGIN)
         except subprocess.TimeoutExpired:
@@ -58,5 +58,5 @@ def carry_out(task: Task) -> None:
 
 @cache
 def _sources() -> str:
-    """The SHA-256 of the fanin that this worker began with."""
+    """Return the SHA-256 of fanin's sources at the worker's first run."""
     return sources_digest()

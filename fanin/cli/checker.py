@@ -20,7 +20,7 @@ MAX_PROCESSES = 64  # each is connected to each
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """How long to search, when to stop, and how to say what was found."""
+    """Declare the options of a search: time, processes, stop condition and output."""
     parser.add_argument("--seconds", type=float, default=600.0, metavar="T", help="then the search is cut")
     parser.add_argument(
         "--processes", type=int, default=1, metavar="P", help="share the search out; a core each"
@@ -102,7 +102,7 @@ def progress() -> Callable[[int, int], None]:
 
 
 def _why_unknown(found: Outcome, *, first: bool, lower: str) -> str:
-    """Why an invariant is neither proved nor broken, and what helps."""
+    """Return why an invariant is neither proved nor broken, with advice."""
     if found.exhausted and not found.counterexamples:
         return "all states were visited, but time was over before all were asked for their end: raise --seconds"
     if found.exhausted:

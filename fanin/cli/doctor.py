@@ -1,4 +1,4 @@
-"""``fanin doctor``: what is installed, and what stopped a run."""
+"""``fanin doctor``: diagnosis of the installation, or of a run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fanin.runs.output import add_json, print_json, table
 
 @dataclass(frozen=True)
 class Tool:
-    """A program or package: its version and place, or None where it is missing."""
+    """Program or package with its version and place, None if missing."""
 
     name: str
     needed_for: str
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _diagnose_run(args: argparse.Namespace) -> int:
-    from fanin.doctor.folder import diagnose  # needs packages that may be what is missing
+    from fanin.doctor.folder import diagnose  # needs packages that may be missing
 
     return diagnose(args.run_dir, as_json=args.json)
 
@@ -88,7 +88,7 @@ def _row(tool: Tool) -> list[str]:
 
 
 def _version(command: list[str]) -> str | None:
-    """The first version number that a program prints about itself; "present" when it prints none."""
+    """Return the first version number in a program's output; "present" without one, None if it does not run."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired):

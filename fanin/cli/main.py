@@ -58,9 +58,9 @@ class _Help(argparse.ArgumentDefaultsHelpFormatter):
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose errors are the command's: one line, not a usage text and a line.
+    """Parser whose errors are a single line, without usage text.
 
-    ``default_part``: part that a command line means if it names none.
+    ``default_part``: part of a command line that names none.
     """
 
     def __init__(self, *, default_part: str | None = None, **options: Any) -> None:
@@ -138,7 +138,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _print_traceback(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Print what Python prints of an exception that nobody handles; its texts may be from outside."""
+    """Print the traceback of an unhandled exception, with control characters in untrusted text escaped."""
     with printable_streams():
         traceback.print_exception(kind, error, trace)
 
@@ -166,8 +166,8 @@ def _main(argv: Sequence[str] | None) -> int:
         return _complain(str(error), EXIT_CHECK_FAILED)
     except KeyboardInterrupt as error:
         return _complain(str(error) or "interrupted", EXIT_INTERRUPTED)
-    except BrokenPipeError:  # the reader of our output has gone, as with `| head`; nobody is left to tell
+    except BrokenPipeError:  # the output's reader has ended, as with `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except OSError as error:  # a full disk, a file that has gone: no fault of ours that a traceback would tell
+    except OSError as error:  # a full disk or a missing file, for instance: needs no traceback
         return _complain(str(error), EXIT_BAD_INPUT)

@@ -68,7 +68,7 @@ class TableAction(argparse.Action):
     def __call__(
         self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, word: Any = None
     ) -> None:
-        """As of argparse."""
+        """Store the value, and record in ``given`` that the option is given."""
         super().__call__(parser, namespace, values, word)
         if word or values is not self.default:  # argparse gives a positional its default, too
             namespace.given = namespace.given | {self.dest}

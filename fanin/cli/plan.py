@@ -26,8 +26,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def run(args: argparse.Namespace) -> int:
-    """Plan, or check."""
-    from fanin.cnn.plan.execute import execute, verify  # OR-Tools takes a second to load; --help need not wait
+    """Make a plan, or check one (``--check``)."""
+    from fanin.cnn.plan.execute import execute, verify  # --help must not wait for OR-Tools to load
 
     options = PlanOptions.of(args)
     if options.check is None:

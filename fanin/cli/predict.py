@@ -1,4 +1,4 @@
-"""``fanin predict``: what a model of ``fanin train`` says of samples, in fixed point and in float64."""
+"""``fanin predict``: predictions of a model of ``fanin train``, in fixed point and in float64."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fanin.base.printable import cell
 from fanin.base.scratch import write_file
 from fanin.runs.output import MODEL_FILE, add_json, check_writable, print_json, table
 
-if TYPE_CHECKING:  # scikit-learn takes seconds to load, which --help need not pay
+if TYPE_CHECKING:  # --help must not wait for scikit-learn to load
     from fanin.glm.golden.model import GlmModel
     from fanin.sim.glm.data import Source
 
@@ -89,7 +89,7 @@ def _facts(model: GlmModel, source: Source, predictions: tuple[Any, ...]) -> dic
 
 
 def _csv(model: GlmModel, predictions: tuple[Any, ...], sums: tuple[Any, ...]) -> str:
-    """A line for each sample; of more than two classes a sum for each."""
+    """Return CSV with a line per sample; with more than two classes, a line has a sum per class."""
     import csv
     import io
 
@@ -112,7 +112,7 @@ def _csv(model: GlmModel, predictions: tuple[Any, ...], sums: tuple[Any, ...]) -
 
 
 def _summary(found: dict[str, Any]) -> str:
-    """The facts for people."""
+    """Return the summary for the terminal."""
     facts = [["samples", f"{found['samples']:,}"]]
     if "differ" in found:
         how = "unknown: no labels of the model's classes"

@@ -12,7 +12,7 @@ Ranges = Mapping[str, tuple[float, float]]
 
 
 def integer(text: str) -> int:
-    """A number as Python writes it, so that keys and addresses may be hexadecimal. For argparse's ``type``."""
+    """Parse a number in Python's notation, such as hexadecimal; an argparse ``type``."""
     return int(text, 0)
 
 

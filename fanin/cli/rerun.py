@@ -44,7 +44,7 @@ def add_parser(commands: argparse._SubParsersAction[Any], whole: argparse.Argume
 
 
 def run(args: argparse.Namespace) -> int:
-    """Rerun and compare. Raises CheckFailed where a result differs, InputError where nothing can be rerun."""
+    """Repeat a run and compare. Raises CheckFailed if a result differs, InputError if a rerun is impossible."""
     before = read_provenance(args.folder)
     output = args.output or _behind(args.folder)
     _check_new(args.folder, output)
@@ -73,13 +73,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _behind(folder: Path) -> Path:
-    """The new folder where no ``-o`` is given: beside the run's."""
+    """Return the default of ``-o``: a folder beside the run's."""
     place = folder.resolve() if folder.name in ("", "..") else folder  # "." has no name
     return place.with_name(folder.resolve().name + _BEHIND)
 
 
 def _check_new(folder: Path, output: Path) -> None:
-    """Raise InputError unless the new folder is one, beside the run's."""
+    """Raise InputError unless the new folder is absent and outside the run's."""
     place, run = output.resolve(), folder.resolve()
     if run == place or run in place.parents:
         raise InputError(f"{output}: lies in the run's folder {folder}; choose another -o")
@@ -88,7 +88,7 @@ def _check_new(folder: Path, output: Path) -> None:
 
 
 def _command(before: Provenance, whole: argparse.ArgumentParser) -> argparse.Namespace:
-    """The command of a run, as this fanin reads it. Raises InputError."""
+    """Parse the command of a run with this fanin's parser. Raises InputError."""
     path = before.folder / PROVENANCE_FILE
     try:
         with contextlib.redirect_stdout(io.StringIO()):
@@ -105,7 +105,7 @@ def _command(before: Provenance, whole: argparse.ArgumentParser) -> argparse.Nam
 
 
 def _check_listed(again: argparse.Namespace, before: Provenance) -> None:
-    """Raise InputError where the command would read a file of which the run's folder has no hash."""
+    """Raise InputError if the command would read a file without a hash in the run's folder."""
     listed = {each.option for each in before.inputs}
     for option in again.files.inputs:
         value = getattr(again, option)
@@ -115,7 +115,7 @@ def _check_listed(again: argparse.Namespace, before: Provenance) -> None:
 
 
 def _place(again: argparse.Namespace, given: Input, before: Provenance, *, changed: bool) -> None:
-    """Let the command read an input from where it was. Raises InputError where it is gone, or another."""
+    """Set a command's input to its recorded path. ``changed``: accept changed files. Raises InputError."""
     place = f"{before.folder / PROVENANCE_FILE}: inputs: {given.option}"
     if given.option not in again.files.inputs:
         raise InputError(f"{place} is no input of this command")
@@ -127,7 +127,7 @@ def _place(again: argparse.Namespace, given: Input, before: Provenance, *, chang
     different = given.changed(path)
     if different and not changed:
         raise InputError(f"{different}: is not what the run read (--changed-inputs continues)")
-    if value is not None:  # else it is a resumed run that names it
+    if value is not None:  # None: only the resumed run names the input
         setattr(again, given.option, resolved(value, path))
 
 

@@ -32,14 +32,14 @@ def check_seconds(args: argparse.Namespace) -> None:
 
 
 def opened_interfaces(opened: contextlib.ExitStack, names: Mapping[Key, str]) -> dict[Key, Interface]:
-    """The interfaces of these names, open as long as the stack. Raises InputError."""
+    """Open interfaces until the end of the stack. Raises InputError."""
     from fanin.host.ethernet import open_interface
 
     return {key: opened.enter_context(open_interface(name)) for key, name in names.items()}
 
 
 def forward(forwarding: Forwarding, rates: Rates, seconds: float | None) -> None:
-    """Forward, until a signal or the time is up. Raises InterfaceLost."""
+    """Forward frames until a signal, or for ``seconds`` s. Raises InterfaceLost."""
     from fanin.sim.switch.service import memory
 
     end = None if seconds is None else time.monotonic() + seconds
@@ -57,7 +57,7 @@ def forward(forwarding: Forwarding, rates: Rates, seconds: float | None) -> None
 
 @contextlib.contextmanager
 def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """An interrupt is how a service ends."""
+    """Call ``stop`` on SIGINT and SIGTERM inside the context."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     for number in before:
         signal.signal(number, lambda *_: stop())

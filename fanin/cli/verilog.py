@@ -80,7 +80,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def run(args: argparse.Namespace) -> int:
-    """List the catalogue, or emit one component of it."""
+    """List the catalogue, or emit one of its components."""
     try:
         return _run(args)
     except ValueError as error:
@@ -93,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _run(args: argparse.Namespace) -> int:
     _check_options(args)
-    from fanin.hdl import catalog  # Amaranth takes a second to load, which --help need not pay
+    from fanin.hdl import catalog  # --help must not wait for Amaranth to load
 
     if args.list:
         config = PRESETS[args.preset]
@@ -174,7 +174,7 @@ def _package(args: argparse.Namespace, which: Mapping[str, Any]) -> int:
 
 
 def _check_same(folder: Path, kind: Kind, wanted: Mapping[str, str]) -> None:
-    """Raise InputError for a package of another component or module, whose files would stay beside these."""
+    """Raise InputError for a package of another component or module, whose files would remain."""
     if is_kind(folder, kind):
         found = open_kind(folder, kind, "fanin verilog").value
         for key, name in wanted.items():

@@ -1,1 +1,1 @@
-"""What every run is, whatever it trains: its options."""
+"""Parts that all runs share: options, folder, progress and provenance."""

@@ -1,4 +1,4 @@
-"""How a run is asked for, whatever its options are."""
+"""Call of a run: command line, output form and processes."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any, Self
 
 @dataclass(frozen=True)
 class Call:
-    """A call of a command, or of a Python function that does the same.
+    """A call of a command, or of the equivalent Python function.
 
-    ``argv`` : words of the command line, from the command on
-    ``as_json`` : ``run.json`` is printed at the end, in place of a summary
-    ``ranks`` : processes over which the simulation is spread; None: this one
-    ``mpi`` : those are the processes that mpirun or srun has started
+    - ``argv``: words of the command line, from the command on.
+    - ``as_json``: True prints ``run.json`` at the end, False a summary.
+    - ``ranks``: number of processes that share the simulation; None: this process only.
+    - ``mpi``: True if mpirun or srun has started the ranks.
     """
 
     argv: tuple[str, ...]

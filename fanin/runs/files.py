@@ -1,4 +1,4 @@
-"""What a command that writes a folder reads and writes, by its options: what ``fanin rerun`` has to know."""
+"""Options that name a command's input and output files; ``fanin rerun`` reads and replaces them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from fanin.runs.option import Options, Place, options_of
 
 @dataclass(frozen=True)
 class Files:
-    """Options of a command, by their names in its arguments. A parser has it as its default ``files``.
+    """Names of a command's options that name files. A parser stores the object as its default ``files``.
 
-    ``inputs`` name files and folders that it reads; ``output`` its folder. ``copies`` name places for what the
-    folder holds, too; ``capture`` one for frames, which it does not hold.
+    - ``inputs``: options that name input files and folders.
+    - ``output``: option that names the output folder.
+    - ``copies``: options that name a second place for a file of the output folder.
+    - ``capture``: option that names a file for captured frames, outside the output folder; None: no capture.
     """
 
     inputs: tuple[str, ...] = ()
@@ -24,13 +26,13 @@ class Files:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """All options that name places."""
+        """Names of all options that name files or folders."""
         capture = (self.capture,) if self.capture else ()
         return (*self.inputs, self.output, *self.copies, *capture)
 
 
 def files_of(table: type[Options]) -> Files:
-    """The files that a run reads and writes, by its options."""
+    """Return the file options of an options table."""
     names = {place: tuple(o.name for o in options_of(table) if o.place is place) for place in Place}
     (output,) = names[Place.OUTPUT]
     capture = names[Place.CAPTURE]
@@ -38,7 +40,7 @@ def files_of(table: type[Options]) -> Files:
 
 
 def asked(call: Call, options: Options) -> argparse.Namespace:
-    """What provenance takes of a call: its options, and the files among them."""
+    """Return a call's options, file options and ranks as the namespace that provenance records."""
     files = files_of(type(options))
     processes = {name: value for name, value in (("ranks", call.ranks), ("mpi", call.mpi)) if value}
     return argparse.Namespace(files=files, argv=list(call.argv), **options.as_json(), **processes)

@@ -1,4 +1,4 @@
-"""How far a run is, while it goes on: a file in the run's folder, which ``fanin watch`` shows."""
+"""Live file: progress of a running run, in the run's folder, for ``fanin watch``."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from fanin.runs.output import RUN_FILE, finite
 from fanin.runs.progress import Remaining, StatusLine
 
 FORMAT = 1
-TRAINING = "training"  # the stage that counts
-EACH_SECONDS = 1.0  # between two writes
-MOST_SAMPLES = 512  # of a series; then every second one is kept, and taken
+TRAINING = "training"  # the stage in which progress is counted
+EACH_SECONDS = 1.0  # minimum time between two writes
+MOST_SAMPLES = 512  # per series; a full series drops every second point and samples half as often
 
 
 class Series:
-    """Points over time or epochs, at most ``MOST_SAMPLES``: a longer one is made coarser, evenly."""
+    """Series of points over time or epochs. A series over ``MOST_SAMPLES`` points is thinned evenly."""
 
     def __init__(self) -> None:
         self.points: list[tuple[float, float]] = []
         self._each, self._seen = 1, 0
 
     def add(self, at: float, value: float) -> None:
-        """One more point; of a coarse series, only every so many are kept."""
+        """Add a point; a thinned series keeps only every second, fourth, eighth … point."""
         self._seen += 1
         if (self._seen - 1) % self._each:
             return
@@ -42,15 +42,21 @@ class Series:
 
 
 class LiveFile:
-    """Writes the file of a run into ``folder``, whole, at most once a second; a context manager.
+    """Writer of a run's live file in ``folder``; a context manager. docs/reference/watch.md lists the fields.
 
-    It enters the folder's life with the first :meth:`stage` and goes at the end, with the folder where that
-    stays empty. docs/reference/watch.md has its fields. Where the system refuses a write, the run goes
-    on without the file.
+    The first :meth:`stage` creates the file, and the folder if it is absent. Progress replaces the file
+    atomically, at most once a second; a new stage does so at once. The end of the context deletes the file, and
+    a created folder that is still empty. The run continues without the file if a write fails.
     """
 
     def __init__(self, folder: Path, command: str, *, title: str, unit: str):
-        """``command``: of fanin; ``title``: what is trained on; ``unit``: what is counted, in the plural."""
+        """Prepare the file; nothing is written yet.
+
+        - ``folder``: folder of the run.
+        - ``command``: fanin command of the run.
+        - ``title``: training data, as the page shows it.
+        - ``unit``: unit of progress, in the plural.
+        """
         self._path = folder / LIVE_FILE
         self._facts: dict[str, Any] = {"command": command, "title": title, "unit": unit}
         self._made = contextlib.ExitStack()
@@ -62,7 +68,7 @@ class LiveFile:
         self._began, self._written = 0.0, -EACH_SECONDS
 
     def stage(self, text: str) -> None:
-        """What the run does now, in words."""
+        """Write the current stage, in words; the first call creates the file."""
         if not self._began:
             self._begin()
         if text != self._stage:
@@ -70,11 +76,11 @@ class LiveFile:
             self._write()
 
     def expect(self, total: int) -> None:
-        """How many there are to do, from now on."""
+        """Set the total number of units and restart the estimate of the time left."""
         self._total, self._remaining = total, Remaining(total)
 
     def advance(self, done: int, **now: str | int | float) -> str:
-        """So many are done; ``now`` is shown beside. How long the rest takes, in words, as of ``Remaining``."""
+        """Record ``done`` units and the values ``now``; return the time left (``Remaining.words``)."""
         self._done, self._seconds_left, self._now = done, self._remaining.seconds(done), now
         if time.monotonic() - self._written >= EACH_SECONDS:
             self._counts.add(self._seconds, done)
@@ -82,7 +88,7 @@ class LiveFile:
         return self._remaining.words(self._seconds_left)
 
     def losses(self, series: str, at: float, loss: float) -> None:
-        """A loss behind ``at`` epochs, written with the next advance."""
+        """Add the loss after ``at`` epochs to a series; the next write of the file contains it."""
         self._losses.setdefault(series, Series()).add(at, loss)
 
     def __enter__(self) -> LiveFile:
@@ -129,33 +135,33 @@ class LiveFile:
 
 
 class RunStatus(StatusLine):
-    """The terminal's line and the live file of one run, told together; a context manager."""
+    """Progress of one run, on the terminal and in the live file; a context manager."""
 
     def __init__(self, live: LiveFile) -> None:
         super().__init__()
         self._live = live
 
     def stage(self, text: str) -> None:
-        """What the run does before it counts."""
+        """Show the current stage, in words."""
         self._live.stage(text)
         self.show(text)
 
     def expect(self, total: int) -> None:
-        """How many there are to do."""
+        """Set the total number of units."""
         self._live.expect(total)
 
     def advance(self, done: int, text: str, **now: str | int | float) -> None:
-        """So many are done: ``text`` for the terminal, with the time left; ``now`` for the page."""
+        """Record ``done`` units: show ``text`` and the time left on the terminal, and ``now`` on the page."""
         self._live.stage(TRAINING)
         self.show(text + self._live.advance(done, **now))
 
     def losses(self, series: str, at: float, loss: float) -> None:
-        """A loss behind ``at`` epochs."""
+        """Add the loss after ``at`` epochs to a series of the live file."""
         self._live.losses(series, at, loss)
 
 
 def changed_ns(path: Path) -> int | None:
-    """When a file was changed; null where there is none. Tells a run's file from an earlier one of its name."""
+    """Return a file's time of change in ns, None if it is absent. The page detects a new ``run.json`` by it."""
     try:
         return path.stat().st_mtime_ns
     except OSError:

@@ -1,4 +1,4 @@
-"""The one process that writes a folder: a lock of the system, and a file that names the process."""
+"""Exclusive writer of a folder: a system lock, and a file that names the process."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from fanin.base.scratch import WRITER_FILE, delete_scratch, reported
 
 @dataclass(frozen=True)
 class Writer:
-    """The process that writes a folder."""
+    """Process that writes a folder."""
 
-    pid: int | None = None  #: None: not known, since the process begins or ends at this moment
-    host: str | None = None  #: machine of the process; None: not known
+    pid: int | None = None  #: None: unknown, because the process is starting or ending
+    host: str | None = None  #: machine of the process; None: unknown
 
     def __str__(self) -> str:
         if self.pid is None:
@@ -32,11 +32,11 @@ class Writer:
 
 @contextlib.contextmanager
 def sole_writer(path: Path) -> Iterator[None]:
-    """Be the only process that writes a directory; an absent one is made, and deleted if it stays empty.
+    """Lock a directory for this process; create an absent directory, and delete it if it stays empty.
 
-    The lock is the system's, on the directory itself: it ends with the process, however that ends. Where
-    directories cannot be locked, no process is refused. Files that a killed process has not written whole are
-    deleted. Raises InputError where another process writes the directory.
+    The system locks the directory itself, so the lock always ends with the process. On file systems without
+    locks, no process is refused. Incomplete files of a killed process are deleted. Raises InputError if another
+    process writes the directory.
     """
     with made_directory(path), _opened(path) as folder:
         if not _locked(folder):
@@ -49,12 +49,12 @@ def sole_writer(path: Path) -> Iterator[None]:
             yield
         finally:
             with contextlib.suppress(OSError):
-                os.unlink(WRITER_FILE, dir_fd=folder)  # of the open folder, which may have been renamed
+                os.unlink(WRITER_FILE, dir_fd=folder)  # in the open folder, which may have been renamed
 
 
 @contextlib.contextmanager
 def made_directory(path: Path) -> Iterator[None]:
-    """A directory; an absent one is made, and deleted at the end if it stays empty. Raises InputError."""
+    """Create a directory if it is absent, and delete it at the end if it is empty then. Raises InputError."""
     absent = [place for place in (path.absolute(), *path.absolute().parents) if not place.exists()]
     with reported(path):
         path.mkdir(parents=True, exist_ok=True)
@@ -67,7 +67,7 @@ def made_directory(path: Path) -> Iterator[None]:
 
 
 def writer_of(path: Path) -> Writer | None:
-    """Return the process that is in :func:`sole_writer` of a directory; None without one."""
+    """Return the process that holds :func:`sole_writer` of a directory; None if no process does."""
     with _opened(path) as folder:
         if _locked(folder, fcntl.LOCK_SH):
             return None
@@ -79,7 +79,7 @@ def writer_of(path: Path) -> Writer | None:
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[int]:
-    """An open directory; closing it unlocks it."""
+    """Open a directory, which closing it unlocks."""
     with reported(path):
         folder = os.open(path, os.O_RDONLY)
     try:
@@ -89,7 +89,7 @@ def _opened(path: Path) -> Iterator[int]:
 
 
 def _locked(folder: int, kind: int = fcntl.LOCK_EX) -> bool:
-    """Lock an open directory; False where another process has."""
+    """Lock an open directory; return False if another process holds the lock."""
     try:
         fcntl.flock(folder, kind | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -19,10 +19,10 @@ _DEPTH, _LONGEST = 16, 255  # folders of a name, bytes of each
 
 @dataclass(frozen=True)
 class Manifest:
-    """A manifest.
+    """Content of ``.files.json``.
 
-    ``mark`` : the file of the folder that describes the others: it is written last and deleted first
-    ``files`` : the files that fanin has written, or is about to write, by their names below the folder
+    - ``mark``: name of the file that describes the folder. fanin writes it last and deletes it first.
+    - ``files``: paths, relative to the folder, of all files that fanin has written or is about to write.
     """
 
     mark: str
@@ -33,12 +33,12 @@ class Manifest:
         write_file(folder / MANIFEST_FILE, json.dumps(asdict(self), indent=1) + "\n")
 
     def added(self, names: Iterable[str]) -> Manifest:
-        """Return the manifest with these files, too."""
+        """Return the manifest with these files added."""
         return Manifest(self.mark, (*self.files, *sorted(set(names) - set(self.files))))
 
 
 def read_manifest(folder: Path) -> Manifest | None:
-    """Return the manifest of a folder; None without one.
+    """Return the manifest of a folder; None if the folder has none.
 
     A manifest that names a file outside the folder counts as none.
     """
@@ -49,9 +49,9 @@ def read_manifest(folder: Path) -> Manifest | None:
 
 
 def list_files(folder: Path, names: Iterable[str]) -> None:
-    """Add files of ``folder`` to the manifest, before they are written. Raises InputError.
+    """Add files of ``folder`` to its manifest, before they are written. Raises InputError.
 
-    The manifest is that of ``folder``, or of the run of which it has a class; without one, nothing is listed.
+    A class folder of a run uses the manifest of the run's folder. Without a manifest, nothing is written.
     """
     for top in (folder, *folder.parents[1:2]):
         if manifest := read_manifest(top):
@@ -62,11 +62,11 @@ def list_files(folder: Path, names: Iterable[str]) -> None:
 
 
 def replace_files(folder: Path, source: Path, mark: str) -> None:
-    """Move all of ``source`` into ``folder`` in place of the files that its manifest lists. Raises OSError.
+    """Delete the files in ``folder``'s manifest, then move all of ``source`` into ``folder``. Raises OSError.
 
-    All of ``source`` is whole when the first file is deleted. A link in the place of a file or folder of
-    ``source`` is replaced; the link's target stays. If a folder is in the place of a file, or a file in that of
-    a folder, nothing is deleted.
+    ``source`` must be complete before the call. A link in the place of a file or folder of ``source`` is
+    replaced; the link's target stays. If a folder is in the place of a file, or a file in the place of a
+    folder, the function raises before it deletes anything.
     """
     files = [file.relative_to(source).as_posix() for file in source.rglob("*") if not file.is_dir()]
     check_places(folder, files)
@@ -81,7 +81,7 @@ def replace_files(folder: Path, source: Path, mark: str) -> None:
 
 
 def delete_files(folder: Path) -> bool:
-    """Delete the files that a folder's manifest lists, its mark first, and the folder if it is empty then.
+    """Delete the files in a folder's manifest, the mark first, and then the folder if it is empty.
 
     Return whether there is a manifest; without one, nothing is deleted. Raises OSError.
     """
@@ -96,7 +96,7 @@ def delete_files(folder: Path) -> bool:
 
 
 def check_places(folder: Path, names: Iterable[str]) -> None:
-    """Raise OSError where files of these names could not be put into ``folder``."""
+    """Raise OSError if a folder is in the place of one of the files, or a file in the place of its folder."""
     for name in names:
         place = folder / name
         if place.is_dir() and not place.is_symlink():
@@ -107,7 +107,7 @@ def check_places(folder: Path, names: Iterable[str]) -> None:
 
 
 def _delete_listed(folder: Path, manifest: Manifest) -> None:
-    """Delete the files of a manifest, its mark first, and then folders of theirs that are empty."""
+    """Delete the files of a manifest, the mark first, and then their empty folders."""
     for name in sorted(manifest.files, key=lambda name: name != manifest.mark):
         place = folder / name
         linked = any(each.is_symlink() for each in _folders(folder, PurePosixPath(name).parent))
@@ -120,7 +120,7 @@ def _delete_listed(folder: Path, manifest: Manifest) -> None:
 
 
 def _is_inside(name: object) -> bool:
-    """Whether ``name`` is that of a file below a folder, in its only spelling."""
+    """Whether ``name`` is a normalised path to a file below a folder, within the limits of depth and length."""
     if not isinstance(name, str):
         return False
     path = PurePosixPath(name)
@@ -133,7 +133,7 @@ def _is_inside(name: object) -> bool:
 
 
 def _folders(folder: Path, parent: PurePosixPath) -> Iterator[Path]:
-    """The folders from the topmost one below ``folder`` down to ``folder / parent``."""
+    """Yield the folders below ``folder`` down to ``folder / parent``, topmost first."""
     for place in reversed([parent, *parent.parents]):
         if place.name:
             yield folder / place

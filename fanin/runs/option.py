@@ -1,4 +1,4 @@
-"""The options of a run, declared once: its parser, Python signature, checks, JSON and pages are made of them.
+"""Options of a run, declared once. The parser, Python signature, checks, JSON and pages derive from them.
 
 docs/ARCHITECTURE.md, "A run's options".
 """
@@ -27,7 +27,7 @@ REQUIRED = dataclasses.MISSING  #: default of an option that must be given
 
 
 class Place(Enum):
-    """What a run does with the file or folder that an option names."""
+    """Use of the file or folder that an option names."""
 
     INPUT = "reads"  #: hashed into the provenance
     OUTPUT = "its folder"
@@ -37,9 +37,9 @@ class Place(Enum):
 
 @dataclass(frozen=True)
 class Trait:
-    """Something that some runs have, such as links of a simulated network.
+    """Property of some runs that an option requires, such as simulated links.
 
-    ``name`` : what it is called in documentation
+    - ``name``: its name in documentation.
     """
 
     name: str
@@ -49,25 +49,25 @@ class Trait:
 class Option:
     """One option.
 
-    ``name`` : of the field, the Python argument and the JSON key; with dashes on a command line
-    ``kind`` : type of one value: bool, int, float, str, Path or a StrEnum, whose members are the choices
-    ``several`` : it may be given more than once; its value is a tuple
-    ``default`` : value where it is not given; ``REQUIRED``: it must be
-    ``meaning`` : text of ``--help``
-    ``group`` : heading under which help lists it
-    ``metavar`` : placeholder of the value in help
-    ``unit`` : unit of a number
-    ``default_text`` : text of the default in help, where that depends on other options
-    ``choices`` : allowed values; empty: all of the kind
-    ``low``, ``high`` : limits of a number; None: the run's own check
-    ``short`` : another form on a command line, such as ``-o``
-    ``positional`` : it has no dashes on a command line
-    ``place`` : what the run does with the file that it names; None: it names none
-    ``of`` : trait that a run must have; None: every run has the option
-    ``rivals`` : name of a set of options of which a call has one at most; None: of none
-    ``aliases`` : earlier names
-    ``training`` : it is part of what is trained, so a resumed run keeps it
-    ``beside`` : a run that is compared with the first one may have another value
+    - ``name``: name of the field, the Python argument and the JSON key; with dashes on a command line.
+    - ``kind``: type of one value: bool, int, float, str, Path or a StrEnum, whose members are the choices.
+    - ``several``: True if the option may be repeated; the value is then a tuple.
+    - ``default``: value of an option that is not given; ``REQUIRED``: the option must be given.
+    - ``meaning``: text of ``--help``.
+    - ``group``: heading in help.
+    - ``metavar``: placeholder of the value in help.
+    - ``unit``: unit of a number.
+    - ``default_text``: text of a default that depends on other options, for help.
+    - ``choices``: allowed values; empty: all values of the kind.
+    - ``low``, ``high``: inclusive limits of a number; None: only the run checks the value.
+    - ``short``: short form on a command line, such as ``-o``.
+    - ``positional``: True for an argument without dashes.
+    - ``place``: use of the file that the option names; None: the option names no file.
+    - ``of``: trait that a run must have for this option; None: every run has the option.
+    - ``rivals``: name of a set of mutually exclusive options; None: the option excludes no other.
+    - ``aliases``: earlier names.
+    - ``training``: True if the option affects training, so that a resumed run keeps it.
+    - ``beside``: True if a run that is compared with the first one may have another value.
     """
 
     name: str
@@ -93,7 +93,7 @@ class Option:
 
     @property
     def required(self) -> bool:
-        """Whether it must be given."""
+        """Whether the option must be given."""
         return self.default is REQUIRED
 
     @property
@@ -103,14 +103,14 @@ class Option:
 
     @property
     def word(self) -> str:
-        """Its name in a message, as on a command line."""
+        """Name in a message, as on a command line."""
         if self.positional:
             return self.metavar or self.name
         return self.short or dashed(self.name)
 
     @property
     def help(self) -> str:
-        """Meaning, unit and default, for people."""
+        """Text of help: meaning, unit and default."""
         text = f"{self.meaning}, in {self.unit}" if self.unit else self.meaning
         default = self.default_text
         silent = self.required or self.several or self.kind is bool
@@ -119,7 +119,7 @@ class Option:
         return text if default is None else f"{text} (default: {default})"
 
     def shown(self, value: Any) -> str:
-        """Return a value as messages have it."""
+        """Return a value as text for messages."""
         return "none" if value is None else shown(value)
 
     def spelled(self, value: Any) -> str:
@@ -141,7 +141,7 @@ class Option:
         raise InputError(f"{self.name.replace('_', '-')} must be {limits}, not {shown(value)}")
 
     def converted(self, value: Any) -> Any:
-        """Return a value of Python or JSON as this option's, checked. Raises InputError."""
+        """Check a value from Python or JSON and convert it to the option's kind. Raises InputError."""
         if value is None:
             if self.required:
                 raise InputError(f"{self.name} must be given")
@@ -151,9 +151,9 @@ class Option:
         return found if self.several else found[0]
 
     def parsed(self, text: str) -> Any:
-        """Return a text of a command line as this option's value. Raises InputError."""
+        """Convert text from a command line to the option's value. Raises InputError."""
         if self.kind in (int, float):
-            with contextlib.suppress(ValueError):  # what is no number is refused below
+            with contextlib.suppress(ValueError):  # converted() rejects text that is not a number
                 return self.converted(self.kind(text))
         return self.converted(text)
 
@@ -168,17 +168,17 @@ class Option:
 
 
 class _Booleans(type):
-    """Bools of Python and NumPy, without loading NumPy."""
+    """Instance check for bools of Python and NumPy, without loading NumPy."""
 
     def __instancecheck__(cls, value: object) -> bool:
         return isinstance(value, bool) or type(value).__name__ in ("bool_", "bool")
 
 
 class _Boolean(metaclass=_Booleans):
-    """A bool of Python or NumPy."""
+    """Type that has Python's and NumPy's bools as instances."""
 
 
-#: What a Python argument of each kind may be, and how a message says it.
+#: By kind: accepted types of a Python argument, and their name in messages.
 _ACCEPTED: Mapping[type, tuple[Any, str]] = {
     bool: (_Boolean, "True or False"),
     int: (Integral, "an integer"),
@@ -190,10 +190,10 @@ _ACCEPTED: Mapping[type, tuple[Any, str]] = {
 
 @dataclass(frozen=True)
 class Group:
-    """A heading of help, with what its options have in common.
+    """A group of options under one heading of help.
 
-    ``title`` : the heading; empty for options without one
-    ``training`` : its options are part of what is trained
+    - ``title``: the heading; empty for options without one.
+    - ``training``: True if the group's options affect training.
     """
 
     title: str
@@ -201,28 +201,28 @@ class Group:
 
 
 def option(group: Group, default: Any, meaning: str, metavar: str | None = None, **more: Any) -> Any:
-    """Return the field of a table. ``more``: other members of :class:`Option`."""
+    """Return a field of an options table. ``more``: other members of :class:`Option`."""
     made = {"default": default, "meaning": meaning, "metavar": metavar, "group": group}
     return field(default=default, metadata={_OPTION: {"training": group.training, **made, **more}})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Options of a run with their values. A run's table is a frozen dataclass below this one.
+    """Options of a run with their values. A run's options table is a frozen dataclass derived from this one.
 
-    Its fields are made by :func:`option`; their types are those of ``Option.kind``, of that or None, or
-    ``tuple[kind, ...]`` for an option that may be repeated.
+    :func:`option` makes the fields. A field's type is ``kind``, ``kind | None``, or ``tuple[kind, ...]`` for an
+    option that may be repeated.
 
-    ``given`` : names of those that the caller has given
+    - ``given``: names of the options that the caller has given.
     """
 
     given: frozenset[str] = frozenset()
 
     @classmethod
     def read(cls, given: Mapping[str, Any]) -> Self:
-        """Return the options of a call in Python; None stands for an option that is not given.
+        """Return the options of a call in Python. None means that an option is not given.
 
-        An earlier name is taken with a DeprecationWarning. Raises InputError for a value of another kind or
+        An earlier name works and causes a DeprecationWarning. Raises InputError for a value of another kind or
         out of range, TypeError for an unknown name.
         """
         known = {option.name: option for option in options_of(cls)}
@@ -264,13 +264,13 @@ class Options:
                 raise InputError(f"{', '.join(words)}: {reason}")
 
     def as_json(self) -> dict[str, Any]:
-        """Return all values by name, paths as texts."""
+        """Return all values by name, with paths as text."""
         return {option.name: _json(getattr(self, option.name)) for option in options_of(type(self))}
 
     def words(self) -> list[str]:
-        """Return the words of a command line that says the same: of each value that is not the default.
+        """Return the words of an equivalent command line, without options at their defaults.
 
-        Raises InputError where an argument without dashes is given, and one in front of it is not.
+        Raises InputError if a positional argument is given and an earlier one is not.
         """
         found: list[str] = []
         for option in options_of(type(self)):
@@ -287,7 +287,7 @@ class Options:
         return [*found, *self._places()]
 
     def _places(self) -> list[str]:
-        """The arguments without dashes up to the last that is not the default."""
+        """Return the positional arguments up to the last one that is not at its default."""
         options = [option for option in options_of(type(self)) if option.positional]
         while options and getattr(self, options[-1].name) in (None, options[-1].default):
             options.pop()
@@ -338,12 +338,12 @@ def dashed(name: str) -> str:
 
 
 def shown(value: Any) -> str:
-    """Return a value as help and messages have it."""
+    """Return a value as text for help and messages."""
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _kind(hint: Any) -> dict[str, Any]:
-    """Type of one value, and whether there may be several."""
+    """Return ``kind`` and ``several`` of a field by its type hint."""
     if isinstance(hint, types.UnionType):
         (hint,) = (each for each in hint.__args__ if each is not types.NoneType)
     several = typing.get_origin(hint) is tuple

@@ -1,4 +1,4 @@
-"""What the commands write: files and directories that appear whole or not at all, and tables."""
+"""Output of the commands: atomic files and folders, JSON and tables."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from fanin.runs.manifest import MANIFEST_FILE, check_places, read_manifest, repl
 RUN_FILE, REPORT_FILE, PCAP_FILE, MODEL_FILE = "run.json", "report.html", "frames.pcap", "model.npz"
 WEIGHTS_FILE = "model.npy"  # of a parameter server: float32
 JOB_FILE, PROGRAM_FILE, STATE_FILE = "job.json", "aggregation.p4", "state.npz"
-CLASSES_FOLDER = "classes"  # of a run of more than two: a run's folder for each
-DISSECTOR_FILE = "link.lua"  # of links' frames, for Wireshark
-SWITCH_DISSECTOR_FILE = "aggregation.lua"  # of frames at the switch
-PROVENANCE_FILE = "provenance.json"  # what fanin rerun needs: fanin.runs.provenance
+CLASSES_FOLDER = "classes"  # of a run with more than two classes: a run's folder per class
+DISSECTOR_FILE = "link.lua"  # for Wireshark: frames on links
+SWITCH_DISSECTOR_FILE = "aggregation.lua"  # for Wireshark: frames at the switch
+PROVENANCE_FILE = "provenance.json"  # for fanin rerun (fanin.runs.provenance)
 TRACE_FILE = "trace.json"  # a timeline for Perfetto
-LINK_LOG = "links"  # which becomes a part of it, and goes
+LINK_LOG = "links"  # temporary; becomes a part of the timeline
 
 
 @dataclass(frozen=True)
@@ -44,23 +44,21 @@ class Kind:
     """A kind of directory that a command writes."""
 
     name: str
-    mark: (
-        str  #: its JSON that describes it: a directory that holds one is such a directory, and may take another
-    )
-    key: str  #: of that JSON, which nobody else's has
-    others: tuple[str, ...]  #: what else belongs to it, files and folders
-    option: str = "-o"  #: of the command, which names it
-    results: tuple[str, ...] = ()  #: patterns of the files that the same command writes again, to the bit
-    apart: tuple[str, ...] = ()  #: fields of these files that are no results: versions, times, paths
+    mark: str  #: JSON file that describes the directory; an earlier directory with it may be replaced
+    key: str  #: field of the mark that identifies the kind
+    others: tuple[str, ...]  #: other files and folders of the directory
+    option: str = "-o"  #: option that names the directory
+    results: tuple[str, ...] = ()  #: patterns of files that the same command reproduces bit by bit
+    apart: tuple[str, ...] = ()  #: fields of ``results`` that are not compared: versions, times, paths
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All that belongs to it; the mark is the first."""
+        """Names of all files and folders of the directory, the mark first."""
         return (self.mark, PROVENANCE_FILE, *self.others)
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The names of its files, folders left out."""
+        """Names of all files of the directory, without folders."""
         return tuple(name for name in self.names if "." in name)
 
 
@@ -146,9 +144,10 @@ REPRODUCTION = Kind("reproduction", "reproduction.json", "rows", (REPORT_FILE, "
 
 @contextlib.contextmanager
 def scratch_file(path: Path) -> Iterator[Path]:
-    """An empty file near ``path``, for another process to write; ``keep_file`` makes it that one.
+    """Create an empty temporary file near ``path``, for another process to write; a context manager.
 
-    It is deleted at the end unless it has been kept. Raises InputError when it cannot be made.
+    ``keep_file`` moves the file to ``path``; otherwise, the end of the context deletes it. Raises InputError if
+    the file cannot be created.
     """
     folder = _nearest(path.absolute().parent)
     delete_leftovers(folder)
@@ -162,7 +161,7 @@ def scratch_file(path: Path) -> Iterator[Path]:
 
 
 def keep_file(scratch: Path, path: Path) -> None:
-    """Put a whole file in its place. Raises InputError when its folder cannot be written."""
+    """Move a complete temporary file to ``path``. Raises InputError if its folder cannot be written."""
     with reported(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         scratch.chmod(0o666 & ~umask())
@@ -170,7 +169,7 @@ def keep_file(scratch: Path, path: Path) -> None:
 
 
 def check_writable(path: Path) -> None:
-    """Raise InputError where ``write_file`` would, before the work whose result is to be written."""
+    """Raise InputError if ``path`` cannot be written; for a check before the work starts."""
     with reported(path):
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
@@ -178,7 +177,7 @@ def check_writable(path: Path) -> None:
 
 
 def check_directory(path: Path, kind: Kind = RUN) -> None:
-    """Raise InputError unless ``path`` can be written and is free: absent, empty, or an earlier one."""
+    """Raise InputError unless ``path`` is writable and absent, empty, or an earlier directory of this kind."""
     with reported(path):
         if path.exists() and not path.is_dir():
             raise InputError(f"{path}: is a file; {kind.option} names a directory")
@@ -193,11 +192,11 @@ def check_directory(path: Path, kind: Kind = RUN) -> None:
 
 @contextlib.contextmanager
 def output_directory(path: Path, kind: Kind = RUN) -> Iterator[Path]:
-    """A temporary directory whose files replace those of fanin in ``path``; none if the body fails.
+    """Yield a temporary directory; after the body, its files replace fanin's earlier files in ``path``.
 
-    Other files of ``path`` stay. Its mark goes first and comes last: a directory with a mark is whole.
-    Raises InputError as ``check_directory`` does; where the files cannot be moved in the end, they are kept
-    beside ``path``.
+    If the body fails, ``path`` stays as it was. Other files of ``path`` always stay. The mark is deleted first
+    and written last, so a directory with a mark is complete. Raises InputError as ``check_directory`` does. If
+    the files cannot be moved in the end, they are kept in a folder beside ``path``.
     """
     check_directory(path, kind)
     delete_leftovers(path.absolute().parent)
@@ -223,7 +222,7 @@ def output_directory(path: Path, kind: Kind = RUN) -> Iterator[Path]:
 
 
 def check_capture(path: Path, output: Path, kind: Kind) -> None:
-    """Raise InputError where frames cannot be written to ``path`` beside a directory of this kind."""
+    """Raise InputError if frames cannot be written to ``path``, or ``path`` collides with the output folder."""
     check_writable(path)
     place, folder = path.resolve(), output.resolve()
     if place == folder or place in folder.parents:
@@ -233,7 +232,7 @@ def check_capture(path: Path, output: Path, kind: Kind) -> None:
 
 
 def keep_capture(capture: Path | None, path: Path) -> None:
-    """Frames that were written to ``capture``, if there are any, go to where they were asked for."""
+    """Move the frames in ``capture``, if any, to ``path``."""
     if capture and capture.exists():
         with output_file(path) as file, capture.open("rb") as frames:
             shutil.copyfileobj(frames, file)
@@ -241,7 +240,7 @@ def keep_capture(capture: Path | None, path: Path) -> None:
 
 
 def is_kind(path: Path, kind: Kind) -> bool:
-    """Whether a directory's mark is one of this kind, and not somebody else's of that name."""
+    """Whether a directory's mark has the key of this kind."""
     return kind.key in _mark(path, kind)
 
 
@@ -255,7 +254,7 @@ def class_folders(folder: Path) -> list[Path]:
 
 
 def _is_ours(path: Path, kind: Kind) -> bool:
-    """Whether a command of fanin wrote a directory, of this kind or half of it; another may then replace it."""
+    """Whether fanin wrote a directory of this kind, completely or in part; a new one may replace it."""
     marked = is_kind(path, kind)
     manifest = read_manifest(path)
     half = not os.path.lexists(path / kind.mark)  # the process ended while it replaced the files
@@ -263,14 +262,14 @@ def _is_ours(path: Path, kind: Kind) -> bool:
 
 
 def _mark(path: Path, kind: Kind) -> dict[str, Any]:
-    """The object that a directory's mark holds; empty where it holds none."""
+    """Return the JSON object in a directory's mark; empty if the mark is absent or broken."""
     return read_object((path / kind.mark).resolve()) or {}
 
 
 def open_kind(path: Path, kind: Kind, command: str, hint: str = "") -> Record:
-    """The mark of a directory that ``command`` wrote. Raises InputError for one that is absent or broken.
+    """Return the mark of a directory that ``command`` wrote. Raises InputError if it is absent or broken.
 
-    ``hint``: what to do where it is absent.
+    - ``hint``: text appended to the error, with advice.
     """
     mark = path / kind.mark
     record = open_record(mark) if mark.is_file() else None
@@ -280,12 +279,12 @@ def open_kind(path: Path, kind: Kind, command: str, hint: str = "") -> Record:
 
 
 def _nearest(folder: Path) -> Path:
-    """``folder``, or the nearest one above it that exists."""
+    """Return ``folder``, or its nearest parent that exists."""
     return next(place for place in (folder, *folder.parents) if place.exists())
 
 
 def finite(value: Any) -> Any:
-    """A JSON value, with null for every number that is not finite, which JSON has not."""
+    """Return a JSON value with None in place of every number that is not finite; JSON has no such numbers."""
     if isinstance(value, dict):
         return {name: finite(each) for name, each in value.items()}
     if isinstance(value, list):
@@ -294,22 +293,22 @@ def finite(value: Any) -> Any:
 
 
 def add_json(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
-    """Declare ``--json``: docs/reference/json.md has what each command prints then."""
+    """Declare ``--json``. docs/reference/json.md lists the output of each command."""
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
 
 
 def print_json(value: dict[str, Any]) -> None:
-    """One JSON object on stdout; a number that is not finite is null."""
+    """Print one JSON object on stdout; a number that is not finite is null."""
     print(json_text(value))
 
 
 def json_text(value: dict[str, Any]) -> str:
-    """JSON as commands print it; a number that is not finite is null."""
+    """Return the JSON text that commands print; a number that is not finite is null."""
     return json.dumps(finite(value), indent=2)
 
 
 def table(rows: Sequence[Sequence[str]], *, right: Sequence[int] = (), indent: str = "  ") -> str:
-    """Rows in columns as wide as their widest cell; the columns named in ``right`` are set flush right."""
+    """Return rows as aligned text. ``right``: indices of right-aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
 
     def line(row: Sequence[str]) -> str:

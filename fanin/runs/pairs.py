@@ -1,4 +1,4 @@
-"""Options of pairs WHO:VALUE, separated by commas, such as ``--stop``."""
+"""Options whose value is a comma-separated list of pairs NUMBER:VALUE, such as ``--stop``."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ MAX_STOP = 1_000_000_000  # seconds
 
 
 def parse_stops(text: str, count: int, kind: str = "worker") -> dict[int, float]:
-    """``4:0.02``: which of ``count`` workers, and simulated seconds. Raises InputError that names what is none.
+    """Parse ``--stop``: return the stop times in simulated seconds, by worker. Raises InputError.
 
-    ``kind`` is what they are called.
+    - ``text``: pairs such as ``4:0.02``, which stops worker 4 after 0.02 s.
+    - ``count``: number of workers.
+    - ``kind``: name of a worker in messages.
     """
     stops: dict[int, float] = {}
     for entry, who, value in pairs("--stop", text, "4:0.02"):
@@ -24,7 +26,7 @@ def parse_stops(text: str, count: int, kind: str = "worker") -> dict[int, float]
 
 
 def pairs(option: str, text: str, example: str) -> Iterator[tuple[str, str, float]]:
-    """Each entry, what is in front of its colon, and the number behind: at least 0, finite."""
+    """Yield each entry, the text before its colon, and the number after it: finite, at least 0."""
     for entry in text.split(",") if text else ():
         who, _, number = entry.partition(":")
         try:
@@ -37,7 +39,7 @@ def pairs(option: str, text: str, example: str) -> Iterator[tuple[str, str, floa
 
 
 def number_of(option: str, entry: str, who: str, count: int, kind: str = "worker") -> int:
-    """Which of ``count`` an entry names. Raises InputError."""
+    """Return the number, below ``count``, of the worker that an entry names. Raises InputError."""
     if not who.isdecimal() or int(who) >= count:
         raise InputError(f"{option} {entry}: {kind}s are 0 to {count - 1}")
     return int(who)
@@ -46,7 +48,7 @@ def number_of(option: str, entry: str, who: str, count: int, kind: str = "worker
 def add(
     found: dict[int, float], option: str, entry: str, number: int, value: float, kind: str = "worker"
 ) -> None:
-    """Note an entry's value. Raises InputError for a second one."""
+    """Add an entry to ``found``. Raises InputError for a second entry of the same number."""
     if number in found:
         raise InputError(f"{option} {entry}: {kind} {number} has been named before")
     found[number] = value

@@ -14,25 +14,25 @@ from tqdm import tqdm
 from fanin.base.printable import terminal
 from fanin.sim.cosim.run import Progress
 
-MIN_SECONDS = 5.0  # of work, before it is told how much is left
+MIN_SECONDS = 5.0  # of work before an estimate of the time left
 
 
 def progress_bar(iterable: Iterable[Any] | None = None, **options: Any) -> tqdm:
-    """A bar of tqdm with these options, if stderr is a terminal; it goes when it is closed."""
+    """Return a tqdm bar on stderr, disabled if stderr is no terminal. Closing the bar erases it."""
     shown = {"leave": False, "file": terminal(), "disable": not sys.stderr.isatty()}
     return tqdm(iterable, **(shown | options))
 
 
 class EpochBar:
-    """Follows a run epoch by epoch, and micro-batch by micro-batch within; a context manager."""
+    """Progress bar of a run, with its epoch and cycle; a context manager."""
 
     def __init__(self, *, epochs: int, operations: int):
-        """``operations``: AllReduces of the whole run, all nodes together."""
+        """Create the bar. ``epochs``: of the run; ``operations``: AllReduces of the run, all nodes together."""
         self._epochs, self._operations = epochs, operations
         self._bar = progress_bar(total=operations, unit="op")
 
     def update(self, progress: Progress) -> None:
-        """Show how far the run is."""
+        """Show the run's current epoch, cycle and number of operations."""
         per_epoch = self._operations / self._epochs
         epoch = min(int(progress.operations / per_epoch) + 1, self._epochs)
         self._bar.set_description(f"epoch {epoch}/{self._epochs}, cycle {progress.cycle:,}", refresh=False)
@@ -48,18 +48,18 @@ class EpochBar:
 
 
 class Remaining:
-    """How long work will take yet, from how long it has taken since it was first asked."""
+    """Estimate of the time left, from the rate of work since the first request."""
 
     def __init__(self, total: int):
         self._total = total
         self._first: tuple[int, float] | None = None
 
     def after(self, done: int) -> str:
-        """In words, with a comma in front; nothing until it can be told."""
+        """Return the time left after ``done`` units, as of ``words``; empty before the first estimate."""
         return self.words(self.seconds(done))
 
     def seconds(self, done: int) -> float | None:
-        """None until it can be told."""
+        """Return the time left in s; None in the first ``MIN_SECONDS`` or without progress."""
         now = time.monotonic()
         if self._first is None:
             self._first = done, now
@@ -70,12 +70,12 @@ class Remaining:
 
     @staticmethod
     def words(seconds: float | None) -> str:
-        """With a comma in front; nothing for None."""
+        """Return text such as ``, 0:01:30 left``; empty for None."""
         return "" if seconds is None else f", {timedelta(seconds=round(seconds))} left"
 
 
 class StatusLine:
-    """One line that says how far the work is; a context manager."""
+    """Status line of the work on the terminal; a context manager."""
 
     def __init__(self) -> None:
         self._bar = progress_bar(bar_format="{desc}")

@@ -1,4 +1,4 @@
-"""The options ``--ranks`` and ``--mpi``: a command whose simulation is spread over processes."""
+"""Options ``--ranks`` and ``--mpi`` of commands whose simulation can be spread over processes."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:  # NumPy takes a while to load
     from fanin.sim.cosim.run import RunResult
 
 MOST = 1024
-_OWN = (0, 1, 2, 130, 143)  # exit statuses of a command, which has said why
+_OWN = (0, 1, 2, 130, 143)  # exit statuses after which the command itself has printed the reason
 
 
 def add_ranks(parser: argparse.ArgumentParser) -> None:
-    """Declare the options, which :func:`carry_out` obeys."""
+    """Declare the options for :func:`carry_out`."""
     group = parser.add_argument_group("processes").add_mutually_exclusive_group()
     group.add_argument(
         "--ranks", type=int, metavar="N", help="spread the nodes over N processes of this machine"
@@ -31,8 +31,10 @@ def add_ranks(parser: argparse.ArgumentParser) -> None:
 
 
 def carry_out(args: argparse.Namespace) -> int:
-    """Run a parsed command, on as many ranks as it asks for; its exit status."""
-    ranks = args.ranks if hasattr(args, "mpi") else None  # of add_ranks: those of nic run are a ring's nodes
+    """Run a parsed command on the ranks that it requests; return its exit status."""
+    ranks = (
+        args.ranks if hasattr(args, "mpi") else None
+    )  # only those of add_ranks: nic run's --ranks is a number of nodes
     ranks = 1 if ranks is None else ranks
     if not 1 <= ranks <= MOST:
         raise InputError(f"--ranks must be in 1…{MOST}, not {ranks}")
@@ -54,13 +56,13 @@ def _is_started() -> bool:
 
 
 def refuse_ranks(args: argparse.Namespace | Call, what: str) -> None:
-    """Raise InputError where several ranks were asked for, with something that leaves them nothing to do."""
+    """Raise InputError if several ranks are requested together with ``what``, which excludes them."""
     if args.mpi or (args.ranks or 1) > 1:
         raise InputError(f"--{'mpi' if args.mpi else 'ranks'}: does not go with {what}")
 
 
 def check_nodes(args: argparse.Namespace | Call, nodes: int) -> None:
-    """Raise InputError where there are more ranks than nodes, before anything is run."""
+    """Raise InputError if there are more ranks than nodes; for a check before the run."""
     if args.mpi or (args.ranks or 1) > 1:
         from fanin.sim.cosim.ranks import joined, spread
 
@@ -69,21 +71,21 @@ def check_nodes(args: argparse.Namespace | Call, nodes: int) -> None:
 
 
 class Meetings:
-    """How ranks have met in some runs; it depends on the machine, so that no file has it."""
+    """Counts and times of ranks' meetings in some runs. They depend on the machine, so no file has them."""
 
     def __init__(self) -> None:
         self.count, self._seconds = 0, 0.0
-        self._waits: list[float] = []  # of each rank, in seconds
+        self._waits: list[float] = []  # s, by rank
 
     def add(self, raw: RunResult) -> None:
-        """Add a run's."""
+        """Add the meetings of a run."""
         self.count += raw.meetings
         self._seconds += raw.seconds
         before = self._waits or [0.0] * len(raw.meeting_seconds)
         self._waits = [sum(both) for both in zip(before, raw.meeting_seconds, strict=True)]
 
     def facts(self) -> list[list[str]]:
-        """For a summary; nothing of runs in one process."""
+        """Return the rows of a summary; empty for runs in one process."""
         if not self.count:
             return []
         waits = [100 * seconds / self._seconds for seconds in self._waits]
@@ -93,7 +95,7 @@ class Meetings:
 
 @contextlib.contextmanager
 def _joined() -> Iterator[bool]:
-    """Among all ranks: whether this is the first, which the others have served otherwise."""
+    """Join the other ranks. Yield True at rank 0; False at other ranks, after they have served rank 0."""
     from fanin.sim.cosim import ranks
 
     first = ranks.join()
@@ -105,13 +107,13 @@ def _joined() -> Iterator[bool]:
 
 
 def _start(argv: list[str], ranks: int) -> int:
-    """The same command, on ranks of this machine; its exit status. Raises ToolFailed when one has died."""
+    """Run the command on ranks of this machine; return its status. Raises ToolFailed if a rank has died."""
     from fanin.sim.cosim.spawn import GRACE_SECONDS, Processes
 
     processes = Processes([sys.executable, "-m", "fanin", *argv], ranks)
     try:
         status = processes.wait()
-    except KeyboardInterrupt:  # rank 0 says what it leaves
+    except KeyboardInterrupt:  # rank 0 reports the unfinished run
         processes.interrupt()
         status = processes.wait(GRACE_SECONDS)
         if status not in _OWN:

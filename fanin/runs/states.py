@@ -17,7 +17,7 @@ from fanin.base.records import parse_json
 from fanin.base.scratch import output_file
 
 STATES = "states"  #: folder of a run
-STATE_PATTERN = f"epoch{'[0-9]' * 6}-{'[0-9]' * 8}.npz"  #: names in this folder, as ``state_name`` gives them
+STATE_PATTERN = f"epoch{'[0-9]' * 6}-{'[0-9]' * 8}.npz"  #: pattern of names in this folder, from ``state_name``
 FORMAT = 2
 _ABOUT, _DIGEST = "about", "sha256"
 
@@ -33,7 +33,7 @@ def state_name(epoch: int, part: int = 0) -> str:
 
 
 def save_state(path: Path, about: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-    """Write a state whole or not at all; ``about`` is JSON. Raises InputError where it cannot be written."""
+    """Write a state atomically; ``about`` is JSON. Raises InputError if it cannot be written."""
     if path.parent.is_symlink():
         raise InputError(f"{path.parent}: is a link, to whose place no state is written")
     text = json.dumps({"format": FORMAT, **about}, sort_keys=True)
@@ -43,7 +43,7 @@ def save_state(path: Path, about: Mapping[str, Any], arrays: Mapping[str, npt.ND
 
 
 def load_state(path: Path, command: str) -> tuple[dict[str, Any], Arrays]:
-    """Read a state of ``command``: what it is about, and its arrays.
+    """Read a state of ``command``: its description and its arrays.
 
     Raises InputError of one line for a file that is no state, is damaged, or has another format.
     """
@@ -59,7 +59,7 @@ def load_state(path: Path, command: str) -> tuple[dict[str, Any], Arrays]:
         raise InputError(f"{path}: no checkpoint of {command}: {error}") from error
     if not isinstance(about, dict):
         raise InputError(f"{path}: no checkpoint of {command}")
-    if about.pop("command", "fanin cluster") != command:  # of fanin cluster, no file says whose it is
+    if about.pop("command", "fanin cluster") != command:  # files of fanin cluster have no such field
         raise InputError(f"{path}: no checkpoint of {command}")
     if about.pop("format", None) != FORMAT:
         raise InputError(f"{path}: is of another version of fanin")
@@ -67,7 +67,7 @@ def load_state(path: Path, command: str) -> tuple[dict[str, Any], Arrays]:
 
 
 def read_arrays(path: Path) -> Arrays:
-    """Read the arrays of a NumPy archive. Raises InputError of one line for a damaged file, or another one."""
+    """Read the arrays of a NumPy archive. Raises InputError of one line for a damaged file, or no archive."""
     try:
         return read_archive(path)
     except OSError as error:

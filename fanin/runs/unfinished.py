@@ -1,4 +1,4 @@
-"""Runs that were stopped before their end, by a failure or from outside: what is left says so."""
+"""Causes of unfinished runs: failures, and stops from outside."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from typing import NoReturn
 from fanin.base.errors import CheckFailed
 
 INTERRUPTED, TERMINATED = "interrupted", "terminated"
-#: The ``error`` of a run that is under way, or was killed.
+#: Value of ``error`` of a run that is in progress, or was killed.
 UNENDED = "the run has not come to its end"
 #: Cause of the end of a run whose process was killed.
 GONE = "the process of the run is gone, and the run has not come to its end"
-#: Those of runs that could have gone on.
+#: Values of ``error`` of runs that can be resumed.
 STOPPED = (UNENDED, INTERRUPTED, TERMINATED)
-#: What is raised when a run is stopped from outside; SystemExit: by SIGTERM.
+#: Exceptions that stop a run from outside: KeyboardInterrupt by Ctrl-C, SystemExit by SIGTERM.
 OUTSIDE = (KeyboardInterrupt, SystemExit)
 
 
 def cause_of(stop: BaseException) -> str:
-    """The ``error`` of a run, of one line."""
+    """Return the ``error`` of a run, in one line."""
     causes = {KeyboardInterrupt: INTERRUPTED, SystemExit: TERMINATED}
     return causes.get(type(stop), " ".join(str(stop).split()))
 
 
 def stop_again(stop: BaseException, message: str) -> NoReturn:
-    """Go on with what has stopped a run, with a line for people."""
+    """Raise again the exception that has stopped a run, with a message; a failure becomes CheckFailed."""
     if isinstance(stop, SystemExit):
         print(f"fanin: error: {message}", file=sys.stderr)
         raise stop

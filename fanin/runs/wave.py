@@ -1,4 +1,4 @@
-"""Waveforms of the commands that simulate RTL: their options, and the files that come of them."""
+"""Waveforms of commands that simulate RTL: options and files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fanin.runs.option import Group, Options, dashed, option
 from fanin.runs.output import check_writable, keep_file, scratch_file
 from fanin.sim.cosim.window import ALL_LEVELS, CYCLES, Window
 
-if TYPE_CHECKING:  # Amaranth takes a second to load, which --help need not pay
+if TYPE_CHECKING:  # --help must not wait for Amaranth to load
     from fanin.sim.cosim.waves import Waveform
 
 NO_RTL = "--wave: nothing is simulated in RTL"
@@ -29,7 +29,7 @@ SUFFIX, GTKWAVE_SUFFIX, SURFER_SUFFIX = ".fst", ".gtkw", ".sucl"
 
 @dataclass(frozen=True, kw_only=True)
 class WaveOptions(Options):
-    """Options of a run that simulates RTL, which :func:`waveform` obeys."""
+    """Options of a run that simulates RTL, for :func:`waveform`."""
 
     wave: Path | None = option(
         _WAVE, None, "write signals there, and beside it save files for GTKWave and Surfer", "FILE.fst"
@@ -43,17 +43,17 @@ class WaveOptions(Options):
 
 
 def forget_wave(args: argparse.Namespace) -> None:
-    """Ask for no waveform any more; of any command."""
+    """Remove all waveform options from a command's arguments."""
     for name in ("wave", *_DETAILS):
         setattr(args, name, None)
 
 
 @contextlib.contextmanager
 def waveform(args: argparse.Namespace | WaveOptions, *, rtl: bool = True) -> Iterator[Waveform | None]:
-    """What ``--wave`` asks for, while a command runs; at its end, the file is put in its place.
+    """Yield the waveform that ``--wave`` requests, or None; at the end, move its files to their place.
 
-    So it is when the run has failed. Raises InputError for what no run has, and at the end if the run was
-    over before the window.
+    The files are kept, too, if a check of the run fails. Raises InputError for options that do not fit the run,
+    and at the end if the run ended before the window.
     """
     window = _window(args)
     if window is None:
@@ -68,7 +68,7 @@ def waveform(args: argparse.Namespace | WaveOptions, *, rtl: bool = True) -> Ite
         wave = Waveform(window, scratch)
         try:
             yield wave
-        except CheckFailed:  # when signals are needed most
+        except CheckFailed:  # signals help to find the failure
             print(_keep(wave, path) or _missed(wave, path), file=sys.stderr)
             raise
         said = _keep(wave, path)
@@ -95,7 +95,7 @@ def _window(args: argparse.Namespace | WaveOptions) -> Window | None:
 
 
 def _files(path: Path) -> tuple[Path, Path, Path]:
-    """The waveform, and save files for GTKWave and Surfer."""
+    """Return the paths of the waveform and of the save files for GTKWave and Surfer."""
     return path, path.with_suffix(GTKWAVE_SUFFIX), path.with_suffix(SURFER_SUFFIX)
 
 
@@ -115,7 +115,7 @@ def _nodes(text: str | None) -> tuple[int, ...] | None:
 
 
 def _keep(wave: Waveform, path: Path) -> str:
-    """Put what was written in its place, with save files beside it, and say so; nothing if nothing was."""
+    """Move the waveform to ``path``, write save files, and return a message; empty if nothing was recorded."""
     from fanin.sim.cosim.wave_views import gtkwave, surfer
     from fanin.sim.cosim.waves import check_whole, span
 

@@ -1,4 +1,4 @@
-"""What ``fanin board build`` does with its options: check, elaborate, place, report, write."""
+"""Execution of ``fanin board build``: check, elaborate, place, report, write."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ from fanin.wire.aggregation import MAX_WORKERS
 from fanin.wire.ethernet import Encap
 
 STEP_TIMEOUT_S = 7200
-FAILED = ".failed.log"  # behind the output's name: what the step said that failed
+FAILED = ".failed.log"  # suffix of the output's name, for the log of a failed step
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Carry out the command. Raises CheckFailed where timing is missed or clocks are crossed."""
+    """Build the design. Raises CheckFailed for missed timing or unsafe clock crossings."""
     design = _design(args)
     if args.place and design.board.flow is Flow.OPEN:
         return _place(args, design, Tools.find())
@@ -81,9 +81,16 @@ def execute(args: argparse.Namespace) -> int:
 
 @dataclass(frozen=True)
 class _Design:
-    """What is built: the board, its node or none, who it is; the core's clock: at most, and as it is.
+    """Design to build.
 
-    Place and route starts from ``seed``. ``description`` is all that as written.
+    - ``board``: the board.
+    - ``config``: parameters of its GLM node; None: no GLM node.
+    - ``sdram``: SDRAM of the node's memories; None: block RAM.
+    - ``identity``: identity of the board in the network.
+    - ``core_mhz``: maximum of the core's clock, in MHz.
+    - ``clock_mhz``: actual core clock, in MHz.
+    - ``seed``: seed of place and route.
+    - ``description``: content of ``board.json``.
     """
 
     board: Board
@@ -97,9 +104,9 @@ class _Design:
 
 
 def _design(args: argparse.Namespace) -> _Design:
-    """The design that the options ask for. Raises InputError, DoesNotFit before anything runs for long."""
+    """Return the design of the options. Raises InputError or DoesNotFit before any long step."""
     board = find_board(args.board)
-    card = CARDS.get(board.name)  # whose node is not one of ours around a UDP port
+    card = CARDS.get(board.name)  # a vendor's card has its own node, without BoardTop
     _check_taken(args, board)
     node = args.node or (card.kind if card else GLM)
     preset = board.preset if args.preset is None else args.preset
@@ -137,7 +144,7 @@ def _design(args: argparse.Namespace) -> _Design:
 
 
 def _check_taken(args: argparse.Namespace, board: Board) -> None:
-    """Raise InputError for an option that says nothing of what is built."""
+    """Raise InputError for an option that does not apply to the board or the node."""
     card = CARDS.get(board.name)
     sizes = args.preset is not None
     if card and (sizes or args.l2 or args.node not in (None, card.kind) or args.core_mhz is not None):
@@ -156,7 +163,7 @@ def _check_taken(args: argparse.Namespace, board: Board) -> None:
 
 
 def _clock(board: Board, core_mhz: float) -> float:
-    """The clock in MHz that the PLL makes of what is asked. Raises InputError where it cannot be had."""
+    """Return the PLL's clock in MHz for a requested clock. Raises InputError if the PLL cannot make it."""
     if not 0 < core_mhz <= MAX_OUTPUT_MHZ:
         raise InputError(f"core-mhz must be in (0, {MAX_OUTPUT_MHZ}], not {core_mhz:g}")
     try:
@@ -167,7 +174,7 @@ def _clock(board: Board, core_mhz: float) -> float:
 
 
 def _sdram(board: Board, config: GlmConfig | None, core_mhz: float) -> Sdram:
-    """The board's SDRAM for a node. Raises InputError where it has none, or it does not work at that clock."""
+    """Return the board's SDRAM for a node. Raises InputError if it is absent, or too slow for the clock."""
     if board.sdram is None:
         raise InputError(f"{board.name}: has no SDR SDRAM; DDR would need a CPU that calibrates it")
     if config is None:
@@ -177,7 +184,7 @@ def _sdram(board: Board, config: GlmConfig | None, core_mhz: float) -> Sdram:
 
 
 def _plan(design: _Design) -> Any:
-    """Amaranth's plan of a design."""
+    """Return Amaranth's build plan of a design."""
     board = design.board
     top = None
     if board.name not in CARDS:
@@ -204,7 +211,7 @@ def _project(folder: Path) -> Path:
 
 
 def _place(args: argparse.Namespace, design: _Design, tools: Tools) -> int:
-    """Place and route; the netlist's clock domains are checked before that."""
+    """Place and route a design, after a check of the netlist's clock crossings; return the exit status."""
     with run_directory(args.output, BOARD_BUILD, args) as folder, StatusLine() as status:
         project = _project(folder)
         status.show(f"{design.board.name}: elaborating")
@@ -237,7 +244,7 @@ def _place(args: argparse.Namespace, design: _Design, tools: Tools) -> int:
 
 
 def _run_step(step: Step, project: Path, output: Path, tick: Callable[[float], None]) -> None:
-    """Run a step. Raises ToolFailed, and its log is kept."""
+    """Run a step. If it fails, keep its log and raise ToolFailed."""
     try:
         run_step(step, project, timeout=STEP_TIMEOUT_S, tick=tick)
     except ToolFailed as error:
@@ -246,7 +253,7 @@ def _run_step(step: Step, project: Path, output: Path, tick: Callable[[float], N
 
 
 def _check_crossings(netlist: Path, output: Path) -> CrossingReport:
-    """Look at the netlist's clocks. Raises CheckFailed with the first fault; all of them are kept."""
+    """Check the netlist's clock crossings. Raises CheckFailed with the first fault, and keeps a list of all."""
     try:
         return check_crossings(netlist)
     except UnsafeCrossings as error:
@@ -256,24 +263,24 @@ def _check_crossings(netlist: Path, output: Path) -> CrossingReport:
 
 
 def _keep(output: Path, said: bytes) -> str:
-    """Write down, beside the output, what explains a failed build; how an error tells of it."""
+    """Write the log of a failed build beside the output; return the error's note on the log."""
     log = Path(f"{output}{FAILED}")
     try:
         write_file(log, said)
-    except InputError as error:  # the build's own failure is what counts
+    except InputError as error:  # report the build's own failure first
         return f" ({error})"
     return f" ({log} says more)"
 
 
 def _config(preset: str, l2: bool) -> GlmConfig:
-    """The preset's node, with packets that routers and hosts understand; ``l2``: whether weights can decay."""
+    """Return the preset's node with UDP encapsulation. ``l2``: with weight decay."""
     if preset not in MEMORIES:
         raise InputError(f"no preset {preset!r} for boards; there are {', '.join(MEMORIES)}")
     return dataclasses.replace(PRESETS[preset], encap=Encap.UDP, l2=l2)
 
 
 def _missed(placed: Placed, missed: list[Any], output: Path) -> str:
-    """Which clocks, and the worst path of the first."""
+    """Return the error for missed timing: the clocks, and the worst path of the first one."""
     clocks = ", ".join(f"{c.domain} reaches {c.reached:.1f} of {c.asked:.1f} MHz" for c in missed)
     path = next((str(path) for path in placed.paths if path.domain == missed[0].domain), "")
     return f"{output}: timing is missed: {clocks}; {path}; no bitstream (--allow-slow writes it)"

@@ -1,4 +1,4 @@
-"""The folder of a board's build: what ``fanin board build`` writes and the other parts read."""
+"""Folder of a board's build, which ``fanin board build`` writes and the other parts read."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from fanin.base.records import Record
 from fanin.runs.output import Kind, open_kind
 
 BOARD_FILE, REPORT_FILE, BITSTREAM_FILE, PROJECT = "board.json", "report.json", "top.bit", "project"
-BOARDS_SUFFIX = ".toml"  #: of a file that names builds; fanin rerun reads it by that
-GLM, SHELL = NODES = ("glm", "shell")  # what can be asked for
-SEED, NUMBER = 1, 0  # unless they are said; the options are None then, as not every board takes them
-BLOCK, SDRAM = MEMORY = ("block", "sdram")  # where a build's samples and labels lie
+BOARDS_SUFFIX = ".toml"  #: suffix of a boards file, which names builds; fanin rerun detects the file by it
+GLM, SHELL = NODES = ("glm", "shell")  # values of --node
+SEED, NUMBER = 1, 0  # defaults; the options themselves default to None, as not every board takes them
+BLOCK, SDRAM = MEMORY = ("block", "sdram")  # memory of a build's samples and labels
 BOARD_BUILD = Kind(
     "build",
     BOARD_FILE,
@@ -25,27 +25,27 @@ BOARD_BUILD = Kind(
 
 @dataclass(frozen=True)
 class BoardBuild:
-    """A build that is there."""
+    """Existing build of a board: its folder and its ``board.json``."""
 
     folder: Path
     record: Record
 
     @property
     def project(self) -> Path:
-        """What the tools were given and what they made."""
+        """Folder of the tools' input and output files."""
         return self.folder / PROJECT
 
     @property
     def memory(self) -> str:
-        """Of ``MEMORY``; a build that does not say has block RAM."""
+        """Memory of the build, one of ``MEMORY``; block RAM if ``board.json`` has no such field."""
         return self.record.text("memory") if "memory" in self.record.value else BLOCK
 
     @property
     def l2(self) -> bool:
-        """Whether its node's weights can decay; those of a build that does not say cannot."""
+        """Whether the node has weight decay; False if ``board.json`` has no such field."""
         return bool(self.record.value.get("l2", False))
 
 
 def open_build(folder: Path) -> BoardBuild:
-    """The build of a folder. Raises InputError where there is none."""
+    """Open the build in a folder. Raises InputError if the folder holds none."""
     return BoardBuild(folder, open_kind(folder, BOARD_BUILD, "fanin board build"))

@@ -1,4 +1,4 @@
-"""Report of place and route, for people."""
+"""Text report of place and route."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fanin.runs.output import table
 
 
 def report_text(placed: Any) -> str:
-    """The report for people."""
+    """Return the report as text: clocks, used resources, components and worst paths."""
     clocks = [["clock", "asked", "reached", "slack"]]
     for clock in placed.clocks:
         asked, reached = (f"{mhz:.1f} MHz" for mhz in (clock.asked, clock.reached))

@@ -1,1 +1,1 @@
-"""The page of ``fanin campaign``, and the statistics that it and the command use."""
+"""Report page of ``fanin campaign``, and statistics of the page and of ``compare``."""

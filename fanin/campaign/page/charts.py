@@ -1,4 +1,4 @@
-"""The charts of a campaign: which option is which axis follows from what varies."""
+"""Charts of a campaign. The varying options determine axes, series and facets."""
 
 from __future__ import annotations
 
@@ -11,14 +11,20 @@ from fanin.campaign.page.statistics import Mean
 from fanin.report.chart import Axis, Bar, Chart
 from fanin.report.palette import STEPS, Style, step_colour
 
-MOST_CHARTS = 12  # of a figure, or of figures that nobody has chosen
-_CUT = 0.1  # of a mean: where its band ends
-_FEW = 3  # numbers that make an axis, where there is another option
+MOST_CHARTS = 12  # maximum number of figures, and of charts per figure
+_CUT = 0.1  # fraction of the mean at which a band is cut off on a logarithmic axis
+_FEW = 3  # fewer numbers make no axis if another kind of option varies
 
 
 @dataclass(frozen=True)
 class Roles:
-    """Options by what they are in a figure's charts: along ``x``, ``series``, and a chart for ``facets``."""
+    """Roles of the varying options in a figure's charts.
+
+    - ``x``: option on the x axis.
+    - ``series``: option that distinguishes the series; None: a single series.
+    - ``facets``: options with a chart for each combination of values.
+    - ``numeric``: True if ``x`` has numbers only, for lines in place of bars.
+    """
 
     x: str
     series: str | None
@@ -27,12 +33,12 @@ class Roles:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """All of them, facets first."""
+        """All varying options: facets, series, x."""
         return (*self.facets, *((self.series,) if self.series else ()), self.x)
 
 
 def roles_of(sheet: Sheet) -> Roles | None:
-    """Which option is what; None where none varies."""
+    """Assign the varying options to roles; return None if no option varies."""
     varying = sorted(sheet.varying, key=lambda option: -len(sheet.values(option)))
     if not varying:
         return None
@@ -49,7 +55,7 @@ def roles_of(sheet: Sheet) -> Roles | None:
 
 
 def charts_of(sheet: Sheet, figure: str, roles: Roles, log: Collection[str]) -> list[Chart]:
-    """A chart for each combination of the facets, with the same y axis. ``log``: names of logarithmic axes."""
+    """Return a chart per combination of facets, with a common y axis. ``log``: names of logarithmic axes."""
     means = sheet.means(figure, roles.options)
     facets = list(dict.fromkeys(point[: len(roles.facets)] for point in means))
     y = Axis(figure, "~g", ".6g", log=figure in log)
@@ -57,7 +63,7 @@ def charts_of(sheet: Sheet, figure: str, roles: Roles, log: Collection[str]) -> 
 
 
 def facets_count(sheet: Sheet, roles: Roles) -> int:
-    """How many charts a figure would have."""
+    """Count the charts of a figure: combinations of facets."""
     return len({tuple(row.get(option) for option in roles.facets) for row in sheet.rows})
 
 
@@ -92,7 +98,7 @@ def _chart(
 
 
 def _ends(mean: Mean, y: Axis) -> tuple[float, float]:
-    """A mean's interval; on a logarithmic axis, which has no end below, one that reaches 0 is cut off."""
+    """Return a mean's interval; on a logarithmic axis, the low end is at least ``_CUT`` of the mean."""
     low, high = mean.ends
     return (max(low, _CUT * mean.value) if y.log else low), high
 
@@ -107,12 +113,12 @@ def _bars(x: str, name: str, points: Sequence[tuple[int, object, Mean]]) -> Iter
 
 
 def said(option: str, value: object) -> str:
-    """An option and its value."""
+    """Return an option and its value as text."""
     return f"{option} {shown(value)}"
 
 
 def table_of(sheet: Sheet, roles: Roles | None, figures: Sequence[str]) -> list[list[str]]:
-    """Means and their intervals, a row for each combination of what varies; the first row is the header."""
+    """Return means and intervals, with a row per combination of options; the first row is the header."""
     options = roles.options if roles else ()
     found = {figure: sheet.means(figure, options) for figure in figures}
     points = dict.fromkeys(itertools.chain.from_iterable(found.values()))

@@ -1,4 +1,4 @@
-"""The page of ``fanin campaign``."""
+"""Report page of a campaign."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fanin.campaign.page.charts import MOST_CHARTS, charts_of, facets_count, rol
 from fanin.campaign.page.sheet import Sheet
 from fanin.report.html import Rows, fill
 
-_SHOWN = 20  # failed runs
+_SHOWN = 20  # maximum number of failed runs on the page
 
 
 def campaign_page(
@@ -20,10 +20,14 @@ def campaign_page(
     chosen: Sequence[str],
     log: Collection[str],
 ) -> str:
-    """The page as one HTML document.
+    """Return the page as one HTML document.
 
-    ``counts``: runs by status. ``failures``: runs that failed and why. ``chosen``: figures that are drawn;
-    where there are none, those that vary. ``log``: options and figures whose axes are logarithmic.
+    - ``title``: title of the page.
+    - ``sheet``: table of the runs.
+    - ``counts``: number of runs by status.
+    - ``failures``: name and error of each failed run.
+    - ``chosen``: figures to draw; empty: all figures that vary.
+    - ``log``: options and figures with logarithmic axes.
     """
     sheet = sheet.joined
     roles = roles_of(sheet)
@@ -44,7 +48,7 @@ def campaign_page(
 
 
 def _varying(sheet: Sheet) -> list[str]:
-    """Figures that are not the same in all runs, numbers only."""
+    """Return the numeric figures that differ between runs."""
     return [
         figure
         for figure in sheet.figures

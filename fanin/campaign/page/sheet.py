@@ -1,4 +1,4 @@
-"""A campaign's table, as the page and the comparison read it: a row per run, options and figures by name."""
+"""Table of a campaign for page and comparison: a row per run, options and figures by name."""
 
 from __future__ import annotations
 
@@ -10,31 +10,36 @@ from typing import Any
 from fanin.campaign.page.statistics import Mean, mean_of
 
 SEED = "seed"
-ABSENT = "–"  # an option that a run does not have
+ABSENT = "–"  # text for an option that a run does not have
 
 Row = dict[str, Any]
-Point = tuple[Any, ...]  # values of some options
+Point = tuple[Any, ...]  # values of a set of options
 
 
 @dataclass(frozen=True)
 class Sheet:
-    """``rows`` of the runs that have figures; ``options`` and ``figures`` are names of columns."""
+    """Table of the runs with figures.
+
+    - ``rows``: values by column, for each run.
+    - ``options``: names of the columns with options.
+    - ``figures``: names of the columns with figures.
+    """
 
     rows: Sequence[Row]
     options: Sequence[str]
     figures: Sequence[str]
 
     def values(self, option: str) -> list[Any]:
-        """What an option has been: numbers in order, else as the runs come; None where a run has none."""
+        """Return an option's distinct values, None for an absent one: numbers sorted, others in run order."""
         found = list(dict.fromkeys(row.get(option) for row in self.rows))
         return sorted(found) if all(map(is_number, found)) else found
 
     @property
     def joined(self) -> Sheet:
-        """The same with one option in place of those that depend on one another.
+        """Sheet with a single text option in place of options that depend on one another.
 
-        Options that some runs lack (the bound of one codec, the mantissa of another) and the option that
-        decides which (the codec) make one option together, whose values are texts.
+        The joined option combines options that some runs lack (the bound of one codec, the mantissa of another)
+        with the option that determines which exist (the codec).
         """
         partial = [option for option in self.varying if None in self.values(option)]
         deciding = next((option for option in self.varying if self._decides(option, partial)), None)
@@ -47,7 +52,7 @@ class Sheet:
         return replace(self, rows=rows, options=[*kept, name])
 
     def _decides(self, option: str, partial: Sequence[str]) -> bool:
-        """Whether the value of an option says which of ``partial`` a run has."""
+        """Whether the value of an option determines which options of ``partial`` a run has."""
         if option in partial:
             return False
         has = {(row.get(option), tuple(row.get(each) is None for each in partial)) for row in self.rows}
@@ -55,15 +60,15 @@ class Sheet:
 
     @property
     def varying(self) -> list[str]:
-        """The options that vary, but for seeds."""
+        """Options that vary, except the seed."""
         return [option for option in self.options if option != SEED and len(self.values(option)) > 1]
 
     def is_numeric(self, option: str) -> bool:
-        """Whether every run has a number there."""
+        """Whether every run has a number for an option."""
         return all(map(is_number, self.values(option)))
 
     def means(self, figure: str, options: Sequence[str]) -> dict[Point, Mean]:
-        """A figure by the values of some options, over all runs that have these."""
+        """Return the mean of a figure for each combination of the options' values."""
         groups: dict[Point, list[float]] = {}
         for row in self.rows:
             value = row.get(figure)
@@ -73,15 +78,15 @@ class Sheet:
 
 
 def shown(value: Any) -> str:
-    """A value, for people."""
+    """Return a value as text for the page."""
     return ABSENT if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _words(values: Iterable[Any]) -> str:
-    """The values that are there."""
+    """Join the values that are not None."""
     return " ".join(shown(value) for value in values if value is not None)
 
 
 def is_number(value: Any) -> bool:
-    """Whether it is one that an axis has; true and false are none, nor is what is not finite."""
+    """Whether a value is a finite number that fits an axis, and no bool."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= float_info.max

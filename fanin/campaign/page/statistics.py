@@ -13,7 +13,7 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Mean:
-    """The mean of ``count`` values, and the ends of its interval, which are None for one value."""
+    """Mean of ``count`` values with its 95 % interval ``low`` to ``high``, None for a single value."""
 
     value: float
     count: int
@@ -22,14 +22,14 @@ class Mean:
 
     @property
     def ends(self) -> tuple[float, float]:
-        """The interval; for one value, that value."""
+        """Ends of the interval; for a single value, the value twice."""
         if self.low is None or self.high is None:
             return self.value, self.value
         return self.low, self.high
 
 
 def mean_of(values: Sequence[float]) -> Mean:
-    """The mean of at least one value, taken for independent and normal."""
+    """Return the mean of at least one value, under the assumption of independent, normal values."""
     found = np.asarray(values, dtype=np.float64)
     mean = float(found.mean())
     if len(found) < 2:
@@ -39,7 +39,7 @@ def mean_of(values: Sequence[float]) -> Mean:
 
 
 def welch(before: Sequence[float], after: Sequence[float]) -> Mean:
-    """``after`` minus ``before``, of samples that do not pair and may vary differently; one or more of each."""
+    """Return the mean of ``after`` minus ``before`` for unpaired samples of different variance (Welch)."""
     one, other = (np.asarray(each, dtype=np.float64) for each in (before, after))
     difference, count = float(other.mean() - one.mean()), min(len(one), len(other))
     if count < 2:

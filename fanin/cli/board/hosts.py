@@ -1,4 +1,4 @@
-"""``fanin board ping`` and ``fanin board status``: what boards on the network say of themselves."""
+"""``fanin board ping`` and ``fanin board status``: facts and registers of boards on the network."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fanin.base.errors import CheckFailed, InputError
 from fanin.runs.output import add_json, print_json, table
 
-if TYPE_CHECKING:  # Amaranth takes a second to load, which --help need not pay
+if TYPE_CHECKING:  # --help must not wait for Amaranth to load
     from fanin.host.board import About, BoardClient
 
 Facts = dict[str, Any]
@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
         try:
             with closing(BoardClient(*address)) as client:
                 answers[host] = args.work(client)
-        except InputError as error:  # no such name, no answer, or another one than a board's
+        except InputError as error:  # unknown name, no answer, or no board's answer
             silent.append(str(error))
     if args.json:
         print_json({"boards": answers})
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _address(text: str) -> tuple[str, int]:
-    """Host and port. Raises InputError."""
+    """Parse HOST or HOST:PORT. Raises InputError."""
     from fanin.wire.control import CONTROL_PORT
 
     host, colon, port = text.partition(":")
@@ -88,7 +88,7 @@ def _about(about: About) -> Facts:
 
 
 def _status(client: BoardClient) -> Facts:
-    """All registers, while the board is ours; where another host holds it, what it says to anybody."""
+    """Return all registers of the board; only its public facts if another host holds the board."""
     from fanin.hdl.boards.memory_map import BOARD
     from fanin.hdl.boards.registers import board_registers
     from fanin.hdl.bus.register_map import Access
@@ -110,7 +110,7 @@ def _status(client: BoardClient) -> Facts:
 
 
 def _usual(facts: Facts) -> Facts:
-    """A board's registers in the usual notation: MAC and IPv4 addresses, numbers of builds in hexadecimal."""
+    """Return a board's facts in usual notation: MAC and IPv4 addresses, build numbers in hexadecimal."""
     from fanin.wire.ethernet import mac_text
 
     if "holder" not in facts:  # of ping

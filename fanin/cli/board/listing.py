@@ -1,4 +1,4 @@
-"""``fanin board list``: the boards, what fits them and which tool makes their bitstream."""
+"""``fanin board list``: the boards, their presets and their bitstream tools."""
 
 from __future__ import annotations
 

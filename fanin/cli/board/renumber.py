@@ -44,7 +44,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 
 
 def run(args: argparse.Namespace) -> int:
-    """Change, pack, and write the folder."""
+    """Change the number in the build, pack the bitstream, and write the new folder. Raises InputError."""
     from fanin.hdl.boards.board import find_board
     from fanin.hdl.boards.build import BITSTREAM, NETLIST, ROUTED, TIMING, Tools, packing, run_step
     from fanin.hdl.boards.identity import Identity

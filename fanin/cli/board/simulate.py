@@ -14,7 +14,7 @@ from fanin.boards.run.folder import SDRAM, BoardBuild, open_build
 from fanin.sim.network import FAULTS
 
 FIRST = "127.0.0.2"
-MAX_PPM = 1000  # ten times what Ethernet allows
+MAX_PPM = 1000  # ten times Ethernet's limit
 
 
 def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -87,7 +87,7 @@ def _check_can_run(build: BoardBuild, *, source: bool) -> None:
 
 
 def _check_distinct(builds: list[BoardBuild]) -> None:
-    """Raise InputError for two boards of one address: they are builds of one --number."""
+    """Raise InputError for two boards with the same address, hence builds with the same --number."""
     seen: dict[int, Path] = {}
     for build in builds:
         address = build.record.record("identity").integer("ip")
@@ -108,7 +108,7 @@ def _link(args: argparse.Namespace) -> Any:
 
 
 def _configs(args: argparse.Namespace, builds: list[BoardBuild]) -> list[Any]:
-    """A board's clock is --ppm faster, the next one's slower, each in a phase of its own."""
+    """Return the boards' configurations. Clocks are alternately --ppm faster and slower, with random phases."""
     from fanin.hdl.boards.board import find_board
     from fanin.sim.boards.setup import board_config, project_model, with_sdram
 

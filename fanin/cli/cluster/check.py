@@ -21,7 +21,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 
 
 def run(args: argparse.Namespace) -> int:
-    """Compare; 1 where a bit differs."""
+    """Compare the results bit by bit; return 1 if a bit differs."""
     from fanin.cnn.run.verify import verify
 
     return verify(args.folder, args.json)

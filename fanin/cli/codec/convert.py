@@ -15,7 +15,7 @@ from fanin.codec.facts import CodecConfig
 from fanin.codec.run.options import configuration, given
 from fanin.runs.output import add_json, check_writable, print_json
 
-if TYPE_CHECKING:  # NumPy takes a moment to load, which --help need not pay
+if TYPE_CHECKING:  # --help must not wait for NumPy to load
     import numpy as np
 
 

@@ -1,4 +1,4 @@
-"""``fanin codec stats``: what the codecs make of a file of values, beside INCEPTIONN's table III."""
+"""``fanin codec stats``: effect of the codecs on a file of values, compared with INCEPTIONN's table III."""
 
 from __future__ import annotations
 

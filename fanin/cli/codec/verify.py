@@ -13,7 +13,7 @@ from fanin.codec.facts import CodecConfig
 from fanin.codec.run.options import configuration
 from fanin.runs.output import add_json, print_json
 
-if TYPE_CHECKING:  # NumPy takes a moment to load, which --help need not pay
+if TYPE_CHECKING:  # --help must not wait for NumPy to load
     import numpy as np
 
 VALUES, RTL_VALUES = 100_000, 1_000_000

@@ -1,4 +1,4 @@
-"""``fanin link``: the reliable link; a part per file."""
+"""``fanin link``: commands of the reliable link; a part per file."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> None:
         with _open_memory(settings) as opened:
             served = (_serve_model if args.model else _serve_rtl)(args, opened, started)
     finally:
-        if args.control:  # a simulator that was killed has left it
+        if args.control:  # a killed simulator has left the file
             with contextlib.suppress(InputError):
                 check_control(args.control)
     found: dict[str, Any] = {name: getattr(served, name) for name in ("counters", "lost", "seconds")}
@@ -131,7 +131,7 @@ def _peer(text: str) -> Peer:
 
 
 def _size(args: argparse.Namespace, word: int, most: int) -> int:
-    """Bytes of the memory, which is there or will be made."""
+    """Return the size of the existing or new memory file, in bytes. Raises InputError."""
     path, given = args.memory, args.memory_bytes
     if path.is_symlink():
         raise InputError(f"--memory {path}: is a link to {path.readlink()}; name the file itself")
@@ -154,9 +154,9 @@ def _size(args: argparse.Namespace, word: int, most: int) -> int:
 
 @contextlib.contextmanager
 def _open_memory(settings: RdmaSettings) -> Iterator[RdmaSettings]:
-    """Settings whose memory is an open file of the user alone, whatever its name leads to meanwhile.
+    """Yield settings with an open memory file of the user; a later change of its name has no effect.
 
-    One that is made has mode 0600. Raises InputError for a link, a file of several names or of another user,
+    A new file has mode 0600. Raises InputError for a link, a file of several names or of another user,
     and one that others may write.
     """
     path = settings.memory

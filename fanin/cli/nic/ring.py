@@ -48,7 +48,7 @@ def add_options(group: argparse._ArgumentGroup) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Add up. Raises InputError for wrong options, files or interfaces, CheckFailed where no sum came of it."""
+    """Run the all-reduce. Raises InputError for bad options, files or interfaces, CheckFailed without a sum."""
     import numpy as np
 
     if args.model:
@@ -152,7 +152,7 @@ def _reduce(args: argparse.Namespace, config: RingConfig, vector: npt.NDArray[np
 
 
 def _cause(args: argparse.Namespace, reduced: Reduced) -> str:
-    """Why there is no sum."""
+    """Return the cause of a missing sum, in words."""
     from fanin.hdl.ring.registers import Failure
     from fanin.host.causes import explain
 

@@ -57,7 +57,7 @@ def serve_rtl(
 
 
 def ratio(seconds: float, simulated: float | None) -> str:
-    """A line on how much of the node's own time passed, if it has one."""
+    """Return a line with the ratio of simulated to real time; empty without simulated time."""
     if not simulated:
         return ""
     return (

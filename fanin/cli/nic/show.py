@@ -1,4 +1,4 @@
-"""``fanin nic show``: what a node that runs is, and what it has counted."""
+"""``fanin nic show``: kind and counters of a running node."""
 
 from __future__ import annotations
 

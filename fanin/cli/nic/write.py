@@ -38,7 +38,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write, and wait. Raises InputError where the node refuses, CheckFailed where the write fails."""
+    """Write, and wait for the end. Raises InputError if the node rejects the write, CheckFailed if it fails."""
     from fanin.host.nic import RdmaNic
 
     check_wait(args)

@@ -55,7 +55,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run it. Raises CheckFailed where a packet was given up or workers ended with different sums."""
+    """Run the all-reduce. Raises CheckFailed if a packet is given up, or sums of workers differ."""
     found = _measured(args)
     if args.json:
         print_json(found)
@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _measured(args: argparse.Namespace) -> dict[str, Any]:
     """Run the AllReduces; return the figures for ``--json``."""
-    import numpy as np  # takes a while to load; --help need not wait
+    import numpy as np  # --help must not wait for it to load
 
     from fanin.p4.aggregation import ProgramConfig
     from fanin.sim.switch.allreduce import allreduce

@@ -9,7 +9,7 @@ from fanin.base.errors import InputError
 from fanin.cli.checker import add_options, check_options, progress, tell
 from fanin.wire.aggregation import Protocol
 
-PROTOCOL_NAMES = (*Protocol, "published")  # those of fanin.sim.checker, which --help need not load
+PROTOCOL_NAMES = (*Protocol, "published")  # names in fanin.sim.checker, which --help must not load
 
 
 def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

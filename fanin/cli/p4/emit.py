@@ -1,4 +1,4 @@
-"""``fanin p4 emit``: the switch program, its jobs, and what goes with it."""
+"""``fanin p4 emit``: the switch program, its jobs, and accompanying files."""
 
 from __future__ import annotations
 

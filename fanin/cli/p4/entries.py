@@ -25,9 +25,9 @@ _MAC = r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}"
 
 
 def install_entries(switch: Switch, path: Path) -> None:
-    """Do what a control plane does first: groups and clone sessions, then entries.
+    """Install the set-up of a control plane: groups and clone sessions, then entries.
 
-    Raises InputError that names the file, the item, the field and what would fit.
+    Raises InputError that names the file, the item, the field and valid values.
     """
     items = {f"{path}: item {number}": item for number, item in enumerate(_items(path))}
     sessions = {place: _session(place, item) for place, item in items.items() if "session" in item}
@@ -53,7 +53,7 @@ class _Session:
 
 
 def _check_distinct(field: str, kind: str, numbers: Mapping[str, int]) -> None:
-    """Raise InputError where two items of a kind have one number; ``numbers`` by place."""
+    """Raise InputError if two items of a kind have the same number. ``numbers``: by place."""
     first: dict[int, str] = {}
     for place, number in numbers.items():
         if first.setdefault(number, place) != place:
@@ -62,7 +62,7 @@ def _check_distinct(field: str, kind: str, numbers: Mapping[str, int]) -> None:
 
 @contextlib.contextmanager
 def _placed(place: str) -> Iterator[None]:
-    """Add the place to what a switch refuses, naming table, key, action or parameter, and what there is."""
+    """Convert a switch's ValueError into an InputError that starts with the place."""
     try:
         yield
     except ValueError as error:
@@ -126,7 +126,7 @@ def _replicas(place: str, item: Mapping[str, Any]) -> tuple[Replica, ...]:
 
 
 def _match(place: str, given: Any) -> Match:
-    """An object with the fields of a kind of match; a number or a text alone is an exact match."""
+    """Parse a match: an object with the fields of one kind, or a single number or text for an exact match."""
     if not isinstance(given, dict):
         return Exact(_number(place, given))
     for kind in _MATCHES:
@@ -162,7 +162,7 @@ def _text(place: str, item: Mapping[str, Any], name: str) -> str:
 
 
 def _number(place: str, value: Any) -> int:
-    """A number, written as such or as people write addresses."""
+    """Parse a number: integer, decimal or hexadecimal text, MAC or IPv4 address. Raises InputError."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     if isinstance(value, str):

@@ -53,7 +53,7 @@ def _action(
 
 
 def run(args: argparse.Namespace) -> int:
-    """Carry out the action. Raises InputError when the switch does not answer, or refuses."""
+    """Run the selected action. Raises InputError if the switch does not answer, or rejects the action."""
     host, _, port = args.thrift.rpartition(":")
     if not host or not port.isdecimal():
         raise InputError(f"--thrift must be HOST:PORT, not {args.thrift}")
@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _connected(args: argparse.Namespace) -> Iterator[RunningSwitch]:
-    from fanin.sim.switch.bmv2.running import RunningSwitch  # gRPC takes a while to load
+    from fanin.sim.switch.bmv2.running import RunningSwitch  # gRPC loads slowly
 
     host, _, port = args.thrift.rpartition(":")
     switch = RunningSwitch(args.switch, thrift=(host, int(port)), device=args.device)

@@ -21,7 +21,7 @@ def switch_with_jobs(
     tracer: Tracer | None = None,
     ports: Iterable[int] = (),
 ) -> Switch:
-    """The emitted program with the jobs of its job.json, ``path``; the switch has its ports, and ``ports``.
+    """Return a switch with the emitted program, the jobs of ``path``, their ports, and ``ports``.
 
     Raises InputError, ValueError.
     """

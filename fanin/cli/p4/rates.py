@@ -44,7 +44,7 @@ class Rates:
         return time.monotonic() - self._began
 
     def show(self) -> None:
-        """Once a second, if anybody looks."""
+        """Print the rates at most once every ``_EVERY`` s, if the display is live."""
         now = time.monotonic()
         if not self._live or now - self._last < _EVERY:
             return
@@ -99,5 +99,5 @@ def totals(forwarding: Forwarding, names: Mapping[int, str]) -> str:
 
 
 def lost_frames(counters: PortCounters) -> int:
-    """Frames of a port that came and did not go on, whatever the reason."""
+    """Return the number of a port's received frames that were not forwarded, for any reason."""
     return counters.refused + counters.overrun + counters.lost + counters.unsent

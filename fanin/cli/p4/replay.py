@@ -1,4 +1,4 @@
-"""A recorded run through a program: what its nodes sent goes in, what its switch answered is compared."""
+"""Replay of a recorded run: a program processes the nodes' frames, and its answers are compared."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Arrival = tuple[int, int, bytes]  # ns, port, frame
 
 @dataclass(frozen=True)
 class Recording:
-    """A capture at a switch: the frames that it received, and by port those that it sent, in order of time.
+    """Capture at a switch: frames received, and frames sent by port, in order of time.
 
     ``others`` counts frames that are neither from a member of a job nor from the switch to one.
     """
@@ -50,7 +50,7 @@ class Recording:
         return cls(tuple(received), sent, others)
 
     def compare(self, out: Mapping[int, Sequence[Timed]]) -> Comparison:
-        """Compare ``out``, what a switch sent, with what was recorded: per port, frame by frame."""
+        """Compare a switch's output ``out`` with the recorded output, per port and frame by frame."""
         equal, differ, first = 0, 0, ""
         earliest: tuple[int, int] | None = None
         for port in sorted({*out, *self.sent}):

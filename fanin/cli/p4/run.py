@@ -62,7 +62,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 
 
 def run(args: argparse.Namespace) -> int:
-    """Replay. Raises InputError for a wrong program, job or capture, CheckFailed where answers differ."""
+    """Replay frames. Raises InputError for a wrong program, job or capture, CheckFailed if answers differ."""
     from fanin.cli.p4.replay import Recording
     from fanin.p4.deployment import load_deployment
 
@@ -129,7 +129,7 @@ def _tracer(deployment: Deployment | None, show: Callable[[str], None]) -> Trace
 def _process(
     switch: Switch, frames: Sequence[Arrival], stepper: Stepper | None, *, quiet: bool
 ) -> tuple[int, dict[int, list[Timed]]]:
-    """How many frames went in, and what leaves at each port, with the time of its cause."""
+    """Return the number of processed frames, and the output frames by port with the time of their input."""
     out: dict[int, list[Timed]] = {}
     done = 0
     for time, port, frame in frames if quiet else progress_bar(frames, unit=" frames"):
@@ -143,7 +143,7 @@ def _process(
 
 
 def _compare(recording: Recording, out: dict[int, list[Timed]], path: Path) -> Comparison:
-    """How the answers compare with the recorded ones; a warning counts frames of no member."""
+    """Compare the answers with the recorded ones, and warn about frames that belong to no member."""
     if recording.others:
         _warn(
             f"{path}: {recording.others} frames are neither from a member of a job nor from the switch to one"
@@ -156,7 +156,7 @@ def _warn(message: str) -> None:
 
 
 def _inputs(texts: Sequence[str]) -> list[Arrival]:
-    """The frames of all files by time, then by port; otherwise as each file has them."""
+    """Return the frames of all files, sorted by time and port; equal ones keep their order."""
     from fanin.sim.capture import read_capture
 
     frames = []
@@ -174,7 +174,7 @@ def _input(text: str) -> tuple[int, Path]:
 
 
 def _write(folder: Path, out: dict[int, list[tuple[int, bytes]]]) -> None:
-    """A capture for each port, each whole or not at all."""
+    """Write a capture per port, each one atomically."""
     from fanin.sim.pcap import PcapWriter
 
     for port, frames in sorted(out.items()):

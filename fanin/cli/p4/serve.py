@@ -113,7 +113,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _ports(texts: list[str], cpu: int | None) -> dict[int, str]:
-    """Interfaces by port."""
+    """Parse ``--port`` and check ``--cpu-port``; return the interfaces by port. Raises InputError."""
     result: dict[int, str] = {}
     for text in texts:
         number, sign, name = text.partition("=")
@@ -130,7 +130,7 @@ def _ports(texts: list[str], cpu: int | None) -> dict[int, str]:
 
 
 def _switch(program: Program, args: argparse.Namespace, names: dict[int, str]) -> Switch:
-    """With its jobs or entries, if there are any."""
+    """Return the switch with the jobs or entries of the options, if any."""
     if args.job:
         from fanin.p4.deployment import load_deployment
 

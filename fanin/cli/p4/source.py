@@ -38,7 +38,7 @@ def _define(text: str) -> tuple[str, str]:
 
 
 def load_program(args: argparse.Namespace, *, permissive: bool = False) -> Program:
-    """The program of ``args.program``, read with the options of ``add_source``; a warning names its meters.
+    """Load ``args.program`` with the options of ``add_source``, and warn about its meters.
 
     Raises P4Error.
     """

@@ -44,7 +44,7 @@ class Stepper:
 
 
 def _register(switch: Switch, text: str) -> str:
-    """The entry of a register that is asked for, or why there is none."""
+    """Return the requested entry of a register as text, or the reason why it does not exist."""
     match = re.fullmatch(r"([\w.]+)\[(\d+)\]", text)
     if not match or match[1] not in switch.registers:
         return f"no register {text}; there are {', '.join(f'{name}[…]' for name in switch.registers) or 'none'}"

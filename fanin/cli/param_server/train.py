@@ -31,7 +31,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 def run(args: argparse.Namespace) -> int:
     """Train, write the run's folder."""
     from fanin.param_server.run.execute import (
-        execute,  # scikit-learn takes seconds: --help need not wait for it
+        execute,  # --help must not wait for scikit-learn to load
     )
 
     execute(ParamServerOptions.of(args), Call.of(args))

@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _lists(args: argparse.Namespace) -> dict[int, list[int]]:
-    """The ring as each node's host lists it. Raises InputError."""
+    """Return each node's list of the ring. Raises InputError."""
     lists: dict[int, list[int]] = {node: [*range(args.nodes)] for node in range(args.nodes)}
     for text in args.lists:
         node, _, order = text.partition("=")

@@ -94,7 +94,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def ring_config(args: argparse.Namespace) -> RingConfig:
-    """The nodes of ``--preset``, with the codec; INCEPTIONN's group is a word unless it is said."""
+    """Return the nodes of ``--preset`` with the codec. INCEPTIONN's group defaults to a word."""
     preset = PRESETS[args.preset]
     try:
         return replace(preset, codec=optional_configuration(args.codec, args, group=preset.lanes))
@@ -103,7 +103,7 @@ def ring_config(args: argparse.Namespace) -> RingConfig:
 
 
 def _vectors(paths: list[Path]) -> list[Float32]:
-    """The files' values. Raises InputError."""
+    """Read the files' values, one vector per node. Raises InputError."""
     import numpy as np
 
     from fanin.codec.run.values import open_values
@@ -120,7 +120,7 @@ def _vectors(paths: list[Path]) -> list[Float32]:
 
 
 def _in_rtl(vectors: list[Float32], config: RingConfig, link: Any) -> tuple[list[Float32], float]:
-    """Each node's sum, and the seconds that the slowest one took."""
+    """Simulate the all-reduce in RTL; return each node's sum, and the time of the slowest node, in s."""
     from fanin.host.causes import explain
     from fanin.sim.cosim.simulator import SimulationFailed
     from fanin.sim.ring.cosim import RingCosim

@@ -31,7 +31,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def run(args: argparse.Namespace) -> int:
     """Train, write the run's folder."""
-    from fanin.ring.run.execute import execute  # scikit-learn takes seconds to load; --help need not wait
+    from fanin.ring.run.execute import execute  # --help must not wait for scikit-learn to load
 
     execute(RingOptions.of(args), Call.of(args))
     return 0

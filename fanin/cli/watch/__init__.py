@@ -1,4 +1,4 @@
-"""``fanin watch``: a page on this machine that shows a run while it goes on, and then its report."""
+"""``fanin watch``: local page that shows a run's progress, and its report after the end."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve the page until Ctrl-C. Raises InputError for a port that cannot be had, and where DIR is a file."""
+    """Serve the page until Ctrl-C. Raises InputError if the port is not available, or DIR is a file."""
     from fanin.cli.watch.server import WatchServer
     from fanin.cli.watch.state import Watched
 

@@ -21,11 +21,11 @@ from fanin.runs.output import finite
 ADDRESS = "127.0.0.1"
 HTTP_PORT = 80  # which browsers leave out of Host
 REQUEST_SECONDS = 10  # for a request and its answer
-REQUEST_BYTES = 1 << 16  # of a request with its headers; a longer one has no answer
-CONNECTIONS = 32  # at a time; one more ends the oldest
+REQUEST_BYTES = 1 << 16  # maximum size of a request with its headers
+CONNECTIONS = 32  # maximum number of open connections
 PIECE_BYTES = 1 << 16  # of a report that are read at a time
 HTML, JSON, TEXT = (f"{kind}; charset=utf-8" for kind in ("text/html", "application/json", "text/plain"))
-#: The page runs its own script, asks for its numbers, and nothing else.
+#: The page may run its own script and request its data; everything else is blocked.
 PAGE_POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; "
     "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -34,16 +34,19 @@ ALWAYS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Ref
 
 
 class WatchServer(ThreadingHTTPServer):
-    """Serves a run on 127.0.0.1; ``port`` 0: one that is free. Raises InputError for one that cannot be had.
+    """HTTP server of a run's page on 127.0.0.1. Raises InputError if the port is not available.
 
-    A connection takes one request of ``REQUEST_BYTES`` at most. It ends when it is older than
-    ``REQUEST_SECONDS`` (seen at each turn of the server's loop), or the oldest of more than ``CONNECTIONS``, at
+    A connection takes one request of at most ``REQUEST_BYTES``. The server closes a connection that is older
+    than ``REQUEST_SECONDS`` at its next loop. If there are more than ``CONNECTIONS``, it closes the oldest at
     once.
+
+    - ``watched``: the run.
+    - ``port``: TCP port; 0: any free port.
     """
 
     def __init__(self, watched: Watched, port: int):
         self.watched = watched
-        self._open: dict[socket.socket, float] = {}  # when each began, the oldest first
+        self._open: dict[socket.socket, float] = {}  # start time by connection, oldest first
         self.page = fill("watch.html.j2", folder=str(watched.folder)).encode()
         try:
             super().__init__((ADDRESS, port), _Handler)
@@ -51,57 +54,57 @@ class WatchServer(ThreadingHTTPServer):
             raise InputError(f"--port {port}: cannot be used: {error.strerror or error}") from error
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A browser that leaves in the middle of an answer is none; the rest is shown."""
+        """Print an error, except that of a browser that disconnects during an answer."""
         if not isinstance(sys.exception(), ConnectionError | TimeoutError):
             super().handle_error(request, client_address)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread of its own."""
+        """Handle the request in a separate thread."""
         self._open[request] = time.monotonic()
         for oldest in list(self._open)[:-CONNECTIONS]:
             self._cut(oldest)
-        if len(self._open) > 2 * CONNECTIONS:  # those that were ended still run
+        if len(self._open) > 2 * CONNECTIONS:  # threads of closed connections still run
             self.shutdown_request(request)
             return
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
-        """End a connection."""
+        """Close a connection."""
         self._open.pop(request, None)
         super().shutdown_request(request)
 
     def service_actions(self) -> None:
-        """End connections whose time is over; called at each turn of the server's loop."""
+        """Close connections that are too old; the server's loop calls the method at each iteration."""
         for request, began in list(self._open.items()):
             if time.monotonic() - began > REQUEST_SECONDS:
                 self._cut(request)
 
     def _cut(self, request: socket.socket) -> None:
-        """Wake the thread that waits for a connection's other end; it then ends the connection."""
-        with contextlib.suppress(OSError):  # it has ended meanwhile
+        """Shut down a connection's socket; its thread wakes and closes the connection."""
+        with contextlib.suppress(OSError):  # already closed
             request.shutdown(socket.SHUT_RDWR)
 
     @property
     def url(self) -> str:
-        """Of the page."""
+        """URL of the page."""
         return f"http://{ADDRESS}:{self.server_port}/"
 
     @property
     def hosts(self) -> set[str]:
-        """The names under which browsers on this machine ask. Another one is a page that was led here."""
+        """Host headers of local browsers. Another value is a foreign page's name that resolves to this host."""
         names = (ADDRESS, "localhost")
         plain = set(names) if self.server_port == HTTP_PORT else set()
         return {f"{name}:{self.server_port}" for name in names} | plain
 
 
 class _Lines:
-    """The lines of a request. Raises ConnectionAbortedError where they exceed ``REQUEST_BYTES``."""
+    """Lines of a request. Raises ConnectionAbortedError if they exceed ``REQUEST_BYTES``."""
 
     def __init__(self, stream: BufferedIOBase):
         self._stream, self._left = stream, REQUEST_BYTES
 
     def readline(self, size: int) -> bytes:
-        """The next line, as a stream's."""
+        """Return the next line, as a stream does."""
         line = self._stream.readline(min(size, self._left + 1))
         self._left -= len(line)
         if self._left < 0:
@@ -117,12 +120,12 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = REQUEST_SECONDS
 
     def setup(self) -> None:
-        """Bound the request."""
+        """Limit the size of the request."""
         super().setup()
         self.rfile = cast(BufferedIOBase, _Lines(self.rfile))
 
     def do_GET(self) -> None:
-        """The answer is chosen by the whole path; none is made from it."""
+        """Select the answer by the complete path; no file name is derived from the path."""
         server = cast(WatchServer, self.server)
         if not self._asked_here(server):
             return
@@ -167,4 +170,4 @@ class _Handler(BaseHTTPRequestHandler):
             size -= len(piece)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: the terminal has the address alone."""
+        """Print nothing: the terminal shows only the address."""

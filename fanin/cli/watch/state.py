@@ -1,4 +1,4 @@
-"""What is known of the run that writes a folder: from its live file, and what it leaves."""
+"""State of the run that writes a folder, from its live file and its result."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from fanin.runs.live import FORMAT, changed_ns
 from fanin.runs.output import CAMPAIGN, CLASSES_FOLDER, REPORT_FILE, RUN_FILE, class_folders
 from fanin.runs.unfinished import GONE
 
-MOST_LIVE, MOST_MARK = 4 << 20, 16 << 20  #: bytes of a live file, and of a result that names an error
+MOST_LIVE, MOST_MARK = 4 << 20, 16 << 20  #: maximum bytes of a live file, and of a result's mark
 NOTHING = "the run was stopped before it trained, and left nothing"
 
 
 class State(StrEnum):
-    """Of the run in a folder."""
+    """State of the run in a folder."""
 
-    WAITING = "waiting"  #: there is none yet
+    WAITING = "waiting"  #: no run yet
     RUNNING = "running"
     ENDED = "ended"
-    FAILED = "failed"  #: or stopped from outside, or its process has gone
+    FAILED = "failed"  #: failed, stopped from outside, or its process has died
 
 
 class Watched:
-    """The run that writes ``folder``, which may not exist yet."""
+    """Watched run that writes ``folder``, which may not exist yet."""
 
     def __init__(self, folder: Path):
         self.folder = folder
         self._one_reads = threading.Lock()
-        self._seen: dict[str, Any] | None = None  # the live file of a run, which has gone when the run ends
+        self._seen: dict[str, Any] | None = None  # the live file's last content
 
     def progress(self) -> dict[str, Any]:
-        """What the page shows. docs/reference/watch.md has the fields."""
+        """Return the data of the page. docs/reference/watch.md describes the fields."""
         with self._one_reads:
             live = read_object(self.folder / LIVE_FILE, MOST_LIVE)
             if live is not None and live.get("format") == FORMAT:
@@ -56,9 +56,9 @@ class Watched:
         }
 
     def reports(self) -> dict[str, tuple[str, ...]]:
-        """Names, below the folder, of the run's reports by their addresses: one, or one for each class.
+        """Return the run's reports by address, as paths below the folder: the run's, and one per class.
 
-        Nothing while the run goes on: what the folder has then is of an earlier one.
+        The result is empty during a run, because the folder's reports are then from an earlier run.
         """
         if (self.folder / LIVE_FILE).exists() or not self._is_new():
             return {}
@@ -69,7 +69,7 @@ class Watched:
         return {each: found[each] for each, path in paths.items() if path.is_file() and not path.is_symlink()}
 
     def open_report(self, address: str) -> BinaryIO | None:
-        """Open a report of :meth:`reports`; None without one, or where a link has taken its place meanwhile."""
+        """Open a report of :meth:`reports`; return None if it is absent, or a link has replaced it."""
         names = self.reports().get(address)
         try:
             return open_below(self.folder, *names) if names else None
@@ -78,7 +78,7 @@ class Watched:
 
     @property
     def _mark(self) -> Path:
-        """What a run leaves, or a campaign of many."""
+        """Path of the result: ``campaign.json`` if it exists, else ``run.json``."""
         campaign = self.folder / CAMPAIGN.mark
         return campaign if campaign.is_file() else self.folder / RUN_FILE
 
@@ -91,13 +91,13 @@ class Watched:
         return (State.ENDED, None) if error is None else (State.FAILED, str(error))
 
     def _is_new(self) -> bool:
-        """Whether the folder has a run's result, and not one that was there before the run that was seen."""
+        """Whether the folder has a result that is newer than the start of the watched run."""
         changed = changed_ns(self._mark)
         return changed is not None and (self._seen is None or changed != self._seen.get("earlier"))
 
 
 def _alive(live: dict[str, Any]) -> bool:
-    """Whether the process that writes a live file is there; of another machine's process nothing is known."""
+    """Whether the process that writes a live file is alive; True for another machine, which is not checked."""
     pid = live.get("pid")
     if live.get("host") != socket.gethostname() or not isinstance(pid, int) or pid < 1:
         return True

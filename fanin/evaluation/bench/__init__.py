@@ -30,7 +30,7 @@ USE_CACHE = (
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Declare the command and, below it, one per benchmark."""
+    """Declare the command with a subcommand per benchmark."""
     parser = commands.add_parser(
         "bench",
         help="measure speed and area",

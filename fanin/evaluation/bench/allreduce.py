@@ -1,4 +1,4 @@
-"""AllReduce latency of both protocols: from the PA that the transport takes to the FA that it hands on.
+"""AllReduce latency of both protocols: from the transport's input of a PA to its output of the FA.
 
 Cycles are the RTL's, the time between nodes and switch is the link model's. The nodes have the smallest of
 engines, for the transport alone is measured, and train, so that PAs come as a training sends them.
@@ -33,23 +33,23 @@ STATISTICS: dict[str, Callable[[npt.NDArray[np.float64]], float]] = {
 }
 BATCH, MINI_BATCHES = 8 * MICRO_BATCH, 500  # 8 PAs, then a wait for the last FA; 4,000 operations a node
 FEW_SLOTS = (8, 16)
-BURST = 64  # PAs in a row that show what few slots let through
+BURST = 64  # consecutive PAs, to measure the rate with few slots
 
 
 @dataclass(frozen=True)
 class Point:
-    """Nodes of a protocol behind links that lose some frames."""
+    """Number of nodes that use a protocol over links that lose frames."""
 
     protocol: Protocol
     workers: int
 
     @property
     def node(self) -> GlmConfig:
-        """The transport of a u280 node behind one small engine."""
+        """Node with the transport of a u280 node and one small engine."""
         return replace(PRESETS["u280"], engines=1, lanes=8, depth=4, sample_fifo=512, protocol=self.protocol)
 
     def run(self, network: NetworkConfig, *, batch: int, mini_batches: int, precision: int) -> TrainRun:
-        """Train with as many columns as nodes have lanes: a PA every ``precision`` cycles."""
+        """Train with one column per lane of the nodes, so that a PA follows every ``precision`` cycles."""
         columns, samples = self.node.lanes * self.workers, batch * mini_batches
         shape = TrainShape(
             node=self.node,
@@ -62,12 +62,12 @@ class Point:
         return nodes.train(shape, network)
 
     def latencies(self, run: TrainRun) -> npt.NDArray[np.float64]:
-        """Of every operation of every node, in ns; FAs come in the order of their PAs."""
+        """Return the latency of every operation of every node, in ns. FAs arrive in the order of their PAs."""
         ways = (nodes.events(run, worker) for worker in range(self.workers))
         return np.concatenate([way["fa"] - way["pa"] for way in ways]) * CYCLE_NS
 
     def given_ns(self, network: NetworkConfig) -> float:
-        """The part of an AllReduce without loss that links and switch take: whole cycles, all of it inputs."""
+        """Return the time of links and switch in an AllReduce without loss, in ns, up to whole cycles."""
         frame = network.link.wire_time(frame_length(self.node.encap, self.node.values)) / 1000
         return math.ceil((2 * (network.link.delay_ns + frame) + network.switch_ns) / CYCLE_NS) * CYCLE_NS
 
@@ -136,7 +136,7 @@ def _latency(point: Point, loss: float, figure: Figure, network: NetworkConfig) 
 
 
 def _few_slots(point: Point, network: NetworkConfig) -> Iterator[Result]:
-    """Operations in a row, and so few slots that they bound the rate: from a slot's use to its next one."""
+    """Yield the time between two uses of a slot, for bursts of operations with too few slots."""
     for slots in FEW_SLOTS:
         few = replace(network, slots=slots)
         run = point.run(few, batch=BURST * MICRO_BATCH, mini_batches=4, precision=1)

@@ -72,7 +72,7 @@ def _glm(config: GlmConfig) -> Iterator[Result]:
 
 
 def _engine_of(config: GlmConfig) -> tuple[Engine, list[wiring.Component]]:
-    """An engine of the node, and the parts of which it has many."""
+    """Return an engine of the node, and its repeated parts."""
     engine = Engine(
         lanes=config.lanes,
         banks=config.banks,
@@ -91,10 +91,10 @@ def map_parts(
     count_parts: bool = True,
     goal: Goal = Goal.DEPTH,
 ) -> Area:
-    """Map a component without its shared ``parts``, then each part once, counted as often as it occurs.
+    """Map a component without its shared ``parts``, then map each part once and count its occurrences.
 
-    yosys takes minutes for one engine flattened whole, most of them for equal lanes. A part's ports count
-    as registers, so its inputs or outputs must come from registers for the depth to be whole.
+    yosys takes minutes for one flattened engine, most of them for identical lanes. A part's ports count as
+    registers, so the depth is correct only if its inputs or outputs come from registers.
     """
     name = snake_case(type(component).__name__)
     verilog = kept_verilog(component, name=name)
@@ -120,7 +120,7 @@ def _engine(area: Area, *, limits: bool) -> Iterator[Result]:
 
 
 def _engines(config: GlmConfig, engine: Area) -> Iterator[Result]:
-    """All engines of a node: P4SGD's table III has them without the transport, PCI Express and HBM."""
+    """Yield the area of a node's engines, as in P4SGD's table III without transport, PCI Express and HBM."""
     name, place = f"{config.engines} engines without DSPs", f"area.glm.{config.name}.engines"
     paper = P4SGD_ENGINES if config.name == "u280" else {}
     for what, of, value in (
@@ -132,7 +132,7 @@ def _engines(config: GlmConfig, engine: Area) -> Iterator[Result]:
 
 
 def depth_figures(name: str, area: Area) -> Iterator[Result]:
-    """The depth between two registers, beside its limits."""
+    """Yield the depth between two registers, with its limits."""
     depth = area.depth
     yield Result(f"{name}: LUTs between registers", depth.luts, "levels", MAX_LUTS, note=area.worst)
     yield Result(f"{name}: carry chains between registers", depth.chains, "chains", MAX_CHAINS)
@@ -140,7 +140,7 @@ def depth_figures(name: str, area: Area) -> Iterator[Result]:
 
 
 def part_figures(part: wiring.Component, name: str = "") -> Iterator[Result]:
-    """The depth of a part, mapped for depth, beside its limit; what it costs, mapped for area."""
+    """Yield a part's depth, mapped for depth, with its limits, and its area, mapped for area."""
     top = snake_case(type(part).__name__)
     name = name or type(part).__name__
     verilog = kept_verilog(part, name=top)

@@ -25,7 +25,7 @@ from fanin.sim.switch.make import make_switch
 from fanin.wire.aggregation import Protocol
 
 Drawing = tuple[list[Figure], Iterator[Result]]
-OPERATIONS = 1000  # of SwitchML's hosts, one at a time
+OPERATIONS = 1000  # operations of SwitchML's hosts, one at a time
 MINI_BATCHES = 500  # of P4SGD's RTL, an AllReduce each
 STATISTICS = {"1st percentile": 1, "mean": None, "99th percentile": 99}
 SCALED = (1, 2, 4, 8)  # workers of figure 13
@@ -33,7 +33,7 @@ BATCHES = (16, 1024)
 
 
 def figure_8() -> Drawing:
-    """An AllReduce of 8 values by 8 workers, one at a time."""
+    """Return figure 8: single AllReduces of 8 values by 8 workers."""
     names = [P4SGD, GPU, CPU, SWITCHML]
     figure = Figure("figure 8", f"AllReduce of {MICRO_BATCH} values, {WORKERS} workers", "system", "ns")
     figure.log_x, figure.log_y, figure.x_names = False, True, names
@@ -60,7 +60,7 @@ def _p4sgd() -> Float64:
 
 @cache
 def switchml(workers: int) -> Float64:
-    """Of each operation and host, in ns: golden workers behind hosts' links, the emitted switch program."""
+    """Return latencies in ns by operation and host: golden workers on hosts' links, the emitted program."""
     program = ProgramConfig(protocol=Protocol.SWITCHML, workers=workers, slots=2)
     switch = make_switch(workers, kind=SwitchKind.EMBEDDED, config=program)
     rows = np.ones((workers, OPERATIONS * program.values), dtype=np.int32)
@@ -69,7 +69,7 @@ def switchml(workers: int) -> Float64:
 
 
 def figure_13() -> Drawing:
-    """Epoch times over workers."""
+    """Return figure 13: epoch times over workers."""
     figures = [
         Figure(f"figure 13: {name}", name, "workers", "s per epoch", log_y=True, id=f"glm.figure_13.{name}")
         for name in ("rcv1", "amazon_fashion")
@@ -94,7 +94,7 @@ def figure_13() -> Drawing:
 
 
 def figure_15() -> Drawing:
-    """Loss over time: each epoch's loss, and what it takes; then table IV."""
+    """Return figure 15: loss over time, by epoch; table IV follows its results."""
     figures = [
         Figure(
             f"figure 15: {name}",

@@ -1,4 +1,4 @@
-"""What nodes for boards take of an ECP5, by nextpnr's count, beside what :mod:`fanin.boards.area` predicts."""
+"""Area of board nodes on an ECP5: nextpnr's count, compared with :mod:`fanin.boards.area`'s estimate."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CASES: Mapping[str, GlmConfig] = MappingProxyType(
 
 
 def measure(args: argparse.Namespace) -> Iterator[Result]:
-    """Each case's LUTs, flip-flops, block RAMs and multipliers, some minutes a case."""
+    """Yield each case's LUTs, flip-flops, block RAMs and multipliers. Takes minutes per case."""
     text = "# Nodes on an ECP5 by nextpnr's count, as `fanin bench board-area` writes them.\n"
     for name in args.case or CASES:
         config = CASES[name]

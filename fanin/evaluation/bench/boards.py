@@ -1,7 +1,7 @@
-"""AllReduce between simulated boards at 1 Gb/s: its latency, and the node's share of it beside its limit.
+"""AllReduce between simulated boards at 1 Gb/s: latency, and the node's share with its limit.
 
-The boards are RTL from RGMII on, each with clocks of its own; wires, switch and what PHYs delay are the link
-model's. The host does nothing meanwhile, and the switch takes no time.
+The boards are RTL up to RGMII, each with its own clocks. The link model has wires, switch and delays of PHYs.
+The host is idle, and the switch takes no time.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LIMIT_NS = 1500.0  # the node's share, both ways, at LIMIT_MHZ
 LIMIT_MHZ = 100.0
 CHUNKS, PRECISION = 16, 8  # so that the ACK has left before the next PA comes
 MICRO_BATCHES = 8  # of an epoch
-FIRST = 8  # operations that are not counted: the boards are started one after the other
+FIRST = 8  # operations to leave out, because the boards start one after the other
 
 Nanoseconds = npt.NDArray[np.float64]
 
@@ -68,7 +68,7 @@ def _wire_ns(node: GlmConfig) -> float:
 
 
 def split(moments: Moments, wire_ns: float) -> Mapping[str, Nanoseconds]:
-    """What an AllReduce is made of, in ns, [worker, operation]: the parts are together the whole."""
+    """Split the time of each AllReduce into consecutive parts, in ns, as arrays [worker, operation]."""
     at = {name: times / 1000 for name, times in vars(moments).items()}
     last = at["agg"].max(axis=0)  # at the switch, LINK.delay_ns later
     way = wire_ns + LINK.delay_ns
@@ -85,7 +85,7 @@ def split(moments: Moments, wire_ns: float) -> Mapping[str, Nanoseconds]:
 
 
 def _figures(how: str, moments: Moments, node: GlmConfig, limit: float | None) -> Iterator[Result]:
-    """The whole, its parts on average, and the node's share."""
+    """Yield the time of an AllReduce, the mean of its parts, and the node's share."""
     whole = (moments.fa - moments.pa) / 1000
     parts = split(moments, _wire_ns(node))
     share = sum((part for name, part in parts.items() if name.startswith("node")), np.zeros_like(whole))

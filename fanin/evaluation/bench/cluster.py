@@ -32,7 +32,7 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
 
 def _arrays() -> Iterator[Result]:
     rates: dict[tuple[Arith, int], float] = {}
-    with fresh_cache():  # nothing that is timed may have been made before
+    with fresh_cache():  # no cached result may shorten the timed work
         ArrayBench(lanes=1, arith=Arith.C)  # Verilator's library, which all builds share
         for arith, sizes in LANES.items():
             for lanes in sizes:
@@ -49,13 +49,13 @@ def _arrays() -> Iterator[Result]:
 
 
 def _processor_time() -> float:
-    """Seconds of this process and of all that it has started: other programs on the machine do not count."""
+    """Return the processor time of this process and its ended children, in s."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(part.ru_utime + part.ru_stime for part in used)
 
 
 def _cycles_a_second(bench: ArrayBench) -> float:
-    """Of processor time, in a run that is long enough for its clock; all operands are ordinary numbers."""
+    """Return simulated cycles per s of processor time, in a run of sufficient length with normal operands."""
     rng = np.random.default_rng(1)
     a, b = rng.normal(size=(2, CYCLES * bench.lanes)).astype(np.float32).view(np.uint32)
     run, times = bench.run(a, b), 1

@@ -32,14 +32,14 @@ LEAST = 50.0  # %, of the lossless rate, that the reliable link keeps at 1 % los
 
 @dataclass(frozen=True)
 class Outcome:
-    """A run of ``FRAMES`` frames, or until a loss has ended it: frames whose results came, and its cycles."""
+    """Outcome of a run of ``FRAMES`` frames that a loss may end: frames with results, and cycles."""
 
     frames: int
     cycles: int
 
     @property
     def kept(self) -> int:
-        """Frames of whole batches, behind each of which there is a state to go on from."""
+        """Number of frames in complete batches; training can resume after each batch."""
         return self.frames // BATCH * BATCH
 
 

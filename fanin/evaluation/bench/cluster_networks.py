@@ -1,4 +1,4 @@
-"""Planned networks in co-simulation, bit by bit like golden models: frames a second beside their plans."""
+"""Planned networks in co-simulation: equality with golden models bit by bit, and rate relative to the plan."""
 
 from __future__ import annotations
 
@@ -32,9 +32,14 @@ RATE, MOMENTUM = 0.02, 0.9
 
 @dataclass(frozen=True)
 class Case:
-    """A network on so many Arria 10, of which each has ``dsp`` multipliers, so that it needs them all.
+    """Training of a network on several Arria 10.
 
-    It trains on ``batches`` of ``batch`` frames, in ``seconds`` at most.
+    - ``network``: name of the network.
+    - ``devices``: number of devices.
+    - ``dsp``: multipliers of each device, few enough that the network needs all devices.
+    - ``batches``: number of batches.
+    - ``batch``: frames of a batch.
+    - ``seconds``: limit of the wall-clock time, in s; None: no limit.
     """
 
     network: str
@@ -57,7 +62,7 @@ class Case:
         return replace(whole, devices=tuple(devices))
 
     def planned(self) -> PlannedNetwork:
-        """As ``fanin cluster build`` reads its plan."""
+        """Return the network as ``fanin cluster build`` reads its plan."""
         return as_built(best_plan(load_model(self.network), self.cluster, self.ways, LIMITS))
 
 
@@ -101,7 +106,7 @@ def _measured(case: Case) -> Iterator[Result]:
 
 
 def _trained(machine: Machine, network: Network, case: Case) -> list[bytes]:
-    """The bits that come out: of all results, and of the state behind them."""
+    """Train, and return the bits of all results and of the final state."""
     rng = np.random.default_rng(1)
     frames, images = case.batches * case.batch, network.stages[network.images].layer.output
     classes = network.stages[network.labels].layer.output.words

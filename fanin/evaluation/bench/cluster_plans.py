@@ -1,4 +1,4 @@
-"""NADA's two models on its clusters: what was planned, what the timed flow model says of it, and the paper."""
+"""NADA's two models on its clusters: plans, the timed flow model, and the paper's values."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _mobilenet() -> Iterator[Result]:
 
 
 def _example() -> Iterator[Result]:
-    """Figures 5 and 6, of which the paper states no numbers but shares: what its text says is beside them."""
+    """Yield figures 5 and 6. The paper states only shares, which are in the notes."""
     found = plans_of("example_cnn", "arria10x9", DEVICES, [1, 2, 4], SWEEP_SECONDS)
     for count, ways, plan in found:
         if plan.split != ways:  # no better than one with less parallelism
@@ -95,21 +95,21 @@ def _beside(name: str, place: str, found: Timed, note: str) -> Result:
 
 
 def as_built(plan: Plan) -> PlannedNetwork:
-    """A plan as ``fanin plan`` writes it and ``fanin cluster build`` reads it."""
+    """Return a plan as ``fanin plan`` writes and ``fanin cluster build`` reads it."""
     with tempfile.TemporaryDirectory(prefix="fanin-") as folder:
         write_plan(Path(folder), plan)
         return read_network(Path(folder))
 
 
 def timed(plan: Plan) -> Timed:
-    """What ``fanin cluster build`` predicts of a plan."""
+    """Return the prediction of ``fanin cluster build`` for a plan."""
     planned = as_built(plan)
     found = planned.prediction(plan.batch)
     return Timed(plan, planned.clock / found.period, planned.clock * found.frames_per_cycle(plan.batch))
 
 
 def dram_shares(plan: Plan) -> Sequence[float]:
-    """Of each device, how much of DRAM's rate it uses, the busier way."""
+    """Return each device's share of its DRAM rate in use, for the busier of reads and writes."""
     devices = plan.instance.cluster.devices
     return [
         float(max(load.dram_read, load.dram_write) * plan.throughput / Fraction(device.part.dram))

@@ -58,12 +58,12 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
 
 
 def _frame(rtl: CodecRtl, value: float, words: int) -> bytes:
-    """A frame of so many words of equal values."""
+    """Return a frame of ``words`` words of equal values."""
     return np.full(words * rtl.word_bytes * 8 // FLOAT_BITS, value, dtype="<f4").tobytes()
 
 
 def latency(name: str, config: CodecConfig, rtl: CodecRtl) -> Iterator[Result]:
-    """From the only group or block of a frame to the first word that leaves, both ways added up."""
+    """Yield the latency from a frame's only group or block to the first output word, both directions added."""
     words = -(-config.block * FLOAT_BITS // 8 // rtl.word_bytes) if isinstance(config, Bfp) else 1
     cycles = 0
     for value in KINDS.values():
@@ -77,7 +77,7 @@ def latency(name: str, config: CodecConfig, rtl: CodecRtl) -> Iterator[Result]:
 
 
 def throughput(name: str, config: CodecConfig, rtl: CodecRtl) -> Iterator[Result]:
-    """Words of values a cycle, frame after frame."""
+    """Yield the throughput of back-to-back frames, in words of values per cycle."""
     least = MIN_COMPRESSIBLE
     for kind, value in KINDS.items():
         if kind == "incompressible" and isinstance(config, Inceptionn):
@@ -92,7 +92,7 @@ def throughput(name: str, config: CodecConfig, rtl: CodecRtl) -> Iterator[Result
 
 
 def equality(name: str, config: CodecConfig, rtl: CodecRtl, count: int) -> Iterator[Result]:
-    """RTL against NumPy, both ways: of INCEPTIONN every bound in both modes."""
+    """Yield differences between RTL and NumPy in both directions; for INCEPTIONN, with every bound and mode."""
     if isinstance(config, Bfp):
         yield _differences(f"{name}: RTL ≠ NumPy", [config], rtl, count)
         return
@@ -124,7 +124,7 @@ def _area(config: CodecConfig, width: int) -> Iterator[Result]:
 
 
 def _table(bounds: Sequence[int]) -> Iterator[Result]:
-    """Table III on the trained network's gradients; its own row of that network in the notes."""
+    """Yield table III on the trained network's gradients, with the paper's row in the notes."""
     paper = {row.bound: row for row in paper_rows(bounds)}
     for stage, values in gradients().items():
         for bound in bounds:

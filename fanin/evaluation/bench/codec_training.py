@@ -1,6 +1,6 @@
-"""What gradient codecs do to training: INCEPTIONN's figures 13 and 14 and its table III, over seeds.
+"""Effect of gradient codecs on training: INCEPTIONN's figures 13 and 14 and table III, over seeds.
 
-``codec_training_costs`` has its figures 3, 4, 5, 7 and 12.
+``codec_training_costs`` measures figures 3, 4, 5, 7 and 12.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
 
 
 def _trainings(names: Sequence[str], mnist: Path | None) -> dict[str, Training]:
-    """Those whose packages are installed; what is missing is said on stderr."""
+    """Return the trainings whose packages are installed; report missing packages on stderr."""
     if mnist and HDC not in names:
         raise InputError(f"--mnist {mnist}: {HDC} alone trains on it, and is left out")
     found = {}
@@ -76,7 +76,7 @@ def _trainings(names: Sequence[str], mnist: Path | None) -> dict[str, Training]:
 
 
 def _figure_14(bench: Bench) -> Iterator[Result]:
-    """Figures 13 and 14 and table III, network by network."""
+    """Yield figures 13 and 14 and table III, network by network."""
     paths = outputs("inceptionn-figure14", bench.folder)
     figures: list[Figure] = []
     forms: list[tuple[object, ...]] = []
@@ -123,19 +123,19 @@ def _effect(network: str, codec: str, effect: Effect) -> Iterator[Result]:
 
 
 def _place(network: str, codec: str) -> str:
-    """Beginning of the identifiers of a network's trainings over a codec."""
+    """Return the prefix of the identifiers of a network's trainings with a codec."""
     return identifier("inceptionn.training", network, codec)
 
 
 def _shares(name: str, place: str, effect: Effect, published: Sequence[float]) -> Iterator[Result]:
-    """Of the values that travelled, those in each form: table III."""
+    """Yield the share of transferred values in each form: table III."""
     for n, (bits, share) in enumerate(zip(tags.FORM_BITS, effect.shares, strict=True)):
         note = f"± {share.deviation:.1f}" + (f"; the paper: {published[n]:.1f}" if published else "")
         yield Result(f"{name}: {bits} bits", share.mean, "% of values", note=note, id=f"{place}.bits_{bits}")
 
 
 def _published(network: str, codec: str) -> Sequence[float]:
-    """Table III's shares of the digit classifier, where it has some."""
+    """Return table III's shares of the digit classifier; empty if the table has none for the codec."""
     config = CODECS[codec]
     if network != HDC or not isinstance(config, Inceptionn) or config.mode is not Mode.PUBLISHED:
         return ()
@@ -145,7 +145,7 @@ def _published(network: str, codec: str) -> Sequence[float]:
 def _more(
     network: str, training: Training, codec: str, effect: Effect, more: Sequence[int | None]
 ) -> Iterator[Result]:
-    """Figure 13: epochs, and the speed-up that is left of the paper's benchmark."""
+    """Yield figure 13: additional epochs, and the remaining speed-up of the paper's benchmark."""
     enough = [epochs for epochs in more if epochs is not None]
     name = f"{network}: {codec}"
     note = f"with 0 to {MAX_MORE} epochs more: {_listed(more)}"
@@ -191,7 +191,7 @@ def _accuracy_table(
 
 
 def _rates(bench: Bench, training: Training) -> Iterator[Result]:
-    """Whether truncation, which shortens what it sums, is made good by a higher rate."""
+    """Whether a higher learning rate compensates for truncation, which reduces the sums."""
     rows = []
     for factor in FACTORS:
         descent = replace(training.descent, rate=factor * training.descent.rate)
@@ -205,7 +205,7 @@ def _rates(bench: Bench, training: Training) -> Iterator[Result]:
 
 
 def _forms(network: str, found: dict[str, Effect]) -> Iterator[tuple[object, ...]]:
-    """Rows of table III, and the paper's below the digit classifier's."""
+    """Yield rows of table III; the paper's rows follow those of the digit classifier."""
     for codec, effect in found.items():
         if isinstance(CODECS[codec], Inceptionn):
             yield network, codec, *effect.shares

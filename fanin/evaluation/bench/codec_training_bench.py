@@ -1,4 +1,4 @@
-"""What the parts of ``fanin bench codec-training`` share: trainings, seeds, and the page of tables."""
+"""Shared state of the parts of ``fanin bench codec-training``: trainings, seeds, and the page of tables."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HDC, TEMPLATES = (
 
 @dataclass
 class Bench:
-    """What is to be measured, and the page of tables that it becomes."""
+    """Trainings to measure, and the page of tables with their results."""
 
     trainings: dict[str, Training]
     seeds: int
@@ -28,7 +28,7 @@ class Bench:
     tables: list[str] = field(default_factory=list)
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-        """Add a table to the page; one without rows is left out."""
+        """Add a table to the page, unless it has no rows."""
         self.tables += table(title, columns, rows)
 
     def ran(self) -> None:

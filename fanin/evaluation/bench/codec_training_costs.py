@@ -1,4 +1,4 @@
-"""Why gradients, why in hardware: INCEPTIONN's figures 3, 4, 5, 7, and what travels in figure 12's systems."""
+"""Motivation of gradient codecs in hardware: INCEPTIONN's figures 3, 4, 5 and 7, and figure 12's traffic."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SMALL = 2.0**-10
 
 
 def _figure_3(bench: Bench) -> Iterator[Result]:
-    """Share of the time that a worker-aggregator system communicates."""
+    """Yield figure 3: the share of communication in a worker-aggregator system's time."""
     rows = []
     for each in exchange_cost.communication_shares():
         note = f"the paper: {number(each.published)}" + (", fitted" if each.fitted else "")
@@ -37,14 +37,19 @@ def _figure_3(bench: Bench) -> Iterator[Result]:
 
 @dataclass(frozen=True)
 class Truncated:
-    """What loses its low bits: gradients on their way up, weights on their way down."""
+    """Data whose low bits are dropped.
+
+    - ``gradients``: gradients, from the workers to the aggregator.
+    - ``weights``: weights, from the aggregator to the workers.
+    - ``master``: the aggregator keeps an exact copy of the weights (``Training.master``).
+    """
 
     gradients: bool
     weights: bool
     master: bool = False
 
     def run(self, training: Training, dropped: int) -> float:
-        """The last epoch's accuracy in per cent."""
+        """Train with ``dropped`` low bits removed; return the last epoch's accuracy in %."""
         codec = Truncation(dropped)
         training = replace(training, weights=codec if self.weights else None, master=self.master)
         return run(training, WorkerAggregator(codec if self.gradients else None)).last
@@ -59,7 +64,7 @@ TRUNCATED = {
 
 
 def _figure_4(bench: Bench) -> Iterator[Result]:
-    """Gradients, weights or both truncated, through a worker-aggregator."""
+    """Yield figure 4: truncated gradients, weights or both, in a worker-aggregator system."""
     paths = outputs("inceptionn-figure4", bench.folder)
     chosen = {name: of for name, of in bench.trainings.items() if name in (HDC, TEMPLATES)}
     figures, rows = [], []
@@ -84,7 +89,7 @@ def _figure_4(bench: Bench) -> Iterator[Result]:
 
 
 def _figure_5(bench: Bench) -> Iterator[Result]:
-    """Gradient values at an early, a middle and the last iteration."""
+    """Yield figure 5: gradient values at an early, a middle and the last iteration."""
     paths = outputs("inceptionn-figure5", bench.folder)
     figures, rows = [], []
     for network, training in bench.trainings.items():
@@ -109,7 +114,7 @@ def _figure_5(bench: Bench) -> Iterator[Result]:
 
 
 def _figure_7(bench: Bench) -> Iterator[Result]:
-    """Compression on the host, timed on the digit classifier's gradients."""
+    """Yield figure 7: time of compression on the host, for the digit classifier's gradients."""
     if HDC not in bench.trainings:
         return
     of = [benchmark for benchmark in exchange_cost.BENCHMARKS if benchmark.name in ("AlexNet", "HDC")]
@@ -140,7 +145,7 @@ def _figure_7(bench: Bench) -> Iterator[Result]:
 
 
 def _figure_12(bench: Bench) -> Iterator[Result]:
-    """What travels on each leg of an exchange."""
+    """Yield the traffic of each leg of an exchange."""
     if HDC not in bench.trainings:
         return
     rows = []

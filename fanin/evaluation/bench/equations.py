@@ -21,7 +21,7 @@ EQUATION = "equation"
 
 
 def figure_2(latency_ns: float) -> tuple[list[Figure], Iterator[Result]]:
-    """The three kinds of parallelism over B, with the paper's T_l; a picture for each case."""
+    """Return figure 2 for each case: three kinds of parallelism over B, with the paper's T_l."""
     figures = [
         Figure(
             f"figure 2: {_setting(*case)}",
@@ -62,17 +62,17 @@ def _points(figures: list[Figure], latency_ns: float) -> Iterator[Result]:
 
 
 def equation_1(measured: Measured, latency: int) -> int:
-    """T_f + T_b of MB samples + D / BW + T_l, in cycles."""
+    """Return T_f + T_b of MB samples + D / BW + T_l, in cycles."""
     return measured.ideal + _micro_batch(measured) + _transfer(measured, measured.shape.columns) + latency
 
 
 def equation_2(measured: Measured, latency: int) -> int:
-    """T_f + T_b + B / BW + T_l, in cycles; T_f and T_b are M·C·s each."""
+    """Return T_f + T_b + B / BW + T_l, in cycles; T_f and T_b are M·C·s each."""
     return 2 * measured.ideal + _transfer(measured, measured.shape.batch) + latency
 
 
 def equation_3(measured: Measured, latency: int) -> int:
-    """T_f of MB samples + T_b + MB / BW + T_l, in cycles."""
+    """Return T_f of MB samples + T_b + MB / BW + T_l, in cycles."""
     return _micro_batch(measured) + measured.ideal + _transfer(measured, MICRO_BATCH) + latency
 
 
@@ -81,23 +81,23 @@ def _micro_batch(measured: Measured) -> int:
 
 
 def _transfer(measured: Measured, values: int) -> int:
-    """n / BW: cycles that values take on a node's MAC."""
+    """Return n / BW: the cycles of ``values`` on a node's MAC."""
     node = measured.shape.node
     return -(-values // node.values) * packet_cycles(node)
 
 
 def packet_cycles(node: GlmConfig) -> int:
-    """Of the MAC, for all that a node sends in an AllReduce: an AGG, and with acknowledgements an ACK."""
+    """Return the MAC cycles of a node's frames in an AllReduce: an AGG and, with acknowledgements, an ACK."""
     beats = -(-8 * frame_length(node.encap, node.values) // node.mac_width)
     return beats * len(node.protocol.to_switch)
 
 
 def _beside(figure: Figure, kind: str, measured: Measured, equation: int) -> Iterator[Result]:
-    """Measured cycles, the equation's, and how far they are apart.
+    """Yield measured cycles, the equation's cycles, and their difference.
 
-    Where RTL overlaps what an equation has in a row, a limit is for what is left. Equation 3 has backward of
-    the last micro-batch before forward of the next; equation 1 has computing before the gradients' exchange,
-    whose ACKs go while the next mini-batch is computed: no limit is right for that.
+    RTL overlaps phases that an equation adds up, so a limit applies only to the remaining difference. Equation
+    3 adds up backward of the last micro-batch and forward of the next. Equation 1 adds up computation and
+    exchange of gradients, although the ACKs overlap the next mini-batch; there is no limit for it.
     """
     shape = measured.shape
     number = {"DP": 1, "vanilla MP": 2, "P4SGD MP": 3}[kind]

@@ -1,4 +1,4 @@
-"""A figure: series of points, as results one by one, then as JSON and a picture."""
+"""Figures: series of points, which become results, JSON and a picture."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from fanin.evaluation.origins.graph import identifier
 from fanin.runs.output import check_writable
 
 _MARKERS = "osD^vPX*<>" * 2
-_ASIDE = 0.12  # of the distance between two names
+_ASIDE = 0.12  # fraction of the distance between two names
 
 
 @dataclass
 class Figure:
-    """A figure: per series, points (x, y).
+    """Figure with points (x, y) by series.
 
-    Where ``over`` is given, series are called ``what, which``: one ``what`` has one marker, and those with
-    ``over`` for their ``which`` are dotted and black, for they may lie over others. With ``apart`` they stand
-    beside these, and every x is a name.
+    - ``over``: if not empty, series are named ``what, which``. Series with the same ``what`` share a marker.
+      Series whose ``which`` is ``over`` are dotted and black, because they may cover others.
+    - ``apart``: True draws the ``over`` series beside the others; every x must then have a name.
     """
 
     name: str
@@ -32,16 +32,16 @@ class Figure:
     y_label: str
     series: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     log_x: bool = True
-    x_names: list[str] = field(default_factory=list)  # of x = 0, 1, ... that are no numbers: points, no lines
+    x_names: list[str] = field(default_factory=list)  # names of x = 0, 1, …: points without lines
     log_y: bool = False
-    y_from: float = 0.0  # the least y of a linear axis
+    y_from: float = 0.0  # lower end of a linear y axis
     note: str = ""
     over: str = ""
     apart: bool = False
     id: str = ""
 
     def add(self, series: str, x: float, y: float) -> Result:
-        """Add a point, and return it as a result; its identifier is the figure's with series and ``x``."""
+        """Add a point, and return it as a result. Its identifier joins the figure's, the series and ``x``."""
         self.series.setdefault(series, []).append((x, y))
         name = f"{self.name}: {series}, {self.x_label} {x:g}"
         point = identifier(self.id, series, f"{x:g}") if self.id else ""
@@ -49,9 +49,9 @@ class Figure:
 
 
 def outputs(name: str, folder: Path) -> tuple[Path, Path]:
-    """Where a figure's JSON and PNG go. Raises InputError where they cannot be written.
+    """Return the paths of a figure's JSON and PNG. Raises InputError if they cannot be written.
 
-    Raises ModuleNotFoundError without what draws them, before anything is measured.
+    Raises ModuleNotFoundError without matplotlib, so that the error precedes the measurements.
     """
     import matplotlib  # noqa: F401  (main says how to install it)
 
@@ -62,7 +62,7 @@ def outputs(name: str, folder: Path) -> tuple[Path, Path]:
 
 
 def write(figures: Sequence[Figure], paths: tuple[Path, Path]) -> None:
-    """Figures side by side as one: JSON and PNG. Several must have the same series; they share the y axis."""
+    """Write figures side by side: JSON and PNG. They must have the same series, and share the y axis."""
     values: list[dict[str, Any]] = [vars(figure) for figure in figures]
     write_file(paths[0], json.dumps(values[0] if len(values) == 1 else values, indent=2) + "\n")
     _plot(figures, paths[1])
@@ -71,7 +71,7 @@ def write(figures: Sequence[Figure], paths: tuple[Path, Path]) -> None:
 def _plot(figures: Sequence[Figure], path: Path) -> None:
     import matplotlib
 
-    matplotlib.use("Agg")  # no display is asked for
+    matplotlib.use("Agg")  # needs no display
     from matplotlib import pyplot
 
     size = (7 if len(figures) == 1 else 4.5 * len(figures), 4.5)
@@ -116,7 +116,7 @@ def _draw(figure: Figure, axes: Any) -> None:
 
 
 def _aside(figure: Figure, whats: dict[str, str]) -> dict[str, float]:
-    """How far beside their name the points of each series stand: each ``what``, or each series, has a place."""
+    """Return the x offset of each series from its name; each ``what``, or each series, has its own offset."""
     order = list(dict.fromkeys(whats.values()))
     places = {name: order.index(what) for name, what in whats.items()}
     if figure.apart:

@@ -1,8 +1,8 @@
 """The P4SGD paper's figures 2 and 8 to 15, from simulated RTL cycles: JSON and PNG.
 
-Cycles do not depend on the data, so synthetic words of table II's shapes stand for its data sets; a few
-mini-batches are simulated, and an epoch is as many of them as the set has. Loss per epoch is the golden
-model's, which the RTL equals bit for bit, on synthetic samples of the same number of features.
+Cycles do not depend on the data, so synthetic words of table II's shapes replace its data sets. A few
+mini-batches are simulated, and the time of an epoch is extrapolated. Loss per epoch comes from the golden
+model, which the RTL equals bit for bit, on synthetic samples with the same number of features.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def draw(
 
 
 def _precisions(text: str | None) -> list[int]:
-    """The bits that a list asks for."""
+    """Parse the list of ``--precision``. Raises InputError."""
     if text is None:
         return [DEFAULT_PRECISION]
     listed = text.split(",")
@@ -70,7 +70,7 @@ def _precisions(text: str | None) -> list[int]:
 
 
 def _epoch_seconds(name: str, *, workers: int, engines: int, batch: int, data_parallel: bool = False) -> float:
-    """Seconds of an epoch on a set of table II."""
+    """Return the time of an epoch on a set of table II, in s."""
     set_ = TABLE_II[name]
     measured = nodes.measure(
         nodes.node(engines, data_parallel=data_parallel),
@@ -116,7 +116,7 @@ def _figure_9() -> Drawing:
 def _figure_9_ratios(
     seconds: Mapping[tuple[Partitioning, str, int], float], name: str, batch: int
 ) -> Iterator[Result]:
-    """Data- over model-parallel, with B samples of all workers, and with B of each data-parallel one."""
+    """Yield data- over model-parallel time, with B samples in all and with B per data-parallel worker."""
     model_parallel = seconds[Partitioning.MODEL_PARALLEL, name, batch]
     paper = FIGURE_9.get((name, batch))
     for reading, samples in (("", batch), (" a worker", FIGURE_9_WORKERS * batch)):
@@ -135,7 +135,7 @@ def _speedup(
     values: Sequence[int],
     measure: Callable[[str, int], float],
 ) -> Drawing:
-    """A figure of speedups over the first of ``values``."""
+    """Return a figure of speedups relative to the first of ``values``."""
     figure = Figure(f"figure {number}", title, x_label, "speedup", note=SIMULATED)
 
     def points() -> Iterator[Result]:

@@ -1,4 +1,4 @@
-"""Fmax of the catalogue's components, placed and routed on an ECP5-85; beside it their depth on UltraScale+."""
+"""Fmax of the catalogue's components, placed and routed on an ECP5-85, and their depth on UltraScale+."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from fanin.ring.facts import RingConfig
 
 
 def _entry(name: str, preset: str = "demo", **settings: str) -> Callable[[], wiring.Component]:
-    """How a component of the catalogue is made."""
+    """Return a function that makes a component of the catalogue."""
     return partial(CATALOG[name].build, PRESETS[preset], settings)
 
 
@@ -94,7 +94,7 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
 
 
 def figures(name: str, component: wiring.Component, seed: int) -> Iterator[Result]:
-    """Of one part: its depth, and what nextpnr reaches."""
+    """Yield the depth of one part, and the clock that nextpnr reaches."""
     top = snake_case(type(component).__name__)
     verilog = kept_verilog(component, name=top)
     yield from depth_figures(name, synthesise(verilog, top))

@@ -32,7 +32,7 @@ EXPOSED = 44  # cycles of a mini-batch beyond M·C·s + T_l + s, at most
 
 
 def measure(args: argparse.Namespace) -> Iterator[Result]:
-    """Yield the figures as they are measured; a figure of the paper or a part, if one is asked for."""
+    """Yield the figures as they are measured, or a selected figure of the paper or part."""
     if (args.data or args.precision) and not args.figure:
         raise InputError(f"--{'data' if args.data else 'precision'}: needs --figure")
     if args.part and args.figure:
@@ -43,7 +43,7 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
     if args.figure:
         yield from figures.draw(args.figure, args.output, args.data, args.precision)
         return
-    with fresh_cache():  # nothing that is timed may have been made before
+    with fresh_cache():  # no cached result may shorten the timed work
         yield from _emission()
         yield from _mini_batches()
         yield from _scale_up()
@@ -52,7 +52,7 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
 
 
 def _timed(name: str, limit: float, action: Callable[[], object]) -> Result:
-    """Seconds that ``action`` takes; on a busy machine its CPU time says more."""
+    """Measure the time of ``action``, with its CPU time in the note for busy machines."""
     start, cpu_start = time.monotonic(), _cpu_seconds()
     action()
     seconds, cpu_seconds = time.monotonic() - start, _cpu_seconds() - cpu_start
@@ -60,7 +60,7 @@ def _timed(name: str, limit: float, action: Callable[[], object]) -> Result:
 
 
 def _cpu_seconds() -> float:
-    """Of this process and of all its children that have ended."""
+    """Return the CPU time of this process and its ended children, in s."""
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system
 
@@ -107,7 +107,7 @@ def _latencies(ways: Ways) -> Iterator[Result]:
 
 
 def _rate() -> Iterator[Result]:
-    """With C·s = 1 every cycle brings a micro-batch; no more of them than there are slots."""
+    """Yield the transport's rate with C·s = 1, a micro-batch per cycle."""
     measured = nodes.measure(nodes.node(8), columns=512, batch=512, precision=1)
     assert measured.ways is not None, "model-parallel"
     yield Result("transport: PA to PA at C·s = 1", measured.ways.pa_to_pa, "cycles", 1)

@@ -1,4 +1,4 @@
-"""What DDP's communication hooks do to a training: accuracy, bytes, and the time of a step on the ring NIC."""
+"""Effect of DDP's communication hooks on training: accuracy, bytes, and time of a step on the ring NIC."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class _Measured:
         }
 
     def results(self) -> Iterator[Result]:
-        """As figures."""
+        """Yield the measurements as figures."""
         name, lost, accuracy = self._name, self._lost, self._accuracy
         yield Result(f"{name}: accuracy", accuracy.mean, "%", note=f"± {accuracy.deviation:.1f}")
         limit = MAX_LOST if name in LIMITED else None
@@ -76,7 +76,7 @@ class _Measured:
             yield Result(f"{name}: collectives of a step, {rate:g} Gb/s", microseconds, "µs")
 
     def row(self) -> Sequence[object]:
-        """As a row of the page's table."""
+        """Return the measurements as a row of the page's table."""
         size, smaller = f"{self._size / 1e3:.1f}", f"{self._smaller:.1f}"
         times = [f"{microseconds:.1f}" for microseconds in self._microseconds.values()]
         return (self._name, self._accuracy, self._lost, size, smaller, *times)

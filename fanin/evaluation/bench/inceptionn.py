@@ -1,7 +1,7 @@
 """INCEPTIONN as published, on RTL NICs: ring against aggregator, with and without codec; figures 12 and 15.
 
-Hosts run the exchanges over simulated NICs. Nothing is fitted: links have 10 Gb/s, and what a host takes for a
-packet, and the NIC's clock, are stated.
+Hosts run the exchanges over simulated NICs. Nothing is fitted: links have 10 Gb/s, and the host's time per
+packet and the NIC's clock are given.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Setting:
     packet: float
 
     def costs(self, *, sums: bool) -> HostCosts:
-        """The hosts', whose sums take γ of table II, or nothing."""
+        """Return the costs of hosts. ``sums``: with γ of table II per byte of sums, else free."""
         return HostCosts(packet=self.packet, sum=exchange_cost.aggregator_link().add if sums else 0.0)
 
 
@@ -89,7 +89,7 @@ _NOTE_15 = "RTL, AlexNet's shares; sums included. Dots: section VIII-D's formula
 
 
 class _Bench:
-    """Runs exchanges; simulations are built once, and nodes that one does not need keep still."""
+    """Runner of exchanges. Each simulation is built once."""
 
     def __init__(self, values: int):
         self._values = values
@@ -98,7 +98,7 @@ class _Bench:
     def _run(
         self, name: str, setting: Setting, of: Benchmark, workers: int = WORKERS, *, sums: bool = False
     ) -> ExchangeRun:
-        """``name``: WA or INC, with +C or without."""
+        """Run an exchange. ``name``: WA or INC, optionally with +C for compression."""
         scheme, _, coded = name.partition("+")
         key = workers + 1, setting.clock_mhz
         if key not in self._built:
@@ -109,7 +109,7 @@ class _Bench:
         return self._built[key].exchange(plan, gradients)
 
     def figure_12(self, setting: Setting, figure: Figure) -> Iterator[Result]:
-        """Communication of all four benchmarks; without compression it is one for all, a byte like another."""
+        """Yield communication of all four benchmarks; without compression, one run serves all."""
         plain = {name: self._run(name, setting, BENCHMARKS[0]) for name in ("WA", "INC")}
         faster = {}
         for of in BENCHMARKS:
@@ -131,7 +131,7 @@ class _Bench:
             yield Result(name, pick(faster.values()), "×", note=note, id=short)
 
     def _scaled(self, of: Benchmark, seconds: float) -> float:
-        """Seconds of table II's iterations at the benchmark's own size: time grows with bytes."""
+        """Scale a time to table II's iterations and the benchmark's size, in proportion to bytes."""
         return ITERATIONS * seconds * of.size / (VALUE_BYTES * self._values)
 
     def _times(self, setting: Setting, of: Benchmark, seconds: Mapping[str, float]) -> Iterator[Result]:
@@ -152,7 +152,7 @@ class _Bench:
         yield Result(f"{name}: INC, share that compression leaves", fixed, "%", note=note)
 
     def figure_15(self, setting: Setting, figure: Figure) -> Iterator[Result]:
-        """Exchange times over workers, sums among them."""
+        """Yield exchange times over workers, including sums."""
         of, one = exchange_cost.ALEXNET, 0.0
         for workers in FIGURE_15:
             for name in BARS:
@@ -167,7 +167,7 @@ class _Bench:
 
 
 def _published(of: Benchmark) -> dict[int, float]:
-    """Communication over WA's, as far as the paper states it, by bar."""
+    """Return communication relative to WA's, by bar, as far as the paper states it."""
     found = {BARS.index("WA"): 1.0, BARS.index("INC"): 1 - of.saved_communication / 100}
     if of is exchange_cost.ALEXNET:
         found[BARS.index("WA+C")] = 1 - exchange_cost.SAVED_BY_WA_C / 100
@@ -177,12 +177,12 @@ def _published(of: Benchmark) -> dict[int, float]:
 
 
 def _total(of: Benchmark, communicate: float, summing: float) -> float:
-    """Seconds of training: the update at no cost, as exchange_cost reads the paper's."""
+    """Return the time of training in s, without the update, as in exchange_cost."""
     return of.local + summing + communicate
 
 
 def _traffic(setting: Setting, runs: Mapping[str, ExchangeRun]) -> Iterator[Result]:
-    """Packets and headers of each leg."""
+    """Yield packets and headers of each leg."""
     for name in BARS:
         legs: Mapping[Leg, object] = runs[name].legs
         for leg in legs:

@@ -31,7 +31,7 @@ FLOAT64 = "float64"
 
 @dataclass(frozen=True)
 class Samples:
-    """A data set before it is quantised, in training order; ``source``: what it is, for a reader."""
+    """Data set before quantisation, in training order. ``source``: description for a reader."""
 
     name: str
     features: sparse.csr_matrix
@@ -40,7 +40,7 @@ class Samples:
 
 
 def figure_14(files: Mapping[str, Path], precisions: Sequence[int]) -> tuple[list[Figure], Iterator[Result]]:
-    """The loss at each precision, and of float64 on features that are not quantised."""
+    """Return figure 14: loss at each precision, and of float64 on features without quantisation."""
     bits = " and ".join(str(precision) for precision in precisions)
     title = f"Training loss, B = {BATCH}, {bits} bits"
     figure = Figure("figure 14", title, "epoch", "logistic loss", log_x=False, over=FLOAT64)
@@ -68,7 +68,7 @@ def _curve(figure: Figure, name: str, rate: float, of: str, losses: Iterator[flo
 
 
 def read_samples(name: str, file: Path | None) -> Samples:
-    """The first samples of a set, shuffled once: of a file, or synthetic ones as many, as wide, as sparse."""
+    """Read a set's first samples, shuffled once; without a file, make synthetic ones of equal sparsity."""
     raw = (
         synthetic(name, TABLE_II[name], samples=min(TABLE_II[name].samples, SAMPLES_AT_MOST))
         if file is None
@@ -89,7 +89,7 @@ def read_samples(name: str, file: Path | None) -> Samples:
 
 
 def fixed_losses(samples: Samples, gamma: float, precision: int) -> Iterator[float]:
-    """Of the golden model after each epoch, on features as it sees them."""
+    """Yield the golden model's loss after each epoch, on its quantised features."""
     config = PRESETS["u280"]
     try:
         features = quantise_sparse(samples.features, ColumnRanges.of(samples.features), precision, bias=True)
@@ -107,7 +107,7 @@ def fixed_losses(samples: Samples, gamma: float, precision: int) -> Iterator[flo
 
 
 def float64_losses(samples: Samples, gamma: float) -> Iterator[float]:
-    """Of the same training in float64, on features scaled as they are for the nodes, but not rounded."""
+    """Yield the loss of the same training in float64, on scaled features without rounding."""
     features = fractions(samples.features, ColumnRanges.of(samples.features), bias=True)
     models = train_float64(
         features,

@@ -1,4 +1,4 @@
-"""Whether a GLM node takes a word a cycle from HBM, and how far it must read ahead to do so."""
+"""Rate of a GLM node's reads from HBM, and the read-ahead for a word a cycle."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def measure(folder: Path) -> Iterator[Result]:
 
 
 def cycles_of_a_word(case: Case, node: GlmConfig) -> tuple[float, float]:
-    """Cycles in which an engine takes a word or has none, per word; and all cycles, per word."""
+    """Return per word the cycles in which an engine takes or lacks a word, and all cycles."""
     shape = TrainShape(node=node, workers=1, samples=8, columns=COLUMNS, batch=8)
     micro_batches = -(-WORDS // shape.words_per_micro_batch)
     shape = replace(shape, samples=8 * micro_batches, batch=8 * micro_batches)

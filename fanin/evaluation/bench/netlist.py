@@ -1,7 +1,7 @@
 """Area and logic depth of a Verilog module, from yosys' mapping to Xilinx UltraScale+ primitives.
 
-yosys is no vendor tool: the counts stand beside those of other designs mapped by the same yosys, and the
-depth is structural (docs/reference/benchmarks.md: LUT levels and carry chains between two registers).
+yosys is no vendor tool, so counts are comparable only with other designs that the same yosys maps. The depth is
+structural: LUT levels and carry chains between two registers (docs/reference/benchmarks.md).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 from fanin.base.errors import ToolFailed
 from fanin.base.tools import yosys
 
-# Memories made of LUTs, with the LUTs each takes and the port that addresses its write.
+# Memories made of LUTs: number of LUTs, and port of the write address.
 _RAM_LUTS = {
     "RAM32M": 4,
     "RAM32M16": 8,
@@ -31,17 +31,17 @@ _RAM_LUTS = {
 }
 _RAM_WRITE_ADDRESS = {"RAM32M": "ADDRD", "RAM64M": "ADDRD", "RAM32M16": "ADDRH", "RAM64M8": "ADDRH"}
 _SHIFT_REGISTERS = ("SRL16E", "SRLC16E", "SRLC32E")
-# What a signal passes through without a clock; all else, black boxes included, is a register to the walk.
+# Combinational primitives. All other cells, black boxes included, count as registers on a path.
 _FREE = ("MUXF", "INV")
-_LONG_WIRE = 2000  # ps behind each LUT: more than any chain or memory takes
+_LONG_WIRE = 2000  # ps of wire after each LUT: more than any chain or memory takes
 _COMBINATIONAL = ("LUT", "CARRY4", *_FREE, *_RAM_LUTS)
 
 
 class Goal(Enum):
-    """What the mapper minimises first.
+    """Primary goal of the mapper.
 
-    Without a wire's delay it adds up picoseconds of LUTs, and saves area on every path that is faster than the
-    slowest one of all that it maps. Told that wires are dear, it takes the fewest LUTs in series.
+    With AREA, wires have no delay: the mapper saves area on each path that is faster than the slowest one. With
+    DEPTH, wires are slow, so that the mapper uses the fewest LUTs in series.
     """
 
     DEPTH = "depth"
@@ -50,14 +50,14 @@ class Goal(Enum):
 
 @dataclass(frozen=True, order=True)
 class Depth:
-    """The worst path into one register: LUTs in series, carry chains in series, bits of the longest chain."""
+    """Worst path into a register: LUTs in series, carry chains in series, bits of the longest chain."""
 
     luts: int = 0
     chains: int = 0
     chain_bits: int = 0
 
     def join(self, other: Depth) -> Depth:
-        """The worst of each, member by member."""
+        """Return the maximum of each member."""
         return Depth(
             max(self.luts, other.luts), max(self.chains, other.chains), max(self.chain_bits, other.chain_bits)
         )
@@ -72,38 +72,38 @@ class Area:
     worst: str = ""
 
     def __add__(self, other: Area) -> Area:
-        """Both together; the worse path of the two."""
+        """Return the sum of the cells and the worse of the two paths."""
         worst = self.worst if self.depth >= other.depth else other.worst
         return Area(self.cells + other.cells, self.depth.join(other.depth), worst)
 
     def times(self, count: int) -> Area:
-        """``count`` of them side by side."""
+        """Return the area of ``count`` parallel copies."""
         return Area(Counter({name: n * count for name, n in self.cells.items()}), self.depth, self.worst)
 
     @property
     def luts(self) -> int:
-        """LUTs used as logic."""
+        """Number of LUTs used as logic."""
         return sum(n for name, n in self.cells.items() if name in {f"LUT{i}" for i in range(1, 7)})
 
     @property
     def lutrams(self) -> int:
-        """LUTs used as memory or shift register."""
+        """Number of LUTs used as memory or shift register."""
         rams = sum(_RAM_LUTS.get(name, 0) * n for name, n in self.cells.items())
         return rams + sum(self.cells[name] for name in _SHIFT_REGISTERS)
 
     @property
     def flip_flops(self) -> int:
-        """Flip-flops."""
+        """Number of flip-flops."""
         return sum(n for name, n in self.cells.items() if name.startswith("FD"))
 
     @property
     def dsps(self) -> int:
-        """DSP blocks."""
+        """Number of DSP blocks."""
         return self.cells["DSP48E2"]
 
     @property
     def ram_bits(self) -> int:
-        """Capacity of the block and ultra RAMs taken, in bits."""
+        """Capacity of the used block and ultra RAMs, in bits."""
         kib = {"RAMB36E2": 36, "RAMB18E2": 18, "URAM288": 288}
         return sum(kib.get(name, 0) * 1024 * n for name, n in self.cells.items())
 
@@ -119,9 +119,12 @@ def synthesise(
 ) -> Area:
     """Map ``top`` with ``synth_xilinx -family xcup -flatten`` and measure it.
 
-    ``options`` go to ``synth_xilinx`` (``-nodsp``, ``-noiopad`` is always on). The modules ``blackboxes`` are
-    left out: their ports count as registers, their instances as cells. Raises ToolFailed with yosys' last lines
-    when it fails or outlasts ``timeout`` seconds.
+    Raises ToolFailed with yosys' last lines if it fails, and ``subprocess.TimeoutExpired``.
+
+    - ``options``: options of ``synth_xilinx`` such as ``-nodsp``; ``-noiopad`` is always set.
+    - ``goal``: primary goal of the mapper.
+    - ``blackboxes``: modules to leave out; their ports count as registers, their instances as cells.
+    - ``timeout``: limit in s.
     """
     with tempfile.TemporaryDirectory(prefix="fanin-area-") as folder:
         source, netlist = Path(folder, "top.v"), Path(folder, "top.json")
@@ -146,10 +149,10 @@ def synthesise(
 
 
 def analyse(module: dict[str, Any]) -> Area:
-    """Count the cells of a flat mapped module and walk all its register-to-register paths.
+    """Count the cells of a flat mapped module, and find its worst register-to-register path.
 
     Ports and black boxes count as registers. Block memories, shift registers and DSP blocks start and end a
-    path; a LUT memory is read like a LUT. MUXF and inverters are free: they lie inside the slice.
+    path. A read of a LUT memory counts as a LUT. MUXF and inverters are free, as parts of the slice.
     """
     cells = module["cells"]
     area = Area(cells=Counter(cell["type"] for cell in cells.values()))
@@ -180,7 +183,7 @@ def _bits(cell: dict[str, Any], direction: str) -> Iterator[int]:
 
 
 def _through(cell: dict[str, Any]) -> Iterator[int]:
-    """The inputs that reach an output without a clock: of a memory, its read addresses only."""
+    """Yield the inputs with a combinational path to an output; of a memory, only the read addresses."""
     if cell["type"] not in _RAM_LUTS:
         yield from _bits(cell, "input")
         return
@@ -199,7 +202,7 @@ def _worst(bits: Iterator[int], arrival: dict[int, Depth]) -> Depth:
 
 
 def _carry_arrival(cell: dict[str, Any], arrival: dict[int, Depth], bits: int) -> None:
-    """A chain of CARRY4 counts once: its carry input, coming from a CARRY4, adds nothing."""
+    """Set the arrival of a CARRY4's outputs. A chain counts once: a carry input from a CARRY4 adds nothing."""
     wires = cell["connections"]
     entering = _worst((b for p in ("S", "DI", "CYINIT") for b in wires[p] if isinstance(b, int)), arrival)
     passing = _worst((b for b in wires["CI"] if isinstance(b, int)), arrival)
@@ -209,7 +212,7 @@ def _carry_arrival(cell: dict[str, Any], arrival: dict[int, Depth], bits: int) -
 
 
 def _chain_lengths(cells: dict[str, Any]) -> dict[str, int]:
-    """Bits of the carry chain up to and including each CARRY4; the last one counts its used outputs only."""
+    """Return the bits of the carry chain up to each CARRY4, of which only the used outputs count."""
     driver = {
         cell["connections"]["CO"][3]: name
         for name, cell in cells.items()
@@ -234,7 +237,7 @@ def _chain_lengths(cells: dict[str, Any]) -> dict[str, int]:
 
 
 def _topological(cells: dict[str, Any]) -> Iterator[str]:
-    """The combinational cells, each behind all that drive it. Raises ValueError on a combinational loop."""
+    """Yield the combinational cells, each after its drivers. Raises ValueError for a combinational loop."""
     combinational = {name for name, cell in cells.items() if cell["type"].startswith(_COMBINATIONAL)}
     driver = {bit: name for name in combinational for bit in _bits(cells[name], "output")}
     waiting: dict[str, int] = {}

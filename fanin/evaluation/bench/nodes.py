@@ -1,4 +1,4 @@
-"""Simulated nodes for the benchmarks: a few mini-batches of synthetic words, and what they took."""
+"""Simulated nodes for the benchmarks: cycles of a few mini-batches of synthetic words."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ MINI_BATCHES = 3
 
 
 def node(engines: int, *, data_parallel: bool = False, vanilla: bool = False) -> GlmConfig:
-    """A u280 node with so many engines; ``vanilla``: that can also train without overlap.
+    """Return a u280 node with ``engines`` engines. ``vanilla``: the node can also train without overlap.
 
-    A data-parallel one has what makes its exchange short: packets of as many gradients as a switch adds, and
+    A data-parallel node has a short exchange: packets of as many gradients as a switch adds, and
     the protocol without acknowledgements. Half of its 256 slots keep its MAC busy at the paper's T_l.
     """
     if data_parallel:
@@ -43,7 +43,7 @@ def node(engines: int, *, data_parallel: bool = False, vanilla: bool = False) ->
 
 
 def build(config: GlmConfig, workers: int, *, clock_mhz: float = CLOCK_MHZ, hbm: Hbm | None = None) -> Cosim:
-    """W simulated nodes, with samples in ``hbm`` if there is one; Verilated once."""
+    """Return simulated nodes, Verilated once. ``hbm``: memory of the samples, if any."""
     return _built(config, workers, clock_mhz, hbm)
 
 
@@ -53,7 +53,7 @@ def _built(config: GlmConfig, workers: int, clock_mhz: float, hbm: Hbm | None) -
 
 
 def network(latency_ns: float) -> NetworkConfig:
-    """Links that take no time, and a switch that takes ``latency_ns``: T_l is that and a cycle."""
+    """Return a network with ideal links and a switch of ``latency_ns``; T_l is one cycle longer."""
     link = LinkConfig(delay_ns=0, gbps=float("inf"))
     return NetworkConfig(link=link, switch_ns=latency_ns, timeout_ns=1e6)
 
@@ -71,7 +71,7 @@ class Ways:
 
 @dataclass(frozen=True)
 class Measured:
-    """What some mini-batches on simulated nodes took, in cycles."""
+    """Measurement of mini-batches on simulated nodes, in cycles."""
 
     shape: TrainShape
     mini_batch: int  #: from the last AllReduce that the one before begins to its own, the slowest
@@ -81,12 +81,12 @@ class Measured:
 
     @property
     def ideal(self) -> int:
-        """M·C·s: a word a cycle."""
+        """Minimum cycles of a mini-batch, at one word a cycle: M·C·s."""
         return self.shape.micro_batches * self.shape.words_per_micro_batch
 
     @property
     def utilisation(self) -> float:
-        """The share of the cycles in which a word is taken, in percent."""
+        """Share of cycles in which a word is taken, in %."""
         return 100 * self.ideal / self.mini_batch
 
 
@@ -101,7 +101,7 @@ def measure(
     mini_batches: int = MINI_BATCHES,
     vanilla: bool = False,
 ) -> Measured:
-    """Train one mini-batch more than is measured, and measure what does not depend on the data."""
+    """Train one mini-batch more than ``mini_batches``, and measure data-independent cycles."""
     shape = TrainShape(
         node=config,
         workers=workers,
@@ -117,7 +117,7 @@ def measure(
 def train(
     shape: TrainShape, network: NetworkConfig, *, clock_mhz: float = CLOCK_MHZ, hbm: Hbm | None = None
 ) -> TrainRun:
-    """An epoch of random features, with its events: one micro-batch a worker, over and over."""
+    """Train one epoch on random features, with events. Each worker repeats a single micro-batch."""
     share = min(shape.batch_per_worker, MICRO_BATCH)
     samples = share * shape.workers if shape.data_parallel else share
     part = replace(shape, samples=samples, batch=samples)
@@ -140,7 +140,7 @@ def train(
 
 def _measured(run: TrainRun, shape: TrainShape) -> Measured:
     event = events(run, 0)
-    # Not of words: data-parallel, engine 0 goes on when its own sums have come, and the others wait for theirs.
+    # PAs, not words: in data-parallel mode, engine 0 continues after its own sums, before the other engines.
     ends = event["pa"][shape.operations - 1 :: shape.operations]
     return Measured(
         shape=shape,
@@ -165,7 +165,7 @@ def _ways(run: TrainRun, shape: TrainShape, event: Mapping[str, np.ndarray]) -> 
 
 
 def events(run: TrainRun, node: int) -> Mapping[str, np.ndarray]:
-    """Cycles of a node's events, by name."""
+    """Return the cycles of a node's events, by name."""
     timeline = run.timeline
     assert timeline is not None
     own = timeline.node == node

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
-    """The lines of a table under its title; none where there are no rows."""
+    """Return the lines of a table and its title; empty without rows."""
     if not rows:
         return []
     lines = [" | ".join(map(str, row)) for row in (columns, ["---"] * len(columns), *rows)]

@@ -71,7 +71,7 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
 
 
 def busy(cosim: ParamServerCosim, case: Case) -> Result:
-    """Words of w of all cycles from the first beat of the first row to the last one of the last row."""
+    """Return the share of words of w in all cycles from the first row's start to the last row's end."""
     run = _run(cosim, case)
     cycles, words = _cycles(run), len(run.updates) * case.sizes.words
     name = f"w of the server's mac_tx, {case.model}, {WORKERS} workers, a word a cycle"
@@ -80,7 +80,7 @@ def busy(cosim: ParamServerCosim, case: Case) -> Result:
 
 
 def paced(cosim: ParamServerCosim, case: Case) -> Result:
-    """Rows' rate beside what a link has for them, in packets of which all but a row's last are full."""
+    """Return the rate of rows relative to the link's maximum; only the last packet of a row is not full."""
     run = _run(cosim, case)
     size = RowLayout(case.sizes, 0, 0).size
     packets = -(-size // MAX_PAYLOAD)
@@ -102,14 +102,14 @@ def _run(cosim: ParamServerCosim, case: Case) -> WildRun:
 
 
 def _cycles(run: WildRun) -> int:
-    """From the first beat of the server's first row to the end of its last one."""
+    """Return the cycles from the first beat of the server's first row to the end of its last row."""
     begin, end = run.raw.occupied[WORKERS].astype(np.int64).T
     rows = np.flatnonzero(end - begin > _CONTROL_CYCLES)
     return int(end[rows[-1]] - begin[rows[0]])
 
 
 def parts(config: RdmaConfig) -> list[wiring.Component]:
-    """What a server of that configuration consists of, and all of it."""
+    """Return the parts of a server, and the server as a whole."""
     return [
         Scanner(config=config),
         UpdateLanes(lanes=config.width // 32),

@@ -1,4 +1,4 @@
-"""RDMA-wild's tables 1 and 2 and figure 1 by the event model, and what it says of barter and of scans."""
+"""RDMA-wild's tables 1 and 2 and figure 1 by the event model, and its results for barter and scans."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _COLUMNS = (("sync", Algorithm.SYNC), ("wild", Algorithm.WILD))
 
 
 def measure() -> Iterator[Result]:
-    """Yield the tables' figures beside the paper's; what is fitted says so."""
+    """Yield the tables' figures with the paper's; fitted figures are marked."""
     for reading in READINGS:
         for model in PAPER:
             yield from _table_1(reading, model)
@@ -43,7 +43,7 @@ def _table_1(reading: paper.Reading, model: str) -> Iterator[Result]:
 
 
 def _server(model: str) -> Iterator[Result]:
-    """Figures 5, 6 and 9 to 12: what a server does, and when workers wait."""
+    """Yield figures 5, 6 and 9 to 12: activity of the server, and waiting of the workers."""
     row = PAPER[model]
     for name, algorithm in _COLUMNS:
         found = simulate(job(row, cluster(row), algorithm=algorithm))
@@ -55,7 +55,7 @@ def _server(model: str) -> Iterator[Result]:
 
 
 def _pushes(model: str) -> Iterator[Result]:
-    """How much longer wild takes with other pushes: on the paper's cluster, and on fanin's server."""
+    """Yield the slowdown of wild with other pushes, on the paper's cluster and on fanin's server."""
     row = PAPER[model]
     places = {"cluster": job(row, cluster(row)), "design": paper.design(row)}
     for place, setup in places.items():

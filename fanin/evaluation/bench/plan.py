@@ -1,4 +1,4 @@
-"""The planner: how long it takes, how good its plans are, and how much of that is proved."""
+"""Benchmark of the planner: time, quality of plans, and proved bounds."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _searches() -> Iterator[Result]:
 def plans_of(
     model: str, cluster: str, counts: Sequence[int], factors: Sequence[int], seconds: float
 ) -> list[tuple[int, int, Plan]]:
-    """What ``fanin plan`` would find."""
+    """Return the plans that ``fanin plan`` would find, with numbers of devices and parts."""
     limits = Limits(seconds=seconds, workers=WORKERS)
 
     def work(pool: ProcessPoolExecutor | None, say: Say) -> Iterator[tuple[int, int, Plan]]:

@@ -23,7 +23,7 @@ PAPER: dict[str, Sequence[str]] = {
 
 
 def at_target(layer: Layer, part: Part) -> Choice:
-    """The fewest DSP blocks with which a layer reaches table I's throughput on a device of ``part``."""
+    """Return the choice with the fewest DSP blocks that reaches table I's throughput on ``part``."""
     least = part.clock / TARGET
     enough = [each for each in front(layer, part) if each.cost.cycles <= least and each.storage is Storage.CHIP]
     return min(enough, key=lambda choice: choice.cost.dsp)

@@ -1,4 +1,4 @@
-"""One-sided writes: how much of the link is payload, latency, area and logic depth of the NIC's parts."""
+"""Benchmark of one-sided writes: link use, latency, area and logic depth of the NIC's parts."""
 
 from __future__ import annotations
 
@@ -29,24 +29,29 @@ from fanin.wire.ethernet import AROUND_FRAME
 from fanin.wire.rdma import ICRC_BYTES, Opcode, header_bytes
 
 MIB = 1 << 20
-WRITES = 4  # of 1 MiB each
+WRITES = 4  # number of writes, of 1 MiB each
 MTU = 4096
-WINDOW = 1024  # packets; those of some round trips at any MTU
-TIMEOUT = 100_000  # cycles: more than all of them take, so that none is sent again
+WINDOW = 1024  # packets; several round trips at any MTU
+TIMEOUT = 100_000  # cycles; longer than all writes, so that no packet is sent again
 SPACE = (WRITES + 1) * MIB  # bytes of a memory
 KEY = 0x1234
-AS_FAST = LinkConfig(gbps=float("inf"))  # as the MAC: a word a cycle
+AS_FAST = LinkConfig(gbps=float("inf"))  # as fast as the MAC: a word a cycle
 PACED = LinkConfig()
-ALIGNED, UNALIGNED = 0, (1, 21 * 64 + 55)  # where the first byte lies in its page of 4 KiB
+ALIGNED, UNALIGNED = 0, (1, 21 * 64 + 55)  # offsets of the first byte in its 4 KiB page
 
 MIN_LINK_USE = 98.0  # %; 64 of 65 words are 98.46 %
 MAX_SEND, MAX_RECEIVE = 24, 16  # cycles
-PLACES = (0, 55, 4096 - 43)  # where the first byte lies in its page: the last crosses into the next
+PLACES = (0, 55, 4096 - 43)  # offsets of the first byte in its page; the last write crosses a page boundary
 
 
 @dataclass(frozen=True)
 class Case:
-    """Writes of 1 MiB, one behind the other, from a byte of a page on."""
+    """Back-to-back writes of 1 MiB.
+
+    - ``mtu``: path MTU, in bytes.
+    - ``source``: offset of the first byte in its page.
+    - ``link``: the link between the nodes.
+    """
 
     mtu: int
     source: int
@@ -54,7 +59,7 @@ class Case:
 
 
 def measure(args: argparse.Namespace) -> Iterator[Result]:
-    """Yield the figures as they are measured: ten minutes, most of them synthesis."""
+    """Yield the figures as they are measured. Takes ten minutes, mostly for synthesis."""
     config = RdmaConfig()
     yield from latency(config)
     yield from link_use(config)
@@ -63,7 +68,7 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
 
 
 def latency(config: RdmaConfig) -> Iterator[Result]:
-    """The NIC alone, once with frames that begin when all their payload is there, once at its first word."""
+    """Yield latencies of the NIC alone, with frames that start after the whole payload or its first word."""
     whole, through = (NicMeter(replace(config, start_words=words)) for words in (0, 1))
     word = config.width // 8
     short, long = ([Move(size, place) for place in PLACES] for size in (word, MTU))
@@ -83,14 +88,14 @@ _NO_MEMORY = "to the first word, without the memory's own latency"
 
 
 def _latency(name: str, cycles: list[int], limit: float | None, note: str) -> Result:
-    """The worst of some places."""
+    """Return the maximum latency over ``PLACES``."""
     shown = ", ".join(map(str, cycles))
     at = ", ".join(map(str, PLACES))
     return Result(name, max(cycles), "cycles", limit, note=f"{note}; {shown} at byte {at} of a page")
 
 
 def link_use(config: RdmaConfig) -> Iterator[Result]:
-    """Node 0 writes to node 1, over a link as fast as the MAC's bus, and over one of 100 Gb/s."""
+    """Yield the link use of writes from node 0 to node 1, at the MAC's speed and at 100 Gb/s."""
     cosim = RdmaCosim(config, clock_mhz=CLOCK_MHZ)
     for source in (ALIGNED, *UNALIGNED):
         yield _share(cosim, Case(MTU, source), MIN_LINK_USE)
@@ -102,7 +107,7 @@ def link_use(config: RdmaConfig) -> Iterator[Result]:
 
 
 def _share(cosim: RdmaCosim, case: Case, limit: float | None = None) -> Result:
-    """Payload's words of all cycles."""
+    """Return the share of payload words in all cycles."""
     run = _run(cosim, case)
     cycles, beats = _cycles(run), _busy(run)
     words = WRITES * MIB * 8 / cosim.config.width
@@ -112,7 +117,7 @@ def _share(cosim: RdmaCosim, case: Case, limit: float | None = None) -> Result:
 
 
 def _paced(cosim: RdmaCosim, case: Case) -> Result:
-    """Payload's rate beside what a link has for it, if every packet is a full middle one."""
+    """Return the payload rate relative to the link's maximum with full middle packets."""
     run = _run(cosim, case)
     nanoseconds = _cycles(run) * cosim.period_ps / 1000
     gbps = WRITES * MIB * 8 / nanoseconds
@@ -127,7 +132,7 @@ def _place(case: Case) -> str:
 
 
 def _run(cosim: RdmaCosim, case: Case) -> RdmaRun:
-    """Carry out the writes. Raises AssertionError unless all bytes arrive, and each packet goes out once."""
+    """Carry out the writes. Raises AssertionError unless all bytes arrive and each packet is sent once."""
     content = random.Random(case.source).randbytes(SPACE)
     writes = [Write(tag, case.source + tag * MIB, tag * MIB, KEY, MIB) for tag in range(WRITES)]
     region = Region(0, SPACE, KEY, frozenset([FIRST_QUEUE_PAIR]))
@@ -147,23 +152,23 @@ def _run(cosim: RdmaCosim, case: Case) -> RdmaRun:
 
 
 def _cycles(run: RdmaRun) -> int:
-    """From the first beat of node 0's first frame to the end of its last one: it sends the writes alone."""
+    """Return the cycles from node 0's first beat to its last one; node 0 sends only writes."""
     intervals = run.raw.occupied[0]
     return int(intervals[-1, 1] - intervals[0, 0])
 
 
 def _busy(run: RdmaRun) -> int:
-    """Cycles of them in which the link was occupied."""
+    """Return the number of cycles in which node 0's link was occupied."""
     return int(np.diff(run.raw.occupied[0].astype(np.int64), axis=1).sum())
 
 
 def mapped(config: RdmaConfig) -> list[wiring.Component]:
-    """What is mapped: each part, whose ports count as registers, and the NIC as one, where they do not."""
+    """Return the designs to map: each part with registered ports, and the whole NIC without."""
     return [*parts(config), RdmaNic(config=config)]
 
 
 def parts(config: RdmaConfig) -> list[wiring.Component]:
-    """What a NIC of that configuration consists of, made as it makes them."""
+    """Return the parts of a NIC, with the NIC's own parameters."""
     path = {"width": config.width, "address_width": config.address_width}
     return [
         PayloadFetch(**path, depth=config.fetch_words, start_words=config.start_words),

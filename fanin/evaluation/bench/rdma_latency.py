@@ -1,4 +1,4 @@
-"""The latency of the NIC of one-sided writes alone, cycle by cycle in Amaranth's simulator."""
+"""Latency of the NIC of one-sided writes alone, in Amaranth's simulator."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from fanin.sim.rtl.memory import ReadMemory, WriteMemory
 from fanin.wire.ethernet import Endpoint
 from fanin.wire.rdma import PATH_MTUS, Opcode, RdmaPacket, decode, encode
 
-MEMORY_LATENCY = 20  # cycles from a burst's address to its first word; no figure has it in it
+MEMORY_LATENCY = 20  # cycles from a burst's address to its first word; excluded from all figures
 _PORT = 0xC000
 _KEY = 0x1234
-_QUIET = 8  # cycles between writes, in which all that the last one caused has ended
-_PATIENCE = 2000  # cycles for a write
-_TIMEOUT = 1 << 20  # cycles: none is sent again
+_QUIET = 8  # cycles between writes; all effects of a write end in this time
+_PATIENCE = 2000  # limit of a write, in cycles
+_TIMEOUT = 1 << 20  # cycles; long enough that nothing is sent again
 _SPACE = 1 << 16  # bytes of the region
 
 
 @dataclass(frozen=True)
 class Move:
-    """A write of ``size`` bytes from or to byte ``address``, of the queue pair at ``index``."""
+    """Write of ``size`` bytes from or to byte ``address``, on the queue pair at ``index``."""
 
     size: int
     address: int
@@ -35,7 +35,7 @@ class Move:
 
 
 class NicMeter:
-    """One NIC between a memory and a MAC that are never busy; each of its cycles is watched."""
+    """Latency meter of a NIC between a memory and a MAC that are never busy."""
 
     def __init__(self, config: RdmaConfig):
         self.config = config
@@ -43,11 +43,13 @@ class NicMeter:
         self._own, self._peer = worker_endpoint(0), replace(worker_endpoint(1), port=_PORT)
 
     def measure(self, sent: list[Move], received: list[Move]) -> tuple[list[int], list[int]]:
-        """Cycles of each, one behind the other.
+        """Carry out writes one after the other; return the latency of each, in cycles.
 
-        Of what is sent: from the transfer on ``post`` to the first word on ``mac_tx``, without the memory's
-        from the address to the first word. Of what is received: from the last word on ``mac_rx`` to
-        ``write.wvalid``. Raises AssertionError unless all bytes come out right.
+        Raises AssertionError unless all bytes are correct.
+
+        - ``sent``: writes by the NIC; from the transfer on ``post`` to the first word on ``mac_tx``, without
+          the memory's latency.
+        - ``received``: writes to the NIC; from the last word on ``mac_rx`` to ``write.wvalid``.
         """
         self._begin()
         result: tuple[list[int], list[int]] = ([], [])
@@ -74,14 +76,14 @@ class NicMeter:
         self._read = ReadMemory(self.nic.read, self._word, latency=MEMORY_LATENCY)
         self._write = WriteMemory(self.nic.write)
         self._cycle = 0
-        self._seen: dict[str, list[int]] = {}  # cycles of transfers, by port
+        self._seen: dict[str, list[int]] = {}  # cycle numbers of transfers, by port
         self._frames: list[bytes] = []  # on mac_tx
 
     def _word(self, address: int) -> int:
         return int.from_bytes(self._content[address : address + self._step], "little")
 
     async def _watch(self, ctx: Any) -> None:
-        """Note when which port moved, and the frames that leave."""
+        """Record the cycles of transfers by port, and the frames on ``mac_tx``."""
         nic, frame = self.nic, bytearray()
         ports = {"post": nic.post, "mac_tx": nic.mac_tx, "mac_rx": nic.mac_rx}
         moves = {name: port.valid & port.ready for name, port in ports.items()}
@@ -103,7 +105,7 @@ class NicMeter:
             self._cycle += 1
 
     async def _put(self, ctx: Any, port: Any, payload: dict[str, Any]) -> None:
-        """One transfer; ``valid`` falls behind it."""
+        """Make one transfer, and clear ``valid`` after it."""
         ctx.set(port.payload, payload)
         ctx.set(port.valid, 1)
         ready = False
@@ -159,14 +161,14 @@ class NicMeter:
         await self._frame(ctx, packet)
         content = self._write.content
 
-        def written() -> bool:  # the ACK comes sooner: it says that all is right, not that all is in memory
+        def written() -> bool:  # the ACK is earlier: it confirms the packet, not the write to memory
             return bytes(content.get(move.address + n, 0) for n in range(move.size)) == payload
 
         await self._until(ctx, lambda: bool(self._frames) and written())
         return seen["write"][0] - seen["mac_rx"][-1]
 
     async def _frame(self, ctx: Any, packet: RdmaPacket) -> None:
-        """On ``mac_rx``, word for word, and all that it causes there."""
+        """Send a packet to ``mac_rx`` word by word, and wait for ``_QUIET`` cycles."""
         own = Endpoint(self._own.mac, self._own.ip)
         frame = encode(packet, source=self._peer, destination=own)
         for at in range(0, len(frame), self._step):
@@ -176,7 +178,7 @@ class NicMeter:
         await ctx.tick().repeat(_QUIET)
 
     async def _until(self, ctx: Any, true: Callable[[], bool]) -> None:
-        """And some cycles more."""
+        """Wait until a condition holds, and then for ``_QUIET`` cycles."""
         for _ in range(_PATIENCE):
             if true():
                 break
@@ -192,6 +194,6 @@ class NicMeter:
 
 
 def _numbered(moves: list[Move]) -> list[tuple[int, Move]]:
-    """Each with its number in its queue pair's sequence."""
+    """Return each move with its sequence number in its queue pair."""
     before = [[other.index for other in moves[:n]].count(move.index) for n, move in enumerate(moves)]
     return list(zip(before, moves, strict=True))

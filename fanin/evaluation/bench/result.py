@@ -1,4 +1,4 @@
-"""What a benchmark yields: figures, each beside its limit."""
+"""Results of a benchmark: figures with their limits."""
 
 from __future__ import annotations
 
@@ -10,10 +10,15 @@ from fanin.evaluation.origins.graph import origin
 
 @dataclass(frozen=True)
 class Result:
-    """One figure. ``limit`` bounds it from above, or from below with ``at_least``; None: no limit.
+    """One figure of a benchmark.
 
-    ``id``: its identifier, of which :mod:`fanin.evaluation.origins.graph` has the origin; empty: it has none.
-    ``curve``, ``x``: the series of which it is a point, and where.
+    - ``name``: name for the reader.
+    - ``value``: the figure, in ``unit``.
+    - ``limit``: upper bound, or lower bound with ``at_least``; None: no limit.
+    - ``at_least``: True if ``limit`` is a lower bound.
+    - ``id``: identifier in :mod:`fanin.evaluation.origins.graph`; empty: none.
+    - ``curve``: series of which the figure is a point; empty: none.
+    - ``x``: x of the point; None: no point.
     """
 
     name: str
@@ -21,7 +26,7 @@ class Result:
     unit: str
     limit: float | None = None
     at_least: bool = False
-    note: str = ""  #: what it is compared with, for the reader
+    note: str = ""  #: note for the reader, such as a value to compare with
     id: str = ""
     curve: str = ""
     x: float | None = None
@@ -34,7 +39,7 @@ class Result:
         return self.value >= self.limit if self.at_least else self.value <= self.limit
 
     def as_json(self) -> dict[str, Any]:
-        """The figure as ``--json`` prints it."""
+        """Return the figure as ``--json`` prints it."""
         return {
             "id": self.id or None,
             "name": self.name,
@@ -49,7 +54,7 @@ class Result:
         }
 
     def __str__(self) -> str:
-        """One line: name, value, limit, verdict, note."""
+        """Return one line: name, value, limit, verdict, note."""
         bound = verdict = ""
         if self.limit is not None:
             bound = f"{'≥' if self.at_least else '≤'} {number(self.limit)}"
@@ -61,7 +66,7 @@ class Result:
 
 
 def number(value: float) -> str:
-    """A figure for people: integers with separators, others with four significant digits."""
+    """Return a figure as text: integers with separators, others with four significant digits."""
     if float(value).is_integer() or abs(value) >= 10_000:
         return f"{value:,.0f}"
     return f"{value:.4g}"

@@ -1,4 +1,4 @@
-"""The ring all-reduce NIC: AI Smart NIC's performance model beside its published figures, which it draws.
+"""Ring all-reduce NIC: AI Smart NIC's performance model, compared with its published figures.
 
 An input is the paper's or fitted to a published figure; the model is then held to those that were not used.
 INCEPTIONN's exchange times follow, then fanin's own ring on its RTL.
@@ -37,7 +37,7 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
 
 
 def smart_nic(inputs: Inputs) -> Iterator[Result]:
-    """AI Smart NIC's inputs, facts and curves, by its model."""
+    """Yield AI Smart NIC's inputs, facts and curves, by its model."""
     yield from _inputs(inputs)
     yield from (_fact(fact, inputs) for fact in paper.FACTS)
     for batch in paper.BATCHES:
@@ -65,7 +65,7 @@ def _inputs(inputs: Inputs) -> Iterator[Result]:
 
 
 def _fact(fact: Fact, inputs: Inputs) -> Result:
-    """What is fitted as it is; what is predicted as its deviation from what was published."""
+    """Return a fitted fact as its value, a predicted one as its deviation from the published value."""
     value = fact.model(inputs)
     if fact.fitted:
         note, name = f"the paper: {number(fact.published)}; fitted", f"ring.fact.{fact.id}.fitted"
@@ -90,7 +90,7 @@ def _curves(batch: int, inputs: Inputs) -> Iterator[Result]:
 
 
 def _scaling(figure: str, curves: figures.Curves, unit: str, batch: int = 0) -> Iterator[Result]:
-    """Points of a figure; ``batch``, where it has curves for each mini-batch."""
+    """Yield the points of a figure. ``batch``: mini-batch of the curves; 0: none."""
     text, curve = (f"{figure}: B = {batch}", f"B = {batch}, ") if batch else (figure, "")
     place = identifier("ring", figure, f"b {batch}") if batch else identifier("ring", figure)
     for name, points in curves.items():
@@ -109,7 +109,7 @@ def _parts(figure: str, bars: figures.Bars) -> Iterator[Result]:
 
 
 def exchange_times() -> Iterator[Result]:
-    """INCEPTIONN's analytic exchange times; figure 15 has curves alone."""
+    """Yield INCEPTIONN's analytic exchange times; of figure 15, only the curves."""
     for each in exchange_cost.comparisons():
         deviation = 100 * (each.model / each.published - 1)
         note = f"the paper: {number(each.published)}, " + ("fitted" if each.fitted else f"{deviation:+.1f} %")

@@ -14,10 +14,10 @@ from fanin.hdl.ring.node import RingNode
 from fanin.ring.facts import PRESETS, RingConfig
 
 ALL_REDUCE, CODEC, SHIM = "all-reduce", "BFP", "shim"
-ADDED = "all-reduce and BFP"  # what the paper adds to a smart NIC that has a shim anyway
+ADDED = "all-reduce and BFP"  # the paper's addition to a smart NIC with a shim
 TOP = "ring_node"
 
-#: Whose a module of the node is; what it contains is its own, but for the modules that stand here as well.
+#: Owner by module of the node. A module's content has the same owner, except modules listed here.
 OWNERS = {
     TOP: SHIM,  # registers, control
     f"{TOP}__link": SHIM,
@@ -30,7 +30,7 @@ OWNERS = {
     "fp32_adder": ALL_REDUCE,
 }
 
-#: Nodes by name, with how many of them one network interface takes.
+#: Nodes by name, with their number per network interface.
 NODES = {
     "8 lanes, 40 Gb/s": (PRESETS["prototype"], 1),
     "16 lanes, 100 Gb/s": (PRESETS["u280"], 1),
@@ -63,11 +63,11 @@ def _node(sizes: RingConfig) -> dict[str, Area]:
 
 
 def split(verilog: str, top: str, owners: Mapping[str, str]) -> dict[str, Area]:
-    """The area of each owner's modules inside ``top``; together they are all of it.
+    """Return the area of each owner's modules inside ``top``; the areas add up to the whole.
 
-    A module that has an owner is mapped apart, and counted as often as it occurs; one that has none is part of
-    the module around it. Emission may append a number to a module's name. Raises ValueError for an owned module
-    that occurs not at all, or under several names.
+    A module with an owner is mapped separately, and multiplied by its occurrences. A module without an owner is
+    part of its parent. Emission may append a number to a module's name. Raises ValueError for an owned module
+    that is absent, or has several names.
     """
     modules = {name: _module(verilog, name) for name in owners}
     mapped = {

@@ -1,4 +1,4 @@
-"""Groups of ring nodes on their RTL: time and bytes of an exchange of 16 workers, beside one ring of all."""
+"""Groups of ring nodes in RTL: time and bytes of an exchange of 16 workers, compared with a single ring."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Float32 = npt.NDArray[np.float32]
 
 
 def plans() -> dict[str, Plan]:
-    """What is compared, by name: figure 1 of the INCEPTIONN paper, and the two that it leaves out."""
+    """Return the plans to compare, by name: figure 1 of the INCEPTIONN paper, and two more."""
     ring, aggregator = Scheme.RING, Scheme.AGGREGATOR
     shapes = {
         "(c) ring of rings": (ring, ring),

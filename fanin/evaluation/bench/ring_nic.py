@@ -1,4 +1,4 @@
-"""The smart NIC on its RTL: an all-reduce with other traffic of the hosts beside it."""
+"""Smart NIC in RTL: an all-reduce with concurrent traffic of the hosts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NODES = 3
 COUNT = 10**7  # values
 FLOW = Flow(gbps=10)
 LINK = LinkConfig()
-MIN_RING = 98.0  # % of what the other traffic leaves
+MIN_RING = 98.0  # % of the rate that the other traffic leaves
 
 
 def measure() -> Iterator[Result]:
@@ -49,6 +49,6 @@ def measure() -> Iterator[Result]:
 
 
 def _used(run: RingRun, bytes_per_cycle: float) -> float:
-    """The share of a link that the flow has taken while the ring reduced, at the node that sent most."""
+    """Return the share of a link that the flow used during the all-reduce, at the node with the most frames."""
     frames = max(carried.sent for carried in run.carried)
     return frames * (FLOW.size + OVERHEAD) / (run.cycles * bytes_per_cycle)

@@ -91,14 +91,14 @@ def _run(cosim: RingCosim, gradients: list[Float32], link: LinkConfig) -> RingRu
 
 
 def wrong_values(run: RingRun, expected: Float32) -> int:
-    """Values that differ in any bit; all of them for a node that has failed, or has written elsewhere."""
+    """Return the number of values that differ in any bit; all values if a node failed or wrote elsewhere."""
     if run.failed or not run.intact:
         return expected.size
     return sum(int((own.view(np.uint32) != expected.view(np.uint32)).sum()) for (own,) in run.sums)
 
 
 def _depth(name: str, config: RingConfig) -> Iterator[Result]:
-    """Of a node around its adders and its codec, which have their own figures (`fanin bench codec`)."""
+    """Yield the depth of a node without its adders and its codec (see ``fanin bench codec``)."""
     parts = [FP32Adder()]
     if config.codec is not None:
         parts += [make(config.codec, config.width) for make in (make_compressor, make_decompressor)]

@@ -1,8 +1,8 @@
-"""Training iterations on the ring's RTL beside AI Smart NIC's model (section IV-C), and its figures with them.
+"""Training iterations on the ring's RTL, compared with AI Smart NIC's model (section IV-C), and its figures.
 
-The paper's shape, 20 layers and its mini-batches, is scaled down in width: computing and reducing both take
-time by the weights, so that their ratio stays. The model has the same worker, α and β of the frame format, and
-nothing that is fitted to the RTL.
+The paper's shape, 20 layers and its mini-batches, is scaled down in width. The times of computation and
+reduction are both proportional to the weights, so their ratio stays. The model has the same worker, and α and β
+of the frame format; nothing is fitted to the RTL.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
 
 
 def _scaled(measured: Measured) -> Iterator[Result]:
-    """All node counts, mini-batches and codecs with the paper's worker; then updates that take time."""
+    """Yield all node counts, mini-batches and codecs with the paper's worker, then with timed updates."""
     for series, codec in CODECS.items():
         config = replace(PRESETS["prototype"], codec=codec)
         for nodes in NODES:
@@ -103,7 +103,7 @@ def _scaled(measured: Measured) -> Iterator[Result]:
 
 
 def _on_cores(measured: Measured) -> Iterator[Result]:
-    """Figure 2a: the training's hosts reduce themselves. There is no RTL in it, and nothing is added up."""
+    """Yield figure 2a: hosts reduce gradients themselves, in the time model alone, without RTL or data."""
     batch, nodes, inputs = 1792, paper.PROTOTYPE, paper.fitted()
     cores, worker = inputs.cores(), _worker(batch)
     for bar, spans in (
@@ -125,7 +125,7 @@ def _on_cores(measured: Measured) -> Iterator[Result]:
 
 
 def _whole() -> Iterator[Result]:
-    """One iteration at the paper's width, on three nodes."""
+    """Yield one iteration at the paper's width, on three nodes."""
     config = PRESETS["prototype"]
     shape = Shape(nodes=3, batch=448, width=paper.WIDTHS[0], profile=_worker(448))
     cosim = RingTrainingCosim(config, nodes=shape.nodes)
@@ -134,12 +134,12 @@ def _whole() -> Iterator[Result]:
 
 
 def _worker(batch: int) -> WorkerProfile:
-    """The paper's worker, whose update takes no time (docs/systems/gradient-training.md)."""
+    """Return the paper's worker, whose update takes no time (docs/systems/gradient-training.md)."""
     return WorkerProfile(flops=paper.fitted().worker(batch).flops, memory_bandwidth=float("inf"))
 
 
 def _run(cosim: RingTrainingCosim, shape: Shape) -> tuple[float, Times]:
-    """Seconds of the iteration at the slowest node, and what the first one did; each sum is checked."""
+    """Run an iteration and check each sum; return the slowest node's time in s, and the first node's times."""
     learners = functools.partial(
         Timed,
         counts=shape.counts,
@@ -153,7 +153,7 @@ def _run(cosim: RingTrainingCosim, shape: Shape) -> tuple[float, Times]:
 
 
 def model(config: RingConfig, shape: Shape) -> float:
-    """Seconds of the iteration by the paper's formula: α and β of the frames, the worker of the run."""
+    """Return the time of an iteration in s by the paper's formula, with the frames' α and β."""
     time = RingTime(config=config, nodes=shape.nodes, count=shape.counts[0], link=LINK)
     nic = SmartNic(
         ethernet=LINK.gbps * 1e9,
@@ -172,7 +172,7 @@ def _figures(name: str, cosim: RingTrainingCosim, shape: Shape, seconds: float) 
 
 
 def _beside(name: str, seconds: float, expected: float) -> Iterator[Result]:
-    """A time, and how far it is off the paper's model."""
+    """Yield a time, and its deviation from the paper's model."""
     note = f"the model: {number(1e3 * expected)}"
     yield Result(f"{name}: iteration", 1e3 * seconds, "ms", note=note)
     deviation = 100 * (seconds / expected - 1)
@@ -181,7 +181,7 @@ def _beside(name: str, seconds: float, expected: float) -> Iterator[Result]:
 
 
 def _spans(times: Times, scale: float) -> list[timeline.Span]:
-    """What figure 3b shows of a host, in seconds at the paper's width."""
+    """Return a host's spans in figure 3b, in s at the paper's width."""
     return [
         timeline.Span(
             timeline.Task(f"{span.kind}{span.layer}", NIC if span.kind == "AR" else WORKER, 0.0),

@@ -1,4 +1,4 @@
-"""What ranks save: runs on several of them, timed beside a model, which then says what more of them would."""
+"""Scaling over ranks: timed runs, compared with a model that then predicts more ranks."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ CHECKED = (
 
 
 def measure(args: argparse.Namespace) -> Iterator[Result]:
-    """Yield each checked point's error, then what the model says of more ranks; write both into a page.
+    """Yield each checked point's error, then the model's predictions for more ranks; write both into a page.
 
     Raises InputError for a folder that cannot be written; ToolFailed when a run fails.
     """
@@ -152,7 +152,7 @@ def _measured(point: Point, runs: int) -> Measured:
 
 
 def _load(point: Point, found: Measured, cores: int) -> Load:
-    """What a run had to do; one in one process has no meetings."""
+    """Return the load of a run; a run in one process has no meetings."""
     return Load(
         point.nodes,
         found.cycles,
@@ -165,9 +165,9 @@ def _load(point: Point, found: Measured, cores: int) -> Load:
 
 
 def _glm(costs: Costs) -> tuple[Costs, Load]:
-    """The same costs with those of a cycle of a u280 node, and of frames which a switch aggregates.
+    """Return the costs with those of a u280 node's cycle and of aggregated frames, and the node's load.
 
-    From a training in one process; what else a frame costs there, that Python wakes, is the same.
+    They are measured in a training in one process; the cost of waking Python for a frame stays the same.
     """
     node = PRESETS["u280"]
     shape = TrainShape(node=node, workers=GLM_NODES, samples=512, columns=4096, batch=64)
@@ -186,7 +186,7 @@ def _glm(costs: Costs) -> tuple[Costs, Load]:
 
 
 def _speed(costs: Costs, unit: Load, nodes: int, machines: int, args: argparse.Namespace) -> tuple[float, int]:
-    """How many times as fast so many nodes run on so many machines, at best, and on how many ranks then.
+    """Return the best speed-up of ``nodes`` nodes on ``machines`` machines, and its number of ranks.
 
     ``unit`` says how many frames a node sends in a cycle.
     """

@@ -26,7 +26,7 @@ from fanin.wire.aggregation import Kind
 ROUNDS = 150  # of every slot: 76,800 packets with ACKs
 MIN_RATE = 20_000.0
 _IN_FLIGHT = 16  # slots
-_PATIENCE = 30.0  # seconds for one answer
+_PATIENCE = 30.0  # s; timeout of an answer
 
 
 def measure(args: argparse.Namespace) -> Iterator[Result]:
@@ -53,7 +53,7 @@ def beside() -> Iterator[Result]:
 
 
 def _rates(hosts: list[Interface], pid: int) -> tuple[float, float]:
-    """Packets a second of time, and of the switch's CPU time."""
+    """Return packets per s of time, and per s of the switch's CPU time."""
     before, began = cpu_seconds(pid), time.perf_counter()
     packets = _all_reduced(hosts)
     seconds, busy = time.perf_counter() - began, cpu_seconds(pid) - before
@@ -61,7 +61,7 @@ def _rates(hosts: list[Interface], pid: int) -> tuple[float, float]:
 
 
 def _bmv2_rates() -> tuple[float, float]:
-    """The same of BMv2. Raises InputError where it or p4c is not installed."""
+    """Measure the rates of BMv2. Raises InputError if BMv2 or p4c is not installed."""
     from fanin.sim.switch.bmv2.process import host_end
     from fanin.sim.switch.bmv2.switch import bmv2_switch
 
@@ -79,7 +79,7 @@ def _bmv2_rates() -> tuple[float, float]:
 
 
 def _all_reduced(hosts: list[Interface]) -> int:
-    """Packets sent: all workers' of all rounds, so many slots in flight that no queue fills."""
+    """Send all rounds of all workers, within the capacity of the queues; return the number of packets."""
     selector = selectors.DefaultSelector()
     for host in hosts:
         selector.register(host, selectors.EVENT_READ, host)
@@ -97,7 +97,7 @@ def _all_reduced(hosts: list[Interface]) -> int:
 
 
 def _await(selector: selectors.BaseSelector, wanted: int) -> None:
-    """Until every host has all its answers."""
+    """Wait for ``wanted`` answers. Raises CheckFailed after ``_PATIENCE`` s."""
     end = time.monotonic() + _PATIENCE
     while wanted:
         for key, _ in selector.select(0.1):

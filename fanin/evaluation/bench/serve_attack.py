@@ -69,10 +69,10 @@ def attacked() -> Iterator[Result]:
 def figures(before: Rates, during: Rates, control: float, calls: int, *, apart: bool) -> Iterator[Result]:
     """Yield the figures.
 
-    ``before``, ``during``: rates without and with attackers
-    ``control``: seconds of processor time that control took
-    ``calls``: calls of the attackers that have ended
-    ``apart``: whether the attackers had cores of their own; if not, the rate by the clock has no limit
+    - ``before``, ``during``: rates without and with attackers.
+    - ``control``: processor time of control, in s.
+    - ``calls``: number of the attackers' finished calls.
+    - ``apart``: True if the attackers had cores of their own; False: the rate by the clock has no limit.
     """
     where = "attackers on other cores" if apart else "attackers at nice 10 on the same cores: no limit"
     yield Result("frames a second", before.by_clock, "frames/s", note="no controllers")
@@ -87,7 +87,7 @@ def figures(before: Rates, during: Rates, control: float, calls: int, *, apart: 
 
 
 def _measured(served: Served, attackers: subprocess.Popen[str]) -> tuple[Rates, Rates, int]:
-    """Rates without and with attackers, and how many of their calls have ended."""
+    """Return rates without and with attackers, and the number of the attackers' finished calls."""
     flood = _Flood(served)
     flood.send_for(1.0)  # caches are warm
     before = _rates(served, flood)

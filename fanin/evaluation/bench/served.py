@@ -29,10 +29,10 @@ _START = _EMIT = 120.0  # seconds; other programs may have the cores
 class Served:
     """A switch that ``fanin p4 serve`` runs.
 
-    ``lab``: the network; the switch and all interfaces are in its namespace ``switch``
-    ``process``: the forwarding process
-    ``hosts``: the other end of each port's veth pair, by port
-    ``outcome``: the object that the command prints; empty until it has ended
+    - ``lab``: the network, whose namespace ``switch`` has the switch and all interfaces.
+    - ``process``: the forwarding process.
+    - ``hosts``: host end of each port's veth pair, by port.
+    - ``outcome``: object that the command prints; empty until its end.
     """
 
     lab: Lab
@@ -98,6 +98,6 @@ def aggregate(worker: int, slot: int, number: int, kind: Kind = Kind.AGG) -> byt
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system time of a process."""
+    """Return the user and system time of a process, in s."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -51,7 +51,13 @@ _SHARE_OF_LABEL = 0.022  # of the time axis: a shorter task has no room for its 
 
 
 def bars(axes: Any, stacks: Bars, notes: Mapping[str, str], measured: Mapping[str, float], what: str) -> None:
-    """Stacked bars in ms; a note above each; a diamond, labelled ``what``, beside those that were measured."""
+    """Draw stacked bars.
+
+    - ``stacks``: parts of each bar, in ms.
+    - ``notes``: text above a bar, by bar.
+    - ``measured``: measured values, drawn as diamonds beside the bars.
+    - ``what``: label of the diamonds.
+    """
     top = max(sum(parts.values()) for parts in stacks.values())
     handles = []
     for part, colour in _PART_COLOURS.items():
@@ -74,7 +80,12 @@ def bars(axes: Any, stacks: Bars, notes: Mapping[str, str], measured: Mapping[st
 
 
 def curves(axes: Any, lines: Curves, measured: Curves, notes: Sequence[tuple[float, float, str]] = ()) -> None:
-    """Speed-ups over nodes, ideal scaling dashed; notes behind (x, y); diamonds where the RTL was measured."""
+    """Draw speed-ups over nodes.
+
+    - ``lines``: points of each curve.
+    - ``measured``: points of the measured RTL, by curve.
+    - ``notes``: x, y and text of notes to the right of a point.
+    """
     for name, points in lines.items():
         axes.plot(*zip(*points, strict=True), label=name, **_LINES[name])
     for name, points in measured.items():
@@ -90,7 +101,7 @@ def curves(axes: Any, lines: Curves, measured: Curves, notes: Sequence[tuple[flo
 
 
 def trace(axes: Any, spans: Sequence[Span], title: str, end: float) -> None:
-    """Figure 3b: what worker and NIC do over time; the axis goes to ``end``, in seconds."""
+    """Draw figure 3b: tasks of worker and NIC over time. ``end``: end of the axis, in s."""
     for span in spans:
         row = {WORKER: 1, NIC: 0}[span.task.resource]
         name = span.task.name
@@ -105,7 +116,7 @@ def trace(axes: Any, spans: Sequence[Span], title: str, end: float) -> None:
 
 
 def outputs(folder: Path) -> dict[str, Path]:
-    """The files that ``write`` makes, by name. Raises InputError where one cannot be written."""
+    """Return the files of ``write``, by name. Raises InputError if one cannot be written."""
     paths = {name: folder / name for name in (_DATA, *(f"{name}.png" for name in _COMPOSED))}
     for path in paths.values():
         check_writable(path)
@@ -113,10 +124,10 @@ def outputs(folder: Path) -> dict[str, Path]:
 
 
 def write(paths: Mapping[str, Path], inputs: Inputs, measured: Measured) -> None:
-    """Figures 2, 3b and 4 as PNG, a file each, and what they show as JSON."""
+    """Write figures 2, 3b and 4 as PNG, one file each, and their values as JSON."""
     import matplotlib
 
-    matplotlib.use("Agg")  # no display is asked for
+    matplotlib.use("Agg")  # needs no display
     from matplotlib import pyplot
 
     write_file(paths[_DATA], json.dumps(figures.values(inputs, measured), indent=2) + "\n")
@@ -149,7 +160,7 @@ def _figure_3b(drawing: Any, inputs: Inputs, measured: Measured) -> None:
 
 
 def _figure_4(drawing: Any, inputs: Inputs, measured: Measured) -> None:
-    """4a beside 4b, and below 4b, where there are points of the RTL, a close-up of them."""
+    """Draw 4a beside 4b; with points of the RTL, draw a close-up of them below 4b."""
     rows = 2 if measured.seconds else 1
     grid = drawing.add_gridspec(rows, 1 + len(paper.BATCHES), width_ratios=(1.25, 1, 1))
     stacks = figures.figure_4a(inputs)

@@ -1,6 +1,6 @@
-"""What AI Smart NIC's figures 2a, 2b, 3b, 4a and 4b show: the model of section IV-C beside the paper's values.
+"""AI Smart NIC's figures 2a, 2b, 3b, 4a and 4b: the model of section IV-C, compared with the paper's values.
 
-The paper prints its figures as pictures; the values are those that its text names.
+The paper's figures are pictures, so the values are those in its text.
 """
 
 from __future__ import annotations
@@ -36,10 +36,11 @@ Curves = Mapping[str, Sequence[tuple[float, float]]]
 
 @dataclass
 class Measured:
-    """What training runs add to the figures: seconds at the paper's width, and a trace.
+    """Measurements of training runs for the figures.
 
-    ``seconds`` of RTL by mini-batch, nodes and name of the series; ``cores`` of hosts that reduce themselves,
-    by bar of figure 2a: the same schedule, without RTL. ``trace`` is of figure 3b's iteration.
+    - ``seconds``: time of an iteration in RTL, in s at the paper's width, by mini-batch, nodes and series.
+    - ``cores``: time with reduction by hosts, without RTL, in s at the paper's width, by bar of figure 2a.
+    - ``trace``: trace of figure 3b's iteration.
     """
 
     seconds: dict[tuple[int, int, str], float] = field(default_factory=dict)
@@ -48,7 +49,7 @@ class Measured:
 
 
 def iteration(inputs: Inputs, batch: int, nodes: int, series: str) -> list[Span]:
-    """The model's iteration of a series."""
+    """Return the model's iteration of a series."""
     ratio = SERIES[series]
     if ratio is None:
         return paper.conventional(inputs, batch, nodes)
@@ -56,14 +57,14 @@ def iteration(inputs: Inputs, batch: int, nodes: int, series: str) -> list[Span]
 
 
 def trace(inputs: Inputs) -> list[Span]:
-    """Figure 3b: an iteration of few layers, six nodes, without a codec."""
+    """Return figure 3b: an iteration of few layers on six nodes, without a codec."""
     nic, worker = inputs.nic(), inputs.worker(448)
     times = smart_nic.layers(paper.WIDTHS[:TRACE_LAYERS], 448, worker, nic, paper.PROTOTYPE)
     return smart_nic.trace(times)
 
 
 def parts(spans: Sequence[Span], backward: float) -> dict[str, float]:
-    """Milliseconds of an iteration by part; ``backward``: seconds of the backward pass with all cores."""
+    """Return the parts of an iteration, in ms. ``backward``: time of the backward pass with all cores, in s."""
     forward = sum(span.task.seconds for span in spans if span.task.name.startswith("F"))
     slower = smart_nic.backward(spans) - backward
     seconds = {FORWARD: forward, BACKWARD: backward, SLOWER: slower, EXPOSED: smart_nic.exposed(spans)}
@@ -71,7 +72,7 @@ def parts(spans: Sequence[Span], backward: float) -> dict[str, float]:
 
 
 def figure_2a(inputs: Inputs) -> Bars:
-    """Without and with overlap on regular NICs, and beside them a smart NIC: mini-batch 1792, 6 nodes."""
+    """Return figure 2a: regular NICs without and with overlap, and a smart NIC; mini-batch 1792, 6 nodes."""
     batch, nodes = 1792, paper.PROTOTYPE
     alone = smart_nic.backward(paper.smart(inputs, batch, 1))
     bars = {
@@ -83,14 +84,14 @@ def figure_2a(inputs: Inputs) -> Bars:
 
 
 def measured_2a(measured: Measured) -> dict[str, float]:
-    """Milliseconds of the bars of figure 2a that were measured."""
+    """Return the measured bars of figure 2a, in ms."""
     rtl = measured.seconds.get((1792, paper.PROTOTYPE, SMART))
     seconds = measured.cores | ({SMART: rtl} if rtl is not None else {})
     return {bar: 1e3 * value for bar, value in seconds.items()}
 
 
 def figure_2b(inputs: Inputs) -> Curves:
-    """Four schemes of MPI, overlapped: mini-batch 1792."""
+    """Return figure 2b: four schemes of MPI with overlap, mini-batch 1792."""
     return {
         name: [
             (n, paper.speedup(inputs, 1792, n, paper.conventional(inputs, 1792, n, scheme)))
@@ -101,7 +102,7 @@ def figure_2b(inputs: Inputs) -> Curves:
 
 
 def figure_4a(inputs: Inputs) -> Bars:
-    """Baseline and smart NICs: mini-batch 448, 6 nodes."""
+    """Return figure 4a: baseline and smart NICs, mini-batch 448, 6 nodes."""
     batch, nodes = 448, paper.PROTOTYPE
     alone = smart_nic.backward(paper.smart(inputs, batch, 1))
     return {
@@ -110,7 +111,7 @@ def figure_4a(inputs: Inputs) -> Bars:
 
 
 def figure_4b(inputs: Inputs, batch: int) -> Curves:
-    """Samples a second over those of one node, over the nodes."""
+    """Return figure 4b: speed-up over one node, by number of nodes."""
     return {
         name: [(n, paper.speedup(inputs, batch, n, iteration(inputs, batch, n, name))) for n in NODES]
         for name in SERIES
@@ -118,14 +119,14 @@ def figure_4b(inputs: Inputs, batch: int) -> Curves:
 
 
 def faster(inputs: Inputs, batch: int) -> Curves:
-    """How much faster than with conventional NICs, over the nodes: what the paper says of figure 4b."""
+    """Return the speed-up over conventional NICs by number of nodes, which the paper states for figure 4b."""
     found = figure_4b(inputs, batch)
     base = dict(found[CONVENTIONAL])
     return {name: [(n, value / base[n]) for n, value in found[name]] for name in (SMART, SMART_BFP)}
 
 
 def markers(inputs: Inputs, measured: Measured, batch: int) -> Curves:
-    """Speed-ups of the RTL's iterations, by series."""
+    """Return the speed-ups of the RTL's iterations, by series."""
     alone = makespan(paper.smart(inputs, batch, 1))
     curves: dict[str, list[tuple[float, float]]] = {}
     for (of, nodes, series), seconds in sorted(measured.seconds.items()):
@@ -135,7 +136,7 @@ def markers(inputs: Inputs, measured: Measured, batch: int) -> Curves:
 
 
 def notes_2a(bars: Bars) -> dict[str, str]:
-    """Above each bar of figure 2a: the model's figures, and the paper's."""
+    """Return the notes above the bars of figure 2a: the model's figures, and the paper's."""
     total = {name: sum(values.values()) for name, values in bars.items()}
     naive, overlapped = bars[NAIVE], bars[OVERLAPPED]
     return {
@@ -147,7 +148,7 @@ def notes_2a(bars: Bars) -> dict[str, str]:
 
 
 def notes_4a(bars: Bars) -> dict[str, str]:
-    """Above the bars of figure 4a: what is saved, and what the paper saves."""
+    """Return the notes above the bars of figure 4a: savings of the model, and of the paper."""
     saved: Mapping[str, tuple[int, int]] = {SMART: (18, 37), SMART_BFP: (40, 95)}
     base = bars[CONVENTIONAL]
     notes = {}
@@ -159,7 +160,7 @@ def notes_4a(bars: Bars) -> dict[str, str]:
 
 
 def notes_4b(curves: Curves, batch: int) -> list[tuple[float, float, str]]:
-    """At the largest node count: how much faster than conventional NICs, and what the paper says."""
+    """Return notes at the largest node count: speed-up over conventional NICs, and the paper's value."""
     published = {448: {SMART_BFP: 2.5, SMART: 1.8}, 1792: {SMART: 1.4}}[batch]
     base = dict(curves[CONVENTIONAL])[paper.LARGE]
     ends = {name: dict(curves[name])[paper.LARGE] for name in published}
@@ -167,7 +168,7 @@ def notes_4b(curves: Curves, batch: int) -> list[tuple[float, float, str]]:
 
 
 def values(inputs: Inputs, measured: Measured) -> dict[str, Any]:
-    """Everything that is drawn, for a file of JSON: times in ms, curves as points (nodes, speed-up)."""
+    """Return all drawn values for a JSON file: times in ms, curves as points (nodes, speed-up)."""
     return {
         "2a": figure_2a(inputs),
         "2b": figure_2b(inputs),

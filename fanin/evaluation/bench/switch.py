@@ -1,4 +1,4 @@
-"""The embedded switch: how long a program takes to load, and how many aggregation packets a second it takes."""
+"""Embedded switch: load time of a program, and rate of aggregation packets."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
 
 
 def _stages() -> Iterator[Result]:
-    """Ingress stages on Tofino, with the paper's slots and with the most that keep the state in one stage."""
+    """Yield ingress stages on Tofino, with the paper's slots, and with the most slots in a single stage."""
     for slots in (PAPER_SLOTS, PAPER_SLOTS // 2):
         stages = ProgramConfig(target=Target.TNA, slots=slots, values=VALUES).stages
         note, short = (
@@ -47,7 +47,7 @@ def _stages() -> Iterator[Result]:
 
 
 def _load(config: ProgramConfig) -> float:
-    """Seconds from the text to a running switch; the first time with the parser's own start."""
+    """Return the time from text to a running switch, in s; the first call includes the parser's start."""
     text = program_text(config)
     begin = time.perf_counter()
     from fanin.sim.switch.embedded import load
@@ -64,7 +64,7 @@ def _embedded(target: Target, encap: Encap) -> float:
 
 
 def _rate(switch: Switch, encap: Encap) -> float:
-    """Packets in per second: what all workers of a job send, without losses. One core."""
+    """Return input packets per s of all workers of a job, without loss, on one core."""
     members = tuple(Member(w, 1 << w, worker_endpoint(w)) for w in range(WORKERS))
     switch.add_job(Job(1, 0, SLOTS, members))
     frames = [

@@ -21,7 +21,7 @@ MIB = 1 << 20  # the paper's MB: AlexNet's 61 million parameters are 233 of them
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A column of table II and figure 12.
+    """Benchmark of the paper: its columns in table II and figure 12.
 
     Times are in seconds of 100 iterations. ``share`` is the printed share of communication in per cent; the
     reductions of figure 12 are in per cent of WA's.
@@ -39,7 +39,7 @@ class Benchmark:
 
     @property
     def ratio(self) -> float:
-        """Compression ratio at 2^-10."""
+        """Compression ratio for the error bound 2^-10."""
         return tags.ratio(tags.TABLE_III[self.name][0])
 
 

@@ -1,8 +1,8 @@
 """AI Smart NIC's performance model (section IV-C), the trace that it sums up (figure 3b), and its baselines.
 
-Times are in seconds, sizes in bits, rates in bits or operations a second. Layers are numbered from the input; a
-layer of width M has a weight matrix of M × M. docs/systems/gradient-training.md shows which inputs are the
-paper's and which are fitted.
+Times are in seconds, sizes in bits, rates in bits or operations a second. Layers are numbered from the input. A
+layer of width M has a weight matrix of M × M. docs/systems/gradient-training.md lists the paper's inputs and
+the fitted ones.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Worker:
 
 @dataclass(frozen=True)
 class SmartNic:
-    """A smart NIC.
+    """Parameters of a smart NIC.
 
     - ``ethernet`` · ``utilisation``: α·BW_eth.
     - ``pcie``: BW_pcie, both directions together.

@@ -21,7 +21,7 @@ _LETTERS = str.maketrans(
 
 
 def identifier(*parts: object) -> str:
-    """Identifier of a figure: ``parts`` in lower case, with dots between; other signs become underscores."""
+    """Return a figure's identifier: lower-case ``parts`` with dots between, other characters as underscores."""
     words = (re.sub(r"[^\w.]+", "_", str(part).translate(_LETTERS).lower()).strip("_") for part in parts)
     return ".".join(words)
 
@@ -140,7 +140,7 @@ GRAPH: tuple[tuple[str, Origin], ...] = (*P4SGD, *INCEPTIONN, *SMART_NIC, *RDMA_
 
 @cache
 def origin(figure: str) -> Origin:
-    """Origin of a figure, or of all that fit a pattern with ``*``. Raises KeyError for an unknown one."""
+    """Return the origin of a figure, or of a pattern's figures. Raises KeyError for an unknown figure."""
     for pattern, found in GRAPH:
         if fnmatchcase(figure, pattern):
             return found
@@ -148,7 +148,7 @@ def origin(figure: str) -> Origin:
 
 
 def fitting(pattern: str, figures: Iterable[str]) -> list[str]:
-    """The identifiers that fit a pattern with ``*``. Raises KeyError for none."""
+    """Return the identifiers that match a pattern with ``*``. Raises KeyError if none does."""
     if found := [figure for figure in figures if fnmatchcase(figure, pattern)]:
         return found
     raise KeyError(pattern)

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class How(StrEnum):
-    """How a number came about. Order: a number of several figures has the last one of their kinds."""
+    """Kind of a number's origin. A number that depends on several figures has the last kind in this order."""
 
     RTL = "RTL"  #: cycles or values of the emitted Verilog in simulation
     SYNTHESIS = "synthesis"  #: cells that yosys maps the emitted Verilog to
@@ -19,7 +19,7 @@ class How(StrEnum):
     QUOTED = "quoted"  #: a number of a paper, a standard or a data sheet, or a stated setting
     FITTED = "fitted"  #: an input chosen so that a model meets a number of the paper
     DERIVED_QUOTED = "derived from quoted"  #: follows from quoted inputs by algebra
-    DERIVED = "derived from fitted"  #: follows from inputs by algebra; one of them at least is fitted
+    DERIVED = "derived from fitted"  #: follows from inputs by algebra; at least one input is fitted
 
 
 INPUTS = (How.QUOTED, How.FITTED)
@@ -43,7 +43,7 @@ class Input:
 
 @dataclass(frozen=True)
 class Origin:
-    """How a figure came about, and the inputs that it takes."""
+    """Origin of a figure: its kind and its inputs."""
 
     how: How
     inputs: tuple[Input, ...] = ()
@@ -56,13 +56,13 @@ class Origin:
 
 
 def derived(*inputs: Input) -> Origin:
-    """Origin of a figure that nothing but ``inputs`` determines."""
+    """Return the origin of a figure that only ``inputs`` determine."""
     fitted = any(each.how is How.FITTED for each in inputs)
     return Origin(How.DERIVED if fitted else How.DERIVED_QUOTED, inputs)
 
 
 def joined(origins: Iterable[Origin]) -> Origin:
-    """Origin of a number that is computed from figures of these origins; of one figure, its own.
+    """Return the origin of a number that is computed from figures of these origins; a single one stays.
 
     A number of inputs and derived figures alone is derived; an input beside a measured figure does not
     change the kind. Raises ValueError for no figure.

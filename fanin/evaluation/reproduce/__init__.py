@@ -1,4 +1,4 @@
-"""``fanin reproduce``: the papers' figures and tables, a row for each number."""
+"""``fanin reproduce``: reproduction of the papers' figures and tables, number by number."""
 
 from __future__ import annotations
 

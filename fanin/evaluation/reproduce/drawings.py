@@ -9,11 +9,11 @@ from fanin.evaluation.reproduce.filled import Filled, Fitted
 from fanin.evaluation.reproduce.page import Bars, Drawing
 from fanin.evaluation.reproduce.row import Fit, Paper, Picture, Row
 
-_LEAST = 3  # numbers of one unit, of which bars are drawn
+_LEAST = 3  # minimum count of numbers with one unit for a bar chart
 
 
 def drawings(rows: Sequence[Filled], fits: Sequence[Fitted]) -> Iterator[Drawing | Bars]:
-    """Curves where a paper has a picture, bars of the other numbers of a figure."""
+    """Yield curves for the papers' pictures, and bars for the other numbers of a figure."""
     for paper in {row.paper.name: row.paper for row in rows}.values():
         own = [row for row in rows if row.paper is paper]
         facts = [fit for fit in fits if fit.paper is paper]
@@ -45,13 +45,13 @@ def _curves(
 def _numbers(
     figure: str, rows: Sequence[Filled], fits: Sequence[Fitted]
 ) -> Iterator[tuple[Row | Fit, float | None]]:
-    """What the paper prints in a figure, fitted or not."""
+    """Yield the paper's numbers in a figure, of rows and of fits."""
     yield from ((row.row, row.row.paper) for row in rows if row.row.figure == figure)
     yield from ((fit.fit, fit.fit.claimed) for fit in fits if fit.fit.figure == figure)
 
 
 def _bars(paper: Paper, figure: str, rows: Sequence[Filled], fits: Sequence[Fitted]) -> Iterator[Bars]:
-    """A picture for each unit of which there are enough numbers that stand on no axis."""
+    """Yield a bar chart for each unit with enough numbers without an x."""
     found = [
         (row.row.unit, row.row.what, row.row.paper, row.value, row.how)
         for row in rows
@@ -69,5 +69,5 @@ def _bars(paper: Paper, figure: str, rows: Sequence[Filled], fits: Sequence[Fitt
 
 
 def _titled(figure: str) -> str:
-    """``12`` is a figure, ``table-1`` a table, ``section-V`` a section."""
+    """Return a title: ``12`` names a figure, ``table-1`` a table, ``section-V`` a section."""
     return f"Figure {figure}" if figure[0].isdigit() else figure.replace("-", " ").capitalize()

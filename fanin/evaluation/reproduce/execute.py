@@ -1,4 +1,4 @@
-"""Chooses rows, measures them, writes the table and the page."""
+"""Execution of ``fanin reproduce``: choose rows, measure them, write table and page."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Chosen = list[tuple[Paper, Row]]
 
 
 def execute(args: argparse.Namespace) -> int:
-    """The command. Raises InputError; CheckFailed where a row stays empty."""
+    """Run the command; return its exit status. Raises InputError, and CheckFailed if a row stays empty."""
     chosen, data = choose(args.what, quick=args.quick), data_sets(args.data)
     if args.list:
         nothing = [Filled(paper, row, args.quick, None) for paper, row in chosen]
@@ -38,7 +38,7 @@ def execute(args: argparse.Namespace) -> int:
     with sole_writer(args.output):
         measuring = Measuring(args.output, data, others)
         for measurement in _needed(chosen, quick=args.quick):
-            measuring.check(measurement)  # what is refused is refused before anything is written
+            measuring.check(measurement)  # raise errors before anything is written
         begin(args.output)
         rows = measured(chosen, measuring, quick=args.quick, data=data)
         fits = _fitted(chosen, measuring.earlier)
@@ -52,7 +52,7 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def begin(output: Path) -> None:
-    """Mark the folder as ours, so that a run which is stopped can go on in it. Raises InputError."""
+    """Mark the folder as a reproduction's, so that a stopped run can be resumed. Raises InputError."""
     if not is_kind(output, REPRODUCTION):
         output.mkdir(parents=True, exist_ok=True)
         Manifest(REPRODUCTION.mark, (REPRODUCTION.mark,)).write(output)
@@ -62,9 +62,9 @@ def begin(output: Path) -> None:
 
 
 def choose(named: Sequence[str], *, quick: bool = False) -> Chosen:
-    """The rows of ``named`` papers and figures, of all without any; ``quick``: without those that are slow.
+    """Return the rows of the ``named`` papers and figures; all rows if none is named.
 
-    Raises InputError, with what there is.
+    Raises InputError with the known names. ``quick``: leave out slow rows.
     """
     wanted = list(map(_named, named)) or [(paper, "") for paper in PAPERS]
     found = [
@@ -80,7 +80,7 @@ def choose(named: Sequence[str], *, quick: bool = False) -> Chosen:
 
 
 def _named(what: str) -> tuple[Paper, str]:
-    """A paper, and a figure of it or nothing. Raises InputError, with what there is."""
+    """Parse PAPER[/FIGURE]; the figure may be empty. Raises InputError with the known names."""
     name, _, figure = what.partition("/")
     papers = {paper.name: paper for paper in PAPERS}
     if name not in papers:
@@ -92,7 +92,7 @@ def _named(what: str) -> tuple[Paper, str]:
 
 
 def data_sets(entries: Sequence[str]) -> dict[str, Path]:
-    """``NAME=PATH``, of data sets that a row can take. Raises InputError."""
+    """Parse the ``NAME=PATH`` of data sets; return the paths by name. Raises InputError."""
     known = sorted({name for paper in PAPERS for row in paper.rows for name in row.full.data})
     found: dict[str, Path] = {}
     for entry in entries:
@@ -106,7 +106,7 @@ def data_sets(entries: Sequence[str]) -> dict[str, Path]:
 
 
 def _others(folders: Sequence[Path]) -> Sequence[Path]:
-    """Folders of this command. Raises InputError for another."""
+    """Return ``folders``. Raises InputError for a folder that this command has not written."""
     for folder in folders:
         if not is_kind(folder, REPRODUCTION):
             raise InputError(f"--from {folder}: holds no {REPRODUCTION.mark}: not a folder of fanin reproduce")
@@ -114,7 +114,7 @@ def _others(folders: Sequence[Path]) -> Sequence[Path]:
 
 
 def measured(chosen: Chosen, measuring: Measuring, *, quick: bool, data: Mapping[str, Path]) -> list[Filled]:
-    """The rows with their numbers; each command is carried out once, unless an earlier run has done so."""
+    """Return the rows with their numbers. Each command runs once; complete earlier measurements are reused."""
     wanted = {each.name: each for _, row in chosen for each in [row.measurement(quick=quick)]}
     found = {
         name: earlier
@@ -133,20 +133,20 @@ def measured(chosen: Chosen, measuring: Measuring, *, quick: bool, data: Mapping
 
 
 def _needed(chosen: Chosen, *, quick: bool) -> Iterator[Measurement]:
-    """What the rows are filled with, and the facts that models are fitted to."""
+    """Yield the measurements of the rows, and of the facts to which models are fitted."""
     for paper, row in chosen:
         yield row.measurement(quick=quick)
         yield from (fit.found for fit in paper.fits if fit.found)
 
 
 def _fills(chosen: Chosen, measurement: Measurement, quick: bool, found: Measured) -> bool:
-    """Whether a record has what all rows of its command take; a package may have been missing then."""
+    """Whether an earlier measurement has the figures of all its rows. A package may have been missing then."""
     rows = ((paper, row) for paper, row in chosen if row.measurement(quick=quick).name == measurement.name)
     return all(Filled(paper, row, quick, found).value is not None for paper, row in rows)
 
 
 def _fitted(chosen: Chosen, earlier: Callable[[Measurement], Measured | None]) -> list[Fitted]:
-    """What the papers' models are fitted to; what ``earlier`` has of it is filled in, nothing is measured."""
+    """Return the facts to which models are fitted, with ``earlier`` measurements; nothing is measured."""
     papers = {paper.name: paper for paper, _ in chosen}
     return [
         Fitted(paper, fit, earlier(fit.found) if fit.found else None)
@@ -156,7 +156,7 @@ def _fitted(chosen: Chosen, earlier: Callable[[Measurement], Measured | None]) -
 
 
 def _missing(row: Row, quick: bool, data: Mapping[str, Path]) -> str:
-    """What stands in for the data sets that are not at hand; empty where all are."""
+    """Return the note on the replacement for missing data sets; empty if none is missing."""
     taken = [row.data_set] if row.data_set else row.measurement(quick=quick).data
     lacking = [name for name in taken if name not in data]
     return f"{row.stand_in} (fanin reproduce --data {lacking[0]}=PATH)" if lacking else ""

@@ -1,4 +1,4 @@
-"""Rows, and facts that a model is fitted to, with what was measured for them."""
+"""Rows, and facts to which models are fitted, with their measurements."""
 
 from __future__ import annotations
 
@@ -14,7 +14,14 @@ from fanin.evaluation.reproduce.value import Value
 
 @dataclass(frozen=True)
 class Filled:
-    """A row, and what was measured for it; ``missing``: what stood in for a data set that is not at hand."""
+    """Row with its measurement.
+
+    - ``paper``: paper of the row.
+    - ``row``: the row.
+    - ``quick``: True for the quick measurement.
+    - ``measured``: output of the command; None: not measured.
+    - ``missing``: text: replacement for a missing data set.
+    """
 
     paper: Paper
     row: Row
@@ -24,22 +31,22 @@ class Filled:
 
     @property
     def measurement(self) -> Measurement:
-        """The one that fills it."""
+        """Measurement of the row, full or quick."""
         return self.row.measurement(quick=self.quick)
 
     @cached_property
     def value(self) -> float | None:
-        """Ours; None where it was not measured."""
+        """fanin's number; None if it was not measured."""
         return _value(self.measurement.value, self.measured)
 
     @property
     def settings(self) -> dict[str, float | None]:
-        """Ours in each setting, where the row has one of several."""
+        """fanin's number by setting, for a row with several settings."""
         return {name: _value(value, self.measured) for name, value in self.row.settings.items()}
 
     @property
     def error(self) -> str:
-        """Why there is no value."""
+        """Cause of a missing value."""
         if self.measured is None:
             return "not measured"
         nothing = f"{self.measured.command} prints no such figure"
@@ -47,23 +54,23 @@ class Filled:
 
     @property
     def ratio(self) -> float | None:
-        """Ours over the paper's."""
+        """fanin's number divided by the paper's."""
         return None if self.value is None else self.value / self.row.paper
 
     @property
     def how(self) -> str:
-        """How the number came about."""
+        """Kind of the number's origin, as text."""
         return self.measurement.origin.how.value
 
     @property
     def command(self) -> str:
-        """As a reader types it, so that it prints the figures that the row takes."""
+        """Command line that prints the row's figures, as a user types it."""
         command = self.measured.command if self.measured else " ".join(("fanin", *self.measurement.command))
         return f"{command} --json" + (" -o DIR" if self.measurement.folder else "")
 
     @property
     def why(self) -> str:
-        """What the difference is made of, other settings, what fixes the number, and what was not at hand."""
+        """Notes on the number: other settings, algebra, explanation of the difference, missing data set."""
         found = {name: "—" if value is None else number(value) for name, value in self.settings.items()}
         settings = ", ".join(f"{name}: {value} {self.row.unit}" for name, value in found.items())
         follows = f"follows from {self.row.follows.text}" if self.row.follows else ""
@@ -71,7 +78,7 @@ class Filled:
         return "; ".join(filter(None, (of_all, follows, self.row.why, self.missing)))
 
     def as_json(self) -> dict[str, Any]:
-        """The row of docs/reference/json.md."""
+        """Return the row as docs/reference/json.md describes it."""
         return {
             "paper": self.paper.name,
             "figure": self.row.figure,
@@ -95,7 +102,7 @@ class Filled:
 
 @dataclass(frozen=True)
 class Fitted:
-    """A fact that a model is fitted to, and what its command printed, where that was carried out."""
+    """Fact to which a model is fitted, with its measurement, None if there is none."""
 
     paper: Paper
     fit: Fit
@@ -103,11 +110,11 @@ class Fitted:
 
     @cached_property
     def value(self) -> float | None:
-        """What the model makes of the fact."""
+        """The model's value for the fact; None if it was not measured."""
         return _value(self.fit.found.value, self.measured) if self.fit.found else None
 
     def as_json(self) -> dict[str, Any]:
-        """The fact of docs/reference/json.md."""
+        """Return the fact as docs/reference/json.md describes it."""
         return {
             "paper": self.paper.name,
             "model": self.fit.model,

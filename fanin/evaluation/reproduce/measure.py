@@ -1,4 +1,4 @@
-"""Carries out a row's commands: each once, as a process, its JSON kept, so that a stopped run goes on."""
+"""Measurements: run each command once, as a process, and keep its JSON, so that a stopped run can resume."""
 
 from __future__ import annotations
 
@@ -22,19 +22,25 @@ from fanin.base.records import open_record
 from fanin.base.scratch import write_file
 from fanin.evaluation.reproduce.row import Measurement, Point
 
-FOLDER = "measured"  # of the output directory
-LIMIT = 4 * 3600.0  # seconds of a command
+FOLDER = "measured"  # folder in the output directory
+LIMIT = 4 * 3600.0  # s; limit of a command
 _ERROR, _WARNING = "fanin: error: ", "fanin: warning: "
-_TO_END = 30.0  # seconds from SIGTERM to SIGKILL
-_ANSWERED = (0, 1)  # exit status with figures: done, and one that misses its benchmark's limit
+_TO_END = 30.0  # s from SIGTERM to SIGKILL
+_ANSWERED = (0, 1)  # exit statuses with figures: success, and a figure over its benchmark's limit
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What a command printed, and when; no figures, and why, where it failed; ``warnings`` that it gave.
+    """Output of a command.
 
-    ``figures``: a benchmark's by identifier, others by the path in the printed object. ``points``: places of
-    those that are points of a curve.
+    - ``fanin``: version of fanin.
+    - ``command``: command line as text.
+    - ``date``: start of the command, UTC, ISO 8601.
+    - ``seconds``: duration in s.
+    - ``figures``: figures of a benchmark by identifier, of other commands by path in the printed object.
+    - ``error``: cause of a failure; empty: success.
+    - ``warnings``: warnings that the command printed.
+    - ``points``: positions of figures that are points of a curve.
     """
 
     fanin: str
@@ -48,9 +54,13 @@ class Measured:
 
 
 class Measuring:
-    """Carries measurements out in a folder, and has those of earlier runs, in it or in others.
+    """Measurements in a folder, with reuse of earlier ones in this folder or others.
 
-    Raises InputError for one that another version, or with other data, has measured in.
+    Methods raise InputError for an earlier measurement by another version of fanin, or with other data.
+
+    - ``output``: output directory.
+    - ``data``: files of data sets, by name.
+    - ``others``: output directories of other runs with earlier measurements.
     """
 
     def __init__(self, output: Path, data: Mapping[str, Path], others: Sequence[Path] = ()):
@@ -60,9 +70,9 @@ class Measuring:
     def earlier(
         self, measurement: Measurement, enough: Callable[[Measured], bool] = lambda found: True
     ) -> Measured | None:
-        """What an earlier run has measured, if it is ``enough``; None where there is nothing, or it failed.
+        """Return an earlier measurement, and keep a copy in this folder; None if none is present and usable.
 
-        It is kept in this folder.
+        - ``enough``: check whether the measurement is complete.
         """
         for folder in (self._folder, *self._others):
             found = self._in(folder / self._path(measurement).name, measurement)
@@ -73,7 +83,7 @@ class Measuring:
         return None
 
     def check(self, measurement: Measurement) -> None:
-        """Raise InputError where :meth:`earlier` would; nothing is written."""
+        """Raise InputError if :meth:`earlier` would, without writing anything."""
         for folder in (self._folder, *self._others):
             self._in(folder / self._path(measurement).name, measurement)
 
@@ -89,7 +99,7 @@ class Measuring:
         return None if found.error else found
 
     def measure(self, measurement: Measurement) -> Measured:
-        """Run the command, and keep what it printed; an error is in what it returns."""
+        """Run the command and keep its output. A failure is in ``error`` of the result."""
         began, date = time.monotonic(), datetime.now(UTC).isoformat(timespec="seconds")
         printed, error, warnings = self._run(measurement)
         seconds = time.monotonic() - began
@@ -102,7 +112,7 @@ class Measuring:
         write_file(self._path(measurement), json.dumps(asdict(found), indent=2) + "\n")
 
     def text(self, measurement: Measurement) -> str:
-        """The command as a reader types it."""
+        """Return the command line as a user types it."""
         return " ".join(("fanin", *self._arguments(measurement)))
 
     def _arguments(self, measurement: Measurement) -> list[str]:
@@ -115,7 +125,7 @@ class Measuring:
         return [*measurement.command, *named]
 
     def _run(self, measurement: Measurement) -> tuple[dict[str, Any], str, list[str]]:
-        """The printed object, why there is none, and warnings."""
+        """Return the printed object, or else the cause of a failure, and the warnings."""
         command = [sys.executable, "-m", "fanin", *self._arguments(measurement), "--json"]
         if measurement.folder:
             command += ["-o", str(self._folder / measurement.name)]
@@ -130,7 +140,7 @@ class Measuring:
         except ValueError:
             printed = {}
         warnings = _said(errors, _WARNING)
-        answered = _ANSWERED if measurement.command[0] == "bench" else (0,)  # 1 of others: a check has failed
+        answered = _ANSWERED if measurement.command[0] == "bench" else (0,)  # 1 of others: a failed check
         if process.returncode not in answered or not printed:
             said = _said(errors, _ERROR) or [f"exit status {process.returncode}"]
             return {}, said[-1], warnings
@@ -142,13 +152,13 @@ class Measuring:
 
 @contextlib.contextmanager
 def _process(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
-    """The running command; whatever ends the body early, or this process, has it end what it has started."""
+    """Start a command, which ends its children and itself if the body ends early, or this process dies."""
     process = subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=partial(end_with, os.getpid()),  # there is one thread
+        preexec_fn=partial(end_with, os.getpid()),  # safe: the process has a single thread
     )
     try:
         yield process
@@ -175,7 +185,7 @@ def _measured(value: dict[str, Any]) -> Measured:
 
 
 def _flat(document: dict[str, Any], place: str = "") -> Iterator[tuple[str, float]]:
-    """Numbers of a benchmark by identifier, of other commands by the path of fields, joined by dots."""
+    """Yield the numbers of a benchmark by identifier, of other commands by dotted path."""
     if not place and "benchmark" in document:
         printed = ((each["id"], each["value"]) for each in document["figures"] if each["id"])
         yield from ((name, float(value)) for name, value in printed if value is not None)  # null: not finite
@@ -190,7 +200,7 @@ def _flat(document: dict[str, Any], place: str = "") -> Iterator[tuple[str, floa
 
 
 def _points(document: dict[str, Any]) -> Iterator[tuple[str, Point]]:
-    """Places of a benchmark's figures that are points of a curve."""
+    """Yield the positions of a benchmark's figures that are points of a curve."""
     for each in document["figures"] if "benchmark" in document else ():
         if each["id"] and each["x"] is not None and each["value"] is not None:
             yield each["id"], Point(each["curve"] or "", float(each["x"]))

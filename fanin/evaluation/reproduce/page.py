@@ -28,7 +28,7 @@ _HOWS = {
 }
 _PAPER = Style("ink")
 _COLOURS = ("blue", "orange", "green", "purple", "sky", "red", "yellow", "grey")
-#: Of tables: rows, facts of models.
+#: Headers of the tables of rows and of models' facts.
 ROW_HEAD = (
     *("figure", "what", "claimed", "found", "ratio", "how", "inputs", "section"),
     *("command", "what of it", "why they differ"),
@@ -46,7 +46,7 @@ FACT_HEAD = (
 
 @dataclass(frozen=True)
 class Line:
-    """A row, in words; ``ratio``: ours over the paper's, None where there is no number of ours."""
+    """Row of the table as text. ``ratio``: fanin's number divided by the paper's; None without a number."""
 
     paper: str
     title: str
@@ -85,7 +85,7 @@ class Fact:
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure over an axis of numbers: our series, and the paper's points beside them."""
+    """Figure with a numeric x axis: fanin's series, and the paper's points."""
 
     paper: str
     title: str
@@ -98,7 +98,7 @@ class Drawing:
 
 @dataclass(frozen=True)
 class Bars:
-    """Numbers of a figure in one unit: what, claimed, found (None: not measured), how."""
+    """Numbers of a figure in one unit: name, claimed, found (None: not measured), kind of origin."""
 
     paper: str
     title: str
@@ -112,7 +112,7 @@ def page(
     drawings: Sequence[Drawing | Bars],
     document: Mapping[str, Any],
 ) -> str:
-    """The whole page; ``document``: what ``--json`` prints."""
+    """Return the page as HTML. ``document``: the object that ``--json`` prints."""
     filled = sum(line.ratio is not None for line in lines)
     near = sum(line.ratio is not None and 0.9 <= line.ratio <= 1.1 for line in lines)
     return fill(
@@ -151,19 +151,19 @@ def _paper(
 
 
 def command_numbers(lines: Sequence[Line]) -> dict[str, int]:
-    """Commands by their number on the page."""
+    """Return the number of each command on the page."""
     return {command: n for n, command in enumerate(dict.fromkeys(line.command for line in lines), start=1)}
 
 
 def row_cells(line: Line, command: int) -> tuple[str, ...]:
-    """A row as ``ROW_HEAD`` has it; ``command``: its number."""
+    """Return the cells of a row under ``ROW_HEAD``. ``command``: number of the command."""
     ratio = "" if line.ratio is None else f"{line.ratio:.2f}"
     found = (line.what, line.claimed, line.found, ratio, line.how, line.inputs, line.section)
     return (line.figure, *found, f"{command}", line.taken, line.why)
 
 
 def _ratios(lines: Sequence[Line]) -> Chart:
-    """Ours over the paper's, a bar for each row."""
+    """Return a chart of fanin's number divided by the paper's, with a bar per row."""
     names = [f"{line.figure}: {line.what}" for line in lines]
     most = max((line.ratio for line in lines if line.ratio is not None), default=1.0)
     axis = Axis("ours over the paper's", "~g", ".2f", ends=(0.0, 1.05 * max(most, 1.0)))
@@ -186,7 +186,7 @@ def _drawn(drawing: Drawing | Bars) -> Chart:
 
 
 def _curves(drawing: Drawing) -> Chart:
-    """A line for each of our series, open diamonds of its colour for the paper's numbers."""
+    """Return a chart with a line per measured series, and open diamonds for the paper's numbers."""
     chart = Chart(drawing.title, Axis(drawing.x, log=drawing.log), Axis(drawing.y, "~g", log=drawing.log))
     names = dict.fromkeys((*drawing.series, *drawing.claimed))
     for name, colour in zip(names, _COLOURS * 3, strict=False):
@@ -198,7 +198,7 @@ def _curves(drawing: Drawing) -> Chart:
 
 
 def _beside(bars: Bars) -> Chart:
-    """A bar for each of our numbers, coloured by where it comes from; an open diamond for the paper's."""
+    """Return a chart with fanin's numbers as bars, coloured by origin, and the paper's as open diamonds."""
     rows = [what for what, *_ in bars.numbers]
     chart = Chart(bars.title, Axis(bars.unit, "~g", ".4~g"), rows=rows, bars="overlay")
     for source in dict.fromkeys(how for *_, how in bars.numbers):
@@ -214,7 +214,7 @@ def _beside(bars: Bars) -> Chart:
 
 
 def command_table(lines: Sequence[Line]) -> list[tuple[str, ...]]:
-    """Each command once, with its time and its rows."""
+    """Return a table of the commands, with their time and number of rows."""
     seconds = {line.command: line.seconds for line in lines}
     rows = {command: sum(line.command == command for line in lines) for command in seconds}
     cells = [

@@ -1,4 +1,4 @@
-"""A row of the table: what a paper claims, and what fanin finds for it."""
+"""Rows of the reproduction table: numbers that papers claim, and the measurements that reproduce them."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ from fanin.evaluation.reproduce.value import Figures, Value
 
 @dataclass(frozen=True)
 class Measurement:
-    """A command of fanin's, and what to take of the figures that it prints as JSON.
+    """Command of fanin, and the value to compute from the figures in its JSON output.
 
-    ``command``: its arguments, without ``--json``; ``folder``: it takes ``-o DIR``. ``data``: what names the
-    file of a data set among them, ``{}``. ``place``: what precedes the paths of a command that is no benchmark
-    in the graph of origins; identifiers of a benchmark's figures are whole.
+    - ``command``: arguments of the command, without ``--json``.
+    - ``value``: value of the row, computed from the figures.
+    - ``folder``: True if the command takes ``-o DIR``.
+    - ``data``: by data set, additional arguments, in which ``{}`` stands for the file.
+    - ``place``: prefix of the figures' paths in the graph of origins; empty for a benchmark.
     """
 
     command: tuple[str, ...]
@@ -29,21 +31,22 @@ class Measurement:
 
     @cached_property
     def origin(self) -> Origin:
-        """How the number came about: the origins of its figures, joined. Raises KeyError for an unknown one."""
+        """Origin of the number: the joined origins of its figures. Raises KeyError for an unknown figure."""
         prefix = f"{self.place}." if self.place else ""
         return joined(origin(prefix + figure) for figure in self.value.figures)
 
     @property
     def name(self) -> str:
-        """Of its files; of no other command."""
+        """Unique name of the command's files."""
         return "-".join(part.strip("-").replace("/", "-") for part in self.command)
 
 
 @dataclass(frozen=True)
 class Follows:
-    """The algebra by which numbers of the paper fix a row's number, so that the model predicts nothing.
+    """Algebra that derives a row's number from other numbers of the paper, without a prediction of the model.
 
-    ``text``: the numbers, for a reader. ``value``: the row's number from the published facts, by identifier.
+    - ``text``: the other numbers, for a reader.
+    - ``value``: function that computes the row's number from the published facts, by identifier.
     """
 
     text: str
@@ -52,33 +55,33 @@ class Follows:
 
 @dataclass(frozen=True)
 class Row:
-    """A number that a paper prints."""
+    """Row of the table: a number that a paper prints."""
 
-    figure: str  #: of the paper, as ``9`` or ``table-3``
+    figure: str  #: figure or table of the paper, such as ``9`` or ``table-3``
     what: str
-    section: str  #: of the paper's text that has the number
+    section: str  #: section of the paper with the number
     paper: float
     unit: str
     full: Measurement
-    quick: Measurement | None = None  #: a smaller measurement of the same; None: the whole is quick
-    why: str = ""  #: what the difference is made of
-    stand_in: str = ""  #: what is measured while the data set of the measurement is missing
-    data_set: str = ""  #: the data set, if the measurement names several
-    slow: bool = False  #: there is no quick measurement
-    model: str = ""  #: model of a paper's machines that has the number; its :class:`Fit` is not the same number
-    follows: Follows | None = None  #: set if the model adds nothing to the algebra
-    settings: Mapping[str, Value] = field(default_factory=dict)  #: the number in each of several settings
-    series: str = ""  #: curve of the figure on which the number lies
-    x: float | None = None  #: place on the curve
+    quick: Measurement | None = None  #: smaller measurement of the number; None: ``full`` is quick
+    why: str = ""  #: explanation of the difference
+    stand_in: str = ""  #: text: replacement for a missing data set
+    data_set: str = ""  #: the row's data set, if the measurement has several
+    slow: bool = False  #: True: no quick measurement exists
+    model: str = ""  #: model that predicts or derives the number; it is not fitted to it
+    follows: Follows | None = None  #: algebra that determines the number without the model
+    settings: Mapping[str, Value] = field(default_factory=dict)  #: the number in several settings
+    series: str = ""  #: curve of the number in the figure
+    x: float | None = None  #: x of the number on the curve
 
     def measurement(self, *, quick: bool) -> Measurement:
-        """The one to carry out."""
+        """Return the measurement to carry out."""
         return self.quick if quick and self.quick else self.full
 
 
 @dataclass(frozen=True)
 class Point:
-    """Place of a figure on a curve."""
+    """Position ``x`` of a figure on a ``curve``."""
 
     curve: str
     x: float
@@ -86,10 +89,14 @@ class Point:
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure over an axis of numbers: curves of what commands print, the paper's numbers beside them.
+    """Figure with a numeric x axis: curves of measured points, and the paper's numbers.
 
-    ``patterns``: of identifiers of the points, with ``*``. Without one the points are the rows' own. The
-    paper's are those of rows and fits of the figure that have an ``x``.
+    The paper's points are the rows and fits of the figure that have an ``x``.
+
+    - ``figure``: figure of the paper.
+    - ``title``: title of the picture.
+    - ``x``, ``y``: labels of the axes.
+    - ``patterns``: patterns with ``*`` for identifiers of measured points; empty: the points of the rows.
     """
 
     figure: str
@@ -97,10 +104,10 @@ class Picture:
     x: str
     y: str
     patterns: tuple[str, ...] = ()
-    log: bool = False  #: both axes
+    log: bool = False  #: True: both axes are logarithmic
 
     def series(self, figures: Figures, points: Mapping[str, Point]) -> dict[str, list[tuple[float, float]]]:
-        """Points of each curve, by x."""
+        """Return the points of each curve, sorted by x."""
         found: dict[str, list[tuple[float, float]]] = {}
         for name, point in points.items():
             if any(fnmatchcase(name, pattern) for pattern in self.patterns):
@@ -110,10 +117,17 @@ class Picture:
 
 @dataclass(frozen=True)
 class Fit:
-    """A number of a paper that is an input of a model: fitted, so that it is no row of its own.
+    """Number of a paper to which a model is fitted. The number is therefore no row.
 
-    ``what`` of the model is fitted, ``paper``: to what, in words. ``claimed``, where it is one number, and
-    what the model makes of it: ``found``, as a row's. ``figure``, ``series``, ``x``: as a row's.
+    - ``model``: name of the model.
+    - ``what``: fitted input of the model.
+    - ``paper``: text: the paper's number or numbers.
+    - ``claimed``: the paper's number; None if there are several.
+    - ``unit``: unit of the number.
+    - ``found``: measurement of the model's value for the number.
+    - ``figure``: figure of the paper.
+    - ``series``: curve of the number in the figure.
+    - ``x``: x of the number on the curve.
     """
 
     model: str
@@ -129,7 +143,7 @@ class Fit:
 
 @dataclass(frozen=True)
 class Paper:
-    """A paper: its rows, and what is fitted to it."""
+    """Paper with its rows, and the fits to its numbers."""
 
     name: str
     title: str
@@ -140,5 +154,5 @@ class Paper:
 
     @property
     def figures(self) -> list[str]:
-        """Of its rows, in their order."""
+        """Figures of the rows, in the order of the rows."""
         return list(dict.fromkeys(row.figure for row in self.rows))

@@ -1,4 +1,4 @@
-"""Rows with their numbers: as lines, JSON, CSV, Markdown and a page."""
+"""Output of the measured rows: text, JSON, CSV, Markdown and a page."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from fanin.runs.output import table as columns
 
 
 def document(rows: Sequence[Filled], fits: Sequence[Fitted], quick: bool) -> dict[str, Any]:
-    """What ``--json`` prints."""
+    """Return the object that ``--json`` prints."""
     papers = {row.paper.name: row.paper for row in rows}
     return {
         "fanin": __version__,
@@ -44,7 +44,7 @@ def document(rows: Sequence[Filled], fits: Sequence[Fitted], quick: bool) -> dic
 
 
 def listing(chosen: Iterable[tuple[Paper, Row]], *, quick: bool) -> list[str]:
-    """The rows before they are measured."""
+    """Return the lines of ``--list``: the rows without measurement."""
     head = ("figure", "what", "claimed", "how", "command")
     cells = [
         (
@@ -60,7 +60,7 @@ def listing(chosen: Iterable[tuple[Paper, Row]], *, quick: bool) -> list[str]:
 
 
 def lines(rows: Sequence[Filled]) -> list[str]:
-    """The table for a terminal."""
+    """Return the lines of the table for a terminal."""
     cells = [
         (
             f"{each.paper.name}/{each.row.figure}",
@@ -78,7 +78,7 @@ def lines(rows: Sequence[Filled]) -> list[str]:
 
 
 def write(folder: Path, document: dict[str, Any], rows: Sequence[Filled], fits: Sequence[Fitted]) -> None:
-    """JSON, CSV, Markdown and the page."""
+    """Write JSON, CSV, Markdown and the page into ``folder``."""
     found, drawn = [_line(row) for row in rows], list(drawings(rows, fits))
     told = list(_facts(rows, fits))
     write_file(folder / REPRODUCTION.mark, json.dumps(finite(document), indent=2) + "\n")
@@ -98,7 +98,7 @@ def _csv(rows: Sequence[Filled]) -> str:
 
 
 def _markdown(lines: Sequence[Line], facts: Sequence[Fact]) -> Iterator[str]:
-    """The page's tables: of each paper its rows and its models; the commands."""
+    """Yield the lines of the Markdown tables: rows and models of each paper, then the commands."""
     numbers = command_numbers(lines)
     for paper in dict.fromkeys(line.paper for line in lines):
         yield from ("", f"### {paper}", "")
@@ -140,7 +140,7 @@ def _line(each: Filled) -> Line:
 
 
 def _facts(rows: Sequence[Filled], fits: Sequence[Fitted]) -> Iterator[Fact]:
-    """Of each model: what it is fitted to, then what follows from that by algebra, and what it predicts."""
+    """Yield the facts of each model: fitted numbers first, then derived and predicted ones in row order."""
     names = [(each.paper.name, each.fit.model) for each in fits]
     for paper, model in dict.fromkeys(names):
         for each in fits:
@@ -159,7 +159,11 @@ def _facts(rows: Sequence[Filled], fits: Sequence[Fitted]) -> Iterator[Fact]:
 def _fact(
     paper: str, model: str, kind: str, what: str, number_: tuple[float | None, float | None, str], inputs: str
 ) -> Fact:
-    """``number_``: claimed, found, unit; ``inputs``: what is fitted, or what the fact follows from."""
+    """Return a fact as text.
+
+    - ``number_``: claimed number, fanin's number, unit.
+    - ``inputs``: fitted inputs, or the numbers from which the fact follows.
+    """
     claimed, found, unit = number_
     return Fact(
         paper=paper,

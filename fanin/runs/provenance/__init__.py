@@ -1,1 +1,1 @@
-"""``provenance.json``: what a folder's results came from, so that ``fanin rerun`` computes them again."""
+"""``provenance.json``: origin of a folder's results, from which ``fanin rerun`` computes them again."""

@@ -1,4 +1,4 @@
-"""A run and its rerun: each result, and what else is not as it was."""
+"""Comparison of a run and its rerun: results, inputs, options and environment."""
 
 from __future__ import annotations
 
@@ -10,12 +10,18 @@ from typing import Any
 from fanin.runs.provenance.document import Provenance
 from fanin.runs.provenance.results import difference, result_digest
 
-_DIGITS = 12  # of a digest, as it is shown
+_DIGITS = 12  # shown characters of a long value
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """A result. ``was``, ``now``: its SHA-256s, None where it is absent; ``difference``: what differs first."""
+    """Comparison of one result.
+
+    - ``name``: name of the file in the folder.
+    - ``was``: SHA-256 of the run's result.
+    - ``now``: SHA-256 of the rerun's result; None if it is absent.
+    - ``difference``: first difference, in words; None if the bits are the same or the files cannot be compared.
+    """
 
     name: str
     was: str
@@ -37,7 +43,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Change:
-    """What is not as it was, by its place in provenance.json."""
+    """A changed input, option or other fact. ``what``: its place in provenance.json, or the input file."""
 
     what: str
     was: Any
@@ -49,7 +55,7 @@ class Change:
 
 
 def verdicts(before: Provenance, after: Provenance) -> list[Verdict]:
-    """Every result of a run beside that of its rerun."""
+    """Compare each result of a run with the result of its rerun."""
 
     def verdict(name: str, was: str) -> Verdict:
         path = after.folder / name
@@ -61,7 +67,7 @@ def verdicts(before: Provenance, after: Provenance) -> list[Verdict]:
 
 
 def _told(before: Path, after: Path, was: str, apart: tuple[str, ...]) -> str | None:
-    """What differs first; None where a file is not there, or the run's is not what the run wrote."""
+    """Describe the first difference, or a change of the file after the run; None if a file is absent."""
     if not before.is_file() or not after.is_file():
         return None
     try:
@@ -71,12 +77,12 @@ def _told(before: Path, after: Path, was: str, apart: tuple[str, ...]) -> str | 
         return f"{before} was changed after the run"
     try:
         return difference(before, after, apart)
-    except ValueError as error:  # its digest was made up, too
+    except ValueError as error:  # no valid content despite a matching digest
         return f"{before}: {error}"
 
 
 def changes(before: Provenance, after: Provenance, apart: tuple[str, ...]) -> list[Change]:
-    """What is not as it was of all that decides results, but for the options ``apart``."""
+    """Return the changed facts that affect results, without the options ``apart``."""
     was, now = (dict(_facts(each, apart)) for each in (before, after))
     return [
         Change(what, was.get(what), now.get(what)) for what in {**was, **now} if was.get(what) != now.get(what)

@@ -22,9 +22,9 @@ from fanin.runs.provenance.results import results_of
 from fanin.runs.unfinished import STOPPED
 
 FORMAT = 1
-#: Of a command's arguments, what is no option of its run: how it is called, and how it tells.
+#: Names of a command's arguments that are no options of its run: call, cache and form of output.
 _NO_OPTIONS = ("run", "work", "files", "argv", "json", "no_cache", "given")
-_SEED = "seed"  # how the names of seeds end
+_SEED = "seed"  # suffix of the names of seeds
 
 
 @contextlib.contextmanager
@@ -36,11 +36,13 @@ def run_directory(
     elsewhere: Mapping[str, Path] | None = None,
     held: bool = False,
 ) -> Iterator[Path]:
-    """``output_directory`` for a command: its folder holds ``provenance.json``, too.
+    """Yield an ``output_directory`` for a command and add ``provenance.json`` at the end.
 
-    The command reads its inputs, and emits its Verilog, inside. ``elsewhere``: results by name that it writes
-    to another place. ``held``: the command is in ``sole_writer`` of ``path``; else it is so until the end.
-    Raises InputError where another process writes ``path``.
+    The command must read its inputs and emit its Verilog inside the context. Raises InputError if another
+    process writes ``path``.
+
+    - ``elsewhere``: paths of results outside the folder, by name.
+    - ``held``: True if the command already is in ``sole_writer`` of ``path``; False enters it here.
     """
     check_directory(path, kind)
     with contextlib.nullcontext() if held else sole_writer(path), output_directory(path, kind) as folder:
@@ -51,7 +53,7 @@ def run_directory(
 
 
 class Origin:
-    """Where results will come from, as it is when a command begins: its inputs are hashed here."""
+    """Origin of results at the start of a command. The constructor hashes the inputs."""
 
     def __init__(self, args: argparse.Namespace):
         self._args, self._folder, self._inputs = args, Path.cwd(), inputs_of(args)
@@ -64,7 +66,7 @@ class Origin:
         verilog: Mapping[str, str],
         elsewhere: Mapping[str, Path] | None = None,
     ) -> None:
-        """Write the file into a folder that holds the results."""
+        """Write ``provenance.json`` into a folder that holds the results."""
         options = _options(self._args)
         mark = _mark(folder, kind)
         _write(
@@ -89,7 +91,7 @@ class Origin:
 
 
 def renew_results(folder: Path, kind: Kind) -> None:
-    """The results of a run that has gone on in its folder; nothing where that has no provenance."""
+    """Update the results of a resumed run in ``provenance.json``; do nothing without the file."""
     path = folder / PROVENANCE_FILE
     if path.is_file():
         record = open_record(path)
@@ -102,9 +104,9 @@ def renew_results(folder: Path, kind: Kind) -> None:
 
 
 def note_resumption(folder: Path, args: argparse.Namespace, apart: Sequence[str]) -> None:
-    """Another command goes on with the run in a folder; nothing where that has no provenance.
+    """Record in ``provenance.json`` that another command resumes the run; do nothing without the file.
 
-    ``apart``: fields of JSON that are then no results any more.
+    - ``apart``: additional fields of JSON results that are not compared from now on.
     """
     path = folder / PROVENANCE_FILE
     if path.is_file():
@@ -122,7 +124,7 @@ def _mark(folder: Path, kind: Kind) -> dict[str, Any]:
 
 
 def _ended(mark: Mapping[str, Any]) -> bool:
-    """Whether the command has come to its end, for better or worse."""
+    """Whether the command has ended with success or a failure, and was not stopped from outside."""
     return mark.get("error") not in STOPPED
 
 
@@ -131,7 +133,7 @@ def _write(folder: Path, value: Mapping[str, Any]) -> None:
 
 
 def _options(args: argparse.Namespace) -> dict[str, Any]:
-    """A command's options, by name, as JSON."""
+    """Return a command's options by name, as JSON."""
     return {
         name: str(value) if isinstance(value, Path) else value
         for name, value in vars(args).items()
@@ -140,7 +142,7 @@ def _options(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _seeds(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:
-    """Every seed that JSON holds, by its place."""
+    """Yield every seed in a JSON value, with its place."""
     if isinstance(value, dict):
         for name, inner in value.items():
             where = f"{place}.{name}" if place else name
@@ -152,10 +154,10 @@ def _seeds(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:
 
 @dataclass(frozen=True)
 class Provenance:
-    """What a folder's results came from. ``apart``: fields of JSON that are none."""
+    """Content of ``provenance.json``. ``apart``: fields of JSON results that are not compared."""
 
     folder: Path
-    directory: Path  #: in which the command ran: paths of ``argv`` are relative to it
+    directory: Path  #: working directory of the command; paths in ``argv`` are relative to it
     argv: tuple[str, ...]
     inputs: tuple[Input, ...]
     results: dict[str, str]
@@ -164,7 +166,7 @@ class Provenance:
 
 
 def read_provenance(folder: Path) -> Provenance:
-    """Of a folder whose results can be computed again. Raises InputError of one line for any other."""
+    """Return the provenance of a folder. Raises InputError if its results cannot be computed again."""
     path = folder / PROVENANCE_FILE
     if not path.is_file():
         raise InputError(f"{folder}: holds no {PROVENANCE_FILE}, which says what its results came from")
@@ -191,7 +193,7 @@ def read_provenance(folder: Path) -> Provenance:
 
 
 def _check_whole(record: Record, folder: Path) -> None:
-    """Raise InputError for a run that has no results to be compared with, or none of its own command."""
+    """Raise InputError for a run that was stopped, or resumed with another plan."""
     for resumption in record.records("resumed"):
         other = resumption.record("options").optional_text("plan")
         if other is not None:

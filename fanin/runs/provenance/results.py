@@ -1,4 +1,4 @@
-"""The results of a folder that the same command computes again: their SHA-256s, and where two differ first."""
+"""Results that the same command reproduces: their SHA-256s, and the first difference between two files."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _SHOWN = 40  # characters of a value
 
 
 def results_of(folder: Path, kind: Kind, elsewhere: Mapping[str, Path] | None = None) -> dict[str, str]:
-    """SHA-256 of each result by its name in the folder; of JSON, without the fields that are ``kind.apart``.
+    """Return the SHA-256 of each result by its name. JSON is hashed without the fields ``kind.apart``.
 
-    ``elsewhere``: results that were written to another place, by name.
+    - ``elsewhere``: paths of results outside the folder, by name.
     """
     files = {str(file.relative_to(folder)): file for file in _files(folder, kind)}
     files |= {name: path for name, path in (elsewhere or {}).items() if path.is_file()}
@@ -28,16 +28,16 @@ def results_of(folder: Path, kind: Kind, elsewhere: Mapping[str, Path] | None = 
 
 
 def result_digest(path: Path, apart: Sequence[str]) -> str:
-    """SHA-256 of a file; of JSON, of the values of all fields but those ``apart``, whatever their order."""
+    """Return the SHA-256 of a file. JSON is hashed by value, in sorted order, without the fields ``apart``."""
     if path.suffix != ".json":
         return file_digest(path)
     return hashlib.sha256(json.dumps(_values(path, apart), sort_keys=True).encode()).hexdigest()
 
 
 def difference(before: Path, after: Path, apart: Sequence[str]) -> str:
-    """What differs first between two files of a result, in words; nothing where they are the same.
+    """Return the first difference between two files of a result, in words; empty if they are the same.
 
-    Raises ValueError for a file that is not what its suffix says, or whose content has no bound.
+    Raises ValueError for a file whose content does not match its suffix, or is too large when unpacked.
     """
     match before.suffix:
         case ".json":
@@ -49,7 +49,7 @@ def difference(before: Path, after: Path, apart: Sequence[str]) -> str:
 
 
 def _files(folder: Path, kind: Kind) -> Iterator[Path]:
-    manifest = read_manifest(folder)  # none while the folder is being made, when nobody else's files are there
+    manifest = read_manifest(folder)  # None in a new folder, which holds only fanin's files
     for pattern in kind.results:
         for path in sorted(folder.glob(pattern)):
             listed = manifest is None or path.relative_to(folder).as_posix() in manifest.files
@@ -58,7 +58,7 @@ def _files(folder: Path, kind: Kind) -> Iterator[Path]:
 
 
 def _values(path: Path, apart: Sequence[str]) -> Any:
-    """What a JSON file holds, without the fields that are apart."""
+    """Return the content of a JSON file without the fields ``apart``."""
     found = parse_json(path.read_bytes())
     for place in apart:
         *outer, last = place.split(".")
@@ -71,7 +71,7 @@ def _values(path: Path, apart: Sequence[str]) -> Any:
 
 
 def _first_value(before: Any, after: Any, place: str = "") -> str:
-    """The first place at which two JSON values differ."""
+    """Describe the first place at which two JSON values differ; empty if they are equal."""
     if isinstance(before, dict) and isinstance(after, dict):
         names = {f"{place}.{name}" if place else name: name for name in {**before, **after}}
         pairs = [(where, before.get(name, _ABSENT), after.get(name, _ABSENT)) for where, name in names.items()]

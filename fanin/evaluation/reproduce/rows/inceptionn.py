@@ -39,7 +39,7 @@ def _model(name: str) -> Measurement:
 
 
 def _rtl(what: str, section: str, figure: str, paper: float, unit: str, value: _OfSetting, why: str) -> Row:
-    """A number over RTL NICs at the paper's clock; the other settings are beside it."""
+    """Return the row of a number over RTL NICs at the paper's clock, with the other settings."""
     found = Measurement(("bench", "inceptionn"), value(_PAPERS), folder=True)
     settings = {text: value(setting) for setting, text in _SETTINGS.items()}
     what = f"{what}, RTL NICs"
@@ -58,7 +58,7 @@ def _training(value: Value, *options: str) -> Measurement:
 
 
 def _digits(value: Value) -> Measurement:
-    """The paper's digit classifier over each codec."""
+    """Return the measurement of the paper's digit classifier with each codec."""
     options = ("bench", "codec-training", "--figure", "14", "--networks", "hdc", "--seeds", "1")
     return Measurement(options, value, folder=True, data={"mnist": ("--mnist", "{}")})
 
@@ -68,7 +68,7 @@ def _others(value: Value) -> Measurement:
 
 
 def _verified(place: int) -> Measurement:
-    """Compressor (0) and decompressor (1) in simulation."""
+    """Return the measurement of the simulated compressor (``place`` 0) or decompressor (1)."""
     command = ("codec", "verify", "--codec", "inceptionn", "--mode", "published", "--rtl", "--values", "100000")
     return Measurement(command, inverse(f"checks.{place}.cycles_per_group"), place="codec_verify")
 
@@ -129,7 +129,7 @@ def _figure_12() -> Iterator[Row]:
 
 
 def _time_saved(network: str) -> Follows:
-    """The training's time without what the ring saves of communication and sums, all of it as printed."""
+    """Return the algebra of the training's time without the ring's savings, from the printed numbers."""
 
     def value(facts: Figures) -> float:
         local, sums, communicate, total, saved = (
@@ -142,7 +142,7 @@ def _time_saved(network: str) -> Follows:
 
 
 def _compressed() -> Iterator[Row]:
-    """Figure 12 with the codec, by the model and over RTL NICs."""
+    """Yield rows of figure 12 with the codec, by the model and over RTL NICs."""
     both = (
         (
             "AlexNet: of an aggregator's communication, by the codec",
@@ -172,7 +172,7 @@ _SAVED_BY_BOTH = "inceptionn.rtl.{}.*.inc_with_c.communication_saved"
 
 
 def _accuracy() -> Iterator[Row]:
-    """Figures 13 and 14."""
+    """Yield rows of figures 13 and 14."""
     networks = ("cnn", "residual", "templates")
     for bound, shares in zip(BOUNDS, TABLE_III["HDC"], strict=True):
         found = _digits(one(f"inceptionn.training.hdc.inceptionn_2_{bound}_published.ratio"))
@@ -207,7 +207,7 @@ def _accuracy() -> Iterator[Row]:
 
 
 def _table_3() -> Iterator[Row]:
-    """The digit classifier's; a share of 0.0 % has no ratio, and no row."""
+    """Yield rows of the digit classifier in table III; a share of 0.0 % has no ratio, hence no row."""
     for bound, shares in zip(BOUNDS, TABLE_III["HDC"], strict=True):
         for bits, share in zip(FORM_BITS, shares, strict=True):
             if share:

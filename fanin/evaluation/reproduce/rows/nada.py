@@ -28,12 +28,12 @@ def _layer(name: str) -> Measurement:
 
 
 def _best(devices: int) -> Value:
-    """Frames a second of the best plan, in one part or in several."""
+    """Return the frames per s of the best plan, in one part or in several."""
     return extreme(max, f"cluster.example_cnn.devices_{devices}.mp_*.planned")
 
 
 def _linear(devices: int) -> Row:
-    """A point of figure 5, over the first."""
+    """Return the row of a point of figure 5, relative to the first point."""
     full = _plans(quotient(_best(devices), _best(_FEWEST)))
     sweep = (
         *("plan", "example_cnn", f"arria10x{_QUICK_DEVICES}"),
@@ -68,7 +68,7 @@ _DENSE = times(1e-6, extreme(max, _WORDS), f"max of {_WORDS}, in millions")
 
 
 def _layers() -> Iterator[Row]:
-    """Tables I and III."""
+    """Yield rows of tables I and III."""
     why = "no divisor of ψ's dimensions gives 12 multiply–adds a cycle: ours does 16"
     one_row = "rows of the first window and two more; the paper's formula is not given"
     for letter, place, delay, rate in (("φ", "phi", 0.23, 3906.25), ("ψ", "psi", 0.91, 4069.01)):

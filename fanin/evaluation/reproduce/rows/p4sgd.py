@@ -29,7 +29,7 @@ _CASE = "1 worker, D 16384, B 64"
 
 
 def _slower(name: str, batch: int, paper: float) -> Iterator[Row]:
-    """Of both readings of B."""
+    """Yield a row for each reading of B: of all workers, and per worker."""
     for reading, why in (("", _B_OF_ALL), (" a worker", _B_OF_ONE)):
         figure = one(identifier("glm.figure_9", name, f"b {batch}{reading}", "data over model parallel"))
         measurement = Measurement(("bench", "glm", "--figure", "9"), figure, folder=True)

@@ -55,7 +55,7 @@ def _bfp_time(facts: Figures) -> float:
 
 
 def _naive_over_overlapped(facts: Figures) -> float:
-    """Naive over overlapped iteration, if the overlapped one exposes 1/50, as the paper says."""
+    """Return naive over overlapped time, if the overlapped iteration exposes 1/50, as in the paper."""
     naive = facts["ring.fact.b_1792.nodes_6.naive.exposed"] / 100
     slower = 1 + 2 / 3 * (facts["ring.slower_backward"] - 1)
     return 1 / ((1 - naive) * slower + naive / facts["ring.exposed_naive_over_overlapped"])
@@ -67,7 +67,7 @@ _NAIVE = Follows("51 and 11 %, and 1/36 of the exposed time, the next row", _nai
 
 
 def _faster(nodes: int, batch: int, nic: str, paper: float, follows: Follows | None = None) -> Row:
-    """A point of figure 4b, as the text has it: over conventional NICs."""
+    """Return the row of a point of figure 4b, relative to conventional NICs as in the text."""
     series = f"B = {batch}, {nic}"
     found = _model(one(identifier("ring.figure_4b", f"b {batch}", nic, f"nodes {nodes}")))
     what = f"{nodes} nodes, {series}: speed-up"
@@ -105,7 +105,7 @@ def _fit(what: str, paper: str, claimed: float, unit: str, name: str, figure: st
 
 
 def _fit_at(what: str, batch: int, claimed: float) -> Fit:
-    """A point of figure 4b, at 32 nodes."""
+    """Return the fit to a point of figure 4b, at 32 nodes."""
     series = f"B = {batch}, {SMART}"
     found = _model(one(f"ring.fact.b_{batch}.nodes_32.smart_nic.faster.fitted"))
     return Fit(_ITERATION, what, f"32 nodes, {series}: speed-up", claimed, "×", found, "4b", series, 32)
