@@ -40,14 +40,14 @@ def place_layout(raster: Raster, rows: int, words: int) -> data.StructLayout:
 
 
 def read_port(raster: Raster, rows: int, words: int) -> wiring.Signature:
-    """``place`` out, ``data`` in, as the reader sees them."""
+    """Return the reader's side of a read port: ``place`` out, ``data`` in."""
     return wiring.Signature(
         {"place": Out(place_layout(raster, rows, words)), "data": In(_data_layout(raster, words))}
     )
 
 
 def write_port(raster: Raster, rows: int, words: int) -> wiring.Signature:
-    """``en``, ``place`` and ``data``, as the writer sees them."""
+    """Return the writer's side of a write port: ``en``, ``place`` and ``data``."""
     place, written = place_layout(raster, rows, words), _data_layout(raster, words)
     return wiring.Signature({"en": Out(1), "place": Out(place), "data": Out(written)})
 
@@ -67,21 +67,22 @@ class Banks(wiring.Component):
     -------
     ``write`` : In, :func:`write_port`
     ``read0``, ``read1`` : In, :func:`read_port`
-        One for each of ``reads``, and so on.
+        Read ports, one for each of ``reads``.
 
     Parameters
     ----------
     ``raster`` : Raster
     ``rows`` : int
-        Of the ring.
+        Rows of the ring.
     ``writes`` : int
-        Words of the pixel port that writes, or BLOCK.
+        Words of the write port if it is a pixel port, or BLOCK.
     ``reads`` : tuple of int
-        The same of each read port; each beyond the first costs the memories once more.
+        Words of each read port if it is a pixel port, or BLOCK. Each port after the first needs a further copy
+        of the memories.
 
     Latency
     -------
-    ``READ``, 4 cycles from ``place`` to ``data``. A read sees what was written with a place of an earlier
+    ``READ``, 4 cycles from ``place`` to ``data``. A read includes all writes whose place came in an earlier
     cycle.
 
     Source
@@ -104,7 +105,7 @@ class Banks(wiring.Component):
         super().__init__(members)
 
     def elaborate(self, platform: Any) -> Module:
-        """A place goes to all memories, rotated; what comes out is rotated back."""
+        """Send each place to all memories, rotated, and rotate the data back."""
         m = Module()
         memories = []
         for column in range(self.raster.columns):

@@ -1,4 +1,4 @@
-"""Windows side by side, as channels."""
+"""Im2col: the words of each window as the channels of one position."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from fanin.hdl.stream.pipeline_queue import PipelineQueue
 
 
 class Im2col(wiring.Component):
-    """Every window's words as the channels (row, column, channel) of a position; back they are added.
+    """Im2col: a window's words become the channels (row, column, channel) of a position. Gradients are summed.
 
     Members
     -------
-    ``features``, ``outputs``, ``control`` : as ``fanin.hdl.layers.interface`` has them
-    ``gradients``, ``input_gradients`` : likewise, where ``layer.gradient``
+    ``features``, ``outputs``, ``control`` : interface of a layer, see ``fanin.hdl.layers.interface``
+    ``gradients``, ``input_gradients`` : present if ``layer.gradient``
 
     Parameters
     ----------
     ``layer`` : ``fanin.cnn.layers.im2col.Im2col``
     ``parallelism`` : ``Parallelism``
-        Inside, ``pi`` words move a cycle; where ``po`` differs, a Resize stands at the output.
+        The layer moves ``pi`` words a cycle inside. If ``po`` differs, a Resize follows at the output.
 
     Latency
     -------
-    ``LATENCY`` cycles from a word's step to the output, and those of a Resize. A frame takes
+    ``LATENCY`` cycles from a word's step to the output, plus the latency of the Resize. A frame takes
     ``layer.cycles(parallelism)`` cycles, each way.
 
     Source
@@ -70,7 +70,7 @@ class Im2col(wiring.Component):
         return m
 
     def _forward(self, m: Module) -> None:
-        """A word of a window a step, which has a place in the queue behind the lines."""
+        """Read one word of a window per step, with a place reserved in the queue after the lines."""
         p, raster = self.parallelism, self._raster
         rows = raster.ring(self.layer.cycles(p))
         m.submodules.lines = lines = Lines(raster=raster, rows=rows, words=p.pi)
@@ -84,7 +84,7 @@ class Im2col(wiring.Component):
         m.d.comb += [queue.enter.eq(step), queue.result.eq(lines.data)]
 
     def _backward(self, m: Module) -> None:
-        """A gradient of a word a step, as it comes. A place gets its next one late enough."""
+        """Add one word's gradient per step, in order of arrival. Terms of a place are far enough apart."""
         layer, p, raster = self.layer, self.parallelism, self._raster
         ring = raster.ring_back(layer.cycles(p), im2col.ADDED)
         m.submodules.rows = rows = GradientRows(raster=raster, rows=ring, words=p.pi)

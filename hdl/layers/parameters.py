@@ -30,11 +30,11 @@ class Parameters(wiring.Component):
     ``control`` : In, ``LayerControl``
     ``forward_address``, ``backward_address``, ``velocity_address`` : In, range(depth)
     ``forward_weights``, ``backward_weights`` : Out, ``ArrayLayout(32, lanes)``
-        A cycle after their address.
+        Weights, one cycle after their address.
     ``velocities`` : Out, ``ArrayLayout(32, lanes)``
-        A cycle after their address; what is written in the cycle of the address is seen.
+        Velocities, one cycle after their address. They include a write in the cycle of the address.
     ``write`` : In(1)
-        ``new_velocities`` go to ``write_address``.
+        Write ``new_velocities`` to ``write_address``.
     ``write_address`` : In, range(depth)
     ``new_velocities`` : In, ``ArrayLayout(32, lanes)``
     ``update``, ``updated`` : In(1), Out(1)
@@ -42,9 +42,9 @@ class Parameters(wiring.Component):
     ``eta`` : In(32)
         Stable from ``update`` to ``updated``.
     ``load``, ``dump`` : In, Out, streams of words of 32 bits
-        As ``ParameterWalk`` has them.
+        Parameters in the order of ``ParameterWalk``.
     ``done`` : Out(1)
-        No load or dump is under way.
+        No load or dump is in progress.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ class Parameters(wiring.Component):
 
     Latency
     -------
-    That of ``ParameterWalk``: an update takes a cycle for every parameter and ``update_latency(lanes)`` more.
+    As in ``ParameterWalk``: an update takes one cycle per parameter plus ``update_latency(lanes)``.
 
     Source
     ------
