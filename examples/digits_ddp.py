@@ -96,7 +96,7 @@ def train(rank: int, codec: AnyCodec, epochs: int) -> tuple[float, float]:
 
 
 def main(rank: int, folder: str, epochs: int) -> None:
-    """A rank: every codec in turn."""
+    """Run one rank: train once with every codec."""
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     torch.set_num_threads(1)
     dist.init_process_group(

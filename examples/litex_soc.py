@@ -4,11 +4,11 @@
     fanin verilog glm-node --preset tiny --package node
     python examples/litex_soc.py node -o build/litex
 
-    fanin verilog ring-node --set lanes=2 --package node   # the ring's node likewise
+    fanin verilog ring-node --set lanes=2 --package node   # alternative: the ring's node
 
-It takes the node's package (registers on AXI4-Lite, memories on AXI4, a MAC of 8 to 64 bits) and writes what
-LiteX builds the board from: Verilog, pins, a script for yosys and nextpnr, and the map of the SoC. It does not
-run the tools: LiteX's ``build(run=True)`` would.
+The script reads the node's package: registers on AXI4-Lite, memories on AXI4, a MAC of 8 to 64 bits. It writes
+LiteX's inputs for the board: Verilog, pins, a script for yosys and nextpnr, and the map of the SoC. It does not
+run the tools; LiteX's ``build(run=True)`` does.
 
     host ── Ethernet 0 ── Etherbone ──┬── LiteX's bus ──┬── SRAM ◄── labels, memory
                                       │                 ├── SDRAM ◄── samples0, samples1, ...
@@ -44,7 +44,7 @@ Connections = dict[str, object]
 
 
 class Package:
-    """A package of ``fanin verilog --package``: the module, its Verilog, and the widths of its ports."""
+    """Package of ``fanin verilog --package``: the module, its Verilog, and the widths of its ports."""
 
     def __init__(self, folder: Path):
         root = ElementTree.parse(folder / "component.xml").getroot()
@@ -57,22 +57,22 @@ class Package:
 
     @property
     def masters(self) -> list[str]:
-        """The AXI4 ports by which the node reaches memory."""
+        """AXI4 ports by which the node accesses memory."""
         return [str(port).removesuffix("_arid") for port in self.widths if str(port).endswith("_arid")]
 
     @property
     def status(self) -> list[str]:
-        """Outputs of no bus: events and states, for counters or LEDs of one's own."""
+        """Outputs outside the buses: events and states, for your own counters or LEDs."""
         buses = ("clk", "rst", "axil_", "mac_", *(f"{master}_" for master in self.masters))
         return [str(port) for port in self.widths if not str(port).startswith(buses)]
 
     def writes(self, master: str) -> bool:
-        """Whether it also writes."""
+        """Return whether the port ``master`` also writes."""
         return f"{master}_awid" in self.widths
 
 
 class Node(LiteXModule):
-    """The node's Verilog with its ports as LiteX's interfaces: a slave, masters, and two streams."""
+    """Node's Verilog with its ports as LiteX interfaces: a slave, masters, and two streams."""
 
     def __init__(self, package: Package):
         self.axil = AXILiteInterface(data_width=32, address_width=BUS_BITS)
@@ -111,7 +111,7 @@ class Node(LiteXModule):
         return asked | answered | handshakes
 
     def _axi_write(self, name: str, axi: AXIInterface, address_bits: int) -> Connections:
-        """The write channels, likewise."""
+        """Return the connections of the write channels."""
         address = Signal(address_bits)
         self.comb += axi.aw.addr.eq(address)
         asked = {f"o_{name}_aw{field}": getattr(axi.aw, field) for field in ("id", "len", "size", "burst")}

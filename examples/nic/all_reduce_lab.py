@@ -26,7 +26,7 @@ HOSTS = {"sender": SENDER, "receiver": RECEIVER}
 
 
 def summed(lab: Lab, own: list[np.ndarray], *, plain: bool, limit: float) -> list[np.ndarray]:
-    """The sum that each host has; one process on each."""
+    """Run one process on each host. Return the sum of each host."""
     with tempfile.TemporaryDirectory(prefix="fanin-nic-") as folder:
         ranks = [f"{ip}:{PORT}" for ip in HOSTS.values()]
         processes, sums = [], []

@@ -123,7 +123,7 @@ def nic(lab: Lab, host: str, wire: str, options: list[str], found: list[dict]) -
 
 
 def transfer(lab: Lab, values: np.ndarray, *, plain: bool, limit: float) -> tuple[np.ndarray, float]:
-    """What arrives of values that one ordinary process sends another, and in how many seconds."""
+    """Send values from one ordinary process to another. Return the received values and the seconds."""
     with tempfile.TemporaryDirectory(prefix="fanin-nic-") as name:
         sent, received = Path(name, "sent.npy"), Path(name, "received.npy")
         np.save(sent, values)
@@ -133,7 +133,7 @@ def transfer(lab: Lab, values: np.ndarray, *, plain: bool, limit: float) -> tupl
             stdout=sys.stderr,
         )
         try:
-            deadline = time.monotonic() + _END  # until it listens
+            deadline = time.monotonic() + _END  # time limit for the receiver to listen
             while f":{PORT:04X}" not in lab.run("receiver", ["cat", "/proc/net/tcp"]):
                 if time.monotonic() > deadline:
                     raise SystemExit("the receiver did not start")

@@ -14,11 +14,11 @@ from fanin.hdl.stream.credits import Credits
 
 
 class BatchControl(wiring.Component):
-    """Counts the frames of a job: admits those of a batch, awaits their gradients, then orders the update.
+    """Batch control of a layer: admits the frames of a batch, awaits their gradients, then requests the update.
 
-    A frame of the next batch is admitted only after ``updated``, so that no frame sees weights that are older
-    or newer than its batch's. The job's last batch has what frames are left, and ``last_eta``, whatever its
-    size. In evaluate mode every frame is admitted; in the modes that move parameters none is.
+    A frame of the next batch is admitted only after ``updated``, so every frame uses the weights of its own
+    batch. The job's last batch has the remaining frames, and always uses ``last_eta``. Mode EVALUATE admits
+    every frame; LOAD and DUMP admit none.
 
     Members
     -------

@@ -16,14 +16,14 @@ from fanin.hdl.stream.connect import connect_typed
 
 
 class Parameters(wiring.Component):
-    """Memories of weights and velocities, ``lanes`` of either in a word; what updates, loads and dumps them.
+    """Memories of weights and velocities, ``lanes`` of either in a word, with their update, load and dump.
 
     The layer reads weights at two addresses, and reads and writes velocities. During a load or dump, and from
-    ``update`` to ``updated``, it must not write, and what it reads is meaningless.
+    ``update`` to ``updated``, it must not write, and its reads return undefined words.
 
-    A weight is written at the address of the forward port, so that the weights' memory has two ports in all.
-    For UltraScale+ yosys maps it to true dual port block RAM, and that of the velocities to simple dual port;
-    for an ECP5 it makes the former twice. Shallow ones go to LUTs.
+    A weight is written at the address of the forward port, so the weights' memory has two ports in all. For
+    UltraScale+, yosys maps the weights to true dual-port block RAM, and the velocities to simple dual-port
+    block RAM. For an ECP5 it builds the weights' memory twice. Shallow memories become LUTs.
 
     Members
     -------
@@ -38,7 +38,7 @@ class Parameters(wiring.Component):
     ``write_address`` : In, range(depth)
     ``new_velocities`` : In, ``ArrayLayout(32, lanes)``
     ``update``, ``updated`` : In(1), Out(1)
-        Pulses. From the cycle after ``updated`` on all may be read and written.
+        Pulses: begin and end of an update. From the cycle after ``updated`` on, reads and writes are allowed.
     ``eta`` : In(32)
         Stable from ``update`` to ``updated``.
     ``load``, ``dump`` : In, Out, streams of words of 32 bits

@@ -38,7 +38,7 @@ def check_plan(directory: Path) -> list[str]:
 
 
 def _graph(plan: Plan) -> Iterator[str]:
-    """Check that each layer is unique, on an existing device, and with as many sources as its kind has inputs."""
+    """Check that each layer is unique, on an existing device, and has one source for each input of its kind."""
     devices = [device.name for device in plan.devices]
     yield from (f"{name}: there are {n} devices of that name" for name, n in Counter(devices).items() if n > 1)
     if plan.host not in devices:

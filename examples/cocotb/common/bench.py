@@ -55,7 +55,7 @@ class Bench:
         self.registers = AsyncRegisterDriver(driver.registers, self._read32, self._write32)
 
     def memory(self, prefix: str, size: int) -> AxiRam | AxiRamRead:
-        """A memory of ``size`` bytes behind the AXI4 port ``prefix``, which may only read, or write as well."""
+        """Attach a memory of ``size`` bytes to the AXI4 port ``prefix``, a read-only or a read-write port."""
         if hasattr(self.dut, f"{prefix}_awvalid"):
             memory = AxiRam(AxiBus.from_prefix(self.dut, prefix), self.dut.clk, self.dut.rst, size=size)
             self._stall(memory.write_if, memory.read_if)
@@ -65,21 +65,21 @@ class Bench:
         return memory
 
     def source(self, prefix: str) -> AxiStreamSource:
-        """What sends frames to the node: ``send_nowait(frame)``."""
+        """Return a source of frames to the node: ``send_nowait(frame)``."""
         return self._stream(AxiStreamSource, prefix)
 
     def sink(self, prefix: str) -> AxiStreamSink:
-        """What takes the node's frames: ``bytes(await sink.recv())``."""
+        """Return a sink of the node's frames: ``bytes(await sink.recv())``."""
         return self._stream(AxiStreamSink, prefix)
 
     def scoreboard(self, prefix: str, *, only: Callable[[bytes], bool] = lambda frame: True) -> Scoreboard:
-        """What checks the frames that leave the node by a stream, beside its sink: those that are ``only``."""
+        """Return a scoreboard that checks a stream's outgoing frames, if they pass ``only``, next to a sink."""
         monitor = AxiStreamMonitor(AxiStreamBus.from_prefix(self.dut, prefix), self.dut.clk, self.dut.rst)
         self.scoreboards.append(Scoreboard(prefix, monitor, only))
         return self.scoreboards[-1]
 
     async def start(self) -> None:
-        """Run the clock, end the reset, and see that the node is the one that the driver was made for."""
+        """Run the clock, end the reset, and check that the node matches the driver."""
         cocotb.log.info(REPEATS)
         cocotb.start_soon(Clock(self.dut.clk, PERIOD_NS, unit="ns").start())
         self.dut.rst.value = 1
@@ -88,14 +88,14 @@ class Bench:
         self.driver.check_identity(await self.run(self.driver.identify()))
 
     async def run(self, *batches: Batch) -> list[Value]:
-        """Carry out batches of register accesses; the values that the last one has read."""
+        """Execute batches of register accesses. Return the values that the last batch has read."""
         values: list[Value] = []
         for batch in batches:
             values = await self.registers.run(batch)
         return values
 
     async def poll(self, register: str, field: str, value: int) -> None:
-        """Read a register until a field of it has a value; AssertionError after ``POLLS`` times."""
+        """Read a register until its field has the value. Raises AssertionError after ``POLLS`` reads."""
         for _ in range(POLLS):
             found = (await self.registers.read(register))[field]
             if found == value:

@@ -35,14 +35,14 @@ MEMORY = 1 << 14  # bytes of each
 
 
 def make_switch() -> ReferenceSwitch:
-    """A switch that has the job."""
+    """Return a switch with the job."""
     switch = ReferenceSwitch(endpoint=SWITCH, ports=WORKERS, encap=CONFIG.encap)
     switch.add_job(JOB)
     return switch
 
 
 def golden_frames(workers: list[Worker]) -> list[bytes]:
-    """What the first worker sends where all of them are Python's."""
+    """Return the frames that the first worker sends if all workers are Python models."""
     switch, sent = make_switch(), []
     waiting = deque((port, frame) for port, worker in enumerate(workers) for frame in worker.send())
     while waiting:

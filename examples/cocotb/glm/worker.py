@@ -21,7 +21,8 @@ from fanin.wire.aggregation import AggPacket
 class Worker:
     """Worker ``number`` of a model-parallel training by ``job``: sends PAs of its columns, learns from FAs.
 
-    ``model`` is its part of the weights. It has no clock: nothing may be lost between it and the switch.
+    ``model`` is the worker's part of the weights. The worker has no clock and so no timeouts: no frame may be
+    lost between the worker and the switch.
     """
 
     def __init__(

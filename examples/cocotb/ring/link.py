@@ -1,4 +1,4 @@
-"""The other end of a ring node's reliable link: ``fanin.golden.link``, in frames of scapy's."""
+"""Peer of a ring node's reliable link: ``fanin.golden.link`` with scapy frames."""
 
 from __future__ import annotations
 
@@ -18,14 +18,17 @@ from fanin.wire.ethernet import Encap
 from fanin.wire.link import LinkKind
 from fanin.wire.ring import RING_LINK, VERSION
 
-REPLAY_FRAMES = 1024  # so many that ``send`` need not wait
+REPLAY_FRAMES = 1024  # enough that ``send`` never waits
 
 
 class Link:
-    """Words to and from a node of ``config`` in a ring of two, in order, each once, whatever is lost.
+    """Reliable link to a node of ``config`` in a ring of two: words in order and exactly once, despite losses.
 
-    ``own`` and ``peer`` are MAC addresses; ``rank``: own place in the ring; ``count``: values of the operation;
-    ``loss``: the odds that a frame is lost, in either direction; ``timeout`` in cycles.
+    ``own``, ``peer``: MAC addresses.
+    ``rank``: own place in the ring.
+    ``count``: values of the operation.
+    ``loss``: probability that a frame is lost, in either direction.
+    ``timeout``: cycles.
     """
 
     def __init__(
