@@ -95,7 +95,7 @@ class Node(LiteXModule):
         return AXIInterface(data_width=package.widths[f"{name}_rdata"], address_width=BUS_BITS, id_width=1)
 
     def _axi_read(self, name: str, axi: AXIInterface, address_bits: int) -> Connections:
-        """The read channels; the node's addresses are wider than the bus'."""
+        """Return the connections of the read channels; the node's addresses are wider than the bus's."""
         address = Signal(address_bits)
         self.comb += axi.ar.addr.eq(address)
         asked = {f"o_{name}_ar{field}": getattr(axi.ar, field) for field in ("id", "len", "size", "burst")}
@@ -130,7 +130,7 @@ class Node(LiteXModule):
         return asked | data | answered | handshakes
 
     def _mac_streams(self, lanes: int) -> Connections:
-        """AXI4-Stream to LiteEth's stream, whose last word marks its last byte, not the bytes that it has."""
+        """Convert AXI4-Stream to LiteEth's stream, which marks the last byte instead of all valid bytes."""
         keep, rx_keep, error = Signal(lanes), Signal(lanes), Signal()
         first_of_rest = Cat(keep[1:], Constant(0, 1))
         up_to_last = Cat(*(self.sink.last_be[lane:] != 0 for lane in range(lanes)))
@@ -155,7 +155,7 @@ class Node(LiteXModule):
 
 
 def _axi_lite(name: str, bus: AXILiteInterface, address_bits: int) -> Connections:
-    """All five channels; the node decodes the lower bits of an address."""
+    """Return the connections of all five channels; the node decodes the lower bits of an address."""
     ports: Connections = {}
     for channel in ("aw", "ar"):
         endpoint = getattr(bus, channel)
@@ -175,7 +175,7 @@ def _axi_lite(name: str, bus: AXILiteInterface, address_bits: int) -> Connection
 
 
 class Soc(BaseSoC):
-    """LiteX's SoC for the board with the node beside it."""
+    """LiteX SoC of the board, with the node attached."""
 
     def __init__(self, package: Package, *, clock_hz: float, **options: object):
         super().__init__(board="i9", revision="7.2", sys_clk_freq=clock_hz, **options)
@@ -196,13 +196,13 @@ class Soc(BaseSoC):
         return LiteEthPHYRGMII(clock_pads=clocks, pads=pads, tx_delay=0)
 
     def _add_memory(self, name: str, axi: AXIInterface) -> None:
-        """A port of the SDRAM's crossbar for a read port of the node; addresses are the bus'."""
+        """Connect a read port of the node to a port of the SDRAM's crossbar; addresses are those of the bus."""
         port = self.sdram.crossbar.get_port(mode="read", data_width=axi.data_width)
         bridge = LiteDRAMAXI2Native(axi, port, base_address=self.bus.regions["main_ram"].origin)
         self.add_module(name=f"{name}_to_sdram", module=bridge)
 
     def _add_mac(self) -> None:
-        """The node's frames go to the second Ethernet port, whole: a MAC may not pause."""
+        """Connect the node to the second Ethernet port through frame FIFOs, as a MAC may not pause."""
         layout = self.node.source.description
         mac = LiteEthMACCore(phy=self.node_phy, dw=len(self.node.source.data), with_sys_datapath=True)
         renamed = {f"eth_{side}": f"node_phy_eth_{side}" for side in ("rx", "tx")}
@@ -216,7 +216,7 @@ class Soc(BaseSoC):
 
 
 def main() -> None:
-    """Elaborate the SoC, and write it."""
+    """Elaborate the SoC, and write its files."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("package", type=Path, help="folder of fanin verilog NODE --package")
     parser.add_argument("-o", type=Path, dest="output", default=Path("build/litex"), help="folder to write")

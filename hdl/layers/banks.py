@@ -1,4 +1,4 @@
-"""Memories that take a map by pixels and hand it out by blocks, or the other way round."""
+"""Memories that are written by pixel and read by block, or written by block and read by pixel."""
 
 from __future__ import annotations
 
@@ -21,12 +21,15 @@ BLOCK = 0  #: instead of a pixel port's words: the port is a block port
 
 
 def place_layout(raster: Raster, rows: int, words: int) -> data.StructLayout:
-    """Where a port of ``words`` (or BLOCK) reads or writes, in a ring of ``rows`` rows.
+    """Return the layout of a port's place in a ring of ``rows`` rows; ``words``: of a pixel port, or BLOCK.
 
-    ``address``: :meth:`Raster.address` of the first column and group (modulo its range, where that column does
-    not exist). ``rotate``: its :meth:`Raster.memory`. Block port: ``wrap``, q mod ``columns`` of the first
-    column (the last ``wrap`` columns lie ``column_step`` further), and ``mask``, a bit per column that exists.
-    Pixel port: ``part``, which ``words`` of a group's lanes, where they are fewer than those.
+    ``address``: :meth:`Raster.address` of the first column and group, modulo its range if the column does not
+    exist.
+    ``rotate``: :meth:`Raster.memory` of the first column and group.
+    ``wrap`` (block port): q mod ``columns`` of the first column; the last ``wrap`` columns are ``column_step``
+    further.
+    ``mask`` (block port): a bit per column that exists.
+    ``part`` (pixel port): index of the ``words`` among a group's lanes, if they are fewer.
     """
     fields: dict[str, Any] = {
         "address": ceil_log2(rows * raster.row_step),
@@ -57,7 +60,7 @@ def _data_layout(raster: Raster, words: int) -> data.ArrayLayout:
 
 
 class Banks(wiring.Component):
-    """A ring of rows in ``columns`` memories of ``lanes`` words, as :class:`Raster` lays them out.
+    """Ring of rows in ``columns`` memories of ``lanes`` words, with the layout of :class:`Raster`.
 
     A block port carries ``lanes`` channels of ``columns`` columns at the stride: word column · lanes + lane. A
     pixel port carries neighbouring channels of one column. Neither meets a memory twice. Columns that are not
@@ -147,7 +150,7 @@ class Banks(wiring.Component):
 
 
 def located(m: Module, raster: Raster, place: Any, words: int, name: str) -> list[tuple[Value, Value]]:
-    """(address, whether it is meant) of every memory, two cycles after ``place``."""
+    """Return, by memory, its address and whether the place uses the memory, two cycles after ``place``."""
     columns = raster.columns
     if words == BLOCK:
         codes = [Cat(place.mask[j], place.wrap >= columns - j) for j in range(columns)]
@@ -173,7 +176,7 @@ def located(m: Module, raster: Raster, place: Any, words: int, name: str) -> lis
 
 
 def connect_read(m: Module, raster: Raster, memories: list[Memory], bus: Any, words: int, name: str) -> None:
-    """Let ``bus``, a :func:`read_port`, read the memories of its raster, ``Banks.READ`` cycles later."""
+    """Connect ``bus``, a :func:`read_port`, to the memories of its raster; latency: ``Banks.READ`` cycles."""
     lanes = raster.lanes
     found = []
     for memory, (address, _) in zip(memories, located(m, raster, bus.place, words, name), strict=True):

@@ -1,4 +1,4 @@
-"""When a layer with parameters lets frames in, and when it updates itself: exactly synchronous SGD."""
+"""Admission of frames to a layer with parameters, and its updates: exactly synchronous SGD."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ class Bias(wiring.Component):
         words = features.payload.shape()
         enter = features.valid & features.ready
         nest = Nest(m, self._levels, enter, name="forward")
-        begun = Signal()  # some words of the frame are in
+        begun = Signal()  # words of the frame have been taken
         with m.If(enter):
             m.d.sync += begun.eq(~nest.ends(self._levels))
         m.submodules.adders = adders = shared(AdderArray(lanes=self.parallelism.po))

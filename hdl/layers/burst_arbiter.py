@@ -1,4 +1,4 @@
-"""Which channel of the store has the memory port next."""
+"""Arbiter of the store's channels at a memory port."""
 
 from __future__ import annotations
 

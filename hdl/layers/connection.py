@@ -208,7 +208,7 @@ class Connection(wiring.Component):
         flags = {"last": 1, "padding": 1}
         place = Signal(data.StructLayout({**flags, **frame_fields(CONNECTION_LINK).members}), name=name)
         beat = Signal(range(self.frame_beats), name=f"{name}_beat")
-        frame = Signal(range(self.row_frames), name=f"{name}_frame")  # of the row
+        frame = Signal(range(self.row_frames), name=f"{name}_frame")  # index in the row
         row = Signal(range(self.rows), name=f"{name}_row")
         number = Signal.like(place.frame, name=f"{name}_map")
         rest = self.row_beats - (self.row_frames - 1) * self.frame_beats

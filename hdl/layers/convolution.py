@@ -1,4 +1,4 @@
-"""A convolution that trains: conv in groups, depthwise and dense layers."""
+"""Convolution with training: grouped, depthwise and dense layers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Frames of words in transfers of one width, to transfers of another."""
+"""Conversion of frames of words between transfers of different widths."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Gearbox(wiring.Component):
         return m
 
     def _place(self, m: Module, take: Signal) -> tuple[Signal, Signal]:
-        """Whether the transfer that is taken is the first, and the last, of its frame."""
+        """Return whether the incoming transfer is the first, and whether it is the last, of its frame."""
         transfers = -(-self.frame // self.source)
         number = Signal(range(transfers))
         first = Signal(init=1)
@@ -107,6 +107,6 @@ class Gearbox(wiring.Component):
         return first, last
 
     def _last_payloads(self) -> int:
-        """Payloads that a frame's last transfer completes."""
+        """Return the number of payloads that a frame's last transfer completes."""
         before = (-(-self.frame // self.source) - 1) * self.source
         return -(-self.frame // self.target) - before // self.target

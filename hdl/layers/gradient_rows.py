@@ -1,4 +1,4 @@
-"""The gradient of a map: sums of what windows add to it, by block, and out of it as a stream, by pixel."""
+"""Rows of an input gradient: summed block by block of windows, and read as a stream of pixels."""
 
 from __future__ import annotations
 

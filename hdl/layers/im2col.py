@@ -62,7 +62,7 @@ class Im2col(wiring.Component):
         }
 
     def elaborate(self, platform: Any) -> Module:
-        """Both ways take a step for every word of every window, in the order of the output."""
+        """Build both ways, which take one step per word of a window, in output order."""
         m = Module()
         self._forward(m)
         if self.layer.gradient:
@@ -105,7 +105,7 @@ class Im2col(wiring.Component):
         ]
 
     def _walk(self, m: Module, rows: Any, active: Signal, step: Any, *, name: str) -> Nest:
-        """Walk over all windows, a word a ``step``; while ``active``, there are the ``rows`` that it needs."""
+        """Walk over all windows, one word per ``step``; while ``active``, the ``rows`` in use are available."""
         nest = Nest(m, self._levels, step, name=name)
         ends = step & nest.ends(("c", "ky", "kx", "g"))
         m.d.comb += [rows.begin.eq(rows.ready & (~active | ends)), rows.end.eq(ends)]
@@ -115,7 +115,7 @@ class Im2col(wiring.Component):
         return nest
 
     def _first(self, nest: Nest) -> Value:
-        """Whether no window before saw the place: none a row further up, none a column further left."""
+        """Return whether no earlier window covers the place: none a row above, none a column to the left."""
         (height, width), (down, right) = self.layer.kernel, self.layer.stride
         row, column = nest.walk({"row": 1}, name="output_row"), nest.walk({"c": 1}, name="output_column")
         ky, kx = nest.walk({"ky": 1}, name="ky_now"), nest.walk({"kx": 1}, name="kx_now")

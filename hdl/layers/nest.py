@@ -1,4 +1,4 @@
-"""Nested counters: the loops of a schedule, and addresses that follow them by one addition a step."""
+"""Nested counters: loops of a schedule, and addresses that follow the loops by one addition per step."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from amaranth import Const, Module, Mux, Signal, Value
 
 
 class Nest:
-    """Loops around one another, the innermost last; all of them move on by a step where ``advance`` is high.
+    """Nested loops, the innermost last; the nest moves by one step while ``advance`` is high.
 
     ``levels``: how often each goes round. After the last step of all, or one with ``restart``, they begin anew.
     Every flag is a register, so the logic after the flags is one LUT and one carry chain deep.

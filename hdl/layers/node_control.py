@@ -105,7 +105,7 @@ class JobControl(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Store and check the settings, then run the job until its end. After a failure a reset is required."""
+        """Store and check the settings, then run the job. A job that fails while it runs requires a reset."""
         m = Module()
         control = self.control
         age = Signal(_SETTLE)  # a one for each cycle of the job, or of the reset
@@ -148,7 +148,7 @@ class JobControl(wiring.Component):
         return m
 
     def _check(self, m: Module, loaded: Signal) -> None:
-        """Begin the job, or fail it at once: the next one may run."""
+        """Begin the job, or fail it at once without a need for a reset."""
         control = self.control
         trains, evaluates = control.mode == Mode.TRAIN, control.mode == Mode.EVALUATE
         moves_frames = trains | evaluates

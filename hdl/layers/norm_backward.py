@@ -179,7 +179,7 @@ class NormBackward(wiring.Component):
         return m
 
     def _words(self, m: Module, taken: list[Value], memories: Any, scale: Any) -> tuple[Any, Any]:
-        """a ⊗ y, ``_B`` cycles after a word is taken, and dx, ``_DX`` after it."""
+        """Return a ⊗ y, ``_B`` cycles after a word's transfer, and dx, ``_DX`` cycles after it."""
         dy = delayed(m, self.gradients.payload, _PRODUCT, name="dy")[-1]
         y = delayed(m, self.replay.payload, _A, name="y")
         m.submodules.control_term = control_term = shared(products(self.lanes))

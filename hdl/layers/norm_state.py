@@ -154,7 +154,7 @@ class NormStateMover(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Channels inside, kinds outside."""
+        """Loop over the kinds of word, and within each kind over the channels."""
         m = Module()
         m.submodules.cursor = cursor = ChannelCursor(groups=self.groups, lanes=self.lanes)
         kind = Signal(len(online_norm.STATE), init=1)

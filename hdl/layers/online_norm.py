@@ -91,7 +91,7 @@ class OnlineNorm(wiring.Component):
         return m
 
     def _hand_out(self, m: Module, results: Any) -> None:
-        """Words to the next layer and to memory, to either as far as they are for it."""
+        """Send results to the next layer, to memory, or to both, by their flags."""
         outputs = [self.outputs, *([self.save] if self.layer.saved else [])]
         m.submodules.fork = fork = StreamFork(shape=results.payload.shape(), outputs=len(outputs))
         connect_typed(m, results, fork.i)

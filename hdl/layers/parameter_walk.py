@@ -1,4 +1,4 @@
-"""One parameter after the other: to update them, and to take them in or hand them out."""
+"""Walk over the parameters of a layer, one by one, to update, load or dump them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The weights of a layer and their velocities."""
+"""Memories of a layer's weights and velocities."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Parameters(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Two memories, whose ports the walk takes over."""
+        """Build two memories; the walk takes over their ports during an update, a load or a dump."""
         m = Module()
         m.submodules.walk = walk = ParameterWalk(lanes=self.lanes, depth=self.depth)
         connect_typed(m, flipped(self.load), walk.load)

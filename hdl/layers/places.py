@@ -139,7 +139,7 @@ class WindowPlaces(wiring.Component):
         return m
 
     def _row(self, m: Module) -> tuple[Signal, Signal]:
-        """Return the address of the window's ring row, and if the row exists; 2 cycles after ``window``."""
+        """Return the address of the window's ring row, and the row's existence, 2 cycles after ``window``."""
         raster, rows = self.raster, self.rows
         nest = Nest(m, {"step": raster.steps}, self.end, name="row")
         down = raster.step_rows * raster.stride[0]

@@ -42,7 +42,7 @@ FIFO_BITS = 13  # of a FIFO's number
 
 
 class Failure(IntEnum):
-    """Why a job ended early."""
+    """Cause of a job's failure."""
 
     NONE = 0
     TIMEOUT = 1  #: nothing has moved for ``timeout`` cycles

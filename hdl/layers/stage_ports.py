@@ -1,4 +1,4 @@
-"""The stages of a network as components, and where their streams are."""
+"""Streams of a network's stages, by their components."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fanin.hdl.layers.store import Store, streams
 
 @dataclass(frozen=True)
 class StagePorts:
-    """Streams of each stage: those of its component in ``layers``, by index, or of the store at the ends.
+    """Streams of each stage: those of its component in ``layers``, by index, or the store's at both ends.
 
     ``layers`` has a NetworkEnd for each end of a connection.
     """

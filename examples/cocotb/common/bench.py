@@ -38,7 +38,7 @@ CHANNELS = ("aw_channel", "w_channel", "b_channel", "ar_channel", "r_channel")
 
 
 class Bench:
-    """A node with clock, reset and an AXI4-Lite master; attach memories and streams, then ``await start()``.
+    """Testbench of a node: clock, reset, AXI4-Lite master. Attach memories and streams, then ``await start()``.
 
     ``driver`` is the node's own of ``fanin.host``: it makes batches of register accesses, ``run`` carries them
     out. Every channel of every bus pauses at random, each with odds of its own up to ``most_stalls``.
@@ -103,7 +103,7 @@ class Bench:
         raise AssertionError(f"{register}: {field} is still {found}, not {value}; {REPEATS}")
 
     async def arrive(self) -> None:
-        """Wait until no frame has passed for ``QUIET`` cycles; AssertionError where one is still expected."""
+        """Wait for ``QUIET`` cycles without a frame. Raises AssertionError if an expected frame is missing."""
         seen, checked = -1, 0
         while seen != checked:
             await ClockCycles(self.dut.clk, QUIET)
@@ -139,7 +139,7 @@ class Bench:
 
 
 class Scoreboard:
-    """Compares the frames that a monitor sees with those that are expected, in order, as they pass."""
+    """Scoreboard that compares the frames of a monitor with the expected frames, in order of arrival."""
 
     def __init__(self, name: str, monitor: AxiStreamMonitor, only: Callable[[bytes], bool]):
         self.name = name
@@ -150,11 +150,11 @@ class Scoreboard:
         cocotb.start_soon(self._compare())
 
     def expect(self, frames: Iterable[bytes]) -> None:
-        """Expect these after those that are expected already."""
+        """Expect ``frames`` after all frames expected so far."""
         self._expected.extend(frames)
 
     def check_complete(self) -> None:
-        """Raise AssertionError where an expected frame has not come."""
+        """Raise AssertionError if an expected frame is missing."""
         if self._expected:
             self._check(self._expected[0], b"")
 

@@ -65,7 +65,7 @@ class Link:
         self._send_due()
 
     async def receive(self) -> np.ndarray:
-        """The values of the next frame."""
+        """Return the values of the next frame."""
         while not self._receiver.frames:
             self._arrived.clear()
             await self._arrived.wait()
@@ -97,7 +97,7 @@ class Link:
             self._send_due()
 
     def _send_due(self) -> None:
-        """Send all that golden's two halves may send now."""
+        """Send all frames that the golden sender and receiver may send now."""
         if (sequence := self._sender.probe()) is not None:
             self._put(kind=LinkKind.PROBE, sequence=sequence)
         while answer := self._receiver.answer():
