@@ -7,8 +7,8 @@
     fanin verilog ring-node --set lanes=2 --package node   # alternative: the ring's node
 
 The script reads the node's package: registers on AXI4-Lite, memories on AXI4, a MAC of 8 to 64 bits. It writes
-LiteX's inputs for the board: Verilog, pins, a script for yosys and nextpnr, and the map of the SoC. It does not
-run the tools; LiteX's ``build(run=True)`` does.
+LiteX's inputs for the board: Verilog, pins, a script for yosys and nextpnr, and the map of the SoC. The script
+does not run the tools; LiteX's ``build(run=True)`` does.
 
     host ── Ethernet 0 ── Etherbone ──┬── LiteX's bus ──┬── SRAM ◄── labels, memory
                                       │                 ├── SDRAM ◄── samples0, samples1, ...

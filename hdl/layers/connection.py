@@ -57,8 +57,8 @@ class ConnectionJob(data.Struct):
 class Connection(wiring.Component):
     """Reliable connection that exchanges words with the peer over a lossy network.
 
-    Words are packed into beats without gaps, and beats into frames. Each row begins a new frame. Both ends have
-    the same rows, but each end has its own number of words per transfer.
+    Words are packed into beats without gaps, and beats into frames. Each row begins a new frame. The rows are
+    equal at both ends, but each end has its own number of words per transfer.
 
     Members
     -------

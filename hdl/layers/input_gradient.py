@@ -150,8 +150,8 @@ def add_windows(
 def _first(schedule: Schedule, loops: WayLoops) -> Value:
     """Return, by column, whether its term is the first that its place receives.
 
-    A term is the first if no earlier output uses the place: none in a row above, in a column further left, or
-    in an earlier group of output channels.
+    A term is the first if no earlier output uses the place. Earlier outputs are a row above, a column further
+    left, or in an earlier group of output channels.
     """
     nest = loops.nest
     down, right = schedule.layer.stride

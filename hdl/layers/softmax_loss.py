@@ -169,9 +169,9 @@ class ReciprocalUpdate(ChannelUpdate):
 class SoftmaxLoss(wiring.Component):
     """Softmax of a frame, and p ⊖ label, the gradient of its cross-entropy with a one-hot label.
 
-    One frame at a time, in four phases: take the logits, compute and sum e = exp (x ⊖ max) word by word,
-    compute 1/Σe, emit p and the gradient as the labels arrive. Evaluate mode takes labels, too, but emits no
-    gradient.
+    A frame has four phases. The layer takes the logits, then computes and sums e = exp (x ⊖ max) word by word.
+    It computes 1/Σe, and then emits p and the gradient as the labels arrive. Evaluate mode takes labels, too,
+    but emits no gradient.
 
     Members
     -------

@@ -56,9 +56,9 @@ class StreamedDense(wiring.Component):
 
     Latency
     -------
-    A frame takes the longest of ``Schedule.cycles``, the transfer of its words, weights or velocities, and the
-    time from a velocity's read until it may be read again, after its addition and write. An update takes one
-    cycle per parameter plus 15, plus the time memory takes to answer and to acknowledge.
+    A frame takes the longest of three times: ``Schedule.cycles``, the transfer of its words, weights or
+    velocities, and the interval between two reads of a velocity, with addition and write in between. An update
+    takes one cycle per parameter plus 15, plus the time memory takes to answer and to acknowledge.
 
     Source
     ------

@@ -1,4 +1,4 @@
-"""A node of fanin between the bus models of cocotbext-axi: registers, memories, packet streams."""
+"""Testbench of a fanin node with the bus models of cocotbext-axi: registers, memories, packet streams."""
 
 from __future__ import annotations
 

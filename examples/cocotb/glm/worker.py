@@ -72,7 +72,7 @@ class Worker:
             self._activations.append(tuple(clamped.tolist()))
 
     def _backward(self, fa: np.ndarray) -> None:
-        """Learn from the FAs of the next micro-batch; the last one of a mini-batch starts the next mini-batch."""
+        """Learn from the FAs of the next micro-batch; a mini-batch's last FAs start the next mini-batch."""
         shape, samples = self._shape, _samples(self._learned)
         df = fixed.df(fa, self._labels[samples], self._loss, shape.node.frac)
         scale = fixed.scale(df, *self._rate)
