@@ -47,7 +47,7 @@ CODECS: dict[str, AnyCodec] = {
 
 
 def network() -> Sequential:
-    """Five fully connected layers; on every rank the same weights."""
+    """Return a network of five fully connected layers, with equal weights on all ranks."""
     torch.manual_seed(SEED)
     widths = [PIXELS, *[HIDDEN] * 4, CLASSES]
     layers: list[Module] = []
@@ -60,7 +60,7 @@ def network() -> Sequential:
 
 
 def counted(codec: AnyCodec, traffic: Traffic) -> Callable[[np.ndarray], np.ndarray]:
-    """The round trip of a hop, which counts what travels: a partial sum once, the total to all other ranks."""
+    """Return the round trip of a hop that counts traffic: a partial sum once, the total to all other ranks."""
     calls = 0
 
     def hop(values: np.ndarray) -> np.ndarray:
@@ -72,7 +72,7 @@ def counted(codec: AnyCodec, traffic: Traffic) -> Callable[[np.ndarray], np.ndar
 
 
 def train(rank: int, codec: AnyCodec, epochs: int) -> tuple[float, float]:
-    """Compression ratio and accuracy of one run; collective, and the same on all ranks."""
+    """Train once. Return compression ratio and accuracy; collective, with equal results on all ranks."""
     samples, test = load_digits(SEED)
     rng = np.random.default_rng(SEED)
     shard = np.array_split(rng.permutation(len(samples)), RANKS)[rank]
@@ -96,7 +96,7 @@ def train(rank: int, codec: AnyCodec, epochs: int) -> tuple[float, float]:
 
 
 def main(rank: int, folder: str, epochs: int) -> None:
-    """A rank: every codec in turn."""
+    """Run one rank: train once with every codec."""
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     torch.set_num_threads(1)
     dist.init_process_group(

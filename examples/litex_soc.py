@@ -4,11 +4,11 @@
     fanin verilog glm-node --preset tiny --package node
     python examples/litex_soc.py node -o build/litex
 
-    fanin verilog ring-node --set lanes=2 --package node   # the ring's node likewise
+    fanin verilog ring-node --set lanes=2 --package node   # alternative: the ring's node
 
-It takes the node's package (registers on AXI4-Lite, memories on AXI4, a MAC of 8 to 64 bits) and writes what
-LiteX builds the board from: Verilog, pins, a script for yosys and nextpnr, and the map of the SoC. It does not
-run the tools: LiteX's ``build(run=True)`` would.
+The script reads the node's package: registers on AXI4-Lite, memories on AXI4, a MAC of 8 to 64 bits. It writes
+LiteX's inputs for the board: Verilog, pins, a script for yosys and nextpnr, and the map of the SoC. The script
+does not run the tools; LiteX's ``build(run=True)`` does.
 
     host ── Ethernet 0 ── Etherbone ──┬── LiteX's bus ──┬── SRAM ◄── labels, memory
                                       │                 ├── SDRAM ◄── samples0, samples1, ...
@@ -44,7 +44,7 @@ Connections = dict[str, object]
 
 
 class Package:
-    """A package of ``fanin verilog --package``: the module, its Verilog, and the widths of its ports."""
+    """Package of ``fanin verilog --package``: the module, its Verilog, and the widths of its ports."""
 
     def __init__(self, folder: Path):
         root = ElementTree.parse(folder / "component.xml").getroot()
@@ -57,22 +57,22 @@ class Package:
 
     @property
     def masters(self) -> list[str]:
-        """The AXI4 ports by which the node reaches memory."""
+        """AXI4 ports by which the node accesses memory."""
         return [str(port).removesuffix("_arid") for port in self.widths if str(port).endswith("_arid")]
 
     @property
     def status(self) -> list[str]:
-        """Outputs of no bus: events and states, for counters or LEDs of one's own."""
+        """Outputs outside the buses: events and states, for your own counters or LEDs."""
         buses = ("clk", "rst", "axil_", "mac_", *(f"{master}_" for master in self.masters))
         return [str(port) for port in self.widths if not str(port).startswith(buses)]
 
     def writes(self, master: str) -> bool:
-        """Whether it also writes."""
+        """Return whether the port ``master`` also writes."""
         return f"{master}_awid" in self.widths
 
 
 class Node(LiteXModule):
-    """The node's Verilog with its ports as LiteX's interfaces: a slave, masters, and two streams."""
+    """Node's Verilog with its ports as LiteX interfaces: a slave, masters, and two streams."""
 
     def __init__(self, package: Package):
         self.axil = AXILiteInterface(data_width=32, address_width=BUS_BITS)
@@ -95,7 +95,7 @@ class Node(LiteXModule):
         return AXIInterface(data_width=package.widths[f"{name}_rdata"], address_width=BUS_BITS, id_width=1)
 
     def _axi_read(self, name: str, axi: AXIInterface, address_bits: int) -> Connections:
-        """The read channels; the node's addresses are wider than the bus'."""
+        """Return the connections of the read channels; the node's addresses are wider than the bus's."""
         address = Signal(address_bits)
         self.comb += axi.ar.addr.eq(address)
         asked = {f"o_{name}_ar{field}": getattr(axi.ar, field) for field in ("id", "len", "size", "burst")}
@@ -111,7 +111,7 @@ class Node(LiteXModule):
         return asked | answered | handshakes
 
     def _axi_write(self, name: str, axi: AXIInterface, address_bits: int) -> Connections:
-        """The write channels, likewise."""
+        """Return the connections of the write channels."""
         address = Signal(address_bits)
         self.comb += axi.aw.addr.eq(address)
         asked = {f"o_{name}_aw{field}": getattr(axi.aw, field) for field in ("id", "len", "size", "burst")}
@@ -130,7 +130,7 @@ class Node(LiteXModule):
         return asked | data | answered | handshakes
 
     def _mac_streams(self, lanes: int) -> Connections:
-        """AXI4-Stream to LiteEth's stream, whose last word marks its last byte, not the bytes that it has."""
+        """Convert AXI4-Stream to LiteEth's stream, which marks the last byte instead of all valid bytes."""
         keep, rx_keep, error = Signal(lanes), Signal(lanes), Signal()
         first_of_rest = Cat(keep[1:], Constant(0, 1))
         up_to_last = Cat(*(self.sink.last_be[lane:] != 0 for lane in range(lanes)))
@@ -155,7 +155,7 @@ class Node(LiteXModule):
 
 
 def _axi_lite(name: str, bus: AXILiteInterface, address_bits: int) -> Connections:
-    """All five channels; the node decodes the lower bits of an address."""
+    """Return the connections of all five channels; the node decodes the lower bits of an address."""
     ports: Connections = {}
     for channel in ("aw", "ar"):
         endpoint = getattr(bus, channel)
@@ -175,7 +175,7 @@ def _axi_lite(name: str, bus: AXILiteInterface, address_bits: int) -> Connection
 
 
 class Soc(BaseSoC):
-    """LiteX's SoC for the board with the node beside it."""
+    """LiteX SoC of the board, with the node attached."""
 
     def __init__(self, package: Package, *, clock_hz: float, **options: object):
         super().__init__(board="i9", revision="7.2", sys_clk_freq=clock_hz, **options)
@@ -196,13 +196,13 @@ class Soc(BaseSoC):
         return LiteEthPHYRGMII(clock_pads=clocks, pads=pads, tx_delay=0)
 
     def _add_memory(self, name: str, axi: AXIInterface) -> None:
-        """A port of the SDRAM's crossbar for a read port of the node; addresses are the bus'."""
+        """Connect a read port of the node to a port of the SDRAM's crossbar; addresses are those of the bus."""
         port = self.sdram.crossbar.get_port(mode="read", data_width=axi.data_width)
         bridge = LiteDRAMAXI2Native(axi, port, base_address=self.bus.regions["main_ram"].origin)
         self.add_module(name=f"{name}_to_sdram", module=bridge)
 
     def _add_mac(self) -> None:
-        """The node's frames go to the second Ethernet port, whole: a MAC may not pause."""
+        """Connect the node to the second Ethernet port through frame FIFOs, as a MAC may not pause."""
         layout = self.node.source.description
         mac = LiteEthMACCore(phy=self.node_phy, dw=len(self.node.source.data), with_sys_datapath=True)
         renamed = {f"eth_{side}": f"node_phy_eth_{side}" for side in ("rx", "tx")}
@@ -216,7 +216,7 @@ class Soc(BaseSoC):
 
 
 def main() -> None:
-    """Elaborate the SoC, and write it."""
+    """Elaborate the SoC, and write its files."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("package", type=Path, help="folder of fanin verilog NODE --package")
     parser.add_argument("-o", type=Path, dest="output", default=Path("build/litex"), help="folder to write")

@@ -2,7 +2,7 @@
 
     sudo .venv/bin/python examples/namespaces/ping.py
 
-The namespaces, and what is in them, end with this script, however it ends.
+The script removes the namespaces and their processes when it ends, even after an error.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ HOSTS = {1: "h1", 2: "h2"}
 
 
 def main() -> None:
-    """Build the network, serve the program, ping."""
+    """Build the network, serve the program, and ping."""
     with Lab(["switch", *HOSTS.values()]) as lab:
         for port, host in HOSTS.items():
             gateway = f"10.0.{port}.254"

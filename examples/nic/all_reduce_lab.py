@@ -26,7 +26,7 @@ HOSTS = {"sender": SENDER, "receiver": RECEIVER}
 
 
 def summed(lab: Lab, own: list[np.ndarray], *, plain: bool, limit: float) -> list[np.ndarray]:
-    """The sum that each host has; one process on each."""
+    """Run one process on each host. Return the sum of each host."""
     with tempfile.TemporaryDirectory(prefix="fanin-nic-") as folder:
         ranks = [f"{ip}:{PORT}" for ip in HOSTS.values()]
         processes, sums = [], []
@@ -48,7 +48,7 @@ def summed(lab: Lab, own: list[np.ndarray], *, plain: bool, limit: float) -> lis
 
 
 def measured(lab: Lab, wire: Wire, own: list[np.ndarray], *, plain: bool, limit: float) -> dict:
-    """One all-reduce, and what crossed the wire."""
+    """Run one all-reduce, and measure the traffic on the wire."""
     crossed = Counter(wire.payload)
     sums = summed(lab, own, plain=plain, limit=limit)
     return {
@@ -60,7 +60,7 @@ def measured(lab: Lab, wire: Wire, own: list[np.ndarray], *, plain: bool, limit:
 
 
 def main() -> None:
-    """Build everything, add up twice, print what happened."""
+    """Build the network, run two all-reduces, and print the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--values", type=int, default=100_000, metavar="N")
     parser.add_argument("--rtl", action="store_true", help="the NICs' Verilog in Verilator, not the NumPy twin")

@@ -39,7 +39,7 @@ _END = 20.0
 
 
 class Wire:
-    """Carries frames between two interfaces in its own thread; loses ``loss`` of them, and counts by ToS."""
+    """Wire between two interfaces, in its own thread: loses the share ``loss`` of frames, and counts by ToS."""
 
     def __init__(self, ends: tuple[Interface, Interface], loss: float, seed: int):
         self.frames: Counter[int] = Counter()
@@ -51,7 +51,7 @@ class Wire:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop carrying."""
+        """Stop the thread."""
         self._stop.set()
         self._thread.join(_END)
 
@@ -76,14 +76,14 @@ class Wire:
 
 
 def gradients(count: int, seed: int) -> np.ndarray:
-    """Values as a training's are: most of them small."""
+    """Return values distributed like gradients of a training: most of them small."""
     rng = np.random.default_rng(seed)
     return (rng.standard_normal(count) * np.exp(rng.normal(-6, 2, count))).astype(np.float32)
 
 
 @contextlib.contextmanager
 def topology(mtu: int) -> Iterator[Lab]:
-    """The namespaces, their interfaces and addresses."""
+    """Create the namespaces, their interfaces and addresses."""
     with Lab(["sender", "between", "receiver"]) as lab:
         lab.wire("sender", "left0", "between", "left1")
         lab.wire("receiver", "right0", "between", "right1")
@@ -99,7 +99,7 @@ def topology(mtu: int) -> Iterator[Lab]:
 
 @contextlib.contextmanager
 def nic(lab: Lab, host: str, wire: str, options: list[str], found: list[dict]) -> Iterator[None]:
-    """A NIC while the context lasts; what it counted is added to ``found``."""
+    """Run a NIC during the context, and append its counters to ``found``."""
     command = [sys.executable, "-m", "fanin", "nic", "run", "--host", host, "--wire", wire, "--json"]
     process = lab.start(
         "between", [*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -123,7 +123,7 @@ def nic(lab: Lab, host: str, wire: str, options: list[str], found: list[dict]) -
 
 
 def transfer(lab: Lab, values: np.ndarray, *, plain: bool, limit: float) -> tuple[np.ndarray, float]:
-    """What arrives of values that one ordinary process sends another, and in how many seconds."""
+    """Send values from one ordinary process to another. Return the received values and the seconds."""
     with tempfile.TemporaryDirectory(prefix="fanin-nic-") as name:
         sent, received = Path(name, "sent.npy"), Path(name, "received.npy")
         np.save(sent, values)
@@ -133,7 +133,7 @@ def transfer(lab: Lab, values: np.ndarray, *, plain: bool, limit: float) -> tupl
             stdout=sys.stderr,
         )
         try:
-            deadline = time.monotonic() + _END  # until it listens
+            deadline = time.monotonic() + _END  # time limit for the receiver to listen
             while f":{PORT:04X}" not in lab.run("receiver", ["cat", "/proc/net/tcp"]):
                 if time.monotonic() > deadline:
                     raise SystemExit("the receiver did not start")
@@ -150,7 +150,7 @@ def transfer(lab: Lab, values: np.ndarray, *, plain: bool, limit: float) -> tupl
 
 
 def tcp_counters(lab: Lab) -> Counter[str]:
-    """Linux' own counters of TCP at both hosts (RFC 4022)."""
+    """Return Linux's TCP counters at both hosts (RFC 4022)."""
     found: Counter[str] = Counter()
     for host in ("sender", "receiver"):
         lines = [line.split() for line in lab.run(host, ["cat", "/proc/net/snmp"]).splitlines()]
@@ -160,7 +160,7 @@ def tcp_counters(lab: Lab) -> Counter[str]:
 
 
 def measured(lab: Lab, wire: Wire, values: np.ndarray, *, plain: bool, limit: float) -> dict:
-    """One transfer, and what it did to TCP and to the wire."""
+    """Run one transfer, and return its effects on TCP and on the wire."""
     before, crossed, lost = tcp_counters(lab), Counter(wire.payload), wire.lost
     received, seconds = transfer(lab, values, plain=plain, limit=limit)
     after = tcp_counters(lab)
@@ -178,7 +178,7 @@ def measured(lab: Lab, wire: Wire, values: np.ndarray, *, plain: bool, limit: fl
 
 
 def main() -> None:
-    """Build everything, transfer twice, print what happened."""
+    """Build the network, transfer twice, and print the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--megabytes", type=float, default=1.0)
     parser.add_argument("--rtl", action="store_true", help="the NICs' Verilog in Verilator, not the NumPy twin")

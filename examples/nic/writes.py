@@ -33,7 +33,7 @@ _WORD = 64  # bytes, of which memory is a multiple
 
 @contextlib.contextmanager
 def node(lab: Lab, host: str, peer: str, folder: Path, size: int, *options: str) -> Iterator[RdmaNic]:
-    """A node while the context lasts, asked by its control socket."""
+    """Run a node during the context, controlled by its control socket."""
     control = folder / f"{host}.sock"
     command = [
         *(sys.executable, "-m", "fanin", "nic", "run", "--kind", "rdma", *options, "--port", f"{host}0"),
@@ -55,7 +55,7 @@ def node(lab: Lab, host: str, peer: str, folder: Path, size: int, *options: str)
 
 
 def main() -> None:
-    """Write the file across, and compare."""
+    """Write the file to the other node, and compare both copies."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", type=Path)
     parser.add_argument("--rtl", action="store_true", help="the nodes' Verilog in Verilator, not their model")

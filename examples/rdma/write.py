@@ -35,14 +35,14 @@ PSNS = 1 << 24
 
 
 class VerbsEnd:
-    """This end is a standard NIC."""
+    """Local end on a standard NIC."""
 
     def __init__(self, args: argparse.Namespace):
         self.peer = VerbsPeer(args.device, length=2 * args.bytes, psn=secrets.randbelow(PSNS))
         self.end, self.bytes = self.peer.end, args.bytes
 
     def run(self, theirs: End, content: bytes, meet: Callable[[str], None]) -> bytes:
-        """Write ``content`` into theirs; what they have written here."""
+        """Write ``content`` to the peer. Return the bytes that the peer has written here."""
         self.peer.fill(content, self.bytes)
         self.peer.connect(negotiate(self.end, theirs), theirs)
         meet("ready")
@@ -54,7 +54,7 @@ class VerbsEnd:
 
 
 class ModelEnd:
-    """This end is fanin's node, by its golden model."""
+    """Local end on the golden model of fanin's node."""
 
     def __init__(self, args: argparse.Namespace):
         own = Endpoint(0x02_00_00_00_00_00 | int(args.ip), int(args.ip))
@@ -100,18 +100,18 @@ class ModelEnd:
 
 
 def content_of(end: End, size: int) -> bytes:
-    """What an end sends: both can tell."""
+    """Return the bytes that an end sends; both ends can compute them."""
     return random.Random(end.to_json()).randbytes(size)
 
 
 def address(text: str) -> tuple[str, int]:
-    """[HOST:]PORT, of this machine's loopback if there is no HOST."""
+    """Return host and port of [HOST:]PORT; the default host is this machine's loopback address."""
     host, _, port = text.rpartition(":")
     return host or LOOPBACK, int(port)
 
 
 def main() -> None:
-    """Set up, write, check."""
+    """Set up the connection, write, and check the received bytes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     kind = parser.add_mutually_exclusive_group(required=True)
     kind.add_argument("--device", help="an RDMA device, as ibv_devices names it")

@@ -1,4 +1,4 @@
-"""The sum of two feature maps."""
+"""Sum of two feature maps."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from fanin.hdl.stream.pipeline_queue import PipelineQueue
 
 
 class Add(wiring.Component):
-    """The sum of two inputs, word by word; both get a copy of the gradient.
+    """Sum of two inputs, word by word; both inputs receive a copy of the gradient.
 
     Members
     -------
-    ``features``, ``outputs``, ``control`` : as ``fanin.hdl.layers.interface`` has them
-    ``gradients``, ``input_gradients`` : likewise, where ``layer.gradient``
+    ``features``, ``outputs``, ``control`` : interface of a layer, see ``fanin.hdl.layers.interface``
+    ``gradients``, ``input_gradients`` : present if ``layer.gradient``
         ``input_gradients`` follow ``gradients`` within the cycle.
 
     Parameters
     ----------
     ``layer`` : ``fanin.cnn.layers.add.Add``
-    ``parallelism`` : ``Parallelism``, of which ``pi`` and ``po`` are equal
+    ``parallelism`` : ``Parallelism`` with equal ``pi`` and ``po``
 
     Latency
     -------
@@ -47,7 +47,7 @@ class Add(wiring.Component):
         super().__init__(layer_members(layer, parallelism))
 
     def elaborate(self, platform: Any) -> Module:
-        """The adders never wait: two transfers enter when their sum has a place behind them."""
+        """Build adders that never stall: two transfers enter only if the queue has room for their sum."""
         m = Module()
         words = self.outputs.payload.shape()
         m.submodules.join = join = StreamJoin(shape=words)

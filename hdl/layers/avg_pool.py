@@ -1,4 +1,4 @@
-"""The mean of every window."""
+"""Average pooling: the mean of every window."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ _ONE = 0x3F800000
 
 
 class AvgPool(wiring.Component):
-    """The mean of every window, by channel.
+    """Average pooling: the mean of every window, by channel.
 
-    It is a depthwise convolution whose weights are all 1 on the way forward, before the sums are scaled, and
-    1/n on the way back.
+    The layer is a depthwise convolution of constant weights. Forward, all weights are 1, and the sums are then
+    scaled. Backward, all weights are 1/n.
 
     Members
     -------
-    ``features``, ``outputs``, ``control`` : as ``fanin.hdl.layers.interface`` has them
-    ``gradients``, ``input_gradients`` : likewise, where ``layer.gradient``
+    ``features``, ``outputs``, ``control`` : interface of a layer, see ``fanin.hdl.layers.interface``
+    ``gradients``, ``input_gradients`` : present if ``layer.gradient``
 
     Parameters
     ----------
     ``layer`` : ``fanin.cnn.layers.avg_pool.AvgPool``
-    ``parallelism`` : ``Parallelism``, of which ``pi`` and ``po`` are equal
+    ``parallelism`` : ``Parallelism`` with equal ``pi`` and ``po``
 
     Latency
     -------
@@ -58,11 +58,11 @@ class AvgPool(wiring.Component):
 
     @property
     def latency(self) -> int:
-        """That of ``Forward``, a product and a queue."""
+        """Cycles of ``Forward``, plus a multiplication and a queue."""
         return self._forward.latency + FP32Multiplier.LATENCY + 1
 
     def elaborate(self, platform: Any) -> Module:
-        """The forward way's results are multiplied; the way back is the convolution's."""
+        """Scale the results of a forward way; the backward way is that of a convolution."""
         m = Module()
         share = int(self.layer.share.view("u4"))
         m.submodules.sums = sums = self._forward

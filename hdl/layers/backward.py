@@ -1,4 +1,4 @@
-"""The two ways back of a convolution."""
+"""Backward ways of a convolution: weight gradient and input gradient."""
 
 from __future__ import annotations
 
@@ -19,34 +19,36 @@ from fanin.hdl.stream.fork import StreamFork
 
 
 def frames_ahead(schedule: Schedule, weights: WeightGradient) -> int:
-    """By how many frames one way back can be ahead: those that the other has in its blocks and pipeline."""
+    """Return the most frames by which one backward way leads: those in the other way's blocks and pipeline."""
     return schedule.output_rows + weights.latency // REUSE + 2
 
 
 class Backward(wiring.Component):
-    """Weight gradient and, if the layer has one, input gradient, each with blocks of its own of ``gradients``.
+    """Weight gradient and, if the layer has one, input gradient, each with its own buffer of ``gradients``.
 
-    Neither waits for the other, but for what comes in together.
+    The two ways wait for each other only at the shared input ``gradients``.
 
     Members
     -------
     ``gradients`` : In, stream of po words
-        Of the output.
+        Gradients of the output.
     ``replay`` : In, stream of pi words
-        The input that was saved.
+        The saved input.
     ``input_gradients`` : Out, stream of pi words
-        If the layer has a gradient of the input; so ``weight_address`` and ``weights``.
+        Present if the layer has an input gradient.
     ``weight_address`` : Out, range(weight_words)
+        Present if the layer has an input gradient.
     ``weights`` : In, ``weight_lanes`` words
-        One cycle after their address.
+        Weights, one cycle after their address. Present if the layer has an input gradient.
     ``velocity_address``, ``write_address`` : Out, range(weight_words)
     ``velocities`` : In, ``weight_lanes`` words
-        One cycle after their address; what is written in the cycle of the address is seen.
+        Velocities, one cycle after their address. They include a write in the cycle of the address.
     ``write`` : Out(1)
-        ``new_velocities`` go to ``write_address``.
+        Write ``new_velocities`` to ``write_address``.
     ``new_velocities`` : Out, ``weight_lanes`` words
     ``finished`` : Out(1)
-        Pulse: a frame's last weights have been read, and its last velocities are being written, or have been.
+        Pulse: a frame's last weights have been read, and its last velocities are written in this cycle at the
+        latest.
 
     Parameters
     ----------
@@ -80,7 +82,7 @@ class Backward(wiring.Component):
         super().__init__(members)
 
     def elaborate(self, platform: Any) -> Module:
-        """Two ways, or one."""
+        """Connect both ways, or the weight gradient alone."""
         m = Module()
         m.submodules.weight_gradient = weights = WeightGradient(schedule=self.schedule)
         connect_typed(m, wiring.flipped(self.replay), weights.replay)
@@ -109,7 +111,7 @@ class Backward(wiring.Component):
 
 
 def join_finished(m: Module, both: Value, ahead: int, **finished: Value) -> None:
-    """A frame is finished, ``both``, when two ways have finished it; they may differ by ``ahead`` frames."""
+    """Drive ``both`` for each frame that two ways have finished; one way may lead by ``ahead`` frames."""
     counts = []
     for name, pulse in finished.items():
         m.submodules[f"{name}_finished"] = count = Credits(limit=ahead)

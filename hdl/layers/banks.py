@@ -1,4 +1,4 @@
-"""Memories that take a map by pixels and hand it out by blocks, or the other way round."""
+"""Memories that are written by pixel and read by block, or written by block and read by pixel."""
 
 from __future__ import annotations
 
@@ -21,12 +21,15 @@ BLOCK = 0  #: instead of a pixel port's words: the port is a block port
 
 
 def place_layout(raster: Raster, rows: int, words: int) -> data.StructLayout:
-    """Where a port of ``words`` (or BLOCK) reads or writes, in a ring of ``rows`` rows.
+    """Return the layout of a port's place in a ring of ``rows`` rows; ``words``: of a pixel port, or BLOCK.
 
-    ``address``: :meth:`Raster.address` of the first column and group (modulo its range, where that column does
-    not exist). ``rotate``: its :meth:`Raster.memory`. Block port: ``wrap``, q mod ``columns`` of the first
-    column (the last ``wrap`` columns lie ``column_step`` further), and ``mask``, a bit per column that exists.
-    Pixel port: ``part``, which ``words`` of a group's lanes, where they are fewer than those.
+    ``address``: :meth:`Raster.address` of the first column and group, modulo its range if the column does not
+    exist.
+    ``rotate``: :meth:`Raster.memory` of the first column and group.
+    ``wrap`` (block port): q mod ``columns`` of the first column; the last ``wrap`` columns are ``column_step``
+    further.
+    ``mask`` (block port): a bit per column that exists.
+    ``part`` (pixel port): index of the ``words`` among a group's lanes, if they are fewer.
     """
     fields: dict[str, Any] = {
         "address": ceil_log2(rows * raster.row_step),
@@ -40,14 +43,14 @@ def place_layout(raster: Raster, rows: int, words: int) -> data.StructLayout:
 
 
 def read_port(raster: Raster, rows: int, words: int) -> wiring.Signature:
-    """``place`` out, ``data`` in, as the reader sees them."""
+    """Return the reader's side of a read port: ``place`` out, ``data`` in."""
     return wiring.Signature(
         {"place": Out(place_layout(raster, rows, words)), "data": In(_data_layout(raster, words))}
     )
 
 
 def write_port(raster: Raster, rows: int, words: int) -> wiring.Signature:
-    """``en``, ``place`` and ``data``, as the writer sees them."""
+    """Return the writer's side of a write port: ``en``, ``place`` and ``data``."""
     place, written = place_layout(raster, rows, words), _data_layout(raster, words)
     return wiring.Signature({"en": Out(1), "place": Out(place), "data": Out(written)})
 
@@ -57,7 +60,7 @@ def _data_layout(raster: Raster, words: int) -> data.ArrayLayout:
 
 
 class Banks(wiring.Component):
-    """A ring of rows in ``columns`` memories of ``lanes`` words, as :class:`Raster` lays them out.
+    """Ring of rows in ``columns`` memories of ``lanes`` words, with the layout of :class:`Raster`.
 
     A block port carries ``lanes`` channels of ``columns`` columns at the stride: word column · lanes + lane. A
     pixel port carries neighbouring channels of one column. Neither meets a memory twice. Columns that are not
@@ -67,21 +70,22 @@ class Banks(wiring.Component):
     -------
     ``write`` : In, :func:`write_port`
     ``read0``, ``read1`` : In, :func:`read_port`
-        One for each of ``reads``, and so on.
+        Read ports, one for each of ``reads``.
 
     Parameters
     ----------
     ``raster`` : Raster
     ``rows`` : int
-        Of the ring.
+        Rows of the ring.
     ``writes`` : int
-        Words of the pixel port that writes, or BLOCK.
+        Words of the write port if it is a pixel port, or BLOCK.
     ``reads`` : tuple of int
-        The same of each read port; each beyond the first costs the memories once more.
+        Words of each read port if it is a pixel port, or BLOCK. Each port after the first needs a further copy
+        of the memories.
 
     Latency
     -------
-    ``READ``, 4 cycles from ``place`` to ``data``. A read sees what was written with a place of an earlier
+    ``READ``, 4 cycles from ``place`` to ``data``. A read includes all writes whose place came in an earlier
     cycle.
 
     Source
@@ -104,7 +108,7 @@ class Banks(wiring.Component):
         super().__init__(members)
 
     def elaborate(self, platform: Any) -> Module:
-        """A place goes to all memories, rotated; what comes out is rotated back."""
+        """Send each place to all memories, rotated, and rotate the data back."""
         m = Module()
         memories = []
         for column in range(self.raster.columns):
@@ -146,7 +150,7 @@ class Banks(wiring.Component):
 
 
 def located(m: Module, raster: Raster, place: Any, words: int, name: str) -> list[tuple[Value, Value]]:
-    """(address, whether it is meant) of every memory, two cycles after ``place``."""
+    """Return, by memory, its address and whether the place uses the memory, two cycles after ``place``."""
     columns = raster.columns
     if words == BLOCK:
         codes = [Cat(place.mask[j], place.wrap >= columns - j) for j in range(columns)]
@@ -172,7 +176,7 @@ def located(m: Module, raster: Raster, place: Any, words: int, name: str) -> lis
 
 
 def connect_read(m: Module, raster: Raster, memories: list[Memory], bus: Any, words: int, name: str) -> None:
-    """Let ``bus``, a :func:`read_port`, read the memories of its raster, ``Banks.READ`` cycles later."""
+    """Connect ``bus``, a :func:`read_port`, to the memories of its raster; latency: ``Banks.READ`` cycles."""
     lanes = raster.lanes
     found = []
     for memory, (address, _) in zip(memories, located(m, raster, bus.place, words, name), strict=True):

@@ -1,4 +1,4 @@
-"""When a layer with parameters lets frames in, and when it updates itself: exactly synchronous SGD."""
+"""Admission of frames to a layer with parameters, and its updates: exactly synchronous SGD."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from fanin.hdl.stream.credits import Credits
 
 
 class BatchControl(wiring.Component):
-    """Counts the frames of a job: admits those of a batch, awaits their gradients, then orders the update.
+    """Batch control of a layer: admits the frames of a batch, awaits their gradients, then requests the update.
 
-    A frame of the next batch is admitted only after ``updated``, so that no frame sees weights that are older
-    or newer than its batch's. The job's last batch has what frames are left, and ``last_eta``, whatever its
-    size. In evaluate mode every frame is admitted; in the modes that move parameters none is.
+    A frame of the next batch is admitted only after ``updated``, so every frame uses the weights of its own
+    batch. The job's last batch has the remaining frames, and always uses ``last_eta``. Mode EVALUATE admits
+    every frame; LOAD and DUMP admit none.
 
     Members
     -------
     ``control`` : In, ``LayerControl``
     ``admit`` : Out(1)
-        The next frame may go forward; it holds until ``admitted``.
+        The next frame may begin its forward way; stable until ``admitted``.
     ``admitted`` : In(1)
-        Pulse: a frame begins to go forward. Only with ``admit``.
+        Pulse: a frame begins its forward way; only while ``admit``.
     ``finished`` : In(1)
         Pulse: the last gradient of a frame is in the velocities.
     ``update`` : Out(1)
@@ -34,7 +34,7 @@ class BatchControl(wiring.Component):
     ``eta`` : Out(32)
         −learning rate / frames of the batch; stable from ``update`` to ``updated``.
     ``updated`` : In(1)
-        Pulse: the last parameter is written; from the next cycle on all may be read.
+        Pulse: the last parameter is written. From the next cycle on, all parameters may be read.
     ``done`` : Out(1)
         High from the job's last ``updated`` to the next ``start``, and in all modes but TRAIN.
 
@@ -67,14 +67,14 @@ class BatchControl(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Two counters of a batch: frames to admit, and frames whose gradients are awaited."""
+        """Count the batch's frames to admit, and its frames with outstanding gradients."""
         m = Module()
         control = self.control
         m.submodules.waiting = waiting = Credits(limit=(1 << FRAME_BITS) - 1)
         m.submodules.unfinished = unfinished = Credits(limit=(1 << FRAME_BITS) - 1)
         evaluating = Signal()
         remaining = Signal(FRAME_BITS)  # frames of the job that belong to no batch yet
-        size = Signal(FRAME_BITS)  # of the batch
+        size = Signal(FRAME_BITS)  # frames of the batch
         begin = Signal()
         m.d.comb += [
             self.admit.eq(evaluating | waiting.ok),

@@ -1,4 +1,4 @@
-"""A trained word per channel."""
+"""Bias: one trained word per channel."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ from fanin.hdl.stream.pipeline_queue import PipelineQueue
 
 
 class Bias(wiring.Component):
-    """Add a trained word to every word of its channel; the gradient passes, and its sums train it.
+    """Bias: adds a trained word to every word of its channel. The gradient passes, and its sums train the bias.
 
     Members
     -------
-    ``features``, ``outputs``, ``gradients``, ``control`` : as ``fanin.hdl.layers.interface`` has them
-    ``load``, ``dump``, ``updated``, ``done`` : likewise
-    ``input_gradients`` : likewise, where ``layer.gradient``
+    ``features``, ``outputs``, ``gradients``, ``control`` : interface of a layer
+    ``load``, ``dump``, ``updated``, ``done`` : interface of a layer, see ``fanin.hdl.layers.interface``
+    ``input_gradients`` : present if ``layer.gradient``
 
     Parameters
     ----------
     ``layer`` : ``fanin.cnn.layers.bias.Bias``
-    ``parallelism`` : ``Parallelism``, of which ``pi`` and ``po`` are equal
+    ``parallelism`` : ``Parallelism`` with equal ``pi`` and ``po``
 
     Latency
     -------
     9 cycles forward, 1 backward. Forward a transfer a cycle; backward a position takes max(c / po, 8) cycles.
-    The velocities have a gradient 8 cycles after it came; batches and updates take as long as those
-    of ``BatchControl`` and ``Parameters``.
+    The velocities include a gradient 8 cycles after its arrival. Batches and updates take the cycles of
+    ``BatchControl`` and ``Parameters``.
 
     Source
     ------
@@ -56,7 +56,7 @@ class Bias(wiring.Component):
         self._levels = {"position": shape.h * shape.w, "row": self._rows}
 
     def elaborate(self, platform: Any) -> Module:
-        """Both ways, and what keeps batches and parameters."""
+        """Connect both ways, the batch control and the parameters."""
         m = Module()
         m.submodules.batches = batches = BatchControl()
         m.submodules.parameters = parameters = Parameters(lanes=self.parallelism.po, depth=self._rows)
@@ -76,12 +76,12 @@ class Bias(wiring.Component):
         return m
 
     def _forward(self, m: Module, batches: BatchControl, parameters: Parameters) -> None:
-        """A word waits a cycle for its bias. The first one of a frame waits for the batch."""
+        """Add biases: a word waits one cycle for its bias, a frame's first word also for its batch."""
         (features,) = self.features
         words = features.payload.shape()
         enter = features.valid & features.ready
         nest = Nest(m, self._levels, enter, name="forward")
-        begun = Signal()  # some words of the frame are in
+        begun = Signal()  # words of the frame have been taken
         with m.If(enter):
             m.d.sync += begun.eq(~nest.ends(self._levels))
         m.submodules.adders = adders = shared(AdderArray(lanes=self.parallelism.po))
@@ -99,7 +99,7 @@ class Bias(wiring.Component):
         ]
 
     def _backward(self, m: Module, batches: BatchControl, parameters: Parameters) -> None:
-        """A fold over the positions of all frames of a batch, in the velocities' memory."""
+        """Fold the gradients over the positions of all frames of a batch, in the velocities' memory."""
         gradients = self.gradients
         enter = gradients.valid & gradients.ready
         nest = Nest(m, self._levels, enter, name="backward")

@@ -1,4 +1,4 @@
-"""Which channel of the store has the memory port next."""
+"""Arbiter of the store's channels at a memory port."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ _CHOICE = 3  # cycles from requests to an index
 
 
 def granted_layout(count: int) -> data.StructLayout:
-    """A request, and which of ``count`` channels it is from."""
+    """Return the layout of a request and its source, one of ``count`` channels."""
     return data.StructLayout({"request": BurstRequest, "channel": range(count)})
 
 
 class BurstArbiter(wiring.Component):
-    """Let channels have bursts in turn.
+    """Round-robin arbiter of the bursts of all channels.
 
     Members
     -------
     ``requests`` : In, array of ``count`` streams of BurstRequest
-        The channel that is served next is the next one, in a circle, that waits.
+        Requests of the channels, served in round-robin order.
     ``stop`` : In(1)
-        No further request is chosen; one that stands on ``o`` is still to be taken.
+        Choose no further request. A request already on ``o`` stays valid until it is taken.
     ``o`` : Out, stream of :func:`granted_layout`
 
     Parameters
@@ -56,7 +56,7 @@ class BurstArbiter(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """A choice is good if it was made from what waits now: some cycles after the one before was taken."""
+        """Choose only after some cycles, so that the choice reflects the requests left by the previous one."""
         m = Module()
         m.submodules.turns = turns = RoundRobin(count=max(2, 1 << (self.count - 1).bit_length()))
         age = Signal(_CHOICE)  # a one for each cycle since the last choice

@@ -1,4 +1,4 @@
-"""A channel of the store: which burst it wants next, and when that can be carried out."""
+"""Burst requests of a store channel: the next burst, and when it can start."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ _OFFSET_BITS = BURST.bit_length() - 1
 
 
 class BurstRequest(data.Struct):
-    """A burst: ``beats`` of them less one, from that beat of memory on; ``last`` of its frame."""
+    """Burst of ``length`` + 1 beats from beat ``address`` of memory on; ``last``: the last one of its frame."""
 
     address: BEAT_ADDRESS_BITS
     length: _OFFSET_BITS
@@ -25,37 +25,38 @@ class BurstRequest(data.Struct):
 
 
 class BurstRequests(wiring.Component):
-    """Ask for the bursts of a channel's frames, in order of addresses, each when it can be carried out.
+    """Requester of the bursts of a channel's frames, in order of addresses, each as soon as it can complete.
 
-    A burst ends at a multiple of 16 beats or with its frame: none crosses 4 KiB. It is asked for when the beats
-    that are ready cover it and a credit for its frame is there. It uses its beats up; the last one of a frame
-    uses up the credit.
+    A burst ends at a multiple of 16 beats or with its frame, so none crosses 4 KiB. A burst is requested when
+    enough beats are ready and its frame has a credit. The request consumes the beats; a frame's last request
+    also consumes the credit.
 
     Members
     -------
     ``restart`` : In(1)
-        Pulse: begin anew at ``base``, with ``frames`` credits; only while nothing is asked for. Beats stay as
-        they are.
-    ``base`` : In, beat of memory at which the first frame begins; stands still
+        Pulse: restart at ``base`` with ``frames`` credits; only while no request is offered. Ready beats stay
+        ready.
+    ``base`` : In, beat of memory at which the first frame begins; stable
     ``frames`` : In, range(2^24)
+        Credits after ``restart``.
     ``frame`` : In(1)
-        Pulse: a credit for one frame more.
+        Pulse: a credit for one more frame.
     ``beat`` : In(1)
-        Pulse: one beat more is ready: it has come into a queue, or has room there.
+        Pulse: one more beat is ready. A write channel's queue holds it, or a read channel's queue has room.
     ``request`` : Out, stream of BurstRequest
 
     Parameters
     ----------
-    ``beats`` : int, of a frame
+    ``beats`` : int, beats of a frame
     ``wrap`` : int
-        Frames until the next one lies at ``base`` again; 0: never.
-    ``ready_beats`` : int, beats that are ready after reset
-    ``limit`` : int, beats that can be ready
+        Frames after which addresses return to ``base``; 0: never.
+    ``ready_beats`` : int, beats ready after reset
+    ``limit`` : int, most beats that can be ready
 
     Latency
     -------
-    A request is valid 2 cycles after the beat, or the credit, that it has waited for; 3 cycles after the
-    transfer of the one before.
+    A request is valid 2 cycles after the beat, or the credit, that it waited for, and 3 cycles after the
+    transfer of the previous request.
 
     Source
     ------
@@ -81,15 +82,15 @@ class BurstRequests(wiring.Component):
         )
 
     def required(self) -> dict[str, Value]:
-        """What simulations hold its user to, by what breaks it."""
+        """Return the rules that simulations check of the user: violation, and its condition."""
         return {"restart while a burst is asked for": ~(self.restart & self.request.valid)}
 
     def elaborate(self, platform: Any) -> Module:
-        """``at`` and ``left`` say where the next burst lies: measure it, wait until it can be, offer it."""
+        """Measure the next burst from ``at`` and ``left``, wait until it can complete, and offer it."""
         m = Module()
         m.submodules.credits = credits = Credits(limit=(1 << FRAME_BITS) - 1)
         request = self.request.payload
-        take = Signal()  # the request is taken
+        take = Signal()  # transfer of the request
         at = Signal(BEAT_ADDRESS_BITS)
         left = Signal(range(self.beats + 1), init=self.beats)
         ready_beats = Signal(range(self.limit + 1), init=self.ready_beats)
@@ -129,7 +130,7 @@ class BurstRequests(wiring.Component):
         return m
 
     def _wrap(self, m: Module, at: Signal, ends: Any) -> None:
-        """Behind the ring's last frame comes its first."""
+        """Return to ``base`` after the ring's last frame."""
         number = Signal(range(self.wrap))
         with m.If(self.restart):
             m.d.sync += number.eq(0)

@@ -1,4 +1,4 @@
-"""Layers by their sizes: the components that ``fanin verilog`` makes of a kind of layer and some numbers."""
+"""Layers by their sizes: components that ``fanin verilog`` builds from a kind of layer and some numbers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fanin.hdl.layers.components import component_of
 
 _MAP = {"height": 8, "width": 8, "channels": 4}
 _WINDOW = {"kernel": 3, "stride": 1, "padding": 1}
-#: What each has, with the values that stand where nothing else is said.
+#: Sizes of each kind of layer, with their defaults.
 SIZES: dict[str, dict[str, int]] = {
     "convolution": _MAP
     | {"output_channels": 8, **_WINDOW, "groups": 1, "pic": 2, "poc": 2, "ph": 2, "gradient": 1},
@@ -27,7 +27,7 @@ SIZES: dict[str, dict[str, int]] = {
 
 
 def make(name: str, **sizes: int) -> wiring.Component:
-    """A component of :data:`SIZES`. Raises ValueError for sizes that the layer cannot have."""
+    """Return a component of :data:`SIZES`. Raises ValueError for sizes that the layer cannot have."""
     gradient = sizes.pop("gradient", 1)
     if gradient not in (0, 1):
         raise ValueError(f"gradient must be 0 or 1, not {gradient}")

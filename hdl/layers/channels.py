@@ -1,6 +1,6 @@
-"""State that a layer has of every channel: memories, sums over a frame, and what an update makes of them.
+"""Per-channel state of a layer: memories, sums over a frame, and the update at the frame's end.
 
-Channels lie in groups of ``lanes``, as they come in a stream; a group is a row of a memory.
+Channels are stored in groups of ``lanes``, in stream order. A group is one row of a memory.
 """
 
 from __future__ import annotations
@@ -21,35 +21,35 @@ from fanin.hdl.emit import shared
 
 
 def group_range(groups: int) -> range:
-    """Shape of a group's number; it has one bit at least, so that a memory of one group has an address."""
+    """Return the shape of a group's number, at least one bit: a memory of one group also needs an address."""
     return range(max(2, groups))
 
 
 def products(lanes: int) -> LaneArray:
-    """An array that multiplies lane by lane."""
+    """Return an array that multiplies lane by lane."""
     return LaneArray(trees=tuple(((lane, lane),) for lane in range(lanes)))
 
 
 def negated(row: Any) -> Value:
-    """Words with the other sign."""
+    """Return the row's words with inverted sign bits."""
     return Cat(Cat(word[:-1], ~word[-1]) for word in row)
 
 
 class ChannelMemory(wiring.Component):
-    """A word of every channel. A read sees what is written in the same cycle.
+    """Memory of one word per channel. A read returns a word that is written in the same cycle.
 
     Members
     -------
     ``read_group`` : In
         The group to read.
     ``read`` : Out, ``ArrayLayout(32, lanes)``
-        Its words.
+        Words of the group that ``read_group`` named one cycle earlier.
     ``write_group`` : In
         The group to write.
     ``enables`` : In(lanes)
-        The lanes of it that are written.
+        Write enable of each lane of ``write_group``.
     ``write`` : In, ``ArrayLayout(32, lanes)``
-        Their words.
+        Words to write, by lane.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ class ChannelMemory(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """A write enable per lane."""
+        """Build one memory with a write enable per lane."""
         m = Module()
         depth = len(group_range(self.groups))
         m.submodules.storage = storage = Memory(shape=self.row, depth=depth, init=[])
@@ -96,20 +96,20 @@ class ChannelMemory(wiring.Component):
 
 
 class ChannelSums(wiring.Component):
-    """Sums per channel of what comes, each in the order in which it comes (a fold).
+    """Sums of the incoming values per channel, each added in order of arrival (a fold).
 
     Members
     -------
     ``group`` : In
-        The group of the values that come in the next cycle; or one whose sums are to be read.
+        The group of the next cycle's values, or the group whose sums are to be read.
     ``value`` : In, ``ArrayLayout(32, lanes)``
-        Values of the group that was named in the cycle before. It may come again 8 cycles later.
+        Values of the group that ``group`` named one cycle earlier. A group may repeat after 8 cycles.
     ``first`` : In(1)
-        The sums begin with them, from +0.
+        With ``value``: the sums restart from +0.
     ``valid`` : In(1)
-        There are values.
+        ``value`` holds values to add.
     ``sums`` : Out, ``ArrayLayout(32, lanes)``
-        The sums of the group that was named in the cycle before.
+        Sums of the group that ``group`` named one cycle earlier.
 
     Parameters
     ----------
@@ -117,7 +117,7 @@ class ChannelSums(wiring.Component):
 
     Latency
     -------
-    ``latency``, 7 cycles from ``value`` to the cycle in which ``group`` may name it to read the sums.
+    ``latency``, 7 cycles from ``value`` to the cycle in which ``group`` may name its group to read the sums.
 
     Source
     ------
@@ -141,7 +141,7 @@ class ChannelSums(wiring.Component):
     latency = 7
 
     def elaborate(self, platform: Any) -> Module:
-        """Read, add, write."""
+        """Read the old sum, add, and write the new sum."""
         m = Module()
         m.submodules.memory = memory = ChannelMemory(groups=self.groups, lanes=self.lanes)
         m.submodules.adders = adders = shared(AdderArray(lanes=self.lanes))
@@ -162,18 +162,18 @@ class ChannelSums(wiring.Component):
 
 
 class ChannelCursor(wiring.Component):
-    """Points at every channel in turn, and then at the first again.
+    """Pointer to each channel in turn; it wraps from the last channel to the first.
 
     Members
     -------
     ``step`` : In(1)
-        Go on to the next channel.
+        Move to the next channel.
     ``group`` : Out
         The channel's group; registered.
     ``lane`` : Out(lanes)
-        Its lane in there, one-hot; registered.
+        The channel's lane in its group, one-hot; registered.
     ``last`` : Out(1)
-        It is the last channel.
+        The channel is the last one.
 
     Parameters
     ----------
@@ -181,7 +181,7 @@ class ChannelCursor(wiring.Component):
 
     Latency
     -------
-    1 cycle from ``step``.
+    The outputs follow ``step`` after 1 cycle.
 
     Source
     ------
@@ -196,7 +196,7 @@ class ChannelCursor(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """The one goes round."""
+        """Rotate the one-hot lane; its wrap increments the group."""
         m = Module()
         last_group = self.group == self.groups - 1
         m.d.comb += self.last.eq(self.lane[-1] & last_group)
@@ -208,46 +208,47 @@ class ChannelCursor(wiring.Component):
 
 
 class ChannelUpdate(wiring.Component):
-    """Takes every channel once, one every ``interval`` cycles, through a formula that a subclass states.
+    """Update that applies a subclass's formula to every channel once, one channel every ``interval`` cycles.
 
     Members
     -------
     ``start`` : In(1)
-        Begin; not before the last one is done.
+        Pulse: begin an update; only while not ``busy``.
     ``busy`` : Out(1)
-        From the cycle after ``start`` to that of ``done``; registered.
+        High from the cycle after ``start`` to the cycle of ``done``; registered.
     ``done`` : Out(1)
-        The last channel's results are there.
+        Pulse: ``words`` holds the last channel's results.
     ``read_group`` : Out
-        The group of the channel that comes next; registered.
+        The group of the next channel; registered.
     ``rows`` : In, ``operands`` of ``ArrayLayout(32, lanes)``
-        The operands of that group's channels, in the next cycle.
+        Operands of the channels of ``read_group``, one cycle later.
     ``write`` : Out(1)
-        A channel's results are there.
+        ``words`` holds a channel's results.
     ``write_group`` : Out
-        The channel's group.
+        Group of the channel that is written.
     ``write_lane`` : Out(lanes)
-        Its lane, one-hot.
+        Lane of the channel that is written, one-hot.
     ``words`` : Out, ``ArrayLayout(32, results)``
-        Its results.
+        Results of the channel that is written.
 
     Parameters
     ----------
     ``groups``, ``lanes`` : int, at least 1
     ``operands``, ``results`` : int, at least 1
-        Words of a channel that the formula takes and gives.
+        Words per channel that the formula takes and returns.
     ``interval`` : int, at least 2
+        Cycles per channel.
 
     Latency
     -------
-    ``done`` comes ``interval`` · (channels − 1) cycles and the formula's latency after ``start``.
+    From ``start`` to ``done``: ``interval`` · (channels − 1) cycles plus the formula's latency.
 
     Source
     ------
-    docs/systems/cluster.md, "Numbers": what online normalisation does at the end of a frame.
+    docs/systems/cluster.md, "Numbers": online normalisation at the end of a frame.
     """
 
-    multipliers = 1  #: that the formula needs, in turn
+    multipliers = 1  #: multipliers that the formula shares in time
     adders = 1
 
     def __init__(self, *, groups: int, lanes: int, operands: int, results: int, interval: int):
@@ -271,11 +272,11 @@ class ChannelUpdate(wiring.Component):
         )
 
     def formula(self, path: Datapath, *operands: Number) -> tuple[Number, ...]:
-        """The results of a channel; as they come here if no subclass says otherwise."""
+        """Return the results of a channel: by default, its first operands unchanged."""
         return operands[: self.results]
 
     def elaborate(self, platform: Any) -> Module:
-        """A token per channel runs beside the formula; a cursor at either end says whose it is."""
+        """Delay a token per channel alongside the formula; a cursor at each end names the channel."""
         m = Module()
         m.submodules.reading = reading = ChannelCursor(groups=self.groups, lanes=self.lanes)
         m.submodules.writing = writing = ChannelCursor(groups=self.groups, lanes=self.lanes)
@@ -308,7 +309,7 @@ class ChannelUpdate(wiring.Component):
         return m
 
     def _evaluated(self, m: Module, phase: Value, lane: Value) -> tuple[Number, ...]:
-        """The formula of the words in ``lane``, chosen a cycle after it points at them."""
+        """Return the formula's results for the words of ``lane``, selected one cycle after ``lane``."""
         path = Datapath(
             m,
             name="formula",
@@ -329,4 +330,4 @@ class ChannelUpdate(wiring.Component):
         return results
 
 
-_CHOICE = 2  # cycles from a channel's address to its operands: the memory's, and the choice of a lane
+_CHOICE = 2  # cycles from a channel's address to its operands: memory read and lane selection

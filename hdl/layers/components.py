@@ -13,14 +13,14 @@ from fanin.cnn.layers.input import Input
 from fanin.cnn.layers.layer import Layer, Storage
 from fanin.cnn.layers.output import Output
 
-#: Layers without a component: the store stands there, or the network.
+#: Layers without a component: the store or the network port takes their place.
 ENDS: tuple[type[Layer], ...] = (Input, Output, Ingress, Egress)
 
 
 def component_class(stage: Stage) -> type[wiring.Component]:
-    """Class of the component of a stage that is not one of the ends.
+    """Return the class of the component of a stage that is not one of ``ENDS``.
 
-    Raises ValueError where there is no hardware for the stage.
+    Raises ValueError if no hardware exists for the stage.
     """
     on_chip = stage.storage is Storage.CHIP
     name = stage.layer.component if on_chip else stage.layer.spilled_component
@@ -33,5 +33,5 @@ def component_class(stage: Stage) -> type[wiring.Component]:
 
 
 def component_of(stage: Stage) -> wiring.Component:
-    """The component of a stage that is not one of the ends. Raises ValueError for a layer that has none."""
+    """Return the component of a stage that is not one of ``ENDS``. Raises ValueError if no hardware exists."""
     return component_class(stage)(layer=stage.layer, parallelism=stage.parallelism)

@@ -1,4 +1,4 @@
-"""Channels of several feature maps side by side."""
+"""Concatenation of the channels of several feature maps."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from fanin.hdl.stream.connect import connect_typed
 
 
 class Concat(wiring.Component):
-    """The channels of all inputs, position by position; the gradient is split the same way.
+    """Concatenation of the channels of all inputs, position by position; the gradient is split the same way.
 
     Members
     -------
-    ``features``, ``outputs``, ``control`` : as ``fanin.hdl.layers.interface`` has them
-    ``gradients``, ``input_gradients`` : likewise, where ``layer.gradient``
+    ``features``, ``outputs``, ``control`` : interface of a layer, see ``fanin.hdl.layers.interface``
+    ``gradients``, ``input_gradients`` : present if ``layer.gradient``
         ``input_gradients`` follow ``gradients`` within the cycle.
 
     Parameters
     ----------
     ``layer`` : ``fanin.cnn.layers.concat.Concat``
-    ``parallelism`` : ``Parallelism``, of which ``pi`` and ``po`` are equal
+    ``parallelism`` : ``Parallelism`` with equal ``pi`` and ``po``
 
     Latency
     -------
@@ -43,7 +43,7 @@ class Concat(wiring.Component):
         super().__init__(layer_members(layer, parallelism))
 
     def elaborate(self, platform: Any) -> Module:
-        """The input whose turn it is goes into a register; the others wait."""
+        """Register the words of the input whose turn it is; the other inputs wait."""
         m = Module()
         m.submodules.slice = chosen = RegisterSlice(shape=self.outputs.payload.shape())
         connect_typed(m, chosen.o, flipped(self.outputs))
@@ -62,7 +62,7 @@ class Concat(wiring.Component):
         return m
 
     def _turns(self, m: Module, step: Any, *, name: str) -> Signal:
-        """A one that is at each input for as many steps as it has transfers of a position."""
+        """Return the one-hot turn; each input's turn lasts its number of transfers per position."""
         last = [shape.c // self.parallelism.pi - 1 for shape in self.layer.inputs]
         turn = Signal(len(last), init=1, name=f"{name}_turn")
         left = Signal(

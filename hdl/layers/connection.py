@@ -1,4 +1,4 @@
-"""One end of a connection between two devices: words of a layer's streams to frames of a link, and back."""
+"""End of a connection between two devices: converts between words of a layer's streams and link frames."""
 # Amaranth takes widths as annotations:
 # mypy: disable-error-code="valid-type"
 
@@ -35,10 +35,10 @@ CONNECTION_BITS = field_bits(CONNECTION, "connection")
 
 
 class ConnectionJob(data.Struct):
-    """One end's part in a connection; steady from ``start`` until idle after ``reset``.
+    """Settings of one end of a connection; stable from ``start`` until idle after ``reset``.
 
-    ``run`` and ``connection`` name it, alike at both ends. With UDP there are IP addresses, too, and a
-    ``priority``, the upper bits of the type of service. The rest is LinkTiming.
+    ``run`` and ``connection`` identify the connection and are equal at both ends. Only UDP uses the IP
+    addresses and ``priority``, the upper bits of the type of service. The other fields are LinkTiming.
     """
 
     run: RUN_BITS
@@ -55,30 +55,30 @@ class ConnectionJob(data.Struct):
 
 
 class Connection(wiring.Component):
-    """Carry words to the peer and from it, over a link, whatever the network loses.
+    """Reliable connection that exchanges words with the peer over a lossy network.
 
-    Words are packed into beats without gaps, beats into frames; a row begins with a frame. Both ends have the
-    same rows; how many words a transfer has is each end's own.
+    Words are packed into beats without gaps, and beats into frames. Each row begins a new frame. The rows are
+    equal at both ends, but each end has its own number of words per transfer.
 
     Members
     -------
     ``i`` : In, stream of ``lanes`` words
-        For the peer.
+        Words to the peer.
     ``o`` : Out, stream of ``lanes`` words
-        From the peer.
+        Words from the peer.
     ``mac_tx`` : Out, packet stream of ``data_width`` bits
-        Does not pause inside a frame; all beats are whole.
+        Frames to the MAC, without pauses inside a frame; all beats are full.
     ``control`` : Out, 1
-        The frame that stands on ``mac_tx`` is an ACK, NAK or PROBE.
+        The frame on ``mac_tx`` is an ACK, NAK or PROBE.
     ``mac_rx`` : In, packet stream of ``data_width`` bits with ``error``
-        Always ready: a MAC does not wait.
+        Frames from the MAC; always ready, as a MAC cannot wait.
     ``job`` : In, ConnectionJob
     ``start`` : In, 1
-        Pulse, after a reset: the job begins.
+        Pulse, after a reset: begin the job.
     ``watch`` : In, 1
-        The peer is asked every ``job.timeout`` whether it lives, also while it owes nothing.
+        Probe the peer for liveness every ``job.timeout`` cycles, also while no acknowledgement is due.
     ``reset`` : In, 1
-        Pulse: forget everything, the words that wait on ``o`` included. A frame being sent is finished.
+        Pulse: forget everything, including the words waiting on ``o``. A frame in transmission is finished.
     ``status`` : Out, LinkStatus
     ``counters`` : Out, LinkCounters
 
@@ -87,20 +87,20 @@ class Connection(wiring.Component):
     ``lanes`` : int, words of a transfer; they divide ``row``
     ``row`` : int, words of a row
     ``rows`` : int, rows of a feature map
-        They tell which map a frame of the link is of.
+        Needed to number the maps in the frames of the link.
     ``data_width`` : int, bits, a power of two from 32 to 512
     ``encap`` : Encap
     ``frames`` : int, a power of two, 2 to 256, or None
-        Frames that are received and not taken yet, and those sent that are not acknowledged. None: as many as
-        11,264 bytes make.
+        Capacity for received frames not yet taken, and for sent frames not yet acknowledged. None: as many as
+        fit in 11,264 bytes.
     ``published`` : bool
-        Nothing is sent again: a frame that is missing ends the job with LOSS.
+        No retransmission: a missing frame ends the job with LOSS.
 
     Latency
     -------
     From the transfer on ``i`` that completes a frame to its first beat on ``mac_tx``: 6 cycles. From a frame's
-    last beat on ``mac_rx`` to its first words on ``o``: 5 cycles. As many words a cycle as the narrower of a
-    transfer and a beat has, less one cycle a frame for its header.
+    last beat on ``mac_rx`` to its first words on ``o``: 5 cycles. The rate in words per cycle is that of the
+    narrower of a transfer and a beat, less one cycle per frame for its header.
 
     Source
     ------
@@ -149,7 +149,7 @@ class Connection(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """The same way out and in: words, Gearbox, beats of a row, frames."""
+        """Build the paths out and in: words, Gearbox, beats of a row, frames."""
         m = Module()
         m.submodules.link = link = ReliableLink(
             form=CONNECTION_LINK,
@@ -183,7 +183,7 @@ class Connection(wiring.Component):
         return m
 
     def _wire(self, m: Module, link: Any) -> None:
-        """Both neighbours of the link are the peer."""
+        """Connect the link; the peer is both its previous and its next node."""
         connect_typed(m, link.mac_tx, flipped(self.mac_tx))
         connect_typed(m, flipped(self.mac_rx), link.mac_rx)
         for name in link.job.shape().members:
@@ -193,7 +193,7 @@ class Connection(wiring.Component):
         m.d.comb += [
             link.start.eq(self.start),
             link.reset.eq(self.reset),
-            # What comes gets the whole of ``timeout``, however long nothing had come before it.
+            # An offered beat pauses the watch and so restarts its timer: the frame gets the full ``timeout``.
             link.watch.eq(self.watch & ~link.tx.valid),
             self.control.eq(link.is_control),
             self.status.eq(link.status),
@@ -201,14 +201,14 @@ class Connection(wiring.Component):
         ]
 
     def _place(self, m: Module, name: str, moves: Value) -> Any:
-        """Whether the next beat is its frame's ``last``, that frame's ``words``, and of which map it is.
+        """Return the place of the next beat: ``last`` of its frame, the frame's ``words``, the map's number.
 
-        ``padding``: it has no words of the row.
+        ``padding``: the beat holds no words of the row.
         """
         flags = {"last": 1, "padding": 1}
         place = Signal(data.StructLayout({**flags, **frame_fields(CONNECTION_LINK).members}), name=name)
         beat = Signal(range(self.frame_beats), name=f"{name}_beat")
-        frame = Signal(range(self.row_frames), name=f"{name}_frame")  # of the row
+        frame = Signal(range(self.row_frames), name=f"{name}_frame")  # index in the row
         row = Signal(range(self.rows), name=f"{name}_row")
         number = Signal.like(place.frame, name=f"{name}_map")
         rest = self.row_beats - (self.row_frames - 1) * self.frame_beats

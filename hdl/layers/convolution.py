@@ -1,4 +1,4 @@
-"""A convolution that trains: conv in groups, depthwise and dense layers."""
+"""Convolution with training: grouped, depthwise and dense layers."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from fanin.hdl.stream.fork import StreamFork
 
 
 class Convolution(wiring.Component):
-    """A layer of weights: y = x ∗ w forward, its two gradients back, and the update after a batch.
+    """Layer with weights: y = x ∗ w forward, two gradients backward, and the update after a batch.
 
-    The three ways run at once, each on a frame of its own and with multipliers of its own. They share the
-    memories of weights and velocities, each through ports of its own.
+    The three ways run concurrently, each on its own frame and with its own multipliers. They share the memories
+    of weights and velocities, each through its own ports.
 
     Members
     -------
     ``features``, ``outputs``, ``gradients``, ``input_gradients``, ``save``, ``replay`` : streams of words
-        In, out, in, out, out, in: :func:`layer_members`.
+        In, out, in, out, out, in; see :func:`layer_members`.
     ``control`` : In, ``LayerControl``
     ``load``, ``dump`` : In, Out, streams of words of 32 bits
         Weights in memory order, then velocities.
@@ -70,7 +70,7 @@ class Convolution(wiring.Component):
         return self._forward.latency
 
     def elaborate(self, platform: Any) -> Module:
-        """Forward, backward, and what they share."""
+        """Connect the forward way, the backward ways, the parameters and the batch control."""
         m = Module()
         schedule = self._schedule
         m.submodules.forward = forward = self._forward
@@ -116,7 +116,7 @@ class Convolution(wiring.Component):
 
 
 def take_features(m: Module, layer: Any, forward: Forward) -> None:
-    """What comes into a layer goes ``forward`` and, in training, to ``save``."""
+    """Copy a layer's features to ``forward`` and, in mode TRAIN, to ``save``."""
     features = layer.features[0]
     shape = features.payload.shape()
     m.submodules.fork = fork = StreamFork(shape=shape)

@@ -1,4 +1,4 @@
-"""Between two stages: words wait where branches differ, and change their width where the stages do."""
+"""Edge between two stages: buffers for branches of different latency, and width conversion."""
 
 from __future__ import annotations
 
@@ -15,29 +15,32 @@ from fanin.hdl.stream.fifo import StreamFIFO
 
 
 class EdgeLink(wiring.Component):
-    """Carry feature maps to a consumer, and its gradients back.
+    """Edge that carries feature maps to a consumer, and its gradients back.
 
     Members
     -------
     ``features`` : In, stream of ``source`` words
     ``outputs`` : Out, stream of ``target`` words
-    ``gradients``, ``input_gradients`` : In, Out, likewise the other way, if ``trains``
+    ``gradients`` : In, stream of ``target`` words, if ``trains``
+    ``input_gradients`` : Out, stream of ``source`` words, if ``trains``
     ``waiting_level``, ``returning_level`` : Out
-        Transfers that wait, each where any may; registered.
+        Transfers in the buffer forward and backward, if the edge has that buffer; registered.
 
     Parameters
     ----------
-    ``words`` : int, of a frame
+    ``words`` : int, words of a frame
     ``source``, ``target`` : int, words of a transfer of the two stages; they divide ``words``
-    ``trains`` : bool, whether gradients come back
-    ``waiting``, ``returning`` : int
-        Transfers of the source, and of the target, that wait here at most, before their width changes.
+    ``trains`` : bool, gradients come back
+    ``waiting`` : int
+        Capacity of the buffer forward, in transfers of the source, before the width changes.
+    ``returning`` : int
+        Capacity of the buffer backward, in transfers of the target, before the width changes.
     ``resized`` : bool
-        Whether ``waiting`` are transfers of the target instead, which wait when their width has changed.
+        The buffer forward follows the width change: ``waiting`` counts transfers of the target.
 
     Latency
     -------
-    Each way 0 cycles, 1 more where words may wait, and that of Resize where the widths differ.
+    0 cycles each way, plus 1 with a buffer, plus the latency of Resize if the widths differ.
 
     Source
     ------
@@ -72,7 +75,7 @@ class EdgeLink(wiring.Component):
         super().__init__(members)
 
     def elaborate(self, platform: Any) -> Module:
-        """Each way a queue and a change of width, forward in the order that ``resized`` says."""
+        """Build a queue and a width conversion each way; ``resized`` sets their order forward."""
         m = Module()
         widths = self.source, self.target
         forward: Any = flipped(self.features)

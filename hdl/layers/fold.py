@@ -1,4 +1,4 @@
-"""Accumulators that take a term each in turn."""
+"""Accumulators that take one term each in turn."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from fanin.hdl.emit import shared
 
 
 class Fold(wiring.Component):
-    """Sums of terms that come round by round: in each round one for every accumulator, in the same order.
+    """``depth`` accumulators of ``lanes`` words. A round has one term for every accumulator, in fixed order.
 
-    A sum begins at +0. ``depth`` accumulators of ``lanes`` words. Two terms of an accumulator come ``REUSE``
-    cycles or more apart.
+    A sum begins at +0. Two terms of an accumulator are at least ``REUSE`` cycles apart.
 
     Members
     -------
     ``valid`` : In(1)
+        ``i`` holds a term of the next accumulator.
     ``first``, ``last`` : In(1)
-        It is the first, the last round.
+        The term belongs to the first or last round.
     ``i`` : In, ``lanes`` words
     ``o_valid`` : Out(1)
         A sum is complete.
@@ -63,7 +63,7 @@ class Fold(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """The accumulator is read while its term waits a cycle; what is being written is seen."""
+        """Read the accumulator while its term waits one cycle; the read includes a write of the same cycle."""
         m = Module()
         m.submodules.adder = adder = shared(AdderArray(lanes=self.lanes))
         m.submodules.memory = memory = Memory(shape=self.o.shape(), depth=self.depth, init=[])

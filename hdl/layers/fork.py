@@ -1,4 +1,4 @@
-"""One feature map to several layers, and the sum of the gradients that they send back."""
+"""Fork of a feature map to several layers, and the sum of the gradients that they send back."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from fanin.hdl.stream.pipeline_queue import PipelineQueue
 
 
 class Fork(wiring.Component):
-    """Copy a layer's outputs to its consumers, and add up their gradients, in a balanced tree.
+    """Fork that copies a layer's outputs to its consumers, and sums their gradients in a balanced tree.
 
     The tree adds neighbours in pairs; an odd last one passes to the next level.
 
     Members
     -------
     ``features`` : In, stream of ``lanes`` words
-        Ready when the last of the consumers is.
+        Ready when every consumer has taken the transfer or takes it in this cycle.
     ``outputs`` : Out, array of ``consumers`` streams of ``lanes`` words
         Follow ``features`` within the cycle.
     ``gradients`` : In, array of ``consumers`` streams of ``lanes`` words
@@ -64,7 +64,7 @@ class Fork(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """The tree never waits: gradients enter when their sum has a place behind it."""
+        """Build a tree that never stalls: gradients enter only if the queue after it has room for their sum."""
         m = Module()
         words = self.features.payload.shape()
         m.submodules.fork = fork = StreamFork(shape=words, outputs=self.consumers)
@@ -83,7 +83,7 @@ class Fork(wiring.Component):
         return m
 
     def _summed(self, m: Module, values: list[Any], valid: Value) -> tuple[Any, int]:
-        """The sum of what is there while ``valid``, and the cycles that it takes."""
+        """Return the sum of the terms that arrive with ``valid``, and its latency in cycles."""
         latency = 0
         while len(values) > 1:
             sums = []

@@ -1,4 +1,4 @@
-"""The forward way of a convolution."""
+"""Forward way of a convolution."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from fanin.hdl.stream.connect import connect_typed
 
 
 def forward_trees(schedule: Schedule) -> Trees:
-    """Products (word of the block, weight) of each output, column · lanes_out + lane."""
+    """Return the products (word of the block, weight) by output, column · lanes_out + lane."""
     columns, inputs, outputs = range(schedule.p.ph), schedule.lanes_in, schedule.lanes_out
     if schedule.depthwise:
         return tuple(((j * inputs + o, o),) for j, o in product(columns, range(outputs)))
@@ -36,10 +36,10 @@ def forward_trees(schedule: Schedule) -> Trees:
 
 
 class Forward(wiring.Component):
-    """Lines of the input, products with the weights, folds, and blocks of results: y = x ∗ w.
+    """Pipeline of input lines, products with weights, folds, and blocks of results: y = x ∗ w.
 
-    A block begins when its rows are there and its results have room; then it runs to its end. Weights that come
-    as a stream, in the order of the steps, let each step wait for its own.
+    A block begins when its rows are complete and its results have room, and then runs to its end. If weights
+    are streamed, in the order of the steps, each step also waits for its own weights.
 
     Members
     -------
@@ -48,17 +48,18 @@ class Forward(wiring.Component):
     ``admit`` : In(1)
         The next frame may begin.
     ``admitted`` : Out(1)
-        Pulse: it begins; ``admit`` is for the frame after it within 8 cycles.
+        Pulse: the frame begins. Within 8 cycles, ``admit`` refers to the next frame.
     ``weight_address`` : Out, range(weight_words)
     ``weights`` : In, ``weight_lanes`` words
-        One cycle after their address.
+        Weights, one cycle after their address.
 
     Parameters
     ----------
     ``schedule`` : Schedule
     ``streamed`` : bool
-        Weights come in the order of the steps. Instead of ``weight_address`` there are ``ok``, In(1): the next
-        ones can be taken; and ``take``, Out(1): a step takes them. They come ``Lines.LATENCY`` cycles later.
+        Weights are streamed in the order of the steps. ``ok`` and ``take`` replace ``weight_address``. ``ok``,
+        In(1): the next weights are available. ``take``, Out(1): a step takes weights, which ``weights`` holds
+        ``Lines.LATENCY`` cycles later.
 
     Latency
     -------
@@ -90,19 +91,19 @@ class Forward(wiring.Component):
 
     @property
     def _steps_to_results(self) -> int:
-        """Cycles from a step to its sum."""
+        """Cycles from a sum's last step to the sum."""
         return Lines.LATENCY + lane_latency(self._trees) + Fold.LATENCY
 
     @property
     def latency(self) -> int:
-        """Cycles between the last word that the first block waits for and the first word of its results."""
-        begin = 3  # until the first step: the row is written, counted, the block is taken
+        """Cycles from the last word that the first block waits for to the first word of its results."""
+        begin = 3  # until the first step: write the row, count it, begin the block
         schedule, way = self.schedule, Way.FORWARD
         idle = schedule.round_cycles(way) - schedule.round_steps(way)  # after the last step
         return begin + schedule.block_cycles(way) - idle - 1 + self._steps_to_results + Results.LATENCY
 
     def elaborate(self, platform: Any) -> Module:
-        """Loops, and everything else at a fixed distance behind them."""
+        """Build the loops, and the datapath at a fixed number of cycles after them."""
         m = Module()
         schedule = self.schedule
         raster, p = schedule.features, schedule.p

@@ -1,4 +1,4 @@
-"""What a connection may hand on: the frames of a job, and nothing of what comes after them."""
+"""Gate of a connection: passes the frames of a job, and holds later frames."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from fanin.hdl.layers.interface import FRAME_BITS, word_stream
 
 
 class FrameGate(wiring.Component):
-    """Pass so many frames from ``start`` on, then none until the next one.
+    """Gate that passes ``frames`` frames after ``start``, and then none until the next ``start``.
 
     Members
     -------
     ``start`` : In(1)
-        Pulse; only while no frame is to pass any more, or after a reset.
+        Pulse: open the gate; only after all frames have passed, or after a reset.
     ``frames`` : In(24)
         Frames to pass; taken with ``start``.
     ``i`` : In, stream of ``lanes`` words
@@ -46,11 +46,11 @@ class FrameGate(wiring.Component):
         super().__init__({"start": In(1), "frames": In(FRAME_BITS), "i": In(words), "o": Out(words)})
 
     def elaborate(self, platform: Any) -> Module:
-        """``opened`` is registered, and falls with a transfer alone: so no word is withdrawn."""
+        """Close ``opened``, a register, only with a transfer, so that no offered word is withdrawn."""
         m = Module()
-        opened = Signal()  # frames are to pass
-        frames = Signal(FRAME_BITS)  # that are to pass
-        left = Signal(range(self.transfers), init=self.transfers - 1)  # of the frame, less one
+        opened = Signal()  # frames are still to pass
+        frames = Signal(FRAME_BITS)  # frames still to pass
+        left = Signal(range(self.transfers), init=self.transfers - 1)  # transfers left of the frame, less one
         m.d.comb += [
             self.o.p.eq(self.i.p),
             self.o.valid.eq(self.i.valid & opened),

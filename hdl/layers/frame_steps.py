@@ -1,4 +1,4 @@
-"""The steps of a frame in a layer that has state of every channel."""
+"""Steps of a frame in a layer with per-channel state."""
 
 from __future__ import annotations
 
@@ -13,35 +13,36 @@ from fanin.hdl.layers.channels import group_range
 
 
 class FrameSteps(wiring.Component):
-    """Counts the words of frames, and waits where a channel would come again too soon for its sum.
+    """Counter of a frame's words that pauses until a channel's sum may be used again.
 
-    A position takes a step per group of channels, and ``REUSE`` steps at least: those beyond are pauses.
+    A position takes one step per group of channels, but at least ``REUSE`` steps. Steps beyond the groups are
+    pauses.
 
     Members
     -------
     ``active`` : In(1)
-        A frame is under way.
+        A frame is in progress.
     ``taken`` : In(1)
-        A word is taken; only while ``work`` is high.
+        A word is taken; only while ``work``.
     ``work`` : Out(1)
-        This step takes a word; a pause is no work. Low while not ``active``.
+        This step takes a word. Low in a pause and while not ``active``.
     ``group`` : Out
         The word's group of channels; registered.
     ``first`` : Out(1)
-        It lies in the frame's first position; registered.
+        The word belongs to the frame's first position; registered.
     ``end`` : Out(1)
-        The frame's last step is done in this cycle.
+        The frame's last step ends in this cycle.
 
     Parameters
     ----------
     ``positions`` : int, at least 1
-        Of a frame.
+        Positions of a frame.
     ``groups`` : int, at least 1
-        Words of a position.
+        Groups of channels: words of a position.
 
     Latency
     -------
-    None: ``positions`` · max(``groups``, ``REUSE``) cycles a frame if a word is there in each step.
+    None. A frame takes ``positions`` · max(``groups``, ``REUSE``) cycles if each step finds its word.
 
     Source
     ------
@@ -63,7 +64,7 @@ class FrameSteps(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Steps of a position, positions of a frame; ``pause`` says that a position's words have come."""
+        """Count the steps of a position and the positions of a frame; ``pause``: the position has all words."""
         m = Module()
         steps = max(self.groups, REUSE)
         step = Signal(range(steps))

@@ -1,4 +1,4 @@
-"""Frames of words in transfers of one width, to transfers of another."""
+"""Conversion of frames of words between transfers of different widths."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from fanin.hdl.layers.interface import word_stream
 
 
 class Gearbox(wiring.Component):
-    """Put the words of frames into transfers of another width, in their order.
+    """Converter of frames to transfers of another width, in order.
 
-    A frame begins with a transfer on both sides. Where one width does not divide the frame, that side's last
-    transfer has words to spare: they mean nothing on ``i``, and are zeros on ``o``.
+    A frame begins with a new transfer on both sides. If a side's width does not divide the frame, that side's
+    last transfer has unused words, which are ignored on ``i`` and zeros on ``o``.
 
     Members
     -------
@@ -27,13 +27,13 @@ class Gearbox(wiring.Component):
 
     Parameters
     ----------
-    ``source``, ``target`` : int, words a transfer
+    ``source``, ``target`` : int, words of a transfer in and out
     ``frame`` : int, words of a frame; a multiple of either width
 
     Latency
     -------
-    1 cycle from the transfer that completes a payload to that payload. The narrower side has a transfer a
-    cycle.
+    1 cycle from the transfer that completes an output payload to that payload. The narrower side moves one
+    transfer a cycle.
 
     Source
     ------
@@ -93,7 +93,7 @@ class Gearbox(wiring.Component):
         return m
 
     def _place(self, m: Module, take: Signal) -> tuple[Signal, Signal]:
-        """Whether the transfer that is taken is the first, and the last, of its frame."""
+        """Return whether the incoming transfer is the first, and whether it is the last, of its frame."""
         transfers = -(-self.frame // self.source)
         number = Signal(range(transfers))
         first = Signal(init=1)
@@ -107,6 +107,6 @@ class Gearbox(wiring.Component):
         return first, last
 
     def _last_payloads(self) -> int:
-        """Payloads that a frame's last transfer completes."""
+        """Return the number of payloads that a frame's last transfer completes."""
         before = (-(-self.frame // self.source) - 1) * self.source
         return -(-self.frame // self.target) - before // self.target

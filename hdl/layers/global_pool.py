@@ -1,4 +1,4 @@
-"""The mean of every channel."""
+"""Global average pooling: the mean of every channel."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ from fanin.hdl.stream.pipeline_queue import PipelineQueue
 
 
 class GlobalAvgPool(wiring.Component):
-    """The mean of every channel; every position gets the same share of the gradient.
+    """Global average pooling: the mean of every channel. Every position gets the same share of the gradient.
 
-    The next frame follows its predecessor at once. On the way back a frame's shares are computed once and given
-    for every position, while those of the next frame come in.
+    Frames follow each other without a gap. Backward, the layer computes a frame's shares once and repeats them
+    for every position, while the gradients of the next frame arrive.
 
     Members
     -------
-    ``features``, ``outputs``, ``control`` : as ``fanin.hdl.layers.interface`` has them
-    ``gradients``, ``input_gradients`` : likewise, where ``layer.gradient``
+    ``features``, ``outputs``, ``control`` : interface of a layer, see ``fanin.hdl.layers.interface``
+    ``gradients``, ``input_gradients`` : present if ``layer.gradient``
 
     Parameters
     ----------
     ``layer`` : ``fanin.cnn.layers.global_avg_pool.GlobalAvgPool``
-    ``parallelism`` : ``Parallelism``, of which ``pi`` and ``po`` are equal
+    ``parallelism`` : ``Parallelism`` with equal ``pi`` and ``po``
 
     Latency
     -------
-    15 cycles from a word of the last position to its mean; 8 from the last gradient of a frame to the first
-    of the input. Forward a position takes max(c / po, 8) cycles, backward c / po.
+    15 cycles from a word of the last position to its mean. 8 cycles from a frame's last gradient to its first
+    input gradient. Forward a position takes max(c / po, 8) cycles, backward c / po.
 
     Source
     ------
@@ -59,7 +59,7 @@ class GlobalAvgPool(wiring.Component):
         self._share = int(layer.share.view("u4"))
 
     def elaborate(self, platform: Any) -> Module:
-        """Both ways, which have nothing in common."""
+        """Build both ways, which share nothing."""
         m = Module()
         self._forward(m)
         if self.layer.gradient:
@@ -67,7 +67,7 @@ class GlobalAvgPool(wiring.Component):
         return m
 
     def _forward(self, m: Module) -> None:
-        """A fold over the positions; its sums go on to the multipliers, and have a place behind them."""
+        """Fold the words over the positions, and scale the sums, with a place reserved in the queue."""
         (features,) = self.features
         enter = features.valid & features.ready
         nest = Nest(m, {"position": self._positions, "row": self._rows}, enter, name="forward")
@@ -90,7 +90,7 @@ class GlobalAvgPool(wiring.Component):
         ]
 
     def _backward(self, m: Module) -> None:
-        """A memory of two frames' shares: one is given while the other comes in."""
+        """Buffer the shares of two frames: one frame's shares leave while the other frame's arrive."""
         frames = {"frame": 2, "row": self._rows}
         m.submodules.shares = shares = Memory(shape=self._words, depth=2 * self._rows, init=[])
         m.submodules.free = free = Credits(limit=2, full=True)
@@ -136,5 +136,5 @@ def _addresses(rows: int) -> dict[str, int]:
 
 
 def _is_zero(word: Any) -> Any:
-    """Of what arithmetic makes: there are no subnormals."""
+    """Return whether an arithmetic result is zero; arithmetic returns no subnormals."""
     return ~word[FRACTION_BITS : WORD_BITS - 1].any()

@@ -1,4 +1,4 @@
-"""The gradient of a map: sums of what windows add to it, by block, and out of it as a stream, by pixel."""
+"""Rows of an input gradient: summed block by block of windows, and read as a stream of pixels."""
 
 from __future__ import annotations
 
@@ -25,32 +25,34 @@ from fanin.hdl.stream.lanes import rotated
 
 
 class SumBanks(wiring.Component):
-    """Memories as ``Banks`` has them, into which a block port adds, and which a pixel port reads.
+    """Memories organised as in ``Banks``: a block port adds to them, and a pixel port reads them.
 
-    Terms are turned to their memories before they are added, so that a sum may take its next term ``REUSE``
-    cycles later. Nothing stalls. The pixel port costs the memories once more.
+    Terms are rotated to their memories before the addition, so a sum may take its next term ``REUSE`` cycles
+    later. Nothing stalls. The pixel port doubles the memories.
 
     Members
     -------
     ``add`` : In(1)
+        Add ``terms`` at ``place``.
     ``place`` : In, :func:`place_layout` of a block port
     ``terms`` : In, ``columns`` · ``lanes`` words: column · lanes + lane
     ``first`` : In(columns)
         The column's terms are the first of their sums, which begin at +0.
     ``read`` : In, :func:`read_port`
+        Pixel port.
 
     Parameters
     ----------
     ``raster`` : Raster
     ``rows`` : int
-        Of the ring.
+        Rows of the ring.
     ``words`` : int
-        Of the pixel port.
+        Words of the pixel port.
 
     Latency
     -------
-    ``Banks.READ`` cycles from ``read.place`` to data; a read sees a term whose place came ``SEEN``, 9 cycles
-    before its own, or earlier.
+    ``Banks.READ`` cycles from ``read.place`` to data. A read includes every term whose place came at least
+    ``SEEN``, 9 cycles before the place of the read.
 
     Source
     ------
@@ -72,7 +74,7 @@ class SumBanks(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Place and terms meet at the memories; a sum that is being written is seen."""
+        """Align places and terms at the memories; a read returns a sum that is written in the same cycle."""
         m = Module()
         raster = self.raster
         word, bits = data.ArrayLayout(WORD_BITS, raster.lanes), WORD_BITS * raster.lanes
@@ -102,40 +104,40 @@ class SumBanks(wiring.Component):
 
 
 class GradientRows(wiring.Component):
-    """Rows of a gradient, summed by block of windows; a row leaves when no window to come sees it.
+    """Accumulator of an input gradient, block by block of windows; finished rows leave as a stream of pixels.
 
-    What no window has seen is +0.
+    A row is finished when no later window covers it. Pixels that no window covers are +0.
 
     Members
     -------
     ``ready`` : Out(1)
-        All rows that the next row of blocks adds to have room; registered.
+        All rows to which the next row of blocks adds have room; registered.
     ``begin`` : In(1)
-        That row of blocks begins, the first step comes in the next cycle or later; only while ``ready``.
+        The next row of blocks begins; only while ``ready``. Its first step follows in the next cycle or later.
     ``add`` : In(1)
-        A step.
+        A step adds terms.
     ``window`` : In, :func:`window_layout`
-        Where.
+        Window of the step.
     ``end`` : In(1)
-        This is the last step of a row of blocks.
+        The step is the last one of a row of blocks.
     ``terms`` : In, ``columns`` · ``lanes`` words: column · lanes + lane
-        What is added, ``WindowPlaces.LATENCY`` cycles after its window.
+        Terms of the step, ``WindowPlaces.LATENCY`` cycles after its window.
     ``first`` : In(columns)
-        With ``terms``: the column's terms are the first that their places get.
+        With ``terms``: the column's terms are the first of their places.
     ``o`` : Out, stream of ``words`` words
 
     Parameters
     ----------
     ``raster`` : Raster
     ``rows`` : int
-        Of the ring.
+        Rows of the ring.
     ``words`` : int
-        Of a transfer.
+        Words of a transfer.
 
     Latency
     -------
     ``LATENCY``, 19 cycles from ``end`` to the first word on ``o``; a transfer a cycle. 2 cycles from a row's
-    last read to ``ready``, which is for the next row of blocks one cycle after ``begin``.
+    last read to ``ready``. One cycle after ``begin``, ``ready`` refers to the next row of blocks.
 
     Source
     ------
@@ -162,7 +164,7 @@ class GradientRows(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Rows are counted when a row of blocks begins and ends, and when they have left."""
+        """Count rows when a row of blocks begins and ends, and when they leave."""
         m = Module()
         raster, rows = self.raster, self.rows
         m.submodules.places = places = WindowPlaces(raster=raster, rows=rows)
@@ -186,7 +188,7 @@ class GradientRows(wiring.Component):
         return m
 
     def _hand_out(self, m: Module, reader: LineReader) -> None:
-        """Zeros instead of what no window has seen: there the memories hold anything."""
+        """Send zeros for pixels that no window covers, as the memories are undefined there."""
         raster = self.raster
         seen_rows = _seen(
             raster.height, raster.steps * raster.step_rows, raster.kernel[0], raster.stride[0], raster.top
@@ -208,6 +210,6 @@ class GradientRows(wiring.Component):
 
 
 def _seen(size: int, outputs: int, kernel: int, stride: int, before: int) -> list[int]:
-    """Of each row, or column, whether any of the ``outputs`` windows sees it."""
+    """Return, by row or column, 1 if any of the ``outputs`` windows covers it."""
     found = {place * stride + k - before for place in range(outputs) for k in range(kernel)}
     return [int(at in found) for at in range(size)]

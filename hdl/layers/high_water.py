@@ -1,4 +1,4 @@
-"""How full FIFOs have been."""
+"""High-water mark of a FIFO's fill level."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from amaranth.lib.wiring import In, Out
 
 
 class HighWater(wiring.Component):
-    """Keep the highest level.
+    """High-water mark of a fill level.
 
     Members
     -------
     ``clear`` : In(1)
+        Reset the mark to 0.
     ``level`` : In, range(depth + 1)
     ``most`` : Out, range(depth + 1)
-        The highest level since ``clear``; 0 until there was one.
+        The highest level since ``clear``.
 
     Parameters
     ----------
@@ -25,7 +26,7 @@ class HighWater(wiring.Component):
 
     Latency
     -------
-    1 cycle.
+    1 cycle from ``level`` to ``most``.
 
     Source
     ------
@@ -39,7 +40,7 @@ class HighWater(wiring.Component):
         super().__init__({"clear": In(1), "level": In(range(depth + 1)), "most": Out(range(depth + 1))})
 
     def elaborate(self, platform: Any) -> Module:
-        """A register and a comparison."""
+        """Build a register and a comparator."""
         m = Module()
         with m.If(self.clear):
             m.d.sync += self.most.eq(0)

@@ -1,4 +1,4 @@
-"""Windows side by side, as channels."""
+"""Im2col: the words of each window as the channels of one position."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from fanin.hdl.stream.pipeline_queue import PipelineQueue
 
 
 class Im2col(wiring.Component):
-    """Every window's words as the channels (row, column, channel) of a position; back they are added.
+    """Im2col: a window's words become the channels (row, column, channel) of a position. Gradients are summed.
 
     Members
     -------
-    ``features``, ``outputs``, ``control`` : as ``fanin.hdl.layers.interface`` has them
-    ``gradients``, ``input_gradients`` : likewise, where ``layer.gradient``
+    ``features``, ``outputs``, ``control`` : interface of a layer, see ``fanin.hdl.layers.interface``
+    ``gradients``, ``input_gradients`` : present if ``layer.gradient``
 
     Parameters
     ----------
     ``layer`` : ``fanin.cnn.layers.im2col.Im2col``
     ``parallelism`` : ``Parallelism``
-        Inside, ``pi`` words move a cycle; where ``po`` differs, a Resize stands at the output.
+        The layer moves ``pi`` words a cycle inside. If ``po`` differs, a Resize follows at the output.
 
     Latency
     -------
-    ``LATENCY`` cycles from a word's step to the output, and those of a Resize. A frame takes
+    ``LATENCY`` cycles from a word's step to the output, plus the latency of the Resize. A frame takes
     ``layer.cycles(parallelism)`` cycles, each way.
 
     Source
@@ -62,7 +62,7 @@ class Im2col(wiring.Component):
         }
 
     def elaborate(self, platform: Any) -> Module:
-        """Both ways take a step for every word of every window, in the order of the output."""
+        """Build both ways, which take one step per word of a window, in output order."""
         m = Module()
         self._forward(m)
         if self.layer.gradient:
@@ -70,7 +70,7 @@ class Im2col(wiring.Component):
         return m
 
     def _forward(self, m: Module) -> None:
-        """A word of a window a step, which has a place in the queue behind the lines."""
+        """Read one word of a window per step, with a place reserved in the queue after the lines."""
         p, raster = self.parallelism, self._raster
         rows = raster.ring(self.layer.cycles(p))
         m.submodules.lines = lines = Lines(raster=raster, rows=rows, words=p.pi)
@@ -84,7 +84,7 @@ class Im2col(wiring.Component):
         m.d.comb += [queue.enter.eq(step), queue.result.eq(lines.data)]
 
     def _backward(self, m: Module) -> None:
-        """A gradient of a word a step, as it comes. A place gets its next one late enough."""
+        """Add one word's gradient per step, in order of arrival. Terms of a place are far enough apart."""
         layer, p, raster = self.layer, self.parallelism, self._raster
         ring = raster.ring_back(layer.cycles(p), im2col.ADDED)
         m.submodules.rows = rows = GradientRows(raster=raster, rows=ring, words=p.pi)
@@ -105,7 +105,7 @@ class Im2col(wiring.Component):
         ]
 
     def _walk(self, m: Module, rows: Any, active: Signal, step: Any, *, name: str) -> Nest:
-        """Walk over all windows, a word a ``step``; while ``active``, there are the ``rows`` that it needs."""
+        """Walk over all windows, one word per ``step``; while ``active``, the ``rows`` in use are available."""
         nest = Nest(m, self._levels, step, name=name)
         ends = step & nest.ends(("c", "ky", "kx", "g"))
         m.d.comb += [rows.begin.eq(rows.ready & (~active | ends)), rows.end.eq(ends)]
@@ -115,7 +115,7 @@ class Im2col(wiring.Component):
         return nest
 
     def _first(self, nest: Nest) -> Value:
-        """Whether no window before saw the place: none a row further up, none a column further left."""
+        """Return whether no earlier window covers the place: none a row above, none a column to the left."""
         (height, width), (down, right) = self.layer.kernel, self.layer.stride
         row, column = nest.walk({"row": 1}, name="output_row"), nest.walk({"c": 1}, name="output_column")
         ky, kx = nest.walk({"ky": 1}, name="ky_now"), nest.walk({"kx": 1}, name="kx_now")

@@ -1,4 +1,4 @@
-"""The input gradient of a convolution."""
+"""Input gradient of a convolution."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fanin.hdl.stream.connect import connect_typed
 
 
 def input_gradient_trees(schedule: Schedule) -> Trees:
-    """Products (weight, word of the output's gradient) of each word of a window, column · lanes_in + lane."""
+    """Return products (weight, word of the output's gradient) by word of a window, column · lanes_in + lane."""
     columns, inputs, outputs = range(schedule.p.ph), schedule.lanes_in, schedule.lanes_out
     if schedule.depthwise:
         return tuple(((o, j * outputs + o),) for j, o in product(columns, range(outputs)))
@@ -35,18 +35,18 @@ def input_gradient_trees(schedule: Schedule) -> Trees:
 
 
 class InputGradient(wiring.Component):
-    """Blocks of the output's gradient, products with the weights, sums in rows of the input's gradient.
+    """Pipeline of blocks of output gradients, products with weights, and sums in rows of the input gradient.
 
-    A block begins when its gradients are there and its rows have room; then it runs to its end.
+    A block begins when its gradients are complete and its rows have room, and then runs to its end.
 
     Members
     -------
     ``gradients`` : In, stream of po words
-        Of the output.
+        Gradients of the output.
     ``input_gradients`` : Out, stream of pi words
     ``weight_address`` : Out, range(weight_words)
     ``weights`` : In, ``weight_lanes`` words
-        One cycle after their address.
+        Weights, one cycle after their address.
     ``finished`` : Out(1)
         Pulse: the last weights of a frame have been read.
 
@@ -57,7 +57,7 @@ class InputGradient(wiring.Component):
     Latency
     -------
     A frame takes ``schedule.blocks`` · ``schedule.block_cycles(Way.INPUT_GRADIENT)`` cycles, or as long as its
-    words take in or out; a row's first word leaves ``latency`` cycles after the last step that adds to it.
+    words take in or out. A row's first word leaves ``latency`` cycles after the last step that adds to the row.
 
     Source
     ------
@@ -91,7 +91,7 @@ class InputGradient(wiring.Component):
         return self._to_terms - WindowPlaces.LATENCY + GradientRows.LATENCY
 
     def elaborate(self, platform: Any) -> Module:
-        """Loops, and everything else at a fixed distance behind them."""
+        """Build the loops, and the datapath at a fixed number of cycles after them."""
         m = Module()
         schedule, p = self.schedule, self.schedule.p
         inputs, outputs = schedule.features, schedule.outputs
@@ -131,7 +131,7 @@ class InputGradient(wiring.Component):
 def add_windows(
     m: Module, schedule: Schedule, loops: WayLoops, rows: GradientRows, terms: Any, after: int
 ) -> None:
-    """Add ``terms``, which come ``after`` cycles after a step of ``loops``, to ``rows`` at its windows."""
+    """Add ``terms``, ``after`` cycles after their step of ``loops``, to ``rows`` at the step's windows."""
     to_place = after - WindowPlaces.LATENCY
     m.d.comb += [
         rows.add.eq(delayed(m, loops.step, to_place, name="add", reset_less=False)[-1]),
@@ -148,15 +148,16 @@ def add_windows(
 
 
 def _first(schedule: Schedule, loops: WayLoops) -> Value:
-    """Of each column, whether this is the first term that its place gets: whether no output before saw it.
+    """Return, by column, whether its term is the first that its place receives.
 
-    Before, that is one row further up, or one column further left, or one group of output channels.
+    A term is the first if no earlier output uses the place. Earlier outputs are a row above, a column further
+    left, or in an earlier group of output channels.
     """
     nest = loops.nest
     down, right = schedule.layer.stride
     output_row = nest.walk({"row": schedule.block.rows, "r": 1}, name="output_row")
     position = nest.walk({"block": schedule.row_positions, "c": 1}, name="position")
-    # The loops over the kernel go down: that many of its rows or columns are further down or right.
+    # The kernel loops count down: ``below`` kernel rows are further down, ``beside`` columns further right.
     below, beside = nest.walk({"ky": 1}, name="below"), nest.walk({"kx": 1}, name="beside")
     first_row = (output_row == 0) | (below < down)
     first_column = beside < right

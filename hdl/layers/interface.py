@@ -1,4 +1,4 @@
-"""What every layer's component looks like from outside: streams of words, and control (NADA, table II)."""
+"""Interface of every layer's component: streams of words, and control (NADA, table II)."""
 
 from typing import Any
 
@@ -9,39 +9,39 @@ from fanin.cnn.layers.family import WORD_BITS
 from fanin.cnn.layers.layer import Layer, Parallelism
 from fanin.cnn.layers.soft_cross_loss import SoftCrossLoss
 
-FRAME_BITS = 24  #: of a number of frames
+FRAME_BITS = 24  #: bits of a number of frames
 
 
 class Mode(enum.Enum, shape=2):  # type: ignore[call-arg]
-    """What a job does, from ``start`` on."""
+    """Mode of a job."""
 
-    EVALUATE = 0  #: frames go forward; nothing is saved, nothing learned
-    TRAIN = 1  #: frames go forward and back; parameters are updated after each batch
-    LOAD = 2  #: parameters and state come in
-    DUMP = 3  #: parameters and state go out
+    EVALUATE = 0  #: frames pass forward; nothing is saved or learned
+    TRAIN = 1  #: frames pass forward and backward; parameters are updated after each batch
+    LOAD = 2  #: parameters and state are loaded
+    DUMP = 3  #: parameters and state are dumped
 
 
 class LayerControl(data.Struct):
-    """A job. All but ``start`` stand still from ``start`` until the job is done."""
+    """Job of a layer. All fields except ``start`` are stable from ``start`` until the job is done."""
 
     mode: Mode
     start: 1  #: a pulse; the job begins in the next cycle
-    frames: FRAME_BITS  #: of the job
-    batch: FRAME_BITS  #: frames of a batch; the last one has what is left
+    frames: FRAME_BITS  #: frames of the job
+    batch: FRAME_BITS  #: frames of a batch; the last batch has the remaining frames
     eta: WORD_BITS  #: −learning rate / batch, binary32
-    last_eta: WORD_BITS  #: the same of the last batch
-    momentum: WORD_BITS  #: binary32
+    last_eta: WORD_BITS  #: −learning rate / frames of the last batch, binary32
+    momentum: WORD_BITS  #: momentum μ, binary32
 
 
 def word_stream(lanes: int) -> stream.Signature:
-    """``lanes`` consecutive channels of one position a transfer."""
+    """Return a stream of ``lanes`` consecutive channels of one position a transfer."""
     return stream.Signature(data.ArrayLayout(WORD_BITS, lanes))
 
 
 def layer_members(layer: Layer, p: Parallelism) -> dict[str, Any]:
-    """The members of a layer's component, as docs/systems/cluster.md, "Interface of a layer", has them.
+    """Return the members of a layer's component (docs/systems/cluster.md, "Interface of a layer").
 
-    A loss has no ``gradients``, and its labels get none.
+    A loss has no ``gradients``, and no input gradient for its labels.
     """
     loss = isinstance(layer, SoftCrossLoss)
     count = len(layer.inputs)

@@ -1,4 +1,4 @@
-"""Rows of maps on chip: a stream in by pixel and out by block, or in by block and out as a stream."""
+"""Buffers of map rows on chip: written by pixel and read by block, or written by block and read by pixel."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from fanin.hdl.stream.fifo import StreamFIFO
 
 
 def row_gate(m: Module, *, rows: int, initial: int, more: Any, ends: Any, name: str) -> Signal:
-    """Whether a row may be worked on, a register: there are rows to take, or the one that was taken goes on.
+    """Return a register that is high while a row is open. A row opens as soon as one is available.
 
-    ``more``: rows that come in this cycle; ``ends``: the row that was taken ends.
+    ``more``: rows that become available in this cycle. ``ends``: the open row ends.
     """
     is_open = Signal(name=f"{name}_open")
     left = Signal(range(rows + 1), init=initial, name=f"{name}_left")
@@ -40,11 +40,11 @@ def row_gate(m: Module, *, rows: int, initial: int, more: Any, ends: Any, name: 
 
 
 def rows_suffice(m: Module, raster: Raster, rows: int, *, begin: Value, initial: int, more: Value) -> Value:
-    """Whether all rows that the next row of blocks waits for are among ``initial`` and those that came since.
+    """Return whether the ``initial`` rows and those added since include all that the next row of blocks needs.
 
-    ``more``: rows that come in this cycle. ``begin``: that row of blocks begins.
+    ``more``: rows added in this cycle. ``begin``: the next row of blocks begins.
     """
-    waits = [raster.last(k) + 1 for k in range(raster.steps)]  # rows of the frame
+    waits = [raster.last(k) + 1 for k in range(raster.steps)]  # rows of the frame that each row of blocks needs
     waits.append(raster.height + waits[0])
     deltas = [b - a for a, b in pairwise(waits)]
     begun = Nest(m, {"step": raster.steps}, begin, name="begun").walk({"step": 1}, name="index")
@@ -54,36 +54,36 @@ def rows_suffice(m: Module, raster: Raster, rows: int, *, begin: Value, initial:
 
 
 def rows_left(m: Module, raster: Raster, end: Value) -> Value:
-    """Rows that no later row of blocks sees, in the cycle of a row's ``end``; else 0."""
+    """Return the number of rows that no later row of blocks uses, in the cycle of a row's ``end``; else 0."""
     ended = Nest(m, {"step": raster.steps}, end, name="ended").walk({"step": 1}, name="index")
     left = [raster.first(k + 1) - raster.first(k) for k in range(raster.steps)]
     return Mux(end, table(ended, left), 0)
 
 
 class LineWriter(wiring.Component):
-    """A stream, written to a ring of rows as far as they have room.
+    """Writer of a stream to a ring of rows; it waits while the ring is full.
 
     Members
     -------
     ``i`` : In, stream of ``words`` words
-        A frame in raster order, after the other.
+        Consecutive frames, each in raster order.
     ``freed`` : In, range(rows + 1)
-        Rows that are free again.
+        Rows that become free in this cycle.
     ``wrote`` : Out(1)
-        A row has been written: reads with a place of a later cycle see all of it.
+        Pulse: a row has been written. A read whose place comes in a later cycle returns all of the row.
     ``write`` : Out, :func:`write_port`
 
     Parameters
     ----------
     ``raster`` : Raster
     ``rows`` : int
-        Of the ring.
+        Rows of the ring.
     ``words`` : int
-        Of a transfer.
+        Words of a transfer.
 
     Latency
     -------
-    1 cycle to ``write`` and ``wrote``; a transfer a cycle. 2 cycles from ``freed`` to ``i.ready``.
+    1 cycle from ``i`` to ``write`` and ``wrote``; a transfer a cycle. 2 cycles from ``freed`` to ``i.ready``.
 
     Source
     ------
@@ -102,7 +102,7 @@ class LineWriter(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """A gate for rows, and places that follow the transfers."""
+        """Gate rows by free space, and step the write place with each transfer."""
         m = Module()
         m.submodules.places = places = PixelPlaces(raster=self.raster, rows=self.rows, words=self.words)
         taken = Signal()
@@ -124,14 +124,14 @@ class LineWriter(wiring.Component):
 
 
 class LineReader(wiring.Component):
-    """Rows of a ring as a stream.
+    """Reader of a ring's rows as a stream.
 
     Members
     -------
     ``filled`` : In, range(rows + 1)
-        Rows more that can be read, with places of later cycles.
+        Rows that become readable after this cycle.
     ``freed`` : Out(1)
-        A row has been read: writes with a place of this cycle or a later one do not change what was read.
+        Pulse: a row has been read. A write whose place comes in this cycle or later does not affect the read.
     ``read`` : Out, :func:`read_port`
     ``o`` : Out, stream of ``words`` words
 
@@ -139,9 +139,9 @@ class LineReader(wiring.Component):
     ----------
     ``raster`` : Raster
     ``rows`` : int
-        Of the ring.
+        Rows of the ring.
     ``words`` : int
-        Of a transfer.
+        Words of a transfer.
 
     Latency
     -------
@@ -166,7 +166,7 @@ class LineReader(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Every read has a place in the queue before it begins."""
+        """Reserve a place in the queue before each read."""
         m = Module()
         layout = data.ArrayLayout(WORD_BITS, self.words)
         m.submodules.places = places = PixelPlaces(raster=self.raster, rows=self.rows, words=self.words)
@@ -190,35 +190,37 @@ class LineReader(wiring.Component):
 
 
 class Lines(wiring.Component):
-    """A map's rows for windows: written as a stream, read by block.
+    """Buffer of a map's rows for windows: written as a stream, read by block.
 
     Members
     -------
     ``i`` : In, stream of ``words`` words
     ``ready`` : Out(1)
-        All rows are there that the next row of blocks reads; registered.
+        All rows that the next row of blocks reads are in the buffer; registered.
     ``begin`` : In(1)
-        That row of blocks begins, the first step comes in the next cycle or later; only while ``ready``.
+        The next row of blocks begins; only while ``ready``. Its first step follows in the next cycle or later.
     ``window`` : In, :func:`window_layout`
-        A step.
+        Window of a step.
     ``end`` : In(1)
-        This is the last step of a row of blocks.
+        The step is the last one of a row of blocks.
     ``data`` : Out, ``columns`` · ``lanes`` words: column · lanes + lane
+        Words of the window.
     ``mask`` : Out(columns)
-        Which columns lie in the map, and not in the padding.
+        High for columns in the map, low for padding.
 
     Parameters
     ----------
     ``raster`` : Raster
     ``rows`` : int
-        Of the ring.
+        Rows of the ring.
     ``words`` : int
-        Of a transfer.
+        Words of a transfer.
 
     Latency
     -------
     ``LATENCY``, 7 cycles from ``window`` to ``data`` and ``mask``. 2 cycles from a row's last word to
-    ``ready``, 3 from ``end`` to ``i.ready``; ``ready`` is for the next row of blocks one cycle after ``begin``.
+    ``ready``, 3 from ``end`` to ``i.ready``. One cycle after ``begin``, ``ready`` refers to the next row of
+    blocks.
 
     Source
     ------
@@ -242,7 +244,7 @@ class Lines(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Rows are counted when they are written, when a row of blocks begins, and when it ends."""
+        """Count rows when they are written, and when a row of blocks begins and ends."""
         m = Module()
         raster, rows = self.raster, self.rows
         m.submodules.writer = writer = LineWriter(raster=raster, rows=rows, words=self.words)
@@ -264,27 +266,28 @@ class Lines(wiring.Component):
 
 
 class Results(wiring.Component):
-    """Blocks of results, as a stream.
+    """Buffer that turns blocks of results into a stream.
 
     Members
     -------
     ``room`` : Out(1)
-        A block's results have room; registered.
+        The buffer has room for a block's results; registered.
     ``begin`` : In(1)
-        Reserve it; only while ``room``.
+        Reserve room for a block; only while ``room``.
     ``valid`` : In(1)
+        ``data`` holds results.
     ``data`` : In, ``columns`` · ``lanes`` words: column · lanes + lane
-        A position's channel group: all positions of the first group, then of the next.
+        Channel group of a position; all positions of a group come before the next group.
     ``o`` : Out, stream of ``words`` words
 
     Parameters
     ----------
     ``raster`` : Raster
-        A block is a row.
+        Raster of the results; a block is a row.
     ``rows`` : int
-        Blocks that have room.
+        Blocks that fit in the buffer.
     ``words`` : int
-        Of a transfer.
+        Words of a transfer.
 
     Latency
     -------
@@ -311,7 +314,7 @@ class Results(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """The writer needs no gate: a block has its room before it begins."""
+        """Write without a gate: each block reserves its room before it begins."""
         m = Module()
         raster, rows = self.raster, self.rows
         m.submodules.banks = banks = Banks(raster=raster, rows=rows, writes=BLOCK, reads=(self.words,))

@@ -1,4 +1,4 @@
-"""The largest word of every window."""
+"""Maximum pooling: the largest word of every window."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from fanin.hdl.stream.join import StreamJoin
 _INFINITY = SPECIAL_EXPONENT << FRACTION_BITS
 
 
-#: What of a word a comparison looks at. Keys have the order of the numbers; subnormals count as zeros.
+#: Operand of a comparison. Keys order as the numbers do; subnormals count as zeros.
 _Compared = data.StructLayout({"key": WORD_BITS, "nan": 1})
 
 
@@ -40,38 +40,41 @@ def _compare(compared: Any, x: Value) -> tuple[Any, ...]:
 
 
 class Maxima(wiring.Component):
-    """The largest of the words that come round by round: in each round one for every place, in the same order.
+    """Running maxima of ``depth`` places. Each round brings one word per lane for every place, in fixed order.
 
-    Of equals the first; a NaN is larger than anything, and the first one stays. Two words of a place come
-    ``REUSE`` cycles or more apart.
+    Of equal words the first wins. A NaN wins over every number, and the first NaN stays. Two words of a place
+    are at least ``REUSE`` cycles apart.
 
     Members
     -------
     ``valid`` : In(1)
+        ``i`` holds the words of the next place.
     ``first``, ``last`` : In(1)
-        It is the first, the last round.
+        The words belong to the first or last round.
     ``round`` : In, range(rounds)
-        Its number.
+        Number of the round.
     ``counts`` : In(1)
-        These words are candidates; else they are padding.
+        The words are candidates; otherwise they are padding.
     ``i`` : In, ``lanes`` words
     ``o_valid`` : Out(1)
-        The largest words are there.
+        ``o`` and ``o_rounds`` hold a place's results.
     ``o`` : Out, ``lanes`` words
-        Of candidates; if there was none, anything.
+        Largest candidates; undefined if the place had none.
     ``o_rounds`` : Out, ``lanes`` words
-        In which round each came.
+        Round of each largest candidate.
 
     Parameters
     ----------
     ``lanes`` : int, at least 1
+        Words of a place.
     ``depth`` : int, at least 1
         Places.
     ``rounds`` : int, at least 1
+        Rounds of a frame's window.
 
     Latency
     -------
-    ``LATENCY``, 3 cycles from the last word to the largest; a word of each lane a cycle.
+    ``LATENCY``, 3 cycles from a place's last words to its maxima; a word of each lane a cycle.
 
     Source
     ------
@@ -99,7 +102,7 @@ class Maxima(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Read what was the largest so far beside its challenger, compare, write."""
+        """Read a place's maximum so far, compare it with the new word, and write the larger one."""
         m = Module()
         best = data.StructLayout({"word": WORD_BITS, "round": range(self.rounds)})
         kept = data.StructLayout({"found": 1, "lanes": data.ArrayLayout(best, self.lanes)})
@@ -121,7 +124,7 @@ class Maxima(wiring.Component):
             for name, value in (("first", self.first), ("counts", self.counts), ("round", self.round))
         }
         words = delayed(m, self.i, 2, name="word")
-        found = Signal()  # a candidate came before
+        found = Signal()  # the place already has a candidate
         m.d.sync += [
             found.eq(read.data.found & ~later["first"][1]),
             write.data.found.eq(found | later["counts"][2]),
@@ -146,22 +149,22 @@ class Maxima(wiring.Component):
 
 
 class MaxPool(wiring.Component):
-    """The largest word of every window, by channel; its gradient goes back to where it came from.
+    """Maximum pooling by channel: the largest word of every window. The gradient returns to that word's place.
 
     Members
     -------
-    ``features``, ``outputs``, ``control`` : as ``fanin.hdl.layers.interface`` has them
-    ``gradients``, ``input_gradients``, ``save``, ``replay`` : likewise, where ``layer.gradient``
-        The places of the largest words in their windows are saved, in mode TRAIN.
+    ``features``, ``outputs``, ``control`` : interface of a layer, see ``fanin.hdl.layers.interface``
+    ``gradients``, ``input_gradients``, ``save``, ``replay`` : present if ``layer.gradient``
+        Mode TRAIN saves the place of each largest word in its window.
 
     Parameters
     ----------
     ``layer`` : ``fanin.cnn.layers.max_pool.MaxPool``
-    ``parallelism`` : ``Parallelism``, of which ``pi`` and ``po`` are equal
+    ``parallelism`` : ``Parallelism`` with equal ``pi`` and ``po``
 
     Latency
     -------
-    A frame takes ``layer.cycles(parallelism)`` cycles, each way; the outputs of a block leave ``LATENCY``
+    A frame takes ``layer.cycles(parallelism)`` cycles, each way. The outputs of a block leave ``LATENCY``
     cycles after its last step.
 
     Source
@@ -178,7 +181,7 @@ class MaxPool(wiring.Component):
         super().__init__(layer_members(layer, parallelism))
 
     def elaborate(self, platform: Any) -> Module:
-        """The loops of a depthwise convolution, both ways, with comparisons instead of products."""
+        """Build both ways with the loops of a depthwise convolution, and comparisons instead of products."""
         m = Module()
         self._forward(m)
         if self.layer.gradient:

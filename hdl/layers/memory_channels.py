@@ -1,4 +1,4 @@
-"""The store's channels: a queue of beats, and the requests that fill or empty it."""
+"""Channels of the store: a queue of beats, and the requests that fill or empty it."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ _FRAMES = {"restart": In(1), "base": In(BEAT_ADDRESS_BITS), "frames": In(FRAME_B
 
 
 def _connect_frames(m: Module, channel: Any, requests: BurstRequests) -> None:
-    """The channel hands its frames' settings to its requests."""
+    """Connect the channel's frame settings to its requests."""
     m.d.comb += [getattr(requests, name).eq(getattr(channel, name)) for name in _FRAMES]
 
 
 class ReadChannel(wiring.Component):
-    """Frames from memory, beat by beat.
+    """Channel of frames from memory, beat by beat.
 
     Members
     -------
-    ``restart``, ``base``, ``frames``, ``frame`` : In, see BurstRequests: which frames may be read
+    ``restart``, ``base``, ``frames``, ``frame`` : In, frames that may be read, see BurstRequests
     ``request`` : Out, stream of BurstRequest
-        For what the queue has room for.
+        Bursts for which the queue has room.
     ``beat`` : In(512), ``arrived`` : In(1)
-        What has been read.
+        Data from memory, valid with ``arrived``.
     ``o`` : Out, stream of 512 bits
 
     Parameters
     ----------
-    ``beats`` : int, of a frame
-    ``depth`` : int, beats of the queue; two bursts at least for full rate
+    ``beats`` : int, beats of a frame
+    ``depth`` : int, beats of the queue; at least two bursts for full rate
     ``wrap`` : int, frames of the ring; 0: no ring
 
     Latency
@@ -64,7 +64,7 @@ class ReadChannel(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """A beat that leaves makes room for another."""
+        """Report room for a beat whenever a beat leaves the queue."""
         m = Module()
         m.submodules.requests = requests = BurstRequests(
             beats=self.beats, limit=self.depth, ready_beats=self.depth, wrap=self.wrap
@@ -79,23 +79,23 @@ class ReadChannel(wiring.Component):
 
 
 class WriteChannel(wiring.Component):
-    """Frames to memory, beat by beat.
+    """Channel of frames to memory, beat by beat.
 
     Members
     -------
-    ``restart``, ``base``, ``frames``, ``frame`` : In, see BurstRequests: which frames may be written
+    ``restart``, ``base``, ``frames``, ``frame`` : In, frames that may be written, see BurstRequests
     ``i`` : In, stream of 512 bits
     ``request`` : Out, stream of BurstRequest
-        For beats that are in the queue.
+        Bursts whose beats are in the queue.
     ``o`` : Out, stream of 512 bits
-        As many beats as were asked for are valid.
+        Beats to memory; all beats of a requested burst are available without a pause.
     ``level`` : Out, range(depth + 1)
         Beats in the queue; registered.
 
     Parameters
     ----------
-    ``beats`` : int, of a frame
-    ``depth`` : int, beats of the queue; two bursts at least for full rate
+    ``beats`` : int, beats of a frame
+    ``depth`` : int, beats of the queue; at least two bursts for full rate
     ``wrap`` : int, frames of the ring; 0: no ring
 
     Latency
@@ -122,7 +122,7 @@ class WriteChannel(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """A beat that comes in can be asked for."""
+        """Report a beat as ready whenever one enters the queue."""
         m = Module()
         m.submodules.requests = requests = BurstRequests(beats=self.beats, limit=self.depth, wrap=self.wrap)
         m.submodules.queue = queue = StreamFIFO(shape=BEAT_BITS, depth=self.depth)

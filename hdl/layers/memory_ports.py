@@ -1,4 +1,4 @@
-"""The store's two halves of an AXI4 port: bursts of many channels, in turn."""
+"""Read and write half of the store's AXI4 port: bursts of many channels, in turn."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from fanin.hdl.layers.burst_arbiter import BurstArbiter
 from fanin.hdl.layers.burst_requests import BurstRequest
 from fanin.hdl.stream.fifo import StreamFIFO
 
-OUTSTANDING = 64  # bursts whose data, or response, are to come
+OUTSTANDING = 64  # bursts that may await their data or response
 _BEAT_SIZE = BEAT_BYTES.bit_length() - 1
 
 
 def _claim_layout(count: int) -> data.StructLayout:
-    """Whose burst comes next, and whether it is the last of its frame."""
+    """Return the layout of a burst's claim: its channel, and whether it is the last of its frame."""
     return data.StructLayout({"channel": range(count), "last": 1})
 
 
 def _address(m: Module, axi: Any, prefix: str, request: Any, *, go: Signal, free: Signal) -> None:
-    """Move a request into the registers of an address channel; ``free`` says that they can take one."""
+    """Move a request into the registers of an address channel on ``go``; ``free``: they can take a request."""
 
     def port(name: str) -> Any:
         return getattr(axi, f"{prefix}{name}")
@@ -53,23 +53,23 @@ def _address(m: Module, axi: Any, prefix: str, request: Any, *, go: Signal, free
 
 
 class ReadPort(wiring.Component):
-    """Carry out read bursts of many channels, in turn.
+    """Read port that executes the bursts of many channels, in turn.
 
-    All bursts have the ID 0, so that data come in the order of requests. ``rready`` is always high: a channel
-    asks only for what it has room for.
+    All bursts have the ID 0, so data arrive in the order of requests. ``rready`` is always high: a channel
+    requests only data for which it has room.
 
     Members
     -------
     ``requests`` : In, array of ``count`` streams of BurstRequest
     ``beat`` : Out(512), the data
-    ``arrived`` : Out(count), a bit for the channel that ``beat`` is for
+    ``arrived`` : Out(count), one-hot: the channel to which ``beat`` belongs
     ``finished`` : Out(count)
-        Likewise, where the beat is the last of a frame.
-    ``error`` : Out(1), a response was not OKAY in the cycle before
+        One-hot: the channel to which ``beat`` belongs, if ``beat`` is the last of a frame.
+    ``error`` : Out(1), a response was not OKAY in the previous cycle
     ``stop`` : In(1)
-        No burst is begun; those that were begun are carried out.
+        Begin no burst. Bursts that have begun finish.
     ``quiet`` : Out(1)
-        No burst was under way in the cycle before.
+        No burst was in flight in the previous cycle.
     ``axi`` : Out, :class:`AXI4ReadSignature`
 
     Parameters
@@ -102,7 +102,7 @@ class ReadPort(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """A burst's claim waits until its data come."""
+        """Queue a claim for each burst until its data arrive."""
         m = Module()
         m.submodules.arbiter = arbiter = BurstArbiter(count=self.count)
         m.submodules.claims = claims = StreamFIFO(shape=_claim_layout(self.count), depth=OUTSTANDING)
@@ -134,25 +134,26 @@ class ReadPort(wiring.Component):
 
 
 class WritePort(wiring.Component):
-    """Carry out write bursts of many channels, in turn.
+    """Write port that executes the bursts of many channels, in turn.
 
-    All bursts have the ID 0, so that responses come in the order of requests; ``bready`` is always high. A
-    channel asks only for bursts whose words it has: none waits in the middle.
+    All bursts have the ID 0, so responses arrive in the order of requests. ``bready`` is always high. A channel
+    requests only bursts whose data it holds, so no burst stalls.
 
     Members
     -------
     ``requests`` : In, array of ``count`` streams of BurstRequest
     ``beats`` : In, array of ``count`` streams of 512 bits
-        All of a burst are valid from its request on. ``ready`` follows ``axi.wready`` within the cycle.
+        Data; all beats of a burst are available from its request on. ``ready`` follows ``axi.wready`` within
+        the cycle.
     ``acknowledged`` : Out(count)
-        A bit for the channel of which a burst was acknowledged in the cycle before.
+        One-hot: the channel of the burst that was acknowledged in the previous cycle.
     ``landed`` : Out(count)
-        Likewise, where the burst is the last of a frame.
-    ``error`` : Out(1), a response was not OKAY in the cycle before
+        One-hot: the channel of the acknowledged burst, if the burst is the last of a frame.
+    ``error`` : Out(1), a response was not OKAY in the previous cycle
     ``stop`` : In(1)
-        No burst is begun; those that were begun are carried out.
+        Begin no burst. Bursts that have begun finish.
     ``quiet`` : Out(1)
-        No burst was under way in the cycle before.
+        No burst was in flight in the previous cycle.
     ``axi`` : Out, :class:`AXI4WriteSignature`
 
     Parameters
@@ -184,7 +185,7 @@ class WritePort(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """A granted burst goes three ways: to AW, to the words, and as a claim on a response."""
+        """Send a granted burst to the AW channel, to the data path, and to the queue of awaited responses."""
         m = Module()
         m.submodules.arbiter = arbiter = BurstArbiter(count=self.count)
         m.submodules.bursts = bursts = StreamFIFO(shape=arbiter.o.payload.shape(), depth=OUTSTANDING)
@@ -212,7 +213,7 @@ class WritePort(wiring.Component):
         return m
 
     def _words(self, m: Module, bursts: Any) -> None:
-        """The beats of the oldest burst, from its channel."""
+        """Send the beats of the oldest burst from its channel."""
         axi = self.axi
         burst = bursts.payload
         beat = Signal.like(burst.request.length)

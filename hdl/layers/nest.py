@@ -1,4 +1,4 @@
-"""Nested counters: the loops of a schedule, and addresses that follow them by one addition a step."""
+"""Nested counters: loops of a schedule, and addresses that follow the loops by one addition per step."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from amaranth import Const, Module, Mux, Signal, Value
 
 
 class Nest:
-    """Loops around one another, the innermost last; all of them move on by a step where ``advance`` is high.
+    """Nested loops, the innermost last; the nest moves by one step while ``advance`` is high.
 
     ``levels``: how often each goes round. After the last step of all, or one with ``restart``, they begin anew.
-    Every flag is a register, so that what follows them sees one LUT and one carry chain.
+    Every flag is a register, so the logic after the flags is one LUT and one carry chain deep.
     """
 
     def __init__(self, m: Module, levels: dict[str, int], advance: Any, *, restart: Any = None, name: str):
@@ -31,7 +31,7 @@ class Nest:
                         m.d.sync += [self._at_end[level].eq(0), index.eq(0)]
 
     def ends(self, levels: Iterable[str]) -> Value:
-        """Whether each of these loops goes through its last round."""
+        """Return whether each of the loops ``levels`` is in its last round."""
         total: Value = Const(1, 1)
         for level in levels:
             if self.levels[level] > 1:
@@ -51,9 +51,9 @@ class Nest:
         drift: int = 0,
         name: str,
     ) -> Signal:
-        """``base`` + Σ index · stride, a register.
+        """Return a register that holds ``base`` + Σ index · stride.
 
-        With ``modulo`` it is taken modulo that, and then each pass of all levels may add ``drift``.
+        With ``modulo``, the value is reduced modulo that, and each pass of all levels may add ``drift``.
         """
         deltas, span = {}, 0
         for level, count in reversed(self.levels.items()):
@@ -86,15 +86,16 @@ class Nest:
 
 
 class Loops:
-    """A nest whose ``block`` levels run through without a stall, a step a cycle, from where ``go`` allows it.
+    """Nest whose ``block`` levels run without a stall, one step a cycle. A block starts only while ``go``.
 
-    ``levels``: outermost first; those not in ``block`` go on from block to block. After every round, which is a
-    pass of the ``inner`` levels, it waits ``idle`` cycles. The next block follows the last cycle of its
-    predecessor at once, where ``go`` is high.
+    ``levels``: outermost first. Levels outside ``block`` advance from block to block. A round is a pass of the
+    ``inner`` levels; ``idle`` cycles follow each round. The next block starts right after the last cycle of the
+    previous block if ``go`` is high.
 
-    ``start``: a block is taken now, and its first step is in the next cycle. ``step``: the nest holds a step.
-    With ``available`` a step, and all behind it, waits until that is high.
-    ``first``, ``last``: it belongs to the first, the last round of its block. ``ends``: it is a block's last.
+    ``start``: a block starts, with its first step in the next cycle.
+    ``step``: the nest holds a step. With ``available``, a step waits until ``available`` is high.
+    ``first``, ``last``: the step belongs to the first or last round of its block.
+    ``ends``: the step is the last one of its block.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""A node's side of the network: a connection for each map that comes from, or goes to, another device."""
+"""A node's network port: one connection for each map received from, or sent to, another device."""
 # Amaranth takes widths as annotations:
 # mypy: disable-error-code="valid-type"
 
@@ -27,28 +27,28 @@ from fanin.hdl.stream.packet import packet_stream
 from fanin.wire.connection import MAC_WIDTH
 from fanin.wire.ethernet import Encap
 
-MAX_CONNECTIONS = 64  # of a node
+MAX_CONNECTIONS = 64  # per node
 INDEX_BITS = 6
 
 LINK_COUNTERS = tuple(LinkCounters.as_shape().members)
 FAILURE = "failure"  # the word after the counters: a LinkFailure
-COUNTER_BITS = 48  # 13 days of a frame a cycle
-HIGH_WORD = 16  # from the number of a counter's low word to that of its high word
+COUNTER_BITS = 48  # no overflow for 13 days at one frame per cycle
+HIGH_WORD = 16  # distance from the number of a counter's low word to that of its high word
 LINK_WORD_BITS = 5
-_WORDS = 1 << LINK_WORD_BITS  # of each connection, unused ones included
+_WORDS = 1 << LINK_WORD_BITS  # words per connection, unused ones included
 
 _OWN = ("run", "own_mac", "own_ip", "timeout", "retries", "ack_frames", "ack_delay")
 _PEER = ("connection", "priority", "peer_mac", "peer_ip")
 _JOB = ConnectionJob.as_shape().members
-OwnSettings = data.StructLayout({name: _JOB[name] for name in _OWN})  # alike of all connections
+OwnSettings = data.StructLayout({name: _JOB[name] for name in _OWN})  # common to all connections
 PeerSettings = data.StructLayout({"index": INDEX_BITS, **{name: _JOB[name] for name in _PEER}})
 
 
 @dataclass(frozen=True)
 class EndShape:
-    """A connection here: words of a transfer, words of a row of the map, and its rows.
+    """Shape of a connection's local end: words per transfer, words per row of the map, rows per map.
 
-    ``learns``: what comes is gradients, where a job trains alone.
+    ``learns``: the end receives gradients, which only a training job has.
     """
 
     lanes: int
@@ -58,7 +58,7 @@ class EndShape:
 
     @classmethod
     def of(cls, stage: Stage) -> EndShape:
-        """That of a stage that is an Ingress or an Egress."""
+        """Return the shape of an Ingress or Egress stage."""
         shape = stage.layer.output
         lanes = stage.parallelism.po if isinstance(stage.layer, Ingress) else stage.parallelism.pi
         return cls(lanes, shape.w * shape.c, shape.h, isinstance(stage.layer, Egress))
@@ -66,82 +66,83 @@ class EndShape:
 
 @dataclass(frozen=True)
 class NetworkEnd:
-    """The streams of a connection, called as those of a layer that stands where it does."""
+    """Streams of a connection, named as the streams of a layer in its place."""
 
     stage: Stage
-    port: Any  #: ``i`` and ``o``
+    port: Any  #: streams ``i`` (to the peer) and ``o`` (from the peer)
 
     @property
     def features(self) -> list[Any]:
-        """What leaves for another device."""
+        """Feature map sent to another device, of an Egress."""
         return [self.port.i] if isinstance(self.stage.layer, Egress) else []
 
     @property
     def outputs(self) -> Any:
-        """What has come from one."""
+        """Feature map received from another device, of an Ingress."""
         return self.port.o if isinstance(self.stage.layer, Ingress) else None
 
     @property
     def gradients(self) -> Any:
-        """What goes back to it; None where nothing learns there."""
+        """Gradients sent back by an Ingress; None if no layer of the peer trains."""
         return self.port.i if isinstance(self.stage.layer, Ingress) and self.stage.layer.trains else None
 
     @property
     def input_gradients(self) -> list[Any]:
-        """What has come back from there."""
+        """Gradients received back by an Egress."""
         return [self.port.o] if isinstance(self.stage.layer, Egress) and self.stage.layer.gradient else []
 
 
 class NetworkPort(wiring.Component):
-    """Carry maps and gradients between this device and others, over one MAC.
+    """Port that carries maps and gradients between this device and others, over one MAC.
 
     Members
     -------
     ``ends`` : Out, ``end0``, ``end1``, …: ``i`` and ``o``, streams of ``lanes`` words to and from the peer
     ``mac_tx`` : Out, packet stream, 512 bits
-    ``mac_rx`` : In, the same with ``error``
+    ``mac_rx`` : In, packet stream, 512 bits, with ``error``
     ``own`` : In, OwnSettings
-        Taken with ``start``.
+        Settings of this node, taken with ``start``.
     ``peer`` : In, PeerSettings
-        Taken with ``set``, by the connection ``index``.
+        Settings of the connection ``peer.index``, taken with ``set``.
     ``set`` : In(1)
-        Pulse. Refused for a connection that does not exist or has a run, and while ``blocked``.
+        Pulse: store ``peer``. Refused while ``blocked``, and for a connection that has a run or does not exist.
     ``start`` : In(1)
-        Pulse: all connections begin a run. Refused while one has a run or has failed, for the number of the run
-        before, whose frames may still arrive, and while ``blocked``.
+        Pulse: all connections begin a run. Refused while ``blocked``, and while a connection has a run or has
+        failed. Also refused for the previous run's number, as frames of that run may still arrive.
     ``reset`` : In(1)
         Pulse: all connections forget their run. With ``set`` and ``start`` in the same cycle the order is
         ``reset``, ``set``, ``start``.
     ``control`` : In, LayerControl
-        The job: connections hand on as many frames as it has, and keep those that come after them.
+        The job. Connections pass on as many frames as the job has, and keep later frames.
     ``blocked`` : In(1)
-        From the cycle after ``set`` or ``start`` on: the node resets itself.
+        The node resets itself; from the cycle after ``set`` or ``start`` on.
     ``refused`` : Out(1)
         The last ``set`` or ``start`` was refused.
     ``watch`` : In(1)
-        Peers are probed whether they live.
+        Probe the peers for liveness.
     ``clear`` : In(1)
         Pulse: all counters become 0.
     ``failed`` : Out(1)
-        Connections have failed.
+        At least one connection has failed.
     ``first`` : Out(6)
-        The lowest index of those that have failed.
+        Lowest index of the failed connections.
     ``unready`` : Out(1)
-        A connection has no run, or words from its peer wait.
+        A connection has no run, or holds words from its peer.
     ``index`` : In, range(32 · connections)
-        Of ``word``.
+        Index of ``word``: 32 words per connection, in order of the connections.
     ``word`` : Out(32)
-        A counter's low half at its place in LINK_COUNTERS, bits 47…32 of it 16 places later; why a connection
-        has failed after the low halves. 32 words of each connection, one connection after the other.
+        A counter's low half at its place in LINK_COUNTERS, its bits 47…32 16 places later. The connection's
+        LinkFailure follows the low halves.
 
     Parameters
     ----------
     ``ends`` : tuple of EndShape, at least one
+        Shapes of the connections, in order of their indices.
     ``encap``, ``published`` : see Connection
 
     Latency
     -------
-    That of Connection and MacHub; ``word`` follows ``index`` after that of WordSelect.
+    The latency of Connection and MacHub; ``word`` follows ``index`` after the latency of WordSelect.
 
     Source
     ------
@@ -184,11 +185,11 @@ class NetworkPort(wiring.Component):
         )
 
     def end(self, number: int) -> Any:
-        """The streams of a connection."""
+        """Return the streams of the connection with index ``number``."""
         return getattr(self.ends, f"end{number}")
 
     def elaborate(self, platform: Any) -> Module:
-        """Connections side by side behind the hub."""
+        """Connect all connections in parallel to the hub."""
         m = Module()
         m.submodules.hub = hub = MacHub(connections=len(self.shapes), encap=self.encap)
         m.submodules.select = select = WordSelect(count=_WORDS * len(self.shapes))
@@ -221,15 +222,15 @@ class NetworkPort(wiring.Component):
         )
 
     def _commands(self, m: Module, connections: Sequence[Connection]) -> tuple[Signal, Any, Signal]:
-        """When a run begins, with which settings, and which connections take ``peer``.
+        """Return the start of a run, its settings, and the connections that take ``peer``.
 
-        ``set`` waits a cycle for ``reset``, and ``start`` another one for ``set``.
+        ``set`` takes effect one cycle after ``reset``, ``start`` one cycle after ``set``.
         """
         setting, starting, start_next, begin, started = (
             Signal(name=name) for name in ("setting", "starting", "start_next", "begin", "started")
         )
         settings = Signal(OwnSettings)
-        last_run = Signal.like(self.own.run)  # of all runs since power-up the last one
+        last_run = Signal.like(self.own.run)  # number of the last run since power-up
         repeated = Signal()
         taken = Signal(len(connections))
         free = Cat(~(connection.status.running | connection.status.failed) for connection in connections).all()
@@ -258,7 +259,7 @@ class NetworkPort(wiring.Component):
     def _connection(
         self, m: Module, number: int, connection: Any, hub: Any, begin: Signal, settings: Any, taken: Any
     ) -> None:
-        """One connection: its words, its frames, its settings."""
+        """Connect one connection's words, frames and settings."""
         end = self.end(number)
         connect_typed(m, flipped(end).i, connection.i)
         self._gate(m, number, connection.o, flipped(end).o)
@@ -278,7 +279,7 @@ class NetworkPort(wiring.Component):
         ]
 
     def _gate(self, m: Module, number: int, words: Any, end: Any) -> None:
-        """Let the frames of a job through."""
+        """Pass only the frames of the job."""
         shape, control = self.shapes[number], self.control
         gate = FrameGate(lanes=shape.lanes, transfers=shape.row * shape.rows // shape.lanes)
         m.submodules[f"gate{number}"] = ResetInserter(self.reset)(gate)
@@ -289,7 +290,7 @@ class NetworkPort(wiring.Component):
         m.d.comb += [gate.start.eq(control.start), gate.frames.eq(Mux(comes, control.frames, 0))]
 
     def _count(self, m: Module, number: int, connection: Any, select: WordSelect) -> None:
-        """Counters of what it sent and received, and why it has failed."""
+        """Count a connection's events, and expose the counters and its failure as words."""
         for place, name in enumerate(LINK_COUNTERS):
             count = Signal(COUNTER_BITS, name=f"{name}{number}")
             with m.If(self.clear):
@@ -302,10 +303,10 @@ class NetworkPort(wiring.Component):
 
 
 def drive_network(m: Module, registers: Any, port: NetworkPort, *, clear: Any) -> None:
-    """Settings, commands and counters, from and to the registers of a cluster node; ``clear`` is its reset."""
+    """Connect ``port`` to the registers of a cluster node; ``clear`` is the node's reset."""
     own, peer = port.own, port.peer
     index = Cat(registers.link_word, registers.link_index)
-    exists = Signal()  # what is selected; the select drops an index's upper bits
+    exists = Signal()  # the selected connection exists; the select drops an index's upper bits
     m.d.sync += exists.eq(registers.link_index < len(port.shapes))
     m.d.comb += [
         own.run.eq(registers.run),

@@ -1,4 +1,4 @@
-"""The cluster node: a device's layers, its memory and its registers; ready for a board."""
+"""Cluster node: a device's layers, memory port and registers, ready for a board."""
 
 from __future__ import annotations
 
@@ -52,24 +52,24 @@ from fanin.wire.ethernet import Encap
 
 
 class ClusterNode(wiring.Component):
-    """Train a network on images in memory: a device of a cluster, ready for a board.
+    """Device of a cluster, ready for a board: trains a network on images in memory.
 
     Members
     -------
     ``axil`` : In, AXI4-Lite, 32 bits
-        The registers of ``cluster_registers()``.
+        Registers of ``cluster_registers()``.
     ``memory`` : Out, AXI4, 512 bits
-    ``mac_tx``, ``mac_rx`` : Out, In, packet streams of 512 bits, the latter with ``error``
-        Where the network has ends of connections.
+    ``mac_tx``, ``mac_rx`` : Out, In, packet streams of 512 bits, ``mac_rx`` with ``error``
+        Present if the network has ends of connections.
 
     Parameters
     ----------
     ``network`` : Network
-        All of one, whose output is the loss's, or what a ``fanin.cnn.parts.Part`` has of one.
-    ``rings`` : frames that are kept for each stage that saves, by its index
-    ``skews``, ``gradient_skews`` : transfers that edges hold, on the way forward and back
-        By the consuming stage and its port. All three are those of ``fanin.cnn.flow.sizes.Flow`` unless given;
-        those of a part are given.
+        A whole network, whose output is that of its loss, or the network of a ``fanin.cnn.parts.Part``.
+    ``rings`` : frames kept for each stage that saves, by the stage's index
+        Default: those of ``fanin.cnn.flow.sizes.Flow``. Required for a part.
+    ``skews``, ``gradient_skews`` : transfers that edges hold, forward and backward
+        By consuming stage and its port. Default: those of ``fanin.cnn.flow.sizes.Flow``. Required for a part.
     ``encap``, ``published`` : of connections, see Connection
 
     Latency
@@ -111,13 +111,13 @@ class ClusterNode(wiring.Component):
 
     @property
     def register_map(self) -> RegisterMap:
-        """The node's registers; of a device of several, the watchdog has to wait for the others, too."""
+        """Registers of the node. With connections, the default timeout is the maximum: peers may be slow."""
         alone = not network_ends(self.network)
         return cluster_registers(timeout=watchdog([self.network]) if alone else MOST)
 
     @property
     def fifos(self) -> dict[StageFifo, int]:
-        """What each FIFO that is watched can hold, in the order of their numbers."""
+        """Capacity of each watched FIFO, in the order of their numbers."""
         sizes: dict[Fifo, Mapping[Any, int]] = {Fifo.FORWARD: self.skews, Fifo.BACKWARD: self.gradient_skews}
         found = {}
         for fifo in stage_fifos(self.network):
@@ -128,7 +128,7 @@ class ClusterNode(wiring.Component):
         return found
 
     def elaborate(self, platform: Any) -> Module:
-        """Layers in the middle, memory on one side, registers on the other."""
+        """Connect the layers to the store, the network port and the registers."""
         m = Module()
         m.submodules.registers = registers = RegisterFile(registers=self.register_map)
         stateful = bool(self._memory_map.store.sections)
@@ -156,7 +156,7 @@ class ClusterNode(wiring.Component):
         return m
 
     def _layers(self, m: Module, control: JobControl, store: Store) -> dict[int, Any]:
-        """The components by the index of their stage, with what they have of the store and of the job."""
+        """Build the components of the layers, connected to store and job. Return them by stage index."""
         layers: dict[int, Any] = {}
         for index, stage in enumerate(self.network.stages):
             if not isinstance(stage.layer, ENDS):
@@ -174,7 +174,7 @@ class ClusterNode(wiring.Component):
         return layers
 
     def _network(self, m: Module, registers: Any, control: JobControl) -> dict[int, NetworkEnd]:
-        """The connections, and where their streams are, by the index of their stage."""
+        """Build the connections. Return their streams by the index of their stage."""
         stages, ends = self.network.stages, network_ends(self.network)
         if not ends:
             return {}
@@ -194,9 +194,9 @@ class ClusterNode(wiring.Component):
         return {index: NetworkEnd(stages[index], port.end(number)) for number, index in enumerate(ends)}
 
     def _passed(self, end: int, watches: Mapping[StageStream, Watch], control: JobControl) -> Any:
-        """Whether all frames of the job have come through the end of a connection, and gone back if they do.
+        """Return whether all frames of the job have passed an end, and all their gradients have returned.
 
-        So a device without parameters, too, has a job until its last frame.
+        Thus even a device without parameters keeps its job until the last frame.
         """
         stage, job = self.network.stages[end], control.control
         if isinstance(stage.layer, Egress):
@@ -210,9 +210,9 @@ class ClusterNode(wiring.Component):
     def _edges(
         self, m: Module, index: int, ports: StagePorts, levels: dict[StageFifo, Any], clear: Any
     ) -> None:
-        """From a stage to its consumers, and back: a fork if there are several, and an edge to each.
+        """Connect a stage to its consumers, both ways: an edge to each, after a fork if there are several.
 
-        What each edge holds goes to ``levels``; ``clear`` resets all of it.
+        ``levels`` receives the fill levels of each edge. ``clear`` resets the fork and the edges.
         """
         consumers = self.network.consumers[index]
         if not consumers:
@@ -243,7 +243,7 @@ class ClusterNode(wiring.Component):
             if back is not None:
                 connect_typed(m, sent, link.gradients)
                 connect_typed(m, link.input_gradients, back)
-            elif sent is not None:  # no layer further back has parameters
+            elif sent is not None:  # no upstream layer has parameters
                 m.d.comb += sent.ready.eq(1)
 
     def _link(self, source: int, consumer: Consumer, *, trains: bool) -> EdgeLink:
@@ -259,7 +259,7 @@ class ClusterNode(wiring.Component):
         )
 
     def _progress(self, m: Module, registers: Any, control: JobControl, ports: StagePorts) -> None:
-        """Whether anything moves, and who waits if nothing does."""
+        """Report whether any stream moves, and on a timeout the first stream that waits."""
         leaving = [ports.leaving(one) for one in stage_streams(self.network)]
         m.submodules.progress = progress = Progress(count=len(leaving))
         m.d.comb += [
@@ -275,7 +275,7 @@ class ClusterNode(wiring.Component):
     def _watches(
         self, m: Module, registers: Any, control: JobControl, ports: StagePorts
     ) -> dict[StageStream, Watch]:
-        """A watch on each stream that leaves a stage, beside what it is made from."""
+        """Put a watch on each stream that leaves a stage, together with the stream it is computed from."""
         watches: dict[StageStream, Watch] = {}
         words: list[Any] = []
         nonfinite = []
@@ -308,7 +308,7 @@ class ClusterNode(wiring.Component):
             words += [Const(0)] * ((1 << len(registers.word)) - len(StreamWord))
             nonfinite.append(watch.nonfinite)
         m.submodules.select = select = WordSelect(count=len(words))
-        exists = Signal()  # the stream that is selected; the select drops a number's upper bits
+        exists = Signal()  # the selected stream exists; the select drops a number's upper bits
         m.d.comb += [
             *(port.eq(word) for port, word in zip(select.words, words, strict=True)),
             select.index.eq(Cat(registers.word, registers.stream_number)),
@@ -319,7 +319,7 @@ class ClusterNode(wiring.Component):
         return watches
 
     def _fifos(self, m: Module, registers: Any, control: JobControl, levels: Mapping[StageFifo, Any]) -> None:
-        """The most that each FIFO has held; 0 of one that is none."""
+        """Expose the highest level of each FIFO; 0 for a FIFO that was not built."""
         found: list[Any] = []
         for number, (fifo, depth) in enumerate(self.fifos.items()):
             if fifo in levels:
@@ -327,7 +327,7 @@ class ClusterNode(wiring.Component):
                 m.d.comb += [high.level.eq(levels[fifo]), high.clear.eq(control.control.start)]
             found.append(high.most if fifo in levels else Const(0))
         m.submodules.select_fifo = select = WordSelect(count=max(len(found), 1))
-        exists = Signal()  # the FIFO that is selected; the select drops a number's upper bits
+        exists = Signal()  # the selected FIFO exists; the select drops a number's upper bits
         m.d.sync += exists.eq(registers.fifo < len(found))
         m.d.comb += [
             *(port.eq(level) for port, level in zip(select.words, found, strict=False)),
@@ -336,7 +336,7 @@ class ClusterNode(wiring.Component):
         ]
 
     def _settings(self, m: Module, registers: Any, control: JobControl, store: Store) -> None:
-        """What the registers say, and what they show."""
+        """Connect settings, commands, status and counters to the registers."""
         beat = BEAT_BYTES.bit_length() - 1
 
         def beats_of(name: str) -> Any:

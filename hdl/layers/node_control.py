@@ -1,4 +1,4 @@
-"""Jobs of a cluster node: begin, end, and why one failed."""
+"""Job control of a cluster node: start, end and failure of a job."""
 
 from __future__ import annotations
 
@@ -12,28 +12,29 @@ from fanin.hdl.bus.register_map import WORD_BITS
 from fanin.hdl.layers.interface import LayerControl, Mode
 from fanin.hdl.layers.registers import Failure
 
-_SETTLE = 4  # cycles after ``start`` from which on the layers' ``done`` is that of this job
+_SETTLE = 4  # cycles after ``start`` until the layers' ``done`` refers to this job
 
 
 class JobControl(wiring.Component):
-    """Begin a job, await its end, watch that something moves until then, and reset the node.
+    """Job control that starts a job, awaits its end, fails it if nothing moves, and resets the node.
 
-    A ``start`` that finds no idle node is refused. ``reset`` wins over a ``start`` of the same cycle. It stops
-    the memory ports, awaits ``quiet``, and pulses ``clear``; the node is then as after its power-up.
+    A ``start`` is refused unless the node is idle. ``reset`` wins over a ``start`` of the same cycle. ``reset``
+    stops the memory ports, awaits ``quiet``, and pulses ``clear``. The node is then in its power-up state.
 
     Members
     -------
     ``start`` : In(1)
-        Pulse: begin a job; only an idle node takes it.
+        Pulse: begin a job; refused unless the node is idle.
     ``reset`` : In(1)
-        Pulse: abandon the job, if one is under way, and reset the node.
+        Pulse: abandon a running job, and reset the node.
     ``settings`` : In, LayerControl
-        ``start`` is 0 in it; taken at ``start``.
+        The job, taken at ``start``; ``settings.start`` is 0.
     ``misplaced`` : In(1)
-        An address of the job is not one where the node can have anything.
+        An address of the job is not a multiple of a beat, or is outside the node's address space.
     ``unready`` : In(1)
-        A connection has not begun a run, or words of an earlier job wait there.
+        A connection has no run, or still holds words of an earlier job.
     ``timeout`` : In(32), cycles
+        Time without a transfer after which the job fails.
     ``done`` : In(1)
         All layers and the store have ended.
     ``moves`` : In(1)
@@ -43,18 +44,18 @@ class JobControl(wiring.Component):
     ``link_failed`` : In(1)
         A connection has failed, or its run has been forgotten.
     ``quiet`` : In(1)
-        No burst of the memory ports is under way.
+        No burst of the memory ports is in flight.
     ``control`` : Out, LayerControl, registered
     ``stop`` : Out(1)
-        No burst is begun: the job has failed, or a reset is under way.
+        Begin no memory burst: the job has failed, or a reset is in progress.
     ``clear`` : Out(1)
-        Pulse: everything but registers becomes as after power-up.
+        Pulse: everything except the registers returns to its power-up state.
     ``running`` : Out(1)
-        A job is under way.
+        A job is in progress.
     ``resetting`` : Out(1)
-        A reset is under way.
+        A reset is in progress.
     ``refused`` : Out(1)
-        The last ``start`` was not taken, as a job was under way, had failed, or a reset was under way.
+        The last ``start`` was refused: a job was running or had failed, or a reset was in progress.
     ``failed`` : Out(1)
         The last job has failed.
     ``cause`` : Out, Failure
@@ -64,12 +65,12 @@ class JobControl(wiring.Component):
     Parameters
     ----------
     ``stateful`` : bool
-        Layers have parameters or state, which only LOAD makes known. All other jobs need one since the reset.
+        The layers have parameters or state. All jobs except LOAD then need a LOAD since the last reset.
 
     Latency
     -------
-    2 cycles from ``start`` to ``control.start``; 1 from ``done`` to the end of ``running``; from ``reset`` to
-    the end of ``resetting`` as long as memory takes to answer, and 4 cycles.
+    2 cycles from ``start`` to ``control.start``. 1 cycle from ``done`` to the end of ``running``. From
+    ``reset`` to the end of ``resetting``: the time memory takes to answer, plus 4 cycles.
 
     Source
     ------
@@ -104,7 +105,7 @@ class JobControl(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Settings are kept and checked, then the job runs until its end. After a failure a reset is due."""
+        """Store and check the settings, then run the job. A job that fails while it runs requires a reset."""
         m = Module()
         control = self.control
         age = Signal(_SETTLE)  # a one for each cycle of the job, or of the reset
@@ -147,7 +148,7 @@ class JobControl(wiring.Component):
         return m
 
     def _check(self, m: Module, loaded: Signal) -> None:
-        """Begin the job, or fail it at once: the next one may run."""
+        """Begin the job, or fail it at once without a need for a reset."""
         control = self.control
         trains, evaluates = control.mode == Mode.TRAIN, control.mode == Mode.EVALUATE
         moves_frames = trains | evaluates

@@ -1,4 +1,4 @@
-"""Online normalisation of gradients on their way back."""
+"""Backward way of online normalisation."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from fanin.hdl.stream.credits import Credits
 from fanin.hdl.stream.fifo import StreamFIFO
 
 _EY, _E1 = range(len(BACKWARD))
-# Cycles from a word that is taken to what is made of it: a = dy ⊖ (ey ⊗ y), a ⊗ r and a ⊗ y, dx = (a ⊗ r) ⊖ e1.
+# Cycles from the transfer of a word to ey ⊗ y, to a = dy ⊖ (ey ⊗ y), to a ⊗ r and a ⊗ y, to dx = (a ⊗ r) ⊖ e1.
 _PRODUCT, _A = online_norm.CONTROL_TERM, online_norm.CONTROLLED
 _B, _DX = online_norm.PRODUCTS, online_norm.GRADIENT
 
 
 class NormBackwardUpdate(ChannelUpdate):
-    """Both control terms of every channel after a frame.
+    """Update of every channel's two control terms after a frame.
 
     Members
     -------
-    As those of ``ChannelUpdate``: ``start``, ``busy``, ``done``, ``read_group``, ``rows`` (ey, e1, the frame's
+    Members of ``ChannelUpdate``: ``start``, ``busy``, ``done``, ``read_group``, ``rows`` (ey, e1, the frame's
     sums of a ⊗ y and of dx), ``write``, ``write_group``, ``write_lane``, ``words`` (ey, e1).
 
     Parameters
@@ -45,7 +45,7 @@ class NormBackwardUpdate(ChannelUpdate):
 
     Latency
     -------
-    As that of ``ChannelUpdate``.
+    The latency of ``ChannelUpdate``.
 
     Source
     ------
@@ -64,7 +64,7 @@ class NormBackwardUpdate(ChannelUpdate):
         )
 
     def formula(self, path: Datapath, *operands: Number) -> tuple[Number, ...]:
-        """A term grows by a share of the frame's mean."""
+        """Return the new terms: each grows by a share of the frame's mean."""
         constants = self.layer.constants
         gain, share = Constant(float(constants.gain)), Constant(float(constants.share))
         terms, sums = operands[: len(BACKWARD)], operands[len(BACKWARD) :]
@@ -73,20 +73,20 @@ class NormBackwardUpdate(ChannelUpdate):
 
 
 class NormBackward(wiring.Component):
-    """dx = ((dy ⊖ (ey ⊗ y)) ⊗ r) ⊖ e1 of every word, and after each frame the new ey and e1.
+    """Backward way: dx = ((dy ⊖ (ey ⊗ y)) ⊗ r) ⊖ e1 of every word, and new ey and e1 after each frame.
 
     Members
     -------
     ``gradients`` : In, stream of ``po`` words
         dy.
     ``replay`` : In, stream of ``po`` words
-        Of a frame, r of every channel, then y.
+        For each frame r of every channel, then y.
     ``input_gradients`` : Out, stream of ``po`` words
         dx.
     ``access`` : In, ``state_access``
-        To both control terms, while no frame is under way.
+        Access to both control terms, while no frame is in progress.
     ``idle`` : Out(1)
-        No frame is under way.
+        No frame is in progress.
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ class NormBackward(wiring.Component):
 
     Latency
     -------
-    28 cycles from a word to its gradient. Fewer than ``layer.cycles`` a frame, if nothing stalls.
+    28 cycles from a word to its gradient. Without stalls, a frame takes fewer than ``layer.cycles`` cycles.
 
     Source
     ------
@@ -118,7 +118,7 @@ class NormBackward(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """A pipeline of words; behind it, once a frame, the update of channels."""
+        """Build a pipeline of words, and the update of channels that follows each frame."""
         m = Module()
         shape = {"groups": self.groups, "lanes": self.lanes}
         m.submodules.memories = memories = NormMemories(**shape, kinds=len(BACKWARD))
@@ -179,7 +179,7 @@ class NormBackward(wiring.Component):
         return m
 
     def _words(self, m: Module, taken: list[Value], memories: Any, scale: Any) -> tuple[Any, Any]:
-        """a ⊗ y, ``_B`` cycles after a word is taken, and dx, ``_DX`` after it."""
+        """Return a ⊗ y, ``_B`` cycles after a word's transfer, and dx, ``_DX`` cycles after it."""
         dy = delayed(m, self.gradients.payload, _PRODUCT, name="dy")[-1]
         y = delayed(m, self.replay.payload, _A, name="y")
         m.submodules.control_term = control_term = shared(products(self.lanes))

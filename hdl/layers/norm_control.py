@@ -1,4 +1,4 @@
-"""The phases of a frame in online normalisation."""
+"""Phases of a frame in online normalisation."""
 
 from __future__ import annotations
 
@@ -12,38 +12,42 @@ from fanin.hdl.layers.channels import group_range
 
 
 class NormControl(wiring.Component):
-    """Says what a frame does: 1/σ of all channels passes, then words; when sums are final, state changes.
+    """Sequencer of a frame's phases: move 1/σ of all channels, move words, wait for final sums, update state.
 
     Members
     -------
     ``begin`` : In(1)
         A frame may begin.
     ``learn`` : In(1)
-        The frame changes state; else its words pass, and nothing else happens.
+        The frame changes state. Otherwise its only phase is that of the words.
     ``passed`` : In(1)
-        A group of 1/σ passes.
+        A group of 1/σ moves in this cycle.
     ``end`` : In(1)
         The frame's last step is done.
     ``updated`` : In(1)
         The update of all channels is done.
-    ``idle``, ``scales``, ``words`` : Out(1)
-        Nothing happens; 1/σ passes; the frame's words do.
+    ``idle`` : Out(1)
+        No frame is in progress.
+    ``scales`` : Out(1)
+        1/σ moves.
+    ``words`` : Out(1)
+        The frame's words move.
     ``group`` : Out
-        The group of 1/σ that passes next; registered.
+        The next group of 1/σ; registered.
     ``update`` : Out(1)
-        Update all channels: a pulse.
+        Pulse: update all channels.
 
     Parameters
     ----------
     ``groups`` : int, at least 1
     ``scales_pass`` : bool
-        Whether 1/σ passes at all.
+        Training frames have the phase of 1/σ.
     ``drain`` : int, at least 1
         Cycles from ``end`` to ``update``.
 
     Latency
     -------
-    1 cycle from ``begin`` to the first of what passes.
+    1 cycle from ``begin`` to the first phase.
 
     Source
     ------
@@ -59,7 +63,7 @@ class NormControl(wiring.Component):
         super().__init__({**inputs, **outputs, "group": Out(group_range(groups))})
 
     def elaborate(self, platform: Any) -> Module:
-        """A state a phase."""
+        """Build a state machine with one state per phase."""
         m = Module()
         drained = Signal(range(self.drain))
         with m.FSM():

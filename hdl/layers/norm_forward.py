@@ -1,4 +1,4 @@
-"""Online normalisation of frames on their way forward."""
+"""Forward way of online normalisation."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ from fanin.hdl.stream.credits import Credits
 from fanin.hdl.stream.fifo import StreamFIFO
 
 _MEAN, _VARIANCE, _SCALE = range(len(FORWARD))
-_D, _Y = online_norm.CENTRED, online_norm.SCALED  # cycles from a word that is taken to x ⊖ m, and to y
+_D, _Y = online_norm.CENTRED, online_norm.SCALED  # cycles from the transfer of a word to x ⊖ m, and to y
 
 
 def result_shape(lanes: int) -> data.StructLayout:
-    """Words, and whether they go out and whether they are saved."""
+    """Return the shape of a result: words, and flags for ``output`` and for ``save``."""
     return data.StructLayout({"words": data.ArrayLayout(FLOAT_BITS, lanes), "output": 1, "save": 1})
 
 
 class NormForwardUpdate(ChannelUpdate):
-    """Mean, variance and 1/σ of every channel after a frame.
+    """Update of every channel's mean, variance and 1/σ after a frame.
 
     Members
     -------
-    As those of ``ChannelUpdate``: ``start``, ``busy``, ``done``, ``read_group``, ``rows`` (mean, variance, sum
+    Members of ``ChannelUpdate``: ``start``, ``busy``, ``done``, ``read_group``, ``rows`` (mean, variance, sum
     and sum of squares), ``write``, ``write_group``, ``write_lane``, ``words`` (mean, variance, 1/σ).
 
     Parameters
@@ -50,7 +50,7 @@ class NormForwardUpdate(ChannelUpdate):
 
     Latency
     -------
-    As that of ``ChannelUpdate``.
+    The latency of ``ChannelUpdate``.
 
     Source
     ------
@@ -72,7 +72,7 @@ class NormForwardUpdate(ChannelUpdate):
         )
 
     def formula(self, path: Datapath, *operands: Number) -> tuple[Number, ...]:
-        """What the scale needs stands first, so that it waits for nothing else."""
+        """Return the new mean, variance and 1/σ. Operations that 1/σ depends on come first."""
         mean, variance, total, squares = operands
         alpha, beta, _, epsilon, share = (Constant(float(c)) for c in self.layer.constants)
         a = path.multiply(total, share)
@@ -85,20 +85,21 @@ class NormForwardUpdate(ChannelUpdate):
 
 
 class NormForward(wiring.Component):
-    """y = (x ⊖ m) ⊗ r of every word, and after each frame that is trained on the new m, s and r.
+    """Forward way: y = (x ⊖ m) ⊗ r of every word, and new m, s and r after each training frame.
 
-    Of a frame that is trained on, r of every channel is saved first, then y, if the layer has a gradient.
+    If the layer has a gradient, a training frame saves r of every channel first, and then y.
 
     Members
     -------
     ``features`` : In, stream of ``po`` words
     ``results`` : Out, stream of ``result_shape``
+        Words with their destinations.
     ``train`` : In(1)
-        The frames that come are trained on; else state stands still and nothing is saved.
+        Incoming frames are training frames. Other frames change no state and save nothing.
     ``access`` : In, ``state_access``
-        To mean, variance and 1/σ, while no frame is under way.
+        Access to mean, variance and 1/σ, while no frame is in progress.
     ``idle`` : Out(1)
-        No frame is under way.
+        No frame is in progress.
 
     Parameters
     ----------
@@ -107,8 +108,8 @@ class NormForward(wiring.Component):
 
     Latency
     -------
-    15 cycles from a word to its result. ``layer.cycles`` a frame that is trained on, if nothing stalls; 1 +
-    positions · max(groups of channels, 8) another one.
+    15 cycles from a word to its result. Without stalls, a training frame takes ``layer.cycles`` cycles; any
+    other frame takes 1 + positions · max(groups of channels, 8) cycles.
 
     Source
     ------
@@ -131,7 +132,7 @@ class NormForward(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """A pipeline of words; behind it, once a frame, the update of channels."""
+        """Build a pipeline of words, and the update of channels that follows each frame."""
         m = Module()
         shape = {"groups": self.groups, "lanes": self.lanes}
         m.submodules.memories = memories = NormMemories(**shape, kinds=len(FORWARD))
@@ -190,7 +191,7 @@ class NormForward(wiring.Component):
         return m
 
     def _words(self, m: Module, taken: list[Value], memories: Any) -> tuple[Any, Any, Any]:
-        """x ⊖ m, ``_D`` cycles after a word is taken, and that times r and times itself, ``_Y`` after it."""
+        """Return d = x ⊖ m, ``_D`` cycles after a word's transfer, and d ⊗ r and d ⊗ d, ``_Y`` cycles after."""
         m.submodules.subtract = subtract = shared(AdderArray(lanes=self.lanes))
         m.submodules.scale = scale = shared(products(self.lanes))
         m.submodules.square = square = shared(products(self.lanes))

@@ -1,4 +1,4 @@
-"""How the state of online normalisation comes in and goes out, a word at a time."""
+"""State of online normalisation: its memories, and its load and dump word by word."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ from fanin.hdl.arith.select import one_hot
 from fanin.hdl.layers.channels import ChannelCursor, ChannelMemory, group_range
 from fanin.hdl.layers.interface import LayerControl, Mode
 
-FORWARD, BACKWARD = online_norm.FORWARD_STATE, online_norm.BACKWARD_STATE  #: words of a channel of each way
+FORWARD, BACKWARD = online_norm.FORWARD_STATE, online_norm.BACKWARD_STATE  #: state words of a channel, by way
 
 
 def state_access(groups: int, lanes: int, kinds: int) -> wiring.Signature:
-    """Access to one channel: ``write`` says which kinds get ``word``; ``read`` has the group a cycle later."""
+    """Return the interface to one channel's state, while ``active``.
+
+    ``write``: the kinds of which ``word`` is written. ``read``: the words of ``group``, one cycle later.
+    """
     return wiring.Signature(
         {
             "active": Out(1),
@@ -32,24 +35,26 @@ def state_access(groups: int, lanes: int, kinds: int) -> wiring.Signature:
 
 
 class NormMemories(wiring.Component):
-    """State of online normalisation: of every channel some words, which an update or a mover changes.
+    """Memories of ``kinds`` state words per channel, which an update or a mover changes.
 
     Members
     -------
     ``read_groups`` : In, array
-        The group to read of each kind of word.
+        The group to read, for each kind of word.
     ``rows`` : Out, ``ArrayLayout`` of rows
-        Its words, a cycle later.
+        Words of ``read_groups``, one cycle later.
     ``update`` : In(1)
-        The update writes, and not who has access.
+        The update writes, not ``access``.
     ``write``, ``write_group``, ``write_lane``, ``words`` : In
-        The update's: as those of ``ChannelUpdate``.
+        Outputs of the ``ChannelUpdate``.
     ``access`` : In, ``state_access``
+        Access of the mover.
 
     Parameters
     ----------
     ``groups``, ``lanes`` : int, at least 1
     ``kinds`` : int, at least 1
+        State words of a channel.
 
     Latency
     -------
@@ -78,7 +83,7 @@ class NormMemories(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """A memory per kind."""
+        """Build a memory per kind of word."""
         m = Module()
         access = self.access
         lane = Mux(self.update, self.write_lane, access.lane)
@@ -97,7 +102,7 @@ class NormMemories(wiring.Component):
 
 
 def connect_update(m: Module, memories: Any, update: Any) -> None:
-    """Let the update write."""
+    """Connect the outputs of ``update`` to the write inputs of ``memories``."""
     m.d.comb += [
         memories.update.eq(update.busy),
         memories.write.eq(update.write),
@@ -108,19 +113,19 @@ def connect_update(m: Module, memories: Any, update: Any) -> None:
 
 
 class NormStateMover(wiring.Component):
-    """Moves the state of online normalisation: of each of ``online_norm.STATE`` the words of all channels.
+    """Mover of online normalisation's state: the words of all channels, kind by kind of ``online_norm.STATE``.
 
     Members
     -------
     ``control`` : In, ``LayerControl``
-        A start in mode LOAD or DUMP begins.
+        A start in mode LOAD or DUMP begins a transfer.
     ``idle`` : In(1)
-        The layer does nothing that changes state; the mover waits for it.
+        The layer changes no state; the mover waits until then.
     ``load`` : In, stream of 32 bits
     ``dump`` : Out, stream of 32 bits
     ``access`` : Out, ``state_access``
-        ``active`` from the first word to the last: the layer reads ``group`` from all its memories, and writes
-        ``word`` to lane ``lane`` of those that ``write`` names.
+        ``active`` from the first word to the last. The layer then reads ``group`` from all its memories, and
+        writes ``word`` to lane ``lane`` of the memories that ``write`` selects.
 
     Parameters
     ----------
@@ -128,7 +133,7 @@ class NormStateMover(wiring.Component):
 
     Latency
     -------
-    A word a cycle in, a word every 3 cycles out.
+    A load moves a word a cycle, a dump a word every 3 cycles.
 
     Source
     ------
@@ -149,7 +154,7 @@ class NormStateMover(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Channels inside, kinds outside."""
+        """Loop over the kinds of word, and within each kind over the channels."""
         m = Module()
         m.submodules.cursor = cursor = ChannelCursor(groups=self.groups, lanes=self.lanes)
         kind = Signal(len(online_norm.STATE), init=1)

@@ -1,4 +1,4 @@
-"""Online normalisation, in place of batch normalisation."""
+"""Online normalisation, a replacement of batch normalisation."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from fanin.hdl.stream.fork import StreamFork
 
 
 class OnlineNorm(wiring.Component):
-    """Normalises every channel by a running mean and variance, and gradients by running control terms.
+    """Normalisation of every channel by a running mean and variance, and of gradients by running control terms.
 
-    State changes after each frame; the next frame waits for that. The 1/σ of every channel that a frame uses
-    is saved in front of its y, since the way back needs it with the first word. State is what was loaded last.
+    State changes after each training frame, and the next frame waits for the change. A frame saves its 1/σ of
+    every channel before y, since the backward way needs 1/σ with the first word. LOAD sets the initial state.
 
     Members
     -------
     ``features``, ``outputs``, ``gradients``, ``input_gradients``, ``save``, ``replay``, ``control``, ``load``,
     ``dump``
-        Those of a layer (docs/systems/cluster.md). A frame's save is 1/σ of every channel, then y.
+        Interface of a layer (docs/systems/cluster.md). A frame saves 1/σ of every channel, then y.
 
     Parameters
     ----------
     ``layer`` : fanin.cnn.layers.online_norm.OnlineNorm
     ``parallelism`` : Parallelism
-        As wide at the input as at the output; divides the channels.
+        ``pi`` and ``po`` are equal and divide the channels.
 
     Latency
     -------
-    15 cycles from a word to its y, 28 to its dx. ``layer.cycles`` a frame that is trained on; 1 + positions ·
-    max(groups of channels, 8) one that is not.
+    15 cycles from a word to its y, 28 to its dx. A training frame takes ``layer.cycles`` cycles, any other
+    frame 1 + positions · max(groups of channels, 8) cycles.
 
     Source
     ------
@@ -56,7 +56,7 @@ class OnlineNorm(wiring.Component):
         super().__init__(layer_members(layer, parallelism))
 
     def elaborate(self, platform: Any) -> Module:
-        """Both ways, and what moves their state."""
+        """Connect both ways and the mover of their state."""
         m = Module()
         shape = {"groups": self.layer.groups(self.parallelism), "lanes": self.parallelism.po}
         m.submodules.mover = mover = NormStateMover(**shape)
@@ -73,7 +73,7 @@ class OnlineNorm(wiring.Component):
             connect_typed(m, backward.input_gradients, wiring.flipped(self.input_gradients[0]))
             ways = {FORWARD: forward.access, BACKWARD: backward.access}
             m.d.comb += mover.idle.eq(forward.idle & backward.idle)
-        else:  # the control terms stand still, and are part of a checkpoint
+        else:  # the control terms stay constant, but are part of a checkpoint
             m.submodules.terms = terms = NormMemories(**shape, kinds=len(BACKWARD))
             ways = {FORWARD: forward.access, BACKWARD: terms.access}
             m.d.comb += mover.idle.eq(forward.idle)
@@ -91,7 +91,7 @@ class OnlineNorm(wiring.Component):
         return m
 
     def _hand_out(self, m: Module, results: Any) -> None:
-        """Words to the next layer and to memory, to either as far as they are for it."""
+        """Send results to the next layer, to memory, or to both, by their flags."""
         outputs = [self.outputs, *([self.save] if self.layer.saved else [])]
         m.submodules.fork = fork = StreamFork(shape=results.payload.shape(), outputs=len(outputs))
         connect_typed(m, results, fork.i)

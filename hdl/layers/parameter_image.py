@@ -1,4 +1,4 @@
-"""The parameter image: beats of memory to the words of all layers, and back."""
+"""Conversion between the parameter image, in beats of memory, and the words of all layers."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from fanin.cnn.layers.port import BEAT_BITS, BEAT_WORDS
 
 
 class SectionCounter(wiring.Component):
-    """Count words through sections, one behind the other.
+    """Counter of words through consecutive sections.
 
     Members
     -------
     ``restart`` : In(1), pulse: begin with the first section
-    ``step`` : In(1), a word of the section has been handled
-    ``current`` : Out, a bit for the section that is under way; none before ``restart`` and behind the last one
-    ``last`` : Out(1), the coming word is its last
+    ``step`` : In(1), a word of the current section has been moved
+    ``current`` : Out, one-hot: the current section; 0 before ``restart`` and after the last section
+    ``last`` : Out(1), the next word is the last of the current section
 
     Parameters
     ----------
-    ``sections`` : words of each, at least 1
+    ``sections`` : words of each section, at least 1
 
     Latency
     -------
@@ -43,12 +43,12 @@ class SectionCounter(wiring.Component):
         super().__init__({"restart": In(1), "step": In(1), "current": Out(len(self.sections)), "last": Out(1)})
 
     def elaborate(self, platform: Any) -> Module:
-        """``left`` counts the words behind the coming one."""
+        """Count in ``left`` the words after the next one."""
         m = Module()
         count = len(self.sections)
         lengths = Array(Const(words - 1, range(max(self.sections))) for words in self.sections)
         left = Signal(range(max(self.sections)))
-        following = Signal(range(count + 1))  # number of the section behind the current one
+        following = Signal(range(count + 1))  # number of the section after the current one
         next_length = Signal.like(left)
         m.d.sync += next_length.eq(lengths[following])
         m.d.comb += self.last.eq(left == 0)
@@ -62,18 +62,18 @@ class SectionCounter(wiring.Component):
 
 
 class ParameterLoader(wiring.Component):
-    """Hand each layer its words of the parameter image.
+    """Loader that gives each layer its words of the parameter image.
 
     Members
     -------
     ``restart`` : In(1), pulse: an image follows
     ``i`` : In, stream of 512 bits
     ``o`` : Out, array of streams of one word, one for each section
-    ``busy`` : Out(1), words are still to be handed out
+    ``busy`` : Out(1), words of the image are still to be moved
 
     Parameters
     ----------
-    ``sections`` : words of each layer; each begins with a beat
+    ``sections`` : words of each layer; each section begins at a beat
 
     Latency
     -------
@@ -96,11 +96,11 @@ class ParameterLoader(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """A beat is shifted out word by word; at the section's end the rest is dropped."""
+        """Shift a beat out word by word, and drop its rest at the section's end."""
         m = Module()
         m.submodules.counter = counter = SectionCounter(sections=self.sections)
         beat = Signal(BEAT_BITS)
-        words = Signal(range(BEAT_WORDS + 1))  # that are left of the beat
+        words = Signal(range(BEAT_WORDS + 1))  # words left of the beat
         has_word = Signal()
         m.d.comb += [
             counter.restart.eq(self.restart),
@@ -119,19 +119,19 @@ class ParameterLoader(wiring.Component):
 
 
 class ParameterCollector(wiring.Component):
-    """Make a parameter image of the words of all layers.
+    """Collector that packs the words of all layers into a parameter image.
 
     Members
     -------
     ``restart`` : In(1), pulse: take an image
     ``i`` : In, array of streams of one word, one for each section
-        Taken one section after the other.
+        Taken in order of the sections.
     ``o`` : Out, stream of 512 bits
-        Behind a section's last word the beat is filled up with zeros.
+        A beat is padded with zeros after a section's last word.
 
     Parameters
     ----------
-    ``sections`` : words of each layer; each begins with a beat
+    ``sections`` : words of each layer; each section begins at a beat
 
     Latency
     -------
@@ -153,7 +153,7 @@ class ParameterCollector(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """A word goes to its ``place`` in the beat; the first one of a beat clears the others."""
+        """Store each word at its ``place`` in the beat; a beat's first word clears the other places."""
         m = Module()
         m.submodules.counter = counter = SectionCounter(sections=self.sections)
         place = Signal(range(BEAT_WORDS))

@@ -1,4 +1,4 @@
-"""How a layer reaches parameters that lie in memory, and the store's channels for them."""
+"""Interface between a layer and the store's channels for parameters in memory."""
 
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
@@ -7,19 +7,19 @@ from fanin.hdl.layers.interface import word_stream
 
 
 class ParameterAsks(data.Struct):
-    """Pulses: pass once more over all weights or velocities, from the first to the last."""
+    """Request pulses: each starts one more pass over all weights or velocities, from the first to the last."""
 
-    forward: 1  #: weights are read, for ``forward``
-    backward: 1  #: weights are read, for ``backward``
-    velocities: 1  #: velocities are read, and as many ``new_velocities`` written
-    weights: 1  #: as many ``new_weights`` are written
+    forward: 1  #: read all weights, for ``forward``
+    backward: 1  #: read all weights, for ``backward``
+    velocities: 1  #: read all velocities, and write all ``new_velocities``
+    weights: 1  #: write all ``new_weights``
 
 
 def parameter_memory(lanes: int, *, gradient: bool) -> wiring.Signature:
-    """A layer's side of its parameters in memory, in streams of ``lanes`` words.
+    """Return a layer's side of its parameters in memory, in streams of ``lanes`` words.
 
-    Velocities are read when all that an earlier pass wrote there has been acknowledged. ``settled``: so has
-    everything that was asked to be written; from the cycle after an ask on. ``backward`` is there with
+    Velocities are read only after the writes of the previous pass there are acknowledged. ``settled``: all
+    requested writes are acknowledged; valid from the cycle after a request on. ``backward`` is present if
     ``gradient``.
     """
     words = word_stream(lanes)

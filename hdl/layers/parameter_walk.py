@@ -1,4 +1,4 @@
-"""One parameter after the other: to update them, and to take them in or hand them out."""
+"""Walk over the parameters of a layer, one by one, to update, load or dump them."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.credits import Credits
 from fanin.hdl.stream.fifo import StreamFIFO
 
-_SELECTED_BITS = 3  # of a lane's number that a cycle decodes: one of eight lanes
-_FIFO_WORDS = 16  # more than there are between a memory's address and the FIFO
+_SELECTED_BITS = 3  # bits of a lane's number decoded per cycle: one of eight lanes
+_FIFO_WORDS = 16  # more than the words in flight between a memory's address and the FIFO
 
 
 def read_latency(lanes: int) -> int:
-    """Cycles from an address to a lane: the memory's, and one or more to choose among eight."""
+    """Return the cycles from an address to a lane's word: memory, and one per selection among eight."""
     return 1 + max(1, -(-(lanes - 1).bit_length() // _SELECTED_BITS))
 
 
 def update_latency(lanes: int) -> int:
-    """Cycles of an update besides one for each parameter: to begin, read, multiply, add, and write."""
+    """Return the cycles of an update beyond one per parameter: begin, read, multiply, add, and write."""
     return 1 + read_latency(lanes) + RENEW_LATENCY
 
 
@@ -39,9 +39,9 @@ RENEW_LATENCY = FP32Multiplier.LATENCY + FP32Adder.LATENCY
 def renewed(
     m: Module, weight: Value, velocity: Value, eta: Value, momentum: Value, valid: list[Any]
 ) -> tuple[Value, Value]:
-    """A parameter's w ⊕ (η ⊗ v) and μ ⊗ v, ``RENEW_LATENCY`` cycles later.
+    """Return a parameter's w ⊕ (η ⊗ v) and μ ⊗ v, ``RENEW_LATENCY`` cycles later.
 
-    ``valid``: whether there is one, now, a cycle ago, …
+    ``valid``: flags of a valid parameter in this cycle, one cycle ago, and so on.
     """
     m.submodules.products = products = shared(LaneArray(trees=(((0, 0),), ((0, 1),))))  # v ⊗ η, v ⊗ μ
     m.submodules.sum = total = shared(AdderArray(lanes=1))
@@ -58,7 +58,7 @@ def renewed(
 
 
 class _Place:
-    """A place in the memories, a lane further with ``step``. If ``both`` are walked, velocities come second."""
+    """Pointer to a parameter; ``step`` moves it by a lane. With ``both``, velocities follow the weights."""
 
     def __init__(self, m: Module, *, lanes: int, depth: int, step: Value, both: Value, name: str):
         self.lane = Signal(range(lanes), name=f"{name}_lane")
@@ -75,32 +75,32 @@ class _Place:
 
 
 class ParameterWalk(wiring.Component):
-    """Walks over all parameters of a layer, one a cycle, when they are updated, loaded or dumped.
+    """Walk over all parameters of a layer, one a cycle, for an update, a load or a dump.
 
-    An update makes of every weight w ⊕ (``eta`` ⊗ v) and of its velocity μ ⊗ v. A job of mode LOAD takes all
-    weights in the order of the memory, lane by lane, then all velocities; one of mode DUMP hands them out so.
+    An update replaces every weight by w ⊕ (``eta`` ⊗ v), and its velocity by μ ⊗ v. A job in mode LOAD takes
+    all weights in memory order, lane by lane, and then all velocities. Mode DUMP sends them in the same order.
 
     Members
     -------
     ``control`` : In, ``LayerControl``
     ``update`` : In(1)
-        Pulse; not during a load or dump.
+        Pulse: update all parameters; not during a load or dump.
     ``eta`` : In(32)
         Stable from ``update`` to ``updated``.
     ``updated`` : Out(1)
         Pulse: the last parameter is being written.
     ``load``, ``dump`` : In, Out, streams of words of 32 bits
     ``done`` : Out(1)
-        No load or dump is under way.
+        No load or dump is in progress.
     ``reading`` : Out(1)
-        The words at ``read_address`` are needed, a cycle later.
+        Read the words at ``read_address``, which are needed one cycle later.
     ``read_address`` : Out, range(depth)
     ``weights``, ``velocities`` : In, ``ArrayLayout(32, lanes)``
     ``writing`` : Out(1)
-        ``new`` is written at ``write_address``, of each memory the lanes named.
+        An update or a load is in progress: ``write_address`` is in use.
     ``write_address`` : Out, range(depth)
     ``weight_lanes``, ``velocity_lanes`` : Out(lanes)
-        Never more than one.
+        Lane of each memory in which ``new`` is written at ``write_address``; one-hot or 0.
     ``new`` : Out, ``StructLayout`` of ``weight`` and ``velocity``, 32 bits each
 
     Parameters
@@ -147,7 +147,7 @@ class ParameterWalk(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """A place where parameters are read or taken in and, behind it, one where they are written."""
+        """Build a pointer for reads or loaded words, and a pointer for writes that follows it."""
         m = Module()
         step = Signal()
         ended = Signal()
@@ -202,7 +202,7 @@ class ParameterWalk(wiring.Component):
         return m
 
     def _lane_read(self, m: Module, lane: Signal) -> tuple[Value, Value]:
-        """Weight and velocity at the place that is being read, ``read_latency`` cycles later."""
+        """Return weight and velocity at the read pointer, ``read_latency`` cycles later."""
         left: Any = delayed(m, lane, 1, name="lane")[-1]
         lanes: list[Any] = [Cat(self.weights[k], self.velocities[k]) for k in range(self.lanes)]
         for level in range(1, read_latency(self.lanes)):
@@ -218,7 +218,7 @@ class ParameterWalk(wiring.Component):
         return chosen[:WORD_BITS], chosen[WORD_BITS:]
 
     def _dump(self, m: Module, room: Credits, read: Value, parameter: Value) -> None:
-        """To the FIFO, in which every parameter that is ``read`` has its room."""
+        """Send parameters to the FIFO, with room reserved for every parameter that is ``read``."""
         m.submodules.fifo = fifo = StreamFIFO(shape=WORD_BITS, depth=_FIFO_WORDS)
         connect_typed(m, fifo.o, flipped(self.dump))
         m.d.comb += [
@@ -231,7 +231,7 @@ class ParameterWalk(wiring.Component):
     def _renew(
         self, m: Module, store: Signal, updated: Value, loaded: Value, weight: Value, velocity: Value
     ) -> None:
-        """Drive ``store`` and ``new``: what was loaded, or a product and a sum of what was read."""
+        """Drive ``store`` and ``new``: a loaded word, or the update of the parameter that was read."""
         cycles = read_latency(self.lanes) + RENEW_LATENCY
         valid = delayed(m, updated, cycles, name="updated", reset_less=False)
         new_weight, new_velocity = renewed(

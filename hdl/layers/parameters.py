@@ -1,4 +1,4 @@
-"""The weights of a layer and their velocities."""
+"""Memories of a layer's weights and velocities."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ from fanin.hdl.stream.connect import connect_typed
 
 
 class Parameters(wiring.Component):
-    """Memories of weights and velocities, ``lanes`` of either in a word; what updates, loads and dumps them.
+    """Memories of weights and velocities, ``lanes`` of either in a word, with their update, load and dump.
 
     The layer reads weights at two addresses, and reads and writes velocities. During a load or dump, and from
-    ``update`` to ``updated``, it must not write, and what it reads is meaningless.
+    ``update`` to ``updated``, it must not write, and its reads return undefined words.
 
-    A weight is written at the address of the forward port, so that the weights' memory has two ports in all.
-    For UltraScale+ yosys maps it to true dual port block RAM, and that of the velocities to simple dual port;
-    for an ECP5 it makes the former twice. Shallow ones go to LUTs.
+    A weight is written at the address of the forward port, so the weights' memory has two ports in all. For
+    UltraScale+, yosys maps the weights to true dual-port block RAM, and the velocities to simple dual-port
+    block RAM. For an ECP5 it builds the weights' memory twice. Shallow memories become LUTs.
 
     Members
     -------
     ``control`` : In, ``LayerControl``
     ``forward_address``, ``backward_address``, ``velocity_address`` : In, range(depth)
     ``forward_weights``, ``backward_weights`` : Out, ``ArrayLayout(32, lanes)``
-        A cycle after their address.
+        Weights, one cycle after their address.
     ``velocities`` : Out, ``ArrayLayout(32, lanes)``
-        A cycle after their address; what is written in the cycle of the address is seen.
+        Velocities, one cycle after their address. They include a write in the cycle of the address.
     ``write`` : In(1)
-        ``new_velocities`` go to ``write_address``.
+        Write ``new_velocities`` to ``write_address``.
     ``write_address`` : In, range(depth)
     ``new_velocities`` : In, ``ArrayLayout(32, lanes)``
     ``update``, ``updated`` : In(1), Out(1)
-        Pulses. From the cycle after ``updated`` on all may be read and written.
+        Pulses: begin and end of an update. From the cycle after ``updated`` on, reads and writes are allowed.
     ``eta`` : In(32)
         Stable from ``update`` to ``updated``.
     ``load``, ``dump`` : In, Out, streams of words of 32 bits
-        As ``ParameterWalk`` has them.
+        Parameters in the order of ``ParameterWalk``.
     ``done`` : Out(1)
-        No load or dump is under way.
+        No load or dump is in progress.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ class Parameters(wiring.Component):
 
     Latency
     -------
-    That of ``ParameterWalk``: an update takes a cycle for every parameter and ``update_latency(lanes)`` more.
+    As in ``ParameterWalk``: an update takes one cycle per parameter plus ``update_latency(lanes)``.
 
     Source
     ------
@@ -87,7 +87,7 @@ class Parameters(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Two memories, whose ports the walk takes over."""
+        """Build two memories; the walk takes over their ports during an update, a load or a dump."""
         m = Module()
         m.submodules.walk = walk = ParameterWalk(lanes=self.lanes, depth=self.depth)
         connect_typed(m, flipped(self.load), walk.load)

@@ -1,4 +1,4 @@
-"""Where a port of Banks reads or writes: windows by block, rows by pixel."""
+"""Places at which a port of Banks reads or writes: windows by block, rows by pixel."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ from fanin.hdl.layers.nest import Nest
 
 
 def window_layout(raster: Raster) -> data.StructLayout:
-    """One step's part of a window: a tap of the kernel, at ``columns`` columns of one position.
+    """Return the layout of one step of a window: a tap of the kernel, at ``columns`` columns of one position.
 
-    ``row``: of the windows of the row of blocks, from its first padding row on. ``tap``: kx. ``column``: of the
-    map, for the position's first column; negative in the padding. ``address``: position · ``column_step`` +
-    group. ``rotate``: group mod ``columns``.
+    ``row``: row in the windows of the row of blocks, counted from its first row, padding included.
+    ``tap``: kx, the kernel's column.
+    ``column``: column of the map for the position's first column; negative in the padding.
+    ``address``: position · ``column_step`` + group.
+    ``rotate``: group mod ``columns``.
     """
     last = (raster.positions - 1) * raster.columns * raster.stride[1] + raster.kernel[1] - 1
     return data.StructLayout(
@@ -37,7 +39,7 @@ def window_layout(raster: Raster) -> data.StructLayout:
 def window_steps(
     nest: Nest, raster: Raster, groups: dict[str, int], *, position: dict[str, int], down: bool = False
 ) -> dict[str, Signal]:
-    """Fields of a :func:`window_layout` that follow a nest with the levels ky, kx (``down``: falling) and r.
+    """Return the fields of a :func:`window_layout` for a nest with the levels ky, kx (``down``: falling) and r.
 
     ``groups`` and ``position``: strides, by level, of the channel group and of the position in its row.
     """
@@ -56,24 +58,25 @@ def window_steps(
 
 
 class WindowPlaces(wiring.Component):
-    """Turns steps of windows into places of a block port, row of blocks by row of blocks, frame by frame.
+    """Converter of window steps to places of a block port, by rows of blocks and frames.
 
     Members
     -------
     ``window`` : In, :func:`window_layout`
+        Window of the step.
     ``end`` : In(1)
-        This is the last step of the row of blocks.
+        The step is the last one of a row of blocks.
     ``place`` : Out, :func:`place_layout` of a block port
 
     Parameters
     ----------
     ``raster`` : Raster
     ``rows`` : int
-        Of the ring.
+        Rows of the ring.
 
     Latency
     -------
-    ``LATENCY``, 3 cycles; one step a cycle.
+    ``LATENCY``, 3 cycles from ``window`` to ``place``; one step a cycle.
 
     Source
     ------
@@ -93,7 +96,7 @@ class WindowPlaces(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Row and column are found side by side, then added."""
+        """Compute row and column in parallel, then add them."""
         m = Module()
         raster, window = self.raster, self.window
         ring_row, exists = self._row(m)
@@ -136,7 +139,7 @@ class WindowPlaces(wiring.Component):
         return m
 
     def _row(self, m: Module) -> tuple[Signal, Signal]:
-        """Address of the window's row in the ring, and whether it exists; two cycles after ``window``."""
+        """Return the address of the window's ring row, and the row's existence, 2 cycles after ``window``."""
         raster, rows = self.raster, self.rows
         nest = Nest(m, {"step": raster.steps}, self.end, name="row")
         down = raster.step_rows * raster.stride[0]
@@ -155,7 +158,7 @@ class WindowPlaces(wiring.Component):
 
 
 class PixelPlaces(wiring.Component):
-    """Places of a pixel port, in raster order, round and round the ring.
+    """Counter of a pixel port's places, in raster order, with the ring's wrap.
 
     Members
     -------
@@ -193,7 +196,7 @@ class PixelPlaces(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Columns are counted beside their places in the memories, since a row may end inside of those."""
+        """Count columns in addition to places in the memories, since a row may end inside a place's columns."""
         m = Module()
         raster = self.raster
         groups, parts = max(self.words // raster.lanes, 1), max(raster.lanes // self.words, 1)
@@ -219,5 +222,5 @@ class PixelPlaces(wiring.Component):
 
 
 def table(index: Value, values: Sequence[int]) -> Value:
-    """A constant for each value of ``index``; negative ones wrap where they are assigned."""
+    """Return the constant for the value of ``index``; negative constants wrap at the assignment."""
     return Array(Const(value) for value in values)[index]

@@ -1,4 +1,4 @@
-"""Whether anything moves in a node, and if not, what waits."""
+"""Progress monitor of a node: detects whether any stream moves, and which one waits."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from amaranth.lib.wiring import In, Out
 
 
 class Progress(wiring.Component):
-    """Watch streams for transfers, and for the first one whose payload is not taken.
+    """Progress monitor of streams: any transfer, and the first stream that waits.
 
     Members
     -------
     ``valid``, ``ready`` : In(count), of each stream
     ``moves`` : Out(1)
-        Some stream had a transfer two cycles before.
+        At least one stream had a transfer two cycles ago.
     ``waits`` : Out(1), ``number`` : Out, range(count)
-        Whether a stream is offered and not taken, and the number of the first such stream. Both are at most
-        2 · ``count`` + 2 cycles old.
+        ``waits``: a stream offers a transfer that is not taken. ``number``: the first such stream. The values
+        are at most 2 · ``count`` + 2 cycles old.
 
     Parameters
     ----------
@@ -27,7 +27,7 @@ class Progress(wiring.Component):
 
     Latency
     -------
-    As said of each member.
+    See the members.
 
     Source
     ------
@@ -49,12 +49,12 @@ class Progress(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Streams are looked at one by one, from the last to the first: who is found last is the first."""
+        """Scan the streams from the last to the first; the last hit is the first waiting stream."""
         m = Module()
         transfers = Signal(self.count)
         m.d.sync += [transfers.eq(self.valid & self.ready), self.moves.eq(transfers.any())]
-        rest = Signal(self.count)  # the streams that are still to be looked at, the next one highest
-        at = Signal(range(self.count), init=0)  # its number
+        rest = Signal(self.count)  # streams still to be scanned, the next one in the top bit
+        at = Signal(range(self.count), init=0)  # number of the next stream
         some = Signal()
         first = Signal(range(self.count))
         m.d.sync += [rest.eq(Cat(0, rest)), at.eq(at - 1)]

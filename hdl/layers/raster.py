@@ -1,4 +1,4 @@
-"""What layers that fold over the raster, or handle it word by word, have in common."""
+"""Common parts of layers that fold over the raster or process it word by word."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from fanin.hdl.stream.fork import StreamFork
 
 
 def apart(m: Module, used_last: Any, rows: int, *, period: int = REUSE) -> Value:
-    """Whether an accumulator may be used, of ``rows`` that are used in turn; ``used_last``: the last one is.
+    """Return whether the next of ``rows`` accumulators, used in turn, may be used.
 
-    Low for as long as it takes that each is used ``period`` cycles after its last use, at the earliest.
+    The result is low until each use is at least ``period`` cycles after the previous one. ``used_last``: the
+    last accumulator is used in this cycle.
     """
     rest = max(period - rows, 0)
     if not rest:
@@ -36,9 +37,9 @@ def apart(m: Module, used_last: Any, rows: int, *, period: int = REUSE) -> Value
 
 
 def give_and_save(m: Module, layer: Any, given: Any, saved: Any, valid: Any) -> Value:
-    """Hand ``given`` to ``layer.outputs`` and, in mode TRAIN, ``saved`` to ``layer.save``; both are registered.
+    """Send ``given`` to ``layer.outputs`` and, in mode TRAIN, ``saved`` to ``layer.save``, both registered.
 
-    The result says whether both are taken. A layer without a gradient has no ``save``.
+    Return whether both are taken. A layer without a gradient has no ``save``.
     """
     words = layer.outputs.payload.shape()
     m.submodules.outputs = outputs = RegisterSlice(shape=words)
@@ -63,7 +64,7 @@ def give_and_save(m: Module, layer: Any, given: Any, saved: Any, valid: Any) -> 
 
 
 def scaled(m: Module, words: Any, factor: int, valid: Any, *, name: str) -> tuple[Any, int]:
-    """Every word times the binary32 number of the bits ``factor``, and the cycles that it takes."""
+    """Return every word times the binary32 number with the bits ``factor``, and the latency in cycles."""
     trees = tuple(((lane, 0),) for lane in range(len(words)))
     m.submodules[name] = array = shared(LaneArray(trees=trees))
     m.d.comb += [array.a.eq(words), array.b[0].eq(factor), array.valid.eq(valid)]

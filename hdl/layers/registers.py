@@ -1,4 +1,4 @@
-"""The registers of a cluster node, declared once: RTL, host driver, C header and documentation follow."""
+"""Registers of a cluster node: the single source of RTL, host driver, C header and documentation."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ VERSION = 3
 ACK_DELAY = 64  # cycles
 STAGE_BITS = 12
 STREAM_BITS = 13  # of a stream's number
-FIFO_BITS = 13  # of a FIFO's
+FIFO_BITS = 13  # of a FIFO's number
 
 
 class Failure(IntEnum):
-    """Why a job ended early."""
+    """Cause of a job's failure."""
 
     NONE = 0
     TIMEOUT = 1  #: nothing has moved for ``timeout`` cycles
@@ -55,7 +55,7 @@ class Failure(IntEnum):
 
 
 class Way(IntEnum):
-    """Of a stage's streams: to the stages behind it, and to those before it."""
+    """Direction of a stage's stream: forward to the next stages, or backward to the previous stages."""
 
     FORWARD = 0
     BACKWARD = 1
@@ -69,24 +69,24 @@ NODE_COUNTERS = {
 
 
 class StreamWord(IntEnum):
-    """What the register ``stream_word`` shows of a stream, since the last job has begun."""
+    """Word of a stream that the register ``stream_word`` shows, counted since the start of the last job."""
 
-    BUSY = 0  #: cycles, bits 31…0; likewise the others
-    BUSY_HIGH = 1  #: bits 47…32
-    STARVED = 2  #: the stage waited for what comes before it
-    STARVED_HIGH = 3
-    BLOCKED = 4  #: it waited for what comes behind it
-    BLOCKED_HIGH = 5
-    FRAMES = 6  #: that have left in full
-    NONFINITE = 7  #: bit 31: there was an infinity or a NaN; bits 23…0: the first frame with one
+    BUSY = 0  #: cycles in which the stage worked, bits 31…0
+    BUSY_HIGH = 1  #: cycles in which the stage worked, bits 47…32
+    STARVED = 2  #: cycles in which the stage waited for an upstream stage, bits 31…0
+    STARVED_HIGH = 3  #: cycles in which the stage waited for an upstream stage, bits 47…32
+    BLOCKED = 4  #: cycles in which the stage waited for a downstream stage, bits 31…0
+    BLOCKED_HIGH = 5  #: cycles in which the stage waited for a downstream stage, bits 47…32
+    FRAMES = 6  #: frames that have left in full
+    NONFINITE = 7  #: bit 31: an infinity or a NaN has left; bits 23…0: the first frame with one
     FIRST = 8  #: cycle of the job, modulo 2^32, by which frame ``timed_first`` has left in full
-    LAST = 9  #: the same of frame ``timed_last``
-    UPDATED = 10  #: of a forward stream: by which the stage has updated its parameters after that
+    LAST = 9  #: cycle of the job, modulo 2^32, by which frame ``timed_last`` has left in full
+    UPDATED = 10  #: forward streams: cycle by which the stage has updated its parameters after ``LAST``
 
 
 @dataclass(frozen=True)
 class StageStream:
-    """A stream that leaves a stage: its outputs, or the gradients of the input ``port``."""
+    """Stream that leaves a stage: its outputs, or the gradients of its input ``port``."""
 
     stage: int
     way: Way
@@ -94,17 +94,17 @@ class StageStream:
 
 
 class Fifo(IntEnum):
-    """A kind of FIFO that a node watches, by what it holds."""
+    """Kind of watched FIFO, by its contents."""
 
-    FORWARD = 0  #: the map that waits in front of a stage of several inputs; transfers of its source
-    BACKWARD = 1  #: gradients that wait where a map has several consumers; transfers of the consumer
-    RING = 2  #: saved maps in memory, from the acknowledgement of the last burst to the last beat back; frames
-    SAVE = 3  #: the queue of a saved map on its way to memory; beats
+    FORWARD = 0  #: maps waiting before a stage of several inputs, in transfers of the source
+    BACKWARD = 1  #: gradients waiting at a map with several consumers, in transfers of the consumer
+    RING = 2  #: saved maps in memory, from the last burst's acknowledgement to the last beat's read, in frames
+    SAVE = 3  #: queue of a saved map to memory, in beats
 
 
 @dataclass(frozen=True)
 class StageFifo:
-    """A FIFO: what it is, and the stage that takes the map, gives the gradients of its ``port``, or saves."""
+    """FIFO of a stage: the stage takes the map, sends the gradients of its ``port``, or saves."""
 
     kind: Fifo
     stage: int
@@ -112,7 +112,7 @@ class StageFifo:
 
 
 def stage_fifos(network: Network) -> tuple[StageFifo, ...]:
-    """All FIFOs that a node watches, in the order of their numbers; some may be of size 0."""
+    """Return all FIFOs that a node watches, in the order of their numbers; some may be of size 0."""
     found = []
     for index, stage in enumerate(network.stages):
         for port, source in enumerate(stage.sources):
@@ -126,7 +126,7 @@ def stage_fifos(network: Network) -> tuple[StageFifo, ...]:
 
 
 def stage_streams(network: Network) -> tuple[StageStream, ...]:
-    """All streams that leave stages, in the order of their numbers."""
+    """Return all streams that leave stages, in the order of their numbers."""
     found = []
     for index, stage in enumerate(network.stages):
         if not isinstance(stage.layer, (Output, Egress)):
@@ -138,12 +138,12 @@ def stage_streams(network: Network) -> tuple[StageStream, ...]:
 
 
 def network_ends(network: Network) -> tuple[int, ...]:
-    """Indices of the stages that are the ends of connections, in the order of the connections' indices."""
+    """Return the indices of the stages that are ends of connections, in the order of the connections."""
     return tuple(i for i, stage in enumerate(network.stages) if isinstance(stage.layer, (Ingress, Egress)))
 
 
 def network_constants(network: Network) -> dict[str, int]:
-    """What a node that was made for ``network`` says of itself, by field."""
+    """Return the identity constants of a node built for ``network``, by field."""
     digest = int(network.digest[:16], 16)
     return {
         "id": IDENTITY,
@@ -311,6 +311,6 @@ def _fifos() -> tuple[Register, ...]:
 
 
 def cluster_registers(*, timeout: int = LEAST) -> RegisterMap:
-    """The register map of a cluster node; the same for all networks, except for the first ``timeout``."""
+    """Return the register map of a cluster node: equal for all networks, except for the initial ``timeout``."""
     counters = counter_registers(NODE_COUNTERS, bits=64)
     return node_map(_identity(), _control(), _job(timeout), _streams(), _fifos(), _links(), counters)

@@ -22,18 +22,18 @@ _SIX = 0x40C00000
 
 
 class Relu(wiring.Component):
-    """max(x, +0) of every word; a NaN passes. The gradient passes where the output is above 0, or NaN.
+    """ReLU: max(x, +0) of every word; a NaN passes. The gradient passes where the output is above 0, or NaN.
 
     Members
     -------
-    ``features``, ``outputs``, ``control`` : as ``fanin.hdl.layers.interface`` has them
-    ``gradients``, ``input_gradients``, ``save``, ``replay`` : likewise, where ``layer.gradient``
-        The outputs are saved, in mode TRAIN; what comes back meets its gradient.
+    ``features``, ``outputs``, ``control`` : interface of a layer, see ``fanin.hdl.layers.interface``
+    ``gradients``, ``input_gradients``, ``save``, ``replay`` : present if ``layer.gradient``
+        Mode TRAIN saves the outputs; the replay joins each output with its gradient.
 
     Parameters
     ----------
     ``layer`` : ``fanin.cnn.layers.relu.Relu``
-    ``parallelism`` : ``Parallelism``, of which ``pi`` and ``po`` are equal
+    ``parallelism`` : ``Parallelism`` with equal ``pi`` and ``po``
 
     Latency
     -------
@@ -49,7 +49,7 @@ class Relu(wiring.Component):
         super().__init__(layer_members(layer, parallelism))
 
     def elaborate(self, platform: Any) -> Module:
-        """Registers behind each way: a register slice per stream that leaves."""
+        """Register each outgoing stream with a register slice."""
         m = Module()
         (features,) = self.features
         rectified = Cat(self._rectified(word) for word in features.payload)
@@ -80,23 +80,23 @@ class Relu(wiring.Component):
 
     @staticmethod
     def _passes(y: Value) -> Value:
-        """``y`` is an output, hence never below 0; a subnormal counts as a zero."""
+        """Return whether the gradient of output ``y``, never below 0, passes; a subnormal counts as zero."""
         return y[FRACTION_BITS:].any()
 
 
 class Relu6(Relu):
-    """min(max(x, +0), 6) of every word; a NaN passes. The gradient passes where the output is inside, or NaN.
+    """ReLU6: min(max(x, +0), 6); a NaN passes. The gradient passes where 0 < output < 6, or the output is NaN.
 
     Members
     -------
-    ``features``, ``outputs``, ``control`` : as ``fanin.hdl.layers.interface`` has them
-    ``gradients``, ``input_gradients``, ``save``, ``replay`` : likewise, where ``layer.gradient``
-        The outputs are saved, in mode TRAIN; what comes back meets its gradient.
+    ``features``, ``outputs``, ``control`` : interface of a layer, see ``fanin.hdl.layers.interface``
+    ``gradients``, ``input_gradients``, ``save``, ``replay`` : present if ``layer.gradient``
+        Mode TRAIN saves the outputs; the replay joins each output with its gradient.
 
     Parameters
     ----------
     ``layer`` : ``fanin.cnn.layers.relu6.Relu6``
-    ``parallelism`` : ``Parallelism``, of which ``pi`` and ``po`` are equal
+    ``parallelism`` : ``Parallelism`` with equal ``pi`` and ``po``
 
     Latency
     -------

@@ -1,4 +1,4 @@
-"""Between streams of different widths."""
+"""Conversion between streams of different widths."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fanin.hdl.stream.connect import connect_typed
 
 
 def resized(m: Module, name: str, source: Any, *, words: int, i: int, o: int) -> Any:
-    """``source``, of ``i`` words a transfer, as a stream of ``o``: behind a Resize ``name``, if they differ."""
+    """Return ``source``, of ``i`` words a transfer, as a stream of ``o`` words; a Resize converts if needed."""
     if i == o:
         return source
     m.submodules[name] = resize = Resize(words=words, i=i, o=o)
@@ -24,10 +24,10 @@ def resized(m: Module, name: str, source: Any, *, words: int, i: int, o: int) ->
 
 
 class Resize(wiring.Component):
-    """Give the words of a stream as a stream of another width, in order.
+    """Converter of a stream to another width, in order.
 
-    Words are collected until they make a whole number of transfers of both widths, ``lcm(i, o)``, and are then
-    given out. A frame is so many words times a whole number, so that nothing of it waits for the next one.
+    The converter collects ``lcm(i, o)`` words, a whole number of transfers of both widths, and then sends them.
+    A frame is a multiple of ``lcm(i, o)`` words, so no word waits for the next frame.
 
     Members
     -------
@@ -37,14 +37,14 @@ class Resize(wiring.Component):
     Parameters
     ----------
     ``words`` : int
-        Of a frame.
+        Words of a frame.
     ``i``, ``o`` : int
-        Words of a transfer; different, and both divide ``words``.
+        Words of a transfer in and out; different, and both divide ``words``.
 
     Latency
     -------
-    From the transfer that completes ``lcm(i, o)`` words to the first of them: 1 cycle, and 2 where ``o`` is
-    less than that. As many words a cycle as the narrower side has. All outputs are registered.
+    From the transfer that completes ``lcm(i, o)`` words to their first output: 1 cycle, or 2 if ``o`` is less
+    than ``lcm(i, o)``. The rate is that of the narrower side. All outputs are registered.
 
     Source
     ------
@@ -61,11 +61,11 @@ class Resize(wiring.Component):
         super().__init__({"input": In(word_stream(i)), "output": Out(word_stream(o))})
 
     def elaborate(self, platform: Any) -> Module:
-        """Transfers are shifted in, moved on as a whole, and shifted out."""
+        """Shift transfers in, move them as a whole, and shift them out."""
         m = Module()
         whole = Signal(lcm(self.i, self.o) * WORD_BITS, reset_less=True)
-        full = Signal()  # ``whole`` waits
-        take = Signal()  # and is taken
+        full = Signal()  # ``whole`` holds words
+        take = Signal()  # ``whole`` is taken
         with m.If(take):
             m.d.sync += full.eq(0)
         self._collect(m, whole, full)
@@ -73,7 +73,7 @@ class Resize(wiring.Component):
         return m
 
     def _collect(self, m: Module, whole: Signal, full: Signal) -> None:
-        """The last transfer waits until ``whole`` is empty; at full rate it is by then."""
+        """Collect transfers. The last one waits until ``whole`` is empty, which is no wait at full rate."""
         source = self.input
         count = len(whole) // (self.i * WORD_BITS)
         have = Signal(range(count))
@@ -87,7 +87,7 @@ class Resize(wiring.Component):
                 m.d.sync += [whole.eq(every), full.eq(1), have.eq(0)]
 
     def _give(self, m: Module, whole: Signal, full: Signal, take: Signal) -> None:
-        """The next whole follows the last transfer of this one."""
+        """Send the words of ``whole``; the next ``whole`` follows the last transfer."""
         sink = self.output
         count = len(whole) // (self.o * WORD_BITS)
         if count == 1:

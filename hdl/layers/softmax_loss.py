@@ -25,20 +25,23 @@ from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.credits import Credits
 from fanin.hdl.stream.fifo import StreamFIFO
 
-_FOLD = 1 + FP32Adder.LATENCY  # cycles until a sum that was added to is there
+_FOLD = 1 + FP32Adder.LATENCY  # cycles from a term to the updated sum
 _P = soft_cross_loss.SOFTMAX  # cycles from a row's address to e ⊗ 1/Σe
 
 
 class Greatest(wiring.Component):
-    """The greatest of the words of a frame. With a NaN among them it means nothing: all that follows is NaN.
+    """Maximum of a frame's words. With a NaN among them it is meaningless: all later results are NaN.
 
     Members
     -------
     ``restart`` : In(1)
-        Forget; not while words are under way.
+        Clear the maximum; not while words are in flight.
     ``row`` : In, ``ArrayLayout(32, lanes)``
+        Words of the frame, binary32.
     ``valid`` : In(1)
+        ``row`` holds words.
     ``greatest`` : Out(32)
+        Maximum of all words since ``restart``, binary32.
 
     Parameters
     ----------
@@ -70,7 +73,10 @@ class Greatest(wiring.Component):
         return 2 + soft_cross_loss.levels(self.lanes)
 
     def elaborate(self, platform: Any) -> Module:
-        """Keys, which order as unsigned integers do; a tree, a level a cycle; the greatest so far."""
+        """Map words to keys that order as unsigned integers, reduce them by tree, and keep the maximum.
+
+        A level of the tree takes one cycle.
+        """
         m = Module()
         keys = [self._register(m, _key(word), f"key_{lane}") for lane, word in enumerate(self.row)]
         for level in range(soft_cross_loss.levels(self.lanes)):
@@ -94,7 +100,7 @@ class Greatest(wiring.Component):
 
 
 def _key(bits: Value) -> Value:
-    """An integer that grows with the number."""
+    """Return an unsigned integer that orders as the binary32 number does."""
     return Mux(bits[-1], ~bits, Cat(bits[:-1], Const(1, 1)))
 
 
@@ -103,11 +109,11 @@ def _larger(a: Value, b: Value) -> Value:
 
 
 class ExpUpdate(ChannelUpdate):
-    """exp (x ⊖ max) of every word of a frame.
+    """Update that computes exp (x ⊖ max) of every word of a frame.
 
     Members
     -------
-    As those of ``ChannelUpdate``: ``start``, ``busy``, ``done``, ``read_group``, ``rows`` (x; max in
+    Members of ``ChannelUpdate``: ``start``, ``busy``, ``done``, ``read_group``, ``rows`` (x, then max in
     all lanes), ``write``, ``write_group``, ``write_lane``, ``words``.
 
     Parameters
@@ -116,7 +122,7 @@ class ExpUpdate(ChannelUpdate):
 
     Latency
     -------
-    As that of ``ChannelUpdate``.
+    The latency of ``ChannelUpdate``.
 
     Source
     ------
@@ -127,16 +133,16 @@ class ExpUpdate(ChannelUpdate):
         super().__init__(groups=groups, lanes=lanes, operands=2, results=1, interval=soft_cross_loss.INTERVAL)
 
     def formula(self, path: Datapath, *operands: Number) -> tuple[Number, ...]:
-        """One multiplier and one adder suffice."""
+        """Return exp (x ⊖ max), computed with one multiplier and one adder."""
         return (exp(path, path.subtract(*operands)),)
 
 
 class ReciprocalUpdate(ChannelUpdate):
-    """The reciprocal of a word.
+    """Update that computes the reciprocal of a single word.
 
     Members
     -------
-    As those of ``ChannelUpdate``: ``start``, ``busy``, ``done``, ``read_group``, ``rows``, ``write``,
+    Members of ``ChannelUpdate``: ``start``, ``busy``, ``done``, ``read_group``, ``rows``, ``write``,
     ``write_group``, ``write_lane``, ``words``.
 
     Parameters
@@ -145,7 +151,7 @@ class ReciprocalUpdate(ChannelUpdate):
 
     Latency
     -------
-    As that of ``ChannelUpdate``.
+    The latency of ``ChannelUpdate``.
 
     Source
     ------
@@ -156,32 +162,33 @@ class ReciprocalUpdate(ChannelUpdate):
         super().__init__(groups=1, lanes=1, operands=1, results=1, interval=soft_cross_loss.INTERVAL)
 
     def formula(self, path: Datapath, *operands: Number) -> tuple[Number, ...]:
-        """One multiplier and one adder suffice."""
+        """Return the reciprocal, computed with one multiplier and one adder."""
         return (reciprocal(path, *operands),)
 
 
 class SoftmaxLoss(wiring.Component):
     """Softmax of a frame, and p ⊖ label, the gradient of its cross-entropy with a one-hot label.
 
-    A frame at a time: its words come, then e = exp (x ⊖ max) one by one while they are summed, then 1/Σe, then
-    p and gradient leave as the labels come. Labels are taken in evaluate mode, too; then no gradient leaves.
+    A frame has four phases. The layer takes the logits, then computes and sums e = exp (x ⊖ max) word by word.
+    It computes 1/Σe, and then emits p and the gradient as the labels arrive. Evaluate mode takes labels, too,
+    but emits no gradient.
 
     Members
     -------
     ``features`` : In, array of two streams of ``pi`` words
-        Logits; labels.
+        Logits, then labels.
     ``outputs``, ``input_gradients``, ``control``
-        Those of a layer (docs/systems/cluster.md); there is one input gradient, that of the logits.
+        Interface of a layer (docs/systems/cluster.md). The only input gradient is that of the logits.
 
     Parameters
     ----------
     ``layer`` : fanin.cnn.layers.soft_cross_loss.SoftCrossLoss
     ``parallelism`` : Parallelism
-        As wide at the input as at the output; divides the channels.
+        ``pi`` and ``po`` are equal and divide the channels.
 
     Latency
     -------
-    ``layer.cycles`` a frame; p leaves 8 cycles behind its label, the gradient 15.
+    ``layer.cycles`` a frame; p leaves 8 cycles after its label, the gradient 15.
 
     Source
     ------
@@ -201,7 +208,7 @@ class SoftmaxLoss(wiring.Component):
         super().__init__(layer_members(layer, parallelism))
 
     def elaborate(self, platform: Any) -> Module:
-        """One memory: x first, and e in its place."""
+        """Build one memory that holds x first; e overwrites x."""
         m = Module()
         m.submodules.memory = memory = ChannelMemory(groups=self.rows, lanes=self.lanes)
         m.submodules.greatest = greatest = Greatest(lanes=self.lanes)
@@ -265,7 +272,7 @@ class SoftmaxLoss(wiring.Component):
         return m
 
     def _total(self, m: Module, exponentials: Any, restart: Value) -> Value:
-        """The sum of exponentials, in the order in which they come."""
+        """Return the sum of the exponentials, added in order of arrival."""
         m.submodules.total = adder = shared(AdderArray(lanes=1))
         total = Signal(FLOAT_BITS)
         added = delayed(m, exponentials.write, adder.latency, name="added", reset_less=False)[-1]
@@ -281,7 +288,7 @@ class SoftmaxLoss(wiring.Component):
         return total
 
     def _results(self, m: Module, issue: Value, row: Any, scale: Value) -> Value:
-        """p and gradient of the row that stands there a cycle after ``issue``; whether both have room."""
+        """Queue p and gradient of ``row``, valid one cycle after ``issue``. Return whether both fit."""
         m.submodules.scale = scaled = shared(products(self.lanes))
         ages = delayed(m, issue, _P + FP32Adder.LATENCY, name="issue", reset_less=False)
         m.d.comb += [scaled.a.eq(row), scaled.b.eq(scale.replicate(self.lanes)), scaled.valid.eq(ages[1])]
@@ -301,7 +308,7 @@ class SoftmaxLoss(wiring.Component):
 
     @staticmethod
     def _queue(m: Module, name: str, port: Any, take: Value, push: Value, words: Any) -> Value:
-        """A queue of results in front of ``port``, each with a place reserved; whether it has room."""
+        """Put a queue of results before ``port``, a place reserved for each. Return whether it has room."""
         m.submodules[name] = queue = StreamFIFO(shape=port.payload.shape(), depth=RESULTS)
         m.submodules[f"{name}_room"] = room = Credits(limit=RESULTS, full=True)
         connect_typed(m, queue.o, wiring.flipped(port))

@@ -1,4 +1,4 @@
-"""The stages of a network as components, and where their streams are."""
+"""Streams of a network's stages, by their components."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fanin.hdl.layers.store import Store, streams
 
 @dataclass(frozen=True)
 class StagePorts:
-    """Streams of each stage: those of its component in ``layers``, by index, or of the store at the ends.
+    """Streams of each stage: those of its component in ``layers``, by index, or the store's at both ends.
 
     ``layers`` has a NetworkEnd for each end of a connection.
     """
@@ -24,38 +24,38 @@ class StagePorts:
     store: Store
 
     def outputs(self, stage: int) -> Any:
-        """The feature map that it makes."""
+        """Return the stream of a stage's output map."""
         if stage in self.layers:
             return self.layers[stage].outputs
         network = self.network
         return streams(self.store.readers)[(network.images, network.labels).index(stage)]
 
     def features(self, consumer: Consumer) -> Any:
-        """Where a consumer takes a feature map."""
+        """Return the port at which a consumer takes a feature map."""
         if consumer.stage in self.layers:
             return self.layers[consumer.stage].features[consumer.port]
         return streams(self.store.writers)[0]
 
     def gradients(self, stage: int) -> Any:
-        """Where it takes gradients of its output; None where nothing learns from them."""
+        """Return the port at which a stage takes gradients of its output; None if nothing learns from them."""
         return self._member(stage, "gradients")
 
     def input_gradients(self, consumer: Consumer) -> Any:
-        """Gradients that a consumer sends back; None where it sends none."""
+        """Return the stream of gradients that a consumer sends back; None if it sends none."""
         ports = self._member(consumer.stage, "input_gradients") or []
         return ports[consumer.port] if consumer.port < len(ports) else None
 
     def leaving(self, one: StageStream) -> Any:
-        """A stream that leaves a stage."""
+        """Return the port of a stream that leaves a stage."""
         if one.way is Way.FORWARD:
             return self.outputs(one.stage)
         return self.input_gradients(Consumer(one.stage, one.port))
 
     def source(self, one: StageStream) -> tuple[Any, Any]:
-        """Whether what a stage needs for a stream is offered, and whether the stage would take it.
+        """Return whether the stage's input for a stream is offered, and whether the stage would take it.
 
-        Where there are several inputs, it always would: it waits for the one that is not there. Where there
-        is none in sight, it never waits.
+        With several inputs, the stage counts as always ready, as it waits for the missing input. Without a
+        visible input, the stage never waits.
         """
         if one.way is Way.FORWARD:
             ports = self._member(one.stage, "features") or []

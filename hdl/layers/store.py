@@ -1,4 +1,4 @@
-"""The store: the one owner of a device's memory."""
+"""Store: the only component that accesses a device's memory."""
 
 from __future__ import annotations
 
@@ -31,51 +31,54 @@ from fanin.hdl.stream.credits import Credits
 
 
 def numbered(streams: Iterable[Any]) -> wiring.Signature:
-    """Streams of different widths as one member: ``stream0``, ``stream1``, …"""
+    """Return a signature of streams of different widths as one member: ``stream0``, ``stream1``, …"""
     return wiring.Signature({f"stream{number}": Out(signature) for number, signature in enumerate(streams)})
 
 
 def streams(interface: Any) -> list[Any]:
-    """The streams of a :func:`numbered` member, in their order."""
+    """Return the streams of a :func:`numbered` member, in their order."""
     return [getattr(interface, f"stream{number}") for number in range(len(interface.signature.members))]
 
 
 class Store(wiring.Component):
-    """Move everything that goes between the layers and memory, through one AXI4 port of 512 bits.
+    """Mover of all data between the layers and memory, through one AXI4 port of 512 bits.
 
-    A job's images and labels are read, results written, ``frames`` of each. What a layer saves goes to its ring
-    of frames, and from there to its replay; a frame is read only when memory has acknowledged all of it. In the
-    modes LOAD and DUMP each layer's words go in order between the parameter image and the layer.
+    The store reads a job's images and labels and writes its results, ``frames`` of each. It writes a layer's
+    saved maps to the layer's ring of frames, and reads them back for the replay. A saved frame is read only
+    after memory has acknowledged all of it. In the modes LOAD and DUMP the store moves each layer's words, in
+    order, between the parameter image and the layer.
 
-    A layer whose parameters lie in memory asks for each pass over them. A burst of velocities is read when the
-    one that an earlier pass wrote there has been acknowledged; a burst that is written has always been read.
+    A layer with parameters in memory requests each pass over them. A velocity burst is read only after the
+    previous pass's write to it is acknowledged, and is never written before it is read.
 
-    Channels have the port in turn, each for a burst of up to 16 beats, and none without room for what it reads
-    or all of what it writes. So none can hold up another, and none waits in the middle of a burst.
+    Channels take turns at the port, one burst of up to 16 beats each. A channel requests a read burst only if
+    it has room for the data, and a write burst only if it holds all data. So no channel blocks another, and no
+    burst stalls.
 
     Members
     -------
     ``control`` : In, LayerControl
     ``stop`` : In(1)
-        No burst is begun at the port; those that were begun are carried out.
+        Begin no burst at the port. Bursts that have begun finish.
     ``quiet`` : Out(1)
-        No burst is under way. With ``stop`` all of the store may be reset then.
-    ``bases`` : In, beats of memory at which ``parameters``, ``readers`` and ``writers`` begin
-        They stand still in a job.
+        No burst is in flight. With ``stop`` high, the whole store may then be reset.
+    ``bases`` : In, first beats in memory of ``parameters``, ``readers`` and ``writers``
+        Stable during a job.
     ``readers`` : Out, stream0, stream1, …: of ``lanes`` words each
-    ``writers`` : In, likewise
-    ``save``, ``replay`` : In, Out, likewise, of each ring
+    ``writers`` : In, stream0, stream1, …: of ``lanes`` words each
+    ``save``, ``replay`` : In, Out, stream0, stream1, …: of ``lanes`` words each, one for each ring
     ``spilled`` : In, stream0, stream1, …: ``parameter_memory`` of each layer with parameters in memory
     ``load``, ``dump`` : Out, In, arrays of streams of one word, one for each section
     ``done`` : Out(1)
-        Everything of the job that ends in memory, or comes out of the parameter image, has arrived.
-        From the second cycle after ``start`` on.
+        All results or dumped words of the job are in memory, and all loaded words have left the parameter
+        image. Valid from the second cycle after ``start`` on.
     ``error`` : Out(1)
         Pulse: memory answered with an error.
-    ``events`` : Out, struct of ``read`` and ``written``, pulses: a beat of the port
+    ``events`` : Out, struct of ``read`` and ``written``
+        Pulses: a beat was read or written at the port.
     ``levels`` : Out, struct of ``ring0``, ``save0``, ``ring1``, …, of each ring; registered
-        Frames in memory, from the acknowledgement of the last burst to the last beat back; and beats that wait
-        for the port on their way there.
+        ``ring``: frames in memory, from the acknowledgement of a frame's last burst to the read of its last
+        beat. ``save``: beats in the queue to memory.
     ``memory`` : Out, AXI4, 512 bits
 
     Parameters
@@ -84,8 +87,8 @@ class Store(wiring.Component):
 
     Latency
     -------
-    From ``start`` to the first ``arvalid`` 9 cycles; at least 98 % of the beats of the port, both ways, while
-    memory answers within 100 cycles.
+    9 cycles from ``start`` to the first ``arvalid``. The port moves a beat in at least 98 % of the cycles, in
+    each direction, while memory answers within 100 cycles.
 
     Source
     ------
@@ -129,7 +132,7 @@ class Store(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """A channel for everything that is read and for everything that is written; they share two ports."""
+        """Build a channel for each read and each written stream; the channels share a read and a write port."""
         m = Module()
         config, mode = self.config, self.control.mode
         others = len(config.rings) + bool(config.sections)
@@ -139,7 +142,7 @@ class Store(wiring.Component):
         m.d.comb += [read_port.stop.eq(self.stop), write_port.stop.eq(self.stop)]
         m.d.sync += self.quiet.eq(read_port.quiet & write_port.quiet)
         join_memory(m, read=read_port.axi, write=write_port.axi, memory=self.memory)
-        frames = Signal(FRAME_BITS)  # of the job that go through the layers
+        frames = Signal(FRAME_BITS)  # frames of the job that pass through the layers
         m.d.comb += frames.eq(Mux((mode == Mode.EVALUATE) | (mode == Mode.TRAIN), self.control.frames, 0))
         pending = self._frames(m, read_port, write_port, frames)
         self._rings(m, read_port, write_port)
@@ -155,7 +158,7 @@ class Store(wiring.Component):
         return m
 
     def _frames(self, m: Module, read_port: Any, write_port: Any, frames: Signal) -> list[Any]:
-        """Images, labels and results. Returns what is still to be written of each."""
+        """Move images, labels and results. Return whether frames of each result are still to be written."""
         pending = []
         for n, (kind, port) in enumerate(zip(self.config.readers, streams(self.readers), strict=True)):
             reader = self._reader(m, f"reader{n}", read_port, n, kind, port)
@@ -167,7 +170,7 @@ class Store(wiring.Component):
         return pending
 
     def _rings(self, m: Module, read_port: Any, write_port: Any) -> None:
-        """A frame that memory has acknowledged may be read; when all of it has come, its place is free."""
+        """Move saved maps: a frame is readable once acknowledged, and its place is free once it is read."""
         for n, ring in enumerate(self.config.rings):
             r, w = len(self.config.readers) + n, len(self.config.writers) + n
             save, replay = (streams(port)[n] for port in (self.save, self.replay))
@@ -191,7 +194,7 @@ class Store(wiring.Component):
             m.d.sync += frames.eq(Mux(landed, frames + 1, frames - 1))
 
     def _spilled(self, m: Module, read_port: Any, write_port: Any) -> None:
-        """A pass over weights or velocities is a frame; each lies where the one before did."""
+        """Move parameters in memory: each pass over weights or velocities is a frame at the same address."""
         config = self.config
         read, write = len(config.readers) + len(config.rings), len(config.writers) + len(config.rings)
         for n, (kind, port) in enumerate(zip(config.spilled, streams(self.spilled), strict=True)):
@@ -216,7 +219,7 @@ class Store(wiring.Component):
                 read += 1
 
     def _write_passes(self, m: Module, n: int, port: Any, index: int, name: str, address: int) -> Any:
-        """Passes of a spilled layer's new words to memory. Whether one has not been acknowledged yet."""
+        """Write passes of a spilled layer's new words. Return whether a pass is not yet acknowledged."""
         kind, layer = self.config.spilled[n], streams(self.spilled)[n]
         stream, asked = getattr(layer, f"new_{name}"), getattr(layer.ask, name)
         writer = self._writer(m, f"new_{name}{n}", port, index, kind.frames, stream, wrap=1)
@@ -230,7 +233,7 @@ class Store(wiring.Component):
         return unsettled.ok
 
     def _parameters(self, m: Module, read_port: Any, write_port: Any) -> list[Any]:
-        """The image is one frame, of the last channel of each port. Returns whether it is still under way."""
+        """Move the image as one frame of each port's last channel. Return whether load or dump is running."""
         control, sections = self.control, self.config.sections
         image = sum(map(beats, sections))
         reader = ReadChannel(beats=image, depth=2 * BURST)
@@ -267,7 +270,7 @@ class Store(wiring.Component):
         wrap: int = 0,
         after: Credits | None = None,
     ) -> ReadChannel:
-        """A channel from memory to the stream ``o``; ``after``: a credit for each of its bursts."""
+        """Build a channel from memory to the stream ``o``; each burst takes a credit of ``after``."""
         channel = ReadChannel(beats=kind.beats, depth=read_depth(kind.lanes), wrap=wrap)
         self._connect_reader(m, name, port, index, channel, after)
         unpacker = Gearbox(source=BEAT_WORDS, target=kind.lanes, frame=kind.words)
@@ -283,7 +286,7 @@ class Store(wiring.Component):
     def _writer(
         self, m: Module, name: str, port: Any, index: int, kind: Frames, i: Any, *, wrap: int = 0
     ) -> WriteChannel:
-        """A channel from the stream ``i`` to memory."""
+        """Build a channel from the stream ``i`` to memory."""
         channel = WriteChannel(beats=kind.beats, depth=WRITE_DEPTH, wrap=wrap)
         self._connect_writer(m, name, port, index, channel)
         packer = Gearbox(source=kind.lanes, target=BEAT_WORDS, frame=kind.words)
@@ -329,7 +332,7 @@ class Store(wiring.Component):
         m.d.comb += channel.restart.eq(self.control.start)
 
     def _countdown(self, m: Module, name: str, frames: Any, landed: Any) -> Any:
-        """Whether memory has yet to acknowledge some of so many frames."""
+        """Return whether some of the job's ``frames`` are not yet acknowledged; ``landed``: one is."""
         left = Signal(FRAME_BITS, name=name)
         with m.If(self.control.start):
             m.d.sync += left.eq(frames)

@@ -1,4 +1,4 @@
-"""A dense layer whose parameters lie in memory."""
+"""Dense layer with parameters in memory."""
 
 from __future__ import annotations
 
@@ -32,15 +32,16 @@ from fanin.hdl.stream.pipeline_queue import PipelineQueue
 
 
 class StreamedDense(wiring.Component):
-    """A dense layer: each weight comes from memory once a frame and way, and its velocity comes and goes.
+    """Dense layer with streamed parameters.
 
-    A pass over weights or velocities is asked for when the first word of its frame comes; every step waits for
-    its own word.
+    Per frame, each weight is read once for each way, and each velocity is read and written. The layer requests
+    a pass over weights or velocities when the first word of the frame arrives. Every step waits for its own
+    word.
 
     Members
     -------
     ``features``, ``outputs``, ``gradients``, ``input_gradients``, ``save``, ``replay`` : streams of words
-        In, out, in, out, out, in: :func:`layer_members`.
+        In, out, in, out, out, in; see :func:`layer_members`.
     ``control`` : In, ``LayerControl``
     ``memory`` : Out, :func:`parameter_memory`
     ``updated`` : Out(1)
@@ -55,9 +56,9 @@ class StreamedDense(wiring.Component):
 
     Latency
     -------
-    A frame takes ``Schedule.cycles``, or as long as its words, its weights or its velocities take in or out, or
-    as long as a velocity takes to be read, added to and written, when it may be read again. An update takes 15
-    cycles more than there are parameters, and what memory takes to answer and to acknowledge.
+    A frame takes the longest of three times: ``Schedule.cycles``, the transfer of its words, weights or
+    velocities, and the interval between two reads of a velocity, with addition and write in between. An update
+    takes one cycle per parameter plus 15, plus the time memory takes to answer and to acknowledge.
 
     Source
     ------
@@ -78,7 +79,7 @@ class StreamedDense(wiring.Component):
         return WeightGradient(schedule=self._schedule, streamed=True)
 
     def elaborate(self, platform: Any) -> Module:
-        """The ways of a convolution, on streams; an update that has them for itself."""
+        """Connect the three ways of a convolution to streams; an update has the streams to itself."""
         m = Module()
         lanes = self._schedule.weight_lanes
         m.submodules.batches = batches = BatchControl()
@@ -110,7 +111,7 @@ class StreamedDense(wiring.Component):
         return m
 
     def _frame_begins(self, m: Module, name: str, port: Any, lanes: int) -> Value:
-        """Whether the first word of a frame is taken from ``port``."""
+        """Return whether ``port`` transfers the first word of a frame in this cycle."""
         shape = self.layer.input if port is self.features[0] else self.layer.output
         taken = port.valid & port.ready
         nest = Nest(m, {"transfer": shape.words // lanes}, taken, name=name)
@@ -120,7 +121,7 @@ class StreamedDense(wiring.Component):
         return taken & first
 
     def _forward(self, m: Module, batches: BatchControl, update: StreamedUpdate, updating: Signal) -> Value:
-        """Drive the forward way. Whether a frame is admitted: it has begun to come, and its batch has begun."""
+        """Drive the forward way. Return whether a frame is admitted: its first word and batch have begun."""
         schedule = self._schedule
         m.submodules.forward = forward = Forward(schedule=schedule, streamed=True)
         m.submodules.weights = weights = WordSupply(lanes=schedule.weight_lanes, latency=Lines.LATENCY)
@@ -144,7 +145,7 @@ class StreamedDense(wiring.Component):
         return arrived.take
 
     def _velocities(self, m: Module, batches: BatchControl, update: StreamedUpdate, updating: Signal) -> None:
-        """Drive the ways back, and what becomes of velocities."""
+        """Drive the backward ways, and write the new velocities."""
         memory, lanes = self.memory, self._schedule.weight_lanes
         m.submodules.weight_gradient = gradient = self._weight_gradient
         m.submodules.velocities = velocities = WordSupply(lanes=lanes, latency=gradient.to_sums)
@@ -189,7 +190,7 @@ class StreamedDense(wiring.Component):
 
     @staticmethod
     def _share(m: Module, source: Any, second: Signal, first_taker: Any, second_taker: Any) -> None:
-        """Give a stream to one of two takers."""
+        """Connect ``source`` to one of two takers: to ``second_taker`` while ``second``."""
         for taker, chosen in (first_taker, ~second), (second_taker, second):
             m.d.comb += [taker.payload.eq(source.payload), taker.valid.eq(source.valid & chosen)]
             with m.If(chosen):

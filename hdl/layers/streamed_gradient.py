@@ -1,4 +1,4 @@
-"""The input gradient of a dense layer whose weights come from memory, in their order there."""
+"""Input gradient of a dense layer whose weights are streamed from memory, in memory order."""
 
 from __future__ import annotations
 
@@ -27,27 +27,29 @@ from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.credits import Credits
 from fanin.hdl.stream.pipeline_queue import PipelineQueue
 
-_TO_SUMS = 1 + Fold.LATENCY  # cycles from the read of a last term to its sum
+_TO_SUMS = 1 + Fold.LATENCY  # cycles from the read of a sum's last term to the sum
 
 
 class StreamedInputGradient(wiring.Component):
     """dx = Wᵀ·dy with weights in the order (ig, og): a tile of terms is written so, and folded as (og, ig).
 
-    In the order of the weights all terms of a word of dx come one behind the other, faster than an adder can
-    fold them. A tile has the terms of ``schedule.tile`` groups of dx, which take turns. Terms lie in a ring of
-    ``schedule.term_rows`` rows, each of one such group.
+    In weight order, all terms of a word of dx are consecutive: an adder cannot fold them at that rate. So a
+    tile holds the terms of ``schedule.tile`` groups of dx, and the fold alternates between the groups. Terms
+    are stored in a ring of ``schedule.term_rows`` rows, one row per group.
 
     Members
     -------
     ``gradients`` : In, stream of po words
-        Of the output.
+        Gradients of the output.
     ``input_gradients`` : Out, stream of pi words
-    ``ok``, ``take`` : In(1), Out(1)
-        The next weights can be taken; a step takes them.
+    ``ok`` : In(1)
+        The next weights are available.
+    ``take`` : Out(1)
+        A step takes the next weights; only while ``ok``.
     ``weights`` : In, ``weight_lanes`` words
-        ``Lines.LATENCY`` cycles after ``take``.
+        Weights of the step, ``Lines.LATENCY`` cycles after ``take``.
     ``finished`` : Out(1)
-        Pulse: the last weights of a frame have come.
+        Pulse: the last weights of a frame have arrived.
 
     Parameters
     ----------
@@ -55,9 +57,9 @@ class StreamedInputGradient(wiring.Component):
 
     Latency
     -------
-    ``latency`` cycles from the last word of a frame's gradient, if its weights are there by then, to the first
-    word of ``input_gradients``. A frame takes ``schedule.block_cycles(Way.INPUT_GRADIENT)`` cycles, or as long
-    as its words take to come and go.
+    ``latency`` cycles from the last word of a frame's gradient to the first word of ``input_gradients``, if the
+    weights are available by then. A frame takes ``schedule.block_cycles(Way.INPUT_GRADIENT)`` cycles, or as
+    long as its words take in or out.
 
     Source
     ------
@@ -87,16 +89,16 @@ class StreamedInputGradient(wiring.Component):
 
     @property
     def latency(self) -> int:
-        """Cycles between the last word of a frame's gradient and the first of what it makes."""
+        """Cycles from the last word of a frame's gradient to the first word of ``input_gradients``."""
         tile, ogs, p = self.schedule.tile, self.schedule.ogs, self.schedule.p
-        begin = 3  # until the first step: the gradient is written, counted, taken
+        begin = 3  # until the first step: write the gradient, count it, take it
         terms = tile * ogs - 1 + self._to_terms
         folds = 2 + (ogs - 1) * max(tile, REUSE)  # until the step of the first word's last term
         resize = 2 * (p.pi < p.pic)
         return begin + terms + folds + _TO_SUMS + 1 + resize
 
     def elaborate(self, platform: Any) -> Module:
-        """Terms in the order of the weights, their ring, and their folds."""
+        """Build the producer of terms in weight order, the ring of terms, and the folds."""
         m = Module()
         rows, word = self.schedule.term_rows, data.ArrayLayout(WORD_BITS, self.schedule.lanes_in)
         m.submodules.terms = memory = Memory(shape=word, depth=rows * self.schedule.ogs, init=[])
@@ -107,7 +109,7 @@ class StreamedInputGradient(wiring.Component):
         return m
 
     def _terms(self, m: Module, write: Any, free: Credits, filled: Credits) -> None:
-        """Products in the order of the weights; a row begins when it has room and its frame's dy is there."""
+        """Compute terms in weight order; a row begins when it has room and its frame's dy is complete."""
         schedule, outputs = self.schedule, self.schedule.outputs
         m.submodules.blocks = blocks = Lines(raster=outputs, rows=schedule.output_rows, words=schedule.p.po)
         m.submodules.products = products = shared(LaneArray(trees=self._trees))
@@ -143,7 +145,7 @@ class StreamedInputGradient(wiring.Component):
             m.d.sync += place.eq(Mux(place == schedule.term_rows * schedule.ogs - 1, 0, place + 1))
 
     def _folds(self, m: Module, read: Any, free: Credits, filled: Credits) -> None:
-        """Sums of a tile that is there, group by group. Those of the last group of dy leave, and free a row."""
+        """Fold each complete tile, group by group of dy. The last group completes the sums and frees rows."""
         schedule, tile = self.schedule, self.schedule.tile
         m.submodules.fold = fold = Fold(lanes=schedule.lanes_in, depth=tile)
         m.submodules.queue = queue = PipelineQueue(shape=read.data.shape(), latency=_TO_SUMS, room=tile)

@@ -1,4 +1,4 @@
-"""The update of parameters that come from memory and go back there."""
+"""Update of parameters that are streamed from memory and back."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from fanin.hdl.stream.pipeline_queue import PipelineQueue
 
 
 class StreamedUpdate(wiring.Component):
-    """Make of every weight w ⊕ (``eta`` ⊗ v), and of its velocity μ ⊗ v, one parameter a cycle.
+    """Update of streamed parameters, one a cycle: w becomes w ⊕ (``eta`` ⊗ v), and v becomes μ ⊗ v.
 
     Members
     -------
     ``weights``, ``velocities`` : In, streams of ``lanes`` words
-    ``new_weights``, ``new_velocities`` : Out, likewise
+    ``new_weights``, ``new_velocities`` : Out, streams of ``lanes`` words
     ``eta``, ``momentum`` : In(32)
-        Stable while anything is under way.
+        Stable while parameters are in flight.
 
     Parameters
     ----------
     ``lanes`` : int, at least 1
     ``parameters`` : int
-        A multiple of ``lanes``.
+        Parameters of the layer, a multiple of ``lanes``.
 
     Latency
     -------
-    A parameter a cycle; ``lanes`` + 15 cycles from a transfer to what becomes of it.
+    A parameter a cycle; ``lanes`` + 15 cycles from a transfer to its new values.
 
     Source
     ------
@@ -58,7 +58,7 @@ class StreamedUpdate(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Gearboxes to single words, the operators, and gearboxes back."""
+        """Build gearboxes to single words, the operators, and gearboxes back."""
         m = Module()
         both = data.ArrayLayout(WORD_BITS, 2)
         m.submodules.queue = queue = PipelineQueue(shape=both, latency=RENEW_LATENCY)
@@ -88,7 +88,7 @@ class StreamedUpdate(wiring.Component):
         return m
 
     def _single(self, m: Module, name: str) -> Any:
-        """A stream of its words, one a transfer."""
+        """Return the words of the stream ``name``, one a transfer."""
         m.submodules[f"{name}_gearbox"] = gearbox = Gearbox(source=self.lanes, target=1, frame=self.parameters)
         connect_typed(m, wiring.flipped(getattr(self, name)), gearbox.i)
         return gearbox.o

@@ -1,4 +1,4 @@
-"""What a layer does with its time, and when its numbers went wrong."""
+"""Counters of a layer's working and waiting cycles, and detection of infinities and NaNs."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from fanin.cnn.layers.family import WORD_BITS
 from fanin.codec.facts import FRACTION_BITS, SPECIAL_EXPONENT
 from fanin.hdl.layers.interface import FRAME_BITS
 
-COUNTER_BITS = 48  # weeks
+COUNTER_BITS = 48  # no overflow for weeks
 
 
 class Watch(wiring.Component):
-    """Count the cycles in which one way of a layer works, and those in which it waits; look at what leaves.
+    """Watch on one way of a layer: counts its working and waiting cycles, and checks its outgoing words.
 
-    A cycle counts as *blocked* if the layer offers a transfer that is not taken, else as *starved* if it would
-    take one and none is offered, else as *busy*.
+    A cycle counts as *blocked* if the layer offers a transfer that is not taken. Any other cycle counts as
+    *starved* if the layer is ready and no transfer is offered, and otherwise as *busy*.
 
     Members
     -------
@@ -28,36 +28,36 @@ class Watch(wiring.Component):
     ``enable`` : In(1)
         Count cycles.
     ``input_valid``, ``input_ready`` : In(1)
-        Of the stream that the layer takes.
+        Handshake of the layer's incoming stream.
     ``output_valid``, ``output_ready`` : In(1)
-        Of the stream that it gives.
+        Handshake of the layer's outgoing stream.
     ``payload`` : In, ``ArrayLayout(32, lanes)``
-        Of the stream that it gives.
+        Words of the layer's outgoing stream.
     ``now`` : In(32)
-        The cycle.
+        Number of the cycle.
     ``timed_first``, ``timed_last`` : In(24)
         Numbers of the frames that begin and end a batch.
     ``updated`` : In(1)
         Pulse: the layer has updated its parameters.
     ``busy``, ``starved``, ``blocked`` : Out(48)
-        Cycles.
+        Cycles of each kind.
     ``frames`` : Out(24)
         Frames that have left in full.
     ``nonfinite`` : Out(1)
-        A word that left was infinite or a NaN.
+        An outgoing word was an infinity or a NaN.
     ``nonfinite_frame`` : Out(24)
-        The number of the first frame with such a word, counted from 0.
+        Number of the first frame with an infinity or a NaN, counted from 0.
     ``first``, ``last`` : Out(32)
-        ``now``, a cycle after the last transfers of the frames ``timed_first`` and ``timed_last``.
+        ``now``, one cycle after the last transfers of the frames ``timed_first`` and ``timed_last``.
     ``update`` : Out(32)
-        ``now``, a cycle after the first ``updated`` after that.
+        ``now``, one cycle after the first ``updated`` after ``last``.
 
     Parameters
     ----------
     ``lanes`` : int
         Words of a transfer.
     ``transfers`` : int, at least 1
-        Of a frame.
+        Transfers of a frame.
 
     Latency
     -------
@@ -99,7 +99,7 @@ class Watch(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Everything is looked at a cycle later, so that the layer's own paths end in a register."""
+        """Register all observed signals first, so that the layer's own paths end in a register."""
         m = Module()
         blocked, starved, enabled, leaves = (Signal(name=name) for name in ("b", "s", "enabled", "leaves"))
         special = Signal(self.lanes, reset_less=True)

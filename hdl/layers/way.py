@@ -1,4 +1,4 @@
-"""The loops of a way of a convolution, and what follows them."""
+"""Loops of a way of a convolution, with their addresses and windows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from amaranth import Const, Module, Signal, Value
 from fanin.cnn.layers.schedule import Schedule, Way
 from fanin.hdl.layers.nest import Loops, Nest
 
-# Of a block, outermost first: loops around a round, and those of a round. r counts rows, c positions of a row.
+# Loops of a block, outermost first: over rounds, then inside a round. r counts rows, c positions of a row.
 _LOOPS = {
     Way.FORWARD: (("ky", "kx", "ig"), ("g", "og", "r", "c")),
     Way.INPUT_GRADIENT: (("ky", "kx", "og"), ("g", "ig", "r", "c")),
@@ -19,10 +19,10 @@ _WEIGHT_LOOPS = ("ky", "kx", "g", "ig", "og")
 
 
 class WayLoops(Loops):
-    """Loops over frame after frame: rows of blocks, the blocks of such a row, and the steps of a block.
+    """Loops over consecutive frames: rows of blocks, the blocks of a row, and the steps of a block.
 
-    ``row_begins``, ``frame_begins``: of the block that is to start. ``row_ends``, ``frame_ends``: this is the
-    last step of a row of blocks, of a frame.
+    ``row_begins``, ``frame_begins``: the next block to start is the first of a row of blocks or of a frame.
+    ``row_ends``, ``frame_ends``: the step is the last one of a row of blocks or of a frame.
     """
 
     def __init__(self, m: Module, schedule: Schedule, way: Way, *, go: Any, available: Any = None):
@@ -55,7 +55,7 @@ class WayLoops(Loops):
         self.frame_ends = self.ends & self.nest.ends(frame)
 
     def weight_address(self) -> Signal:
-        """Address of the step's weights; the input gradient's loops over the kernel go down."""
+        """Return the address of the step's weights. For the input gradient, kernel loops count down."""
         unit = {
             level: self.schedule.weight_address(*(int(level == other) for other in _WEIGHT_LOOPS))
             for level in _WEIGHT_LOOPS
@@ -68,7 +68,7 @@ class WayLoops(Loops):
         return self.nest.walk(unit, base=base, name="weight_address")
 
     def output_window(self) -> dict[str, Value]:
-        """Fields of a ``window_layout`` of ``schedule.outputs``, whose window is one position."""
+        """Return the fields of a ``window_layout`` of ``schedule.outputs``, whose window is one position."""
         raster = self.schedule.outputs
         position = {"r": self.schedule.row_positions, "c": 1}
         groups = {"g": self.schedule.ogs, "og": 1}

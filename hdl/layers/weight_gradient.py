@@ -1,4 +1,4 @@
-"""The weight gradient of a convolution."""
+"""Weight gradient of a convolution."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from fanin.hdl.stream.connect import connect_typed
 
 
 def weight_gradient_trees(schedule: Schedule) -> Trees:
-    """Products (word of the input's block, word of the output's gradient) of each weight of a word."""
+    """Return, by weight of a memory word, the products (word of the input, word of the output's gradient)."""
     columns, inputs, outputs = range(schedule.p.ph), schedule.lanes_in, schedule.lanes_out
     if schedule.depthwise:
         pairs = [(o, o) for o in range(outputs)]
@@ -35,22 +35,22 @@ def weight_gradient_trees(schedule: Schedule) -> Trees:
 
 
 class WeightGradient(wiring.Component):
-    """Adds to the velocities what the input and the gradient of the output give: v = v + x · dy, by position.
+    """Accumulator of the weight gradient in the velocities: v = v + x · dy, by position.
 
-    A block begins when its rows of the input and its gradients are there; then it runs to its end. Velocities
-    that come and go as streams, in the order of the steps, let each step wait for its own.
+    A block begins when its input rows and its gradients are complete, and then runs to its end. If velocities
+    are streamed, in the order of the steps, each step also waits for its own velocities.
 
     Members
     -------
     ``replay`` : In, stream of pi words
-        The input that was saved.
+        The saved input.
     ``gradients`` : In, stream of po words
-        Of the output.
+        Gradients of the output.
     ``velocity_address`` : Out, range(weight_words)
     ``velocities`` : In, ``weight_lanes`` words
-        One cycle after their address; what is written in the cycle of the address is seen.
+        Velocities, one cycle after their address. They include a write in the cycle of the address.
     ``write`` : Out(1)
-        ``new_velocities`` go to ``write_address``.
+        Write ``new_velocities`` to ``write_address``.
     ``write_address`` : Out, range(weight_words)
     ``new_velocities`` : Out, ``weight_lanes`` words
     ``finished`` : Out(1)
@@ -60,14 +60,15 @@ class WeightGradient(wiring.Component):
     ----------
     ``schedule`` : Schedule
     ``streamed`` : bool
-        Velocities come and go in the order of the steps. Instead of ``write`` and the addresses there are
-        ``ok``, In(1): the next ones can be taken, and there is room for what they become; and ``take``, Out(1):
-        a step takes them. They come ``to_sums`` cycles later, the new ones leave ``latency`` cycles later.
+        Velocities are streamed in the order of the steps. ``ok`` and ``take`` replace ``write`` and the
+        addresses. ``ok``, In(1): the next velocities are available, and their new values have room. ``take``,
+        Out(1): a step takes velocities. ``velocities`` holds them ``to_sums`` cycles after ``take``,
+        ``new_velocities`` the new values ``latency`` cycles after ``take``.
 
     Latency
     -------
     A frame takes ``schedule.blocks`` · ``schedule.block_cycles(Way.WEIGHT_GRADIENT)`` cycles, or as long as its
-    words take to come in; ``finished`` follows the last step by ``latency`` cycles.
+    words take in. ``finished`` follows the last step by ``latency`` cycles.
 
     Source
     ------
@@ -105,7 +106,7 @@ class WeightGradient(wiring.Component):
         return self.to_sums + FP32Adder.LATENCY
 
     def elaborate(self, platform: Any) -> Module:
-        """Loops, and everything else at a fixed distance behind them."""
+        """Build the loops, and the datapath at a fixed number of cycles after them."""
         m = Module()
         schedule, p = self.schedule, self.schedule.p
         inputs, outputs = schedule.features, schedule.outputs

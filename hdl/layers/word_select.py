@@ -1,4 +1,4 @@
-"""One of many words, chosen in steps."""
+"""Pipelined selection of one of many words."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from amaranth.lib.wiring import In, Out
 
 from fanin.cnn.layers.family import WORD_BITS
 
-_STEP_BITS = 4  # of the index that a step uses
+_STEP_BITS = 4  # index bits per step
 
 
 class WordSelect(wiring.Component):
-    """The word at an index, some cycles later.
+    """Pipelined selector of the word at an index.
 
     Members
     -------
     ``words`` : In, array of ``count`` words
-    ``index`` : In, range(count); stands still until the word is there
+    ``index`` : In, range(count); stable until the word is on ``o``
     ``o`` : Out(32)
+        The word at ``index``, ``latency`` cycles later.
 
     Parameters
     ----------
@@ -47,7 +48,7 @@ class WordSelect(wiring.Component):
         return -(-len(self.index) // _STEP_BITS)
 
     def elaborate(self, platform: Any) -> Module:
-        """Each step leaves one word of sixteen."""
+        """Select one word of sixteen in each step."""
         m = Module()
         words = list(self.words)
         for step in range(self.latency):

@@ -1,4 +1,4 @@
-"""Words of a stream for a pipeline that takes them a fixed time before it uses them."""
+"""Queue of words for a pipeline that takes each word a fixed time before it uses the word."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.credits import Credits
 from fanin.hdl.stream.fifo import StreamFIFO
 
-#: What takes words has these: the next one is there; it is taken.
+#: Members of a component that takes words: ``ok``, the next word is available; ``take``, it is taken.
 TAKEN = {"ok": In(1), "take": Out(1)}
 
 
 class WordSupply(wiring.Component):
-    """Queue a stream for a pipeline that cannot stall: a step takes a word when it begins, and uses it later.
+    """Queue for a pipeline that cannot stall: a step takes a word when it begins, and uses it later.
 
     Members
     -------
@@ -28,14 +28,16 @@ class WordSupply(wiring.Component):
     ``ok`` : Out(1)
         A word can be taken; registered.
     ``take`` : In(1)
-        Only while ``ok``.
+        Take a word; only while ``ok``.
     ``o`` : Out, ``lanes`` words
-        What was taken ``latency`` cycles ago.
+        The word that was taken ``latency`` cycles ago.
 
     Parameters
     ----------
     ``lanes`` : int, at least 1
+        Words of a transfer.
     ``latency`` : int, at least 0
+        Cycles from ``take`` to ``o``.
 
     Latency
     -------
@@ -52,7 +54,7 @@ class WordSupply(wiring.Component):
         super().__init__({"i": In(word_stream(lanes)), "ok": Out(1), "take": In(1), "o": Out(word)})
 
     def elaborate(self, platform: Any) -> Module:
-        """A place is free again ``latency`` + 2 cycles after its word has come: so many give full rate."""
+        """Build a queue of ``latency`` + 2 places: a word holds its place for so many cycles at full rate."""
         m = Module()
         places = self.latency + 2
         m.submodules.fifo = fifo = StreamFIFO(shape=self.o.shape(), depth=places)

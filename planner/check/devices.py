@@ -1,4 +1,4 @@
-"""What is said to the builder of each device, against the plan."""
+"""Rules for the file of each device: it must agree with the plan."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fanin.planner.check.rates import ROUNDING, differ
 
 
 def wrong_files(plan: Plan, facts: Mapping[str, Facts]) -> Iterator[str]:
-    """Every line about a device's file."""
+    """Yield a line for every difference between a device's file and the plan."""
     for stray in plan.strays:
         yield f"devices/{stray}: no device of that name has layers"
     for device in plan.devices:
@@ -56,7 +56,7 @@ def _file(plan: Plan, facts: Mapping[str, Facts], device: Device, file: DeviceFi
 
 
 def _difference(what: str, wanted: Counter[str], there: Counter[str]) -> Iterator[str]:
-    """Lines about what is missing and what is too much."""
+    """Yield lines about missing and surplus items."""
     yield from (f"{what} {item} is missing" for item in (wanted - there).elements())
     yield from (f"{what} {item} is not the plan's" for item in (there - wanted).elements())
 
@@ -76,7 +76,7 @@ def _entry(entry: tuple[int, str, str, str, int]) -> str:
 def _specification(
     plan: Plan, layer: LayerEntry, facts: Facts, there: Mapping[str, Any], fastest: Fraction
 ) -> Iterator[str]:
-    """``fastest``: frames per second of the layer's own cycles."""
+    """Yield the differences of a layer's specification; ``fastest``: frames per second by its own cycles."""
     wanted = _wanted(layer, facts)
     for field, value in there.items():
         if field in ("induced_delay_frames", "target_throughput"):

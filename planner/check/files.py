@@ -1,4 +1,4 @@
-"""The files of a plan as they stand, with the type of every field: what ``check`` looks at."""
+"""Files of a plan as typed records, as the checker reads them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RESOURCES = ("dsp", "luts", "ram_bits", "ram_blocks", "dram_bytes", *RATES, "con
 
 @dataclass(frozen=True)
 class Ram:
-    """One kind of RAM block of a device."""
+    """Kind of RAM block of a device."""
 
     kind: str
     from_bits: int
@@ -35,7 +35,7 @@ class Ram:
 
 @dataclass(frozen=True)
 class Device:
-    """What a device of the cluster offers. Rates in bits per second, each way."""
+    """Resources of a device of the cluster. Rates are in bits per second, each way."""
 
     name: str
     family: str
@@ -52,7 +52,7 @@ class Device:
 
 @dataclass(frozen=True)
 class LayerEntry:
-    """A layer as the plan has it. Fields that its kind lacks hold the values of a 1×1 window."""
+    """Layer as the plan states it. Fields that its kind lacks hold the values of a 1×1 window."""
 
     name: str
     kind: str
@@ -75,7 +75,7 @@ class LayerEntry:
 
 @dataclass(frozen=True)
 class Edge:
-    """A feature map from one layer to another; ``connection``: an index, where the network carries it."""
+    """Feature map from one layer to another; ``connection``: index of its network connection, if any."""
 
     source: str
     target: str
@@ -89,7 +89,7 @@ class Edge:
 
 @dataclass(frozen=True)
 class Connection:
-    """An edge over the network; ``source`` and ``target`` are (device, layer)."""
+    """Edge over the network; ``source`` and ``target`` are (device, layer)."""
 
     id: int
     source: tuple[str, str]
@@ -102,7 +102,7 @@ class Connection:
 
 @dataclass(frozen=True)
 class DeviceFile:
-    """What ``devices/NAME.json`` says. Layers are (name, kind, specification)."""
+    """Contents of ``devices/NAME.json``. Layers are (name, kind, specification)."""
 
     device: str
     host: bool
@@ -123,7 +123,7 @@ class Plan:
     flow: Fraction  #: frames per second in the flow model
     with_update: Fraction
     batch: int
-    drain: Fraction  #: seconds; so update
+    drain: Fraction  #: seconds to drain the pipeline; ``update`` is in seconds, too
     update: Fraction
     bound: Fraction
     gap: Fraction
@@ -133,26 +133,26 @@ class Plan:
     layers: tuple[LayerEntry, ...]
     edges: tuple[Edge, ...]
     connections: tuple[Connection, ...]
-    files: Mapping[str, DeviceFile]  #: by device, of those that have layers
-    strays: tuple[str, ...]  #: files of no such device
+    files: Mapping[str, DeviceFile]  #: by device with layers
+    strays: tuple[str, ...]  #: names of files without such a device
 
     @cached_property
     def place(self) -> Mapping[str, str]:
-        """The device of a layer."""
+        """Device of each layer, by name."""
         return {layer.name: layer.device for layer in self.layers}
 
     @cached_property
     def into(self) -> Mapping[str, Sequence[Edge]]:
-        """The edges into a layer, in the order of its inputs."""
+        """Edges into each layer, in the order of its inputs."""
         return {layer.name: [e for e in self.edges if e.target == layer.name] for layer in self.layers}
 
     def cut(self, edge: Edge) -> bool:
-        """Whether its ends are on different devices."""
+        """Return whether the ends of ``edge`` are on different devices."""
         return self.place[edge.source] != self.place[edge.target]
 
     @cached_property
     def carried(self) -> Mapping[int, Edge]:
-        """The cut edge of a connection, by its index; the first, where several say that it is theirs."""
+        """Cut edge of each connection, by index; the first edge if several state the same connection."""
         found: dict[int, Edge] = {}
         for edge in self.edges:
             if self.cut(edge) and edge.connection is not None and edge.connection < len(self.connections):
@@ -160,7 +160,7 @@ class Plan:
         return found
 
     def is_label(self, edge: Edge) -> bool:
-        """Whether it is the second into a loss: labels, of which the hops do not count."""
+        """Return whether ``edge`` is the second input of a loss: labels, whose hops do not count."""
         return edge.target in self._losses and self.into[edge.target][1] is edge
 
     @cached_property
@@ -169,7 +169,7 @@ class Plan:
 
 
 def read_plan(directory: Path) -> Plan:
-    """All files. Raises InputError, with file and field, for what is missing or not of its type."""
+    """Read all files. Raises InputError, with file and field, for missing fields and wrong types."""
     plan = open_record(directory / "plan.json")
     cluster, limit = plan.record("cluster"), plan.record("limit")
     devices = tuple(_device(item) for item in cluster.records("devices"))
@@ -333,7 +333,7 @@ _NUMBERS = ("induced_delay_frames", "target_throughput", "actual_throughput")
 
 
 def _required(kind: str) -> set[str]:
-    """What a specification must say; it may say all that the plan does."""
+    """Return the fields that a specification must have; it may have all fields of the plan."""
     fields = {"parallel_io", "output_shape", *_NUMBERS}
     if kind != "input":
         fields.add("input_shape")

@@ -1,4 +1,4 @@
-"""Kinds of layer that a plan may have, with the checker's rules of each; none is from ``fanin.cnn.layers``."""
+"""Kinds of layer in a plan, with the checker's own rules for each, independent of ``fanin.cnn.layers``."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from dataclasses import dataclass
 class Rules:
     """Rules of a kind of layer."""
 
-    inputs: int | None = 1  #: how many it has; None: two or more
-    #: words of a frame that wait in memory for a gradient: "output", "output and scales" of each channel, or
-    #: "input" of a convolution, which has a weight gradient in any case
+    inputs: int | None = 1  #: number of inputs; None: two or more
+    #: words of a frame saved in memory for the backward way. "output": the output, if the layer has a gradient.
+    #: "output and scales": also one word per channel. "input": the input of a convolution, which always has a
+    #: weight gradient.
     saves: str = ""
-    folds: bool = False  #: whether every position uses the sum of its channel
-    constants: tuple[str, ...] = ()  #: numbers between 0 and 1 that a plan states of it
+    folds: bool = False  #: every position updates the sum of its channel
+    constants: tuple[str, ...] = ()  #: names of constants between 0 and 1 that a plan states for the layer
 
 
 KINDS = {

@@ -1,6 +1,6 @@
-"""What every layer of a plan has to be, from its shapes and its place in the graph, by the rules' own formulas.
+"""Expected facts of a plan's layers, computed from shapes and graph by the checker's own formulas.
 
-Only what depends on the hardware, DSPs and RAM, is asked of ``fanin.cnn.layers``.
+Only hardware costs, such as DSPs, LUTs and RAM, come from ``fanin.cnn.layers``.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from fanin.cnn.layers.links import NO_LINKS, Links, links_of
 from fanin.planner.check.files import Device, LayerEntry, Plan, Shape
 from fanin.planner.check.kinds import CONVOLUTIONS, KINDS, WINDOWS
 
-WORD_BITS = 32  # FP32; said again here, as the other constants of the rules
-BEAT_BITS, BEAT_WORDS = 512, 16  # of memory: a frame, or the parameters, are whole beats
-FOLD_CYCLES = 8  # until an accumulator may be read again
+WORD_BITS = 32  # FP32; repeated here, as are all constants of the checker's rules
+BEAT_BITS, BEAT_WORDS = 512, 16  # a beat of memory; frames and parameters occupy whole beats
+FOLD_CYCLES = 8  # cycles until an accumulator may be read again
 NORM_INTERVAL, NORM_PAUSE = (
     5,
     140,
-)  # a channel, and a frame, when a normalisation's state changes behind a frame
-LOSS_PAUSE = 199  # a frame, beside those of its words
+)  # cycles per channel, and per frame, of a normalisation's update after a frame
+LOSS_PAUSE = 199  # cycles per frame, in addition to those of its words
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What a layer is, whatever the plan says that it is."""
+    """Facts of a layer, independent of the plan's figures."""
 
     inputs: tuple[Shape, ...]
     output: Shape
@@ -44,19 +44,19 @@ class Facts:
 
     @property
     def bits(self) -> int:
-        """Of what it makes, on the wire: by row Ethernet frames of up to 1,408 bytes, and 88 with each."""
+        """Bits of a map on the wire. Each row is sent in Ethernet frames of up to 1,408 bytes plus 88 bytes."""
         rows, columns, channels = self.output
         row = 4 * columns * channels
         return 8 * rows * (88 * _ceil(row, 1408) + 64 * _ceil(row, 64))
 
 
 def by(shape: Shape) -> str:
-    """8×8×16."""
+    """Return a shape as text, such as 8×8×16."""
     return "×".join(map(str, shape))
 
 
 def derive(plan: Plan) -> tuple[dict[str, Facts], list[str]]:
-    """The facts of every layer; or complaints about the first one that cannot be, and the facts before it."""
+    """Return the facts of every layer, or those before the first impossible layer and complaints about it."""
     facts: dict[str, Facts] = {}
     devices = {device.name: device for device in plan.devices}
     built: list[Layer] = []
@@ -81,7 +81,7 @@ def derive(plan: Plan) -> tuple[dict[str, Facts], list[str]]:
 
 
 def _impossible(layer: LayerEntry, inputs: tuple[Shape, ...], sources: list[str]) -> Iterator[str]:
-    """Why no such layer can be built behind such sources."""
+    """Yield the reasons why the layer cannot be built after these sources."""
     sizes = {shape[:2] for shape in inputs} if layer.kind == "concat" else set(inputs)
     if len(sizes) > 1:
         yield (
@@ -140,8 +140,8 @@ def _facts(layer: LayerEntry, inputs: tuple[Shape, ...], hardware: Layer, hops: 
 def _taken(
     layer: LayerEntry, hardware: Layer, links: Links, device: Device
 ) -> tuple[dict[str, int], dict[str, int]]:
-    """What the hardware takes of its device in its place, and blocks of RAM by kind."""
-    spills = layer.parameters == "dram" and hardware.parameters  # else it is complained about elsewhere
+    """Return the hardware's costs at its place in the graph, and RAM blocks by kind."""
+    spills = layer.parameters == "dram" and hardware.parameters  # another rule reports the opposite
     storage = Storage.DRAM if spills else Storage.CHIP
     cost = links.cost(hardware, Parallelism(**layer.parallelism), storage, device_family(device))
     kinds = zip(device.ram, cost.ram_blocks, strict=True)
@@ -162,7 +162,7 @@ def _output(layer: LayerEntry, inputs: tuple[Shape, ...]) -> Shape:
         return (1, 1, layer.output_channels)
     if layer.kind == "global_avg_pool":
         return (1, 1, channels)
-    top, left, bottom, right = layer.padding  # all others, too: theirs is a window of 1×1
+    top, left, bottom, right = layer.padding  # layers without windows have a window of 1×1
     made = {
         "conv": layer.output_channels,
         "im2col": prod(layer.kernel) * channels,
@@ -206,14 +206,14 @@ def _cycles(layer: LayerEntry, inputs: tuple[Shape, ...], output: Shape, gradien
 
 
 def _beats(saved: int, spilled: int, gradient: bool) -> int:
-    """What a frame reads where parameters lie in DRAM, a beat a cycle: what was saved, and passes."""
+    """Return the cycles, one a beat, of a frame's DRAM reads: saved words and passes; 0 if ``spilled`` is 0."""
     if not spilled:
         return 0
     return _ceil(saved, BEAT_WORDS) + (2 + gradient) * _ceil(spilled, BEAT_WORDS)
 
 
 def _folded(layer: LayerEntry, shape: Shape, gradient: bool) -> int:
-    """Cycles of a layer that folds over a frame's words or positions."""
+    """Return the cycles of a layer that folds over a frame's words or positions; 0 for other layers."""
     height, width, channels = shape
     lanes = layer.parallelism["po"]
     if layer.kind == "soft_cross_loss":
@@ -227,7 +227,7 @@ def _folded(layer: LayerEntry, shape: Shape, gradient: bool) -> int:
 
 
 def _windows(layer: LayerEntry, inputs: tuple[Shape, ...], output: Shape, gradient: bool) -> int:
-    """Cycles of a layer that walks over windows without parameters."""
+    """Return the cycles of a layer that walks over windows without parameters; 0 for other layers."""
     positions = output[0] * output[1]
     if layer.kind in ("avg_pool", "max_pool"):
         return prod(layer.kernel) * max(positions * _ceil(output[2], layer.parallelism["po"]), FOLD_CYCLES)
@@ -235,12 +235,12 @@ def _windows(layer: LayerEntry, inputs: tuple[Shape, ...], output: Shape, gradie
 
 
 def _multiplied(layer: LayerEntry, inputs: tuple[Shape, ...], output: Shape, gradient: bool) -> int:
-    """Cycles of the slowest way of a convolution, block by block and round by round."""
+    """Return the cycles of a convolution's slowest way, by blocks and rounds; 0 for other layers."""
     if layer.kind not in CONVOLUTIONS:
         return 0
     p, taps = layer.parallelism, prod(layer.kernel)
     channels = prod(inputs[0]) if layer.kind == "dense" else inputs[0][2]
-    groups, ins, outs = layer.groups, 1, 1  # of the channels, and steps of each over its inputs and outputs
+    groups, ins, outs = layer.groups, 1, 1  # channel groups, and the steps of each over its inputs and outputs
     if layer.kind == "dwconv":
         groups = _ceil(channels, p["poc"])
     else:
@@ -250,7 +250,7 @@ def _multiplied(layer: LayerEntry, inputs: tuple[Shape, ...], output: Shape, gra
         blocks = _divisors(output[0] * across)
     else:
         blocks = _divisors(across) + [across * rows for rows in _divisors(output[0])]
-    sums = groups * min(outs, ins if gradient else outs)  # of a position
+    sums = groups * min(outs, ins if gradient else outs)  # sums of a position
     block = next((size for size in blocks if size * sums >= FOLD_CYCLES), output[0] * across)
     rounds = [(taps * ins, groups * outs * block), (block, taps * groups * ins * outs)]
     if gradient:
@@ -263,13 +263,13 @@ def _divisors(number: int) -> list[int]:
 
 
 def _window_cycles(layer: LayerEntry, inputs: tuple[Shape, ...], output: Shape, gradient: bool) -> int:
-    """Of im2col: a window's words, or longer where a word's sum is needed for a later window."""
+    """Return the cycles of an im2col window: one per word, or more if a later window needs a word's sum."""
     (height, width), (down, right) = layer.kernel, layer.stride
     groups = _ceil(inputs[0][2], layer.parallelism["pi"])
     cycles = height * width * groups
     reach = min(width, output[1])
     for rows, columns in product(range(min(height, output[0])), range(1 - reach, reach)) if gradient else ():
-        windows = rows * output[1] + columns  # from one to the other, if they share a word
+        windows = rows * output[1] + columns  # distance of two windows that may share a word
         if windows > 0 and rows * down < height and abs(columns) * right < width:
             earlier = (rows * down * width + columns * right) * groups
             cycles = max(cycles, _ceil(FOLD_CYCLES + earlier, windows))
@@ -281,7 +281,7 @@ def _ceil(a: int, b: int) -> int:
 
 
 def dimensions(layer: LayerEntry, facts: Facts) -> dict[str, tuple[int, str]]:
-    """What each parallelism that the kind has is to divide, and what that is called."""
+    """Return, by parallelism of the layer's kind, the number that it must divide, and that number's name."""
     found = {"po": (facts.output[2], "output channels")}
     if facts.inputs:
         channels = prod(facts.inputs[0]) if layer.kind == "dense" else gcd(*(s[2] for s in facts.inputs))
@@ -299,7 +299,7 @@ def dimensions(layer: LayerEntry, facts: Facts) -> dict[str, tuple[int, str]]:
 
 
 def component(layer: LayerEntry, inputs: tuple[Shape, ...], gradient: bool) -> Layer:
-    """The hardware of a layer that is possible."""
+    """Return the hardware of a valid layer."""
     fields: dict[str, Any] = {"inputs": tuple(LayerShape(*shape) for shape in inputs), "gradient": gradient}
     if layer.kind == "input":
         fields["shape"] = LayerShape(*layer.output)
@@ -312,6 +312,6 @@ def component(layer: LayerEntry, inputs: tuple[Shape, ...], gradient: bool) -> L
 
 
 def device_family(device: Device) -> Family:
-    """The device's family, with the kinds of RAM block that the plan says it has."""
+    """Return the device's family with the kinds of RAM block that the plan states."""
     kinds = tuple(RamKind(ram.kind, ram.from_bits, ram.shapes) for ram in device.ram)  # type: ignore[arg-type]
     return replace(family(device.family), ram=kinds)

@@ -1,4 +1,4 @@
-"""What the devices of a plan keep in DRAM, and whether it fits."""
+"""Rule for DRAM: each device's data must fit, and the plan's utilisation must be right."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from fanin.planner.check.rates import differ
 
 
 def memory_rule(plan: Plan, facts: Mapping[str, Facts]) -> Iterator[str]:
-    """DRAM holds what a device keeps there, and the plan states the share; of a plan that is right otherwise.
+    """Yield devices whose DRAM is too small or whose stated share is wrong. All other rules must hold.
 
-    How many frames wait in a ring follows from the times of all layers.
+    The number of frames in a ring follows from the times of all layers.
     """
     network = Network("plan", stages(plan))
     clock = max(device.clock for device in plan.devices if device.name in plan.place.values())
@@ -41,7 +41,7 @@ def memory_rule(plan: Plan, facts: Mapping[str, Facts]) -> Iterator[str]:
 
 
 def stages(plan: Plan) -> tuple[Stage, ...]:
-    """The plan's layers as stages of a network."""
+    """Return the plan's layers as stages of a network."""
     numbers = {layer.name: number for number, layer in enumerate(plan.layers)}
     return tuple(_stage(plan, entry, numbers) for entry in plan.layers)
 

@@ -1,7 +1,7 @@
-"""The verifier of a plan: reads what was written and holds it against every rule, with nothing of the solver's.
+"""Verifier of a plan: reads its files and checks every rule, independently of the solver.
 
-What follows from shapes and graph is derived anew from them, exactly; figures that the plan states are compared
-with that. docs/systems/planner.md has the rules.
+The verifier derives exact figures from shapes and graph, and compares the plan's figures with them. The rules
+are in docs/systems/planner.md.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ Layers = Mapping[str, Facts]
 
 
 def check_plan(directory: Path) -> list[str]:
-    """A line for every rule that the plan in ``directory`` breaks, or an empty list.
+    """Return a line for every broken rule of the plan in ``directory``, or an empty list.
 
-    Where the graph itself is broken, only the lines about that. Raises InputError, with file and field, for
-    what is missing or malformed.
+    If the graph itself is broken, only lines about the graph are returned. Raises InputError, with file and
+    field, for missing or malformed input.
     """
     plan = read_plan(directory)
     complaints = list(_graph(plan))
@@ -38,7 +38,7 @@ def check_plan(directory: Path) -> list[str]:
 
 
 def _graph(plan: Plan) -> Iterator[str]:
-    """Every layer once, on a device that there is, behind as many sources as its kind has inputs."""
+    """Check that each layer is unique, on an existing device, and has one source for each input of its kind."""
     devices = [device.name for device in plan.devices]
     yield from (f"{name}: there are {n} devices of that name" for name, n in Counter(devices).items() if n > 1)
     if plan.host not in devices:
@@ -147,7 +147,7 @@ def _edges(plan: Plan, facts: Layers) -> Iterator[str]:
 
 
 def _connections(plan: Plan, facts: Layers) -> Iterator[str]:
-    """One for every cut edge, of which it says what the edge says."""
+    """Check that every cut edge has one connection, which agrees with the edge."""
     for edge in plan.edges:
         if edge.connection is None or not plan.cut(edge):
             continue

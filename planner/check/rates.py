@@ -1,4 +1,4 @@
-"""What the devices of a plan carry and what they have: limits, utilisation, and the throughput that follows."""
+"""Rules for the load of a plan's devices: limits, utilisation, and the resulting throughput."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from fanin.planner.check.files import RATES, Device, Plan
 from fanin.planner.check.layers import Facts
 
 Layers = Mapping[str, Facts]
-ROUNDING = Fraction(1, 10**9)  # of a figure that the plan states as a float
-TICKS = Fraction(1, 10**6)  # what an optimum may lose where the solver has to round to its unit of time
-AHEAD = 2  # frames, at most, that come into a layer's rows while it updates itself
-STARTING = 4  #: frames, at most, in whose time a pipeline begins again
+ROUNDING = Fraction(1, 10**9)  # relative tolerance of figures that the plan states as floats
+TICKS = Fraction(1, 10**6)  # relative loss of an optimum when the solver rounds to its unit of time
+AHEAD = 2  # most frames that enter a layer's rows during its update
+STARTING = 4  #: most frames whose time a pipeline takes to restart
 _NAMES = {"dram_read": "read from DRAM", "dram_write": "written to DRAM", "network": "over the network"}
 
 
 @dataclass(frozen=True)
 class Load:
-    """What a device carries. ``rates``: bits per frame by RATES, each way."""
+    """Load of a device. ``rates``: bits per frame by RATES, each way."""
 
     dsp: int
     luts: int
@@ -33,7 +33,7 @@ class Load:
 
 
 def differ(there: Fraction, needed: Fraction) -> bool:
-    """Whether two figures are more apart than floats may be."""
+    """Return whether two figures differ by more than rounding."""
     return abs(there - needed) > ROUNDING * max(abs(needed), Fraction(1, 10**3))
 
 
@@ -62,7 +62,7 @@ def _rates(device: Device) -> dict[str, int]:
 
 
 def _limits(plan: Plan, facts: Layers) -> Iterator[str]:
-    """No device carries more than it has."""
+    """Check that no device's load exceeds its resources."""
     for device in plan.devices:
         load = _load(plan, facts, device)
         counts: list[tuple[str, int, int | None]] = [
@@ -82,7 +82,7 @@ def _limits(plan: Plan, facts: Layers) -> Iterator[str]:
 
 
 def _clocks(plan: Plan, facts: Layers) -> Iterator[str]:
-    """Every layer keeps up."""
+    """Check that every layer is fast enough for the throughput."""
     clocks = {device.name: device.clock for device in plan.devices}
     for layer in plan.layers:
         needed, there = plan.throughput * facts[layer.name].figures["cycles"], clocks[layer.device]
@@ -91,7 +91,7 @@ def _clocks(plan: Plan, facts: Layers) -> Iterator[str]:
 
 
 def _utilisation(plan: Plan, facts: Layers) -> Iterator[str]:
-    """The shares that the plan states: of RAM blocks that of the kind most used, of nothing 0."""
+    """Check the stated shares. RAM blocks: the most used kind. A resource that the device lacks has share 0."""
     for device in plan.devices:
         load = _load(plan, facts, device)
         blocks = [_share(load.blocks[ram.kind], ram.blocks) for ram in device.ram if ram.blocks is not None]
@@ -119,7 +119,7 @@ def _figure(value: Fraction | None) -> str:
 
 
 def _throughput(plan: Plan, facts: Layers) -> Iterator[str]:
-    """It is what the slowest resource lets through, and the plan names that one."""
+    """Check that ``limit`` names the slowest resource, and that the throughput is not below that resource's."""
     periods: dict[tuple[str, str, str | None], Fraction] = {}
     devices = {device.name: device for device in plan.devices}
     for device in plan.devices:
@@ -145,7 +145,7 @@ def _limit(key: tuple[str, str, str | None]) -> str:
 
 
 def _bound(plan: Plan, facts: Layers) -> Iterator[str]:
-    """The bound bounds, and the gap is the gap."""
+    """Check that the bound is at least the throughput, and that gap and status agree with both."""
     if plan.bound < plan.throughput * (1 - ROUNDING):
         yield f"bound: {_figure(plan.bound)} is below the throughput, {_figure(plan.throughput)}"
     gap = plan.bound / plan.throughput - 1
@@ -156,15 +156,16 @@ def _bound(plan: Plan, facts: Layers) -> Iterator[str]:
 
 
 def _flow(plan: Plan, facts: Layers) -> Iterator[str]:
-    """Frames flow no faster than layers and ports let them."""
+    """Check that the flow's throughput does not exceed the throughput."""
     if plan.flow > plan.throughput * (1 + ROUNDING):
         yield f"flow_throughput: {_figure(plan.flow)} is above the throughput, {_figure(plan.throughput)}"
 
 
 def _updates(plan: Plan, facts: Layers) -> Iterator[str]:
-    """Updates cost time: at most draining and updating, one after the other, and a few frames', once a batch.
+    """Check the throughput with updates against its two limits.
 
-    A batch takes each layer at least the cycles of its frames and of its update: it does one at a time.
+    Per batch, updates cost at most the sum of draining, updating and the time of ``STARTING`` frames. They cost
+    at least each layer's cycles for its frames and its update, as a layer does one at a time.
     """
     said = f"throughput_with_update: {_figure(plan.with_update)}"
     if plan.with_update > plan.flow * (1 + ROUNDING):
@@ -173,12 +174,12 @@ def _updates(plan: Plan, facts: Layers) -> Iterator[str]:
     if plan.with_update < apart * (1 - ROUNDING):
         yield f"{said} is below {_figure(apart)}, which is draining and updating one after the other"
     clocks = {device.name: device.clock for device in plan.devices}
-    frames = max(plan.batch - AHEAD, 0)  # others come into its rows while it updates
+    frames = max(plan.batch - AHEAD, 0)  # the others enter its rows during the update
     updates = {
         layer.name: Fraction(frames * figures["cycles"] + figures["parameter_words"], clocks[layer.device])
         for layer in plan.layers
         if (figures := facts[layer.name].figures)["parameter_words"]
-        and plan.throughput * figures["cycles"] <= clocks[layer.device]  # else it is complained about
+        and plan.throughput * figures["cycles"] <= clocks[layer.device]  # another rule reports the opposite
     }
     slowest = max(updates, key=lambda name: updates[name], default=None)
     limit = plan.batch / updates[slowest] if slowest else plan.throughput

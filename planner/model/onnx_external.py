@@ -16,8 +16,9 @@ from fanin.base.archive import MOST_BYTES
 def load_external_data(path: Path, proto: ModelProto) -> None:
     """Read the external data of a model that ``path`` holds into its tensors.
 
-    Raises OSError, and ValueError for a file that is not below the model's folder, and for tensors that name
-    more bytes than their files have, and more than ``MOST_BYTES``: any number may name the same bytes.
+    Raises OSError if a file cannot be read. Raises ValueError for a file outside the model's folder, or if the
+    tensors name more than ``MOST_BYTES`` in all and more than their files have. Several tensors may name the
+    same bytes.
     """
     tensors = list(_external(proto))
     sizes: dict[Path, int] = {}

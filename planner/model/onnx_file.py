@@ -1,4 +1,4 @@
-"""An ONNX file before its nodes are read: loading, checks, and shape inference."""
+"""Loading, checks and shape inference of an ONNX file, before its nodes are converted."""
 
 from __future__ import annotations
 

@@ -369,7 +369,7 @@ class _Reader:
         return self._layer(partial(kind, **fields), self._value(), sizes=self._value().sizes)
 
     def clip(self) -> _Value:
-        """Convert Clip with limits 0 and 6. They are attributes below opset 11, inputs from there on."""
+        """Convert Clip with limits 0 and 6. The limits are attributes below opset 11, and inputs from 11 on."""
         limits = [self.attributes[name] for name in ("min", "max") if name in self.attributes]
         limits += [number for position in (1, 2) if self._name(position) for number in self._numbers(position)]
         if limits != [0, 6]:

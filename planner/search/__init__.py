@@ -1,1 +1,1 @@
-"""The search for a placement."""
+"""Search for a placement."""

@@ -24,8 +24,9 @@ class Choice:
 
 
 def constrained(cost: Cost, part: Part) -> tuple[int, ...]:
-    """Return the costs that a part limits: DSPs, LUTs, RAM (bits, blocks by kind, or both), DRAM bits each
-    way.
+    """Return the costs that a part limits, in the order DSPs, LUTs, RAM, DRAM bits read and written.
+
+    RAM is limited in bits, in blocks by kind, or in both.
     """
     luts = (cost.luts,) if part.luts is not None else ()
     ram = (cost.ram_bits,) if part.ram_bits is not None else ()

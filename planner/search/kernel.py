@@ -1,8 +1,8 @@
 """Inner loop of the annealing, compiled by numba, which is thirty times as fast as Python.
 
-All state is in arrays: ``on`` and ``way`` per node; ``load`` per device and resource; ``net`` and
-``connections`` per device; ``apart`` per join (the difference of hops between its two paths). Every rejected
-step restores the state.
+All state is in arrays. ``on`` and ``way`` are per node, ``load`` is per device and resource, ``net`` and
+``connections`` are per device. ``apart`` is per join: the difference of hops between its two paths. Every
+rejected step restores the state.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A cluster node trains a small CNN on images in its memory: outputs and weights are golden's, bit for bit."""
+"""Test of a cluster node: trains a small CNN on images in memory, bit for bit as the golden model."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ JOB = Job.of(FRAMES, batch=4, rate=0.5, momentum=0.9)  # the last batch has two 
 
 
 def words_of(states: list[State]) -> list[np.ndarray]:
-    """Weights and momenta as memory has them, of each stage that has any."""
+    """Return weights and momenta in memory order, for each stage that has parameters."""
     stages = NETWORK.stages
     return [state_image(stages[i].layer, stages[i].parallelism, states[i]) for i in state_stages(NETWORK)]
 
 
 async def carry_out(bench: Bench, job) -> None:
-    """Start a job of the node, and see that it ends well."""
+    """Start a job of the node, and check that it succeeds."""
     driver = bench.driver
     await bench.run(job)
     while (status := driver.status_of(await bench.run(driver.wait()))).running:
@@ -39,7 +39,7 @@ async def carry_out(bench: Bench, job) -> None:
 
 @cocotb.test(timeout_time=200, timeout_unit="us")
 async def a_network_trains(dut):
-    """Parameters are loaded, two batches train, and parameters are read back."""
+    """Load parameters, train two batches, and read the parameters back."""
     memory_map = MemoryMap(NETWORK, frames=FRAMES)
     bench = Bench(dut, CnnDriver(memory_map))
     driver, memory = bench.driver, bench.memory("memory", memory_map.end)

@@ -1,4 +1,4 @@
-"""A node of fanin between the bus models of cocotbext-axi: registers, memories, packet streams."""
+"""Testbench of a fanin node with the bus models of cocotbext-axi: registers, memories, packet streams."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ CHANNELS = ("aw_channel", "w_channel", "b_channel", "ar_channel", "r_channel")
 
 
 class Bench:
-    """A node with clock, reset and an AXI4-Lite master; attach memories and streams, then ``await start()``.
+    """Testbench of a node: clock, reset, AXI4-Lite master. Attach memories and streams, then ``await start()``.
 
     ``driver`` is the node's own of ``fanin.host``: it makes batches of register accesses, ``run`` carries them
     out. Every channel of every bus pauses at random, each with odds of its own up to ``most_stalls``.
@@ -55,7 +55,7 @@ class Bench:
         self.registers = AsyncRegisterDriver(driver.registers, self._read32, self._write32)
 
     def memory(self, prefix: str, size: int) -> AxiRam | AxiRamRead:
-        """A memory of ``size`` bytes behind the AXI4 port ``prefix``, which may only read, or write as well."""
+        """Attach a memory of ``size`` bytes to the AXI4 port ``prefix``, a read-only or a read-write port."""
         if hasattr(self.dut, f"{prefix}_awvalid"):
             memory = AxiRam(AxiBus.from_prefix(self.dut, prefix), self.dut.clk, self.dut.rst, size=size)
             self._stall(memory.write_if, memory.read_if)
@@ -65,21 +65,21 @@ class Bench:
         return memory
 
     def source(self, prefix: str) -> AxiStreamSource:
-        """What sends frames to the node: ``send_nowait(frame)``."""
+        """Return a source of frames to the node: ``send_nowait(frame)``."""
         return self._stream(AxiStreamSource, prefix)
 
     def sink(self, prefix: str) -> AxiStreamSink:
-        """What takes the node's frames: ``bytes(await sink.recv())``."""
+        """Return a sink of the node's frames: ``bytes(await sink.recv())``."""
         return self._stream(AxiStreamSink, prefix)
 
     def scoreboard(self, prefix: str, *, only: Callable[[bytes], bool] = lambda frame: True) -> Scoreboard:
-        """What checks the frames that leave the node by a stream, beside its sink: those that are ``only``."""
+        """Return a scoreboard that checks a stream's outgoing frames, if they pass ``only``, next to a sink."""
         monitor = AxiStreamMonitor(AxiStreamBus.from_prefix(self.dut, prefix), self.dut.clk, self.dut.rst)
         self.scoreboards.append(Scoreboard(prefix, monitor, only))
         return self.scoreboards[-1]
 
     async def start(self) -> None:
-        """Run the clock, end the reset, and see that the node is the one that the driver was made for."""
+        """Run the clock, end the reset, and check that the node matches the driver."""
         cocotb.log.info(REPEATS)
         cocotb.start_soon(Clock(self.dut.clk, PERIOD_NS, unit="ns").start())
         self.dut.rst.value = 1
@@ -88,14 +88,14 @@ class Bench:
         self.driver.check_identity(await self.run(self.driver.identify()))
 
     async def run(self, *batches: Batch) -> list[Value]:
-        """Carry out batches of register accesses; the values that the last one has read."""
+        """Execute batches of register accesses. Return the values that the last batch has read."""
         values: list[Value] = []
         for batch in batches:
             values = await self.registers.run(batch)
         return values
 
     async def poll(self, register: str, field: str, value: int) -> None:
-        """Read a register until a field of it has a value; AssertionError after ``POLLS`` times."""
+        """Read a register until its field has the value. Raises AssertionError after ``POLLS`` reads."""
         for _ in range(POLLS):
             found = (await self.registers.read(register))[field]
             if found == value:
@@ -103,7 +103,7 @@ class Bench:
         raise AssertionError(f"{register}: {field} is still {found}, not {value}; {REPEATS}")
 
     async def arrive(self) -> None:
-        """Wait until no frame has passed for ``QUIET`` cycles; AssertionError where one is still expected."""
+        """Wait for ``QUIET`` cycles without a frame. Raises AssertionError if an expected frame is missing."""
         seen, checked = -1, 0
         while seen != checked:
             await ClockCycles(self.dut.clk, QUIET)
@@ -139,7 +139,7 @@ class Bench:
 
 
 class Scoreboard:
-    """Compares the frames that a monitor sees with those that are expected, in order, as they pass."""
+    """Scoreboard that compares the frames of a monitor with the expected frames, in order of arrival."""
 
     def __init__(self, name: str, monitor: AxiStreamMonitor, only: Callable[[bytes], bool]):
         self.name = name
@@ -150,11 +150,11 @@ class Scoreboard:
         cocotb.start_soon(self._compare())
 
     def expect(self, frames: Iterable[bytes]) -> None:
-        """Expect these after those that are expected already."""
+        """Expect ``frames`` after all frames expected so far."""
         self._expected.extend(frames)
 
     def check_complete(self) -> None:
-        """Raise AssertionError where an expected frame has not come."""
+        """Raise AssertionError if an expected frame is missing."""
         if self._expected:
             self._check(self._expected[0], b"")
 

@@ -1,4 +1,4 @@
-"""Where two results differ first."""
+"""Comparison of two results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""fanin's headers as layers of scapy, as ``fanin.wire`` declares them; ``Ether(frame)`` reads them."""
+"""fanin's headers as layers of scapy, built from ``fanin.wire``; ``Ether(frame)`` parses them."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from fanin.wire.link import ETHERTYPE_LINK
 
 
 def layer(name: str, fields: Sequence[Field], *more: object) -> type[Packet]:
-    """A layer of scapy with these fields, and ``more`` of scapy's own behind them."""
+    """Return a layer of scapy with ``fields``, followed by ``more`` fields of scapy's own."""
     declared = [BitField(field.name, 0, field.bits) for field in fields]
     return type(name, (Packet,), {"name": name, "fields_desc": [*declared, *more]})
 
 
 def mac(address: int) -> str:
-    """A MAC address as scapy writes it."""
+    """Return a MAC address in scapy's notation."""
     return address.to_bytes(6, "big").hex(":")
 
 
 def ip(address: int) -> str:
-    """An IPv4 address as scapy writes it."""
+    """Return an IPv4 address in scapy's notation."""
     return str(IPv4Address(address))
 
 
 def raw_frame(packet: Packet) -> bytes:
-    """The bytes of a frame, padded to the least length of one."""
+    """Return the bytes of a frame, padded to the minimum length."""
     return bytes(packet).ljust(MIN_FRAME_BYTES, b"\0")
 
 
@@ -42,7 +42,7 @@ _values = FieldListField(
 )
 Aggregation = layer("Aggregation", aggregation.AGGREGATION, _values)
 Ring = layer("Ring", ring.RING)
-#: What stands behind the BTH of a WRITE packet, by its opcode; scapy has the acknowledgement's itself.
+#: Headers after the BTH of a WRITE packet, by opcode; scapy itself has the header of an acknowledgement.
 RDMA_HEADERS = {
     opcode: layer(opcode.name, [field for header in rdma.extensions(opcode) for field in header])
     for opcode in rdma.Opcode

@@ -1,4 +1,4 @@
-"""A GLM node and a worker in Python train over fanin's switch: packets and model are golden's, bit for bit."""
+"""Test of a GLM node: trains with a Python worker over fanin's switch, bit for bit as the golden model."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ MEMORY = 1 << 14  # bytes of each
 
 
 def make_switch() -> ReferenceSwitch:
-    """A switch that has the job."""
+    """Return a switch with the job."""
     switch = ReferenceSwitch(endpoint=SWITCH, ports=WORKERS, encap=CONFIG.encap)
     switch.add_job(JOB)
     return switch
 
 
 def golden_frames(workers: list[Worker]) -> list[bytes]:
-    """What the first worker sends where all of them are Python's."""
+    """Return the frames that the first worker sends if all workers are Python models."""
     switch, sent = make_switch(), []
     waiting = deque((port, frame) for port, worker in enumerate(workers) for frame in worker.send())
     while waiting:
@@ -69,7 +69,7 @@ async def carry(bench: Bench, worker: Worker) -> None:
 
 
 def node_job() -> NodeJob:
-    """The job as the node has it in its registers."""
+    """Return the job in the form of the node's registers."""
     own = MEMBERS[0]
     return NodeJob(
         id=JOB.id,
@@ -83,13 +83,13 @@ def node_job() -> NodeJob:
 
 
 def is_agg(frame: bytes) -> bool:
-    """Whether it carries PAs. ACKs go between them, whenever there is time."""
+    """Return whether the frame carries PAs. ACKs are sent between PAs whenever there is time."""
     return Ether(frame)[Aggregation].kind == Kind.AGG
 
 
 @cocotb.test(timeout_time=200, timeout_unit="us")
 async def an_epoch_trains(dut):
-    """Two mini-batches of 32 samples, 20 columns in the node and 20 in the worker."""
+    """Train two mini-batches of 32 samples, with 20 columns in the node and 20 in the worker."""
     rng = np.random.default_rng(random.getrandbits(32))
     features = rng.integers(0, 1 << SHAPE.precision, (SHAPE.samples, SHAPE.columns), dtype=np.uint8)
     labels = fixed.labels(rng.integers(0, 2, SHAPE.samples), LOSS, CONFIG.frac)

@@ -1,4 +1,4 @@
-"""A worker of GLM training in NumPy, at a port of the switch: what the node is, as packets see it."""
+"""Worker of GLM training in NumPy, at a port of the switch; its packets are those of a node."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from fanin.wire.aggregation import AggPacket
 class Worker:
     """Worker ``number`` of a model-parallel training by ``job``: sends PAs of its columns, learns from FAs.
 
-    ``model`` is its part of the weights. It has no clock: nothing may be lost between it and the switch.
+    ``model`` is the worker's part of the weights. The worker has no clock and so no timeouts: no frame may be
+    lost between the worker and the switch.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class Worker:
         self._forward()
 
     def receive(self, frame: bytes) -> list[bytes]:
-        """Take a RESULT or CONFIRM; the frames that go to the switch now."""
+        """Take a RESULT or CONFIRM. Return the frames that can now be sent to the switch."""
         fields = Ether(frame)[Aggregation].fields
         received = self._endpoint.receive(AggPacket(**fields | {"values": tuple(fields["values"])}))
         for activations in received.delivered:
@@ -55,14 +56,14 @@ class Worker:
         return [self._frame(packet) for packet in received.packets] + self.send()
 
     def send(self) -> list[bytes]:
-        """The PAs for which there is a slot, as frames."""
+        """Return frames with the PAs that have a slot."""
         packets = []
         while self._activations and self._endpoint.can_submit():
             packets += self._endpoint.submit(self._activations.popleft())
         return [self._frame(packet) for packet in packets]
 
     def _forward(self) -> None:
-        """The PAs of the next mini-batch, all of the same model."""
+        """Compute the PAs of the next mini-batch, all with the same model."""
         shape = self._shape
         end = min(self._learned + shape.micro_batches, shape.micro_batches_per_epoch)
         for number in range(self._learned, end):
@@ -71,7 +72,7 @@ class Worker:
             self._activations.append(tuple(clamped.tolist()))
 
     def _backward(self, fa: np.ndarray) -> None:
-        """Learn from the FAs of the next micro-batch; that of a mini-batch's end begins the next one."""
+        """Learn from the FAs of the next micro-batch; a mini-batch's last FAs start the next mini-batch."""
         shape, samples = self._shape, _samples(self._learned)
         df = fixed.df(fa, self._labels[samples], self._loss, shape.node.frac)
         scale = fixed.scale(df, *self._rate)

@@ -1,4 +1,4 @@
-"""INCEPTIONN's NIC between host and MAC: marked IP packets shrink on the wire, and come back as golden says."""
+"""Test of INCEPTIONN's NIC between host and MAC: compresses marked IP packets as the golden model does."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FRAMES = 60
 
 
 def host_frame() -> bytes:
-    """A frame of gradients, or of bytes that do not shrink, over UDP or TCP; one in three is not marked."""
+    """Return a frame of gradients or of incompressible bytes, over UDP or TCP; one in three is not marked."""
     size = random.randrange(1, 1400)
     gradients = np.random.default_rng(random.getrandbits(32)).normal(0, 2e-3, size).astype("<f4").tobytes()
     payload = random.choice([gradients, random.randbytes(size)])[:size]
@@ -32,7 +32,7 @@ def host_frame() -> bytes:
 
 
 def sums_are_right(frame: bytes) -> bool:
-    """Whether scapy computes the checksums that a frame has."""
+    """Return whether the frame's checksums equal those that scapy computes."""
     read, again = Ether(frame), Ether(frame)
     transport = UDP if UDP in again else TCP
     del again[IP].chksum, again[transport].chksum
@@ -42,7 +42,7 @@ def sums_are_right(frame: bytes) -> bool:
 
 @cocotb.test(timeout_time=100, timeout_unit="us")
 async def frames_shrink_on_the_wire_and_come_back(dut):
-    """Both directions at once: frame by frame what golden makes of them, with sums that scapy computes."""
+    """Run both directions at once. Compare frames with the golden model, and checksums with scapy's."""
     bench = Bench(dut, InceptionnDriver())
     host_tx, mac_rx = bench.source("host_tx"), bench.source("mac_rx")
     to_wire, to_host = bench.scoreboard("mac_tx"), bench.scoreboard("host_rx")

@@ -36,7 +36,7 @@ THERE = Connection(FIRST_QUEUE_PAIR, send_psn=5000, receive_psn=1000, mtu=256, w
 
 
 def frame_of(packet: RdmaPacket, source: Endpoint, destination: Endpoint) -> bytes:
-    """A packet as scapy builds it."""
+    """Return a packet, built by scapy."""
     pad = -len(packet.payload) % 4
     ether = Ether(dst=mac(destination.mac), src=mac(source.mac))
     bth = BTH(
@@ -61,7 +61,7 @@ def frame_of(packet: RdmaPacket, source: Endpoint, destination: Endpoint) -> byt
 
 
 def packet_of(frame: bytes) -> RdmaPacket:
-    """A frame of the NIC as scapy reads it. Raises AssertionError where scapy computes another ICRC."""
+    """Parse a frame of the NIC with scapy. Raises AssertionError if scapy computes another ICRC."""
     ether = Ether(frame)
     bth, again = ether[BTH], Ether(frame)
     again[BTH].icrc = None
@@ -74,7 +74,7 @@ def packet_of(frame: bytes) -> RdmaPacket:
 
 
 def carry_out(writes: Sequence[Write], requester: Requester, responder: Responder) -> list[RdmaPacket]:
-    """Carry out writes in golden, where nothing is lost: the packets; the responder's memory has the data."""
+    """Execute writes in the golden model without losses, into the responder's memory. Return the packets."""
     sent = []
     for write in writes:
         requester.post(write)
@@ -87,7 +87,7 @@ def carry_out(writes: Sequence[Write], requester: Requester, responder: Responde
 
 
 class Peer:
-    """The other end, at the NIC's MAC: golden's requester and responder over a memory of its own."""
+    """Peer at the NIC's MAC: the golden requester and responder, with their own memory."""
 
     def __init__(self, bench: Bench):
         self.memory = bytearray(random.randbytes(MEMORY))
@@ -97,7 +97,7 @@ class Peer:
         cocotb.start_soon(self._receive())
 
     def send(self) -> None:
-        """Send what the window allows."""
+        """Send all frames that the window allows."""
         for packet in self.requester.packets():
             self._source.send_nowait(frame_of(packet, PEER, OWN))
 
@@ -112,7 +112,7 @@ class Peer:
 
 
 async def start(dut) -> tuple[Bench, AxiRam, Peer]:
-    """The NIC with one queue pair and one region, its memory, and the peer."""
+    """Return the NIC with one queue pair and one region, its memory, and the peer."""
     bench = Bench(dut, RdmaDriver(PRESETS["tiny"]))
     driver, memory, peer = bench.driver, bench.memory("memory", MEMORY), Peer(bench)
     memory.write(0, random.randbytes(MEMORY))
@@ -124,7 +124,7 @@ async def start(dut) -> tuple[Bench, AxiRam, Peer]:
 
 
 def random_writes(count: int) -> list[Write]:
-    """Writes of any length and alignment into the region, packets of one MTU and less."""
+    """Return writes of any length and alignment into the region, in packets of up to one MTU."""
     writes = []
     for tag in range(count):
         length = random.choice([0, 1, 256, random.randrange(1500)])
@@ -136,7 +136,7 @@ def random_writes(count: int) -> list[Write]:
 
 @cocotb.test(timeout_time=100, timeout_unit="us")
 async def a_peer_writes_into_the_memory(dut):
-    """Every byte of the memory, and every message with immediate data, is as golden's responder has it."""
+    """Check that memory and messages with immediate data equal those of the golden responder."""
     bench, memory, peer = await start(dut)
     driver, writes = bench.driver, random_writes(12)
     golden = Responder(FIRST_QUEUE_PAIR, HERE, bytearray(memory.read(0, MEMORY)), [REGION])
@@ -150,14 +150,14 @@ async def a_peer_writes_into_the_memory(dut):
         assert (found.immediate, found.length) == (expected.immediate, expected.length)
     while not peer.requester.idle:
         await ClockCycles(dut.clk, 1)
-    await bench.arrive()  # an ACK says that a write is on its way to memory
+    await bench.arrive()  # after an ACK, the write may still be in flight to memory
     assert not peer.requester.failed
     check_equal("memory", bytes(golden.memory), bytes(memory.read(0, MEMORY)))
 
 
 @cocotb.test(timeout_time=100, timeout_unit="us")
 async def the_host_writes_to_the_peer(dut):
-    """The frames are those of golden's requester; the last write has no right, and its completion says so."""
+    """Check that frames equal those of the golden requester, and that a write without a right fails."""
     bench, memory, peer = await start(dut)
     driver, board = bench.driver, bench.scoreboard("mac_tx")
     writes = random_writes(8)

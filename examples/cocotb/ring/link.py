@@ -1,4 +1,4 @@
-"""The other end of a ring node's reliable link: ``fanin.golden.link``, in frames of scapy's."""
+"""Peer of a ring node's reliable link: ``fanin.golden.link`` with scapy frames."""
 
 from __future__ import annotations
 
@@ -18,14 +18,17 @@ from fanin.wire.ethernet import Encap
 from fanin.wire.link import LinkKind
 from fanin.wire.ring import RING_LINK, VERSION
 
-REPLAY_FRAMES = 1024  # so many that ``send`` need not wait
+REPLAY_FRAMES = 1024  # enough that ``send`` never waits
 
 
 class Link:
-    """Words to and from a node of ``config`` in a ring of two, in order, each once, whatever is lost.
+    """Reliable link to a node of ``config`` in a ring of two: words in order and exactly once, despite losses.
 
-    ``own`` and ``peer`` are MAC addresses; ``rank``: own place in the ring; ``count``: values of the operation;
-    ``loss``: the odds that a frame is lost, in either direction; ``timeout`` in cycles.
+    ``own``, ``peer``: MAC addresses.
+    ``rank``: own place in the ring.
+    ``count``: values of the operation.
+    ``loss``: probability that a frame is lost, in either direction.
+    ``timeout``: cycles.
     """
 
     def __init__(
@@ -62,7 +65,7 @@ class Link:
         self._send_due()
 
     async def receive(self) -> np.ndarray:
-        """The values of the next frame."""
+        """Return the values of the next frame."""
         while not self._receiver.frames:
             self._arrived.clear()
             await self._arrived.wait()
@@ -94,7 +97,7 @@ class Link:
             self._send_due()
 
     def _send_due(self) -> None:
-        """Send all that golden's two halves may send now."""
+        """Send all frames that the golden sender and receiver may send now."""
         if (sequence := self._sender.probe()) is not None:
             self._put(kind=LinkKind.PROBE, sequence=sequence)
         while answer := self._receiver.answer():

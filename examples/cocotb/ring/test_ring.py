@@ -1,4 +1,4 @@
-"""A ring node and a peer in Python add up their vectors: both have golden's sum, also where frames are lost."""
+"""Test of a ring node: sums vectors with a Python peer as the golden model does, also if frames are lost."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ VALUES = 1000
 
 
 def frames(piece: Slice) -> Iterator[slice]:
-    """The frames of a slice, each as the values that it has of the vector."""
+    """Return the frames of a slice, each as its values of the vector."""
     size = CONFIG.frame_words
     for start in range(piece.start, piece.start + piece.words, size):
         end = min(start + size, piece.start + piece.words)
@@ -35,7 +35,7 @@ def frames(piece: Slice) -> Iterator[slice]:
 
 
 async def peer(link: Link, vector: np.ndarray) -> np.ndarray:
-    """Node 1 of a ring of two (docs/systems/ring.md, "Arithmetic"): its sum, which it has added up itself."""
+    """Act as node 1 of a ring of two (docs/systems/ring.md, "Arithmetic"). Return the peer's own sum."""
     segments = list(CONFIG.segments(vector.size, 2))
     last = segments[-1][-1]
     values = np.zeros((last.start + last.words) * CONFIG.lanes, np.float32)
@@ -52,7 +52,7 @@ async def peer(link: Link, vector: np.ndarray) -> np.ndarray:
 
 
 async def reduce(dut, loss: float) -> None:
-    """One all-reduce, and a look at everything that came out."""
+    """Run one all-reduce, and check all results."""
     bench = Bench(dut, RingDriver(CONFIG))
     driver, memory = bench.driver, bench.memory("memory", MEMORY)
     rng = np.random.default_rng(random.getrandbits(32))
@@ -82,11 +82,11 @@ async def reduce(dut, loss: float) -> None:
 
 @cocotb.test(timeout_time=100, timeout_unit="us")
 async def two_nodes_have_the_same_sum(dut):
-    """Memory and streams stall at random; nothing is lost."""
+    """Stall memory and streams at random, without losses."""
     await reduce(dut, loss=0.0)
 
 
 @cocotb.test(timeout_time=500, timeout_unit="us")
 async def lost_frames_are_sent_again(dut):
-    """One frame in seven is lost, acknowledgements too."""
+    """Lose one frame in seven, including acknowledgements."""
     await reduce(dut, loss=1 / 7)
