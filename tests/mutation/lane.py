@@ -64,6 +64,12 @@ def beside(tree: Path, path: str) -> list[str]:
     return [str(each.relative_to(tree)) for each in naming or [folder]]
 
 
+#: For each Python of the lane: the finder of an editable package, which environment.sh puts first, comes last.
+COPY_FIRST = """import sys
+sys.meta_path.sort(key=lambda finder: "EditableFinder" in getattr(finder, "__name__", ""))
+"""
+
+
 class Lane:
     """A copy of the tree in ``directory``, in which mutants live one after the other."""
 
@@ -78,6 +84,7 @@ class Lane:
                 shutil.copy(tree / name, directory / name)
         for part in PARTS:  # as a wheel has them, so that this copy is found before the installed package
             (directory / "fanin" / part).symlink_to(Path("..") / part)
+        (directory / "sitecustomize.py").write_text(COPY_FIRST)
         self.seconds: dict[tuple[str, ...], float] = {}
 
     def notices(self, mutant: Mutant) -> bool:
