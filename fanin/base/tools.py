@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
-from fanin.base.errors import InputError
+from fanin.base.errors import InputError, ToolFailed
 
 
 def program(name: str, install: str) -> str:
@@ -20,6 +21,18 @@ def program(name: str, install: str) -> str:
     if found is None:
         raise InputError(f"{name} is missing: {install}")
     return found
+
+
+def run_tool(command: list[str], folder: Path, timeout: float) -> str:
+    """Run a command in ``folder``; return its output. Raises ToolFailed if it fails or exceeds ``timeout`` s."""
+    name = Path(command[0]).name
+    try:
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=timeout, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise ToolFailed(f"{name}: no end within {timeout:g} s") from error
+    if done.returncode:
+        raise ToolFailed(f"{name}: {(done.stdout + done.stderr).strip()[-500:]}")
+    return done.stdout + done.stderr
 
 
 def own_yosys() -> str | None:

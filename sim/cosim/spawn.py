@@ -23,18 +23,18 @@ from fanin.base.processes import end_with
 
 GRACE_SECONDS = 20.0  #: for ranks to end, after rank 0 or a rank that has died
 _VARIABLE = "FANIN_RANKS"  # of a started process: rank, size, and the descriptors of its sockets
-_LOOK = 0.05  # seconds between two looks at the processes
+_LOOK = 0.05  # seconds between two polls of the processes
 
 
 class Message(Protocol):
-    """A message that has come."""
+    """Message that arrived."""
 
     def recv(self) -> Any:
         """Return its value."""
 
 
 class Communicator(Protocol):
-    """What ranks use of a communicator of mpi4py."""
+    """Part of mpi4py's communicator that ranks use."""
 
     rank: int
     size: int
@@ -108,7 +108,7 @@ def is_started() -> bool:
 
 def started() -> Pipes | None:
     """Join the other ranks that ``Processes`` has started with this one; None in any other process."""
-    text = os.environ.pop(_VARIABLE, None)  # processes that this one starts are no ranks
+    text = os.environ.pop(_VARIABLE, None)  # processes started by this one are not ranks
     if text is None:
         return None
     rank, size, *sockets = map(int, text.split())
@@ -116,7 +116,7 @@ def started() -> Pipes | None:
 
 
 class Processes:
-    """The ranks of a command. Raises InputError where the system refuses so many."""
+    """Processes of a command's ranks. Raises InputError if the system refuses so many."""
 
     def __init__(self, command: Sequence[str], ranks: int):
         self._ranks: list[subprocess.Popen[bytes]] = []  # the others in order, then rank 0

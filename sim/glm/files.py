@@ -63,7 +63,10 @@ class _Bounded(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        count = self._unpacked.readinto(buffer)
+        try:
+            count = self._unpacked.readinto(buffer)
+        except MemoryError:  # xz: the header names a dictionary of up to 4 GiB
+            raise InputError(f"{self._path}: takes more memory to unpack than is available") from None
         self._left -= count
         if self._left < 0:
             raise InputError(f"{self._path}: {grows_too_much(self._path)}")

@@ -1,7 +1,4 @@
-"""Schedule of a convolution: blocks, loops, and rows kept on chip.
-
-RTL, cost model and tests use its numbers (docs/systems/cluster.md, "The convolution").
-"""
+"""Schedule of a convolution: blocks, loops, rows on chip (docs/systems/cluster.md, "The convolution")."""
 
 from __future__ import annotations
 

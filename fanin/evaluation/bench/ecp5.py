@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fanin.base.errors import ToolFailed
-from fanin.base.tools import program, yosys
+from fanin.base.tools import program, run_tool, yosys
 from fanin.boards.facts import Resources
 from fanin.hdl.package.harness import Port, harness
 from fanin.hdl.package.interfaces import CLOCK, RESET
@@ -50,7 +49,7 @@ def pack(verilog: str, top: str, *, timeout: float = 3600) -> Resources:
         folder = Path(name)
         ports = _synthesise(folder, verilog, top, timeout)
         options = ["--json", "harness.json", "--lpf-allow-unconstrained", "--pack-only"]
-        used = _utilisation(_run([nextpnr, *DEVICE, *options], folder, timeout))
+        used = _utilisation(run_tool([nextpnr, *DEVICE, *options], folder, timeout))
     clocked = [port for port in ports if port.name not in (CLOCK, RESET)]
     inputs, outputs = (sum(port.width for port in clocked if port.output is way) for way in (False, True))
     return Resources(
@@ -74,7 +73,7 @@ def place(verilog: str, top: str, *, seed: int = 1, timeout: float = 3600) -> Pl
         options = ["--json", "harness.json", "--report", "report.json", "--lpf-allow-unconstrained"]
         options += ["--timing-allow-fail", "--quiet", "--freq", str(TARGET_MHZ), "--seed", str(seed)]
         try:
-            _run([nextpnr, *DEVICE, *options], folder, timeout)
+            run_tool([nextpnr, *DEVICE, *options], folder, timeout)
         except ToolFailed as error:
             if "Unable to place" in str(error) or "no BELs remaining" in str(error):
                 raise DoesNotFitDevice(str(error)) from error
@@ -86,11 +85,11 @@ def _synthesise(folder: Path, verilog: str, top: str, timeout: float) -> list[Po
     """Synthesise the module in its harness to ``harness.json``; return the module's ports."""
     (folder / "top.v").write_text(verilog)
     script = f"read_verilog top.v; hierarchy -top {top}; proc; write_json ports.json"
-    _run([yosys(), "-q", "-p", script], folder, timeout)
+    run_tool([yosys(), "-q", "-p", script], folder, timeout)
     ports = list(_ports(json.loads((folder / "ports.json").read_text())["modules"][top]["ports"]))
     (folder / "harness.v").write_text(harness(top, ports, name="harness"))
     script = "read_verilog top.v harness.v; synth_ecp5 -top harness -json harness.json"
-    _run([yosys(), "-q", "-p", script], folder, timeout)
+    run_tool([yosys(), "-q", "-p", script], folder, timeout)
     return ports
 
 
@@ -117,15 +116,3 @@ def placed(report: dict[str, Any]) -> Placed:
     return Placed(
         clock["achieved"], used["TRELLIS_COMB"], used["TRELLIS_FF"], used["DP16KD"], used["MULT18X18D"]
     )
-
-
-def _run(command: list[str], folder: Path, timeout: float) -> str:
-    """Run a command; return its output. Raises ToolFailed."""
-    name = Path(command[0]).name
-    try:
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=timeout, check=False)
-    except subprocess.TimeoutExpired as error:
-        raise ToolFailed(f"{name}: no end within {timeout:g} s") from error
-    if done.returncode:
-        raise ToolFailed(f"{name}: {(done.stdout + done.stderr).strip()[-500:]}")
-    return done.stdout + done.stderr

@@ -7,7 +7,6 @@ structural: LUT levels and carry chains between two registers (docs/reference/be
 from __future__ import annotations
 
 import json
-import subprocess
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator
@@ -16,8 +15,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from fanin.base.errors import ToolFailed
-from fanin.base.tools import yosys
+from fanin.base.tools import run_tool, yosys
 
 # Memories made of LUTs: number of LUTs, and port of the write address.
 _RAM_LUTS = {
@@ -119,7 +117,7 @@ def synthesise(
 ) -> Area:
     """Map ``top`` with ``synth_xilinx -family xcup -flatten`` and measure it.
 
-    Raises ToolFailed with yosys' last lines if it fails, and ``subprocess.TimeoutExpired``.
+    Raises ToolFailed with yosys' last lines if it fails or exceeds ``timeout``.
 
     - ``options``: options of ``synth_xilinx`` such as ``-nodsp``; ``-noiopad`` is always set.
     - ``goal``: primary goal of the mapper.
@@ -135,16 +133,7 @@ def synthesise(
             f"read_verilog {source.name};{boxes}{wires} synth_xilinx -family xcup -flatten -noiopad {options}"
             f" -top {top}; write_json {netlist.name}"
         )
-        done = subprocess.run(
-            [yosys(), "-q", "-p", script],
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            check=False,
-        )
-        if done.returncode:
-            raise ToolFailed(f"yosys: {(done.stdout + done.stderr).strip()[-500:]}")
+        run_tool([yosys(), "-q", "-p", script], Path(folder), timeout)
         return analyse(json.loads(netlist.read_text())["modules"][top])
 
 

@@ -14,7 +14,7 @@ from fanin.base import archive
 from fanin.base.errors import InputError
 from fanin.fixed import Loss
 from fanin.glm.golden.quantise import ColumnRanges, quantise
-from fanin.sim.glm import data
+from fanin.sim.glm import data, files
 from tests.support import new_seed
 
 GOOD = "+1 1:0.5 3:2\n-1 2:1 # a comment\n\n+1 3:-1\n"
@@ -204,6 +204,17 @@ def test_a_packed_file_may_not_grow_without_bound(libsvm, monkeypatch, packer):
     monkeypatch.setattr(archive, "MOST_BYTES", 40_999)
     with pytest.raises(InputError, match=r"data\.svm: unpacks from [0-9,]+ to more than 40,999 bytes"):
         data.read(path, Loss.LOGISTIC)
+
+
+def test_a_file_that_takes_more_memory_than_there_is_takes_one_line(tmp_path, monkeypatch):
+    def refuse(self, *_):
+        raise MemoryError
+
+    file = tmp_path / "data.svm.xz"
+    file.write_bytes(lzma.compress(b"1 1:1\n"))
+    monkeypatch.setattr(lzma.LZMAFile, "readinto", refuse, raising=False)
+    with pytest.raises(InputError, match=r"data\.svm\.xz: takes more memory to unpack than is available$"):
+        files.open_bytes(file).read()
 
 
 @pytest.mark.parametrize(

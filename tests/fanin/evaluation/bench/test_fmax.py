@@ -47,7 +47,7 @@ def test_what_does_not_fit_is_told_from_what_fails(monkeypatch):
                 raise ToolFailed(message)
             (folder / "ports.json").write_text(json.dumps({"modules": {"adder": {"ports": PORTS}}}))
 
-        monkeypatch.setattr(ecp5, "_run", fail)
+        monkeypatch.setattr(ecp5, "run_tool", fail)
         return place(ADDER, "adder")
 
     monkeypatch.setattr(ecp5, "program", lambda name, install: name)
