@@ -24,7 +24,7 @@ def program(name: str, install: str) -> str:
 
 
 def run_tool(command: list[str], folder: Path, timeout: float) -> str:
-    """Run a command in ``folder``; return its output. Raises ToolFailed if it fails or exceeds ``timeout`` s."""
+    """Run a command in ``folder``; return its output. Raises ToolFailed on failure or after ``timeout`` s."""
     name = Path(command[0]).name
     try:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=timeout, check=False)
