@@ -7,6 +7,7 @@ from typing import Any
 from amaranth import Cat, Value
 from amaranth.lib import data, enum
 
+from fanin.golden.round_trip import RTT_BITS
 from fanin.job import RETRY_BITS, SLOTS
 from fanin.wire.aggregation import AGGREGATION
 from fanin.wire.ethernet import ETHERNET, IPV4, UDP
@@ -29,7 +30,9 @@ class JobConfig(data.Struct):
       slots of an operation.
     - ``base``: first slot, a multiple of the job's slots.
     - ``member``: bitmap with this worker's bit set.
-    - ``timeout``: cycles before a retransmission, below 2^31.
+    - ``timeout``: cycles before a retransmission, below 2^31; the most of them if ``adaptive``.
+    - ``adaptive``: timeouts follow the measured round trips.
+    - ``floor``: least cycles before a retransmission if ``adaptive``, below 2^31.
     - ``retries``: retransmissions of a packet before the transport stops.
     - ``own_mac``, ``switch_mac``: addresses of the node and the switch.
     - ``own_ip``, ``switch_ip``, ``udp_port``: used with UDP only; the port is both source and destination.
@@ -41,6 +44,8 @@ class JobConfig(data.Struct):
     log2_slots: range(SLOTS.bit_length())
     member: BITMAP_BITS
     timeout: TIMEOUT_BITS
+    adaptive: 1
+    floor: TIMEOUT_BITS
     retries: RETRY_BITS
     own_mac: MAC_BITS
     own_ip: IP_BITS
@@ -60,12 +65,19 @@ class FailureCause(enum.Enum, shape=2):
 class TransportStatus(data.Struct):
     """Status of a transport.
 
-    ``idle``: no slot is in use. ``failed`` and its ``cause`` stay until the transport is reset.
+    - ``idle``: no slot is in use.
+    - ``failed`` and its ``cause`` stay until the transport is reset.
+    - ``agg_mean``, ``agg_deviation``: smoothed round trip from AGG to RESULT and its mean deviation, in cycles.
+    - ``ack_mean``, ``ack_deviation``: the same from ACK to CONFIRM; 0 without acknowledgements.
     """
 
     idle: 1
     failed: 1
     cause: FailureCause
+    agg_mean: RTT_BITS
+    agg_deviation: RTT_BITS
+    ack_mean: RTT_BITS
+    ack_deviation: RTT_BITS
 
 
 class FrameFaults(data.Struct):
@@ -97,6 +109,7 @@ class TransportCounters(data.Struct):
 
     - ``agg_sent``, ``ack_sent``: first transmission of an AGG or ACK.
     - ``retransmissions``: any further transmission.
+    - ``early``: a retransmission before its timeout, since a later operation had its RESULT.
     - ``results``, ``confirms``: packets that changed the state of a slot.
     - ``duplicates``: packets received before.
     - ``stale``: packets for another round or state of the slot.
@@ -106,6 +119,7 @@ class TransportCounters(data.Struct):
     agg_sent: 1
     ack_sent: 1
     retransmissions: 1
+    early: 1
     results: 1
     confirms: 1
     duplicates: 1

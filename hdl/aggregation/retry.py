@@ -2,13 +2,14 @@
 
 from typing import Any
 
-from amaranth import Module, Mux, Signal, Value
+from amaranth import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from fanin.hdl.aggregation.headers import values_layout
 from fanin.hdl.aggregation.job import ROUND_BITS, TIMEOUT_BITS
+from fanin.hdl.aggregation.round_trip import delay_layout
 from fanin.hdl.aggregation.slots import SlotState, check_slots, index_bits, use_layout
 from fanin.hdl.arith.delay import delayed
 from fanin.job import RETRY_BITS
@@ -24,14 +25,24 @@ def sent_layout(slots: int) -> data.StructLayout:
     return data.StructLayout({"en": 1, "index": index_bits(slots), "ack": 1, "retries": RETRY_BITS})
 
 
+def answer_layout(slots: int) -> data.StructLayout:
+    """Return the layout of an answer: while ``en`` is high, the RESULT of slot ``index`` was accepted."""
+    return data.StructLayout({"en": 1, "index": index_bits(slots)})
+
+
 def offer_layout(slots: int, values: int) -> data.StructLayout:
-    """Return the layout of an overdue packet; ``values`` is the PA, which an ACK does not use."""
+    """Return the layout of an overdue packet.
+
+    ``early``: a later operation has overtaken it, and its timeout has not passed. ``values``: its PA, which an
+    ACK does not use.
+    """
     return data.StructLayout(
         {
             "valid": 1,
             "use": use_layout(slots),
             "ack": 1,
             "retries": RETRY_BITS,
+            "early": 1,
             "values": values_layout(values),
         }
     )
@@ -40,9 +51,13 @@ def offer_layout(slots: int, values: int) -> data.StructLayout:
 class RetryScanner(wiring.Component):
     """Scanner that finds slots with an overdue packet and offers the packet again, with its stored PA.
 
-    The scanner checks one slot a cycle, so a timer costs a word of memory and no comparator. The word is that
-    of the last packet sent. A slot that has changed its state but has not sent its next packet yet is not
-    overdue.
+    The scanner checks one slot a cycle, from the oldest operation to the newest, so a timer costs a word of
+    memory and no comparator. The word is that of the last packet sent. A slot that has changed its state but
+    has not sent its next packet yet is not overdue.
+
+    A first transmission waits for ``agg.timeout`` or ``ack.timeout``, each retransmission for twice as long as
+    the one before, at most ``most``. An AGG that was sent once is overdue ``agg.slack`` earlier if a later
+    operation has its RESULT.
 
     Members
     -------
@@ -54,8 +69,14 @@ class RetryScanner(wiring.Component):
         Round of the slots below ``next_index``.
     ``previous`` : In, 32
         Round of the other slots.
-    ``timeout`` : In, 32
-        Cycles from a transmission to the next, below 2^31; constant from a cycle before the first ``sent``.
+    ``oldest`` : In, bits of a slot index
+        Slot of the oldest operation in flight; ``next_index`` if there is none.
+    ``agg``, ``ack`` : In, ``timeout``, ``slack``
+        Cycles until an AGG or ACK that was sent once is sent again, below 2^31, as of 2 cycles before ``sent``.
+    ``most`` : In, 32
+        Greatest time from a transmission to the next, in cycles, below 2^31.
+    ``answer`` : In, ``en``, ``index``
+        The RESULT of a slot was accepted.
     ``limit`` : In, 16
         Maximum number of retransmissions of a packet.
     ``sent`` : In, ``en``, ``index``, ``ack``, ``retries``
@@ -69,7 +90,7 @@ class RetryScanner(wiring.Component):
         Slot use for SlotStates to look up.
     ``scanned`` : In, SlotState
         Result of the look-up by SlotStates.
-    ``offer`` : Out, ``valid``, ``use``, ``ack``, ``retries``, ``values``
+    ``offer`` : Out, ``valid``, ``use``, ``ack``, ``retries``, ``early``, ``values``
         A packet to send again; withdrawn 2 cycles after its slot's change of state.
     ``take`` : In, 1
         The offer is being sent; only with ``offer.valid``.
@@ -85,12 +106,13 @@ class RetryScanner(wiring.Component):
 
     Latency
     -------
-    A packet is offered at most N + 9 cycles after its timeout if no other is due, where N is the number of the
-    job's slots. Each other packet that is due delays the scan by 9 cycles and by the time until it is taken.
+    A packet is offered at most N + 9 cycles after its timeout if no other is due, where N is the number of
+    operations in flight. Each other packet that is due delays the scan by 9 cycles and by the time until it is
+    taken.
 
     Source
     ------
-    docs/systems/aggregation.md, "Worker".
+    docs/systems/aggregation.md, "Timers"; RFC 6298, section 5; RFC 8985 (overtaken packets).
     """
 
     def __init__(self, *, slots: int, values: int = DEFAULT_VALUES):
@@ -103,7 +125,11 @@ class RetryScanner(wiring.Component):
                 "next_index": In(index_bits(slots)),
                 "round": In(ROUND_BITS),
                 "previous": In(ROUND_BITS),
-                "timeout": In(TIMEOUT_BITS),
+                "oldest": In(index_bits(slots)),
+                "agg": In(delay_layout()),
+                "ack": In(delay_layout()),
+                "most": In(TIMEOUT_BITS),
+                "answer": In(answer_layout(slots)),
                 "limit": In(RETRY_BITS),
                 "sent": In(sent_layout(slots)),
                 "keep": In(1),
@@ -131,7 +157,8 @@ class RetryScanner(wiring.Component):
         m = Module()
         now = Signal(TIMEOUT_BITS)
         m.d.sync += now.eq(now + 1)
-        timer, stored = self._memories(m, now)
+        backoff = Signal(TIMEOUT_BITS)  # the delay after the packet of ``word`` is sent again
+        timer, stored = self._memories(m, now, backoff)
         pointer = Signal(index_bits(self.slots))
         looked = delayed(m, self.scan, _LOOK, name="looked")
         word = Signal.like(timer.data, reset_less=True)
@@ -139,9 +166,10 @@ class RetryScanner(wiring.Component):
         overdue = Signal()
         exhausted = Signal()
         matches = Signal()  # the slot waits for an answer to the packet of ``word``
-        lateness = Signal(TIMEOUT_BITS)  # cycles since the deadline; negative before it
-        early = Signal()
         matched_before = Signal()
+        before = Signal()  # the timeout has not passed
+        hurried = Signal()  # the operation is overtaken, and its packet overdue for that
+        doubled = Signal(TIMEOUT_BITS + 1)
 
         m.d.comb += [
             self.scan.index.eq(pointer),
@@ -149,8 +177,8 @@ class RetryScanner(wiring.Component):
             timer.addr.eq(pointer),
             stored.addr.eq(pointer),
             matches.eq(Mux(word.ack, state == SlotState.WAIT_CONFIRM, state == SlotState.WAIT_RESULT)),
-            lateness.eq(now - word.deadline),
-            overdue.eq(matched_before & ~early),
+            overdue.eq(matched_before & (~before | hurried)),
+            doubled.eq(word.delay << 1),
             self.offer.use.eq(looked[1]),
             self.offer.ack.eq(word.ack),
             self.offer.values.eq(stored.data),
@@ -158,13 +186,49 @@ class RetryScanner(wiring.Component):
         m.d.sync += [
             word.eq(timer.data),
             state.eq(self.scanned),
-            early.eq(lateness[-1]),
+            before.eq((now - word.deadline)[-1]),
             matched_before.eq(matches),
             exhausted.eq(word.retries == self.limit),
+            backoff.eq(Mux(doubled > self.most, self.most, doubled)),
             self.offer.retries.eq(word.retries + 1),
+            self.offer.early.eq(before),
+        ]
+        soon = Signal(TIMEOUT_BITS)  # an overtaken packet's deadline is no later than now
+        is_hasty = ~word.ack & (word.retries == 0) & self.agg.slack.any()
+        m.d.sync += [
+            soon.eq(now + 1 + self.agg.slack),
+            hurried.eq(self._overtaken(m, pointer) & is_hasty & ~(soon - word.deadline)[-1]),
         ]
         self._walk(m, pointer, looked[_LOOK].index, overdue, matches, exhausted)
         return m
+
+    def _overtaken(self, m: Module, pointer: Signal) -> Signal:
+        """Return, 2 cycles later, whether an operation after that of ``pointer`` has its RESULT.
+
+        ``newest`` is the youngest operation with a RESULT, until its slot is used again.
+        """
+        newest = Signal(index_bits(self.slots))
+        is_known = Signal()
+        answer = Signal.like(self.answer)
+        answer_age, pointer_age = Signal.like(newest), Signal.like(newest)
+        overtaken = Signal()
+        newest_age = self._age(newest)
+        m.d.sync += [
+            answer.eq(self.answer),
+            answer_age.eq(self._age(self.answer.index)),
+            pointer_age.eq(self._age(pointer)),
+            overtaken.eq(is_known & (pointer_age > newest_age)),
+        ]
+        # If an operation begins meanwhile, ``answer_age`` is one too small, which changes no comparison.
+        with m.If(answer.en & (~is_known | (answer_age < newest_age))):
+            m.d.sync += [newest.eq(answer.index), is_known.eq(1)]
+        with m.Elif(self.keep & (self.next_index == newest)):
+            m.d.sync += is_known.eq(0)
+        return overtaken
+
+    def _age(self, index: Value) -> Value:
+        """Return the number of operations that began after that of a slot in flight."""
+        return (self.next_index + ~index) & self.mask
 
     def _walk(
         self, m: Module, pointer: Signal, judged: Value, overdue: Signal, matches: Signal, exhausted: Signal
@@ -179,7 +243,17 @@ class RetryScanner(wiring.Component):
         pending = Signal()
         just_taken = Signal()
         settle = Signal(range(_LOOK))
-        next_slot = pointer.eq((pointer + 1) & self.mask)
+        last = Signal.like(pointer)  # slot of the newest operation
+        pointer_age, oldest_age = Signal.like(pointer), Signal.like(pointer)
+        is_outside = Signal()  # the pointer has been on a slot that is not in flight
+        m.d.sync += [
+            last.eq((self.next_index - 1) & self.mask),
+            pointer_age.eq(self._age(pointer)),
+            oldest_age.eq(self._age(self.oldest)),
+            is_outside.eq(pointer_age > oldest_age),
+        ]
+        at_end = (pointer == last) | is_outside
+        next_slot = pointer.eq(Mux(at_end, self.oldest, (pointer + 1) & self.mask))
         m.d.sync += just_taken.eq(self.take)
         m.d.comb += self.offer.valid.eq(pending & ~just_taken)
         with m.FSM():
@@ -209,21 +283,34 @@ class RetryScanner(wiring.Component):
             m.d.sync += settle.eq(0)
             m.next = state
 
-    def _memories(self, m: Module, now: Signal) -> tuple[Any, Any]:
-        """Return read ports of the deadlines (written when a packet is sent) and of the PAs."""
-        word = data.StructLayout({"deadline": TIMEOUT_BITS, "retries": RETRY_BITS, "ack": 1})
+    def _memories(self, m: Module, now: Signal, backoff: Signal) -> tuple[Any, Any]:
+        """Return read ports of the timers (written when a packet is sent) and of the PAs.
+
+        The deadlines of all three kinds of transmission are added up before the kind is known.
+        """
+        timer_bits = {"deadline": TIMEOUT_BITS, "delay": TIMEOUT_BITS}
+        word = data.StructLayout(timer_bits | {"retries": RETRY_BITS, "ack": 1})
         m.submodules.timers = timers = Memory(shape=word, depth=self.slots, init=[])
         m.submodules.store = store = Memory(shape=values_layout(self.values), depth=self.slots, init=[])
-        deadline = Signal(TIMEOUT_BITS)
+        written = Signal(word)
         sent = Signal.like(self.sent)
         timer, pa = timers.write_port(), store.write_port()
-        m.d.sync += [sent.eq(self.sent), deadline.eq(now + self.timeout)]
+        m.d.sync += [
+            sent.eq(self.sent),
+            written.retries.eq(self.sent.retries),
+            written.ack.eq(self.sent.ack),
+        ]
+        timed = {}
+        for name, cycles in {"agg": self.agg.timeout, "ack": self.ack.timeout, "again": backoff}.items():
+            timed[name] = Signal(data.StructLayout(timer_bits), name=name)
+            m.d.sync += [timed[name].deadline.eq(now + 1 + cycles), timed[name].delay.eq(cycles)]
+        chosen = Mux(self.sent.ack, timed["ack"], timed["agg"])
+        chosen = Mux(self.take, timed["again"], chosen)
+        m.d.sync += Cat(written.deadline, written.delay).eq(chosen)
         m.d.comb += [
             timer.en.eq(sent.en),
             timer.addr.eq(sent.index),
-            timer.data.deadline.eq(deadline),
-            timer.data.retries.eq(sent.retries),
-            timer.data.ack.eq(sent.ack),
+            timer.data.eq(written),
             pa.en.eq(self.keep),
             pa.addr.eq(self.next_index),
             pa.data.eq(self.pa),

@@ -225,6 +225,8 @@ class SlotStates(wiring.Component):
         The FA of the next operation, in order, was handed over.
     ``free`` : Out, 1
         The oldest operation in flight is finished: confirmed, and its FA delivered.
+    ``oldest`` : Out, bits of a slot index
+        Slot of the oldest operation in flight, or of the next operation.
 
     Parameters
     ----------
@@ -267,6 +269,7 @@ class SlotStates(wiring.Component):
                 "scanned": Out(SlotState),
                 "delivered": In(1),
                 "free": Out(1),
+                "oldest": Out(index_bits(slots)),
             }
         )
 
@@ -311,8 +314,12 @@ class SlotStates(wiring.Component):
         waits_for = Mux(has_result, SlotState.WAIT_CONFIRM, SlotState.WAIT_RESULT)
         m.d.comb += self.scanned.eq(Mux(has_confirm, SlotState.FREE, waits_for))
 
+        current, following = walk_uses(
+            m, slots=self.slots, first_round=self.first_round, mask=self.mask, step=self.free
+        )
+        m.d.comb += self.oldest.eq(current.index)
         if confirms:
-            self._free(m, confirms)
+            self._free(m, confirms, current, following)
         else:
             m.d.comb += self.free.eq(self.delivered)
         return m
@@ -362,14 +369,11 @@ class SlotStates(wiring.Component):
 
         return read
 
-    def _free(self, m: Module, confirms: Any) -> None:
+    def _free(self, m: Module, confirms: Any, current: Any, following: Any) -> None:
         """Count operations that are ``delivered`` but not confirmed; the oldest is checked in every cycle."""
         waiting = Signal(range(self.slots + 1))  # operations delivered and not finished
         some_wait = Signal()
         oldest = Signal(use_layout(self.slots))
-        current, following = walk_uses(
-            m, slots=self.slots, first_round=self.first_round, mask=self.mask, step=self.free
-        )
         m.d.comb += [
             oldest.eq(Mux(self.free, following.as_value(), current.as_value())),
             self.free.eq(some_wait & confirms(oldest, forward=False)),

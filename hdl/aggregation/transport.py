@@ -20,6 +20,7 @@ from fanin.hdl.aggregation.job import (
 from fanin.hdl.aggregation.receive import FrameReceiver
 from fanin.hdl.aggregation.reorder import ReorderStore
 from fanin.hdl.aggregation.retry import RetryScanner
+from fanin.hdl.aggregation.round_trip import RoundTrips
 from fanin.hdl.aggregation.slots import (
     OperationWindow,
     SlotStates,
@@ -47,6 +48,9 @@ class AggTransport(wiring.Component):
     free. Without acknowledgements (``protocol``) half of the slots are in flight, and operation n starts after
     the FA of n − S / 2 was handed over. Packets that do not match job, slot, round and state are dropped and
     counted.
+
+    With ``job.adaptive`` the timeouts follow the measured round trips, and an AGG that later operations have
+    overtaken is sent again earlier; else a packet is sent again every ``job.timeout`` cycles.
 
     Causes of a stop:
 
@@ -107,7 +111,8 @@ class AggTransport(wiring.Component):
     - At one beat a frame: one PA, one RESULT, one FA a cycle. AGG goes before ACK, ACK before retransmissions.
       If an operation takes an AGG and an ACK, ``tx`` sustains one operation every two frames, else one every
       frame.
-    - A retransmission is selected at most S + 9 cycles after its timeout if ``tx`` is free and no other is due.
+    - A retransmission is selected at most N + 9 cycles after its timeout if ``tx`` is free and no other is due,
+      where N is the number of operations in flight.
 
     Source
     ------
@@ -166,12 +171,14 @@ class AggTransport(wiring.Component):
         states = SlotStates(**counted, protocol=self.protocol)
         reorder = ReorderStore(**counted, values=self.values, block_ram=self.block_ram)
         scanner = RetryScanner(slots=self.slots, values=self.values)
+        trips = RoundTrips(slots=self.slots, acknowledges=self.protocol.acknowledges)
         for name, part in {
             "receiver": receiver,
             "window": window,
             "states": states,
             "reorder": reorder,
             "scanner": scanner,
+            "trips": trips,
             "chosen": chosen,
         }.items():
             m.submodules[name] = ResetInserter(self.reset)(part)
@@ -201,6 +208,7 @@ class AggTransport(wiring.Component):
         self._transmit(m, chosen.o, transmitter)
         self._receive(m, window, states, reorder, receiver)
         self._track(m, window, states, acks, scanner)
+        self._time(m, states, scanner, trips)
         return m
 
     def _run(self, m: Module, window: Any, states: Any, reorder: Any, scanner: Any) -> Signal:
@@ -379,7 +387,7 @@ class AggTransport(wiring.Component):
             scanner.next_index.eq(window.index),
             scanner.round.eq(window.round),
             scanner.previous.eq(window.previous),
-            scanner.timeout.eq(self.job.timeout),
+            scanner.oldest.eq(states.oldest),
             scanner.limit.eq(self.job.retries),
             states.scan.eq(scanner.scan),
             scanner.scanned.eq(states.scanned),
@@ -388,6 +396,7 @@ class AggTransport(wiring.Component):
             self.counters.agg_sent.eq(window.accept & ~self.reset),
             self.counters.ack_sent.eq(acks.valid & acks.ready & ~self.reset),
             self.counters.retransmissions.eq(scanner.take & ~self.reset),
+            self.counters.early.eq(scanner.take & scanner.offer.early & ~self.reset),
         ]
         m.d.comb += [
             self.counters.results.eq(states.result),
@@ -396,3 +405,29 @@ class AggTransport(wiring.Component):
             self.counters.stale.eq(states.stale),
         ]
         m.d.comb += self.events.fa.eq(self.fa.valid & self.fa.ready & ~self.reset)
+
+    def _time(self, m: Module, states: Any, scanner: Any, trips: Any) -> None:
+        """Connect the timers with what is sent and answered."""
+        sent = scanner.sent
+        m.d.comb += [
+            trips.adaptive.eq(self.job.adaptive),
+            trips.least.eq(self.job.floor),
+            trips.most.eq(self.job.timeout),
+            scanner.most.eq(self.job.timeout),
+            trips.sent.en.eq(sent.en),
+            trips.sent.index.eq(sent.index),
+            trips.sent.again.eq(sent.retries != 0),
+            trips.answer.en.eq(states.result | states.confirm),
+            trips.answer.index.eq(states.use.index),
+            trips.answer.confirm.eq(states.confirm),
+            scanner.answer.en.eq(states.result),
+            scanner.answer.index.eq(states.use.index),
+            scanner.agg.eq(trips.agg.delay),
+            scanner.ack.eq(trips.ack.delay),
+        ]
+        for kind in "agg", "ack":
+            timer = getattr(trips, kind)
+            m.d.comb += [
+                self.status[f"{kind}_mean"].eq(timer.mean),
+                self.status[f"{kind}_deviation"].eq(timer.deviation),
+            ]

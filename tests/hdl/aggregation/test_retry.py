@@ -22,9 +22,9 @@ class Slots:
     sent last: ``(ack, retries, cycle)``.
     """
 
-    def __init__(self, ctx, dut, rng, *, n, timeout, limit):
+    def __init__(self, ctx, dut, rng, *, n, timeout, limit, most=None, slack=0):
         self.ctx, self.dut, self.rng = ctx, dut, rng
-        self.n, self.timeout, self.limit = n, timeout, limit
+        self.n, self.timeout, self.limit, self.slack = n, timeout, limit, slack
         self.now, self.begun = 0, 0
         self.results, self.confirms = [0] * n, [0] * n
         self.sent, self.pas = {}, {}
@@ -32,8 +32,10 @@ class Slots:
         # As of two cycles ago: is it the ACK that is waited for? None: neither.
         self.waited_for, self.soon_waited_for = [None] * n, [None] * n
         self.offered, self.failed, self.scans = [], [], []  # (cycle, index), cycles, indices
-        for name, value in {"mask": n - 1, "timeout": timeout, "limit": limit}.items():
+        for name, value in {"mask": n - 1, "most": most or timeout, "limit": limit}.items():
             ctx.set(getattr(dut, name), value)
+        for kind in dut.agg, dut.ack:
+            ctx.set(kind.timeout, timeout)
 
     def round_of(self, slot):
         return self.begun // self.n + (slot < self.begun % self.n)
@@ -46,6 +48,13 @@ class Slots:
     def awaits(self, slot):
         state = self.state(slot, self.round_of(slot) & 1)
         return {SlotState.WAIT_RESULT: False, SlotState.WAIT_CONFIRM: True}.get(state)
+
+    @property
+    def oldest(self):
+        """Slot of the oldest operation in flight; that of the next one if there is none."""
+        operations = range(max(0, self.begun - self.n), self.begun)
+        waiting = (k for k in operations if self.awaits(k % self.n) is not None)
+        return next(waiting, self.begun) % self.n
 
     def overdue(self, slot):
         """How long it has been, or None."""
@@ -61,7 +70,8 @@ class Slots:
             return None
         slot = offer.use.index
         ack, retries, when = self.sent[slot]
-        assert self.now >= when + self.timeout, "not before its time"
+        assert self.now >= when + self.timeout - self.slack, "not before its time"
+        assert offer.early <= (self.now < when + self.timeout + LOOK)
         assert offer.ack == ack == self.waited_for[slot], "withdrawn when the slot moves on"
         assert offer.use.parity == self.round_of(slot) & 1
         assert offer.retries == retries + 1 <= self.limit
@@ -100,11 +110,13 @@ class Slots:
         ctx.set(dut.sent, {"en": sent is not None, "index": index, "ack": is_ack, "retries": count})
         for name, value in {
             "next_index": slot,
+            "oldest": self.oldest,
             "round": round_,
             "previous": round_ - 1,
             "keep": begin,
             "pa": values,
             "take": taken is not None,
+            "answer": {"en": result is not None, "index": result or 0},
             "scanned": self.scanned,
         }.items():
             ctx.set(getattr(dut, name), value)
@@ -129,14 +141,14 @@ class Slots:
         return taken
 
 
-def run(story, *, n=4, slots=16, timeout=50, limit=100, cycles=3000):
+def run(story, *, n=4, slots=16, timeout=50, limit=100, cycles=3000, **setting):
     """Runs ``story(slots)``, which must end within so many cycles."""
     seed = new_seed()
     dut = RetryScanner(slots=slots, values=VALUES)
     around = []
 
     async def process(ctx):
-        begun = Slots(ctx, dut, random.Random(seed), n=n, timeout=timeout, limit=limit)
+        begun = Slots(ctx, dut, random.Random(seed), n=n, timeout=timeout, limit=limit, **setting)
         await ctx.tick()
         await story(begun)
         around.append(begun)
@@ -422,7 +434,8 @@ def test_a_timeout_may_be_as_long_as_2_to_the_31_less_1(timeout):
     around = run(story, timeout=timeout)
     assert not around.offered
     assert not around.failed
-    assert around.scans == [k % 4 for k in range(around.scans[0], around.scans[0] + len(around.scans))]
+    scans = around.scans[110:]  # all four are in flight
+    assert scans == [k % 4 for k in range(scans[0], scans[0] + len(scans))]
 
 
 def test_a_free_slot_is_never_offered():
@@ -485,3 +498,59 @@ def test_whatever_happens_every_offer_is_right_and_none_is_forgotten(slots, n, t
 def test_bad_slots_are_named(slots):
     with pytest.raises(ValueError, match=f"slots must be a power of two from 2 to 65536, not {slots}"):
         RetryScanner(slots=slots)
+
+
+def test_the_scan_passes_slots_in_flight_alone():
+    """Three of 16 slots are in flight, also across the last slot; none is out of sight for long."""
+    n, flight = 16, 3
+
+    async def story(slots):
+        await begin(slots, count=n - 1)
+        for slot in range(n - 1):
+            await slots.cycle(result=slot)
+            await slots.cycle(confirm=slot)
+        await begin(slots, count=flight)  # slots 15, 0, 1
+        for _ in range(100):
+            await slots.cycle()
+
+    scans = run(story, n=n, timeout=2**30).scans[-60:]
+    assert set(scans) == {15, 0, 1}
+    assert all(set(scans[k : k + flight]) == {15, 0, 1} for k in range(60 - flight))
+
+
+def test_each_retransmission_waits_twice_as_long_up_to_the_most():
+    async def story(slots):
+        slots.ctx.set(slots.dut.agg.timeout, 40)
+        await begin(slots)
+        for _ in range(5):
+            await until_offer(slots)
+            await slots.cycle(take=True)
+
+    around = run(story, timeout=40, most=200)
+    times = [0, *(cycle for cycle, _ in around.offered)]
+    for (before, after), delay in zip(pairwise(times), [40, 80, 160, 200, 200], strict=True):
+        assert delay <= after - before <= delay + 4 + LOOK
+
+
+@pytest.mark.parametrize(
+    ("case", "slot", "early"), [("overtaken", 0, 30), ("oldest", 1, 0), ("again", 0, 0), ("no slack", 0, 0)]
+)
+def test_an_overtaken_agg_that_was_sent_once_is_offered_a_slack_earlier(case, slot, early):
+    """The RESULT of slot 2 overtakes slots 0 and 1, that of slot 0 overtakes none."""
+
+    async def story(slots):
+        slots.ctx.set(slots.dut.agg.slack, 0 if case == "no slack" else 30)
+        await begin(slots, count=3)
+        if case == "again":
+            for _ in range(3):
+                await until_offer(slots)
+                await slots.cycle(take=True)
+        await slots.cycle(result=0 if case == "oldest" else 2)
+        slots.offered.clear()
+        await until_offer(slots)
+        await slots.cycle()
+
+    around = run(story, n=4, timeout=100, slack=early)
+    cycle, offered = around.offered[0]
+    assert offered == slot
+    assert -early <= cycle - around.sent[slot][2] - 100 <= 4 + LOOK - early

@@ -12,7 +12,7 @@ from fanin.job import RETRY_BITS
 from tests.formal import Proof
 
 pytestmark = [pytest.mark.formal, pytest.mark.slow]
-WORD = data.StructLayout({"deadline": TIMEOUT_BITS, "retries": RETRY_BITS, "ack": 1})
+WORD = data.StructLayout({"deadline": TIMEOUT_BITS, "delay": TIMEOUT_BITS, "retries": RETRY_BITS, "ack": 1})
 SCAN, LOOK, OFFER, FLUSH = range(4)  # the scanner's states
 DEPTH = 8  # longer than the way from a slot's number to its offer
 
