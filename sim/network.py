@@ -28,8 +28,9 @@ MAX_TIMEOUT_NS = 1e13  # above the longest timeout of a node at any clock
 MIN_GBPS = 1e-3
 SWITCH_NS = 400.0  # default: from a frame's last bit at the switch to the first bit of its answer
 SLOWDOWN = 1000.0  # default with ``ports``: wall-clock seconds per simulated second
-PORTS_TIMEOUT_NS = 1e5  # NetworkConfig.timeout_ns at Linux interfaces: 0.1 s of the wall clock by default
-BOARDS_TIMEOUT_NS = 2e6  # NetworkConfig.timeout_ns for boards: a host's switch takes longer than a real one
+LONGEST_TIMEOUT_NS = 50_000.0  # default of NetworkConfig.longest_timeout_ns
+PORTS_TIMEOUT_NS = 1e5  # longest_timeout_ns at Linux interfaces: 0.1 s of the wall clock by default
+BOARDS_TIMEOUT_NS = 2e6  # longest_timeout_ns for boards: a host's switch takes longer than a real one
 MAX_FRAME_BYTES = 9216
 FAULTS = ("drop", "duplicate", "reorder", "corrupt")  # fields of LinkConfig
 HOST = ("host_ns", "host_jitter_ns", "frame_bytes")  # fields of LinkConfig
@@ -98,7 +99,8 @@ class NetworkConfig:
 
     link: LinkConfig = field(default_factory=LinkConfig)
     switch_ns: float = SWITCH_NS
-    timeout_ns: float = 10_000.0  #: time until a packet is sent again
+    timeout_ns: float | None = None  #: fixed time until a packet is sent again; None: from round trips
+    longest_timeout_ns: float = LONGEST_TIMEOUT_NS  #: ceiling of a timeout from round trips
     retries: int = 1000  #: retransmissions of a packet, at most MAX_RETRIES, until its node stops
     slots: int | None = None  #: slots of the job; default: all slots of a node
     seed: int = 0
@@ -112,12 +114,22 @@ class NetworkConfig:
 
     def __post_init__(self) -> None:
         check_delay("switch_ns", self.switch_ns)
-        if not 0 < self.timeout_ns <= MAX_TIMEOUT_NS:
-            raise ValueError(f"timeout_ns must be in (0, {MAX_TIMEOUT_NS:g}], not {self.timeout_ns!r}")
+        if not 0 < self.most_timeout_ns <= MAX_TIMEOUT_NS:
+            raise ValueError(f"timeout_ns must be in (0, {MAX_TIMEOUT_NS:g}], not {self.most_timeout_ns!r}")
         if self.retries not in range(MAX_RETRIES + 1):
             raise ValueError(f"retries must be in 0…{MAX_RETRIES}, not {self.retries!r}")
         if self.here and len(self.here) != len(self.ports):
             raise ValueError(f"here must be a worker for each of ports, {len(self.ports)}, not {self.here}")
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether timeouts follow the measured round trips."""
+        return self.timeout_ns is None
+
+    @property
+    def most_timeout_ns(self) -> float:
+        """Longest time until a packet is sent again."""
+        return self.longest_timeout_ns if self.timeout_ns is None else self.timeout_ns
 
 
 @dataclass

@@ -84,7 +84,7 @@ def aggregate(
     gbps: float = LinkConfig.gbps,
     link_ns: float = LinkConfig.delay_ns,
     switch_ns: float = NetworkConfig.switch_ns,
-    timeout_ns: float = NetworkConfig.timeout_ns,
+    timeout_ns: float | None = None,
     retries: int = NetworkConfig.retries,
     seed: int = 0,
     pcap: str | Path | None = None,
@@ -100,7 +100,9 @@ def aggregate(
     """
     check_integers(slots=slots, values=values, retries=retries, seed=seed)
     check_numbers(drop=drop, duplicate=duplicate, reorder=reorder, corrupt=corrupt)
-    check_numbers(gbps=gbps, link_ns=link_ns, switch_ns=switch_ns, timeout_ns=timeout_ns)
+    check_numbers(gbps=gbps, link_ns=link_ns, switch_ns=switch_ns)
+    if timeout_ns is not None:
+        check_numbers(timeout_ns=timeout_ns)
     if frac is not None:
         check_integers(frac=frac)
     slots, values, retries, seed = map(int, (slots, values, retries, seed))  # NumPy's integers would overflow

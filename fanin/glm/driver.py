@@ -12,7 +12,14 @@ from fanin import fixed
 from fanin.fixed import NO_DECAY, Decay, LearningRate, Loss
 from fanin.glm.facts import GlmConfig, TrainShape
 from fanin.glm.golden.layout import place_of
-from fanin.hdl.glm.node_registers import Failure, model_address, node_constants, node_registers
+from fanin.golden.round_trip import FLOOR_CYCLES
+from fanin.hdl.glm.node_registers import (
+    ROUND_TRIPS,
+    Failure,
+    model_address,
+    node_constants,
+    node_registers,
+)
 from fanin.host.driver import BaseDriver, Batch, Value
 from fanin.wire.ethernet import Endpoint
 
@@ -26,7 +33,9 @@ class NodeJob:
     - ``slots``: number of its slots, a power of two.
     - ``member``: one-hot bit of the worker in the job's bitmap.
     - ``own``, ``switch``: addresses of the two ends.
-    - ``timeout``: cycles until an unanswered packet is sent again.
+    - ``timeout``: cycles until an unanswered packet is sent again; the most of them if ``adaptive``.
+    - ``adaptive``: timeouts follow the measured round trips.
+    - ``floor``: least cycles until an unanswered packet is sent again if ``adaptive``.
     - ``retries``: retransmissions of a packet before the node fails.
     """
 
@@ -37,6 +46,8 @@ class NodeJob:
     own: Endpoint
     switch: Endpoint
     timeout: int
+    adaptive: bool = False
+    floor: int = FLOOR_CYCLES
     retries: int = 1000
 
 
@@ -64,6 +75,7 @@ class NodeDriver(BaseDriver):
     def __init__(self, config: GlmConfig, *, base: int = 0):
         super().__init__(node_registers(config), node_constants(config), base=base)
         self.config = config
+        self._counters += ROUND_TRIPS  # registers that are read with the counters
 
     def configure(
         self,
@@ -91,6 +103,7 @@ class NodeDriver(BaseDriver):
         batch.write("rate", mantissa=rate.mantissa, shift=rate.shift)
         self._write_decay(batch, decay, shape, job)
         batch.write("job", job_id=job.id, log2_slots=job.slots.bit_length() - 1, slot_base=job.base)
+        batch.write("timers", adaptive=int(job.adaptive), floor=job.floor)
         for name, value in {
             "chunks": shape.chunks,
             "mini_batch": shape.micro_batches,

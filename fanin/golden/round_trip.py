@@ -10,6 +10,7 @@ from dataclasses import dataclass
 RTT_BITS = 24  #: bits of a round trip; a longer one counts as the longest
 MEAN_SHIFT = 3  #: a sample moves the mean by 1/8 of its distance
 DEVIATION_SHIFT = 4  #: a sample moves the deviation by 1/16 of its distance
+FLOOR_CYCLES = 64  #: default of ``least``
 UNKNOWN_SHIFT = 3  #: before the first sample the timeout is ``most`` / 8
 
 

@@ -21,6 +21,7 @@ SLOT_BITS = field_bits(AGGREGATION, "slot")
 ROUND_BITS = field_bits(AGGREGATION, "round")
 BITMAP_BITS = field_bits(AGGREGATION, "bitmap")
 TIMEOUT_BITS = 32
+FLOOR_BITS = 31
 
 
 class JobConfig(data.Struct):
@@ -32,7 +33,7 @@ class JobConfig(data.Struct):
     - ``member``: bitmap with this worker's bit set.
     - ``timeout``: cycles before a retransmission, below 2^31; the most of them if ``adaptive``.
     - ``adaptive``: timeouts follow the measured round trips.
-    - ``floor``: least cycles before a retransmission if ``adaptive``, below 2^31.
+    - ``floor``: least cycles before a retransmission if ``adaptive``.
     - ``retries``: retransmissions of a packet before the transport stops.
     - ``own_mac``, ``switch_mac``: addresses of the node and the switch.
     - ``own_ip``, ``switch_ip``, ``udp_port``: used with UDP only; the port is both source and destination.
@@ -45,7 +46,7 @@ class JobConfig(data.Struct):
     member: BITMAP_BITS
     timeout: TIMEOUT_BITS
     adaptive: 1
-    floor: TIMEOUT_BITS
+    floor: FLOOR_BITS
     retries: RETRY_BITS
     own_mac: MAC_BITS
     own_ip: IP_BITS

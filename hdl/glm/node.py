@@ -20,7 +20,14 @@ from fanin.hdl.glm.data_parallel import DataParallelWorker
 from fanin.hdl.glm.decay import NodeDecay
 from fanin.hdl.glm.model_window import ModelWindow
 from fanin.hdl.glm.node_control import NodeControl
-from fanin.hdl.glm.node_registers import FAULT_COUNTERS, STALLS, Failure, node_constants, node_registers
+from fanin.hdl.glm.node_registers import (
+    FAULT_COUNTERS,
+    ROUND_TRIPS,
+    STALLS,
+    Failure,
+    node_constants,
+    node_registers,
+)
 from fanin.hdl.glm.run_check import RunCheck
 from fanin.hdl.glm.shapes import EngineShape
 from fanin.hdl.glm.worker import GlmWorker, Training
@@ -383,6 +390,7 @@ class GlmNode(wiring.Component):
             self.status.failed.eq(control.failed),
             registers.cause.eq(control.cause),
         ]
+        m.d.comb += [getattr(registers, name).eq(parts.transport.status[name]) for name in ROUND_TRIPS]
 
     def _counters(self, m: Module, parts: _Parts) -> None:
         """Connect every counter to its source."""

@@ -6,6 +6,7 @@ from enum import IntEnum
 
 from fanin.fixed import MANTISSA_BITS, MAX_DECAY, Loss
 from fanin.glm.facts import MICRO_BATCH, GlmConfig, Partitioning
+from fanin.golden.round_trip import RTT_BITS
 from fanin.hdl.aggregation.job import JobConfig
 from fanin.hdl.bus.common_registers import (
     control_register,
@@ -22,7 +23,7 @@ from fanin.hdl.glm.shapes import EngineShape
 from fanin.wire.aggregation import Encap, Protocol
 
 IDENTITY = 0x464E494E  # "NINF" in memory order: fanin node
-VERSION = 3
+VERSION = 4
 
 # Bits of lane, chunk and engine in a model address, from bit 0.
 LANE_BITS, CHUNK_BITS, ENGINE_BITS = 8, 16, 8
@@ -188,7 +189,21 @@ def _job() -> tuple[Register, ...]:
             ),
         ),
         Register("member", Access.RW, "bitmap with this worker's bit set", bits=bits("member")),
-        Register("timeout", Access.RW, "cycles until a packet is sent again", bits=bits("timeout")),
+        Register(
+            "timeout",
+            Access.RW,
+            "cycles until a packet is sent again; with `adaptive`, the most of them",
+            bits=bits("timeout"),
+        ),
+        Register(
+            "timers",
+            Access.RW,
+            "timeouts that follow the measured round trips",
+            (
+                Field("floor", bits("floor"), "least cycles until a packet is sent again"),
+                Field("adaptive", bits("adaptive"), "1: timeouts follow the round trips; 0: `timeout` holds"),
+            ),
+        ),
         Register(
             "retries", Access.RW, "retransmissions of a packet before TIMEOUT", bits=bits("retries"), reset=1000
         ),
@@ -197,6 +212,12 @@ def _job() -> tuple[Register, ...]:
         Register("own_ip", Access.RW, "this node's IPv4 address (UDP)", bits=bits("own_ip")),
         Register("switch_ip", Access.RW, "the switch's IPv4 address (UDP)", bits=bits("switch_ip")),
         Register("udp_port", Access.RW, "UDP port, source and destination", bits=bits("udp_port")),
+    )
+
+
+def _round_trips() -> tuple[Register, ...]:
+    return tuple(
+        Register(name, Access.RO, description, bits=RTT_BITS) for name, description in ROUND_TRIPS.items()
     )
 
 
@@ -243,6 +264,7 @@ COUNTERS = {
     "agg_sent": "AGG packets sent, without retransmissions",
     "ack_sent": "ACK packets sent, without retransmissions",
     "retransmissions": "packets sent again",
+    "early": "packets sent again before their timeout, since a later operation had its RESULT",
     "results": "RESULT packets that completed an operation",
     "confirms": "CONFIRM packets that freed a slot",
     "duplicates": "packets that had been received before",
@@ -257,6 +279,14 @@ COUNTERS = {
     "bad_slot": "frames dropped: a slot outside the job's",
 }
 
+
+#: Descriptions of the measured round trips by name.
+ROUND_TRIPS = {
+    "agg_mean": "smoothed round trip from AGG to RESULT, in cycles",
+    "agg_deviation": "mean deviation of the round trips from AGG to RESULT, in cycles",
+    "ack_mean": "smoothed round trip from ACK to CONFIRM, in cycles",
+    "ack_deviation": "mean deviation of the round trips from ACK to CONFIRM, in cycles",
+}
 
 #: Stall causes of the engines; the counter of each is ``stall_`` and its name.
 STALLS = ("no_word", "fifo_full", "model_wait", "pa_full")
@@ -284,6 +314,7 @@ def node_registers(config: GlmConfig) -> RegisterMap:
         _training(config),
         _decay(config),
         _job(),
+        _round_trips(),
         _memories(config),
         counter_registers(COUNTERS, bits=64, steps=steps),
     )

@@ -210,7 +210,7 @@ class Cosim:
         link = network.link
         host = link.host_ns + LONGEST_JITTER * link.host_jitter_ns
         trip = 2 * (link.delay_ns + link.late_ns + host) + network.switch_ns
-        return 4 * self._cycles(trip + network.timeout_ns)
+        return 4 * self._cycles(trip + network.most_timeout_ns)
 
     def _configure(
         self,
@@ -228,7 +228,8 @@ class Cosim:
             member=1 << worker,
             own=worker_endpoint(worker),
             switch=SWITCH,
-            timeout=self._cycles(network.timeout_ns),
+            timeout=self._cycles(network.most_timeout_ns),
+            adaptive=network.adaptive,
             retries=network.retries,
         )
         driver = self.driver

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,8 @@ from fanin.job import SWITCH, Job, JobCounters, Member, worker_endpoint
 from fanin.p4.aggregation import ProgramConfig
 from fanin.sim.network import Network, NetworkConfig
 from fanin.sim.switch.base import Switch
-from fanin.wire.aggregation import AggPacket, decode_payload, encode, header_length
+from fanin.sim.switch.timers import Timers
+from fanin.wire.aggregation import AggPacket, Kind, decode_payload, encode, header_length
 
 Int32 = npt.NDArray[np.int32]
 JOB = 1
@@ -111,28 +112,20 @@ def in_packets(contributions: Int32, values: int) -> npt.NDArray[np.int32]:
     return padded.reshape(workers, packets, values)
 
 
-class Sent(NamedTuple):
-    """A frame, and the slot whose deadline it sets."""
-
-    slot: int
-    frame: bytes
-
-
 class Worker:
-    """A worker's endpoint, its values, and the deadline of each of its slots. Times in picoseconds."""
+    """A worker's endpoint, its values, and the timers of its slots. Times in picoseconds."""
 
     def __init__(self, number: int, *, program: ProgramConfig, network: NetworkConfig, values: Int32):
         self.member = Member(number, 1 << number, worker_endpoint(number))
         self.values = values
         self.received: list[tuple[int, ...]] = []
-        self.deadlines: dict[int, int] = {}
+        self.timers = Timers(network)
         self.sent = self.retransmissions = 0
         self.verdicts = dict.fromkeys(Verdict, 0)
         self.latencies: list[int] = []
         self.begun: list[int] = []
         self._program = program
         self._header = header_length(program.encap)
-        self._timeout = round(network.timeout_ns * 1000)
         self._golden = WorkerEndpoint(
             job=JOB,
             base=0,
@@ -153,48 +146,55 @@ class Worker:
         """Whether all operations have begun, and no slot waits."""
         return self.endpoint.submitted == len(self.values) and self.endpoint.idle
 
-    def begin(self, now: int) -> list[Sent]:
+    def begin(self, now: int) -> list[bytes]:
         """Return the AGGs of all operations that may begin now."""
-        packets: list[AggPacket] = []
+        frames: list[bytes] = []
         while self.endpoint.submitted < len(self.values) and self.endpoint.can_submit():
-            packets += self.endpoint.submit(tuple(self.values[self.endpoint.submitted].tolist()))
+            operation = self.endpoint.submitted
+            frames += self.first(self.endpoint.submit(tuple(self.values[operation].tolist())), operation, now)
             self.begun.append(now)
-        return self.frames(packets, now)
+        return frames
 
-    def receive(self, frame: bytes, now: int) -> list[Sent]:
+    def receive(self, frame: bytes, now: int) -> list[bytes]:
         """Receive a frame; return the answers to it, and the operations that may begin after it."""
         packet = self.decoded(frame)
         answer = self._golden.receive(packet)
         self.verdicts[answer.verdict] += 1
+        operation = self.timers.operation(packet.slot)
         if answer.verdict in (Verdict.RESULT, Verdict.CONFIRM):
-            self.deadlines.pop(packet.slot, None)
+            self.timers.answered(packet.slot, Kind(packet.kind), now)
         for sums in answer.delivered:
             self.latencies.append(now - self.begun[len(self.received)])
             self.received.append(sums)
-        return self.frames(answer.packets, now) + self.begin(now)
+        return self.first(answer.packets, operation, now) + self.begin(now)
 
     def decoded(self, frame: bytes) -> AggPacket:
         """Return the packet in a frame."""
         return decode_payload(frame[self._header :], self._program.values)
 
-    def expire(self, slot: int, now: int) -> list[Sent]:
+    def expire(self, slot: int, now: int) -> list[bytes]:
         """Return a slot's packet after its deadline has passed. Raises CheckFailed after all retries."""
         try:
             packets = self.endpoint.timeout(slot)
         except TransportTimeout as error:
             raise CheckFailed(f"worker {self.member.port}: {error}") from error
         self.retransmissions += len(packets)
-        return self.frames(packets, now)
-
-    def frames(self, packets: Iterable[AggPacket], now: int) -> list[Sent]:
-        """Return packets as frames, and set the deadlines of their slots."""
-        sent = []
         for packet in packets:
-            self.deadlines[packet.slot] = now + self._timeout
-            frame = encode(packet, encap=self._program.encap, source=self.member.endpoint, destination=SWITCH)
-            sent.append(Sent(packet.slot, frame))
-        self.sent += len(sent)
-        return sent
+            self.timers.sent_again(packet.slot, now)
+        return self._frames(packets)
+
+    def first(self, packets: Sequence[AggPacket], operation: int, now: int) -> list[bytes]:
+        """Return an operation's packets, sent for the first time, as frames, and start their timers."""
+        for packet in packets:
+            self.timers.sent(packet.slot, Kind(packet.kind), operation, now)
+        return self._frames(packets)
+
+    def _frames(self, packets: Sequence[AggPacket]) -> list[bytes]:
+        self.sent += len(packets)
+        source = self.member.endpoint
+        return [
+            encode(packet, encap=self._program.encap, source=source, destination=SWITCH) for packet in packets
+        ]
 
 
 class Simulation:
@@ -219,7 +219,7 @@ class Simulation:
             worker = self._workers[number]
             if isinstance(what, bytes):
                 self._send(worker, worker.receive(what, self.now), self.now)
-            elif worker.deadlines.get(what) == self.now:
+            elif worker.timers.deadlines.get(what) == self.now:
                 self._send(worker, worker.expire(what, self.now), self.now)
         return self.now
 
@@ -228,10 +228,12 @@ class Simulation:
             if not reception.arrival.error:
                 self._add(reception.arrival.time, reception.port, reception.arrival.frame)
 
-    def _send(self, worker: Worker, sent: list[Sent], now: int) -> None:
-        for slot, frame in sent:
+    def _send(self, worker: Worker, frames: list[bytes], now: int) -> None:
+        for frame in frames:
             self._links.send(worker.member.port, frame, now)
-            self._add(worker.deadlines[slot], worker.member.port, slot)
+        for slot, deadline in worker.timers.changed.items():
+            self._add(deadline, worker.member.port, slot)
+        worker.timers.changed.clear()
 
     def _add(self, time: int, worker: int, what: bytes | int) -> None:
         heapq.heappush(self._events, (time, next(self._order), worker, what))

@@ -15,7 +15,7 @@ from fanin.golden.aggregation import TransportTimeout, Values
 from fanin.job import SWITCH, Job, JobCounters, Member, SwitchCounters
 from fanin.p4.aggregation import ProgramConfig
 from fanin.sim.network import Network, NetworkConfig
-from fanin.sim.switch.allreduce import JOB, AllReduced, Int32, Sent, Simulation, Worker, in_packets
+from fanin.sim.switch.allreduce import JOB, AllReduced, Int32, Simulation, Worker, in_packets
 from fanin.sim.switch.base import Delivery, Switch
 from fanin.wire.aggregation import AggPacket, Kind, decode_payload, encode, header_length
 
@@ -168,17 +168,18 @@ class PublishedWorker(Worker):
         """The protocol's end."""
         return self._published
 
-    def receive(self, frame: bytes, now: int) -> list[Sent]:
+    def receive(self, frame: bytes, now: int) -> list[bytes]:
         """Receive a frame; return the answers to it, and the operations that may begin after it."""
         packet = self.decoded(frame)
         packets, operation = self._published.receive(packet)
-        self.deadlines.pop(packet.slot, None)
+        if self.timers.operation(packet.slot) >= 0:
+            self.timers.answered(packet.slot, Kind(packet.kind), now)
         if operation in self.told:
             self.repeated += 1
         elif operation is not None:
             self.told[operation] = packet.values
             self.latencies.append(now - self.begun[operation])
-        return self.frames(packets, now) + self.begin(now)
+        return self.first(packets, -1 if operation is None else operation, now) + self.begin(now)
 
 
 def published_allreduce(contributions: Int32, *, program: ProgramConfig, network: NetworkConfig) -> AllReduced:

@@ -45,10 +45,8 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     parser.add_argument("--encap", choices=[*Encap], default=Encap.L2, help="raw Ethernet, or UDP over IPv4")
     kinds = [SwitchKind.EMBEDDED, SwitchKind.REFERENCE]
     parser.add_argument("--switch", choices=kinds, default=kinds[0], help="which switch aggregates")
-    timeout = NetworkConfig.timeout_ns
-    parser.add_argument(
-        "--timeout-ns", type=float, default=timeout, metavar="T", help="until a packet is resent"
-    )
+    meaning = "fixed time until a packet is resent (default: it follows the measured round trips)"
+    parser.add_argument("--timeout-ns", type=float, metavar="T", help=meaning)
     add_options(parser, LinkOptions)
     add_json(parser)
     parser.set_defaults(run=run)

@@ -96,7 +96,7 @@ def _setting(network: NetworkConfig) -> Iterator[Result]:
         ("link, each way", network.link.delay_ns, "ns"),
         ("link rate", network.link.gbps, "Gb/s"),
         ("switch", network.switch_ns, "ns"),
-        ("timeout", network.timeout_ns, "ns"),
+        ("longest timeout", network.most_timeout_ns, "ns"),
         ("slots", node.slots, ""),
         ("operations in a row", BATCH // MICRO_BATCH, ""),
         ("operations of a node", BATCH // MICRO_BATCH * MINI_BATCHES, ""),
@@ -109,7 +109,7 @@ def _figure(loss: float, network: NetworkConfig) -> Figure:
     figure.log_y, figure.over, figure.apart = True, Protocol.SWITCHML.value, True  # without loss all coincide
     figure.note = (
         f"PA taken → FA handed on. RTL cycles at {CLOCK_MHZ:g} MHz; links {network.link.gbps:g} Gb/s, "
-        f"{network.link.delay_ns:g} ns; switch {network.switch_ns:g} ns; timeout {network.timeout_ns:g} ns; "
+        f"{network.link.delay_ns:g} ns; switch {network.switch_ns:g} ns; timeout by round trips; "
         f"{BATCH // MICRO_BATCH} operations in a row."
     )
     return figure

@@ -9,7 +9,7 @@ from fanin.glm.page.page import Report
 from fanin.report.html import Rows
 from fanin.sim.glm.course import Timeline
 from fanin.sim.glm.result import TrainResult
-from fanin.sim.network import FAULTS
+from fanin.sim.network import FAULTS, NetworkConfig
 
 TIMELINE_NODES = 4
 TIMELINE_BARS = 12  # micro-batches per node: more bars would be too narrow to read
@@ -28,6 +28,11 @@ _CYCLES = {
     "PA queue full": ("stall_pa_full", "sum"),
 }
 _REST = "epoch's start and end"
+
+
+def _timeout(network: NetworkConfig) -> str:
+    adaptive = f"follows the round trips, up to {network.most_timeout_ns:,.0f} ns"
+    return adaptive if network.adaptive else f"{network.most_timeout_ns:,.0f} ns"
 
 
 def report_of(result: TrainResult) -> Report:
@@ -167,7 +172,7 @@ def _configuration(result: TrainResult) -> dict[str, Rows]:
             ("encapsulation", node.encap.value),
             ("link", f"{link.gbps:g} Gb/s, {link.delay_ns:g} ns"),
             ("switch", f"{network.switch_ns:g} ns"),
-            ("timeout", f"{network.timeout_ns:,.0f} ns, {network.retries:,} retries"),
+            ("timeout", f"{_timeout(network)}, {network.retries:,} retries"),
             *((name, f"{100 * getattr(link, name):g} %") for name in FAULTS),
         ],
     }

@@ -12,7 +12,7 @@ from fanin.hbm import CONSTANT, MEMORIES
 from fanin.runs.option import OUTPUT, Group, Place, RunOptions, Trait, option
 from fanin.runs.shared_options import LINKS, NETWORK, LinkOptions
 from fanin.runs.wave import WaveOptions
-from fanin.sim.network import BOARDS_TIMEOUT_NS, PORTS_TIMEOUT_NS, NetworkConfig
+from fanin.sim.network import NetworkConfig
 from fanin.sim.switch.base import SwitchKind
 from fanin.wire.aggregation import Encap, Protocol
 
@@ -121,10 +121,9 @@ class GlmOptions(LinkOptions, WaveOptions, RunOptions):
     timeout_ns: float | None = option(
         NETWORK,
         None,
-        "until a packet is resent",
+        "fixed time until a packet is resent",
         "T",
-        default_text=f"{NetworkConfig.timeout_ns:g}, with --ports {PORTS_TIMEOUT_NS:g}, "
-        f"on boards {BOARDS_TIMEOUT_NS:g}",
+        default_text="it follows the measured round trips",
     )
     retries: int = option(NETWORK, NetworkConfig.retries, "of one packet; then the job stops", "R")
     stop: tuple[str, ...] | None = option(

@@ -26,6 +26,7 @@ from fanin.sim.network import (
     BOARDS_TIMEOUT_NS,
     FAULTS,
     HOST,
+    LONGEST_TIMEOUT_NS,
     PORTS_TIMEOUT_NS,
     LinkConfig,
     NetworkConfig,
@@ -84,10 +85,9 @@ def _on_boards(options: GlmOptions) -> tuple[TrainOptions, Boards]:
         engines=None,
         encap=Encap.UDP,
         clock_mhz=min(clocks),
-        timeout_ns=BOARDS_TIMEOUT_NS if options.timeout_ns is None else options.timeout_ns,
     )
-    resolved = train_options(options, l2_nodes=cluster.l2)
-    check_timeout(resolved.network.timeout_ns, max(clocks))
+    resolved = train_options(options, l2_nodes=cluster.l2, longest_timeout_ns=BOARDS_TIMEOUT_NS)
+    check_timeout(resolved.network.most_timeout_ns, max(clocks))
     return resolved, Boards(resolved.node, cluster.addresses)
 
 
@@ -107,9 +107,7 @@ def _at_interfaces(options: GlmOptions) -> TrainOptions:
         raise InputError(f"--slowdown {options.slowdown:g}: must be 1 to {MAX_SLOWDOWN:g}")
     if not here:
         options = dataclasses.replace(options, workers=len(ports))
-    if options.timeout_ns is None:
-        options = dataclasses.replace(options, timeout_ns=PORTS_TIMEOUT_NS)
-    return train_options(options, ports=ports, here=here)
+    return train_options(options, ports=ports, here=here, longest_timeout_ns=PORTS_TIMEOUT_NS)
 
 
 def _workers_here(options: GlmOptions, ports: int) -> tuple[int, ...]:
@@ -134,19 +132,21 @@ def train_options(
     l2_nodes: bool | None = None,
     ports: tuple[str, ...] = (),
     here: tuple[int, ...] = (),
+    longest_timeout_ns: float = LONGEST_TIMEOUT_NS,
 ) -> TrainOptions:
     """Return the resolved options of a run. Raises InputError.
 
     - ``l2_nodes``: whether the nodes' weights can decay; by default they can if ``--l2`` is not 0.
     - ``ports``: Linux interfaces of the nodes.
     - ``here``: the worker at each of these interfaces.
+    - ``longest_timeout_ns``: ceiling of timeouts that follow the round trips.
     """
     loss = LOSSES[options.loss]
     data = options.data or ""
     try:
         return TrainOptions(
             node=_node(options, l2=options.l2 != 0 if l2_nodes is None else l2_nodes),
-            network=_network(options, ports, here),
+            network=_network(options, ports, here, longest_timeout_ns),
             loss=loss,
             data=data,
             lr=rate_of(data, loss) if options.lr is None else options.lr,
@@ -186,7 +186,9 @@ def _hbm(options: GlmOptions) -> Hbm | None:
     return dataclasses.replace(hbm, ports_per_channel=options.ports_per_channel)
 
 
-def _network(options: GlmOptions, ports: tuple[str, ...], here: tuple[int, ...]) -> NetworkConfig:
+def _network(
+    options: GlmOptions, ports: tuple[str, ...], here: tuple[int, ...], longest_timeout_ns: float
+) -> NetworkConfig:
     if not 0 < options.gbps < math.inf:
         raise InputError(f"gbps must be positive and finite, not {options.gbps:g}")
     check_delay("link_ns", options.link_ns)
@@ -198,7 +200,8 @@ def _network(options: GlmOptions, ports: tuple[str, ...], here: tuple[int, ...])
     return NetworkConfig(
         link=link,
         switch_ns=options.switch_ns,
-        timeout_ns=NetworkConfig.timeout_ns if options.timeout_ns is None else options.timeout_ns,
+        timeout_ns=options.timeout_ns,
+        longest_timeout_ns=longest_timeout_ns,
         retries=options.retries,
         slots=options.slots,
         seed=options.seed,
