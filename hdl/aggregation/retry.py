@@ -171,6 +171,10 @@ class RetryScanner(wiring.Component):
         hurried = Signal()  # the operation is overtaken, and its packet overdue for that
         doubled = Signal(TIMEOUT_BITS + 1)
 
+        def is_negative(cycles: Value) -> Value:
+            """Return whether a difference of two times, which wrap, is negative."""
+            return cycles[TIMEOUT_BITS - 1]
+
         m.d.comb += [
             self.scan.index.eq(pointer),
             self.scan.parity.eq(Mux(pointer < self.next_index, self.round[0], self.previous[0])),
@@ -186,7 +190,7 @@ class RetryScanner(wiring.Component):
         m.d.sync += [
             word.eq(timer.data),
             state.eq(self.scanned),
-            before.eq((now - word.deadline)[-1]),
+            before.eq(is_negative(now - word.deadline)),
             matched_before.eq(matches),
             exhausted.eq(word.retries == self.limit),
             backoff.eq(Mux(doubled > self.most, self.most, doubled)),
@@ -197,9 +201,9 @@ class RetryScanner(wiring.Component):
         is_hasty = ~word.ack & (word.retries == 0) & self.agg.slack.any()
         m.d.sync += [
             soon.eq(now + 1 + self.agg.slack),
-            hurried.eq(self._overtaken(m, pointer) & is_hasty & ~(soon - word.deadline)[-1]),
+            hurried.eq(self._overtaken(m, pointer) & is_hasty & ~is_negative(soon - word.deadline)),
         ]
-        self._walk(m, pointer, looked[_LOOK].index, overdue, matches, exhausted)
+        self._walk(m, pointer, looked[_LOOK].index, overdue, matches, exhausted, before)
         return m
 
     def _overtaken(self, m: Module, pointer: Signal) -> Signal:
@@ -231,7 +235,14 @@ class RetryScanner(wiring.Component):
         return (self.next_index + ~index) & self.mask
 
     def _walk(
-        self, m: Module, pointer: Signal, judged: Value, overdue: Signal, matches: Signal, exhausted: Signal
+        self,
+        m: Module,
+        pointer: Signal,
+        judged: Value,
+        overdue: Signal,
+        matches: Signal,
+        exhausted: Signal,
+        before: Signal,
     ) -> None:
         """Walk through the slots.
 
@@ -267,7 +278,7 @@ class RetryScanner(wiring.Component):
             with m.State("OFFER"):
                 m.d.sync += [
                     pending.eq(overdue & matches & ~exhausted),
-                    self.failed.eq(overdue & matches & exhausted),
+                    self.failed.eq(overdue & matches & exhausted & ~before),
                 ]
                 with m.If(just_taken | ~overdue | ~matches):
                     m.d.sync += [pending.eq(0), next_slot]
@@ -302,7 +313,7 @@ class RetryScanner(wiring.Component):
         ]
         timed = {}
         for name, cycles in {"agg": self.agg.timeout, "ack": self.ack.timeout, "again": backoff}.items():
-            timed[name] = Signal(data.StructLayout(timer_bits), name=name)
+            timed[name] = Signal(data.StructLayout(timer_bits), name=f"{name}_timer")
             m.d.sync += [timed[name].deadline.eq(now + 1 + cycles), timed[name].delay.eq(cycles)]
         chosen = Mux(self.sent.ack, timed["ack"], timed["agg"])
         chosen = Mux(self.take, timed["again"], chosen)

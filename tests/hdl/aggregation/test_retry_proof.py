@@ -5,6 +5,7 @@ import pytest
 from amaranth import Mux, Signal
 from amaranth.lib import data
 
+from fanin.golden.round_trip import RTT_BITS
 from fanin.hdl.aggregation.job import TIMEOUT_BITS
 from fanin.hdl.aggregation.retry import RetryScanner
 from fanin.hdl.aggregation.slots import SlotState
@@ -12,9 +13,10 @@ from fanin.job import RETRY_BITS
 from tests.formal import Proof
 
 pytestmark = [pytest.mark.formal, pytest.mark.slow]
+TIMER = data.StructLayout({"deadline": TIMEOUT_BITS, "delay": TIMEOUT_BITS})
 WORD = data.StructLayout({"deadline": TIMEOUT_BITS, "delay": TIMEOUT_BITS, "retries": RETRY_BITS, "ack": 1})
 SCAN, LOOK, OFFER, FLUSH = range(4)  # the scanner's states
-DEPTH = 8  # longer than the way from a slot's number to its offer
+DEPTH = 11  # longer than the way from a slot's number to its offer
 
 
 class Slot:
@@ -32,6 +34,9 @@ class Slot:
         self.sent = Signal(WORD)
         self.pa = Signal(32)
         result, confirm, settled = Signal(), Signal(), Signal()
+        timers = {name: data.View(TIMER, state[f"{name}_timer"]) for name in ("agg", "ack", "again")}
+        self.timer = Mux(dut.take, timers["again"], Mux(dut.sent.ack, timers["ack"], timers["agg"]))
+        self.timer = data.View(TIMER, self.timer)
         proof.ports += [result, confirm]
         ours = dut.sent.en & (dut.sent.index == self.index)
         first = ours & ~dut.take
@@ -53,7 +58,8 @@ class Slot:
             m.d.sync += self.state.eq(SlotState.FREE)
         with m.If(ours):
             m.d.sync += [
-                self.sent.deadline.eq(state["now"] + dut.timeout),
+                self.sent.deadline.eq(self.timer.deadline),
+                self.sent.delay.eq(self.timer.delay),
                 self.sent.retries.eq(dut.sent.retries),
                 self.sent.ack.eq(dut.sent.ack),
             ]
@@ -69,8 +75,10 @@ class Slot:
 def test_what_is_offered_again_is_what_was_sent_last_overdue_and_still_waited_for(tmp_path):
     proof = Proof(RetryScanner(slots=2, values=1))
     dut, state = proof.component, proof.internal
-    timeout, limit = proof.constant(TIMEOUT_BITS - 1), proof.constant(RETRY_BITS)
-    proof.assume((dut.mask == 1) & (dut.timeout == timeout) & (dut.limit == limit))
+    most, limit = proof.constant(TIMEOUT_BITS - 1), proof.constant(RETRY_BITS)
+    slack = proof.constant(RTT_BITS)
+    proof.assume((dut.mask == 1) & (dut.most == most) & (dut.limit == limit) & (dut.agg.slack == slack))
+    proof.assume(~dut.agg.timeout[-1] & ~dut.ack.timeout[-1])
     slot = Slot(proof)
     offer, sent = dut.offer, dut.sent
     proof.assume(~dut.take | (offer.valid & sent.en & (sent.index == offer.use.index)))
@@ -79,9 +87,15 @@ def test_what_is_offered_again_is_what_was_sent_last_overdue_and_still_waited_fo
     ours = offer.use.index == slot.index
     fails = dut.failed & (proof.past(state["fsm_state"]) == OFFER) & ~proof.past(state["just_taken"])
     found = ours & (offer.valid | fails)
-    late = Signal(TIMEOUT_BITS)
-    proof.m.d.comb += late.eq(state["now"] - 2 - slot.sent.deadline)  # as it was looked at, 2 cycles ago
-    proof.check(~found | ~late[-1])
+    late, soon = Signal(TIMEOUT_BITS), Signal(TIMEOUT_BITS)
+    proof.m.d.comb += [  # as it was looked at, 2 cycles ago
+        late.eq(state["now"] - 2 - slot.sent.deadline),
+        soon.eq(late + slack),
+    ]
+    is_early = offer.valid & offer.early & ~slot.sent.ack & (slot.sent.retries == 0) & ~soon[-1]
+    proof.check(~found | ~late[-1] | is_early)
+    backoff = Mux((slot.sent.delay << 1) > most, most, slot.sent.delay << 1)
+    proof.check(~(ours & offer.valid) | (data.View(TIMER, state["again_timer"]).delay == backoff))
     proof.check(~found | proof.past(proof.past(slot.matches)))
     proof.check(~(ours & offer.valid) | (offer.ack == slot.sent.ack))
     proof.check(~(ours & offer.valid) | (offer.retries == (slot.sent.retries + 1)[:RETRY_BITS]))

@@ -43,8 +43,12 @@ def run(
     delay=(5, 30),
     protocol=Protocol.P4SGD,
     meddle=None,
+    job=None,
 ):
-    """Two workers, of which one is the RTL; checks every FA. ``meddle`` may wrap the network."""
+    """Two workers, of which one is the RTL; checks every FA. ``meddle`` may wrap the network.
+
+    ``job`` changes the RTL's job alone.
+    """
     seed = new_seed()
     rng = random.Random(seed)
     pas = make_pas(rng, 2, operations, values)
@@ -66,7 +70,7 @@ def run(
         drive={"pa": pas[0]},
         collect={"fa": operations},
         stall=stall,
-        settings={"job": config(log2_slots=log2_slots, timeout=timeout)},
+        settings={"job": config(log2_slots=log2_slots, **{"timeout": timeout} | (job or {}))},
         processes=[wire.process],
         seed=seed,
         limit=30_000,

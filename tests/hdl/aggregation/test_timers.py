@@ -1,0 +1,90 @@
+# amaranth: UnusedElaboratable=no
+"""Transport whose timeouts follow the round trips: a loss costs a round trip, and silence no storm."""
+
+from itertools import pairwise
+
+import pytest
+
+from fanin.wire.aggregation import Kind, Protocol
+from tests.hdl.aggregation.bench import config, packet_of
+from tests.hdl.aggregation.test_transport import ALL_FAULTS, Meddler, Mirror, alone, run
+from tests.support import slow
+
+MOST = 4000
+TRIP = 120  # cycles from a frame to its answer, in tests with a mirror
+INSIDE = 14  # further cycles of a round trip as the transport measures it, at most
+ADAPTIVE = {"adaptive": 1, "floor": 10}
+
+
+@pytest.mark.parametrize("protocol", [Protocol.P4SGD, *slow(Protocol.SWITCHML)])
+@pytest.mark.parametrize("seeds", [1, *slow(20)])
+def test_faults_change_no_fa_and_cost_less_than_the_longest_timeout(protocol, seeds):
+    log2_slots = 3 + (protocol is Protocol.SWITCHML)
+    for _ in range(seeds):
+        wire = run(
+            operations=40,
+            odds=ALL_FAULTS,
+            timeout=200,
+            log2_slots=log2_slots,
+            protocol=protocol,
+            job=ADAPTIVE | {"timeout": MOST},
+        )
+        assert wire.counts["retransmissions"]
+        assert wire.arrived[-1][0] < 2 * MOST, "a fixed timeout would be waited for more than once"
+
+
+def test_the_round_trips_are_those_on_the_wire():
+    wire, _, status = alone(
+        Mirror(TRIP).exchange, operations=200, cycles=15_000, job=config(log2_slots=2, timeout=MOST, **ADAPTIVE)
+    )
+    assert wire.counts["retransmissions"] == 0
+    for kind in "agg", "ack":
+        mean = getattr(status[-1], f"{kind}_mean")
+        assert TRIP <= mean <= TRIP + INSIDE
+        assert getattr(status[-1], f"{kind}_deviation") < TRIP / 8
+    assert status[0].agg_mean == 0
+
+
+class Silence:
+    """A mirror that loses all frames from one cycle to another."""
+
+    def __init__(self, begin, end):
+        self.mirror, self.begin, self.end = Mirror(TRIP), begin, end
+
+    def exchange(self, frames, now):
+        return self.mirror.exchange([] if self.begin <= now < self.end else frames, now)
+
+
+def test_retransmissions_back_off_and_their_answers_are_no_samples():
+    """50 round trips of silence cost 6 packets an operation, and leave the estimate where it was."""
+    end = 1200 + 50 * TRIP
+    wire, _, status = alone(
+        Silence(1200, end).exchange,
+        operations=60,
+        cycles=end + 6000,
+        job=config(log2_slots=2, timeout=20 * TRIP, **ADAPTIVE),
+    )
+    assert wire.counts["results"] == 60
+    assert wire.counts["retransmissions"] <= 6 * 4 + 4  # four slots, and AGG and ACK of those that had a RESULT
+    means = {s.agg_mean for s in status[1000:] if s.agg_mean}
+    assert max(means) <= TRIP + INSIDE
+    assert 0 < max(s.agg_deviation for s in status[1000:]) < TRIP
+    slots = {}
+    for first, _, frame in wire.sent:
+        if 1300 < first < end:
+            slots.setdefault((packet_of(frame).kind, packet_of(frame).slot), []).append(first)
+    for times in slots.values():
+        gaps = [after - before for before, after in pairwise(times)]
+        assert all(after > 1.6 * before for before, after in pairwise(gaps) if after < 18 * TRIP)
+
+
+@pytest.mark.parametrize("lost", [Kind.AGG, Kind.RESULT])
+def test_an_overtaken_operation_does_not_wait_for_its_timeout(lost):
+    """The third packet is lost once; two operations begin each round trip, so later ones have their RESULT."""
+    mirror = Mirror(TRIP)
+    job = config(log2_slots=2, timeout=MOST, **ADAPTIVE)
+    wire, log, _ = alone(Meddler(mirror, lost, []).exchange, operations=40, cycles=4000, job=job)
+    assert wire.counts["retransmissions"] == wire.counts["early"] == 1
+    assert len(log["fa"]) == 40
+    sent = [first for first, _, frame in wire.sent if packet_of(frame).kind == Kind.AGG]
+    assert len(sent) == 41
