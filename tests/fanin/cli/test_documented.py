@@ -171,6 +171,7 @@ PAGES = {
     "systems/gradient-training": Page(other=BENCH),
     "systems/p4sgd": Page(),
     "systems/param-server-training": Page(other={"fanin ps train ~": MNIST}),
+    "systems/rdma-wild": Page(),
     "systems/ring": Page(fails=("fanin ring check",)),
     "systems/ring-training": Page(other={"fanin ring train ~": MNIST}),
     "systems/scale": Page(other={"fanin train": "32 nodes of u280 in RTL: an hour"}),
