@@ -147,7 +147,7 @@ PAGES = {
     "reference/serve": Page(other={"fanin p4 serve": INTERFACES}),
     "reference/watch": Page(other=SERVED),
     "reference/waves": Page(),
-    "systems/cluster": Page(
+    "systems/nada": Page(
         extras=("planner",),
         other={
             "fanin cluster run": "15 epochs in RTL take half an hour: tests/fanin/cnn/run/test_rtl.py",
