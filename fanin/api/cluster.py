@@ -55,7 +55,7 @@ def cluster_build(plan: PathLike, **options: Any) -> ClusterBuild:
     Options are those of ``fanin cluster build``; without ``output`` the build's folder is a temporary one.
     Raises InputError for a build that could deadlock.
 
-    Source: NADA; docs/systems/cluster.md.
+    Source: NADA; docs/systems/nada.md.
     """
     with missing_named():
         from fanin.cnn.run.build import execute
@@ -72,7 +72,7 @@ def cluster(build: PathLike | None = None, data: PathLike = "digits", **options:
     ``output`` the run's folder is a temporary one. Raises InputError for bad arguments, CheckFailed if bits
     differ or a device was cut off.
 
-    Source: NADA; docs/systems/cluster.md.
+    Source: NADA; docs/systems/nada.md.
     """
     with missing_named():
         from fanin.cnn.run.execute import execute

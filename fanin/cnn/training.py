@@ -1,6 +1,6 @@
 """Training of a CNN: hyper-parameters, order of frames, and the sequence of a node's jobs.
 
-docs/systems/cluster.md, "Training", has the mathematics.
+docs/systems/layers.md, "Training", has the mathematics.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ class LaneArray(wiring.Component):
 
     Source
     ------
-    NADA, table I: the multipliers of a convolution; docs/systems/cluster.md, "Numbers".
+    NADA, table I: the multipliers of a convolution; docs/systems/layers.md, "Numbers".
     """
 
     def __init__(self, *, trees: Trees):
@@ -127,7 +127,7 @@ class AdderArray(wiring.Component):
 
     Source
     ------
-    NADA, table I: the accumulators of a convolution; docs/systems/cluster.md, "Numbers".
+    NADA, table I: the accumulators of a convolution; docs/systems/layers.md, "Numbers".
     """
 
     def __init__(self, *, lanes: int):

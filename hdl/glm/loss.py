@@ -66,6 +66,8 @@ class LossUnit(wiring.Component):
     -------
     8 cycles from ``fa`` to ``scale``, 7 from ``labels``, for every loss; one micro-batch a cycle. While
     ``scale`` stalls, the whole pipeline stalls.
+    Stages: σ table; base of df and step to the table's next entry; step × fraction; df; df × mantissa in two
+    halves; their sum; shift by a multiple of 8; rest of the shift, saturation.
 
     Source
     ------

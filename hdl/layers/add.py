@@ -39,7 +39,7 @@ class Add(wiring.Component):
 
     Source
     ------
-    docs/systems/cluster.md, "Numbers".
+    docs/systems/layers.md, "Numbers".
     """
 
     def __init__(self, *, layer: add.Add, parallelism: Parallelism):

@@ -45,7 +45,7 @@ class AvgPool(wiring.Component):
 
     Source
     ------
-    docs/systems/cluster.md, "Numbers", "The convolution".
+    docs/systems/layers.md, "Numbers", "The convolution".
     """
 
     def __init__(self, *, layer: avg_pool.AvgPool, parallelism: Parallelism):

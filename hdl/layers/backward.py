@@ -60,7 +60,7 @@ class Backward(wiring.Component):
 
     Source
     ------
-    docs/systems/cluster.md, "The convolution"; NADA, section III.
+    docs/systems/layers.md, "The convolution"; NADA, section III.
     """
 
     def __init__(self, *, schedule: Schedule):

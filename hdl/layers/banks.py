@@ -90,7 +90,7 @@ class Banks(wiring.Component):
 
     Source
     ------
-    docs/systems/cluster.md, "The convolution".
+    docs/systems/layers.md, "The convolution".
     """
 
     READ = BANK_READ

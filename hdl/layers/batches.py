@@ -49,7 +49,7 @@ class BatchControl(wiring.Component):
 
     Source
     ------
-    NADA, section IV-C: weights are updated after the batch; docs/systems/cluster.md, "Training".
+    NADA, section IV-C: weights are updated after the batch; docs/systems/layers.md, "Training".
     """
 
     def __init__(self) -> None:

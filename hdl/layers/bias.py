@@ -45,7 +45,7 @@ class Bias(wiring.Component):
 
     Source
     ------
-    docs/systems/cluster.md, "Numbers", "Training".
+    docs/systems/layers.md, "Numbers", "Training".
     """
 
     def __init__(self, *, layer: bias.Bias, parallelism: Parallelism):

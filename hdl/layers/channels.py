@@ -61,7 +61,7 @@ class ChannelMemory(wiring.Component):
 
     Source
     ------
-    docs/systems/cluster.md, "Numbers".
+    docs/systems/layers.md, "Numbers".
     """
 
     def __init__(self, *, groups: int, lanes: int):
@@ -121,7 +121,7 @@ class ChannelSums(wiring.Component):
 
     Source
     ------
-    Chiley et al., algorithm 1: a frame's mean and variance; docs/systems/cluster.md, "Numbers".
+    Chiley et al., algorithm 1: a frame's mean and variance; docs/systems/layers.md, "Numbers".
     """
 
     def __init__(self, *, groups: int, lanes: int):
@@ -185,7 +185,7 @@ class ChannelCursor(wiring.Component):
 
     Source
     ------
-    docs/systems/cluster.md, "Interface of a layer".
+    docs/systems/layers.md, "Interface of a layer".
     """
 
     def __init__(self, *, groups: int, lanes: int):
@@ -245,7 +245,7 @@ class ChannelUpdate(wiring.Component):
 
     Source
     ------
-    docs/systems/cluster.md, "Numbers": online normalisation at the end of a frame.
+    docs/systems/layers.md, "Numbers": online normalisation at the end of a frame.
     """
 
     multipliers = 1  #: multipliers that the formula shares in time

@@ -35,7 +35,7 @@ class Concat(wiring.Component):
 
     Source
     ------
-    docs/systems/cluster.md, "Numbers".
+    docs/systems/layers.md, "Numbers".
     """
 
     def __init__(self, *, layer: concat.Concat, parallelism: Parallelism):

@@ -51,7 +51,7 @@ class Convolution(wiring.Component):
 
     Source
     ------
-    docs/systems/cluster.md, "The convolution"; NADA, section III.
+    docs/systems/layers.md, "The convolution"; NADA, section III.
     """
 
     def __init__(self, *, layer: Conv, parallelism: Parallelism):

@@ -43,7 +43,7 @@ class Fold(wiring.Component):
 
     Source
     ------
-    docs/systems/cluster.md, "Numbers": fold.
+    docs/systems/layers.md, "Numbers": fold.
     """
 
     LATENCY = REUSE

@@ -46,7 +46,7 @@ class Fork(wiring.Component):
 
     Source
     ------
-    docs/systems/cluster.md, "Numbers".
+    docs/systems/layers.md, "Numbers".
     """
 
     def __init__(self, *, lanes: int, consumers: int):

@@ -68,7 +68,7 @@ class Forward(wiring.Component):
 
     Source
     ------
-    docs/systems/cluster.md, "The convolution"; NADA, section III.
+    docs/systems/layers.md, "The convolution"; NADA, section III.
     """
 
     def __init__(self, *, schedule: Schedule, streamed: bool = False):

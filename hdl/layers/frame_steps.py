@@ -46,7 +46,7 @@ class FrameSteps(wiring.Component):
 
     Source
     ------
-    docs/systems/cluster.md: an accumulator may be read again after 8 cycles.
+    docs/systems/layers.md: an accumulator may be read again after 8 cycles.
     """
 
     def __init__(self, *, positions: int, groups: int):

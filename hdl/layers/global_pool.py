@@ -46,7 +46,7 @@ class GlobalAvgPool(wiring.Component):
 
     Source
     ------
-    docs/systems/cluster.md, "Numbers".
+    docs/systems/layers.md, "Numbers".
     """
 
     def __init__(self, *, layer: global_avg_pool.GlobalAvgPool, parallelism: Parallelism):

@@ -56,7 +56,7 @@ class SumBanks(wiring.Component):
 
     Source
     ------
-    docs/systems/cluster.md, "The convolution".
+    docs/systems/layers.md, "The convolution".
     """
 
     SEEN = SUMS_SEEN
@@ -141,7 +141,7 @@ class GradientRows(wiring.Component):
 
     Source
     ------
-    docs/systems/cluster.md, "The convolution".
+    docs/systems/layers.md, "The convolution".
     """
 
     _TO_READER = WindowPlaces.LATENCY + SumBanks.SEEN

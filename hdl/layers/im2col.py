@@ -43,7 +43,7 @@ class Im2col(wiring.Component):
 
     Source
     ------
-    docs/systems/cluster.md, "Numbers".
+    docs/systems/layers.md, "Numbers".
     """
 
     LATENCY = Lines.LATENCY + 1

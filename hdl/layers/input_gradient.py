@@ -61,7 +61,7 @@ class InputGradient(wiring.Component):
 
     Source
     ------
-    docs/systems/cluster.md, "The convolution"; NADA, section III.
+    docs/systems/layers.md, "The convolution"; NADA, section III.
     """
 
     def __init__(self, *, schedule: Schedule):

@@ -39,7 +39,7 @@ def word_stream(lanes: int) -> stream.Signature:
 
 
 def layer_members(layer: Layer, p: Parallelism) -> dict[str, Any]:
-    """Return the members of a layer's component (docs/systems/cluster.md, "Interface of a layer").
+    """Return the members of a layer's component (docs/systems/layers.md, "Interface of a layer").
 
     A loss has no ``gradients``, and no input gradient for its labels.
     """

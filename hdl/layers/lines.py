@@ -87,7 +87,7 @@ class LineWriter(wiring.Component):
 
     Source
     ------
-    docs/systems/cluster.md, "The convolution".
+    docs/systems/layers.md, "The convolution".
     """
 
     def __init__(self, *, raster: Raster, rows: int, words: int):
@@ -149,7 +149,7 @@ class LineReader(wiring.Component):
 
     Source
     ------
-    docs/systems/cluster.md, "The convolution".
+    docs/systems/layers.md, "The convolution".
     """
 
     LATENCY = LINE_READER
@@ -224,7 +224,7 @@ class Lines(wiring.Component):
 
     Source
     ------
-    docs/systems/cluster.md, "The convolution".
+    docs/systems/layers.md, "The convolution".
     """
 
     LATENCY = LINES
@@ -296,7 +296,7 @@ class Results(wiring.Component):
 
     Source
     ------
-    docs/systems/cluster.md, "The convolution".
+    docs/systems/layers.md, "The convolution".
     """
 
     LATENCY = RESULT_LINES

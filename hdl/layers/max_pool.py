@@ -78,7 +78,7 @@ class Maxima(wiring.Component):
 
     Source
     ------
-    docs/systems/cluster.md, "Numbers": max_pool.
+    docs/systems/layers.md, "Numbers": max_pool.
     """
 
     LATENCY = max_pool.LATENCY
@@ -169,7 +169,7 @@ class MaxPool(wiring.Component):
 
     Source
     ------
-    docs/systems/cluster.md, "Numbers", "The convolution".
+    docs/systems/layers.md, "Numbers", "The convolution".
     """
 
     LATENCY = Lines.LATENCY + Maxima.LATENCY + Results.LATENCY + 1

@@ -49,7 +49,7 @@ class NormBackwardUpdate(ChannelUpdate):
 
     Source
     ------
-    Chiley et al., algorithm 1; docs/systems/cluster.md, "Numbers".
+    Chiley et al., algorithm 1; docs/systems/layers.md, "Numbers".
     """
 
     def __init__(self, *, layer: online_norm.OnlineNorm, parallelism: Parallelism):
@@ -99,7 +99,7 @@ class NormBackward(wiring.Component):
 
     Source
     ------
-    Chiley et al., algorithm 1; docs/systems/cluster.md, "Numbers".
+    Chiley et al., algorithm 1; docs/systems/layers.md, "Numbers".
     """
 
     def __init__(self, *, layer: online_norm.OnlineNorm, parallelism: Parallelism):

@@ -51,7 +51,7 @@ class NormControl(wiring.Component):
 
     Source
     ------
-    docs/systems/cluster.md, "Numbers".
+    docs/systems/layers.md, "Numbers".
     """
 
     def __init__(self, *, groups: int, scales_pass: bool, drain: int):

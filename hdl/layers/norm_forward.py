@@ -54,7 +54,7 @@ class NormForwardUpdate(ChannelUpdate):
 
     Source
     ------
-    Chiley et al., algorithm 1; docs/systems/cluster.md, "Numbers".
+    Chiley et al., algorithm 1; docs/systems/layers.md, "Numbers".
     """
 
     multipliers = 3
@@ -113,7 +113,7 @@ class NormForward(wiring.Component):
 
     Source
     ------
-    Chiley et al., algorithm 1; docs/systems/cluster.md, "Numbers".
+    Chiley et al., algorithm 1; docs/systems/layers.md, "Numbers".
     """
 
     def __init__(self, *, layer: online_norm.OnlineNorm, parallelism: Parallelism):

@@ -62,7 +62,7 @@ class NormMemories(wiring.Component):
 
     Source
     ------
-    docs/systems/cluster.md, "Interface of a layer".
+    docs/systems/layers.md, "Interface of a layer".
     """
 
     def __init__(self, *, groups: int, lanes: int, kinds: int):
@@ -137,7 +137,7 @@ class NormStateMover(wiring.Component):
 
     Source
     ------
-    docs/systems/cluster.md, "Interface of a layer".
+    docs/systems/layers.md, "Interface of a layer".
     """
 
     def __init__(self, *, groups: int, lanes: int):

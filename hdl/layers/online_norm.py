@@ -27,7 +27,7 @@ class OnlineNorm(wiring.Component):
     -------
     ``features``, ``outputs``, ``gradients``, ``input_gradients``, ``save``, ``replay``, ``control``, ``load``,
     ``dump``
-        Interface of a layer (docs/systems/cluster.md). A frame saves 1/σ of every channel, then y.
+        Interface of a layer (docs/systems/layers.md). A frame saves 1/σ of every channel, then y.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class OnlineNorm(wiring.Component):
 
     Source
     ------
-    Chiley et al., "Online Normalization for Training Neural Networks", algorithm 1; docs/systems/cluster.md.
+    Chiley et al., "Online Normalization for Training Neural Networks", algorithm 1; docs/systems/layers.md.
     """
 
     def __init__(self, *, layer: online_norm.OnlineNorm, parallelism: Parallelism):

@@ -115,7 +115,7 @@ class ParameterWalk(wiring.Component):
 
     Source
     ------
-    NADA, section IV-C and table I: momentum; docs/systems/cluster.md, "Numbers", "Training".
+    NADA, section IV-C and table I: momentum; docs/systems/layers.md, "Numbers", "Training".
     """
 
     def __init__(self, *, lanes: int, depth: int):

@@ -57,7 +57,7 @@ class Parameters(wiring.Component):
 
     Source
     ------
-    NADA, section IV-C and table I; docs/systems/cluster.md, "Training".
+    NADA, section IV-C and table I; docs/systems/layers.md, "Training".
     """
 
     def __init__(self, *, lanes: int, depth: int):

@@ -80,7 +80,7 @@ class WindowPlaces(wiring.Component):
 
     Source
     ------
-    docs/systems/cluster.md, "The convolution".
+    docs/systems/layers.md, "The convolution".
     """
 
     LATENCY = PLACES
@@ -182,7 +182,7 @@ class PixelPlaces(wiring.Component):
 
     Source
     ------
-    docs/systems/cluster.md, "The convolution".
+    docs/systems/layers.md, "The convolution".
     """
 
     def __init__(self, *, raster: Raster, rows: int, words: int):

@@ -41,7 +41,7 @@ class Relu(wiring.Component):
 
     Source
     ------
-    docs/systems/cluster.md, "Numbers".
+    docs/systems/layers.md, "Numbers".
     """
 
     def __init__(self, *, layer: relu.Relu, parallelism: Parallelism):
@@ -104,7 +104,7 @@ class Relu6(Relu):
 
     Source
     ------
-    docs/systems/cluster.md, "Numbers".
+    docs/systems/layers.md, "Numbers".
     """
 
     def __init__(self, *, layer: relu6.Relu6, parallelism: Parallelism):

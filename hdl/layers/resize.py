@@ -48,7 +48,7 @@ class Resize(wiring.Component):
 
     Source
     ------
-    docs/systems/cluster.md, "Interface of a layer".
+    docs/systems/layers.md, "Interface of a layer".
     """
 
     def __init__(self, *, words: int, i: int, o: int):

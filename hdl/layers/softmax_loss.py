@@ -53,7 +53,7 @@ class Greatest(wiring.Component):
 
     Source
     ------
-    docs/systems/cluster.md, "Numbers".
+    docs/systems/layers.md, "Numbers".
     """
 
     def __init__(self, *, lanes: int):
@@ -126,7 +126,7 @@ class ExpUpdate(ChannelUpdate):
 
     Source
     ------
-    docs/systems/cluster.md, "Numbers".
+    docs/systems/layers.md, "Numbers".
     """
 
     def __init__(self, *, groups: int, lanes: int):
@@ -155,7 +155,7 @@ class ReciprocalUpdate(ChannelUpdate):
 
     Source
     ------
-    docs/systems/cluster.md, "Numbers".
+    docs/systems/layers.md, "Numbers".
     """
 
     def __init__(self) -> None:
@@ -178,7 +178,7 @@ class SoftmaxLoss(wiring.Component):
     ``features`` : In, array of two streams of ``pi`` words
         Logits, then labels.
     ``outputs``, ``input_gradients``, ``control``
-        Interface of a layer (docs/systems/cluster.md). The only input gradient is that of the logits.
+        Interface of a layer (docs/systems/layers.md). The only input gradient is that of the logits.
 
     Parameters
     ----------
@@ -192,7 +192,7 @@ class SoftmaxLoss(wiring.Component):
 
     Source
     ------
-    NADA, section II: the loss layer; docs/systems/cluster.md, "Numbers".
+    NADA, section II: the loss layer; docs/systems/layers.md, "Numbers".
     """
 
     def __init__(self, *, layer: soft_cross_loss.SoftCrossLoss, parallelism: Parallelism):

@@ -62,7 +62,7 @@ class StreamedDense(wiring.Component):
 
     Source
     ------
-    docs/systems/cluster.md, "Parameters in memory"; NADA, section IV-C.
+    docs/systems/layers.md, "Parameters in memory"; NADA, section IV-C.
     """
 
     def __init__(self, *, layer: Dense, parallelism: Parallelism):

@@ -63,7 +63,7 @@ class StreamedInputGradient(wiring.Component):
 
     Source
     ------
-    docs/systems/cluster.md, "Parameters in memory".
+    docs/systems/layers.md, "Parameters in memory".
     """
 
     def __init__(self, *, schedule: Schedule):

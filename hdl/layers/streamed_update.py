@@ -40,7 +40,7 @@ class StreamedUpdate(wiring.Component):
 
     Source
     ------
-    docs/systems/cluster.md, "Numbers", "Parameters in memory".
+    docs/systems/layers.md, "Numbers", "Parameters in memory".
     """
 
     def __init__(self, *, lanes: int, parameters: int):

@@ -65,7 +65,7 @@ class Watch(wiring.Component):
 
     Source
     ------
-    docs/systems/cluster.md, "Layers without weights of their own".
+    docs/systems/layers.md, "Layers without weights of their own".
     """
 
     def __init__(self, *, lanes: int, transfers: int):

@@ -45,7 +45,7 @@ class WordSupply(wiring.Component):
 
     Source
     ------
-    docs/systems/cluster.md, "Parameters in memory".
+    docs/systems/layers.md, "Parameters in memory".
     """
 
     def __init__(self, *, lanes: int, latency: int):

@@ -52,7 +52,7 @@ class ScanQueue(wiring.Component):
 
     Source
     ------
-    RDMA-wild, algorithm 1, lines 10 to 18; docs/systems/param-server-hardware.md, "Behind a scan".
+    RDMA-wild, algorithm 1, lines 10 to 18; docs/systems/param-server-hardware.md, "After a scan".
     """
 
     def __init__(self, *, config: RdmaConfig):

@@ -53,7 +53,7 @@ class Transmitter(wiring.Component):
     Latency
     -------
     3 cycles from ``payload`` to the frame's first word, if its headers arrived 5 cycles before; the latency of
-    the ICRC (8 at 512 bits) from there to ``o``. One word a cycle, frames back to back; short frames, one in 6
+    the ICRC (10 at 512 bits) from there to ``o``. One word a cycle, frames back to back; short frames, one in 6
     cycles.
 
     Source

@@ -74,7 +74,7 @@ class PlannedNetwork:
         networks.
 
         Of a large batch only somewhat more frames than the rings hold are executed. The exposed time is the
-        same, but the drain misses how far images run ahead of it (docs/systems/cluster.md, "The command").
+        same, but the drain misses how far images run ahead of it.
         """
         frames = batch if batch <= EXECUTED else min(batch, frames_that_tell(self.sizes))
         if frames not in self._predictions:

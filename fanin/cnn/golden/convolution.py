@@ -1,4 +1,4 @@
-"""Golden model of conv, dwconv and dense, bit-exact: docs/systems/cluster.md, "Numbers".
+"""Golden model of conv, dwconv and dense, bit-exact: docs/systems/layers.md, "Numbers".
 
 Axes of maps are (frame, row, column, group, channel of the group). Axes of weights are (ky, kx, input
 channel, group, output channel). Groups and all axes outside sums are vectorised.

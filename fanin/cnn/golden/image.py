@@ -1,6 +1,6 @@
 """Memory image of a layer's state: the words that ``load`` reads and ``dump`` writes.
 
-docs/systems/cluster.md, "Interface of a layer".
+docs/systems/layers.md, "Interface of a layer".
 """
 
 from __future__ import annotations

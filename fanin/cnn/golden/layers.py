@@ -1,4 +1,4 @@
-"""Golden model of layers, forward and backward, bit-exact with hardware: docs/systems/cluster.md, "Numbers".
+"""Golden model of layers, forward and backward, bit-exact with hardware: docs/systems/layers.md, "Numbers".
 
 ``fanin/cnn/layers/KIND.py`` has the kernel of a kind. The operations of this module are readable but slow;
 those of ``fanin.cnn.golden.compiled`` are fast. Frames are float32 arrays with axes frame, row, column,

@@ -1,4 +1,4 @@
-"""Golden model of a network, bit-exact with its hardware: docs/systems/cluster.md, "Training"."""
+"""Golden model of a network, bit-exact with its hardware: docs/systems/layers.md, "Training"."""
 
 from __future__ import annotations
 

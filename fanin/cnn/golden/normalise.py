@@ -1,4 +1,4 @@
-"""Golden model of online normalisation, bit-exact: docs/systems/cluster.md, "Numbers"."""
+"""Golden model of online normalisation, bit-exact: docs/systems/layers.md, "Numbers"."""
 
 from __future__ import annotations
 

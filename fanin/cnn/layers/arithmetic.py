@@ -1,4 +1,4 @@
-"""Arithmetic of the golden kernels of layers: docs/systems/cluster.md, "Numbers".
+"""Arithmetic of the golden kernels of layers: docs/systems/layers.md, "Numbers".
 
 A layer's file has its kernel. ``fanin.cnn.golden`` provides the operations, readable or compiled, with
 identical bits. Layers therefore import no golden model.

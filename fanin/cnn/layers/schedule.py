@@ -1,4 +1,4 @@
-"""Schedule of a convolution: blocks, loops, rows on chip (docs/systems/cluster.md, "The convolution")."""
+"""Schedule of a convolution: blocks, loops, rows on chip (docs/systems/layers.md, "The convolution")."""
 
 from __future__ import annotations
 

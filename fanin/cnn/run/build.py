@@ -147,7 +147,7 @@ def _write_mark(folder: Path, build: Build) -> None:
 
 
 def build_json(build: Build) -> dict[str, Any]:
-    """Return build.json of a build. docs/systems/cluster.md, "The command", explains the keys."""
+    """Return build.json of a build. docs/reference/json.md lists the keys; ``contents.py`` explains them."""
     planned = build.planned
     return {
         "fanin": __version__,

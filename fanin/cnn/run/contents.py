@@ -35,7 +35,18 @@ def sizes_json(planned: PlannedNetwork) -> Json:
 
 
 def predicted_json(planned: PlannedNetwork, batch: int) -> Json:
-    """Return the flow model's prediction in cycles and frames/s. ``batch``: frames between two updates."""
+    """Return the flow model's prediction in cycles and frames/s. ``batch``: frames between two updates.
+
+    - ``cycles_per_frame``, ``frames_per_second``: steady rate; None for one or two frames.
+    - ``latency_cycles``: from a job's start to its first result.
+    - ``drain_cycles``: from a batch's last image in until its last gradient is in the velocities.
+    - ``update_cycles``: from then until the last parameter is renewed.
+    - ``exposed_cycles``: time of a batch beyond the periods of its frames.
+    - ``frames_per_second_with_updates``: rate with ``exposed_cycles`` after every batch.
+
+    A batch of more than ``EXECUTED`` frames is executed in part. ``drain_cycles`` is then too low if the first
+    layers are faster than the slowest one, since images run further ahead.
+    """
     found = planned.prediction(batch)
     return {
         "cycles_per_frame": found.period or None,  # undefined for one or two frames

@@ -25,7 +25,18 @@ Metrics = dict[str, Any]
 
 
 def hardware_of(planned: PlannedNetwork, machine: Rtl) -> Metrics | None:
-    """Return ``hardware`` of the last training job, measured and planned; None before the first job."""
+    """Return ``hardware`` of the last training job, measured and planned; None before the first job.
+
+    - ``cycles_per_frame``: mean of the slowest stream of any layer, in the timed batch. ``frames_per_second``:
+      the same as a rate. ``of_planned``: its share of the plan's.
+    - ``frames_per_second_with_updates``: all frames of the job, with the time between batches.
+    - ``drain_and_update_cycles``: from the timed batch's last image in until its last parameter is renewed.
+    - ``dram_gbps``, ``link_gbps``: simulated rates of all devices. ``devices``: traffic of each device's memory
+      and link, beside the plan's rates.
+    - ``ways``: busy, starved and blocked shares of each stream that leaves a layer.
+    - ``results``: cycles in which the results of the first batches were in memory.
+    - ``timeline``: see :func:`timeline_of`. ``fifos``: largest fill of each FIFO beside its size.
+    """
     result = machine.trained
     if result is None or result.job is None:
         return None

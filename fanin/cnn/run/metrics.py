@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def metrics_of(setup: Setup, loop: Loop, checkpoints: list[str], error: str | None) -> Metrics:
-    """Return run.json of a run. docs/systems/cluster.md, "The command", explains the keys."""
+    """Return run.json. docs/reference/json.md lists its keys, ``hardware.py`` those of ``hardware``."""
     first = next(iter(loop.machines))
     epochs = [*setup.earlier.epochs, *map(_epoch, loop.epochs)]
     last: Metrics = epochs[-1][first] if epochs else {}

@@ -147,7 +147,7 @@ PAGES = {
     "reference/serve": Page(other={"fanin p4 serve": INTERFACES}),
     "reference/watch": Page(other=SERVED),
     "reference/waves": Page(),
-    "systems/cluster": Page(
+    "systems/nada": Page(
         extras=("planner",),
         other={
             "fanin cluster run": "15 epochs in RTL take half an hour: tests/fanin/cnn/run/test_rtl.py",
@@ -169,7 +169,9 @@ PAGES = {
         },
     ),
     "systems/gradient-training": Page(other=BENCH),
+    "systems/p4sgd": Page(),
     "systems/param-server-training": Page(other={"fanin ps train ~": MNIST}),
+    "systems/rdma-wild": Page(),
     "systems/ring": Page(fails=("fanin ring check",)),
     "systems/ring-training": Page(other={"fanin ring train ~": MNIST}),
     "systems/scale": Page(other={"fanin train": "32 nodes of u280 in RTL: an hour"}),

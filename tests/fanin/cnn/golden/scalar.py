@@ -1,4 +1,4 @@
-"""Convolutions, pools and im2col read word by word off docs/systems/cluster.md, "Numbers", in another way.
+"""Convolutions, pools and im2col read word by word off docs/systems/layers.md, "Numbers", in another way.
 
 Every sum is a list of terms in its order; nothing is vectorised, padded or reversed.
 """
