@@ -185,7 +185,7 @@ class AxiReader(wiring.Component):
     - The first ``arvalid`` is 6 cycles after the command.
     - The first word is on ``o`` 1 cycle after it is on ``axi``.
     - One word a cycle, across bursts and repeats, while the memory answers within ``fifo_depth - 2 * burst -
-      4`` cycles and ``outstanding`` bursts cover that time. The defaults cover more than 128 cycles.
+      4`` cycles and ``outstanding`` bursts cover that time. The defaults cover 476 cycles.
     - Between two commands 3 cycles pass without a request.
 
     Source

@@ -252,7 +252,7 @@ def _memories(config: GlmConfig) -> tuple[Register, ...]:
 
 #: Descriptions of counters by name. Counters of engine cycles sum over all engines.
 COUNTERS = {
-    "cycles": "cycles from `start` to the last write of the model",
+    "cycles": "cycles of runs, each from the end of its check, 35 cycles after `start`, to the last write of the model",
     "words": "sample words taken by forward, all engines together",
     "stall_no_word": "engine cycles without a word: memory had none",
     "stall_fifo_full": "engine cycles without a word: the replay FIFO was full",

@@ -180,7 +180,7 @@ def test_what_cannot_be_resumed_is_refused(golden, whole, tmp_path, capsys):
         == f"{tmp_path}: not a run of fanin train, cannot be resumed"
     )
     shutil.rmtree(whole / "states")
-    said = f"{whole}: has no state to resume from: the run was stopped before its first one"
+    said = f"{whole}: has no state to resume from: run without --checkpoint, or stopped before the first"
     assert refusal(capsys, "train", "--resume", whole) == said
     assert refusal(capsys, "train").startswith("the following arguments are required: DATA, or --resume")
     assert refusal(capsys, *NODES, "--checkpoint", 0) == "checkpoint must be at least 1, not 0"
