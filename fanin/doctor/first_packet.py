@@ -143,7 +143,7 @@ def _reasons(run: Seen, node: int, missing: Step) -> Iterator[str]:
         yield from _nonzero(f"link of node {node}, down", run.down[node], "dropped", "fcs_errors")
         before = Step.AGG_ARRIVED if missing == Step.RESULT_ARRIVED else Step.ACK_LEFT
         yield from _others(run, before)
-        yield from _nonzero(f"node {node}", counters, "retransmissions", *_rejected(counters))
+        yield from _nonzero(f"node {node}", counters, "retransmissions", "round_trip", *_rejected(counters))
     if missing == Step.ACK_LEFT:
         yield from _nonzero(f"node {node}", counters, *_rejected(counters), "stale")
 

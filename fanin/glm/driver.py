@@ -35,7 +35,7 @@ class NodeJob:
     - ``own``, ``switch``: addresses of the two ends.
     - ``timeout``: cycles until an unanswered packet is sent again; the most of them if ``adaptive``.
     - ``adaptive``: timeouts follow the measured round trips.
-    - ``floor``: least cycles until an unanswered packet is sent again if ``adaptive``.
+    - ``floor``: least cycles from the mean round trip to the timeout if ``adaptive``.
     - ``retries``: retransmissions of a packet before the node fails.
     """
 

@@ -1,4 +1,4 @@
-"""Adaptive retransmission timeout (docs/systems/aggregation.md, "Timers"), with the integers of the RTL.
+"""Retransmission timeout from round trips (docs/systems/aggregation.md, "Timers"), with the RTL's integers.
 
 The RTL is :mod:`fanin.hdl.aggregation.round_trip`. All times are in cycles.
 """
@@ -7,73 +7,64 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-RTT_BITS = 24  #: bits of a round trip; a longer one counts as the longest
+RTT_BITS = 20  #: bits of a round trip; a longer one counts as the longest
 MEAN_SHIFT = 3  #: a sample moves the mean by 1/8 of its distance
 DEVIATION_SHIFT = 4  #: a sample moves the deviation by 1/16 of its distance
-FLOOR_CYCLES = 64  #: default of ``least``
-UNKNOWN_SHIFT = 3  #: before the first sample the timeout is ``most`` / 8
+MISSES = 64  #: retransmissions without a sample after which the estimate is forgotten
+FLOOR_CYCLES = 16  #: default of ``floor``
 
 
 @dataclass
 class RoundTrip:
-    """Estimator of the round trips of one kind of packet.
+    """Estimator of the round trips from AGG to RESULT.
 
-    - ``least``: floor of the timeout.
-    - ``most``: timeout in fixed mode; else the ceiling of the timeout, also after back-off.
-    - ``adaptive``: follow the samples.
+    - ``most``: timeout without an estimate, and ceiling of the timeout.
+    - ``floor``: least distance of the timeout from the mean.
+    - ``adaptive``: follow the samples; else the timeout is ``most``.
     """
 
-    least: int
     most: int
+    floor: int = FLOOR_CYCLES
     adaptive: bool = True
     known: bool = False  #: a sample has been taken
     scaled_mean: int = 0  #: the mean, times 2^MEAN_SHIFT
     scaled_deviation: int = 0  #: the mean deviation, times 2^DEVIATION_SHIFT
-
-    def sample(self, cycles: int) -> None:
-        """Take the round trip of a packet that was sent once."""
-        cycles = min(cycles, (1 << RTT_BITS) - 1)
-        if not self.known:
-            self.known = True
-            self.scaled_mean = cycles << MEAN_SHIFT
-            self.scaled_deviation = cycles << DEVIATION_SHIFT - 1
-            return
-        error = cycles - self.mean
-        self.scaled_mean += error
-        self.scaled_deviation += abs(error) - self.deviation
+    misses: int = 0  #: retransmissions since the last sample
 
     @property
     def mean(self) -> int:
-        """Smoothed round trip, 0 before the first sample."""
+        """Smoothed round trip, 0 without an estimate."""
         return self.scaled_mean >> MEAN_SHIFT
 
     @property
     def deviation(self) -> int:
-        """Smoothed mean deviation."""
+        """Smoothed mean deviation, 0 without an estimate."""
         return self.scaled_deviation >> DEVIATION_SHIFT
 
     @property
     def timeout(self) -> int:
-        """Timeout of a packet's first transmission: mean and 4 deviations, or mean and 1/8."""
-        if not self.adaptive:
-            return self.most
-        if not self.known:
-            return self._limited(self.most >> UNKNOWN_SHIFT)
-        return self._limited(self.mean + self._margin(4))
-
-    @property
-    def slack(self) -> int:
-        """Cycles by which an overtaken packet is sent again before ``timeout``: one deviation at most."""
+        """Timeout of a first transmission: mean and 4 deviations."""
         if not (self.adaptive and self.known):
-            return 0
-        return self._margin(4) - self._margin(3)
+            return self.most
+        return self._limited(self.mean + max(self.scaled_deviation >> DEVIATION_SHIFT - 2, self.floor))
+
+    def sample(self, cycles: int) -> None:
+        """Take the round trip of a packet that was sent once; the first one sets mean and deviation."""
+        error = min(cycles, (1 << RTT_BITS) - 1) - self.mean
+        change = (error if error >= 0 else ~error) - self.deviation  # ~error is one less than -error
+        self.scaled_mean += error if self.known else error << MEAN_SHIFT
+        self.scaled_deviation += change if self.known else change << DEVIATION_SHIFT - 1
+        self.known, self.misses = True, 0
+
+    def retransmission(self) -> None:
+        """Count a retransmission. Round trips that have grown give no sample, so the estimate is forgotten."""
+        self.misses += 1
+        if self.misses == MISSES:
+            self.known, self.scaled_mean, self.scaled_deviation, self.misses = False, 0, 0, 0
 
     def backed_off(self, delay: int) -> int:
         """Return the delay after a retransmission, from the delay before it."""
-        return min(2 * delay, self.most)
-
-    def _margin(self, deviations: int) -> int:
-        return max(self.scaled_deviation * deviations >> DEVIATION_SHIFT, self.mean >> 3)
+        return self._limited(2 * delay)
 
     def _limited(self, cycles: int) -> int:
-        return min(self.most, max(self.least, cycles))
+        return cycles if cycles < min(self.most, 1 << RTT_BITS) else self.most

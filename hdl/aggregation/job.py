@@ -21,7 +21,7 @@ SLOT_BITS = field_bits(AGGREGATION, "slot")
 ROUND_BITS = field_bits(AGGREGATION, "round")
 BITMAP_BITS = field_bits(AGGREGATION, "bitmap")
 TIMEOUT_BITS = 32
-FLOOR_BITS = 31
+FLOOR_BITS = 16
 
 
 class JobConfig(data.Struct):
@@ -33,7 +33,7 @@ class JobConfig(data.Struct):
     - ``member``: bitmap with this worker's bit set.
     - ``timeout``: cycles before a retransmission, below 2^31; the most of them if ``adaptive``.
     - ``adaptive``: timeouts follow the measured round trips.
-    - ``floor``: least cycles before a retransmission if ``adaptive``.
+    - ``floor``: least cycles from the mean round trip to the timeout if ``adaptive``.
     - ``retries``: retransmissions of a packet before the transport stops.
     - ``own_mac``, ``switch_mac``: addresses of the node and the switch.
     - ``own_ip``, ``switch_ip``, ``udp_port``: used with UDP only; the port is both source and destination.
@@ -68,17 +68,15 @@ class TransportStatus(data.Struct):
 
     - ``idle``: no slot is in use.
     - ``failed`` and its ``cause`` stay until the transport is reset.
-    - ``agg_mean``, ``agg_deviation``: smoothed round trip from AGG to RESULT and its mean deviation, in cycles.
-    - ``ack_mean``, ``ack_deviation``: the same from ACK to CONFIRM; 0 without acknowledgements.
+    - ``round_trip``, ``round_trip_deviation``: smoothed round trip from AGG to RESULT and its mean deviation,
+      in cycles; 0 without an estimate.
     """
 
     idle: 1
     failed: 1
     cause: FailureCause
-    agg_mean: RTT_BITS
-    agg_deviation: RTT_BITS
-    ack_mean: RTT_BITS
-    ack_deviation: RTT_BITS
+    round_trip: RTT_BITS
+    round_trip_deviation: RTT_BITS
 
 
 class FrameFaults(data.Struct):
@@ -110,7 +108,6 @@ class TransportCounters(data.Struct):
 
     - ``agg_sent``, ``ack_sent``: first transmission of an AGG or ACK.
     - ``retransmissions``: any further transmission.
-    - ``early``: a retransmission before its timeout, since a later operation had its RESULT.
     - ``results``, ``confirms``: packets that changed the state of a slot.
     - ``duplicates``: packets received before.
     - ``stale``: packets for another round or state of the slot.
@@ -120,7 +117,6 @@ class TransportCounters(data.Struct):
     agg_sent: 1
     ack_sent: 1
     retransmissions: 1
-    early: 1
     results: 1
     confirms: 1
     duplicates: 1

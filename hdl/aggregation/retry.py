@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from amaranth import Cat, Module, Mux, Signal, Value
+from amaranth import Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from fanin.hdl.aggregation.headers import values_layout
 from fanin.hdl.aggregation.job import ROUND_BITS, TIMEOUT_BITS
-from fanin.hdl.aggregation.round_trip import delay_layout
+from fanin.hdl.aggregation.round_trip import delay_layout, limited
 from fanin.hdl.aggregation.slots import SlotState, check_slots, index_bits, use_layout
 from fanin.hdl.arith.delay import delayed
 from fanin.job import RETRY_BITS
@@ -25,24 +25,14 @@ def sent_layout(slots: int) -> data.StructLayout:
     return data.StructLayout({"en": 1, "index": index_bits(slots), "ack": 1, "retries": RETRY_BITS})
 
 
-def answer_layout(slots: int) -> data.StructLayout:
-    """Return the layout of an answer: while ``en`` is high, the RESULT of slot ``index`` was accepted."""
-    return data.StructLayout({"en": 1, "index": index_bits(slots)})
-
-
 def offer_layout(slots: int, values: int) -> data.StructLayout:
-    """Return the layout of an overdue packet.
-
-    ``early``: a later operation has overtaken it, and its timeout has not passed. ``values``: its PA, which an
-    ACK does not use.
-    """
+    """Return the layout of an overdue packet; ``values`` is the PA, which an ACK does not use."""
     return data.StructLayout(
         {
             "valid": 1,
             "use": use_layout(slots),
             "ack": 1,
             "retries": RETRY_BITS,
-            "early": 1,
             "values": values_layout(values),
         }
     )
@@ -55,9 +45,8 @@ class RetryScanner(wiring.Component):
     memory and no comparator. The word is that of the last packet sent. A slot that has changed its state but
     has not sent its next packet yet is not overdue.
 
-    A first transmission waits for ``agg.timeout`` or ``ack.timeout``, each retransmission for twice as long as
-    the one before, at most ``most``. An AGG that was sent once is overdue ``agg.slack`` earlier if a later
-    operation has its RESULT.
+    A first transmission waits for ``timeout``, each retransmission for twice as long as the one before.
+    ``most`` takes the place of a delay that would reach it, or 2^20 cycles.
 
     Members
     -------
@@ -71,12 +60,10 @@ class RetryScanner(wiring.Component):
         Round of the other slots.
     ``oldest`` : In, bits of a slot index
         Slot of the oldest operation in flight; ``next_index`` if there is none.
-    ``agg``, ``ack`` : In, ``timeout``, ``slack``
-        Cycles until an AGG or ACK that was sent once is sent again, below 2^31, as of 2 cycles before ``sent``.
+    ``timeout`` : In, ``cycles``, ``longest``
+        Delay from a first transmission to the next.
     ``most`` : In, 32
-        Greatest time from a transmission to the next, in cycles, below 2^31.
-    ``answer`` : In, ``en``, ``index``
-        The RESULT of a slot was accepted.
+        Greatest delay from a transmission to the next, in cycles, below 2^31.
     ``limit`` : In, 16
         Maximum number of retransmissions of a packet.
     ``sent`` : In, ``en``, ``index``, ``ack``, ``retries``
@@ -90,7 +77,7 @@ class RetryScanner(wiring.Component):
         Slot use for SlotStates to look up.
     ``scanned`` : In, SlotState
         Result of the look-up by SlotStates.
-    ``offer`` : Out, ``valid``, ``use``, ``ack``, ``retries``, ``early``, ``values``
+    ``offer`` : Out, ``valid``, ``use``, ``ack``, ``retries``, ``values``
         A packet to send again; withdrawn 2 cycles after its slot's change of state.
     ``take`` : In, 1
         The offer is being sent; only with ``offer.valid``.
@@ -112,7 +99,7 @@ class RetryScanner(wiring.Component):
 
     Source
     ------
-    docs/systems/aggregation.md, "Timers"; RFC 6298, section 5; RFC 8985 (overtaken packets).
+    docs/systems/aggregation.md, "Timers"; RFC 6298, section 5.
     """
 
     def __init__(self, *, slots: int, values: int = DEFAULT_VALUES):
@@ -126,10 +113,8 @@ class RetryScanner(wiring.Component):
                 "round": In(ROUND_BITS),
                 "previous": In(ROUND_BITS),
                 "oldest": In(index_bits(slots)),
-                "agg": In(delay_layout()),
-                "ack": In(delay_layout()),
+                "timeout": In(delay_layout()),
                 "most": In(TIMEOUT_BITS),
-                "answer": In(answer_layout(slots)),
                 "limit": In(RETRY_BITS),
                 "sent": In(sent_layout(slots)),
                 "keep": In(1),
@@ -157,7 +142,7 @@ class RetryScanner(wiring.Component):
         m = Module()
         now = Signal(TIMEOUT_BITS)
         m.d.sync += now.eq(now + 1)
-        backoff = Signal(TIMEOUT_BITS)  # the delay after the packet of ``word`` is sent again
+        backoff = Signal(delay_layout())  # the delay after the packet of ``word`` is sent again
         timer, stored = self._memories(m, now, backoff)
         pointer = Signal(index_bits(self.slots))
         looked = delayed(m, self.scan, _LOOK, name="looked")
@@ -167,13 +152,8 @@ class RetryScanner(wiring.Component):
         exhausted = Signal()
         matches = Signal()  # the slot waits for an answer to the packet of ``word``
         matched_before = Signal()
-        before = Signal()  # the timeout has not passed
-        hurried = Signal()  # the operation is overtaken, and its packet overdue for that
-        doubled = Signal(TIMEOUT_BITS + 1)
-
-        def is_negative(cycles: Value) -> Value:
-            """Return whether a difference of two times, which wrap, is negative."""
-            return cycles[TIMEOUT_BITS - 1]
+        lateness = Signal(TIMEOUT_BITS)  # cycles since the deadline; negative before it
+        early = Signal()
 
         m.d.comb += [
             self.scan.index.eq(pointer),
@@ -181,8 +161,8 @@ class RetryScanner(wiring.Component):
             timer.addr.eq(pointer),
             stored.addr.eq(pointer),
             matches.eq(Mux(word.ack, state == SlotState.WAIT_CONFIRM, state == SlotState.WAIT_RESULT)),
-            overdue.eq(matched_before & (~before | hurried)),
-            doubled.eq(word.delay << 1),
+            lateness.eq(now - word.deadline),
+            overdue.eq(matched_before & ~early),
             self.offer.use.eq(looked[1]),
             self.offer.ack.eq(word.ack),
             self.offer.values.eq(stored.data),
@@ -190,59 +170,23 @@ class RetryScanner(wiring.Component):
         m.d.sync += [
             word.eq(timer.data),
             state.eq(self.scanned),
-            before.eq(is_negative(now - word.deadline)),
+            early.eq(lateness[-1]),
             matched_before.eq(matches),
             exhausted.eq(word.retries == self.limit),
-            backoff.eq(Mux(doubled > self.most, self.most, doubled)),
             self.offer.retries.eq(word.retries + 1),
-            self.offer.early.eq(before),
         ]
-        soon = Signal(TIMEOUT_BITS)  # an overtaken packet's deadline is no later than now
-        is_hasty = ~word.ack & (word.retries == 0) & self.agg.slack.any()
-        m.d.sync += [
-            soon.eq(now + 1 + self.agg.slack),
-            hurried.eq(self._overtaken(m, pointer) & is_hasty & ~is_negative(soon - word.deadline)),
-        ]
-        self._walk(m, pointer, looked[_LOOK].index, overdue, matches, exhausted, before)
+        delay = limited(m, word.delay.cycles << 1, self.most)
+        was_longest = delayed(m, word.delay.longest, 2, name="was_longest")[-1]
+        m.d.comb += [backoff.cycles.eq(delay.cycles), backoff.longest.eq(was_longest | delay.longest)]
+        self._walk(m, pointer, looked[_LOOK].index, overdue, matches, exhausted)
         return m
-
-    def _overtaken(self, m: Module, pointer: Signal) -> Signal:
-        """Return, 2 cycles later, whether an operation after that of ``pointer`` has its RESULT.
-
-        ``newest`` is the youngest operation with a RESULT, until its slot is used again.
-        """
-        newest = Signal(index_bits(self.slots))
-        is_known = Signal()
-        answer = Signal.like(self.answer)
-        answer_age, pointer_age = Signal.like(newest), Signal.like(newest)
-        overtaken = Signal()
-        newest_age = self._age(newest)
-        m.d.sync += [
-            answer.eq(self.answer),
-            answer_age.eq(self._age(self.answer.index)),
-            pointer_age.eq(self._age(pointer)),
-            overtaken.eq(is_known & (pointer_age > newest_age)),
-        ]
-        # If an operation begins meanwhile, ``answer_age`` is one too small, which changes no comparison.
-        with m.If(answer.en & (~is_known | (answer_age < newest_age))):
-            m.d.sync += [newest.eq(answer.index), is_known.eq(1)]
-        with m.Elif(self.keep & (self.next_index == newest)):
-            m.d.sync += is_known.eq(0)
-        return overtaken
 
     def _age(self, index: Value) -> Value:
         """Return the number of operations that began after that of a slot in flight."""
         return (self.next_index + ~index) & self.mask
 
     def _walk(
-        self,
-        m: Module,
-        pointer: Signal,
-        judged: Value,
-        overdue: Signal,
-        matches: Signal,
-        exhausted: Signal,
-        before: Signal,
+        self, m: Module, pointer: Signal, judged: Value, overdue: Signal, matches: Signal, exhausted: Signal
     ) -> None:
         """Walk through the slots.
 
@@ -278,7 +222,7 @@ class RetryScanner(wiring.Component):
             with m.State("OFFER"):
                 m.d.sync += [
                     pending.eq(overdue & matches & ~exhausted),
-                    self.failed.eq(overdue & matches & exhausted & ~before),
+                    self.failed.eq(overdue & matches & exhausted),
                 ]
                 with m.If(just_taken | ~overdue | ~matches):
                     m.d.sync += [pending.eq(0), next_slot]
@@ -294,34 +238,24 @@ class RetryScanner(wiring.Component):
             m.d.sync += settle.eq(0)
             m.next = state
 
-    def _memories(self, m: Module, now: Signal, backoff: Signal) -> tuple[Any, Any]:
-        """Return read ports of the timers (written when a packet is sent) and of the PAs.
-
-        The deadlines of all three kinds of transmission are added up before the kind is known.
-        """
-        timer_bits = {"deadline": TIMEOUT_BITS, "delay": TIMEOUT_BITS}
-        word = data.StructLayout(timer_bits | {"retries": RETRY_BITS, "ack": 1})
+    def _memories(self, m: Module, now: Signal, backoff: Any) -> tuple[Any, Any]:
+        """Return read ports of the timers (written when a packet is sent) and of the PAs."""
+        word = data.StructLayout(
+            {"deadline": TIMEOUT_BITS, "delay": delay_layout(), "retries": RETRY_BITS, "ack": 1}
+        )
         m.submodules.timers = timers = Memory(shape=word, depth=self.slots, init=[])
         m.submodules.store = store = Memory(shape=values_layout(self.values), depth=self.slots, init=[])
-        written = Signal(word)
         sent = Signal.like(self.sent)
+        delay = Signal(delay_layout())
         timer, pa = timers.write_port(), store.write_port()
-        m.d.sync += [
-            sent.eq(self.sent),
-            written.retries.eq(self.sent.retries),
-            written.ack.eq(self.sent.ack),
-        ]
-        timed = {}
-        for name, cycles in {"agg": self.agg.timeout, "ack": self.ack.timeout, "again": backoff}.items():
-            timed[name] = Signal(data.StructLayout(timer_bits), name=f"{name}_timer")
-            m.d.sync += [timed[name].deadline.eq(now + 1 + cycles), timed[name].delay.eq(cycles)]
-        chosen = Mux(self.sent.ack, timed["ack"], timed["agg"])
-        chosen = Mux(self.take, timed["again"], chosen)
-        m.d.sync += Cat(written.deadline, written.delay).eq(chosen)
+        m.d.sync += [sent.eq(self.sent), delay.eq(Mux(self.take, backoff, self.timeout))]
         m.d.comb += [
             timer.en.eq(sent.en),
             timer.addr.eq(sent.index),
-            timer.data.eq(written),
+            timer.data.deadline.eq(now + Mux(delay.longest, self.most, delay.cycles)),
+            timer.data.delay.eq(delay),
+            timer.data.retries.eq(sent.retries),
+            timer.data.ack.eq(sent.ack),
             pa.en.eq(self.keep),
             pa.addr.eq(self.next_index),
             pa.data.eq(self.pa),

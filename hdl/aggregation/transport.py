@@ -20,7 +20,7 @@ from fanin.hdl.aggregation.job import (
 from fanin.hdl.aggregation.receive import FrameReceiver
 from fanin.hdl.aggregation.reorder import ReorderStore
 from fanin.hdl.aggregation.retry import RetryScanner
-from fanin.hdl.aggregation.round_trip import RoundTrips
+from fanin.hdl.aggregation.round_trip import RoundTripTimer
 from fanin.hdl.aggregation.slots import (
     OperationWindow,
     SlotStates,
@@ -49,8 +49,8 @@ class AggTransport(wiring.Component):
     the FA of n − S / 2 was handed over. Packets that do not match job, slot, round and state are dropped and
     counted.
 
-    With ``job.adaptive`` the timeouts follow the measured round trips, and an AGG that later operations have
-    overtaken is sent again earlier; else a packet is sent again every ``job.timeout`` cycles.
+    With ``job.adaptive`` the timeouts follow the measured round trips; else a packet is sent again every
+    ``job.timeout`` cycles.
 
     Causes of a stop:
 
@@ -171,14 +171,14 @@ class AggTransport(wiring.Component):
         states = SlotStates(**counted, protocol=self.protocol)
         reorder = ReorderStore(**counted, values=self.values, block_ram=self.block_ram)
         scanner = RetryScanner(slots=self.slots, values=self.values)
-        trips = RoundTrips(slots=self.slots, acknowledges=self.protocol.acknowledges)
+        timer = RoundTripTimer(slots=self.slots)
         for name, part in {
             "receiver": receiver,
             "window": window,
             "states": states,
             "reorder": reorder,
             "scanner": scanner,
-            "trips": trips,
+            "timer": timer,
             "chosen": chosen,
         }.items():
             m.submodules[name] = ResetInserter(self.reset)(part)
@@ -208,7 +208,7 @@ class AggTransport(wiring.Component):
         self._transmit(m, chosen.o, transmitter)
         self._receive(m, window, states, reorder, receiver)
         self._track(m, window, states, acks, scanner)
-        self._time(m, states, scanner, trips)
+        self._time(m, states, scanner, timer)
         return m
 
     def _run(self, m: Module, window: Any, states: Any, reorder: Any, scanner: Any) -> Signal:
@@ -396,7 +396,6 @@ class AggTransport(wiring.Component):
             self.counters.agg_sent.eq(window.accept & ~self.reset),
             self.counters.ack_sent.eq(acks.valid & acks.ready & ~self.reset),
             self.counters.retransmissions.eq(scanner.take & ~self.reset),
-            self.counters.early.eq(scanner.take & scanner.offer.early & ~self.reset),
         ]
         m.d.comb += [
             self.counters.results.eq(states.result),
@@ -406,28 +405,23 @@ class AggTransport(wiring.Component):
         ]
         m.d.comb += self.events.fa.eq(self.fa.valid & self.fa.ready & ~self.reset)
 
-    def _time(self, m: Module, states: Any, scanner: Any, trips: Any) -> None:
-        """Connect the timers with what is sent and answered."""
+    def _time(self, m: Module, states: Any, scanner: Any, timer: Any) -> None:
+        """Connect the timer with what is sent and answered. ACKs wait as long as AGGs.
+
+        The round trip of an ACK is not longer: AGG also waits for the slowest worker's PA.
+        """
         sent = scanner.sent
         m.d.comb += [
-            trips.adaptive.eq(self.job.adaptive),
-            trips.least.eq(self.job.floor),
-            trips.most.eq(self.job.timeout),
+            timer.adaptive.eq(self.job.adaptive),
+            timer.floor.eq(self.job.floor),
+            timer.most.eq(self.job.timeout),
+            timer.sent.en.eq(sent.en),
+            timer.sent.index.eq(sent.index),
+            timer.sent.again.eq(sent.retries != 0),
+            timer.answer.en.eq(states.result),
+            timer.answer.index.eq(states.use.index),
             scanner.most.eq(self.job.timeout),
-            trips.sent.en.eq(sent.en),
-            trips.sent.index.eq(sent.index),
-            trips.sent.again.eq(sent.retries != 0),
-            trips.answer.en.eq(states.result | states.confirm),
-            trips.answer.index.eq(states.use.index),
-            trips.answer.confirm.eq(states.confirm),
-            scanner.answer.en.eq(states.result),
-            scanner.answer.index.eq(states.use.index),
-            scanner.agg.eq(trips.agg.delay),
-            scanner.ack.eq(trips.ack.delay),
+            scanner.timeout.eq(timer.timeout),
+            self.status.round_trip.eq(timer.mean),
+            self.status.round_trip_deviation.eq(timer.deviation),
         ]
-        for kind in "agg", "ack":
-            timer = getattr(trips, kind)
-            m.d.comb += [
-                self.status[f"{kind}_mean"].eq(timer.mean),
-                self.status[f"{kind}_deviation"].eq(timer.deviation),
-            ]

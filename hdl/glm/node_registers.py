@@ -200,7 +200,7 @@ def _job() -> tuple[Register, ...]:
             Access.RW,
             "timeouts that follow the measured round trips",
             (
-                Field("floor", bits("floor"), "least cycles until a packet is sent again"),
+                Field("floor", bits("floor"), "least cycles from the mean round trip to the timeout"),
                 Field("adaptive", bits("adaptive"), "1: timeouts follow the round trips; 0: `timeout` holds"),
             ),
         ),
@@ -252,7 +252,7 @@ def _memories(config: GlmConfig) -> tuple[Register, ...]:
 
 #: Descriptions of counters by name. Counters of engine cycles sum over all engines.
 COUNTERS = {
-    "cycles": "cycles of runs, each from the end of its check, 35 cycles after `start`, to the last write of the model",
+    "cycles": "cycles of runs: from the check, 35 cycles after `start`, to the last write of the model",
     "words": "sample words taken by forward, all engines together",
     "stall_no_word": "engine cycles without a word: memory had none",
     "stall_fifo_full": "engine cycles without a word: the replay FIFO was full",
@@ -264,7 +264,6 @@ COUNTERS = {
     "agg_sent": "AGG packets sent, without retransmissions",
     "ack_sent": "ACK packets sent, without retransmissions",
     "retransmissions": "packets sent again",
-    "early": "packets sent again before their timeout, since a later operation had its RESULT",
     "results": "RESULT packets that completed an operation",
     "confirms": "CONFIRM packets that freed a slot",
     "duplicates": "packets that had been received before",
@@ -280,12 +279,10 @@ COUNTERS = {
 }
 
 
-#: Descriptions of the measured round trips by name.
+#: Descriptions of the measured round trip by name.
 ROUND_TRIPS = {
-    "agg_mean": "smoothed round trip from AGG to RESULT, in cycles",
-    "agg_deviation": "mean deviation of the round trips from AGG to RESULT, in cycles",
-    "ack_mean": "smoothed round trip from ACK to CONFIRM, in cycles",
-    "ack_deviation": "mean deviation of the round trips from ACK to CONFIRM, in cycles",
+    "round_trip": "smoothed round trip from AGG to RESULT, in cycles; 0: not yet known",
+    "round_trip_deviation": "mean deviation of the round trips from AGG to RESULT, in cycles",
 }
 
 #: Stall causes of the engines; the counter of each is ``stall_`` and its name.

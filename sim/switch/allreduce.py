@@ -148,25 +148,23 @@ class Worker:
 
     def begin(self, now: int) -> list[bytes]:
         """Return the AGGs of all operations that may begin now."""
-        frames: list[bytes] = []
+        packets: list[AggPacket] = []
         while self.endpoint.submitted < len(self.values) and self.endpoint.can_submit():
-            operation = self.endpoint.submitted
-            frames += self.first(self.endpoint.submit(tuple(self.values[operation].tolist())), operation, now)
+            packets += self.endpoint.submit(tuple(self.values[self.endpoint.submitted].tolist()))
             self.begun.append(now)
-        return frames
+        return self.first(packets, now)
 
     def receive(self, frame: bytes, now: int) -> list[bytes]:
         """Receive a frame; return the answers to it, and the operations that may begin after it."""
         packet = self.decoded(frame)
         answer = self._golden.receive(packet)
         self.verdicts[answer.verdict] += 1
-        operation = self.timers.operation(packet.slot)
         if answer.verdict in (Verdict.RESULT, Verdict.CONFIRM):
             self.timers.answered(packet.slot, Kind(packet.kind), now)
         for sums in answer.delivered:
             self.latencies.append(now - self.begun[len(self.received)])
             self.received.append(sums)
-        return self.first(answer.packets, operation, now) + self.begin(now)
+        return self.first(answer.packets, now) + self.begin(now)
 
     def decoded(self, frame: bytes) -> AggPacket:
         """Return the packet in a frame."""
@@ -183,10 +181,10 @@ class Worker:
             self.timers.sent_again(packet.slot, now)
         return self._frames(packets)
 
-    def first(self, packets: Sequence[AggPacket], operation: int, now: int) -> list[bytes]:
-        """Return an operation's packets, sent for the first time, as frames, and start their timers."""
+    def first(self, packets: Sequence[AggPacket], now: int) -> list[bytes]:
+        """Return packets that are sent for the first time as frames, and start their timers."""
         for packet in packets:
-            self.timers.sent(packet.slot, Kind(packet.kind), operation, now)
+            self.timers.sent(packet.slot, now)
         return self._frames(packets)
 
     def _frames(self, packets: Sequence[AggPacket]) -> list[bytes]:

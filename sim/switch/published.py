@@ -172,14 +172,13 @@ class PublishedWorker(Worker):
         """Receive a frame; return the answers to it, and the operations that may begin after it."""
         packet = self.decoded(frame)
         packets, operation = self._published.receive(packet)
-        if self.timers.operation(packet.slot) >= 0:
-            self.timers.answered(packet.slot, Kind(packet.kind), now)
+        self.timers.answered(packet.slot, Kind(packet.kind), now)
         if operation in self.told:
             self.repeated += 1
         elif operation is not None:
             self.told[operation] = packet.values
             self.latencies.append(now - self.begun[operation])
-        return self.first(packets, -1 if operation is None else operation, now) + self.begin(now)
+        return self.first(packets, now) + self.begin(now)
 
 
 def published_allreduce(contributions: Int32, *, program: ProgramConfig, network: NetworkConfig) -> AllReduced:

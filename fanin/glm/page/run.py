@@ -35,6 +35,12 @@ def _timeout(network: NetworkConfig) -> str:
     return adaptive if network.adaptive else f"{network.most_timeout_ns:,.0f} ns"
 
 
+def _round_trip(result: TrainResult) -> str:
+    """Return the longest smoothed round trip of the nodes."""
+    counters = max(result.run.counters, key=lambda node: node["round_trip"])
+    return f"{counters['round_trip']:,} ± {counters['round_trip_deviation']:,} cycles"
+
+
 def report_of(result: TrainResult) -> Report:
     """Return the page of a run."""
     options = result.options
@@ -173,6 +179,7 @@ def _configuration(result: TrainResult) -> dict[str, Rows]:
             ("link", f"{link.gbps:g} Gb/s, {link.delay_ns:g} ns"),
             ("switch", f"{network.switch_ns:g} ns"),
             ("timeout", f"{_timeout(network)}, {network.retries:,} retries"),
+            ("round trip", _round_trip(result)),
             *((name, f"{100 * getattr(link, name):g} %") for name in FAULTS),
         ],
     }

@@ -89,7 +89,9 @@ def open_earlier(options: GlmOptions) -> tuple[GlmOptions, Earlier]:
             if damage:
                 print(f"fanin: warning: {damage}; resumes from {folder / part / name}", file=sys.stderr)
     if not states:
-        raise InputError(f"{folder}: has no state to resume from: run without --checkpoint, or stopped before the first")
+        raise InputError(
+            f"{folder}: has no state to resume from: run without --checkpoint, or stopped before the first"
+        )
     marks = [
         open_record(folder / part / RUN.mark).value for part in (".", *parts) if is_kind(folder / part, RUN)
     ]

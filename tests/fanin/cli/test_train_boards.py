@@ -173,21 +173,21 @@ def test_what_fits_is_what_is_packed():
         boards.check_fits(small)
 
 
-@pytest.mark.parametrize(("given", "taken"), [("", 2e6), ("--timeout-ns 10000", 10_000), ("--timeout-ns 5", 5)])
-def test_a_timeout_that_is_given_is_taken(tmp_path, monkeypatch, given, taken):
-    """The simulation's default, too."""
+@pytest.mark.parametrize(("given", "most"), [("", 2e6), ("--timeout-ns 10000", 10_000), ("--timeout-ns 5", 5)])
+def test_a_timeout_that_is_given_is_fixed(tmp_path, monkeypatch, given, most):
+    """Otherwise timeouts follow the round trips, up to 2 ms."""
     build(tmp_path / "a")
     path = written(tmp_path, board("127.0.0.1", "a"))
     seen = []
 
     def see(options, **_):
-        seen.append(options.network.timeout_ns)
+        seen.append((options.network.most_timeout_ns, options.network.adaptive))
         raise InputError("enough")
 
     monkeypatch.setattr("fanin.glm.run.setup.trainers", see)
     command = ["train", "breast_cancer", "--on", str(path), "-o", str(tmp_path / "run"), *given.split()]
     assert main(command) == 2
-    assert seen == [taken]
+    assert seen == [(most, not given)]
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import pytest
 
+from fanin.golden.round_trip import RTT_BITS
 from fanin.hdl.aggregation.retry import RetryScanner
 from fanin.hdl.aggregation.slots import SlotState
 from tests.support import new_seed, simulate, slow
@@ -22,9 +23,9 @@ class Slots:
     sent last: ``(ack, retries, cycle)``.
     """
 
-    def __init__(self, ctx, dut, rng, *, n, timeout, limit, most=None, slack=0):
+    def __init__(self, ctx, dut, rng, *, n, timeout, limit, most=None):
         self.ctx, self.dut, self.rng = ctx, dut, rng
-        self.n, self.timeout, self.limit, self.slack = n, timeout, limit, slack
+        self.n, self.timeout, self.limit = n, timeout, limit
         self.now, self.begun = 0, 0
         self.results, self.confirms = [0] * n, [0] * n
         self.sent, self.pas = {}, {}
@@ -34,8 +35,7 @@ class Slots:
         self.offered, self.failed, self.scans = [], [], []  # (cycle, index), cycles, indices
         for name, value in {"mask": n - 1, "most": most or timeout, "limit": limit}.items():
             ctx.set(getattr(dut, name), value)
-        for kind in dut.agg, dut.ack:
-            ctx.set(kind.timeout, timeout)
+        ctx.set(dut.timeout, {"cycles": timeout % 2**RTT_BITS, "longest": most is None})
 
     def round_of(self, slot):
         return self.begun // self.n + (slot < self.begun % self.n)
@@ -70,8 +70,7 @@ class Slots:
             return None
         slot = offer.use.index
         ack, retries, when = self.sent[slot]
-        assert self.now >= when + self.timeout - self.slack, "not before its time"
-        assert offer.early <= (self.now < when + self.timeout + LOOK)
+        assert self.now >= when + self.timeout, "not before its time"
         assert offer.ack == ack == self.waited_for[slot], "withdrawn when the slot moves on"
         assert offer.use.parity == self.round_of(slot) & 1
         assert offer.retries == retries + 1 <= self.limit
@@ -116,7 +115,6 @@ class Slots:
             "keep": begin,
             "pa": values,
             "take": taken is not None,
-            "answer": {"en": result is not None, "index": result or 0},
             "scanned": self.scanned,
         }.items():
             ctx.set(getattr(dut, name), value)
@@ -520,7 +518,6 @@ def test_the_scan_passes_slots_in_flight_alone():
 
 def test_each_retransmission_waits_twice_as_long_up_to_the_most():
     async def story(slots):
-        slots.ctx.set(slots.dut.agg.timeout, 40)
         await begin(slots)
         for _ in range(5):
             await until_offer(slots)
@@ -530,27 +527,3 @@ def test_each_retransmission_waits_twice_as_long_up_to_the_most():
     times = [0, *(cycle for cycle, _ in around.offered)]
     for (before, after), delay in zip(pairwise(times), [40, 80, 160, 200, 200], strict=True):
         assert delay <= after - before <= delay + 4 + LOOK
-
-
-@pytest.mark.parametrize(
-    ("case", "slot", "early"), [("overtaken", 0, 30), ("oldest", 1, 0), ("again", 0, 0), ("no slack", 0, 0)]
-)
-def test_an_overtaken_agg_that_was_sent_once_is_offered_a_slack_earlier(case, slot, early):
-    """The RESULT of slot 2 overtakes slots 0 and 1, that of slot 0 overtakes none."""
-
-    async def story(slots):
-        slots.ctx.set(slots.dut.agg.slack, 0 if case == "no slack" else 30)
-        await begin(slots, count=3)
-        if case == "again":
-            for _ in range(3):
-                await until_offer(slots)
-                await slots.cycle(take=True)
-        await slots.cycle(result=0 if case == "oldest" else 2)
-        slots.offered.clear()
-        await until_offer(slots)
-        await slots.cycle()
-
-    around = run(story, n=4, timeout=100, slack=early)
-    cycle, offered = around.offered[0]
-    assert offered == slot
-    assert -early <= cycle - around.sent[slot][2] - 100 <= 4 + LOOK - early

@@ -8,13 +8,13 @@ from amaranth.lib import data
 from fanin.golden.round_trip import RTT_BITS
 from fanin.hdl.aggregation.job import TIMEOUT_BITS
 from fanin.hdl.aggregation.retry import RetryScanner
+from fanin.hdl.aggregation.round_trip import delay_layout
 from fanin.hdl.aggregation.slots import SlotState
 from fanin.job import RETRY_BITS
 from tests.formal import Proof
 
 pytestmark = [pytest.mark.formal, pytest.mark.slow]
-TIMER = data.StructLayout({"deadline": TIMEOUT_BITS, "delay": TIMEOUT_BITS})
-WORD = data.StructLayout({"deadline": TIMEOUT_BITS, "delay": TIMEOUT_BITS, "retries": RETRY_BITS, "ack": 1})
+WORD = data.StructLayout({"deadline": TIMEOUT_BITS, "delay": delay_layout(), "retries": RETRY_BITS, "ack": 1})
 SCAN, LOOK, OFFER, FLUSH = range(4)  # the scanner's states
 DEPTH = 11  # longer than the way from a slot's number to its offer
 
@@ -34,9 +34,9 @@ class Slot:
         self.sent = Signal(WORD)
         self.pa = Signal(32)
         result, confirm, settled = Signal(), Signal(), Signal()
-        timers = {name: data.View(TIMER, state[f"{name}_timer"]) for name in ("agg", "ack", "again")}
-        self.timer = Mux(dut.take, timers["again"], Mux(dut.sent.ack, timers["ack"], timers["agg"]))
-        self.timer = data.View(TIMER, self.timer)
+        backoff = data.View(delay_layout(), state["backoff"])
+        delay = data.View(delay_layout(), Mux(dut.take, backoff.as_value(), dut.timeout.as_value()))
+        cycles = Mux(delay.longest, dut.most, delay.cycles)
         proof.ports += [result, confirm]
         ours = dut.sent.en & (dut.sent.index == self.index)
         first = ours & ~dut.take
@@ -58,8 +58,8 @@ class Slot:
             m.d.sync += self.state.eq(SlotState.FREE)
         with m.If(ours):
             m.d.sync += [
-                self.sent.deadline.eq(self.timer.deadline),
-                self.sent.delay.eq(self.timer.delay),
+                self.sent.deadline.eq(state["now"] + 1 + cycles),
+                self.sent.delay.eq(delay),
                 self.sent.retries.eq(dut.sent.retries),
                 self.sent.ack.eq(dut.sent.ack),
             ]
@@ -76,9 +76,7 @@ def test_what_is_offered_again_is_what_was_sent_last_overdue_and_still_waited_fo
     proof = Proof(RetryScanner(slots=2, values=1))
     dut, state = proof.component, proof.internal
     most, limit = proof.constant(TIMEOUT_BITS - 1), proof.constant(RETRY_BITS)
-    slack = proof.constant(RTT_BITS)
-    proof.assume((dut.mask == 1) & (dut.most == most) & (dut.limit == limit) & (dut.agg.slack == slack))
-    proof.assume(~dut.agg.timeout[-1] & ~dut.ack.timeout[-1])
+    proof.assume((dut.mask == 1) & (dut.most == most) & (dut.limit == limit))
     slot = Slot(proof)
     offer, sent = dut.offer, dut.sent
     proof.assume(~dut.take | (offer.valid & sent.en & (sent.index == offer.use.index)))
@@ -87,15 +85,13 @@ def test_what_is_offered_again_is_what_was_sent_last_overdue_and_still_waited_fo
     ours = offer.use.index == slot.index
     fails = dut.failed & (proof.past(state["fsm_state"]) == OFFER) & ~proof.past(state["just_taken"])
     found = ours & (offer.valid | fails)
-    late, soon = Signal(TIMEOUT_BITS), Signal(TIMEOUT_BITS)
-    proof.m.d.comb += [  # as it was looked at, 2 cycles ago
-        late.eq(state["now"] - 2 - slot.sent.deadline),
-        soon.eq(late + slack),
-    ]
-    is_early = offer.valid & offer.early & ~slot.sent.ack & (slot.sent.retries == 0) & ~soon[-1]
-    proof.check(~found | ~late[-1] | is_early)
-    backoff = Mux((slot.sent.delay << 1) > most, most, slot.sent.delay << 1)
-    proof.check(~(ours & offer.valid) | (data.View(TIMER, state["again_timer"]).delay == backoff))
+    late = Signal(TIMEOUT_BITS)
+    proof.m.d.comb += late.eq(state["now"] - 2 - slot.sent.deadline)  # as it was looked at, 2 cycles ago
+    proof.check(~found | ~late[-1])
+    backoff, doubled = data.View(delay_layout(), state["backoff"]), slot.sent.delay.cycles << 1
+    longest = slot.sent.delay.longest | (doubled >= 1 << RTT_BITS) | (doubled >= most)
+    proof.check(~(ours & offer.valid) | (backoff.longest == longest))
+    proof.check(~(ours & offer.valid) | longest | (backoff.cycles == doubled))
     proof.check(~found | proof.past(proof.past(slot.matches)))
     proof.check(~(ours & offer.valid) | (offer.ack == slot.sent.ack))
     proof.check(~(ours & offer.valid) | (offer.retries == (slot.sent.retries + 1)[:RETRY_BITS]))

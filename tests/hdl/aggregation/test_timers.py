@@ -18,19 +18,18 @@ ADAPTIVE = {"adaptive": 1, "floor": 10}
 
 @pytest.mark.parametrize("protocol", [Protocol.P4SGD, *slow(Protocol.SWITCHML)])
 @pytest.mark.parametrize("seeds", [1, *slow(20)])
-def test_faults_change_no_fa_and_cost_less_than_the_longest_timeout(protocol, seeds):
+def test_faults_change_no_fa(protocol, seeds):
     log2_slots = 3 + (protocol is Protocol.SWITCHML)
     for _ in range(seeds):
         wire = run(
-            operations=40,
+            operations=60,
             odds=ALL_FAULTS,
             timeout=200,
             log2_slots=log2_slots,
             protocol=protocol,
             job=ADAPTIVE | {"timeout": MOST},
         )
-        assert wire.counts["retransmissions"]
-        assert wire.arrived[-1][0] < 2 * MOST, "a fixed timeout would be waited for more than once"
+        assert wire.counts["retransmissions"] > 15
 
 
 def test_the_round_trips_are_those_on_the_wire():
@@ -38,11 +37,9 @@ def test_the_round_trips_are_those_on_the_wire():
         Mirror(TRIP).exchange, operations=200, cycles=15_000, job=config(log2_slots=2, timeout=MOST, **ADAPTIVE)
     )
     assert wire.counts["retransmissions"] == 0
-    for kind in "agg", "ack":
-        mean = getattr(status[-1], f"{kind}_mean")
-        assert TRIP <= mean <= TRIP + INSIDE
-        assert getattr(status[-1], f"{kind}_deviation") < TRIP / 8
-    assert status[0].agg_mean == 0
+    assert TRIP <= status[-1].round_trip <= TRIP + INSIDE
+    assert status[-1].round_trip_deviation < TRIP / 8
+    assert status[0].round_trip == 0
 
 
 class Silence:
@@ -65,10 +62,9 @@ def test_retransmissions_back_off_and_their_answers_are_no_samples():
         job=config(log2_slots=2, timeout=20 * TRIP, **ADAPTIVE),
     )
     assert wire.counts["results"] == 60
-    assert wire.counts["retransmissions"] <= 6 * 4 + 4  # four slots, and AGG and ACK of those that had a RESULT
-    means = {s.agg_mean for s in status[1000:] if s.agg_mean}
-    assert max(means) <= TRIP + INSIDE
-    assert 0 < max(s.agg_deviation for s in status[1000:]) < TRIP
+    assert wire.counts["retransmissions"] <= 6 * 4 + 4  # four slots, some of which had sent ACK
+    assert max(s.round_trip for s in status) <= TRIP + INSIDE
+    assert 0 < max(s.round_trip_deviation for s in status) < TRIP
     slots = {}
     for first, _, frame in wire.sent:
         if 1300 < first < end:
@@ -79,12 +75,20 @@ def test_retransmissions_back_off_and_their_answers_are_no_samples():
 
 
 @pytest.mark.parametrize("lost", [Kind.AGG, Kind.RESULT])
-def test_an_overtaken_operation_does_not_wait_for_its_timeout(lost):
-    """The third packet is lost once; two operations begin each round trip, so later ones have their RESULT."""
-    mirror = Mirror(TRIP)
-    job = config(log2_slots=2, timeout=MOST, **ADAPTIVE)
-    wire, log, _ = alone(Meddler(mirror, lost, []).exchange, operations=40, cycles=4000, job=job)
-    assert wire.counts["retransmissions"] == wire.counts["early"] == 1
-    assert len(log["fa"]) == 40
-    sent = [first for first, _, frame in wire.sent if packet_of(frame).kind == Kind.AGG]
-    assert len(sent) == 41
+def test_a_lost_packet_costs_about_two_round_trips(lost):
+    """The third packet is lost once; its operation is sent again after its timeout, an eighth over a trip."""
+    wire, log, _ = alone(
+        Meddler(Mirror(TRIP), lost, [], at=300).exchange,
+        operations=400,
+        cycles=30_000,
+        job=config(log2_slots=2, timeout=MOST, **ADAPTIVE),
+    )
+    assert wire.counts["retransmissions"] == 1
+    assert len(log["fa"]) == 400
+    times = {}
+    for first, _, frame in wire.sent:
+        packet = packet_of(frame)
+        if packet.kind == Kind.AGG:
+            times.setdefault((packet.slot, packet.round), []).append(first)
+    (twice,) = [sent for sent in times.values() if len(sent) > 1]
+    assert TRIP < twice[1] - twice[0] < 1.3 * TRIP + INSIDE

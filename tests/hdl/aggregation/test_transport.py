@@ -122,10 +122,10 @@ def test_premature_timeouts_are_harmless():
 
 
 class Meddler:
-    """Between worker and network: the third packet of ``kind`` arrives once per entry of ``delays``."""
+    """Between worker and network: packet ``at`` of ``kind`` arrives once per entry of ``delays``."""
 
-    def __init__(self, network, kind, delays):
-        self.network, self.kind, self.delays = network, kind, delays
+    def __init__(self, network, kind, delays, at=3):
+        self.network, self.kind, self.delays, self.at = network, kind, delays, at
         self.outward, self.inward = [], []
         self.seen = 0
 
@@ -144,7 +144,7 @@ class Meddler:
         if packet_of(frame if isinstance(frame, bytes) else frame[0]).kind != self.kind:
             return [0]
         self.seen += 1
-        return self.delays if self.seen == 3 else [0]
+        return self.delays if self.seen == self.at else [0]
 
 
 def run_with(kind, delays, **parameters):
