@@ -169,6 +169,7 @@ PAGES = {
         },
     ),
     "systems/gradient-training": Page(other=BENCH),
+    "systems/inceptionn": Page(other={"fanin nic": INTERFACES}),
     "systems/param-server-training": Page(other={"fanin ps train ~": MNIST}),
     "systems/ring": Page(fails=("fanin ring check",)),
     "systems/ring-training": Page(other={"fanin ring train ~": MNIST}),
