@@ -169,6 +169,7 @@ PAGES = {
         },
     ),
     "systems/gradient-training": Page(other=BENCH),
+    "systems/inceptionn": Page(other={"fanin nic": INTERFACES}),
     "systems/p4sgd": Page(),
     "systems/param-server-training": Page(other={"fanin ps train ~": MNIST}),
     "systems/rdma-wild": Page(),
