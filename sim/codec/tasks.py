@@ -1,7 +1,7 @@
 """Tasks to try codecs on: four networks with their data, none of which needs a download.
 
-Each rate is the best one without a codec of 0.005, 0.01, 0.02, 0.05, 0.1 and 0.2. The digit classifier has
-table I's rate (INCEPTIONN, section VII-A).
+Each rate is the best one without a codec of 0.005, 0.01, 0.02, 0.05, 0.1, 0.2 and 0.4. The digit classifier
+has table I's rate (INCEPTIONN, section VII-A).
 """
 
 from __future__ import annotations

@@ -1,8 +1,23 @@
 """exp, reciprocal and 1/√x of binary32, bit-exact with the hardware.
 
-Products and sums are those of ``fanin.golden.fp32``: rounded to nearest even, no subnormals, one NaN. This
-module has the only copy of the hardware's constants. docs/reference/numbers.md states each algorithm and its
-error.
+Products (⊗), sums (⊕) and differences (⊖) are those of ``fanin.golden.fp32``: rounded to nearest even, no
+subnormals, one NaN. This module has the only copy of the hardware's constants. docs/reference/numbers.md states
+special values and errors.
+
+**reciprocal, rsqrt** of x = 2^E·m, with m in [1, 2), for rsqrt in [1, 4) and E even:
+
+1. Seed s = k / 512, 256 <= k < 512, from a table of 128. reciprocal: k is 512/(1 + (i + ½)/128) to nearest, i
+   the upper 7 fraction bits. rsqrt: k is 512/√(2^o·(1 + (i + ½)/64)) to nearest, i the upper 6 fraction bits,
+   o = 1 where the biased exponent is even, else 0.
+2. q = s; for rsqrt q = s ⊗ s, which is exact.
+3. m = u + l, u the significand's upper six bits with the leading one, l = m ⊖ u. The residual
+   e = (1 ⊖ (u ⊗ q)) ⊖ (l ⊗ q) is 1 − m·q within 2^-30; u ⊗ q and 1 ⊖ (u ⊗ q) are exact.
+4. y = s ⊕ (s ⊗ (e ⊗ (c1 ⊕ (e ⊗ (c2 ⊕ (e ⊗ c3)))))), c = (1, 1, 1) for reciprocal, (1/2, 3/8, 5/16) for rsqrt.
+   Two steps of Newton's method instead would have an error of 1.24 and 1.22 units in the last place.
+5. y·2^-E, for rsqrt y·2^(-E/2), with the sign of x. A result below 2^-126 is a zero of its sign.
+
+**exp**: z = t ⊗ log2 e; n = floor z; f = z ⊖ n, in [0, 1]; p by Horner's rule from c6 to c0 = 1,
+p ← (p ⊗ f) ⊕ c; the result is p·2^n. z < −127 gives +0, z >= 128 gives +∞.
 """
 
 from __future__ import annotations
