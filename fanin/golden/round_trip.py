@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-RTT_BITS = 20  #: bits of a round trip; a longer one counts as the longest
+RTT_BITS = 18  #: bits of a round trip; a longer one counts as the longest
 MEAN_SHIFT = 3  #: a sample moves the mean by 1/8 of its distance
 DEVIATION_SHIFT = 4  #: a sample moves the deviation by 1/16 of its distance
 MISSES = 64  #: retransmissions without a sample after which the estimate is forgotten
+FIRST_SHIFT = 3  #: without an estimate the timeout is ``most`` / 8, after misses ``most``
 FLOOR_CYCLES = 16  #: default of ``floor``
 
 
@@ -18,7 +19,7 @@ FLOOR_CYCLES = 16  #: default of ``floor``
 class RoundTrip:
     """Estimator of the round trips from AGG to RESULT.
 
-    - ``most``: timeout without an estimate, and ceiling of the timeout.
+    - ``most``: ceiling of the timeout.
     - ``floor``: least distance of the timeout from the mean.
     - ``adaptive``: follow the samples; else the timeout is ``most``.
     """
@@ -30,6 +31,7 @@ class RoundTrip:
     scaled_mean: int = 0  #: the mean, times 2^MEAN_SHIFT
     scaled_deviation: int = 0  #: the mean deviation, times 2^DEVIATION_SHIFT
     misses: int = 0  #: retransmissions since the last sample
+    missed: bool = False  #: an estimate was forgotten, or none was found, since the last sample
 
     @property
     def mean(self) -> int:
@@ -44,8 +46,10 @@ class RoundTrip:
     @property
     def timeout(self) -> int:
         """Timeout of a first transmission: mean and 4 deviations."""
-        if not (self.adaptive and self.known):
+        if not self.adaptive or self.missed:
             return self.most
+        if not self.known:
+            return self._limited(self.most >> FIRST_SHIFT)
         return self._limited(self.mean + max(self.scaled_deviation >> DEVIATION_SHIFT - 2, self.floor))
 
     def sample(self, cycles: int) -> None:
@@ -54,13 +58,14 @@ class RoundTrip:
         change = (error if error >= 0 else ~error) - self.deviation  # ~error is one less than -error
         self.scaled_mean += error if self.known else error << MEAN_SHIFT
         self.scaled_deviation += change if self.known else change << DEVIATION_SHIFT - 1
-        self.known, self.misses = True, 0
+        self.known, self.misses, self.missed = True, 0, False
 
     def retransmission(self) -> None:
         """Count a retransmission. Round trips that have grown give no sample, so the estimate is forgotten."""
         self.misses += 1
         if self.misses == MISSES:
-            self.known, self.scaled_mean, self.scaled_deviation, self.misses = False, 0, 0, 0
+            self.known, self.scaled_mean, self.scaled_deviation = False, 0, 0
+            self.misses, self.missed = 0, True
 
     def backed_off(self, delay: int) -> int:
         """Return the delay after a retransmission, from the delay before it."""

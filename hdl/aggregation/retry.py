@@ -46,7 +46,7 @@ class RetryScanner(wiring.Component):
     has not sent its next packet yet is not overdue.
 
     A first transmission waits for ``timeout``, each retransmission for twice as long as the one before.
-    ``most`` takes the place of a delay that would reach it, or 2^20 cycles.
+    ``most`` takes the place of a delay that would reach it, or 2^18 cycles.
 
     Members
     -------

@@ -7,7 +7,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from fanin.golden.round_trip import DEVIATION_SHIFT, MEAN_SHIFT, MISSES, RTT_BITS
+from fanin.golden.round_trip import DEVIATION_SHIFT, FIRST_SHIFT, MEAN_SHIFT, MISSES, RTT_BITS
 from fanin.hdl.aggregation.job import FLOOR_BITS, TIMEOUT_BITS
 
 _STEPS = 3  # of a sample
@@ -37,9 +37,10 @@ class RoundTripTimer(wiring.Component):
     """Estimator of round trips from AGG to RESULT, and the timeout that follows from them.
 
     timeout = mean + max(4 deviations, ``floor``). A sample moves the mean by 1/8 of its distance, the deviation
-    by 1/16; the first one sets the mean, and the deviation to half of it. A packet that was sent again gives no
-    sample, since its answer may be that of an earlier transmission (Karn's rule). After 64 retransmissions
-    without a sample the estimate is forgotten: round trips that have become longer than the timeout give none.
+    by 1/16; the first one sets the mean, and the deviation to half of it. Without an estimate the timeout is
+    ``most`` / 8. A packet that was sent again gives no sample, since its answer may be that of an earlier
+    transmission (Karn's rule). After 64 retransmissions without a sample the estimate is forgotten, and the
+    timeout is ``most`` until the next sample: round trips that are longer than the timeout give none.
 
     Members
     -------
@@ -48,14 +49,14 @@ class RoundTripTimer(wiring.Component):
     ``floor`` : In, 16
         Least distance of the timeout from the mean, in cycles.
     ``most`` : In, 32
-        Timeout without an estimate, and ceiling of the timeout, in cycles, below 2^31.
+        Ceiling of the timeout, in cycles, below 2^31.
     ``sent`` : In, ``en``, ``index``, ``again``
         A packet of slot ``index`` is sent now; ``again``: not for the first time.
     ``answer`` : In, ``en``, ``index``
         The RESULT of slot ``index`` was accepted, at least 2 cycles after its AGG was sent.
-    ``mean`` : Out, 20
-        Smoothed round trip, in cycles; 0 without an estimate. Longer ones count as 2^20 − 1.
-    ``deviation`` : Out, 20
+    ``mean`` : Out, 18
+        Smoothed round trip, in cycles; 0 without an estimate. Longer ones count as 2^18 − 1.
+    ``deviation`` : Out, 18
         Smoothed mean deviation of the round trips, in cycles; 0 without an estimate.
     ``timeout`` : Out, ``cycles``, ``longest``
         Timeout of a packet that is sent for the first time.
@@ -97,6 +98,7 @@ class RoundTripTimer(wiring.Component):
         deviation = Signal(RTT_BITS + DEVIATION_SHIFT)
         known = Signal()
         misses = Signal(range(MISSES))
+        missed = Signal()
         step = Signal(_STEPS)  # one-hot; 0: a sample is taken
         error = Signal(range(-(1 << RTT_BITS), 1 << RTT_BITS))
         change = Signal.like(error)
@@ -116,12 +118,13 @@ class RoundTripTimer(wiring.Component):
             m.d.sync += [
                 deviation.eq(deviation + Mux(is_first, change << (DEVIATION_SHIFT - 1), change)),
                 known.eq(1),
+                missed.eq(0),
             ]
         with m.If(self.sent.en & self.sent.again & ~taken):
             m.d.sync += misses.eq(misses + 1)
             with m.If(misses == MISSES - 1):
-                m.d.sync += [known.eq(0), mean.eq(0), deviation.eq(0), step.eq(0)]
-        self._limit(m, known, deviation)
+                m.d.sync += [known.eq(0), missed.eq(1), mean.eq(0), deviation.eq(0), step.eq(0)]
+        self._limit(m, known, missed, deviation)
         return m
 
     def _measure(self, m: Module) -> tuple[Value, Value]:
@@ -153,18 +156,19 @@ class RoundTripTimer(wiring.Component):
         ]
         return valid, cycles
 
-    def _limit(self, m: Module, known: Signal, deviation: Signal) -> None:
+    def _limit(self, m: Module, known: Signal, missed: Signal, deviation: Signal) -> None:
         """Derive the timeout, in a pipeline that always runs."""
         four = deviation >> (DEVIATION_SHIFT - 2)  # deviations
-        is_small, is_known = Signal(), Signal()
+        is_small, is_known, is_most = Signal(), Signal(), Signal()
         total = Signal(len(four) + 1)
         m.d.sync += [
             is_small.eq(four < self.floor),
             total.eq(self.mean + Mux(is_small, self.floor, four)),
-            is_known.eq(known & self.adaptive),
+            is_known.eq(known),
+            is_most.eq(missed | ~self.adaptive),
         ]
-        delay = limited(m, total, self.most)
+        delay = limited(m, Mux(is_known, total, self.most >> FIRST_SHIFT), self.most)
         m.d.comb += [
             self.timeout.cycles.eq(delay.cycles),
-            self.timeout.longest.eq(~is_known | delay.longest),
+            self.timeout.longest.eq(is_most | delay.longest),
         ]
