@@ -45,8 +45,8 @@ class _Glm(BaseEstimator):
     ``l2`` : λ of the term ½λ|w|², without the intercept; rounded so that γ·λ is a power of two
     ``precision``, ``frac`` : bits of a feature, fraction bits of a weight
     ``fit_intercept`` : whether there is a constant column
-    ``shuffle``, ``random_state`` : shuffle once before training; an int gives the order of ``fanin train
-    --seed`` ``preset``, ``workers`` : nodes, which determine the largest model and the clamp of sums
+    ``shuffle``, ``random_state`` : shuffle once; an int gives the order of ``fanin train --seed``
+    ``preset``, ``workers`` : nodes, which determine the largest model and the clamp of sums
     ``backend`` : "golden" (NumPy), or "rtl" (emitted Verilog in simulation) with the same bits
     """
 

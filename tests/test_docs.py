@@ -130,7 +130,6 @@ def test_every_rule_of_the_planner_is_the_line_that_its_page_quotes():
 
 def test_the_readme_shows_commands():
     assert len(list(_code_lines(ROOT / "README.md"))) == 7  # two, and five more
-    assert len(list(_code_lines(ROOT / "docs/overview.md"))) > 40
 
 
 def test_generated_pages_are_up_to_date():

@@ -111,17 +111,6 @@ PAGES = {
         before=DEMO + table("label") + MINE + captures("in.pcap") + "cp -r runs/demo runs/bad\n",
         other=SERVED | RUNS | {"fanin p4 serve": INTERFACES, "fanin nic": INTERFACES},
     ),
-    "overview": Page(
-        extras=("planner",),
-        before=DEMO + table("outcome") + captures("worker0.pcap", "worker1.pcap"),
-        other=BENCH
-        | {
-            "fanin board": "tests/fanin/cli/board",
-            "fanin plan": "minutes: tests/fanin/cli/test_plan.py",
-            "fanin cluster": "minutes: tests/fanin/cnn/run",
-        },
-        fails=("fanin p4 check --protocol published",),
-    ),
     "packages": Page(),
     "scale": Page(extras=("mpi",)),
     "reference/bmv2": Page(
@@ -139,10 +128,6 @@ PAGES = {
     ),
     "reference/nodes": Page(other={"fanin verilog NAME": "NAME stands for each: tests/hdl/test_catalog.py"}),
     "reference/p4runtime": Page(other={"fanin p4 serve": INTERFACES}),
-    "reference/reproduce": Page(
-        extras=("planner",),
-        other={"fanin reproduce": "hours: tests/fanin/evaluation/reproduce", "fanin campaign": "hours"},
-    ),
     "reference/runs": Page(before="fanin train breast_cancer --epochs 2 -o runs/breast_cancer\n"),
     "reference/serve": Page(other={"fanin p4 serve": INTERFACES}),
     "reference/watch": Page(other=SERVED),
