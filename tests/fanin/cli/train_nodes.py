@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from fanin.glm.golden.train import train as train_golden
-from fanin.hdl.glm.node_registers import COUNTERS
+from fanin.hdl.glm.node_registers import COUNTERS, ROUND_TRIPS
 from fanin.p4.aggregation import ProgramConfig
 from fanin.sim.cosim.run import Progress, RunResult
 from fanin.sim.cosim.simulator import SimulationFailed
@@ -61,7 +61,7 @@ class GoldenNodes:
             count = counted(trained, course.job)
             run = replace(
                 run,
-                counters=[dict.fromkeys(COUNTERS, trained)] * len(self.here),
+                counters=[dict.fromkeys((*COUNTERS, *ROUND_TRIPS), trained)] * len(self.here),
                 allreduce_ns=np.full(trained, 700.0),
                 raw=count,
             )
