@@ -46,7 +46,7 @@ class RetryScanner(wiring.Component):
     has not sent its next packet yet is not overdue.
 
     A first transmission waits for ``timeout``, each retransmission for twice as long as the one before.
-    ``most`` takes the place of a delay that would reach it, or 2^18 cycles.
+    ``ceiling`` takes the place of a delay that would reach it, or 2^18 cycles.
 
     Members
     -------
@@ -62,7 +62,7 @@ class RetryScanner(wiring.Component):
         Slot of the oldest operation in flight; ``next_index`` if there is none.
     ``timeout`` : In, ``cycles``, ``longest``
         Delay from a first transmission to the next.
-    ``most`` : In, 32
+    ``ceiling`` : In, 32
         Greatest delay from a transmission to the next, in cycles, below 2^31.
     ``limit`` : In, 16
         Maximum number of retransmissions of a packet.
@@ -114,7 +114,7 @@ class RetryScanner(wiring.Component):
                 "previous": In(ROUND_BITS),
                 "oldest": In(index_bits(slots)),
                 "timeout": In(delay_layout()),
-                "most": In(TIMEOUT_BITS),
+                "ceiling": In(TIMEOUT_BITS),
                 "limit": In(RETRY_BITS),
                 "sent": In(sent_layout(slots)),
                 "keep": In(1),
@@ -175,7 +175,7 @@ class RetryScanner(wiring.Component):
             exhausted.eq(word.retries == self.limit),
             self.offer.retries.eq(word.retries + 1),
         ]
-        delay = limited(m, word.delay.cycles << 1, self.most)
+        delay = limited(m, word.delay.cycles << 1, self.ceiling)
         was_longest = delayed(m, word.delay.longest, 2, name="was_longest")[-1]
         m.d.comb += [backoff.cycles.eq(delay.cycles), backoff.longest.eq(was_longest | delay.longest)]
         self._walk(m, pointer, looked[_LOOK].index, overdue, matches, exhausted)
@@ -252,7 +252,7 @@ class RetryScanner(wiring.Component):
         m.d.comb += [
             timer.en.eq(sent.en),
             timer.addr.eq(sent.index),
-            timer.data.deadline.eq(now + Mux(delay.longest, self.most, delay.cycles)),
+            timer.data.deadline.eq(now + Mux(delay.longest, self.ceiling, delay.cycles)),
             timer.data.delay.eq(delay),
             timer.data.retries.eq(sent.retries),
             timer.data.ack.eq(sent.ack),

@@ -18,15 +18,15 @@ def delay_layout() -> data.StructLayout:
     return data.StructLayout({"cycles": RTT_BITS, "longest": 1})
 
 
-def limited(m: Module, cycles: Value, most: Value) -> Any:
-    """Return ``cycles`` as a delay, 2 cycles later; ``longest`` if it reaches ``most`` or does not fit."""
+def limited(m: Module, cycles: Value, ceiling: Value) -> Any:
+    """Return ``cycles`` as a delay, 2 cycles later; ``longest`` if it reaches ``ceiling`` or does not fit."""
     delay, before = Signal(delay_layout()), Signal(RTT_BITS)
     reaches, exceeds, is_short = Signal(), Signal(), Signal()
     m.d.sync += [
         before.eq(cycles),
-        reaches.eq(cycles[:RTT_BITS] >= most[:RTT_BITS]),
+        reaches.eq(cycles[:RTT_BITS] >= ceiling[:RTT_BITS]),
         exceeds.eq(cycles[RTT_BITS:].any()),
-        is_short.eq(~most[RTT_BITS:].any()),
+        is_short.eq(~ceiling[RTT_BITS:].any()),
         delay.cycles.eq(before),
         delay.longest.eq(exceeds | (reaches & is_short)),
     ]
@@ -38,18 +38,18 @@ class RoundTripTimer(wiring.Component):
 
     timeout = mean + max(4 deviations, ``floor``). A sample moves the mean by 1/8 of its distance, the deviation
     by 1/16; the first one sets the mean, and the deviation to half of it. Without an estimate the timeout is
-    ``most`` / 8. A packet that was sent again gives no sample, since its answer may be that of an earlier
+    ``ceiling`` / 8. A packet that was sent again gives no sample, since its answer may be that of an earlier
     transmission (Karn's rule). After 64 retransmissions without a sample the estimate is forgotten, and the
-    timeout is ``most`` until the next sample: round trips that are longer than the timeout give none.
+    timeout is ``ceiling`` until the next sample: round trips that are longer than the timeout give none.
 
     Members
     -------
     ``adaptive`` : In, 1
-        Follow the round trips. Low: the timeout is ``most``.
+        Follow the round trips. Low: the timeout is ``ceiling``.
     ``floor`` : In, 16
         Least distance of the timeout from the mean, in cycles.
-    ``most`` : In, 32
-        Ceiling of the timeout, in cycles, below 2^31.
+    ``ceiling`` : In, 32
+        Longest timeout, in cycles, below 2^31.
     ``sent`` : In, ``en``, ``index``, ``again``
         A packet of slot ``index`` is sent now; ``again``: not for the first time.
     ``answer`` : In, ``en``, ``index``
@@ -82,7 +82,7 @@ class RoundTripTimer(wiring.Component):
             {
                 "adaptive": In(1),
                 "floor": In(FLOOR_BITS),
-                "most": In(TIMEOUT_BITS),
+                "ceiling": In(TIMEOUT_BITS),
                 "sent": In(data.StructLayout({"en": 1, "index": index, "again": 1})),
                 "answer": In(data.StructLayout({"en": 1, "index": index})),
                 "mean": Out(RTT_BITS),
@@ -98,7 +98,7 @@ class RoundTripTimer(wiring.Component):
         deviation = Signal(RTT_BITS + DEVIATION_SHIFT)
         known = Signal()
         misses = Signal(range(MISSES))
-        missed = Signal()
+        gave_up = Signal()
         step = Signal(_STEPS)  # one-hot; 0: a sample is taken
         error = Signal(range(-(1 << RTT_BITS), 1 << RTT_BITS))
         change = Signal.like(error)
@@ -118,20 +118,20 @@ class RoundTripTimer(wiring.Component):
             m.d.sync += [
                 deviation.eq(deviation + Mux(is_first, change << (DEVIATION_SHIFT - 1), change)),
                 known.eq(1),
-                missed.eq(0),
+                gave_up.eq(0),
             ]
         with m.If(self.sent.en & self.sent.again & ~taken):
             m.d.sync += misses.eq(misses + 1)
             with m.If(misses == MISSES - 1):
-                m.d.sync += [known.eq(0), missed.eq(1), mean.eq(0), deviation.eq(0), step.eq(0)]
-        self._limit(m, known, missed, deviation)
+                m.d.sync += [known.eq(0), gave_up.eq(1), mean.eq(0), deviation.eq(0), step.eq(0)]
+        self._limit(m, known, gave_up, deviation)
         return m
 
     def _measure(self, m: Module) -> tuple[Value, Value]:
         """Keep when each slot's packet was sent, and return the round trips of those that were sent once.
 
-        A packet that was sent once is outstanding for less than twice the longest estimate, or its timeout is
-        ``most`` and a longer trip counts as some shorter one: one bit more than that of an estimate suffices.
+        Times have one bit more than an estimate. A packet that was sent once is outstanding for longer only with a
+        timeout of ``ceiling``; its trip then counts as a shorter one.
         """
         now = Signal(RTT_BITS + 1)
         word = data.StructLayout({"when": len(now), "again": 1})
@@ -156,19 +156,19 @@ class RoundTripTimer(wiring.Component):
         ]
         return valid, cycles
 
-    def _limit(self, m: Module, known: Signal, missed: Signal, deviation: Signal) -> None:
+    def _limit(self, m: Module, known: Signal, gave_up: Signal, deviation: Signal) -> None:
         """Derive the timeout, in a pipeline that always runs."""
         four = deviation >> (DEVIATION_SHIFT - 2)  # deviations
-        is_small, is_known, is_most = Signal(), Signal(), Signal()
+        is_small, is_known, is_ceiling = Signal(), Signal(), Signal()
         total = Signal(len(four) + 1)
         m.d.sync += [
             is_small.eq(four < self.floor),
             total.eq(self.mean + Mux(is_small, self.floor, four)),
             is_known.eq(known),
-            is_most.eq(missed | ~self.adaptive),
+            is_ceiling.eq(gave_up | ~self.adaptive),
         ]
-        delay = limited(m, Mux(is_known, total, self.most >> FIRST_SHIFT), self.most)
+        delay = limited(m, Mux(is_known, total, self.ceiling >> FIRST_SHIFT), self.ceiling)
         m.d.comb += [
             self.timeout.cycles.eq(delay.cycles),
-            self.timeout.longest.eq(is_most | delay.longest),
+            self.timeout.longest.eq(is_ceiling | delay.longest),
         ]

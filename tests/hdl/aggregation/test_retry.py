@@ -23,7 +23,7 @@ class Slots:
     sent last: ``(ack, retries, cycle)``.
     """
 
-    def __init__(self, ctx, dut, rng, *, n, timeout, limit, most=None):
+    def __init__(self, ctx, dut, rng, *, n, timeout, limit, ceiling=None):
         self.ctx, self.dut, self.rng = ctx, dut, rng
         self.n, self.timeout, self.limit = n, timeout, limit
         self.now, self.begun = 0, 0
@@ -33,9 +33,9 @@ class Slots:
         # As of two cycles ago: is it the ACK that is waited for? None: neither.
         self.waited_for, self.soon_waited_for = [None] * n, [None] * n
         self.offered, self.failed, self.scans = [], [], []  # (cycle, index), cycles, indices
-        for name, value in {"mask": n - 1, "most": most or timeout, "limit": limit}.items():
+        for name, value in {"mask": n - 1, "ceiling": ceiling or timeout, "limit": limit}.items():
             ctx.set(getattr(dut, name), value)
-        ctx.set(dut.timeout, {"cycles": timeout % 2**RTT_BITS, "longest": most is None})
+        ctx.set(dut.timeout, {"cycles": timeout % 2**RTT_BITS, "longest": ceiling is None})
 
     def round_of(self, slot):
         return self.begun // self.n + (slot < self.begun % self.n)
@@ -523,7 +523,7 @@ def test_each_retransmission_waits_twice_as_long_up_to_the_most():
             await until_offer(slots)
             await slots.cycle(take=True)
 
-    around = run(story, timeout=40, most=200)
+    around = run(story, timeout=40, ceiling=200)
     times = [0, *(cycle for cycle, _ in around.offered)]
     for (before, after), delay in zip(pairwise(times), [40, 80, 160, 200, 200], strict=True):
         assert delay <= after - before <= delay + 4 + LOOK

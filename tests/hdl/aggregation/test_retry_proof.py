@@ -36,7 +36,7 @@ class Slot:
         result, confirm, settled = Signal(), Signal(), Signal()
         backoff = data.View(delay_layout(), state["backoff"])
         delay = data.View(delay_layout(), Mux(dut.take, backoff.as_value(), dut.timeout.as_value()))
-        cycles = Mux(delay.longest, dut.most, delay.cycles)
+        cycles = Mux(delay.longest, dut.ceiling, delay.cycles)
         proof.ports += [result, confirm]
         ours = dut.sent.en & (dut.sent.index == self.index)
         first = ours & ~dut.take
@@ -75,8 +75,8 @@ class Slot:
 def test_what_is_offered_again_is_what_was_sent_last_overdue_and_still_waited_for(tmp_path):
     proof = Proof(RetryScanner(slots=2, values=1))
     dut, state = proof.component, proof.internal
-    most, limit = proof.constant(TIMEOUT_BITS - 1), proof.constant(RETRY_BITS)
-    proof.assume((dut.mask == 1) & (dut.most == most) & (dut.limit == limit))
+    ceiling, limit = proof.constant(TIMEOUT_BITS - 1), proof.constant(RETRY_BITS)
+    proof.assume((dut.mask == 1) & (dut.ceiling == ceiling) & (dut.limit == limit))
     slot = Slot(proof)
     offer, sent = dut.offer, dut.sent
     proof.assume(~dut.take | (offer.valid & sent.en & (sent.index == offer.use.index)))
@@ -89,7 +89,7 @@ def test_what_is_offered_again_is_what_was_sent_last_overdue_and_still_waited_fo
     proof.m.d.comb += late.eq(state["now"] - 2 - slot.sent.deadline)  # as it was looked at, 2 cycles ago
     proof.check(~found | ~late[-1])
     backoff, doubled = data.View(delay_layout(), state["backoff"]), slot.sent.delay.cycles << 1
-    longest = slot.sent.delay.longest | (doubled >= 1 << RTT_BITS) | (doubled >= most)
+    longest = slot.sent.delay.longest | (doubled >= 1 << RTT_BITS) | (doubled >= ceiling)
     proof.check(~(ours & offer.valid) | (backoff.longest == longest))
     proof.check(~(ours & offer.valid) | longest | (backoff.cycles == doubled))
     proof.check(~found | proof.past(proof.past(slot.matches)))

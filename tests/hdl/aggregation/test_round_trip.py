@@ -14,18 +14,18 @@ LONGEST = (1 << RTT_BITS) - 1
 SLOTS = 8
 
 
-@pytest.mark.parametrize("most", [2**31 - 1, 1 << RTT_BITS, 300, 25])
+@pytest.mark.parametrize("ceiling", [2**31 - 1, 1 << RTT_BITS, 300, 25])
 @pytest.mark.parametrize("cycles", [3000, *slow(60_000)])
-def test_mean_deviation_and_timeout_are_the_golden_estimators(cycles, most):
+def test_mean_deviation_and_timeout_are_the_golden_estimators(cycles, ceiling):
     """Packets of all slots are sent, sent again and answered at random, after short and long round trips."""
     rng = random.Random(new_seed())
     dut = RoundTripTimer(slots=SLOTS)
     seen = set()
 
     async def process(ctx):
-        golden = RoundTrip(most, floor=rng.choice([0, 16, 400]))
+        golden = RoundTrip(ceiling, floor=rng.choice([0, 16, 400]))
         ctx.set(dut.adaptive, 1)
-        ctx.set(dut.most, most)
+        ctx.set(dut.ceiling, ceiling)
         ctx.set(dut.floor, golden.floor)
         sent, last, forgotten, pending = {}, -SPACING, -SPACING, None
         for now in range(cycles):
@@ -48,7 +48,7 @@ def test_mean_deviation_and_timeout_are_the_golden_estimators(cycles, most):
                 forgotten = now if known and not golden.known else forgotten
             if now - last == SPACING - 1:
                 timeout = ctx.get(dut.timeout)
-                value = most if timeout.longest else timeout.cycles
+                value = ceiling if timeout.longest else timeout.cycles
                 assert (ctx.get(dut.mean), ctx.get(dut.deviation)) == (golden.mean, golden.deviation)
                 if now - forgotten > 3:
                     assert value == golden.timeout
@@ -86,7 +86,7 @@ def test_the_golden_estimator_is_rfc_6298s_in_real_numbers():
     assert golden.mean
     golden.retransmission()
     assert (golden.mean, golden.deviation, golden.timeout) == (0, 0, 2**31 - 1)
-    golden.most = 8000
+    golden.ceiling = 8000
     assert golden.timeout == 8000
     golden.sample(100)
     assert golden.timeout == 100 + 4 * 50
