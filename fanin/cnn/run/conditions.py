@@ -138,4 +138,4 @@ def _devices(text: str, placement: Placement) -> tuple[str, ...]:
             return pair
         if all(name in names for name in pair):
             raise InputError(f"--cut: no connection goes between {' and '.join(pair)}")
-    raise InputError(f"--cut: there is no device {text}, but {', '.join(names)}")
+    raise InputError(f"--cut: no device {text}; devices are {', '.join(names)}")

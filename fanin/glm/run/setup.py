@@ -122,7 +122,7 @@ def _workers_here(options: GlmOptions, ports: int) -> tuple[int, ...]:
     except ValueError as error:
         raise InputError(f"--worker {text}: must be numbers, from 0 on") from error
     if len(here) != ports:
-        raise InputError(f"--worker {text}: must be one for each of --ports, {ports}")
+        raise InputError(f"--worker {text}: --ports {ports} needs one worker per port")
     if len(set(here)) < len(here) or not all(0 <= worker < workers for worker in here):
         raise InputError(f"--worker {text}: must be different ones of 0 to {workers - 1} (--workers)")
     return here
@@ -215,5 +215,5 @@ def _stops(options: GlmOptions) -> tuple[tuple[int, float], ...]:
     if not options.stop:
         return ()
     if options.ports is not None:
-        raise InputError("--stop: links of the simulated network are cut, so it does not go with --ports")
+        raise InputError("--stop cuts simulated links; it cannot be given with --ports")
     return tuple(parse_stops(",".join(options.stop), options.workers).items())

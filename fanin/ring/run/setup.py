@@ -179,9 +179,7 @@ def _smart_nic(
 ) -> Backend:
     """Return the backend for smart NICs. Raises InputError for options that they do not support."""
     if options.exchange is Scheme.AGGREGATOR and not options.groups:
-        raise InputError(
-            "--exchange aggregator: smart NICs are in a ring; --groups of them may have aggregators"
-        )
+        raise InputError("--exchange aggregator: smart NICs need --groups")
     config = replace(SIZES[options.lanes], codec=codec)
     groups = _groups(options) if options.groups else None
     schedule = Schedule(options.overlap, options.outstanding)

@@ -206,7 +206,7 @@ def test_another_campaign_and_another_fanin_are_refused(copied, capsys):
     file.write_text(text)
     value = json.loads(mark.read_text())
     mark.write_text(json.dumps(value | {"fanin": value["fanin"] | {"sources_sha256": "other"}}))
-    assert "its runs are another fanin's than this one; choose another -o" in _refused(file, output, capsys)
+    assert "its runs are of another fanin; choose another -o" in _refused(file, output, capsys)
     mark.unlink()
     assert "out: holds no campaign.json of fanin campaign" in _refused(file, output, capsys)
 

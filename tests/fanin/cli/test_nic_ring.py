@@ -170,7 +170,7 @@ AT_LO = f"{RING} --port lo --rank 0 --ranks 2 --gradient"
         (f"{AT_LO} v.npy", "lo: is not an Ethernet interface"),
         (f"{AT_LO} v.npy --wait 0", "--wait 0: must be 1 to 86400"),
         (f"{AT_LO} v.npy --block 8", "--block: needs a --codec"),
-        (f"{RING} --model", "--model: there is none of a ring's node"),
+        (f"{RING} --model", "--model: a ring's node has none"),
         (f"{RING} --host lo", "--host: is of --kind inceptionn, not of ring"),
         (f"{RING} --ip 10.0.0.1", "--ip: is of --kind rdma, not of ring"),
         ("nic run --kind rdma --preset prototype --port a --ip 1 --memory m", "--preset prototype: of an RDMA"),

@@ -233,7 +233,7 @@ def test_a_run_without_any_worker_ends(capsys, tmp_path):
 def test_sync_ends_with_the_name_of_the_worker_that_stops(capsys, tmp_path):
     status, out, err = run_ps(capsys, tmp_path / "run", f"{SMALL} --algorithm sync --stop 2:0.001")
     assert (status, out) == (1, "")
-    cause = "worker 2 stopped answering; Sync-DSGD cannot go on without it"
+    cause = "worker 2 stopped answering; Sync-DSGD cannot continue without it"
     assert err == f"fanin: error: {cause} (fanin doctor {tmp_path / 'run'} says more)\n"
     assert json.loads((tmp_path / "run" / "run.json").read_text())["error"] == cause
 

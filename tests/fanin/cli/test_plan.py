@@ -346,10 +346,10 @@ MODELS = {  # a line in place of the second of SMALL's, and what is said
     "x = (": "was never closed",
 }
 CLUSTERS = {
-    "": "there is no [[device]]",
+    "": "no [[device]]",
     '[[device]]\npart = "arria10"\ndsp = -3': "device 0: dsp must be an integer",
     '[[device]]\nname = "a"\nfamily = "arria10"': "device a: dsp is missing",
-    '[[device]]\npart = "arria11"': "part: there is no 'arria11', but ",
+    '[[device]]\npart = "arria11"': "part: no 'arria11'; parts are ",
     'host = "b"\n[[device]]\npart = "arria10"': "host: no device is called 'b'",
     "[[device": "cluster.toml: ",
     '[[device]]\npart = "arria10"\ndsp = 2': "conv1 fits no device",

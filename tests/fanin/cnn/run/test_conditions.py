@@ -62,8 +62,8 @@ def test_a_cut_is_at_a_batch_of_the_run_counted_from_1(tmp_path, text, devices, 
         ("fpga-1@x", "must be DEVICE@BATCH or DEVICE-DEVICE@BATCH, not 'fpga-1@x'"),
         ("fpga-1@0", "the run has batches 1…6, not 0"),
         ("fpga-1@7", "the run has batches 1…6, not 7"),
-        ("board@1", "there is no device board, but fpga-0, fpga-1, fpga"),
-        ("fpga-1-board@1", "there is no device fpga-1-board, but fpga-0, fpga-1, fpga"),
+        ("board@1", "no device board; devices are fpga-0, fpga-1, fpga"),
+        ("fpga-1-board@1", "no device fpga-1-board; devices are fpga-0, fpga-1, fpga"),
     ],
 )
 def test_a_cut_that_cannot_be_is_one_line(tmp_path, text, cause):

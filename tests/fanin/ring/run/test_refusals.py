@@ -77,7 +77,7 @@ def test_the_runs_of_other_commands_are_left_alone(capsys, tmp_path):
         ("--groups 2x2", "groups must be of the 3 nodes that train, not 2x2: 4 workers"),
         ("--groups 1x3", "groups must be at least 2, not 1"),
         ("--above ring", "--above ring: needs --groups"),
-        ("--exchange aggregator", "--exchange aggregator: smart NICs are in a ring; --groups of them may have"),
+        ("--exchange aggregator", "--exchange aggregator: smart NICs need --groups"),
         (
             "--all-reduce host --nodes 4 --groups 2x2",
             "groups are of ring nodes: hosts that reduce on their own",
