@@ -35,5 +35,5 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if options.model is not None:
         raise InputError("--check takes no MODEL: the plan's folder names it")
-    options.refuse({SEARCH: "is of a search, and --check makes none"})
+    options.refuse({SEARCH: "does not apply to --check"})
     return verify(options.check, args.json)

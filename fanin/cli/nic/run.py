@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
         if name not in node.OPTIONS and getattr(args, name) != default:
             owners = " or ".join(kind for kind, (other, _) in KINDS.items() if name in other.OPTIONS)
             option = "-o" if name == "output" else f"--{name.replace('_', '-')}"
-            raise InputError(f"{option}: is of --kind {owners}, not of {args.kind}")
+            raise InputError(f"{option}: applies to --kind {owners}, not to {args.kind}")
     check_seconds(args)
     if not 1 <= args.slowdown <= MAX_SLOWDOWN:
         raise InputError(f"--slowdown {args.slowdown:g}: must be 1 to {MAX_SLOWDOWN:g}")

@@ -64,14 +64,14 @@ def trainers_of(
 
 def _on_boards(options: GlmOptions) -> tuple[TrainOptions, Boards]:
     """Return the options of a run on boards, and the boards. Raises InputError."""
-    network = "boards have a network of their own, so it does not go with --on"
+    network = "does not apply with --on: boards have their own network"
     if options.ports is not None:
         raise InputError(f"--ports: {network}")
     options.refuse(
         {
             LINKS: network,
-            MEMORY: "boards have memories of their own, so it does not go with --on",
-            PORTS: f"is of nodes at --ports; {network}",
+            MEMORY: "does not apply with --on: boards have their own memories",
+            PORTS: network,
         }
     )
     assert options.on is not None
@@ -96,7 +96,7 @@ def _at_interfaces(options: GlmOptions) -> TrainOptions:
     InputError.
     """
     if options.ports is None:
-        options.refuse({PORTS: "is of nodes at --ports, and there are none"})
+        options.refuse({PORTS: "needs --ports"})
         return train_options(options)
     from fanin.sim.nic.outside import check_interfaces
 

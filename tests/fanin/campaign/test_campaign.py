@@ -228,7 +228,7 @@ def test_a_run_of_sources_that_were_edited_meanwhile_is_not_kept(tmp_path, monke
         keep=True,
         sources=sources_digest(),
     )
-    with pytest.raises(InputError, match="has another fanin"):
+    with pytest.raises(InputError, match="is not the client"):
         worker.carry_out(replace(task, sources="others"))
     monkeypatch.setattr(worker, "_sources", lambda: "before")  # as the worker found them at its start
     with pytest.raises(ToolFailed, match=r"run: fanin's sources have changed since the campaign began$"):

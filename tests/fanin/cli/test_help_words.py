@@ -7,7 +7,7 @@ import re
 from fanin.cli.main import build_parser
 from tests import prose
 
-ERRORS = ("InputError", "DoesNotFit", "CheckFailed")
+ERRORS = ("InputError", "DoesNotFit", "CheckFailed", "SimulationFailed", "ToolFailed", "wrong")
 HELP_WORDS = 25  # at most, without the default
 DESCRIPTION_WORDS = 28  # at most, of a sentence
 ERROR_WORDS = 30  # at most, of a text's literal part

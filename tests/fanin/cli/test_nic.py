@@ -42,12 +42,12 @@ FOREIGN = (20, 21)  # ports of the switch that no node has
             "--worker 4: must be different ones of 0 to 3 (--workers)",
         ),
         ("train breast_cancer --ports a,b --worker 1,1", "--worker 1,1: must be different ones of 0 to 3"),
-        ("train breast_cancer --worker 1", "--worker: is of nodes at --ports, and there are none"),
-        ("train breast_cancer --ports a --on boards.toml", "--ports: boards have a network of their own"),
-        ("train breast_cancer --slowdown 7", "--slowdown: is of nodes at --ports, and there are none"),
-        ("train breast_cancer --drop 0.5 --on boards.toml", "--drop: boards have a network of their own"),
-        ("train breast_cancer --switch-ns 9000 --on boards.toml", "--switch-ns: boards have a network of"),
-        ("train breast_cancer --frame-bytes 256 --on boards.toml", "--frame-bytes: boards have a network"),
+        ("train breast_cancer --worker 1", "--worker: needs --ports"),
+        ("train breast_cancer --ports a --on boards.toml", "--ports: does not apply with --on"),
+        ("train breast_cancer --slowdown 7", "--slowdown: needs --ports"),
+        ("train breast_cancer --drop 0.5 --on boards.toml", "--drop: does not apply with --on"),
+        ("train breast_cancer --switch-ns 9000 --on boards.toml", "--switch-ns: does not apply with --on"),
+        ("train breast_cancer --frame-bytes 256 --on boards.toml", "--frame-bytes: does not apply with --on"),
     ],
 )
 def test_bad_input_takes_one_line(options, message, capsys, tmp_path, monkeypatch):

@@ -167,7 +167,7 @@ def test_other_files_are_no_checkpoints(tmp_path, network):
         ({"bias1/weights": np.zeros(16)}, "bias1/weights is 16 of float64, not 16 of float32"),
         ({"bias1/weights": np.full(16, np.nan, np.float32)}, "bias1/weights has values that are not finite"),
         ({"conv9/weights": np.zeros(1, np.float32)}, "has conv9/weights, which digits_cnn has not"),
-        ({"conv1/mean": np.zeros(1, np.float32)}, "has conv1/mean, and digits_cnn has not"),
+        ({"conv1/mean": np.zeros(1, np.float32)}, "has conv1/mean, which digits_cnn has not"),
     ],
 )
 def test_parameters_that_do_not_fit_are_refused(network, tmp_path, change, said):

@@ -82,8 +82,8 @@ def test_devices_without_a_connection_cannot_be_cut_from_one_another(tmp_path):
     [
         ({"drop": 1.5}, "--drop must be a probability, not 1.5"),
         ({"corrupt": float("nan")}, "--corrupt must be a probability, not nan"),
-        ({"on": "golden", "drop": 0.1, "pcap": True}, "--drop, --pcap: faults and frames need --on rtl"),
-        ({"on": "golden", "network_seed": 0}, "--network-seed: faults and frames need --on rtl"),
+        ({"on": "golden", "drop": 0.1, "pcap": True}, "--drop, --pcap: needs --on rtl"),
+        ({"on": "golden", "network_seed": 0}, "--network-seed: needs --on rtl"),
     ],
 )
 def test_what_no_run_can_have_is_one_line(tmp_path, given, cause):
@@ -92,7 +92,7 @@ def test_what_no_run_can_have_is_one_line(tmp_path, given, cause):
 
 
 def test_one_device_has_no_network(tmp_path, small, capsys):
-    cause = "the plan has one device, and nothing goes over a network"
+    cause = "does not apply: the plan has one device and no network"
     with pytest.raises(InputError, match=f"^--cut, --pcap: {cause}$"):
         conditions(tmp_path, ONE, cut="fpga-0@1", pcap=True)
     for words in (
