@@ -30,7 +30,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         "--list", action="append", default=[], metavar="NODE=N,N…", dest="lists",
         help="ring order in the list of NODE's host (default: 0,1,2…); repeatable",
     )  # fmt: skip
-    part.add_argument("--dead", type=int, metavar="NODE", help="node to leave out")
+    part.add_argument("--dead", type=int, metavar="NODE", help="node that is not started")
     part.add_argument("--preset", choices=PRESETS, default="tiny", help="sizes of the nodes")
     add_json(part)
     part.set_defaults(run=run)

@@ -150,7 +150,7 @@ class ParamServerOptions(WaveOptions, RunOptions):
     width: int = option(
         _SERVERS,
         ParamServerConfig.width,
-        "with --on rtl: bits of a word; fewer bits build faster and transfer slower",
+        "with --on rtl: bits of a word; fewer bits simulate faster and transfer slower",
         choices=WIDTHS,
     )
 
