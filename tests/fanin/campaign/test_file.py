@@ -144,7 +144,7 @@ WRONG = {
     PS + "[options]\nworkers = 2\n[[grid]]\nworkers = 3": "grid[0].workers is also an option of all runs",
     PS + "seeds = 2\n[[grid]]\nseed = [7, 8]": "grid[0].seed: seeds already gives every run one",
     PS + "seeds = [3]\n[options]\nseed = 7\n[[run]]\nworkers = 2": "options.seed: seeds already gives",
-    PS + "seeds = 1\n[random]\ndraws = 1\n[random.options]\nseed = [7]": "random.options.seed: seeds gives",
+    PS + "seeds = 1\n[random]\ndraws = 1\n[random.options]\nseed = [7]": "random.options.seed: seeds already gives",
     PS + "[random]\ndraws = 1\n[random.options]\nrate = {uniform = [0, inf]}": "must be two numbers, the lower",
     PS + "seeds = 0\n[[grid]]\nworkers = 2": "seeds must be at least 1",
     PS + "seeds = []\n[[grid]]\nworkers = 2": "seeds must be a number of seeds or a list",

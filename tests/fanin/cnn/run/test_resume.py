@@ -264,7 +264,7 @@ def test_data_that_have_changed_are_refused(small, stopped, tmp_path, capsys):
 def test_measures_that_are_left_out_are_refused(stopped, capsys):
     (stopped / "run.json").write_text(json.dumps(record_of(stopped) | {"epochs": []}))
     said = refusal(capsys, "cluster", "resume", stopped)
-    assert said == f"{stopped}/run.json: epochs: has 0 in front of states/epoch000002-00000000.npz"
+    assert said == f"{stopped}/run.json: epochs: has 0 before states/epoch000002-00000000.npz"
 
 
 def test_without_pytorch_a_run_goes_on_without_binary64(whole, stopped, monkeypatch, capsys):
