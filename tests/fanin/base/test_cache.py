@@ -49,7 +49,7 @@ def test_the_cache_is_where_the_environment_says(monkeypatch, tmp_path):
         (0o40775, 1000, 100, "other users may write there"),
         (0o40777, 1000, 1000, "other users may write there"),
         (0o41777, 0, 0, "other users may write there"),
-        (0o40700, 1001, 1001, "another user's programs"),
+        (0o40700, 1001, 1001, "belongs to another user"),
     ],
 )
 def test_a_folder_that_others_may_write_is_refused(monkeypatch, tmp_path, mode, owner, group, cause):

@@ -115,7 +115,7 @@ def test_two_ends_tell_one_another_and_go_on_together():
             here.wait("ready")
             waits.result()
             waits = pool.submit(there.wait, "ready")
-            with pytest.raises(InputError, match="it sent 'ready' instead of 'written'"):
+            with pytest.raises(InputError, match="the peer sent 'ready' instead of 'written'"):
                 here.wait("written")
 
 
