@@ -59,7 +59,7 @@ lint: $(VENV)/.developer ## ruff, its formatter, and mypy on the installed wheel
 		--cache-dir $(abspath .mypy_cache) -p fanin
 
 docs: $(VENV)/.docs ## the documentation as a site, in build/site/index.html; every link is checked
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # MPICC: the machine's own MPI, by default what the extra brings. Without MPI on the way: CFLAGS=... gcc codec.c socket.c.
 MPICC ?= $(BIN)/mpicc

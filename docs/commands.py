@@ -1,4 +1,4 @@
-"""docs/reference/commands.md: every command with its options."""
+"""docs/reference/commands.md: an index of the commands. docs/reference/commands: a page per command group."""
 
 from __future__ import annotations
 
@@ -9,43 +9,87 @@ from collections.abc import Callable, Iterator
 from fanin.cli.main import build_parser
 from fanin.cli.options import TableAction
 
-COMMANDS = """# Commands
+INDEX = """# Commands
 
 Generated from each command's `--help` by `docs/generate.py`. `python -m fanin` is the same command as `fanin`.
-Exit status: 0 done, 1 a check failed, 2 bad input, which takes one line.
+Exit status: 0 done, 1 a check failed, 2 bad input, with one line on stderr.
+
+"""
+PAGE = """# fanin {name}
+
+Generated from `fanin {name} --help` by `docs/generate.py`. [All commands](../commands.md).
 """
 
+Table = Callable[[list[list[str]]], str]
 
-def commands_page(markdown: Callable[[list[list[str]]], str]) -> str:
-    """Every command with its options, as ``--help`` has them. ``markdown``: makes a table."""
-    parts = [COMMANDS]
-    for parser in _leaves(build_parser()):
-        parts.append(f"\n## {parser.prog}\n\n{_said(parser.description or '')}\n")
-        for group in parser._action_groups:
-            actions = [
-                action
-                for action in group._group_actions
-                if not isinstance(action, argparse._HelpAction) and action.help is not argparse.SUPPRESS
-            ]
-            if actions:
-                title = "" if group.title in ("options", "positional arguments") else f"**{group.title}**"
-                rows = [[title, ""], *([_option(action), _meaning(action)] for action in actions)]
-                parts.append(f"\n{markdown(rows)}\n")
+
+def pages(markdown: Table) -> dict[str, Callable[[], str]]:
+    """Return the writer of each page, by its path in docs/reference. ``markdown`` makes a table."""
+    groups = dict(_children(build_parser()))
+    made = {f"commands/{name}.md": _writer(name, parser, markdown) for name, (parser, _) in groups.items()}
+    return {"commands.md": lambda: _index(groups, markdown), **made}
+
+
+Groups = dict[str, tuple[argparse.ArgumentParser, str]]
+
+
+def _index(groups: Groups, markdown: Table) -> str:
+    rows = [["command", "purpose"]]
+    for name, (parser, text) in groups.items():
+        for leaf, purpose in _leaves(parser, text):
+            anchor = "" if leaf is parser else f"#{leaf.prog.replace(' ', '-')}"
+            rows.append([f"[`{leaf.prog}`](commands/{name}.md{anchor})", _escaped(purpose)])
+    return INDEX + markdown(rows) + "\n"
+
+
+def _writer(name: str, parser: argparse.ArgumentParser, markdown: Table) -> Callable[[], str]:
+    def page() -> str:
+        parts = [PAGE.format(name=name)]
+        for leaf, _ in _leaves(parser, ""):
+            heading = "" if leaf is parser else f"\n## {leaf.prog}\n"
+            parts.append(heading + _command(leaf, markdown))
+        return "".join(parts)
+
+    return page
+
+
+def _command(parser: argparse.ArgumentParser, markdown: Table) -> str:
+    """Return a command's description, and its options by group."""
+    parts = [f"\n{_escaped(parser.description or '')}\n"]
+    for group in parser._action_groups:
+        actions = [action for action in group._group_actions if _shown(action)]
+        if actions:
+            title = "" if group.title in ("options", "positional arguments") else f"**{group.title}**"
+            rows = [[title, ""], *([_option(action), _meaning(action)] for action in actions)]
+            parts.append(f"\n{markdown(rows)}\n")
     return "".join(parts)
 
 
-def _leaves(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
-    """The commands below a parser that do something themselves, in order."""
-    deeper = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+def _children(parser: argparse.ArgumentParser) -> Iterator[tuple[str, tuple[argparse.ArgumentParser, str]]]:
+    """Yield name, parser and one-line help of the commands of a parser, in order."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            texts = {choice.dest: choice.help for choice in action._choices_actions}
+            for name, child in action.choices.items():
+                if texts.get(name) not in (None, argparse.SUPPRESS):
+                    yield name, (child, texts[name] or "")
+
+
+def _leaves(parser: argparse.ArgumentParser, text: str) -> Iterator[tuple[argparse.ArgumentParser, str]]:
+    """Yield the commands without commands of their own, and their one-line help, in order."""
+    deeper = list(_children(parser))
     if not deeper:
-        yield parser
-    for action in deeper:
-        for child in action.choices.values():
-            yield from _leaves(child)
+        yield parser, text
+    for _, child in deeper:
+        yield from _leaves(*child)
+
+
+def _shown(action: argparse.Action) -> bool:
+    return not isinstance(action, argparse._HelpAction) and action.help != argparse.SUPPRESS
 
 
 def _option(action: argparse.Action) -> str:
-    """How an option or argument is written."""
+    """Return an option or argument as it is written on the command line."""
     metavar = action.metavar or "{" + ",".join(map(str, action.choices or ())) + "}"
     value = "" if action.nargs == 0 else metavar if isinstance(metavar, str) else " ".join(metavar)
     names = ", ".join(action.option_strings)
@@ -54,12 +98,12 @@ def _option(action: argparse.Action) -> str:
 
 def _meaning(action: argparse.Action) -> str:
     if isinstance(action, TableAction):
-        return _said(action.help or "")
+        return _escaped(action.help or "")
     shown = action.default not in (None, argparse.SUPPRESS) and not isinstance(action.default, bool | list)
     default = f" (default: {action.default})" if shown and "%(default)" not in (action.help or "") else ""
-    return _said((action.help or "") + default)
+    return _escaped((action.help or "") + default)
 
 
-def _said(text: str) -> str:
-    """Help as Markdown: what would be markup there is none here."""
+def _escaped(text: str) -> str:
+    """Return help as Markdown, with the characters of markup escaped."""
     return re.sub(r"([|<>*_])", r"\\\1", text.replace("%%", "%"))

@@ -428,7 +428,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "planner-listing1.md": listing1_page,
     "boards-reached.md": boards_reached_page,
     "causes.md": lambda: _beside("causes.py")["causes_page"](_markdown),
-    "commands.md": lambda: _beside("commands.py")["commands_page"](_markdown),
+    **_beside("commands.py")["pages"](_markdown),
     "shards.md": shards_page,
     **{
         f"../../bitstreams/{board.name}/README.md": _bitstream_page(board)

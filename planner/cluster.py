@@ -113,7 +113,7 @@ def _cluster(file: str, table: Mapping[str, Any]) -> Cluster:
     _known(file, "", table, {"host", "device"})
     tables = table.get("device")
     if not isinstance(tables, list) or not tables or not all(isinstance(entry, dict) for entry in tables):
-        raise InputError(f"{file}: there is no [[device]]")
+        raise InputError(f"{file}: no [[device]]")
     devices: list[Device] = []
     for number, entry in enumerate(tables):
         where = f"{file}: device {entry.get('name', number)}"
@@ -143,7 +143,7 @@ def _part(where: str, entry: Mapping[str, Any]) -> Part:
     base: Mapping[str, Any] = {}
     if "part" in entry:
         if entry["part"] not in list(part_tables()):
-            raise InputError(f"{where}: part: there is no {entry['part']!r}, but {', '.join(part_tables())}")
+            raise InputError(f"{where}: part: no {entry['part']!r}; parts are {', '.join(part_tables())}")
         base = part_tables()[entry["part"]]
     if {"ram", "ram_bits"} & set(entry):  # replaces both fields of the shipped part
         base = {key: value for key, value in base.items() if key not in ("ram", "ram_bits")}
@@ -155,7 +155,7 @@ def _part(where: str, entry: Mapping[str, Any]) -> Part:
     if not {"ram", "ram_bits"} & set(table):
         raise InputError(f"{where}: ram_bits is missing (or ram, in blocks)")
     if table["family"] not in family_names():
-        raise InputError(f"{where}: family: there is no {table['family']!r}, but {', '.join(family_names())}")
+        raise InputError(f"{where}: family: no {table['family']!r}; families are {', '.join(family_names())}")
     found, blocks = _ram(where, family(table["family"]), table.get("ram"))
     connections = _integer(where, "connections", table["connections"])
     if connections > PRIORITIES:

@@ -37,7 +37,7 @@ def read_capture(path: Path) -> list[tuple[int, bytes]]:
 def _pcap(path: Path, data: bytes) -> Iterator[tuple[int, bytes]]:
     order, magic = (">", data[:4]) if data[:4] in _MAGICS else ("<", data[:4][::-1])
     if magic not in _MAGICS or len(data) < 24:
-        raise InputError(f"{path}: neither pcap nor pcapng")
+        raise InputError(f"{path}: not a pcap or pcapng file")
     network = struct.unpack_from(f"{order}I", data, 20)[0]
     if network & 0xFFFF != _ETHERNET:
         raise InputError(f"{path}: a capture of something else than Ethernet")

@@ -65,9 +65,9 @@ def _check_own(place: Path, found: os.stat_result) -> None:
     shared = found.st_gid != found.st_uid or _has_members(found) or _has_entries(place)
     writable = found.st_mode & stat.S_IWOTH or (found.st_mode & stat.S_IWGRP and shared)
     if found.st_uid not in (os.geteuid(), 0):
-        raise InputError(f"{place}: another user's programs would be carried out from it; set {_VARIABLE}")
+        raise InputError(f"{place}: belongs to another user, whose programs would run; set {_VARIABLE}")
     if writable:
-        raise InputError(f"{place}: others may put programs there, which would be carried out; delete it")
+        raise InputError(f"{place}: other users may write there, and fanin would run their programs; delete it")
 
 
 def _has_members(found: os.stat_result) -> bool:

@@ -15,9 +15,9 @@ def add_parser(commands: argparse._SubParsersAction[Any], whole: argparse.Argume
     parser = commands.add_parser(
         "campaign",
         default_part="run",
-        help="many runs over options and seeds, on many cores or machines",
-        description="Carry out a command over a grid of its options and over seeds, by Dask, and compare what "
-        "came of it. ``fanin campaign FILE`` is ``fanin campaign run FILE``.",
+        help="carry out many runs over options and seeds, on many cores or machines",
+        description="Carry out a command over a grid of its options and over seeds, by Dask, and compare "
+        "the results. ``fanin campaign FILE`` is ``fanin campaign run FILE``.",
     )
     parts = parser.add_subparsers(title="parts", metavar="PART", required=True)
     for part in PARTS:

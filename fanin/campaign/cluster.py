@@ -48,9 +48,9 @@ def check_cluster(args: argparse.Namespace, file: Path, batch: Mapping[str, Any]
     if args.workers is not None and not 1 <= args.workers <= 4096:
         raise InputError(f"--workers {args.workers}: must be in 1…4,096")
     if args.workers is not None and (args.scheduler or batch):
-        raise InputError("--workers: is for the local cluster")
+        raise InputError("--workers: only for the local cluster")
     if args.scheduler and batch:
-        raise InputError(f"--scheduler: {file} names a cluster, too")
+        raise InputError(f"--scheduler: {file} also names a cluster")
     if not batch:
         return
     kind, jobs = batch.get("kind"), batch.get("jobs")

@@ -13,14 +13,17 @@ def add_parser(parts: argparse._SubParsersAction[Any], whole: argparse.ArgumentP
     """Declare the part and its options."""
     parser = parts.add_parser(
         "compare",
-        help="what two campaigns differ in, with confidence intervals",
-        description="Pair the runs of two campaigns by the options that vary, and by seed, and say for each "
-        "figure how much B is above A, with the 95 % confidence interval of the mean difference.",
+        help="compare two campaigns, with confidence intervals",
+        description="Pair the runs of two campaigns by the options that vary, and by seed. Print for each "
+        "figure the mean difference of B from A, with its 95 % confidence interval.",
     )
     parser.add_argument("before", type=Path, metavar="A", help="a campaign's folder")
-    parser.add_argument("after", type=Path, metavar="B", help="another one's")
+    parser.add_argument("after", type=Path, metavar="B", help="another campaign's folder")
     parser.add_argument(
-        "--figure", action="append", metavar="NAME", help="this one; repeatable (default: all that both have)"
+        "--figure",
+        action="append",
+        metavar="NAME",
+        help="figure to compare; repeatable (default: all figures of both)",
     )
     add_json(parser)
     parser.set_defaults(run=run)

@@ -39,7 +39,7 @@ def products(table: Mapping[str, Any], place: str, *, most: int) -> Iterator[dic
 def draw(table: Mapping[str, Any], place: str) -> list[dict[str, Any]]:
     """Draw the points of ``[random]``, which its seed determines. Raises InputError."""
     if strange := [key for key in table if key not in ("draws", "seed", "options")]:
-        raise InputError(f"{place}.{strange[0]}: is not known here; keys are draws, seed, options")
+        raise InputError(f"{place}.{strange[0]}: unknown key; keys are draws, seed, options")
     draws, seed, options = table.get("draws"), table.get("seed", 0), table.get("options")
     if type(draws) is not int or draws < 1:
         raise InputError(f"{place}.draws: must be an integer of at least 1, not {draws!r}")

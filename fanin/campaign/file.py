@@ -112,7 +112,7 @@ def _load(file: Path) -> dict[str, Any]:
         raise InputError(f"{file}: cannot be read: {error.strerror}") from None
     for key, found in value.items():
         if key not in _KEYS:
-            raise InputError(f"{file}: {key} is not known here; keys are {', '.join(_KEYS)}")
+            raise InputError(f"{file}: unknown key {key}; keys are {', '.join(_KEYS)}")
         if type(found) not in _KEYS[key]:
             names = " or ".join(_NAMES[kind] for kind in _KEYS[key])
             raise InputError(f"{file}: {key} must be {names}, not {found!r}")
@@ -137,10 +137,10 @@ def _runs(file: Path, command: Command, value: Mapping[str, Any]) -> tuple[tuple
         for place, point in points:
             for table, options in (("options", common), (place, point)):
                 if seed and _SEED in options:
-                    raise InputError(f"{file}: {table}.{_SEED}: seeds gives every run one, too")
+                    raise InputError(f"{file}: {table}.{_SEED}: seeds already gives every run one")
             own = point | seed
             if twice := [key for key in common if key in own]:
-                raise InputError(f"{file}: {place}.{twice[0]} is among the options of all runs, too")
+                raise InputError(f"{file}: {place}.{twice[0]} is also an option of all runs")
             words, reads = command.line(common | own, place)
             name = command.run_name(common | own, own)
             found.setdefault(command.identity(common | own), Run(name, common | own, words))

@@ -79,7 +79,7 @@ class Folder:
             more = f" and {len(others) - 1:,} more" if len(others) > 1 else ""
             raise InputError(f"{self.path}: is another campaign's: {others[0]}{more}; choose another -o")
         if before.record("fanin").text("sources_sha256") != self.facts["fanin"]["sources_sha256"]:
-            raise InputError(f"{self.path}: its runs are another fanin's than this one; choose another -o")
+            raise InputError(f"{self.path}: its runs are of another fanin; choose another -o")
         for path, files in before.record("inputs").value.items():
             if self.facts["inputs"].get(path) != files:
                 raise InputError(f"{path}: is not what the runs in {self.path} have read; choose another -o")

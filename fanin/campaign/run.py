@@ -16,7 +16,7 @@ def add_parser(parts: argparse._SubParsersAction[Any], whole: argparse.ArgumentP
     parser = parts.add_parser(
         "run",
         help="carry out the runs of a file",
-        description="Carry out the runs that a file describes, those that DIR has apart, and write a table "
+        description="Carry out the runs of a file, except those that DIR already has, and write a table "
         "(results.csv, results.parquet) and a page of pictures. Exit status 1 when a run failed.",
     )
     parser.add_argument("file", type=Path, metavar="FILE", help="TOML: command, options, grid, seeds")
@@ -24,16 +24,16 @@ def add_parser(parts: argparse._SubParsersAction[Any], whole: argparse.ArgumentP
         "-o", dest="output", type=Path, metavar="DIR", required=True, help="the campaign's folder"
     )
     parser.add_argument(
-        "--workers", type=int, metavar="N", help="of the local cluster; one for each core by default"
+        "--workers", type=int, metavar="N", help="workers of the local cluster; one per core by default"
     )
-    parser.add_argument("--scheduler", metavar="ADDRESS", help="of a Dask cluster, tcp://HOST:PORT")
-    parser.add_argument("--retry-failed", action="store_true", help="carry out again what has failed")
+    parser.add_argument("--scheduler", metavar="ADDRESS", help="scheduler of a Dask cluster, tcp://HOST:PORT")
+    parser.add_argument("--retry-failed", action="store_true", help="carry out failed runs again")
     parser.add_argument(
         "--patience",
         type=float,
         default=PATIENCE,
         metavar="SECONDS",
-        help="end when there has been no worker for so long",
+        help="time without a worker until the command ends",
     )
     add_json(parser)
     parser.set_defaults(run=run, whole=whole)

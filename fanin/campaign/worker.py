@@ -27,10 +27,10 @@ def carry_out(task: Task) -> None:
     place, host = Path(task.place), socket.gethostname()
     if not place.parent.is_dir():
         raise InputError(
-            f"worker {host}: {place.parent}: is not there; workers have to see the campaign's folder"
+            f"worker {host}: {place.parent}: not found; workers need access to the campaign's folder"
         )
     if _sources() != task.sources:
-        raise InputError(f"worker {host}: has another fanin ({__version__}) than the client")
+        raise InputError(f"worker {host}: fanin {__version__} is not the client's")
     if (place / RUN_FILE).exists():
         return
     process = subprocess.Popen(

@@ -7,6 +7,4 @@ import argparse
 
 def add_no_cache(parser: argparse.ArgumentParser, when: str = "") -> None:
     """Declare the option, which ``main`` obeys for every command that has it."""
-    parser.add_argument(
-        "--no-cache", action="store_true", help=f"{when}emit and build anew, and keep nothing of it"
-    )
+    parser.add_argument("--no-cache", action="store_true", help=f"{when}emit and build anew, without the cache")

@@ -21,9 +21,9 @@ MAX_PROCESSES = 64  # each is connected to each
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Declare the options of a search: time, processes, stop condition and output."""
-    parser.add_argument("--seconds", type=float, default=600.0, metavar="T", help="then the search is cut")
+    parser.add_argument("--seconds", type=float, default=600.0, metavar="T", help="time limit of the search")
     parser.add_argument(
-        "--processes", type=int, default=1, metavar="P", help="share the search out; a core each"
+        "--processes", type=int, default=1, metavar="P", help="processes of the search; a core each"
     )
     parser.add_argument("--first", action="store_true", help="stop at the first invariant that is broken")
     add_json(parser)

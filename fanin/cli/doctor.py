@@ -35,17 +35,17 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     """Declare the command and its options."""
     parser = commands.add_parser(
         "doctor",
-        help="what is installed, and what stopped a run",
-        description="Without RUN_DIR: list the tools that fanin uses. With RUN_DIR: show how far each node or "
-        "connection of a run got, the counter that shows what stopped it, and how to continue. Of a plan: "
-        "check every rule.",
+        help="list installed tools, or find the cause of a stopped run",
+        description="Without RUN_DIR: list the tools that fanin uses. With RUN_DIR: show the progress of each "
+        "node or connection of a run, the counter that explains a stop, and how to continue. For a plan: check "
+        "every rule.",
     )
     parser.add_argument(
         "run_dir",
         nargs="?",
         type=Path,
         metavar="RUN_DIR",
-        help="a folder that train, ps train, ring train, plan or cluster run wrote",
+        help="folder of train, ps train, ring train, plan or cluster run",
     )
     add_json(parser)
     parser.set_defaults(run=run)

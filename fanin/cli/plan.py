@@ -18,7 +18,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "plan",
         help="place a CNN's layers on a cluster of FPGAs",
         description="Place the layers of a CNN on the devices of a cluster for the highest training "
-        "throughput, say how good it is, and draw it. With --check, verify plans that were written before.",
+        "throughput, print its gap to the optimum, and draw it. With --check, verify existing plans.",
     )
     add_options(parser, PlanOptions)
     add_json(parser)
@@ -34,6 +34,6 @@ def run(args: argparse.Namespace) -> int:
         execute(options, Call.of(args))
         return 0
     if options.model is not None:
-        raise InputError("--check takes no MODEL: a plan's folder says what it is of")
-    options.refuse({SEARCH: "is of a search, and --check makes none"})
+        raise InputError("--check takes no MODEL: the plan's folder names it")
+    options.refuse({SEARCH: "does not apply to --check"})
     return verify(options.check, args.json)

@@ -25,9 +25,13 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "them, with the weights that float64 learned from the same samples.",
     )
     parser.add_argument("model", type=Path, metavar="MODEL", help="model.npz, or the run's folder")
-    parser.add_argument("data", metavar="DATA", help="as fanin train takes it; labels may be absent")
+    parser.add_argument("data", metavar="DATA", help="data as for fanin train; labels may be absent")
     parser.add_argument(
-        "-o", type=Path, dest="output", metavar="FILE.csv", help="a line for each sample: predictions and sums"
+        "-o",
+        type=Path,
+        dest="output",
+        metavar="FILE.csv",
+        help="file of predictions and sums, a line per sample",
     )
     add_json(parser)
     parser.set_defaults(run=run)

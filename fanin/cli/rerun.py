@@ -26,18 +26,15 @@ def add_parser(commands: argparse._SubParsersAction[Any], whole: argparse.Argume
     """Declare the command and its options; ``whole`` parses the command line of the run."""
     parser = commands.add_parser(
         "rerun",
-        help="compute a run's results again, and compare every bit",
-        description=f"Carry out again what {PROVENANCE_FILE} says of a folder: the same command with the same "
-        "options and inputs, into a new folder. Then say of each result whether its bits are the same, and of "
-        "what decides them, versions for instance, what has changed.",
+        help="repeat a run and compare its results bit by bit",
+        description=f"Repeat the command of {PROVENANCE_FILE} with the same options and inputs, into a new "
+        "folder. Then compare each result bit by bit, and list changed conditions, such as versions.",
     )
-    parser.add_argument("folder", type=Path, metavar="DIR", help="what a command of fanin wrote with -o")
+    parser.add_argument("folder", type=Path, metavar="DIR", help="output folder of a command of fanin")
     parser.add_argument(
         "-o", dest="output", type=Path, metavar="NEW", help=f"the new folder; DIR{_BEHIND} by default"
     )
-    parser.add_argument(
-        "--changed-inputs", action="store_true", help="go on though an input is not what it was"
-    )
+    parser.add_argument("--changed-inputs", action="store_true", help="continue although an input has changed")
     add_json(parser)
     add_no_cache(parser)
     parser.set_defaults(run=run, whole=whole)
@@ -82,7 +79,7 @@ def _check_new(folder: Path, output: Path) -> None:
     """Raise InputError unless the new folder is absent and outside the run's."""
     place, run = output.resolve(), folder.resolve()
     if run == place or run in place.parents:
-        raise InputError(f"{output}: lies in the run's folder {folder}; choose another -o")
+        raise InputError(f"{output}: is inside the run's folder {folder}; choose another -o")
     if output.exists() or output.is_symlink():
         raise InputError(f"{output}: exists; choose another -o, or remove it")
 
@@ -98,7 +95,7 @@ def _command(before: Provenance, whole: argparse.ArgumentParser) -> argparse.Nam
     except SystemExit:  # --version, --help
         again = argparse.Namespace()
     if not hasattr(again, "files"):
-        raise InputError(f"{path}: argv: is no command that writes a folder")
+        raise InputError(f"{path}: argv: not a command that writes a folder")
     again.argv = list(before.argv)
     again.json = False
     return again

@@ -22,7 +22,7 @@ Key = TypeVar("Key")
 
 def add_seconds(part: argparse.ArgumentParser) -> None:
     """Declare ``--seconds``."""
-    part.add_argument("--seconds", type=float, metavar="S", help="end after so long")
+    part.add_argument("--seconds", type=float, metavar="S", help="time until the command ends, in seconds")
 
 
 def check_seconds(args: argparse.Namespace) -> None:

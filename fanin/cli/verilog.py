@@ -35,7 +35,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("name", nargs="?", metavar="NAME", help="a component of the list")
-    what.add_argument("--list", action="store_true", help="the components, and their parameters for the preset")
+    what.add_argument(
+        "--list", action="store_true", help="list the components with their parameters for the preset"
+    )
     parser.add_argument("--preset", choices=list(PRESETS), default="demo", help="sizes")
     parser.add_argument(
         "--set",
@@ -43,19 +45,19 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         default=[],
         metavar="KEY=VALUE",
         dest="settings",
-        help="one parameter; repeatable, wins over the preset",
+        help="parameter that overrides the preset; repeatable",
     )
     parser.add_argument(
         "--name",
         dest="module",
         metavar="MODULE",
-        help="of the module, NAME by default; the names of all modules within begin with it, so that two "
-        "variants of a component can be in one design",
+        help="module name, NAME by default; prefix of all modules within, so that one design can contain two "
+        "variants of a component",
     )
     parser.add_argument(
         "--registers",
         choices=list(_SUFFIXES),
-        help="its register map instead: a C header, CMSIS-SVD, or JSON",
+        help="write the register map instead: a C header, CMSIS-SVD, or JSON",
     )
     parser.add_argument(
         "-o",

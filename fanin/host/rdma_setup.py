@@ -159,14 +159,14 @@ def negotiate(ours: End, theirs: End, **settings: Any) -> Connection:
         other = theirs if theirs.ipv4 is None else ours
         raise InputError(f"the GID {other.gid} is not an IPv4 address; fanin's RoCEv2 uses IPv4 only")
     if ours.ipv4 == theirs.ipv4:
-        raise InputError(f"both ends have the address {theirs.gid}")
+        raise InputError(f"the peer has the same address, {theirs.gid}")
     if ours.mac == theirs.mac:
-        raise InputError(f"both ends have the MAC address {theirs.mac}")
+        raise InputError(f"the peer has this end's MAC address, {theirs.mac}")
     if int(theirs.mac[:2], 16) & 1 or not theirs.mac.strip("0:"):
         raise InputError(f"the peer's MAC address {theirs.mac} is not that of one station")
     if ours.vlan != theirs.vlan:
         here, there = ("no VLAN" if end.vlan is None else f"VLAN {end.vlan}" for end in (ours, theirs))
-        raise InputError(f"{here} here, {there} at the peer: both ends must be in one")
+        raise InputError(f"{here} here, {there} at the peer; the VLANs must be equal")
     if theirs.address + theirs.length > 1 << field_bits(RETH, "address"):
         raise InputError(f"the peer's region, {theirs.length} bytes from {theirs.address:#x}, has no end")
     mtu = min(ours.mtu, theirs.mtu)
@@ -247,7 +247,7 @@ class Rendezvous:
         """
         self._send(word)
         if (said := self._line()) != word:
-            raise InputError(f"{self.name}: it sent {said[:40]!r} instead of {word!r}")
+            raise InputError(f"{self.name}: the peer sent {said[:40]!r} instead of {word!r}")
 
     def _send(self, line: str) -> None:
         try:
@@ -269,7 +269,7 @@ class Rendezvous:
             except OSError as error:
                 raise InputError(f"{self.name}: the connection has ended: {error}") from error
             if not more:
-                raise InputError(f"{self.name}: it has closed the connection")
+                raise InputError(f"{self.name}: the peer closed the connection")
             self._rest += more
         line, self._rest = self._rest.split(b"\n", 1)
         return line.decode(errors="replace")

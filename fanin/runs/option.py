@@ -293,7 +293,7 @@ class Options:
             options.pop()
         values = {option.name: getattr(self, option.name) for option in options}
         if missing := [name for name, value in values.items() if value is None]:
-            raise InputError(f"{options[-1].name} needs {missing[0]}, which stands in front of it")
+            raise InputError(f"{options[-1].name} needs {missing[0]} before it")
         return ["--", *map(str, values.values())] if values else []
 
 

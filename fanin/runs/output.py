@@ -294,7 +294,7 @@ def finite(value: Any) -> Any:
 
 def add_json(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
     """Declare ``--json``. docs/reference/json.md lists the output of each command."""
-    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    parser.add_argument("--json", action="store_true", help="print a JSON object on stdout")
 
 
 def print_json(value: dict[str, Any]) -> None:

@@ -26,7 +26,7 @@ def add_ranks(parser: argparse.ArgumentParser) -> None:
         "--ranks", type=int, metavar="N", help="spread the nodes over N processes of this machine"
     )
     group.add_argument(
-        "--mpi", action="store_true", help="spread them over the processes that mpirun or srun has started"
+        "--mpi", action="store_true", help="spread the nodes over the processes that mpirun or srun started"
     )
 
 

@@ -41,15 +41,15 @@ class LinkOptions(Options):
     switch_ns: float = option(NETWORK, NetworkConfig.switch_ns, "delay of the switch", "N", of=LINKS)
     gbps: float = option(NETWORK, LinkConfig.gbps, "rate of a link", "G", unit="Gb/s", of=LINKS)
     host_ns: float = option(
-        NETWORK, LinkConfig.host_ns, "what a host's software takes for a frame, each way", "N", of=LINKS
+        NETWORK, LinkConfig.host_ns, "time of a host's software per frame, each way", "N", of=LINKS
     )
     host_jitter_ns: float = option(
-        NETWORK, LinkConfig.host_jitter_ns, "mean of what that takes longer, at random", "N", of=LINKS
+        NETWORK, LinkConfig.host_jitter_ns, "mean of a random addition to --host-ns", "N", of=LINKS
     )
     frame_bytes: int = option(
         NETWORK,
         LinkConfig.frame_bytes,
-        "a frame takes the wire as long as one of N bytes, at least",
+        "a shorter frame occupies the wire as one of N bytes",
         "N",
         of=LINKS,
     )

@@ -35,7 +35,7 @@ def state_name(epoch: int, part: int = 0) -> str:
 def save_state(path: Path, about: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> None:
     """Write a state atomically; ``about`` is JSON. Raises InputError if it cannot be written."""
     if path.parent.is_symlink():
-        raise InputError(f"{path.parent}: is a link, to whose place no state is written")
+        raise InputError(f"{path.parent}: is a link; states are not written through links")
     text = json.dumps({"format": FORMAT, **about}, sort_keys=True)
     texts: Arrays = {_ABOUT: np.array(text), _DIGEST: np.array(_digest(text, arrays))}
     with output_file(path) as file:
@@ -52,7 +52,7 @@ def load_state(path: Path, command: str) -> tuple[dict[str, Any], Arrays]:
         raise InputError(f"{path}: no checkpoint of {command}")
     text, digest = (str(arrays.pop(name)) for name in (_ABOUT, _DIGEST))
     if digest != _digest(text, arrays):
-        raise InputError(f"{path}: is torn: what it holds has not the SHA-256 that it says")
+        raise InputError(f"{path}: is damaged: the contents do not match their SHA-256")
     try:
         about = parse_json(text)
     except ValueError as error:

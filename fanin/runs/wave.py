@@ -32,14 +32,12 @@ class WaveOptions(Options):
     """Options of a run that simulates RTL, for :func:`waveform`."""
 
     wave: Path | None = option(
-        _WAVE, None, "write signals there, and beside it save files for GTKWave and Surfer", "FILE.fst"
+        _WAVE, None, "write signals to this file, with save files for GTKWave and Surfer", "FILE.fst"
     )
-    wave_nodes: str | None = option(_WAVE, None, "of which nodes; of all by default", "N,…")
+    wave_nodes: str | None = option(_WAVE, None, "nodes to trace; all by default", "N,…")
     wave_from: int | None = option(_WAVE, None, "first cycle", "CYCLE", default_text="0")
-    wave_cycles: int | None = option(_WAVE, None, "how many cycles", "N", default_text=f"{CYCLES:,}")
-    wave_depth: int | None = option(
-        _WAVE, None, "levels of modules, of which a node's own is the first; all by default", "D"
-    )
+    wave_cycles: int | None = option(_WAVE, None, "number of cycles", "N", default_text=f"{CYCLES:,}")
+    wave_depth: int | None = option(_WAVE, None, "levels of modules, counting the node; all by default", "D")
 
 
 def forget_wave(args: argparse.Namespace) -> None:

@@ -130,8 +130,8 @@ class RoundTripTimer(wiring.Component):
     def _measure(self, m: Module) -> tuple[Value, Value]:
         """Keep when each slot's packet was sent, and return the round trips of those that were sent once.
 
-        Times have one bit more than an estimate. A packet that was sent once is outstanding for longer only with a
-        timeout of ``ceiling``; its trip then counts as a shorter one.
+        Times have one bit more than an estimate. A packet that was sent once is outstanding for longer only if
+        its timeout is ``ceiling``; its trip then counts as a shorter one.
         """
         now = Signal(RTT_BITS + 1)
         word = data.StructLayout({"when": len(now), "again": 1})

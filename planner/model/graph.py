@@ -158,7 +158,7 @@ class Builder:
         if not isinstance(name, str) or not name or not name.isprintable():
             raise InputError(f"{where}: a layer's name must be a text of one line, not {name!r}")
         if name in self._names:
-            raise InputError(f"{where}: there are two layers called {name}")
+            raise InputError(f"{where}: two layers are called {name}")
         return name
 
     def finish(self, name: str, file: str) -> Model:

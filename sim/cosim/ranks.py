@@ -165,7 +165,7 @@ def spread(weights: Sequence[int], size: int, together: int = 1) -> tuple[range,
     units = [sum(weights[first : first + together]) for first in range(0, nodes, together)]
     if size > len(units):
         what = f"{nodes} nodes" if together == 1 else f"{len(units)} hosts of {together} nodes"
-        raise InputError(f"ranks must be at most as many as there are nodes: {size} ranks for {what}")
+        raise InputError(f"ranks must be at most {len(units)} for {what}, not {size}")
     sums = [0, *accumulate(units)]
     bounds = [0]
     for rank in range(1, size):  # cut nearest to the rank's share, and leave a unit for each later rank

@@ -159,7 +159,7 @@ class Simulator:
             raise ValueError("groups must have a node at least")
         self._ranks = ranks.joined()
         if self._ranks and waves:
-            raise InputError("--wave: a waveform is of a run in one process, not of one on several ranks")
+            raise InputError("--wave: needs a run in one process, not on several ranks")
         sources = simulation_sources(self._groups, waves=waves)
         self.verilog = sources.verilog
         # A node's cost per cycle is estimated by the length of its text.

@@ -116,7 +116,7 @@ class _Crew:
         if _consequence(error) and silent:
             host, port = self._server.address
             name = self._boards[silent[0]].client.host
-            raise ToolFailed(f"board {name}: none of its packets has come to UDP {host}:{port}") from error
+            raise ToolFailed(f"board {name}: no packet of it arrived at UDP {host}:{port}") from error
 
     def _watch(self) -> None:
         if self._server.failure:

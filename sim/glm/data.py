@@ -138,7 +138,7 @@ def read(source: str, loss: Loss, target: str | None = None) -> RawData:
     if loss.classifies:
         name = loss.name.lower()
         if len(distinct) < 2:
-            raise InputError(f"{source}: one class (labels {some}): the {name} loss needs two")
+            raise InputError(f"{source}: a single class (labels {some}): the {name} loss needs two")
         if len(distinct) > MAX_CLASSES:
             limit = f"the {name} loss takes at most {MAX_CLASSES}, the linear loss takes targets"
             raise InputError(f"{source}: {len(distinct)} classes (labels {some}): {limit}")

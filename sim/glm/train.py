@@ -306,8 +306,8 @@ def trainers(
         return [Trainer(options, dataset, nodes)]
     if options.network.ports:
         raise InputError(
-            f"{options.data}: {len(dataset.classes)} classes need as many trainings, and the job of the switch "
-            "at --ports is for one"
+            f"{options.data}: {len(dataset.classes)} classes need a training each; the switch at --ports has "
+            "one job"
         )
     return [
         Trainer(options, dataset.against_the_rest(place), nodes, against_the_rest=label)

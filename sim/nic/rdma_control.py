@@ -186,7 +186,7 @@ class RdmaControl:
         values = {"base": 0, "length": self._settings.size} | _integers(given, ("base", "length", "rkey"))
         _all_taken(given)
         if "rkey" not in values:
-            raise InputError("rkey: a region must have one")
+            raise InputError("rkey: a region needs one")
         _check_bits("rkey", values["rkey"], 32)
         numbers = frozenset(FIRST_QUEUE_PAIR + pair for pair in pairs)
         region = Region(values["base"], values["length"], values["rkey"], numbers)
@@ -209,7 +209,7 @@ class RdmaControl:
         )
         _all_taken(request)
         if "length" not in values:
-            raise InputError("length: a write must have one")
+            raise InputError("length: a write needs one")
         _check_bits("remote", values["remote"], 64)
         _check_bits("rkey", values["rkey"], 32)
         _check_bits("immediate", values.get("immediate", 0), 32)
@@ -280,7 +280,7 @@ def _integers(request: Request, names: Sequence[str]) -> dict[str, int]:
 
 def _all_taken(request: Request) -> None:
     if request:
-        raise InputError(f"{next(iter(request))}: there is no such field")
+        raise InputError(f"{next(iter(request))}: no such field")
 
 
 def _check_bits(name: str, value: int, bits: int) -> None:

@@ -49,16 +49,16 @@ class ScannedRows:
         name = f"server {self._golden.layout.shard}, version {version} at worker {worker}"
         before = self._got[worker][-1]
         if not before < version <= len(self._updates):
-            raise CheckFailed(f"{name}: it has had {before}, and {len(self._updates)} have been made")
+            raise CheckFailed(f"{name}: the worker has had {before}; {len(self._updates)} exist")
         place = self._golden.rows[self._golden.config.row_of(version)].layout
         if row != self._golden.memory[place.base : place.base + place.size]:
             raise CheckFailed(f"{name}: another row than was made")
         own = [update for update in self._updates[before:version] if update.worker == worker]
         if len(own) > 1 or (not own and not self._broadcast):
-            raise CheckFailed(f"{name}: {len(own)} of its gradients are new in a scan")
+            raise CheckFailed(f"{name}: {len(own)} of the worker's gradients are new in a scan")
         turn = len(self._got[worker]) if self._broadcast else own[0].version
         if address != self._golden.buffer(turn):
-            raise CheckFailed(f"{name}: it is in the other buffer")
+            raise CheckFailed(f"{name}: is in the other buffer")
         self._got[worker].append(version)
         self._owed[worker] = [(owed, since) for owed, since in self._owed[worker] if owed > version]
         made = self._updates[version - 1].made

@@ -277,4 +277,4 @@ def sync_ends(dead: Sequence[int]) -> CheckFailed:
     who, them = (
         (f"worker {dead[0]}", "it") if len(dead) == 1 else (f"workers {', '.join(map(str, dead))}", "them")
     )
-    return CheckFailed(f"{who} stopped answering; Sync-DSGD cannot go on without {them}")
+    return CheckFailed(f"{who} stopped answering; Sync-DSGD cannot continue without {them}")

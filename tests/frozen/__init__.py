@@ -5,7 +5,7 @@
 ``tests/frozen/NAME`` holds ``summary.txt`` (stdout), ``run.json``, ``provenance.json`` and ``page.txt``, the
 text of the report. Versions, paths, times and digests are left out, and floats have four digits, since they
 differ between machines.
-``--help`` of every command is kept in ``docs/reference/commands.md``.
+``--help`` of every command is kept in ``docs/reference/commands``.
 """
 
 from __future__ import annotations

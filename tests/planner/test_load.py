@@ -252,7 +252,7 @@ def test_a_mismatch_in_a_function_names_the_line_in_it(refuse):
             SMALL + "add_output('y', x)\nz = add_input('z', [1])\nadd_output('o', z)",
             ":4: z is not connected with x",
         ),
-        (SMALL + "relu(x, name='a')\nrelu(x, name='a')", ":4: there are two layers called a"),
+        (SMALL + "relu(x, name='a')\nrelu(x, name='a')", ":4: two layers are called a"),
         (SMALL + "conv(4, 3, x)", ":3: TypeError: conv() missing 1 required positional argument: 'source'"),
         (SMALL + "relu(x, 6)", ":3: TypeError: relu() takes 1 positional argument but 2 "),
         (SMALL + "relu(x, slope=1)", ":3: TypeError: relu() got an unexpected keyword argument 'slope'"),

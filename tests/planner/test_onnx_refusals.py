@@ -198,7 +198,7 @@ def test_a_node_of_a_foreign_domain(refuse):
         (Net("N", 3, 8, 8), "its output y is 8×8×3; the loss takes 1×1×classes"),
         (Net(x=(2, 3), z=(4, 3)), "its inputs have batches of 2 and 4"),
         (Net(x=("N", 3), z=("N", 3)), "z leads to no output"),
-        (Net(label_one_hot=("N", 3), x=("N", 3)), "there are two layers called label_one_hot"),
+        (Net(label_one_hot=("N", 3), x=("N", 3)), "two layers are called label_one_hot"),
     ],
 )
 def test_inputs_and_outputs_that_are_refused(refuse, net, cause):
@@ -220,7 +220,7 @@ def test_outputs_that_are_refused(refuse):
     assert refuse(net, first, second) == f"has 2 outputs ({first}, {second}); the loss takes one"
     net = Net("N", 12)
     assert "does not depend on an input" in refuse(net, net("Identity", net.weight(1, 12)))
-    assert refuse(Net("N", 12), "x") == "there are two layers called x"
+    assert refuse(Net("N", 12), "x") == "two layers are called x"
 
 
 def test_a_network_without_inputs(refuse):

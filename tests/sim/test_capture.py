@@ -110,7 +110,7 @@ def test_a_packet_is_of_its_own_interface_and_section(read):
         (pcap(113, FRAME), "a capture of something else than Ethernet"),
         (pcapng(interface(), packet(FRAME))[:-9], "not a whole pcapng file"),
         (pcap(1, FRAME)[:-1], "ends within a packet"),
-        (b"nothing", "neither pcap nor pcapng"),
+        (b"nothing", "not a pcap or pcapng file"),
     ],
 )
 def test_what_is_refused(read, content, cause):

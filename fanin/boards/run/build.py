@@ -149,9 +149,9 @@ def _check_taken(args: argparse.Namespace, board: Board) -> None:
     sizes = args.preset is not None
     if card and (sizes or args.l2 or args.node not in (None, card.kind) or args.core_mhz is not None):
         fixed = f"{board.preset} at {board.core_mhz:g} MHz"
-        raise InputError(f"{board.name}: has the node {fixed} and no other")
+        raise InputError(f"{board.name}: the only node is {fixed}")
     if card and args.number is not None:
-        raise InputError(f"{board.name}: its host gives the node its addresses: --number is for other boards")
+        raise InputError(f"{board.name}: --number does not apply: the host sets the node's addresses")
     if args.node == SHELL and (args.l2 or sizes):
         what, option = ("weights", "--l2") if args.l2 else ("sizes", "--preset")
         raise InputError(f"a shell has no {what}: {option} is for a node")

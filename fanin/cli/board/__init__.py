@@ -13,7 +13,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     """Declare the command and, below it, its parts."""
     parser = commands.add_parser(
         "board",
-        help="nodes on FPGA boards: bitstreams, reports, control",
+        help="build, flash and control nodes on FPGA boards",
         description="A node with its MAC and its control on a board: placed, routed, reported, run.",
     )
     parts = parser.add_subparsers(title="parts", metavar="PART", required=True)

@@ -14,9 +14,9 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     """Declare the part and its options."""
     parser = parts.add_parser(
         "build",
-        help="a bitstream for a board",
-        description="Place and route a node with its MAC and its control for a board. Timing that is missed "
-        "is an error; the report tells which path. For a vendor's board, write what its tool opens.",
+        help="build a bitstream for a board",
+        description="Place and route a node with its MAC and its control for a board. Missed timing "
+        "is an error; the report names the path. For a vendor's board, write the project of its tool.",
     )
     parser.add_argument("board", metavar="BOARD", help="a board of fanin board list")
     parser.add_argument("--node", choices=NODES, help="glm, or the shell alone; a node by default")
@@ -30,22 +30,27 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         "--memory",
         choices=MEMORY,
         default=MEMORY[0],
-        help="where samples and labels lie: in block RAM, or in the board's SDRAM (pip install 'fanin[sdram]')",
+        help="memory of samples and labels: block RAM, or the board's SDRAM (pip install 'fanin[sdram]')",
     )
     parser.add_argument(
-        "--core-mhz", type=float, metavar="F", help="clock of the core, at most; the board's by default"
+        "--core-mhz", type=float, metavar="F", help="highest clock of the core; the board's by default"
     )
     parser.add_argument(
-        "--number", type=int, metavar="N", help=f"of the board: it decides its addresses (default: {NUMBER})"
+        "--number",
+        type=int,
+        metavar="N",
+        help=f"number of the board, which decides its addresses (default: {NUMBER})",
     )
-    parser.add_argument("--seed", type=int, metavar="N", help=f"where place and route starts (default: {SEED})")
+    parser.add_argument("--seed", type=int, metavar="N", help=f"seed of place and route (default: {SEED})")
     parser.add_argument(
         "--no-place",
         dest="place",
         action="store_false",
-        help="write the project alone: enough for fanin board simulate --source",
+        help="write the project only, as fanin board simulate --source needs",
     )
-    parser.add_argument("--allow-slow", action="store_true", help="write the bitstream though timing is missed")
+    parser.add_argument(
+        "--allow-slow", action="store_true", help="write the bitstream even if timing is missed"
+    )
     parser.add_argument(
         "-o", dest="output", type=Path, metavar="BUILD", required=True, help="the build's folder"
     )

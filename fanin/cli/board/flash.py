@@ -23,8 +23,8 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         description="Write a build's bitstream into a board, through openFPGALoader.",
     )
     parser.add_argument("build", type=Path, metavar="BUILD", help="the folder of fanin board build")
-    parser.add_argument("--cable", metavar="NAME", help="the adapter, as openFPGALoader names it")
-    parser.add_argument("--keep", action="store_true", help="into flash memory, which outlasts the power")
+    parser.add_argument("--cable", metavar="NAME", help="adapter, by its name in openFPGALoader")
+    parser.add_argument("--keep", action="store_true", help="write flash memory, which persists without power")
     add_json(parser)
     parser.set_defaults(run=run)
 
@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
     board = find_board(build.record.text("board"))
     how = ["--cable", args.cable] if args.cable else list(board.loader)
     if not how:
-        raise InputError(f"{board.name}: --cable must say which adapter it hangs on")
+        raise InputError(f"{board.name}: --cable must name the board's adapter")
     command = [_loader(), *how]
     command += ["--write-flash"] * args.keep + [str(bitstream)]
     try:

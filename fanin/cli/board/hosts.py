@@ -19,12 +19,12 @@ Facts = dict[str, Any]
 def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Declare both parts and their options."""
     for name, work, what, how in (
-        ("ping", _ping, "which board, which build, who holds it", ""),
+        ("ping", _ping, "show board, build and holder", ""),
         (
             "status",
             _status,
-            "its registers: addresses, link, counters, faults",
-            " It holds the board for that moment; where another host does, it tells what ping tells.",
+            "show a board's registers: addresses, link, counters, faults",
+            " The command holds the board meanwhile; if another host holds it, the answer is that of ping.",
         ),
     ):
         parser = parts.add_parser(name, help=what, description=f"Ask boards by UDP: {what}.{how}")

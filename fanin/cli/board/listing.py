@@ -9,7 +9,7 @@ from fanin.runs.output import add_json, print_json, table
 
 def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Declare the part and its options."""
-    parser = parts.add_parser("list", help="the boards", description="The boards that fanin knows.")
+    parser = parts.add_parser("list", help="list the boards", description="The boards that fanin knows.")
     add_json(parser)
     parser.set_defaults(run=run)
 

@@ -30,12 +30,14 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     """Declare the part and its options."""
     parser = parts.add_parser(
         "renumber",
-        help="a build for one board more, without place and route",
+        help="make a build for another board, without place and route",
         description="Write a finished build with the addresses of another board of the cluster. Logic, places "
         "and timing stay; the flip-flops of the addresses start with other values.",
     )
     parser.add_argument("build", type=Path, metavar="BUILD", help="the folder of fanin board build")
-    parser.add_argument("number", type=int, metavar="N", help="of the board: it decides its addresses")
+    parser.add_argument(
+        "number", type=int, metavar="N", help="number of the board, which decides its addresses"
+    )
     parser.add_argument(
         "-o", dest="output", type=Path, metavar="BUILD", required=True, help="the new build's folder"
     )

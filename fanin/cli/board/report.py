@@ -14,7 +14,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     """Declare the part and its options."""
     parser = parts.add_parser(
         "report",
-        help="clocks, use and worst paths of a build",
+        help="show clocks, resources and worst paths of a build",
         description="Print the results of place and route: each clock, the use of resources by Component, and "
         "the worst path of each clock.",
     )

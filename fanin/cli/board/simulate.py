@@ -26,15 +26,23 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         "command is interrupted. Each board has an address of this machine, from --listen on.",
     )
     parser.add_argument("builds", nargs="+", type=Path, metavar="BUILD", help="folders of fanin board build")
-    parser.add_argument("--listen", default=FIRST, metavar="ADDRESS", help="the first board's address here")
-    parser.add_argument("--tap", metavar="NAME", help="a TAP device on their network, for ping and others")
-    parser.add_argument("--source", action="store_true", help="the builds' RTL instead of their netlists")
     parser.add_argument(
-        "--ppm", type=float, default=50.0, metavar="F", help="their clocks are off by so many millionths"
+        "--listen", default=FIRST, metavar="ADDRESS", help="address of the first board on this machine"
+    )
+    parser.add_argument("--tap", metavar="NAME", help="TAP device on the boards' network")
+    parser.add_argument(
+        "--source", action="store_true", help="simulate the builds' RTL instead of their netlists"
+    )
+    parser.add_argument(
+        "--ppm",
+        type=float,
+        default=50.0,
+        metavar="F",
+        help="frequency offsets of the boards' clocks, in millionths",
     )
     for fault in FAULTS:
         parser.add_argument(f"--{fault}", type=float, default=0.0, metavar="P", help="probability per frame")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of faults and phases")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of faults and phases")
     parser.set_defaults(run=run)
 
 

@@ -13,7 +13,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     """Declare the command and, below it, its parts."""
     parser = commands.add_parser(
         "cluster",
-        help="CNNs that train on planned devices",
+        help="build and train a planned CNN",
         description="Build what a plan places, train it on images, check every bit, and export the result.",
     )
     parts = parser.add_subparsers(title="parts", metavar="PART", required=True)

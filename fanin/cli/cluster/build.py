@@ -16,7 +16,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     """Declare the part and its options."""
     parser = parts.add_parser(
         "build",
-        help="the hardware of a plan",
+        help="build the hardware of a plan",
         description="Build what a plan places on devices: nodes whose layers train. Their simulator is kept "
         "for fanin cluster run.",
     )

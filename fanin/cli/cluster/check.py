@@ -12,7 +12,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     """Declare the part and its options."""
     parser = parts.add_parser(
         "check",
-        help="a run against the golden model",
+        help="compare a run with the golden model",
         description="Train the golden model from each checkpoint of a run to the next, and compare every bit.",
     )
     parser.add_argument("folder", type=Path, metavar="RUN", help="the folder of fanin cluster run")

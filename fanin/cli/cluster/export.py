@@ -15,7 +15,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     """Declare the part and its options."""
     parser = parts.add_parser(
         "export",
-        help="the trained network as ONNX, .npz or .pt",
+        help="write the trained network as ONNX, .npz or .pt",
         description="Write the network of a run's last checkpoint: an ONNX model that classifies images, "
         "a NumPy archive, or PyTorch's state dictionary, by FILE's suffix.",
     )

@@ -14,11 +14,11 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     """Declare the part and its options."""
     parser = parts.add_parser(
         "init",
-        help="a model's first parameters",
+        help="write a model's first parameters",
         description="Write a model's first parameters as a checkpoint: drawn (Kaiming), or those of a file.",
     )
     parser.add_argument("model", metavar="MODEL", help="digits_cnn, another shipped model, a .py or .onnx file")
-    parser.add_argument("--seed", type=int, metavar="N", help="of the parameters that are drawn (default: 0)")
+    parser.add_argument("--seed", type=int, metavar="N", help="seed of drawn parameters (default: 0)")
     parser.add_argument(
         "--from",
         dest="source",

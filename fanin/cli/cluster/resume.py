@@ -27,7 +27,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     )
     add_ranks(parser)
     add_json(parser)
-    add_no_cache(parser, "of a run in RTL, ")
+    add_no_cache(parser, "for a run in RTL, ")
     parser.set_defaults(run=run)
 
 

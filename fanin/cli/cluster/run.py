@@ -19,7 +19,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         "run",
         help="train a network",
         description="Train a network on images: in RTL, every batch compared bit by bit with the golden model. "
-        "With nothing said, digits_cnn is planned on one Arria 10, built and trained on the bundled digits.",
+        "Without arguments, digits_cnn is planned on one Arria 10, built and trained on the bundled digits.",
     )
     add_options(parser, ClusterOptions)
     add_json(parser)

@@ -13,7 +13,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     """Declare the command and, below it, its parts."""
     parser = commands.add_parser(
         "codec",
-        help="gradient codecs: files, statistics, RTL against NumPy",
+        help="run gradient codecs on files, and check their RTL",
         description="Compress gradients as the hardware does, and check the hardware against NumPy. "
         "Values are files of raw binary32, lowest byte first, or NumPy's .npy of float32 (float64 is rounded "
         "to the nearest float32).",

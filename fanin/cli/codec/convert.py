@@ -31,7 +31,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     encode.set_defaults(run=run_encode)
     decode = parts.add_parser(
         "decode",
-        help="the values of a compressed file",
+        help="decompress a file of values",
         description="Write the values of a compressed file as raw binary32. Its header says which codec; "
         "options that are given must agree with it.",
     )

@@ -19,10 +19,8 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         description="Train INCEPTIONN's handwritten-digit network with four workers (a minute). Write a "
         "worker's gradients of the beginning, the middle and the end, a file of values each.",
     )
-    gradients.add_argument(
-        "-o", dest="output", metavar="DIR", type=Path, default="runs", help="where the files go"
-    )
-    gradients.add_argument("--seed", type=int, default=0, metavar="S", help="of split, weights and order")
+    gradients.add_argument("-o", dest="output", metavar="DIR", type=Path, default="runs", help="output folder")
+    gradients.add_argument("--seed", type=int, default=0, metavar="S", help="seed of split, weights and order")
     add_json(gradients)
     gradients.set_defaults(run=run)
 

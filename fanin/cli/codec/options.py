@@ -15,6 +15,6 @@ def add_codec(parser: argparse._ActionsContainer, *, required: bool = False, non
     With ``none`` it may be none, and is by default.
     """
     choices = (Codec.NONE.value, *CODECS) if none else CODECS
-    help = f"which codec (default: {Codec.NONE})" if none else "which codec"
+    help = f"codec of the values (default: {Codec.NONE})" if none else "codec of the values"
     parser.add_argument("--codec", choices=choices, required=required, help=help)
     add_some(parser, CodecOptions, PARAMETERS)

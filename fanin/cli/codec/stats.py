@@ -19,15 +19,15 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     """Declare the part and its options."""
     stats = parts.add_parser(
         "stats",
-        help="compression and errors of a file's values",
-        description="Say what each codec makes of a file of values (raw binary32, or .npy): how many bits they "
-        "take, and what it costs, beside the paper's table III.",
+        help="measure compression and errors on a file",
+        description="Measure each codec on a file of values (raw binary32, or .npy): size and errors, with the "
+        "paper's table III.",
     )
     stats.add_argument("file", type=Path, metavar="FILE")
     defaults = " ".join(f"2^-{bound}" for bound in BOUNDS)
     text = f"INCEPTIONN's error bound; repeatable (default: {defaults})"
     stats.add_argument("--bound", metavar="2^-B", action="append", help=text)
-    stats.add_argument("--mode", choices=(*MODES, "both"), default="both", help="INCEPTIONN's")
+    stats.add_argument("--mode", choices=(*MODES, "both"), default="both", help="INCEPTIONN's mode")
     add_some(stats, CodecOptions, set(PARAMETERS) - {"bound", "mode"})
     add_json(stats)
     stats.set_defaults(run=run)

@@ -23,18 +23,21 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     """Declare the part and its options."""
     verify = parts.add_parser(
         "verify",
-        help="NumPy against a scalar reading, or RTL against NumPy",
+        help="compare NumPy with a scalar reading, or RTL with NumPy",
         description="Compare a codec's NumPy, bit for bit, with a plain scalar reading of its description; "
         "with --rtl its compressor and decompressor in Verilator with NumPy. The values are all exponents, "
         "special values, places at which choices change, random bits and gradients. Exit status 1 when a "
         "value differs.",
     )
     add_codec(verify, required=True)
-    verify.add_argument("--rtl", action="store_true", help="the RTL against NumPy, both ways")
+    verify.add_argument("--rtl", action="store_true", help="compare the RTL with NumPy, both ways")
     verify.add_argument(
-        "--values", type=int, metavar="N", help=f"how many (default: {VALUES:,}, {RTL_VALUES:,} with --rtl)"
+        "--values",
+        type=int,
+        metavar="N",
+        help=f"number of values (default: {VALUES:,}, {RTL_VALUES:,} with --rtl)",
     )
-    verify.add_argument("--seed", type=int, default=1, metavar="S", help="of values, frames and stalls")
+    verify.add_argument("--seed", type=int, default=1, metavar="S", help="seed of values, frames and stalls")
     verify.add_argument(
         "--stalls", type=float, default=0.0, metavar="P", help="with --rtl, share of cycles that streams wait"
     )

@@ -13,7 +13,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     """Declare the command and, below it, its parts."""
     parser = commands.add_parser(
         "link",
-        help="the reliable link, checked",
+        help="check the reliable link's protocol",
         description="The reliable link between two neighbours of a ring, or two devices of a cluster.",
     )
     parts = parser.add_subparsers(title="parts", metavar="PART", required=True)

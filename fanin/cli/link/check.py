@@ -12,7 +12,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     """Declare the part and its options."""
     check = parts.add_parser(
         "check",
-        help="search all that two ends and a network can do",
+        help="search all states of two ends and a network",
         description="Visit every state that sender, receiver and network can reach within bounds, for an "
         "endless stream and any number of faults. Report which invariants hold, or the shortest way to break "
         "each. Exit status 1 when one is broken, or not proved because the search was cut.",
@@ -21,20 +21,20 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         ("--window", 2, "W", "frames that the sender keeps"),
         ("--buffer", 2, "B", "frames that the receiver has room for"),
         ("--ack-frames", 1, "A", "frames taken or consumed until an ACK is due"),
-        ("--in-flight", 2, "C", "frames under way in each direction"),
+        ("--in-flight", 2, "C", "frames in flight in each direction"),
     ):
         check.add_argument(option, type=int, default=default, metavar=metavar, help=meaning)
     check.add_argument(
-        "--overtaking", type=int, metavar="K", help="times that a frame may be overtaken; any number by default"
+        "--overtaking", type=int, metavar="K", help="times that a frame may be overtaken; unlimited by default"
     )
     check.add_argument(
-        "--sequences", type=int, default=1 << 32, metavar="M", help="sequence numbers until they come again"
+        "--sequences", type=int, default=1 << 32, metavar="M", help="sequence numbers before they wrap"
     )
     check.add_argument(
         "--retries", type=int, metavar="R", help="timeouts until the sender gives up; the peer may die then"
     )
-    check.add_argument("--watch", action="store_true", help="time out also while no frame is kept")
-    check.add_argument("--published", action="store_true", help="nothing is sent again: a gap ends the job")
+    check.add_argument("--watch", action="store_true", help="allow timeouts while no frame is kept")
+    check.add_argument("--published", action="store_true", help="no retransmission: a gap ends the job")
     add_options(check)
     check.set_defaults(run=run)
 

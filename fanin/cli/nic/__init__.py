@@ -13,7 +13,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     """Declare the command and, below it, its parts."""
     parser = commands.add_parser(
         "nic",
-        help="nodes at Linux interfaces",
+        help="run nodes at Linux interfaces",
         description="Emitted nodes, or their golden models, at this machine's network interfaces.",
     )
     parts = parser.add_subparsers(title="parts", metavar="PART", required=True)

@@ -25,8 +25,8 @@ OPTIONS = ("host", "wire", "bound", "mode")
 
 def add_options(group: argparse._ArgumentGroup) -> None:
     """Declare what is this kind's alone."""
-    group.add_argument("--host", metavar="INTERFACE", help="where the host's frames come from")
-    group.add_argument("--wire", metavar="INTERFACE", help="where they leave")
+    group.add_argument("--host", metavar="INTERFACE", help="interface to the host")
+    group.add_argument("--wire", metavar="INTERFACE", help="interface to the wire")
 
 
 def run(args: argparse.Namespace) -> None:

@@ -32,10 +32,14 @@ OPTIONS = ("port", "ip", "mac", "memory", "memory_bytes", "peer", "rkey", "contr
 def add_options(group: argparse._ArgumentGroup) -> None:
     """Declare what is this kind's alone."""
     group.add_argument("--ip", metavar="A.B.C.D", help="the node's IPv4 address")
-    group.add_argument("--mac", metavar="MAC", help="its MAC address (default: 02:00 and the IPv4 address)")
-    group.add_argument("--memory", type=Path, metavar="FILE", help="its memory, which is made if there is none")
     group.add_argument(
-        "--memory-bytes", type=int, metavar="N", help=f"size of a memory that is made (default: {MEMORY_BYTES})"
+        "--mac", metavar="MAC", help="MAC address of the node (default: 02:00 and the IPv4 address)"
+    )
+    group.add_argument(
+        "--memory", type=Path, metavar="FILE", help="file of the node's memory, created if absent"
+    )
+    group.add_argument(
+        "--memory-bytes", type=int, metavar="N", help=f"size of a new memory (default: {MEMORY_BYTES})"
     )
     group.add_argument(
         "--peer",
@@ -45,9 +49,11 @@ def add_options(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument(
         "--rkey", type=integer, default=RKEY, metavar="KEY",
-        help="by which the whole memory may be written; 0: by none",
+        help="key that permits writes to the whole memory; 0: none",
     )  # fmt: skip
-    group.add_argument("--control", type=Path, metavar="SOCKET", help="a Unix socket by which programs ask it")
+    group.add_argument(
+        "--control", type=Path, metavar="SOCKET", help="Unix socket for programs that control the node"
+    )
 
 
 def run(args: argparse.Namespace) -> None:

@@ -37,13 +37,13 @@ def add_options(group: argparse._ArgumentGroup) -> None:
     """Declare what is this kind's alone."""
     group.add_argument("--rank", type=int, metavar="R", help="the node's place in the ring, from 0 on")
     group.add_argument("--ranks", type=int, metavar="N", help="nodes of the ring")
-    group.add_argument("--gradient", type=Path, metavar="FILE", help="its vector (.npy, or raw float32)")
-    group.add_argument("-o", dest="output", type=Path, metavar="SUM.npy", help="write the sum, float32")
-    group.add_argument("--job", type=int, default=1, metavar="J", help="number of the ring, alike at all nodes")
-    add_wait(group, WAIT_SECONDS, "seconds without progress, as for a node that is not there; then give up")
+    group.add_argument("--gradient", type=Path, metavar="FILE", help="the node's vector (.npy, or raw float32)")
+    group.add_argument("-o", dest="output", type=Path, metavar="SUM.npy", help="file of the sum, float32")
+    group.add_argument("--job", type=int, default=1, metavar="J", help="number of the ring, equal at all nodes")
+    add_wait(group, WAIT_SECONDS, "seconds without progress until the node gives up")
     group.add_argument(
         "--frame-words", type=int, metavar="N",
-        help=f"words of a frame, alike at all nodes (default: as many as make {FRAME_BYTES} bytes)",
+        help=f"words of a frame, equal at all nodes (default: {FRAME_BYTES} bytes)",
     )  # fmt: skip
 
 
@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> None:
     import numpy as np
 
     if args.model:
-        raise InputError("--model: there is none of a ring's node; fanin ring run --on model adds files up")
+        raise InputError("--model: a ring's node has none; fanin ring run --on model adds files up")
     for name in ("port", "rank", "ranks", "gradient"):
         if getattr(args, name) is None:
             raise InputError(f"--{name}: --kind ring needs it")

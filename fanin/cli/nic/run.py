@@ -30,17 +30,17 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     """Declare the part, and each kind's options in a group of their own."""
     part = parts.add_parser(
         "run",
-        help="a node at Linux interfaces",
-        description="Run a node at Linux interfaces until it is interrupted: "
-        + "; ".join(f"{name}: {what}" for name, (_, what) in KINDS.items())
-        + ". Opening interfaces needs CAP_NET_RAW; nothing of them is changed.",
+        help="run a node at Linux interfaces",
+        description="Run a node at Linux interfaces until it is interrupted. "
+        + ". ".join(f"Kind {name}: {what}" for name, (_, what) in KINDS.items())
+        + ". Opening interfaces needs CAP_NET_RAW; their settings do not change.",
     )
     part.add_argument(
         "--kind",
         choices=(*KINDS, *ELSEWHERE),
         metavar="KIND",
         default="inceptionn",
-        help=f"which node: {', '.join(KINDS)}",
+        help=f"kind of node: {', '.join(KINDS)}",
     )
     part.add_argument("--model", action="store_true", help="the golden model in place of the RTL; not of ring")
     part.add_argument(
@@ -48,14 +48,14 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         type=float,
         default=SLOWDOWN,
         metavar="N",
-        help="a second of the RTL's time takes N seconds at least",
+        help="least real time of a second of the RTL's time, in seconds",
     )
     add_seconds(part)
     add_json(part)
     for name, (kind, what) in KINDS.items():
         kind.add_options(part.add_argument_group(f"--kind {name}", what))
     nodes = part.add_argument_group("--kind rdma and ring")
-    nodes.add_argument("--port", metavar="INTERFACE", help="where the node is attached")
+    nodes.add_argument("--port", metavar="INTERFACE", help="interface of the node")
     presets = tuple(dict.fromkeys((*RDMA_PRESETS, *RING_PRESETS)))
     nodes.add_argument("--preset", choices=presets, default="u280", help="sizes of the node")
     add_codec(part.add_argument_group("codec, of --kind ring; bound and mode, of inceptionn"), none=True)
@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
         if name not in node.OPTIONS and getattr(args, name) != default:
             owners = " or ".join(kind for kind, (other, _) in KINDS.items() if name in other.OPTIONS)
             option = "-o" if name == "output" else f"--{name.replace('_', '-')}"
-            raise InputError(f"{option}: is of --kind {owners}, not of {args.kind}")
+            raise InputError(f"{option}: applies to --kind {owners}, not to {args.kind}")
     check_seconds(args)
     if not 1 <= args.slowdown <= MAX_SLOWDOWN:
         raise InputError(f"--slowdown {args.slowdown:g}: must be 1 to {MAX_SLOWDOWN:g}")

@@ -14,7 +14,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     """Declare the part and its options."""
     part = parts.add_parser(
         "show",
-        help="say what a node of one-sided writes is, and what it has counted",
+        help="show settings and counters of a node of one-sided writes",
         description="Ask a node that `fanin nic run --kind rdma --control SOCKET` runs.",
     )
     part.add_argument("control", type=Path, metavar="SOCKET", help="the node's control socket")

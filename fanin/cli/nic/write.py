@@ -18,21 +18,21 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     """Declare the part and its options."""
     part = parts.add_parser(
         "write",
-        help="have a node of one-sided writes do one",
+        help="make a node do a one-sided write",
         description="Have a node that `fanin nic run --kind rdma --control SOCKET` runs write a stretch of its "
         "memory into its peer's. Exit status 1 where the peer refuses it, or does not answer.",
     )
     part.add_argument("control", type=Path, metavar="SOCKET", help="the node's control socket")
-    part.add_argument("--bytes", type=int, required=True, metavar="N", help="how many")
+    part.add_argument("--bytes", type=int, required=True, metavar="N", help="number of bytes")
     for name, default, meaning in (
-        ("local", 0, "the first of them, in the node's memory"),
-        ("remote", 0, "where it goes, in the peer's"),
+        ("local", 0, "address of the first byte in the node's memory"),
+        ("remote", 0, "address in the peer's memory"),
         ("rkey", 1, "key of the peer's region"),
         ("pair", 0, "place of the queue pair"),
-        ("immediate", None, "data that the peer's program gets with it"),
+        ("immediate", None, "immediate data for the peer's program"),
     ):
         part.add_argument(f"--{name}", type=integer, default=default, metavar="N", help=meaning)
-    add_wait(part, WAIT_SECONDS, "seconds until it has ended; then give up")
+    add_wait(part, WAIT_SECONDS, "seconds until the command gives up")
     add_json(part)
     part.set_defaults(run=run)
 

@@ -13,7 +13,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     """Declare the command and, below it, its parts."""
     parser = commands.add_parser(
         "p4",
-        help="the switch program: emitted, executed, checked",
+        help="emit, execute and check the switch program",
         description="The switch program of in-network aggregation, and the protocol that it speaks.",
     )
     parts = parser.add_subparsers(title="parts", metavar="PART", required=True)

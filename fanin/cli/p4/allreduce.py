@@ -25,7 +25,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         "allreduce",
         help="latency and throughput of AllReduces over a simulated network",
         description="Add random values of several workers through the switch program, over simulated links, "
-        "and say how long it takes. Workers are the golden model's and take no time of their own.",
+        "and measure the time. Workers are golden models that take no time.",
     )
     parser.add_argument(
         "--protocol",
@@ -35,16 +35,16 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     )
     for option, default, metavar, meaning in (
         ("--workers", 4, "W", "members of the job"),
-        ("--operations", 1000, "N", "AllReduces, of a packet each"),
-        ("--window", 16, "N", "operations that a worker has in flight at most, a power of two"),
+        ("--operations", 1000, "N", "number of AllReduces, of one packet each"),
+        ("--window", 16, "N", "most operations of a worker in flight, a power of two"),
         ("--values", DEFAULT_VALUES, "V", "values of a packet"),
-        ("--seed", 0, "N", "of values and faults"),
-        ("--retries", NetworkConfig.retries, "R", "of one packet; then the job stops"),
+        ("--seed", 0, "N", "seed of values and faults"),
+        ("--retries", NetworkConfig.retries, "R", "retransmissions of one packet until the job stops"),
     ):
         parser.add_argument(option, type=int, default=default, metavar=metavar, help=meaning)
     parser.add_argument("--encap", choices=[*Encap], default=Encap.L2, help="raw Ethernet, or UDP over IPv4")
     kinds = [SwitchKind.EMBEDDED, SwitchKind.REFERENCE]
-    parser.add_argument("--switch", choices=kinds, default=kinds[0], help="which switch aggregates")
+    parser.add_argument("--switch", choices=kinds, default=kinds[0], help="switch that aggregates")
     meaning = "fixed time until a packet is resent (default: it follows the measured round trips)"
     parser.add_argument("--timeout-ns", type=float, metavar="T", help=meaning)
     add_options(parser, LinkOptions)
@@ -115,7 +115,7 @@ def _measured(args: argparse.Namespace) -> dict[str, Any]:
         switch = make_switch(args.workers, kind=network.switch, config=program)
         found = allreduce(rows, switch=switch, program=program, network=network)
     if not found.time_ns:
-        raise InputError("--gbps inf without any delay: what takes no time has no rate")
+        raise InputError("--gbps inf needs a delay: without one the rate is infinite")
     latencies = np.array(found.latencies_ns or [np.nan])
     right = args.operations - (found.wrong + found.lost) / args.workers
     return {

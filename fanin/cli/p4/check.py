@@ -16,7 +16,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     """Declare the part and its options."""
     check = parts.add_parser(
         "check",
-        help="search all that workers, switch and network can do",
+        help="search all states of workers, switch and network",
         description="Visit every state that workers, switch and network can reach within bounds, and say which "
         "invariants hold, or show a way to break each. Exit status 1 when one is broken, or not proved because "
         "the search was cut.",
@@ -32,13 +32,17 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         ("--slots", 1, "N", "slots of the job; with switchml 2N, of which N are in flight"),
         ("--rounds", 2, "R", "times that each slot is used"),
         ("--losses", 1, "L", "packets that may be lost"),
-        ("--duplicates", 1, "D", "packets that may come twice"),
-        ("--reorder", 1, "K", "packets that may come late"),
+        ("--duplicates", 1, "D", "packets that may be duplicated"),
+        ("--reorder", 1, "K", "packets that may be reordered"),
     ):
         check.add_argument(option, type=int, default=default, metavar=metavar, help=meaning)
-    check.add_argument("--faults", type=int, metavar="F", help="of any kind, together; their sum by default")
     check.add_argument(
-        "--full", action="store_true", help="put no event off: many more states, but the shortest ways to break"
+        "--faults", type=int, metavar="F", help="most faults of all kinds together; their sum by default"
+    )
+    check.add_argument(
+        "--full",
+        action="store_true",
+        help="explore all orders of events: many more states, but the shortest counterexamples",
     )
     add_options(check)
     check.set_defaults(run=run)

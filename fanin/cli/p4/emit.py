@@ -19,21 +19,21 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     """Declare the part and its options."""
     emit = parts.add_parser(
         "emit",
-        help="write the switch program and what goes with it",
+        help="write the switch program with its job, dissector and tests",
         description="Write the aggregation program as P4_16, job.json, a Wireshark dissector and PTF tests. "
         "For Tofino write a script for its driver, too. Compile the program where p4c is installed.",
     )
     for name, kind, meaning in (
         ("target", Target, "BMv2 or Tofino"),
-        ("protocol", Protocol, "what frees a slot"),
-        ("encap", Encap, "udp: raw Ethernet as well"),
+        ("protocol", Protocol, "event that frees a slot"),
+        ("encap", Encap, "udp: also accepts raw Ethernet"),
     ):
         choices = [choice.value for choice in kind]
         emit.add_argument(f"--{name}", choices=choices, default=getattr(ProgramConfig, name), help=meaning)
     for name, metavar, meaning in (
-        ("workers", "W", "members of a job at most; 1…32"),
+        ("workers", "W", "most members of a job; 1…32"),
         ("slots", "N", f"a power of two, up to {SLOTS}"),
-        ("values", "V", "of a packet; 1…32"),
+        ("values", "V", "values of a packet; 1…32"),
     ):
         default = getattr(ProgramConfig, name)
         emit.add_argument(f"--{name}", type=int, default=default, metavar=metavar, help=meaning)
@@ -42,10 +42,10 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         type=int,
         default=1,
         metavar="N",
-        help="jobs of all workers, which share the slots: one for each start of a training, restarts included",
+        help="jobs of all workers that share the slots, one per start or restart of a training",
     )
     emit.add_argument("--job", type=Path, metavar="FILE", help="job.json to take, instead of one job with all")
-    emit.add_argument("-o", dest="output", type=Path, required=True, metavar="DIR", help="where to write")
+    emit.add_argument("-o", dest="output", type=Path, required=True, metavar="DIR", help="output folder")
     add_json(emit)
     emit.set_defaults(run=run, files=Files(inputs=("job",)))
 

@@ -120,7 +120,7 @@ def _replicas(place: str, item: Mapping[str, Any]) -> tuple[Replica, ...]:
         _fields(where, _object(where, replica), Replica)
         found = Replica(**{name: _number(f"{where}: {name}", v) for name, v in replica.items()})
         if (found.port, found.id) in ((other.port, other.id) for other in replicas):
-            raise InputError(f"{where}: port {found.port} is there twice with the id {found.id}")
+            raise InputError(f"{where}: port {found.port} occurs twice with the id {found.id}")
         replicas.append(found)
     return tuple(replicas)
 

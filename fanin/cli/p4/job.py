@@ -27,9 +27,11 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         "BMv2's registers are reset through Thrift, since its P4Runtime cannot.",
     )
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
-    add = _action(actions, "add", _add, "install the jobs of DIR/job.json, and the program if there is none")
-    add.add_argument("directory", type=Path, metavar="DIR", help="what fanin p4 emit wrote")
-    add.add_argument("job", type=int, nargs="?", metavar="ID", help="one job; all by default")
+    add = _action(
+        actions, "add", _add, "install the jobs of DIR/job.json, and the program if the switch has none"
+    )
+    add.add_argument("directory", type=Path, metavar="DIR", help="folder of fanin p4 emit")
+    add.add_argument("job", type=int, nargs="?", metavar="ID", help="number of a job; all by default")
     remove = _action(actions, "remove", _remove, "remove a job: its packets are foreign from now on")
     reset = _action(actions, "reset", _reset, "remove a job, clear its slots, add it again")
     stats = _action(actions, "stats", _stats, "counters of the jobs and of the switch")
@@ -44,9 +46,13 @@ def _action(
     meaning: str,
 ) -> argparse.ArgumentParser:
     parser = actions.add_parser(name, help=meaning, description=f"{meaning[0].upper()}{meaning[1:]}.")
-    parser.add_argument("--switch", default=DEFAULT_SWITCH, metavar="HOST:PORT", help="its P4Runtime server")
-    parser.add_argument("--thrift", default=DEFAULT_THRIFT, metavar="HOST:PORT", help="its Thrift server")
-    parser.add_argument("--device", type=int, default=0, metavar="N", help="its --device-id")
+    parser.add_argument(
+        "--switch", default=DEFAULT_SWITCH, metavar="HOST:PORT", help="the switch's P4Runtime server"
+    )
+    parser.add_argument(
+        "--thrift", default=DEFAULT_THRIFT, metavar="HOST:PORT", help="the switch's Thrift server"
+    )
+    parser.add_argument("--device", type=int, default=0, metavar="N", help="the switch's --device-id")
     add_json(parser)
     parser.set_defaults(run=run, act=act)
     return parser

@@ -46,7 +46,7 @@ class Recording:
             else:
                 others += 1
         if not received:
-            raise InputError(f"{path}: none of {others} frames is from a member of the jobs")
+            raise InputError(f"{path}: no frame of {others} is from a member of the jobs")
         return cls(tuple(received), sent, others)
 
     def compare(self, out: Mapping[int, Sequence[Timed]]) -> Comparison:

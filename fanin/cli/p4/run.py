@@ -31,25 +31,29 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     part = parts.add_parser(
         "run",
         help="send capture files through a program",
-        description="Execute PROGRAM.p4 in the embedded switch. Frames go in from capture files in the order "
-        "of their times, and come out in DIR/PORT.pcap, one for each port that got a frame. With --recorded, "
-        "what the members of the jobs sent goes in, and what comes out is compared with what the switch sent "
-        "then: exit status 1 when it differs.",
+        description="Execute PROGRAM.p4 in the embedded switch. Frames enter from capture files in the order "
+        "of their times, and leave to DIR/PORT.pcap. With --recorded, the frames of the jobs' members enter, "
+        "and the output is compared with the recorded output: exit status 1 when it differs.",
     )
     part.add_argument("program", type=Path, metavar="PROGRAM.p4")
     tables = part.add_mutually_exclusive_group()
-    tables.add_argument(
-        "--job", type=Path, metavar="job.json", help="what fanin p4 emit writes beside the program"
-    )
+    tables.add_argument("--job", type=Path, metavar="job.json", help="job.json of fanin p4 emit")
     tables.add_argument("--entries", type=Path, metavar="FILE.json", help="entries and groups of any program")
     source = part.add_mutually_exclusive_group(required=True)
     source.add_argument(
-        "--in", dest="inputs", nargs="+", action="extend", metavar="PORT=FILE", help="pcap or pcapng"
+        "--in",
+        dest="inputs",
+        nargs="+",
+        action="extend",
+        metavar="PORT=FILE",
+        help="pcap or pcapng file for a port",
     )
     source.add_argument(
         "--recorded", type=Path, metavar="FILE", help="a capture at the switch, of both ways; needs --job"
     )
-    part.add_argument("--out", type=Path, metavar="DIR", help="where the ports' captures go; --in needs it")
+    part.add_argument(
+        "--out", type=Path, metavar="DIR", help="folder of the ports' captures; required with --in"
+    )
     add_source(part)
     part.add_argument(
         "--trace",
@@ -67,9 +71,9 @@ def run(args: argparse.Namespace) -> int:
     from fanin.p4.deployment import load_deployment
 
     if args.recorded and not args.job:
-        raise InputError("--recorded needs --job, which says who is who in the capture")
+        raise InputError("--recorded needs --job, which names the nodes of the capture")
     if args.inputs and not args.out:
-        raise InputError("--in needs --out, where the answers go")
+        raise InputError("--in needs --out for the answers")
     deployment = load_deployment(args.job) if args.job else None
     recording = Recording.split(args.recorded, deployment) if args.recorded and deployment else None
     frames = recording.received if recording else _inputs(args.inputs)

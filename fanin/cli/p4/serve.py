@@ -43,15 +43,13 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         action="append",
         required=True,
         metavar="N=INTERFACE",
-        help="repeat it for each port",
+        help="interface of a port; repeatable",
     )
     tables = part.add_mutually_exclusive_group()
-    tables.add_argument(
-        "--job", type=Path, metavar="job.json", help="what fanin p4 emit writes beside the program"
-    )
+    tables.add_argument("--job", type=Path, metavar="job.json", help="job.json of fanin p4 emit")
     tables.add_argument("--entries", type=Path, metavar="FILE.json", help="entries and groups of any program")
     part.add_argument(
-        "--grpc", default=GRPC, metavar="HOST:PORT", help="where P4Runtime listens; none: nowhere"
+        "--grpc", default=GRPC, metavar="HOST:PORT", help="address of the P4Runtime server, or none"
     )
     part.add_argument("--device", type=int, default=0, metavar="N", help="P4Runtime's device id")
     part.add_argument(
@@ -62,7 +60,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     part.add_argument(
         "--permissive",
         action="store_true",
-        help="take what P4 leaves undefined as BMv2 has it: a field of an invalid header is what it was",
+        help="define undefined reads as BMv2 does: a field of an invalid header keeps its value",
     )
     add_seconds(part)
     add_json(part)

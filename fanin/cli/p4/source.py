@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def add_source(part: argparse.ArgumentParser) -> None:
     """Declare the options ``-I`` and ``-D``."""
     part.add_argument(
-        "-I", dest="include", type=Path, action="append", default=[], metavar="DIR", help="for #include"
+        "-I", dest="include", type=Path, action="append", default=[], metavar="DIR", help="folder for #include"
     )
     part.add_argument(
         "-D",

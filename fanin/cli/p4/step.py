@@ -19,7 +19,7 @@ class Stepper:
 
     def __init__(self) -> None:
         if not sys.stdin.isatty():
-            raise InputError("--step asks on a terminal, and standard input is none")
+            raise InputError("--step needs a terminal as standard input")
         self._asks = True
         print(HELP)
 

@@ -20,8 +20,8 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         "stf",
         help="run one of p4c's packet tests",
         description="Run a test in p4c's packet-test format (STF). Exit status 0 when all packets are as "
-        "expected, 1 when one is not, 3 when the program or the test asks for what the embedded switch does "
-        "not do. Only ports that the test names exist: frames to others are lost and not compared.",
+        "expected, 1 when one is not, 3 when the program or the test needs an unsupported feature. "
+        "Only ports that the test names exist: frames to others are lost and not compared.",
     )
     stf.add_argument("program", type=Path, metavar="PROGRAM.p4")
     stf.add_argument("test", type=Path, metavar="TEST.stf")

@@ -13,7 +13,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     """Declare the command and, below it, its parts."""
     parser = commands.add_parser(
         "ps",
-        help="the asynchronous parameter server",
+        help="train with an asynchronous parameter server",
         description="A parameter server that workers write gradients into, and that writes the model back.",
     )
     parts = parser.add_subparsers(title="parts", metavar="PART", required=True)

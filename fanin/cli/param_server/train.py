@@ -17,7 +17,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     """Declare the command and its options."""
     parser = commands.add_parser(
         "train",
-        help="train a model with it",
+        help="train a model with the parameter server",
         description="Train a classifier of handwritten digits with the asynchronous parameter server, or with "
         "Sync-DSGD: in RTL, or on the event model of it. Workers and servers are counted from 0.",
     )

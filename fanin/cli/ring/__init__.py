@@ -13,7 +13,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     """Declare the command and, below it, its parts."""
     parser = commands.add_parser(
         "ring",
-        help="training, and all-reduces, over the ring of NICs",
+        help="train and all-reduce over a ring of NICs",
         description="Nodes whose NICs add their gradients up, around a ring, while the hosts compute.",
     )
     parts = parser.add_subparsers(title="parts", metavar="PART", required=True)

@@ -20,7 +20,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     """Declare the part and its options."""
     part = parts.add_parser(
         "check",
-        help="handshake of a ring: wrongly listed, wrongly cabled, or dead",
+        help="check a ring's handshake: wrong lists, wrong cables, dead nodes",
         description="Starts a job without vectors on RTL nodes. Each node probes the next one and compares "
         "its settings and its place with those of the previous one. Prints a line for each node. Exit status 1 "
         "if a node finds a problem. --list and --dead show what a wrong ring looks like.",
@@ -28,9 +28,9 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     part.add_argument("--nodes", type=int, default=3, metavar="N", help="nodes of the ring")
     part.add_argument(
         "--list", action="append", default=[], metavar="NODE=N,N…", dest="lists",
-        help="the ring as the host of NODE lists it (default: 0,1,2…); may be given for several nodes",
+        help="ring order in the list of NODE's host (default: 0,1,2…); repeatable",
     )  # fmt: skip
-    part.add_argument("--dead", type=int, metavar="NODE", help="a node that is not started")
+    part.add_argument("--dead", type=int, metavar="NODE", help="node that is not started")
     part.add_argument("--preset", choices=PRESETS, default="tiny", help="sizes of the nodes")
     add_json(part)
     part.set_defaults(run=run)

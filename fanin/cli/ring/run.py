@@ -34,7 +34,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     part.add_argument(
         "gradients", nargs="+", type=Path, metavar="FILE", help="a node's gradient, in ring order"
     )
-    part.add_argument("-o", dest="output", type=Path, metavar="SUM.npy", help="write the sum, float32")
+    part.add_argument("-o", dest="output", type=Path, metavar="SUM.npy", help="file of the sum, float32")
     part.add_argument("--preset", choices=PRESETS, default="u280", help="sizes of the nodes")
     part.add_argument(
         "--on", choices=("rtl", "model"), default="rtl", help="emitted Verilog, or NumPy and a model"

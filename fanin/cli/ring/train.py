@@ -17,9 +17,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     """Declare the command and its options."""
     parser = commands.add_parser(
         "train",
-        help="train a network with it",
-        description="Train a multi-layer perceptron on several nodes whose NICs add up the gradients, a layer "
-        "at a time, during the backward pass: in RTL, or on a model of its time. Every sum is the golden "
+        help="train a network over the ring",
+        description="Train a multi-layer perceptron on several nodes whose NICs add up the gradients of "
+        "each layer during the backward pass. Nodes are RTL, or a model of its time. Every sum is the golden "
         "model's, bit for bit. Nodes, layers and steps are counted from 0.",
     )
     add_options(parser, RingOptions)

@@ -15,13 +15,13 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
     """Declare the command and its options."""
     parser = commands.add_parser(
         "watch",
-        help="show a run in the browser while it goes on",
+        help="show a run in the browser while it runs",
         description="Serve a page that shows how far the run that writes DIR is: loss, throughput, time left. "
         "When the run has ended, the page becomes its report. This machine alone can open it, until Ctrl-C.",
     )
-    parser.add_argument("folder", type=Path, metavar="DIR", help="the folder that the run was given with -o")
+    parser.add_argument("folder", type=Path, metavar="DIR", help="folder of the run")
     parser.add_argument(
-        "--port", type=int, metavar="N", help="of 127.0.0.1; by default one that is free, which is printed"
+        "--port", type=int, metavar="N", help="port on 127.0.0.1; by default a free one, which is printed"
     )
     parser.set_defaults(run=run)
 

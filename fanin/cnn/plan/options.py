@@ -23,7 +23,7 @@ class PlanOptions(RunOptions):
         _PLACE,
         None,
         "example_cnn, mobilenet_v2, mobilenet_v2_32, listing1, digits_cnn, an .onnx file, or a .py file, "
-        "which is a program and runs with your rights",
+        "a program that runs with your rights",
         "MODEL",
         positional=True,
         place=Place.INPUT,
@@ -37,20 +37,20 @@ class PlanOptions(RunOptions):
         place=Place.INPUT,
     )
     output: Path | None = option(
-        _PLACE, None, "where to write", "DIR", short="-o", place=Place.OUTPUT, of=SEARCH
+        _PLACE, None, "output folder", "DIR", short="-o", place=Place.OUTPUT, of=SEARCH
     )
     check: Path | None = option(
         _PLACE, None, "verify the plan or plans in DIR, and stop", "DIR", place=Place.INPUT
     )
     mp: str = option(_PLACE, "1", "model parallelism: limiting groups in K parts", "K,…", of=SEARCH)
     devices: str | None = option(
-        _PLACE, None, "a plan for every number of the cluster's devices", "A..B", of=SEARCH
+        _PLACE, None, "make a plan for each of these numbers of devices", "A..B", of=SEARCH
     )
     batch: int = option(_PLACE, 256, "frames from update to update", "N", low=1, high=10**6, of=SEARCH)
     time_limit: float | None = option(
         _PLACE,
         None,
-        "of one search",
+        "time limit of one search",
         "S",
         unit="seconds",
         default_text="100; in a sweep 12",
@@ -67,8 +67,8 @@ class PlanOptions(RunOptions):
         high=100.0,
         of=SEARCH,
     )
-    workers: int = option(_PLACE, 2, "searches side by side", "N", low=1, high=64, of=SEARCH)
-    seed: int = option(_PLACE, 0, "of the search", "N", low=0, high=10**6, of=SEARCH)
+    workers: int = option(_PLACE, 2, "searches in parallel", "N", low=1, high=64, of=SEARCH)
+    seed: int = option(_PLACE, 0, "seed of the search", "N", low=0, high=10**6, of=SEARCH)
 
 
 def factors(text: str) -> list[int]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # Amaranth takes a second to load
     from fanin.sim.cosim.waves import Waveform
 
 
-ALONE = "the plan has one device, and nothing goes over a network"
+ALONE = "does not apply: the plan has one device and no network"
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def wires_of(options: BuildOptions, placement: Placement) -> Wires:
 def check_conditions(options: ClusterOptions) -> None:
     """Raise InputError for invalid network options; this check needs no plan."""
     if options.on != "rtl":
-        options.refuse({FRAMES: "faults and frames need --on rtl"})
+        options.refuse({FRAMES: "needs --on rtl"})
     try:
         LinkConfig(**{fault: getattr(options, fault) for fault in FAULTS})
     except ValueError as error:
@@ -138,4 +138,4 @@ def _devices(text: str, placement: Placement) -> tuple[str, ...]:
             return pair
         if all(name in names for name in pair):
             raise InputError(f"--cut: no connection goes between {' and '.join(pair)}")
-    raise InputError(f"--cut: there is no device {text}, but {', '.join(names)}")
+    raise InputError(f"--cut: no device {text}; devices are {', '.join(names)}")

@@ -89,7 +89,7 @@ class Run:
         ):
             raise InputError(f"{path}: is a state of another run")
         if state_file(about.place) != name:
-            raise InputError(f"{path}: is the state behind epoch {about.epoch} and {about.frame:,} frames")
+            raise InputError(f"{path}: is the state after epoch {about.epoch} and {about.frame:,} frames")
         return found
 
     def last_whole(self) -> tuple[str, Checkpoint, InputError | None]:
@@ -100,7 +100,7 @@ class Run:
                 return name, self.state(name), newest
             except InputError as error:
                 newest = newest or error
-        raise InputError(f"{self.folder}: none of its states is whole: {newest}")
+        raise InputError(f"{self.folder}: no state is whole: {newest}")
 
 
 def open_run(folder: Path) -> Run:
@@ -109,7 +109,7 @@ def open_run(folder: Path) -> Run:
     data, states = record.record("data"), record.texts("checkpoints")
     error = record.value.get("error")
     if not states:
-        raise InputError(f"{folder}: has no state: it was stopped before it had kept its first one")
+        raise InputError(f"{folder}: has no state: the run stopped before its first one")
     hardware = record.value.get("hardware")
     return Run(
         folder=folder,
@@ -128,7 +128,7 @@ def open_run(folder: Path) -> Run:
 
 def _builds(folder: Path, records: list[Record]) -> tuple[Used, ...]:
     if not records:
-        raise InputError(f"{folder / CLUSTER_RUN.mark}: builds: must name one at least")
+        raise InputError(f"{folder / CLUSTER_RUN.mark}: builds: must name at least one")
     return tuple(
         Used(name := record.text("folder"), record.text("from"), open_build(folder / name))
         for record in records

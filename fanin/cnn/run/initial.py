@@ -28,7 +28,7 @@ def take(path: Path, network: Network) -> tuple[State, ...]:
     zeros = flat(network, tuple(stage.layer.zero_state() for stage in network.stages))
     optional = {name: values for name, values in zeros.items() if not name.endswith("/weights")}
     if strange := [name for name in found if name not in zeros]:
-        raise InputError(f"{path}: has {strange[0]}, and {network.name} has not")
+        raise InputError(f"{path}: has {strange[0]}, which {network.name} has not")
     try:
         states = shaped(network, optional | found)
     except ValueError as error:

@@ -34,17 +34,17 @@ class BuildOptions(RunOptions):
         _PLACE, REQUIRED, "the folder of fanin plan", "PLAN", positional=True, place=Place.INPUT
     )
     output: Path = option(_PLACE, REQUIRED, "the build's folder", "BUILD", short="-o", place=Place.OUTPUT)
-    verilog: bool = option(_PLACE, False, "write each node's Verilog and C header, too")
+    verilog: bool = option(_PLACE, False, "also write each node's Verilog and C header")
     arith: str = option(
         _PLACE,
         "c",
-        "what binary32 operators run as in the co-simulation: a body in C of the same latency, or RTL",
+        "binary32 operators in the co-simulation: C of the same latency, or RTL",
         choices=ARITHMETICS,
     )
     link: str | None = option(
         _CONNECTIONS,
         None,
-        "a lost frame is sent again, or ends the run, as NADA was published",
+        "a lost frame is retransmitted, or ends the run as in the published NADA",
         choices=LINKS,
         default_text=RELIABLE,
         of=CONNECTIONS,
@@ -68,12 +68,12 @@ class ClusterOptions(WaveOptions, RunOptions):
     )
     data: str = images(_PLACE)
 
-    epochs: int = option(_TRAINING, 15, "times that all images are trained on", "N")
+    epochs: int = option(_TRAINING, 15, "passes over the images", "N")
     batch: int = option(_TRAINING, 32, "frames from update to update", "N")
     lr: float = option(_TRAINING, 0.1, "learning rate of the first epoch", "R")
     momentum: float = option(_TRAINING, 0.9, "share of a velocity that stays", "M")
-    schedule: str = option(_TRAINING, "cosine", "of the rate: constant, cosine, step:30:0.1", "S")
-    seed: int = option(_TRAINING, 0, "of first parameters and the frames' order", "N")
+    schedule: str = option(_TRAINING, "cosine", "schedule of the rate: constant, cosine, step:30:0.1", "S")
+    seed: int = option(_TRAINING, 0, "seed of first parameters and the frames' order", "N")
     init: Path | None = option(
         _TRAINING,
         None,
@@ -82,14 +82,21 @@ class ClusterOptions(WaveOptions, RunOptions):
         place=Place.INPUT,
     )
 
-    on: str = option(_MACHINE, "rtl", "what trains: the RTL, or its golden model", choices=PLACES)
+    on: str = option(_MACHINE, "rtl", "train in RTL, or on its golden model", choices=PLACES)
 
     drop: float = fault(_NETWORK, FRAMES)
     duplicate: float = fault(_NETWORK, FRAMES)
     reorder: float = fault(_NETWORK, FRAMES)
     corrupt: float = fault(_NETWORK, FRAMES)
     network_seed: int | None = option(
-        _NETWORK, None, "of these", "N", default_text="--seed", low=0, high=MAX_SEED, of=FRAMES
+        _NETWORK,
+        None,
+        "seed of the network's faults",
+        "N",
+        default_text="--seed",
+        low=0,
+        high=MAX_SEED,
+        of=FRAMES,
     )
     cut: str | None = option(
         _NETWORK,
@@ -104,9 +111,9 @@ class ClusterOptions(WaveOptions, RunOptions):
     checkpoint: int | None = option(
         OUTPUT,
         None,
-        "keep the state every N batches of an epoch, and behind it",
+        "keep the state every N batches of an epoch, and after the epoch",
         "N",
-        default_text="behind each epoch",
+        default_text="after each epoch",
     )
     output: Path = option(
         OUTPUT, Path("runs/cluster"), "the run's folder", "RUN", short="-o", place=Place.OUTPUT

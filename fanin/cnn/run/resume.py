@@ -43,7 +43,7 @@ def execute(args: argparse.Namespace) -> int:
         name, state, damage = run.last_whole()
         if run.error is None and damage is None:
             if args.plan is not None:
-                raise InputError(f"--plan {args.plan}: {folder} has come to its end; nothing is left")
+                raise InputError(f"--plan {args.plan}: {folder} has ended; nothing is left to train")
             return _tell_ended(folder, args.json)
         if damage:
             _warn(f"{damage}; goes on from {folder / name}")
@@ -79,7 +79,7 @@ def _setup(run: Run, data: ImageSet, name: str, state: Checkpoint, other: Path |
     measured = run.epochs[: state.about.epoch]
     if len(measured) < state.about.epoch - 1:  # the last one may have been stopped before it was measured
         mark = run.folder / CLUSTER_RUN.mark
-        raise InputError(f"{mark}: epochs: has {len(measured)} in front of {name}")
+        raise InputError(f"{mark}: epochs: has {len(measured)} before {name}")
     used = replace(run.builds[-1], since=name) if other is None else _other(run, name, other)
     same = used.folder == run.builds[-1].folder
     return Setup(
@@ -110,7 +110,7 @@ def _other(run: Run, name: str, place: Path) -> Used:
         last = run.builds[-1].build
         build = planned_build(place, last.arithmetic, last.wires)
     else:
-        raise InputError(f"{place}: holds no {PLAN.mark} of fanin plan, no {CLUSTER_BUILD.mark}")
+        raise InputError(f"{place}: holds no {PLAN.mark} of fanin plan and no {CLUSTER_BUILD.mark}")
     network = build.planned.network
     if network.model_digest != run.network.model_digest:
         model = network.name if network.name != run.network.name else "another model of that name"

@@ -23,7 +23,7 @@ def verify(folder: Path, as_json: bool) -> int:
     run.check_states(frames)
     if len(run.states) < 2:
         cause = f": {run.error}" if run.error else ""
-        raise InputError(f"{folder}: has no state behind its first, so that there is nothing to check{cause}")
+        raise InputError(f"{folder}: has one state; a check needs two{cause}")
     complaints: list[str] = []
     with StatusLine() as status:
         ways = list(zip(pairwise(run.states), run.training.stretches(frames), strict=False))

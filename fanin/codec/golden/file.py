@@ -86,7 +86,7 @@ def decode_pieces(file: BinaryIO, header: Header) -> Iterator[Float32]:
         try:
             values, used = decode_prefix(rest, count, header.config)
         except InputError as error:
-            raise InputError(f"its stream ends within values {first:,} to {first + count - 1:,}") from error
+            raise InputError(f"the stream ends within values {first:,} to {first + count - 1:,}") from error
         rest = rest[used:]
         yield values
     if rest or file.read(1):

@@ -38,9 +38,11 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     names = parser.add_subparsers(title="benchmarks", metavar="NAME", required=True)
     glm = _benchmark(names, "glm", "cycles, latency, utilisation and scaling of GLM training")
-    glm.add_argument("--figure", type=int, choices=PAPER_FIGURES, help="a figure of the P4SGD paper instead")
     glm.add_argument(
-        "--part", choices=GLM_PARTS, help="this instead: cycles of a word whose samples lie in HBM"
+        "--figure", type=int, choices=PAPER_FIGURES, help="measure a figure of the P4SGD paper instead"
+    )
+    glm.add_argument(
+        "--part", choices=GLM_PARTS, help="measure this instead: cycles of a word with samples in HBM"
     )
     glm.add_argument(
         "--data",
@@ -53,27 +55,35 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--precision", metavar="S,S,…", help="bits of a feature in figure 14, each a curve; 4 by default"
     )
     _add_output(glm)
-    allreduce = _benchmark(names, "allreduce", "AllReduce latency of both protocols, with and without loss")
-    allreduce.add_argument("--workers", type=int, choices=ALLREDUCE_WORKERS, help="so many alone")
-    allreduce.add_argument("--loss", type=float, choices=ALLREDUCE_LOSSES, help="of frames, this alone")
+    allreduce = _benchmark(
+        names, "allreduce", "latency of an AllReduce in both protocols, with and without loss"
+    )
+    allreduce.add_argument("--workers", type=int, choices=ALLREDUCE_WORKERS, help="measure this number only")
+    allreduce.add_argument(
+        "--loss", type=float, choices=ALLREDUCE_LOSSES, help="measure this loss rate of frames only"
+    )
     _add_output(allreduce)
     boards = _benchmark(
-        names, "boards", "AllReduce between four simulated boards at 1 Gb/s; the node's share of it"
+        names, "boards", "latency of an AllReduce between four simulated boards at 1 Gb/s, and the node's share"
     )
     boards.add_argument(
-        "--board", default="ecpix5", metavar="B", help="of fanin board list; its limit: at 100 MHz"
+        "--board", default="ecpix5", metavar="B", help="board of fanin board list; the limit is for 100 MHz"
     )
-    boards.add_argument("--epochs", type=int, default=32, metavar="N", help="of eight AllReduces each")
+    boards.add_argument("--epochs", type=int, default=32, metavar="N", help="epochs of eight AllReduces each")
     _benchmark(names, "switch", "the embedded switch: start and packets a second")
     serve = _benchmark(names, "serve", "the embedded switch on Linux interfaces: packets a second over veth")
     serve.add_argument(
-        "--attack", action="store_true", help="this instead: without and with 16 hostile controllers"
+        "--attack",
+        action="store_true",
+        help="measure forwarding with and without 16 hostile controllers instead",
     )
     text = "the planner: time, throughput and gap of the paper's two models; two layers beside its tables"
     plan = _benchmark(names, "plan", text)
-    plan.add_argument("--part", choices=PLAN_PARTS, help="this alone; layers: seconds")
+    plan.add_argument("--part", choices=PLAN_PARTS, help="measure this part only; layers takes seconds")
     ring = _benchmark(names, "ring", "the ring NIC: the papers' models beside their figures; the RTL's cycles")
-    ring.add_argument("--models", action="store_true", help="the papers' models alone: seconds, not minutes")
+    ring.add_argument(
+        "--models", action="store_true", help="compute the papers' models only: seconds, not minutes"
+    )
     _add_output(ring)
     text = "training iterations on the ring's RTL beside AI Smart NIC's model; its figures with them"
     training = _benchmark(names, "ring-training", text, module="ring_training")
@@ -82,53 +92,59 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     _add_output(training)
     text = "INCEPTIONN's exchanges over RTL NICs, beside its figures 12 and 15"
     inceptionn = _benchmark(names, "inceptionn", text)
-    inceptionn.add_argument("--values", type=int, default=40_000, metavar="N", help="of a gradient")
+    inceptionn.add_argument("--values", type=int, default=40_000, metavar="N", help="values of a gradient")
     _add_output(inceptionn)
-    _benchmark(names, "rdma", "one-sided writes: link use, latency, area and logic depth")
+    _benchmark(names, "rdma", "RDMA writes: link use, latency, area and logic depth")
     text = "the parameter server: rows a second with 15 workers, area and logic depth"
     server = _benchmark(names, "ps", text, module="param_server")
     server.add_argument("--models", action="store_true", help="the paper's tables by the event model: a minute")
     text = "binary32 operators in simulation; NADA's two models in the timed model; planned networks in RTL"
     cluster = _benchmark(names, "cluster", text)
-    cluster.add_argument("--part", choices=CLUSTER_PARTS, help="this alone")
-    cluster.add_argument("--network", choices=CLUSTER_NETWORKS, help="of the planned networks this one alone")
-    text = "CNNs on devices whose network loses frames: throughput of both link modes"
+    cluster.add_argument("--part", choices=CLUSTER_PARTS, help="measure this part only")
+    cluster.add_argument("--network", choices=CLUSTER_NETWORKS, help="measure this planned network only")
+    text = "throughput of CNN training over lossy links, in both link modes"
     _add_output(_benchmark(names, "cluster-loss", text, module="cluster_loss"))
     codec = _benchmark(names, "codec", "the codecs: latency, throughput, area, RTL against NumPy, table III")
     codec.add_argument("--values", type=int, default=1_000_000, metavar="N", help="values per codec and bound")
     _add_codec_training(names)
-    text = "DDP's communication hooks: accuracy, bytes, and the time of a step on the ring NIC"
+    text = "communication hooks of DDP: accuracy, bytes, and time of a step on the ring NIC"
     hooks = _benchmark(names, "hooks", text)
     hooks.add_argument("--seeds", type=int, default=3, metavar="N", help="trainings over each hook")
-    hooks.add_argument("--epochs", type=int, default=20, metavar="N", help="of a training")
+    hooks.add_argument("--epochs", type=int, default=20, metavar="N", help="epochs of a training")
     _add_output(hooks)
-    scale = _benchmark(names, "scale", "runs on several ranks beside a model, which foretells more of them")
-    text = "of each point, the quickest of which counts"
+    scale = _benchmark(names, "scale", "runs on several ranks, and a model that predicts more ranks")
+    text = "runs of each point, of which the fastest counts"
     scale.add_argument("--runs", type=int, default=3, metavar="N", help=text)
-    scale.add_argument("--cores", type=int, default=16, metavar="C", help="of each machine that is foretold")
-    text = "there and back between these machines"
+    scale.add_argument("--cores", type=int, default=16, metavar="C", help="cores of each predicted machine")
+    text = "round trip between these machines, in µs"
     scale.add_argument("--rtt-us", type=float, default=30.0, metavar="T", help=text)
     _add_output(scale)
     text = "LUTs, flip-flops and logic depth of one engine and a whole node; the ring node's area by part"
     area = _benchmark(names, "area", text)
-    area.add_argument("--part", choices=AREAS, help="this system's nodes alone")
+    area.add_argument("--part", choices=AREAS, help="measure this system's nodes only")
     area.add_argument("--preset", choices=list(PRESETS), default="u280", help="the GLM node that is mapped")
-    text = "what nodes for boards take of an ECP5, by nextpnr's count, beside the prediction"
+    text = "area of board nodes on an ECP5, by nextpnr's count, against the estimate"
     board_area = _benchmark(names, "board-area", text, module="board_area")
-    board_area.add_argument("--case", action="append", metavar="NAME", help="this node alone; repeatable")
-    board_area.add_argument("-o", dest="output", metavar="FILE", help="TOML of what was counted")
+    board_area.add_argument(
+        "--case", action="append", metavar="NAME", help="measure this node only; repeatable"
+    )
+    board_area.add_argument("-o", dest="output", metavar="FILE", help="TOML file of the counts")
     fmax = _benchmark(names, "fmax", "clock by place and route on an ECP5-85, and logic depth, of each part")
-    fmax.add_argument("--part", action="append", metavar="NAME", help="this part alone; repeatable")
-    fmax.add_argument("--seed", type=int, default=1, metavar="N", help="of the placement")
+    fmax.add_argument("--part", action="append", metavar="NAME", help="measure this part only; repeatable")
+    fmax.add_argument("--seed", type=int, default=1, metavar="N", help="seed of the placement")
 
 
 def _add_codec_training(names: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    text = "what codecs do to training: INCEPTIONN's figures 3, 4, 5, 7, 12 to 14 and its table III"
+    text = "training over codecs: INCEPTIONN's figures 3, 4, 5, 7, 12 to 14 and its table III"
     parser = _benchmark(names, "codec-training", text, module="codec_training")
     parser.add_argument("--seeds", type=int, default=5, metavar="N", help="trainings of each kind")
-    parser.add_argument("--networks", nargs="+", choices=NETWORKS, help="these alone")
+    parser.add_argument("--networks", nargs="+", choices=NETWORKS, help="measure these networks only")
     parser.add_argument(
-        "--figure", type=int, action="append", choices=CODEC_FIGURES, help="this alone; repeatable; 14: 13, too"
+        "--figure",
+        type=int,
+        action="append",
+        choices=CODEC_FIGURES,
+        help="measure this figure only; repeatable; 14 includes 13",
     )
     parser.add_argument("--mnist", type=Path, metavar="DIR", help="MNIST's idx files, for hdc; default: digits")
     _add_output(parser)
@@ -136,7 +152,7 @@ def _add_codec_training(names: argparse._SubParsersAction[argparse.ArgumentParse
 
 def _add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "-o", dest="output", metavar="DIR", type=Path, default="runs", help="for its JSON and PNG"
+        "-o", dest="output", metavar="DIR", type=Path, default="runs", help="folder of JSON and PNG"
     )
 
 

@@ -63,7 +63,7 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
 def _trainings(names: Sequence[str], mnist: Path | None) -> dict[str, Training]:
     """Return the trainings whose packages are installed; report missing packages on stderr."""
     if mnist and HDC not in names:
-        raise InputError(f"--mnist {mnist}: {HDC} alone trains on it, and is left out")
+        raise InputError(f"--mnist {mnist}: only {HDC} trains on it, and --networks leaves it out")
     found = {}
     for name in names:
         try:

@@ -39,7 +39,7 @@ def draw(
     InputError.
     """
     if precisions and number != LOSS_FIGURE:
-        raise InputError(f"--precision: figure {number} is of {DEFAULT_PRECISION} bits, only 14 is of others")
+        raise InputError(f"--precision: figure {number} has {DEFAULT_PRECISION} bits; only 14 takes others")
     files: dict[str, Path] = {}
     for entry in data:
         name, _, file = entry.partition("=")

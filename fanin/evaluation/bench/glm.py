@@ -36,7 +36,7 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
     if (args.data or args.precision) and not args.figure:
         raise InputError(f"--{'data' if args.data else 'precision'}: needs --figure")
     if args.part and args.figure:
-        raise InputError("--part: a figure of the paper is none of them")
+        raise InputError("--part and --figure cannot be given together")
     if args.part == "memory":
         yield from memory.measure(args.output)
         return

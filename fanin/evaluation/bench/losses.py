@@ -75,7 +75,7 @@ def read_samples(name: str, file: Path | None) -> Samples:
         else read(str(file), Loss.LOGISTIC)
     )
     if raw.classes is None or len(raw.classes) != 2:
-        raise InputError(f"{file}: {len(raw.classes or ())} classes: figure 14 is of two")
+        raise InputError(f"{file}: {len(raw.classes or ())} classes: figure 14 needs two")
     order, _ = split(raw, test=0, shuffle=True, seed=0)
     order = order[order < SAMPLES_AT_MOST]
     features = sparse.csr_matrix(raw.features)[order]

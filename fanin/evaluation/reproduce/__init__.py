@@ -12,17 +12,17 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     """Declare the command and its options."""
     parser = commands.add_parser(
         "reproduce",
-        help="the five papers' figures and tables, number by number",
-        description="Measure what the papers print: run the commands that fill the rows, each once, and write "
-        "a page and a table of what is claimed and what was found. A run that was stopped goes on in DIR.",
+        help="measure the figures and tables of the five papers",
+        description="Measure the papers' figures: run the commands that fill the rows, each once, and write "
+        "a page and a table of claimed and measured values. A stopped run continues in DIR.",
     )
     parser.add_argument(
         "what", nargs="*", metavar="PAPER[/FIGURE]", help="p4sgd, inceptionn/12, … (default: all; --list)"
     )
-    parser.add_argument("--list", action="store_true", help="print the rows, and measure nothing")
+    parser.add_argument("--list", action="store_true", help="print the rows without measuring")
     parser.add_argument("--quick", action="store_true", help="smaller measurements: minutes, not hours")
     parser.add_argument(
-        "--data", action="append", default=[], metavar="NAME=PATH", help="a data set of a paper's; repeatable"
+        "--data", action="append", default=[], metavar="NAME=PATH", help="data set of a paper; repeatable"
     )
     parser.add_argument(
         "--from",
@@ -32,10 +32,10 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         type=Path,
         default=[],
         metavar="DIR",
-        help="folders of other runs, whose measurements are taken",
+        help="folders of other runs, to reuse their measurements",
     )
     parser.add_argument(
-        "-o", dest="output", type=Path, default=Path("reproduction"), metavar="DIR", help="folder"
+        "-o", dest="output", type=Path, default=Path("reproduction"), metavar="DIR", help="output folder"
     )
     add_json(parser)
     parser.set_defaults(run=run)

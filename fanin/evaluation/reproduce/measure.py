@@ -93,9 +93,11 @@ class Measuring:
         record = open_record(path)
         found = record.built(lambda: _measured(record.value))
         if found.fanin != __version__:
-            raise InputError(f"{path}: measured by fanin {found.fanin}, this is {__version__}: another -o")
+            raise InputError(
+                f"{path}: measured by fanin {found.fanin}, this is {__version__}; choose another -o"
+            )
         if found.command != self.text(measurement):
-            raise InputError(f"{path}: is of {found.command!r}, not of {self.text(measurement)!r}: another -o")
+            raise InputError(f"{path}: of {found.command!r}, not {self.text(measurement)!r}; choose another -o")
         return None if found.error else found
 
     def measure(self, measurement: Measurement) -> Measured:

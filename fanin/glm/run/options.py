@@ -42,23 +42,25 @@ class GlmOptions(LinkOptions, WaveOptions, RunOptions):
         _DATA, None, "column of a CSV file that has the labels; its last one by default", "NAME"
     )
 
-    loss: str = option(_MODEL, "logistic", "what is minimised", choices=tuple(LOSSES))
+    loss: str = option(_MODEL, "logistic", "loss to minimise", choices=tuple(LOSSES))
     epochs: int = option(_MODEL, 40, "passes over the training samples", "N")
     batch: int = option(_MODEL, 32, "samples of a mini-batch", "B")
     lr: float | None = option(
-        _MODEL, None, "learning rate γ; by default what suits a bundled set and the loss", "G"
+        _MODEL, None, "learning rate γ; by default suited to a bundled set and the loss", "G"
     )
-    l2: float = option(_MODEL, 0.0, "L2 regularisation λ; the nearest of which γ·λ is a power of two", "LAMBDA")
+    l2: float = option(_MODEL, 0.0, "L2 regularisation λ, rounded so that γ·λ is a power of two", "LAMBDA")
     bias: bool = option(_MODEL, True, "add a constant column")
     shuffle: bool = option(_MODEL, True, "shuffle once, at load")
-    test: float = option(_MODEL, 0.25, "held out, stratified", "SHARE")
-    seed: int = option(_MODEL, 0, "of split, shuffle and faults", "N")
+    test: float = option(_MODEL, 0.25, "share of the samples to hold out, stratified", "SHARE")
+    seed: int = option(_MODEL, 0, "seed of split, shuffle and faults", "N")
 
-    mode: Partitioning = option(_HARDWARE, Partitioning.MODEL_PARALLEL, "what is spread over the workers")
+    mode: Partitioning = option(
+        _HARDWARE, Partitioning.MODEL_PARALLEL, "spread the model or the samples over the workers"
+    )
     vanilla: bool = option(
         _HARDWARE,
         False,
-        "without the pipeline: all of a mini-batch forward, then its AllReduces, then backward",
+        "disable the pipeline: forward for the whole mini-batch, then its AllReduces, then backward",
     )
     gradient_values: int = option(
         _HARDWARE,
@@ -77,7 +79,7 @@ class GlmOptions(LinkOptions, WaveOptions, RunOptions):
     memory: str = option(
         _HARDWARE,
         CONSTANT,
-        "what samples and labels lie in: a constant latency, or banks with rows and refreshes",
+        "memory of samples and labels: a constant latency, or banks with rows and refreshes",
         choices=tuple(MEMORIES),
         of=MEMORY,
     )
@@ -96,26 +98,26 @@ class GlmOptions(LinkOptions, WaveOptions, RunOptions):
     ports: str | None = option(
         NETWORK,
         None,
-        "Linux interfaces, one for each node, to a switch that has the job (fanin p4 serve, or another); "
+        "Linux interfaces, one per node, to a switch that has the job (fanin p4 serve, or another); "
         "they decide workers",
         "IF,IF,…",
     )
     worker: str | None = option(
         NETWORK,
         None,
-        "with --ports: whose nodes these are, from 0 on, of --workers; the others train elsewhere",
+        "with --ports: numbers of the workers here, from 0; the other --workers train elsewhere",
         "R,…",
         of=PORTS,
     )
     slowdown: float = option(
         NETWORK,
         NetworkConfig.slowdown,
-        "with --ports: a second of the nodes' time takes N seconds at least",
+        "with --ports: least real time of a second of the nodes' time, in seconds",
         "N",
         of=PORTS,
     )
-    switch: SwitchKind = option(NETWORK, SwitchKind.EMBEDDED, "which switch aggregates")
-    protocol: Protocol = option(NETWORK, Protocol.P4SGD, "what frees a slot; switchml: the baseline")
+    switch: SwitchKind = option(NETWORK, SwitchKind.EMBEDDED, "switch that aggregates")
+    protocol: Protocol = option(NETWORK, Protocol.P4SGD, "event that frees a slot; switchml: the baseline")
     encap: Encap = option(NETWORK, Encap.L2, "raw Ethernet, or UDP over IPv4")
     slots: int | None = option(NETWORK, None, "aggregation slots; the preset's by default", "N")
     timeout_ns: float | None = option(
@@ -125,7 +127,9 @@ class GlmOptions(LinkOptions, WaveOptions, RunOptions):
         "T",
         default_text="it follows the measured round trips",
     )
-    retries: int = option(NETWORK, NetworkConfig.retries, "of one packet; then the job stops", "R")
+    retries: int = option(
+        NETWORK, NetworkConfig.retries, "retransmissions of one packet until the job stops", "R"
+    )
     stop: tuple[str, ...] | None = option(
         NETWORK,
         None,
@@ -161,7 +165,11 @@ class GlmOptions(LinkOptions, WaveOptions, RunOptions):
         OUTPUT, None, "the run's folder; runs/DATA by default", "DIR", short="-o", place=Place.OUTPUT
     )
     pcap: Path | None = option(
-        OUTPUT, None, "frames at the switch; DIR/frames.pcap by default", "FILE", place=Place.COPY
+        OUTPUT,
+        None,
+        "capture of the frames at the switch; DIR/frames.pcap by default",
+        "FILE",
+        place=Place.COPY,
     )
     model_out: Path | None = option(
         OUTPUT, None, "the model; DIR/model.npz by default", "FILE.npz", place=Place.COPY

@@ -65,14 +65,14 @@ def trainers_of(
 
 def _on_boards(options: GlmOptions) -> tuple[TrainOptions, Boards]:
     """Return the options of a run on boards, and the boards. Raises InputError."""
-    network = "boards have a network of their own, so it does not go with --on"
+    network = "does not apply with --on: boards have their own network"
     if options.ports is not None:
         raise InputError(f"--ports: {network}")
     options.refuse(
         {
             LINKS: network,
-            MEMORY: "boards have memories of their own, so it does not go with --on",
-            PORTS: f"is of nodes at --ports; {network}",
+            MEMORY: "does not apply with --on: boards have their own memories",
+            PORTS: network,
         }
     )
     assert options.on is not None
@@ -96,7 +96,7 @@ def _at_interfaces(options: GlmOptions) -> TrainOptions:
     InputError.
     """
     if options.ports is None:
-        options.refuse({PORTS: "is of nodes at --ports, and there are none"})
+        options.refuse({PORTS: "needs --ports"})
         return train_options(options)
     from fanin.sim.nic.outside import check_interfaces
 
@@ -120,7 +120,7 @@ def _workers_here(options: GlmOptions, ports: int) -> tuple[int, ...]:
     except ValueError as error:
         raise InputError(f"--worker {text}: must be numbers, from 0 on") from error
     if len(here) != ports:
-        raise InputError(f"--worker {text}: must be one for each of --ports, {ports}")
+        raise InputError(f"--worker {text}: --ports {ports} needs one worker per port")
     if len(set(here)) < len(here) or not all(0 <= worker < workers for worker in here):
         raise InputError(f"--worker {text}: must be different ones of 0 to {workers - 1} (--workers)")
     return here
@@ -218,5 +218,5 @@ def _stops(options: GlmOptions) -> tuple[tuple[int, float], ...]:
     if not options.stop:
         return ()
     if options.ports is not None:
-        raise InputError("--stop: links of the simulated network are cut, so it does not go with --ports")
+        raise InputError("--stop cuts simulated links; it cannot be given with --ports")
     return tuple(parse_stops(",".join(options.stop), options.workers).items())

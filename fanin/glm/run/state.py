@@ -143,5 +143,5 @@ def last_whole(folder: Path) -> tuple[str, State, InputError | None] | None:
         except InputError as error:
             newest = newest or error
     if newest:
-        raise InputError(f"{folder}: none of its states is whole: {newest}")
+        raise InputError(f"{folder}: no state is whole: {newest}")
     return None

@@ -78,7 +78,7 @@ class ParamServerOptions(WaveOptions, RunOptions):
     gamma: float | None = option(
         _MODEL,
         None,
-        "of lr-rff's Gaussian kernel",
+        "γ of lr-rff's Gaussian kernel",
         "G",
         low=1e-9,
         high=1e9,
@@ -86,9 +86,9 @@ class ParamServerOptions(WaveOptions, RunOptions):
         of=RANDOM_FEATURES,
     )
     dtype: str = option(
-        _MODEL, "float64", "what workers compute in", choices=("float64", "float32"), beside=True
+        _MODEL, "float64", "number format of the workers", choices=("float64", "float32"), beside=True
     )
-    seed: int = option(_MODEL, 0, "of split, shuffle, times and faults", "N", low=0, high=MAX_SEED)
+    seed: int = option(_MODEL, 0, "seed of split, shuffle, times and faults", "N", low=0, high=MAX_SEED)
     optimum: bool | None = option(
         _MODEL,
         None,
@@ -102,8 +102,8 @@ class ParamServerOptions(WaveOptions, RunOptions):
     push_after: PushAfter | None = option(
         _SERVERS,
         None,
-        "wild: push w after every gradient, or, as in the paper, after a scan, to all workers whose gradients "
-        "it found",
+        "wild: push w after every gradient, or after a scan to all workers whose gradients it found, as in the "
+        "paper",
         default_text=f"{PushAfter.GRADIENT}, of --costs cluster {PushAfter.SCAN}",
         beside=True,
     )
@@ -144,11 +144,13 @@ class ParamServerOptions(WaveOptions, RunOptions):
         high=MAX_SERVERS,
         beside=True,
     )
-    on: str = option(_SERVERS, "rtl", "what it runs on", choices=("rtl", "model"), training=False)
+    on: str = option(
+        _SERVERS, "rtl", "run in RTL or on the event model", choices=("rtl", "model"), training=False
+    )
     width: int = option(
         _SERVERS,
         ParamServerConfig.width,
-        "bits of a word, of --on rtl: fewer are simulated sooner, and are slower",
+        "with --on rtl: bits of a word; fewer bits simulate faster and transfer slower",
         choices=WIDTHS,
     )
 
@@ -162,7 +164,7 @@ class ParamServerOptions(WaveOptions, RunOptions):
     sample_seconds: float | None = option(
         _TIME,
         None,
-        "computing of a sample",
+        "time to compute a sample",
         "T",
         low=0,
         high=3600,
@@ -187,13 +189,13 @@ class ParamServerOptions(WaveOptions, RunOptions):
     duplicate: float = fault(_NETWORK, RTL)
     reorder: float = fault(_NETWORK, RTL)
     pcap: Path | None = option(
-        _NETWORK, None, "write all frames there", "FILE", place=Place.CAPTURE, of=RTL, training=False
+        _NETWORK, None, "write all frames to this file", "FILE", place=Place.CAPTURE, of=RTL, training=False
     )
 
     beside: tuple[str, ...] | None = option(
         OUTPUT,
         None,
-        "train again with these options changed, and show both: algorithm=sync; repeatable",
+        "train again with changed options, and show both; algorithm=sync; repeatable",
         "NAME=VALUE,…",
     )
     output: Path | None = option(

@@ -107,10 +107,10 @@ def _refuse(options: ParamServerOptions, call: Call) -> None:
     """Raise InputError for options that contradict one another."""
     reasons = {}
     if options.model != "lr-rff":
-        reasons[RANDOM_FEATURES] = f"only lr-rff has random features, not {options.model}"
+        reasons[RANDOM_FEATURES] = f"applies to lr-rff, not to {options.model}"
     if options.on == "model":
         refuse_ranks(call, "--on model")
-        reasons[RTL] = "faults and packets need --on rtl"
+        reasons[RTL] = "needs --on rtl"
         if options.width != WORD_BITS:
             raise InputError(
                 f"--width {options.width}: needs --on rtl; the event model has words of {WORD_BITS} bits"

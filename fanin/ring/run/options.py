@@ -80,26 +80,26 @@ class RingOptions(CodecOptions, WaveOptions, RunOptions):
     decay: float = option(
         _MODEL, 0.0, "share of a weight that is added to its gradient", "D", low=0.0, high=1e9
     )
-    seed: int = option(_MODEL, 0, "of split, shuffle, first weights and faults", "N", low=0, high=MAX_SEED)
+    seed: int = option(_MODEL, 0, "seed of split, shuffle, first weights and faults", "N", low=0, high=MAX_SEED)
 
     system: System = option(
         _RING,
         System.SMART_NIC,
-        "NICs that add gradients up, or INCEPTIONN's: hosts add up over sockets, NICs have the codec",
+        "smart-nic: NICs add gradients up; inceptionn: hosts add up over sockets, NICs have the codec",
     )
     nodes: int = option(_RING, 4, "nodes that train", "N", low=MIN_NODES, high=MAX_NODES)
-    exchange: Scheme = option(_RING, Scheme.RING, "how they, or those of a group, add up")
-    groups: str | None = option(_RING, None, "4x4: four groups of four nodes", "GxM")
-    above: Scheme | None = option(_RING, None, "how groups add up", default_text="as --exchange")
+    exchange: Scheme = option(_RING, Scheme.RING, "all-reduce scheme of the nodes, or of those of a group")
+    groups: str | None = option(_RING, None, "groups and nodes of a group; 4x4: four groups of four", "GxM")
+    above: Scheme | None = option(_RING, None, "all-reduce scheme of the groups", default_text="as --exchange")
     lanes: int = option(_RING, 8, "values that a smart NIC adds in a cycle", choices=tuple(SIZES), of=SMART)
-    codec: Codec = option(CODEC, Codec.NONE, "which codec")
+    codec: Codec = option(CODEC, Codec.NONE, "codec of the gradients")
     all_reduce: Reducer = option(
-        _RING, Reducer.NIC, "who adds up: smart NICs, or their hosts' own cores", of=SMART, training=False
+        _RING, Reducer.NIC, "add gradients up in smart NICs, or on their hosts' cores", of=SMART, training=False
     )
     on: Platform | None = option(
         _RING,
         None,
-        "what smart NICs run on",
+        "run the smart NICs in RTL, or on a model",
         default_text="rtl; model for --all-reduce host",
         of=SMART,
         training=False,
@@ -108,11 +108,11 @@ class RingOptions(CodecOptions, WaveOptions, RunOptions):
     overlap: Overlap = option(
         _HOSTS,
         Overlap.BACKWARD,
-        "what an all-reduce runs beside: the backward pass of the layers below, or nothing",
+        "overlap an all-reduce with the backward pass of the layers below, or with nothing",
         of=SMART,
     )
     outstanding: int = option(
-        _HOSTS, 1, "all-reduces that a host leaves unfinished", "K", low=1, high=MAX_OUTSTANDING, of=ADDING
+        _HOSTS, 1, "unfinished all-reduces of a host", "K", low=1, high=MAX_OUTSTANDING, of=ADDING
     )
     flops: float = option(
         _HOSTS, WorkerProfile.flops, "compute rate of a host", "F", unit="FLOP/s", low=1e6, high=1e21
@@ -154,7 +154,9 @@ class RingOptions(CodecOptions, WaveOptions, RunOptions):
     stop: tuple[str, ...] | None = option(
         _NETWORK, None, "2:1e-4: node 2 stops answering after 1e-4 simulated seconds", "NODE:T,…", of=FRAMES
     )
-    pcap: Path | None = option(_NETWORK, None, "write all frames there", "FILE", of=FRAMES, place=Place.CAPTURE)
+    pcap: Path | None = option(
+        _NETWORK, None, "write all frames to this file", "FILE", of=FRAMES, place=Place.CAPTURE
+    )
 
     resume: Path | None = option(
         OUTPUT,

@@ -99,16 +99,16 @@ def resolve(options: RingOptions, call: Call) -> tuple[RingOptions, Earlier | No
         refuse_ranks(call, f"--system {options.system}")
     if options.on is Platform.MODEL:
         refuse_ranks(call, "--on model")
-        options.refuse({FRAMES: "faults and frames need --on rtl"})
+        options.refuse({FRAMES: "needs --on rtl"})
     return options, earlier
 
 
 def _lacking(options: RingOptions) -> Mapping[Trait, str]:
     """Return the traits that such a run lacks, each with the reason for users."""
     if options.system is not System.SMART_NIC:
-        return dict.fromkeys((SMART, ADDING), f"of smart NICs, not of --system {options.system}")
+        return dict.fromkeys((SMART, ADDING), f"applies to smart NICs, not to --system {options.system}")
     if options.all_reduce is Reducer.HOST:
-        return dict.fromkeys((ADDING, PARTS), "of nodes whose NICs add up, not of --all-reduce host")
+        return dict.fromkeys((ADDING, PARTS), "does not apply to --all-reduce host")
     return {}
 
 
@@ -179,9 +179,7 @@ def _smart_nic(
 ) -> Backend:
     """Return the backend for smart NICs. Raises InputError for options that they do not support."""
     if options.exchange is Scheme.AGGREGATOR and not options.groups:
-        raise InputError(
-            "--exchange aggregator: smart NICs are in a ring; --groups of them may have aggregators"
-        )
+        raise InputError("--exchange aggregator: smart NICs need --groups")
     config = replace(SIZES[options.lanes], codec=codec)
     groups = _groups(options) if options.groups else None
     schedule = Schedule(options.overlap, options.outstanding)

@@ -169,7 +169,7 @@ def read_provenance(folder: Path) -> Provenance:
     """Return the provenance of a folder. Raises InputError if its results cannot be computed again."""
     path = folder / PROVENANCE_FILE
     if not path.is_file():
-        raise InputError(f"{folder}: holds no {PROVENANCE_FILE}, which says what its results came from")
+        raise InputError(f"{folder}: holds no {PROVENANCE_FILE}, the record of its inputs")
     record = open_record(path)
     found = record.integer("format")
     if found != FORMAT:
@@ -187,7 +187,7 @@ def read_provenance(folder: Path) -> Provenance:
         value=record.value,
     )
     if not results.value:
-        raise InputError(f"{path}: results: names none, so there is nothing to compare with")
+        raise InputError(f"{path}: results: empty; nothing to compare with")
     _check_whole(record, folder)
     return provenance
 
@@ -197,6 +197,6 @@ def _check_whole(record: Record, folder: Path) -> None:
     for resumption in record.records("resumed"):
         other = resumption.record("options").optional_text("plan")
         if other is not None:
-            raise InputError(f"{folder}: went on with another plan, {other}, and no command comes to its bits")
+            raise InputError(f"{folder}: resumed with another plan, {other}; no single command repeats it")
     if not record.flag("ended"):
         raise InputError(f"{folder}: was stopped before its end, and has no results to compare with")

@@ -46,10 +46,10 @@ def test_the_cache_is_where_the_environment_says(monkeypatch, tmp_path):
         (0o40755, 1000, 1000, ""),
         (0o40775, 1000, 1000, ""),  # Debian's umask for a user with a group of its own
         (0o40755, 0, 0, ""),  # the administrator's, for all to read
-        (0o40775, 1000, 100, "others may put programs there"),
-        (0o40777, 1000, 1000, "others may put programs there"),
-        (0o41777, 0, 0, "others may put programs there"),
-        (0o40700, 1001, 1001, "another user's programs"),
+        (0o40775, 1000, 100, "other users may write there"),
+        (0o40777, 1000, 1000, "other users may write there"),
+        (0o41777, 0, 0, "other users may write there"),
+        (0o40700, 1001, 1001, "belongs to another user"),
     ],
 )
 def test_a_folder_that_others_may_write_is_refused(monkeypatch, tmp_path, mode, owner, group, cause):
@@ -76,14 +76,14 @@ def test_a_folder_that_others_may_write_by_a_list_is_refused(monkeypatch, tmp_pa
     found = os.stat_result((0o40770, 1, 1, 1, os.geteuid(), os.geteuid(), 0, 0, 0, 0))
     cache._check_own(place, found)
     _list(place)
-    with pytest.raises(InputError, match="others may put programs there"):
+    with pytest.raises(InputError, match="other users may write there"):
         cache._check_own(place, found)
 
 
 def test_a_group_of_several_is_not_its_users_alone(monkeypatch, tmp_path):
     monkeypatch.setattr("grp.getgrgid", lambda gid: SimpleNamespace(gr_mem=["another"]))
     found = os.stat_result((0o40770, 1, 1, 1, os.geteuid(), os.geteuid(), 0, 0, 0, 0))
-    with pytest.raises(InputError, match="others may put programs there"):
+    with pytest.raises(InputError, match="other users may write there"):
         cache._check_own(tmp_path, found)
 
 
@@ -94,7 +94,7 @@ def test_a_world_writable_cache_ends_a_command_in_one_line(monkeypatch, tmp_path
     monkeypatch.setenv("FANIN_CACHE", str(place))
     assert main(["verilog", "adder-tree", "-o", "-"]) == 2
     error = capsys.readouterr().err
-    cause = "others may put programs there, which would be carried out; delete it"
+    cause = "other users may write there, and fanin would run their programs; delete it"
     assert error == f"fanin: error: {place}: {cause}\n"
     assert list(place.iterdir()) == []
 
@@ -105,7 +105,7 @@ def test_a_part_of_it_that_others_may_write_is_refused(monkeypatch, tmp_path):
     part.chmod(0o777)
     monkeypatch.setenv("FANIN_CACHE", str(tmp_path))
     assert part.name in cache.KINDS
-    with pytest.raises(InputError, match="emitted: others may put programs there"):
+    with pytest.raises(InputError, match="emitted: other users may write there"):
         cache.cache_directory()
 
 

@@ -206,7 +206,7 @@ def test_another_campaign_and_another_fanin_are_refused(copied, capsys):
     file.write_text(text)
     value = json.loads(mark.read_text())
     mark.write_text(json.dumps(value | {"fanin": value["fanin"] | {"sources_sha256": "other"}}))
-    assert "its runs are another fanin's than this one; choose another -o" in _refused(file, output, capsys)
+    assert "its runs are of another fanin; choose another -o" in _refused(file, output, capsys)
     mark.unlink()
     assert "out: holds no campaign.json of fanin campaign" in _refused(file, output, capsys)
 
@@ -228,7 +228,7 @@ def test_a_run_of_sources_that_were_edited_meanwhile_is_not_kept(tmp_path, monke
         keep=True,
         sources=sources_digest(),
     )
-    with pytest.raises(InputError, match="has another fanin"):
+    with pytest.raises(InputError, match="is not the client"):
         worker.carry_out(replace(task, sources="others"))
     monkeypatch.setattr(worker, "_sources", lambda: "before")  # as the worker found them at its start
     with pytest.raises(ToolFailed, match=r"run: fanin's sources have changed since the campaign began$"):

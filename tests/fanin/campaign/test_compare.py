@@ -80,7 +80,7 @@ def test_an_option_of_one_campaign_alone_is_not_averaged_over(write, capsys):
 def test_the_help_says_95_percent(capsys):
     with pytest.raises(SystemExit):
         main(["campaign", "compare", "--help"])
-    assert "the 95 % confidence" in " ".join(capsys.readouterr().out.split())
+    assert "its 95 % confidence" in " ".join(capsys.readouterr().out.split())
 
 
 def test_the_table_for_people(write, capsys):

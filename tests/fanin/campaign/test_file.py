@@ -121,7 +121,7 @@ def test_draws_are_of_their_ranges_and_repeat_with_their_seed():
 
 
 WRONG = {
-    "kommand = 1": "kommand is not known here",
+    "kommand = 1": "unknown key kommand",
     "command = 3": "command must be a text, not 3",
     "command = = 3": "at line 1",
     "seeds = 3": "command is missing",
@@ -141,11 +141,10 @@ WRONG = {
     PS + '[[grid]]\nworkers = "two"': "grid[0]: argument --workers: invalid int value: 'two'",
     PS + "[[grid]]\nworkers = true": "grid[0].workers: takes a value, not true",
     PS + "[[grid]]\noptimum = 3": "grid[0].optimum: is a flag, true or false, not 3",
-    PS + "[options]\nworkers = 2\n[[grid]]\nworkers = 3": "grid[0].workers is among the options of all runs",
-    PS + "seeds = 2\n[[grid]]\nseed = [7, 8]": "grid[0].seed: seeds gives every run one, too",
-    PS
-    + "seeds = [3]\n[options]\nseed = 7\n[[run]]\nworkers = 2": "options.seed: seeds gives every run one, too",
-    PS + "seeds = 1\n[random]\ndraws = 1\n[random.options]\nseed = [7]": "random.options.seed: seeds gives",
+    PS + "[options]\nworkers = 2\n[[grid]]\nworkers = 3": "grid[0].workers is also an option of all runs",
+    PS + "seeds = 2\n[[grid]]\nseed = [7, 8]": "grid[0].seed: seeds already gives every run one",
+    PS + "seeds = [3]\n[options]\nseed = 7\n[[run]]\nworkers = 2": "options.seed: seeds already gives",
+    PS + "seeds = 1\n[random]\ndraws = 1\n[random.options]\nseed = [7]": "random.options.seed: seeds already",
     PS + "[random]\ndraws = 1\n[random.options]\nrate = {uniform = [0, inf]}": "must be two numbers, the lower",
     PS + "seeds = 0\n[[grid]]\nworkers = 2": "seeds must be at least 1",
     PS + "seeds = []\n[[grid]]\nworkers = 2": "seeds must be a number of seeds or a list",

@@ -12,8 +12,13 @@ def sections():
     """Of each heading the fields, by name, as lists of types."""
     found = {}
     for part in re.split(r"^## fanin ", PAGE.read_text(), flags=re.MULTILINE)[1:]:
-        rows = re.findall(r"^\| `(\w+)` \| ([\w ]+) \|", part, re.MULTILINE)
-        found[part.partition("\n")[0]] = {name: kinds.split(" or ") for name, kinds in rows}
+        heading, _, body = part.partition("\n")
+        if same := re.match(r"\nThe fields of `fanin (.+)`\.\n$", body):
+            found[heading] = found[same[1]]
+            continue
+        rows = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \| ([\w ?]+) \|", body, re.MULTILINE)
+        kinds = {names: kind.replace("?", " or absent").split(" or ") for names, kind in rows}
+        found[heading] = {name: kinds[names] for names in kinds for name in re.findall(r"\w+", names)}
     return found
 
 

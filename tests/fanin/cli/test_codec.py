@@ -173,7 +173,7 @@ def test_bad_compressed_files_are_refused(capsys, values, tmp_path):
     size = len(good) - 16
     assert refused(patched(8, *[255] * 8)).startswith(f"has {size:,} bytes after its header, but 18,446,744,")
     assert refused(patched(5, 2, 16, 7)) == f"has {size:,} bytes after its header, but 1,000 values take 1,071"
-    assert refused(good[:-1]) == "its stream ends within values 0 to 999"
+    assert refused(good[:-1]) == "the stream ends within values 0 to 999"
     assert refused(good + b"\0") == "has bytes after its 1,000 values"
     whole = "is inceptionn, 2^-10, strict, group 8"
     assert refused(good, "--codec", "bfp") == f"{whole}; --codec says otherwise"

@@ -97,7 +97,7 @@ def test_a_missing_file_names_the_bundled_sets(capsys, tmp_path):
         ("1 1:0.5\nnot a line\n", ":2: not LIBSVM"),
         ("1 1:0.5\n0 1:nan\n", ":2: feature 1 is nan"),
         ("1 1:0.5\n0 1:inf\n", ":2: feature 1 is inf"),
-        ("1 1:0.5\n1 1:0.25\n" * 8, "one class"),
+        ("1 1:0.5\n1 1:0.25\n" * 8, "a single class"),
         ("".join(f"{n} 1:{n}\n" for n in range(33)) * 8, "33 classes"),
         ("", "no samples"),
     ],

@@ -36,18 +36,18 @@ FOREIGN = (20, 21)  # ports of the switch that no node has
         ("train breast_cancer --ports no-such,b", "no-such: no such interface"),
         ("train breast_cancer --ports a,a", "a, a: an interface is named twice"),
         ("train breast_cancer --ports a --worker x", "--worker x: must be numbers, from 0 on"),
-        ("train breast_cancer --ports a,b --worker 0", "--worker 0: must be one for each of --ports, 2"),
+        ("train breast_cancer --ports a,b --worker 0", "--worker 0: --ports 2 needs one worker per port"),
         (
             "train breast_cancer --ports a --worker 4",
             "--worker 4: must be different ones of 0 to 3 (--workers)",
         ),
         ("train breast_cancer --ports a,b --worker 1,1", "--worker 1,1: must be different ones of 0 to 3"),
-        ("train breast_cancer --worker 1", "--worker: is of nodes at --ports, and there are none"),
-        ("train breast_cancer --ports a --on boards.toml", "--ports: boards have a network of their own"),
-        ("train breast_cancer --slowdown 7", "--slowdown: is of nodes at --ports, and there are none"),
-        ("train breast_cancer --drop 0.5 --on boards.toml", "--drop: boards have a network of their own"),
-        ("train breast_cancer --switch-ns 9000 --on boards.toml", "--switch-ns: boards have a network of"),
-        ("train breast_cancer --frame-bytes 256 --on boards.toml", "--frame-bytes: boards have a network"),
+        ("train breast_cancer --worker 1", "--worker: needs --ports"),
+        ("train breast_cancer --ports a --on boards.toml", "--ports: does not apply with --on"),
+        ("train breast_cancer --slowdown 7", "--slowdown: needs --ports"),
+        ("train breast_cancer --drop 0.5 --on boards.toml", "--drop: does not apply with --on"),
+        ("train breast_cancer --switch-ns 9000 --on boards.toml", "--switch-ns: does not apply with --on"),
+        ("train breast_cancer --frame-bytes 256 --on boards.toml", "--frame-bytes: does not apply with --on"),
     ],
 )
 def test_bad_input_takes_one_line(options, message, capsys, tmp_path, monkeypatch):
@@ -74,7 +74,7 @@ def test_more_classes_than_two_are_refused_before_anything_is_built(lab, tmp_pat
     train = [*FANIN, "train", tmp_path / "three.csv", "--ports", "host,wire", "-o", tmp_path / "run"]
     done = subprocess.run(lab.inside("here", train), capture_output=True, text=True, timeout=LIMIT, check=False)
     assert done.returncode == 2
-    assert " 3 classes need as many trainings, and the job" in done.stderr
+    assert " 3 classes need a training each; the switch" in done.stderr
     assert done.stderr.count("\n") == 1
     assert not (tmp_path / "run").exists()
 

@@ -134,7 +134,7 @@ def test_stepping_needs_a_terminal(capsys, monkeypatch, program, tmp_path):
     status, _, error = _run(capsys, "run", program, "--in", f"1={capture}", "--out", tmp_path / "out", "--step")
     assert (status, error) == (
         2,
-        "fanin: error: --step asks on a terminal, and standard input is none\n",
+        "fanin: error: --step needs a terminal as standard input\n",
     )
     assert not (tmp_path / "out").exists()
 
@@ -222,7 +222,7 @@ def test_frames_of_nobody_in_a_recording_are_counted(capsys, recorded):
     assert "frames.pcap: 1 frames are neither from a member of a job nor from the switch to one" in err
     status, _, err = _replay(capsys, folder, [(50, bytes(60))])
     assert (status, err.count("\n")) == (2, 1)
-    assert "none of 1 frames is from a member of the jobs" in err
+    assert "no frame of 1 is from a member of the jobs" in err
 
 
 def test_without_entries_a_warning_says_so(capsys, program, tmp_path):
@@ -309,7 +309,7 @@ class TestBadInput:
     @pytest.mark.parametrize(
         ("content", "what"),
         [
-            (b"", "neither pcap nor pcapng"),
+            (b"", "not a pcap or pcapng file"),
             (b"\n\r\r\n" + bytes(20), "not a whole pcapng file"),
             (struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 99, 113), "something else than Ethernet"),
             (struct.pack("<IHHiIIIIIII", 0xA1B2C3D4, 2, 4, 0, 0, 99, 1, 0, 0, 4, 4), "ends within a packet"),
@@ -361,7 +361,7 @@ class TestBadInput:
             ([_group(1), _group(2), _group(1)], "item 2: id: 1 is the id of another group, "),
             (
                 [{"id": 1, "replicas": [{"port": 1}, {"port": 1, "id": 1}, {"port": 1, "id": 0}]}],
-                "item 0: replicas: 2: port 1 is there twice with the id 0",
+                "item 0: replicas: 2: port 1 occurs twice with the id 0",
             ),
             ([{"session": 0, "replicas": []}], "item 0: session: must be 1 to 4294967295, not 0"),
             ([{"session": 3, "port": 1}], "item 0: has no field 'port'; it may have session, replicas"),

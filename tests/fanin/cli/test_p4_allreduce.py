@@ -50,7 +50,7 @@ def test_what_people_read(capsys):
         ("--link-ns=-1", 2, "link_ns must be in [0, 1e+09], not -1.0"),
         ("--operations 0", 2, "--operations 0: must be in 1…1,000,000"),
         ("--drop 2", 2, "drop must be a probability, not 2.0"),
-        ("--gbps inf --link-ns 0 --switch-ns 0", 2, "what takes no time has no rate"),
+        ("--gbps inf --link-ns 0 --switch-ns 0", 2, "without one the rate is infinite"),
         ("--timeout-ns inf", 2, "timeout_ns must be in (0, 1e+13], not inf"),
         ("--timeout-ns nan", 2, "timeout_ns must be in (0, 1e+13], not nan"),
         ("--timeout-ns 0", 2, "timeout_ns must be in (0, 1e+13], not 0.0"),

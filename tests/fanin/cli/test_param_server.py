@@ -233,7 +233,7 @@ def test_a_run_without_any_worker_ends(capsys, tmp_path):
 def test_sync_ends_with_the_name_of_the_worker_that_stops(capsys, tmp_path):
     status, out, err = run_ps(capsys, tmp_path / "run", f"{SMALL} --algorithm sync --stop 2:0.001")
     assert (status, out) == (1, "")
-    cause = "worker 2 stopped answering; Sync-DSGD cannot go on without it"
+    cause = "worker 2 stopped answering; Sync-DSGD cannot continue without it"
     assert err == f"fanin: error: {cause} (fanin doctor {tmp_path / 'run'} says more)\n"
     assert json.loads((tmp_path / "run" / "run.json").read_text())["error"] == cause
 
@@ -321,8 +321,8 @@ def test_an_interrupted_run_leaves_what_it_knows(capsys, tmp_path, monkeypatch):
         ("--sample-seconds -1", "sample-seconds must be in [0, 3600], not -1"),
         ("--model lr-rff --features 0", "features must be in [1, 1000000], not 0"),
         ("--model lr-rff --gamma 0", "gamma must be in [1e-09, 1e+09], not 0"),
-        ("--features 10", "--features: only lr-rff has random features, not lr"),
-        ("--gamma 1 --model fcnn", "--gamma: only lr-rff has random features, not fcnn"),
+        ("--features 10", "--features: applies to lr-rff, not to lr"),
+        ("--gamma 1 --model fcnn", "--gamma: applies to lr-rff, not to fcnn"),
         ("--model cnn", "argument --model: invalid choice: 'cnn'"),
         ("--stragglers 3", "--stragglers: '3' is not of the form 3:2.5 or 5%:4"),
         ("--stragglers 3:x", "--stragglers: '3:x' is not of the form 3:2.5 or 5%:4"),
@@ -341,9 +341,9 @@ def test_an_interrupted_run_leaves_what_it_knows(capsys, tmp_path, monkeypatch):
         ("--stop 1:1e300", "--stop 1:1e300: at most 1,000,000,000 s"),
         ("--stop 1:-1", "--stop: '1:-1' is not of the form 4:0.02"),
         ("--stop 1:1 --stop 1:2", "--stop 1:2: worker 1 has been named before"),
-        ("--drop 0.1", "--drop: faults and packets need --on rtl"),
-        ("--duplicate 0.1 --reorder 0.1", "--duplicate, --reorder: faults and packets need --on rtl"),
-        ("--pcap frames", "--pcap: faults and packets need --on rtl"),
+        ("--drop 0.1", "--drop: needs --on rtl"),
+        ("--duplicate 0.1 --reorder 0.1", "--duplicate, --reorder: needs --on rtl"),
+        ("--pcap frames", "--pcap: needs --on rtl"),
         ("--width 128", "--width 128: needs --on rtl; the event model has words of 512 bits"),
         ("--width 64 --on rtl", "argument --width: invalid choice: 64"),
         ("--warm-up -1", "warm-up must be in [0, 1000000], not -1"),

@@ -196,7 +196,7 @@ def test_an_input_that_has_changed_is_refused_unless_it_is_asked_for(capsys, fin
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (None, "holds no provenance.json, which says what its results came from"),
+        (None, "holds no provenance.json, the record of its inputs"),
         ("{", "provenance.json:1:2: Expecting property name enclosed in double quotes"),
         ("[]", "provenance.json: must be an object, not []"),
         ("{}", 'provenance.json: "format" is missing'),
@@ -215,18 +215,18 @@ def test_no_or_damaged_provenance_is_refused(capsys, made, content, said):
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"argv": ["--version"]}, "argv: is no command that writes a folder"),
-        ({"argv": ["plan", "--help"]}, "argv: is no command that writes a folder"),
-        ({"results": {}}, "results: names none, so there is nothing to compare with"),
-        ({"argv": ["doctor"]}, "argv: is no command that writes a folder"),
+        ({"argv": ["--version"]}, "argv: not a command that writes a folder"),
+        ({"argv": ["plan", "--help"]}, "argv: not a command that writes a folder"),
+        ({"results": {}}, "results: empty; nothing to compare with"),
+        ({"argv": ["doctor"]}, "argv: not a command that writes a folder"),
         ({"argv": ["ring", "train", "--no-such"]}, "argv: unrecognized arguments: --no-such"),
-        ({"argv": ["rerun", "x"]}, "argv: is no command that writes a folder"),
+        ({"argv": ["rerun", "x"]}, "argv: not a command that writes a folder"),
         ({"argv": 3}, '"argv" must be a list of texts of one line, not 3'),
         ({"results": {"run.json": 3}}, 'results: "run.json" must be a text of one line, not 3'),
         ({"ended": False}, "was stopped before its end, and has no results to compare with"),
         (
             {"resumed": [{"argv": [], "options": {"plan": "other"}}]},
-            "went on with another plan, other, and no command comes to its bits",
+            "resumed with another plan, other; no single command repeats it",
         ),
     ],
 )
@@ -236,8 +236,8 @@ def test_what_no_command_comes_to_is_refused(capsys, made, fields, said):
 
 
 def test_a_new_folder_that_is_none_is_refused(capsys, made):
-    assert refusal(capsys, made, "-o", made) == f"{made}: lies in the run's folder {made}; choose another -o"
-    assert "lies in the run's folder" in refusal(capsys, made, "-o", made / "x" / "y")
+    assert refusal(capsys, made, "-o", made) == f"{made}: is inside the run's folder {made}; choose another -o"
+    assert "is inside the run's folder" in refusal(capsys, made, "-o", made / "x" / "y")
     assert refusal(capsys, made, "-o", made.parent) == (
         f"{made.parent}: exists; choose another -o, or remove it"
     )

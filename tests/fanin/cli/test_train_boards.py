@@ -141,7 +141,7 @@ def test_boards_that_do_not_answer_end_the_run(tmp_path, capsys, monkeypatch):
             "digits: board 127.0.0.1: the samples of 1,347 samples take 22,984 ",
         ),
         ("--vanilla breast_cancer", "vanilla: the nodes were made without it"),
-        ("--memory hbm2 breast_cancer", "--memory: boards have memories of their own"),
+        ("--memory hbm2 breast_cancer", "--memory: does not apply with --on"),
         ("--timeout-ns 2e10 breast_cancer", "timeout_ns must be in (0, 1.07374e+10] at "),
     ],
 )

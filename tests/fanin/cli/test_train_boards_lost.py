@@ -180,7 +180,7 @@ def test_a_board_whose_packets_never_come_is_named(cluster, capsys):
     boards.buses[0].started = lambda: send_and_time_out(boards, 0)
     boards.buses[1].started = lambda: time_out(boards, 1)
     assert boards.train() == 1
-    cause = f"board {boards.hosts[1]}: none of its packets has come to UDP 127.0.0.1:{PORT}"
+    cause = f"board {boards.hosts[1]}: no packet of it arrived at UDP 127.0.0.1:{PORT}"
     assert capsys.readouterr().err == f"fanin: error: {cause}\n"
 
 
@@ -215,7 +215,7 @@ def test_a_board_is_known_by_its_address_however_it_is_written(cluster, capsys):
     boards.buses[0].started = lambda: send_and_time_out(boards, 0)
     boards.buses[1].started = lambda: time_out(boards, 1)
     assert boards.train() == 1
-    assert f"board {boards.hosts[1]}: none of its packets has come" in capsys.readouterr().err
+    assert f"board {boards.hosts[1]}: no packet of it arrived" in capsys.readouterr().err
 
 
 def test_two_names_of_one_board_are_refused(cluster, capsys):

@@ -197,7 +197,7 @@ def test_a_state_of_fanin_cluster_is_none(golden, whole, stopped, capsys):
         np.savez(stopped / name, **arrays)
     newest = stopped / STATES[4]
     said = refusal(capsys, "train", "--resume", stopped)
-    assert said.startswith(f"{stopped}: none of its states is whole: {newest}: is torn")
+    assert said.startswith(f"{stopped}: no state is whole: {newest}: is damaged")
 
 
 def test_a_torn_state_is_left_out(golden, whole, stopped, capsys):
@@ -365,7 +365,7 @@ def test_links_among_states_are_neither_read_nor_written(golden, stopped, tmp_pa
     (stopped / "states").symlink_to(mine)
     capsys.readouterr()
     assert refusal(capsys, "train", "--resume", stopped).startswith(f"{stopped}: has no state")
-    with pytest.raises(InputError, match="states: is a link, to whose place no state is written"):
+    with pytest.raises(InputError, match="states: is a link; states are not written through links"):
         save_state(stopped / STATES[1], {}, {})
     assert [path.read_text() for path in mine.iterdir()] == ["precious"]
 

@@ -36,8 +36,8 @@ def test_both_ends_come_to_the_same_connection():
     ("ours", "theirs", "why"),
     [
         ({}, {"gid": "fe80::1"}, "the GID fe80::1 is not an IPv4 address"),
-        ({}, {"gid": OURS.gid}, "both ends have the address ::ffff:10.0.0.1"),
-        ({}, {"mac": OURS.mac}, "both ends have the MAC address"),
+        ({}, {"gid": OURS.gid}, "the peer has the same address, ::ffff:10.0.0.1"),
+        ({}, {"mac": OURS.mac}, "the peer has this end's MAC address"),
         ({}, {"mac": "01:00:5e:00:00:01"}, "not that of one station"),
         ({}, {"mac": "00:00:00:00:00:00"}, "not that of one station"),
         ({"vlan": 5}, {}, "VLAN 5 here, no VLAN at the peer"),
@@ -115,14 +115,14 @@ def test_two_ends_tell_one_another_and_go_on_together():
             here.wait("ready")
             waits.result()
             waits = pool.submit(there.wait, "ready")
-            with pytest.raises(InputError, match="it sent 'ready' instead of 'written'"):
+            with pytest.raises(InputError, match="the peer sent 'ready' instead of 'written'"):
                 here.wait("written")
 
 
 @pytest.mark.parametrize(
     ("said", "why"),
     [
-        (b"", "it has closed the connection"),
+        (b"", "the peer closed the connection"),
         (b"x" * 5000, "a line of more than 4096 bytes"),
         (None, "no answer for 0.2 s"),
         (b"\xff\xfe\n", "not a line of JSON"),

@@ -78,7 +78,7 @@ def test_linear_takes_its_targets_as_they_are(libsvm):
         ("+1 1:2\nnan 7:1\n", ":2", "not LIBSVM: label 'nan' is not a finite number"),
         ("", "", "no samples"),
         ("# nothing\n", "", "no samples"),
-        ("1 1:1\n1 1:2\n", "", "one class (labels 1): the logistic loss needs two"),
+        ("1 1:1\n1 1:2\n", "", "a single class (labels 1): the logistic loss needs two"),
         (
             "".join(f"{n} 1:1\n" for n in range(33)),
             "",

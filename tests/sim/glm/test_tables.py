@@ -93,7 +93,7 @@ def test_the_target_may_be_another_column(write):
         ("a,b\n1,0\n2,yes\n", ":3", "column 'b': 'yes' is not a number"),
         ("a,b\n1,yes\n2,0\n", ":2", "column 'b': 'yes' is not a number"),
         ("a,b\n1,yes\n2,\n", ":2", "column 'b': 'yes' is not a number"),
-        ("a,b\n1,yes\n2,yes\n", "", "one class (labels yes): the logistic loss needs two"),
+        ("a,b\n1,yes\n2,yes\n", "", "a single class (labels yes): the logistic loss needs two"),
         ('a,b\n1,"x\n', ":2", "not CSV: unexpected end of data"),
         (b"a,b\n1,\xff\n", "", "not CSV: byte 6 is no UTF-8"),
     ],

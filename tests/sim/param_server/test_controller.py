@@ -194,7 +194,7 @@ def test_the_others_go_on_without_a_worker_that_a_server_has_lost():
 @pytest.mark.parametrize(("node", "fact"), [(SERVER, Gone(1)), (1, Left(lost=True)), (1, Left(lost=False))])
 def test_sync_dsgd_does_not(node, fact):
     nodes = Nodes(SYNC)
-    with pytest.raises(CheckFailed, match="worker 1 stopped answering; Sync-DSGD cannot go on without it"):
+    with pytest.raises(CheckFailed, match="worker 1 stopped answering; Sync-DSGD cannot continue without it"):
         nodes.tell(node, fact)
 
 

@@ -143,7 +143,9 @@ def check_rounds(cosim, job, link):
 @pytest.mark.parametrize("seconds", [0.0, 20e-6])
 def test_without_one_worker_the_others_wait_in_vain_behind_a_barrier(hardware, seconds):
     job = replace(JOB, algorithm=Algorithm.SYNC, stops={1: seconds})
-    with pytest.raises(SimulationFailed, match="worker 1 stopped answering; Sync-DSGD cannot go on without it"):
+    with pytest.raises(
+        SimulationFailed, match="worker 1 stopped answering; Sync-DSGD cannot continue without it"
+    ):
         hardware.run(job, Random(parameters=170, batches=12))
 
 
@@ -296,7 +298,7 @@ def test_a_run_without_any_worker_ends(hardware):
     run = hardware.run(replace(JOB, stops={0: 0.0, 1: 0.0}), Random(parameters=170, batches=2))
     assert (run.updates, run.outcome.stopped, run.outcome.seconds) == ([], (0, 1), 0)
     with pytest.raises(
-        SimulationFailed, match="workers 0, 1 stopped answering; Sync-DSGD cannot go on without them"
+        SimulationFailed, match="workers 0, 1 stopped answering; Sync-DSGD cannot continue without them"
     ):
         hardware.run(replace(JOB, algorithm=Algorithm.SYNC, stops={0: 0.0, 1: 0.0}), NoTraining(170, 2))
 
@@ -323,7 +325,7 @@ def test_the_run_goes_on_without_a_worker_whose_queue_pair_ends(nodes, workers, 
 
 @pytest.mark.slow
 def test_sync_dsgd_ends_with_the_name_of_a_worker_whose_queue_pair_ends(hardware):
-    said = r"worker \d stopped answering; Sync-DSGD cannot go on without it"
+    said = r"worker \d stopped answering; Sync-DSGD cannot continue without it"
     rng = random.Random(new_seed())
     slow = replace(JOB.compute, slow={1: 30.0})  # the other waits longer at the barrier than for a lost row
     for drop in (*(0.02,) * 6, 0.3):

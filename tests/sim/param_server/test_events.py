@@ -371,7 +371,7 @@ def test_a_gradient_of_zeros_changes_no_bit_of_w():
 
 
 def test_sync_ends_with_the_name_of_the_worker_that_stops():
-    with pytest.raises(CheckFailed, match="worker 2 stopped answering; Sync-DSGD cannot go on without it"):
+    with pytest.raises(CheckFailed, match="worker 2 stopped answering; Sync-DSGD cannot continue without it"):
         _timed(20, algorithm=Algorithm.SYNC, stops={2: 2e-3})
 
 

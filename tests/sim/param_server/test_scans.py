@@ -88,17 +88,17 @@ def test_another_row_and_another_place_are_found_out(broadcast, change, cause):
 def test_a_row_that_has_nothing_new_for_its_worker_is_found_out():
     server = Server()
     server.apply(0, 1)
-    with pytest.raises(CheckFailed, match="worker 2: 0 of its gradients are new in a scan"):
+    with pytest.raises(CheckFailed, match="worker 2: 0 of the worker's gradients are new in a scan"):
         server.push(2)
     server.push(0)
-    with pytest.raises(CheckFailed, match="version 2 at worker 0: it has had 2, and 2 have been made"):
+    with pytest.raises(CheckFailed, match="version 2 at worker 0: the worker has had 2; 2 exist"):
         server.push(0)
 
 
 def test_a_row_with_two_gradients_of_its_worker_is_found_out():
     server = Server()
     server.apply(0, 1, 0)
-    with pytest.raises(CheckFailed, match="worker 0: 2 of its gradients are new in a scan"):
+    with pytest.raises(CheckFailed, match="worker 0: 2 of the worker's gradients are new in a scan"):
         server.push(0)
 
 

@@ -117,7 +117,7 @@ def test_arrays_of_two_states_are_torn(saved, network):
         arrays = dict(archive)
     arrays["conv2/velocity"] = arrays["conv2/velocity"][::-1]
     np.savez(saved, **arrays)
-    assert refusal(load_checkpoint, saved, network).startswith(f"{saved}: is torn: ")
+    assert refusal(load_checkpoint, saved, network).startswith(f"{saved}: is damaged: ")
 
 
 def test_a_changed_description_is_torn(saved, network):
@@ -125,7 +125,7 @@ def test_a_changed_description_is_torn(saved, network):
         arrays = dict(archive)
     about = json.loads(str(arrays["about"])) | {"epoch": 3}
     np.savez(saved, **arrays | {"about": np.str_(json.dumps(about, sort_keys=True))})
-    assert refusal(load_checkpoint, saved, network).startswith(f"{saved}: is torn: ")
+    assert refusal(load_checkpoint, saved, network).startswith(f"{saved}: is damaged: ")
 
 
 def test_a_state_of_another_model_is_foreign(saved, network):
@@ -166,8 +166,8 @@ def test_other_files_are_no_checkpoints(tmp_path, network):
         ),
         ({"bias1/weights": np.zeros(16)}, "bias1/weights is 16 of float64, not 16 of float32"),
         ({"bias1/weights": np.full(16, np.nan, np.float32)}, "bias1/weights has values that are not finite"),
-        ({"conv9/weights": np.zeros(1, np.float32)}, "has conv9/weights, and digits_cnn has not"),
-        ({"conv1/mean": np.zeros(1, np.float32)}, "has conv1/mean, and digits_cnn has not"),
+        ({"conv9/weights": np.zeros(1, np.float32)}, "has conv9/weights, which digits_cnn has not"),
+        ({"conv1/mean": np.zeros(1, np.float32)}, "has conv1/mean, which digits_cnn has not"),
     ],
 )
 def test_parameters_that_do_not_fit_are_refused(network, tmp_path, change, said):

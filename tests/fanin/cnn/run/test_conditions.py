@@ -62,8 +62,8 @@ def test_a_cut_is_at_a_batch_of_the_run_counted_from_1(tmp_path, text, devices, 
         ("fpga-1@x", "must be DEVICE@BATCH or DEVICE-DEVICE@BATCH, not 'fpga-1@x'"),
         ("fpga-1@0", "the run has batches 1…6, not 0"),
         ("fpga-1@7", "the run has batches 1…6, not 7"),
-        ("board@1", "there is no device board, but fpga-0, fpga-1, fpga"),
-        ("fpga-1-board@1", "there is no device fpga-1-board, but fpga-0, fpga-1, fpga"),
+        ("board@1", "no device board; devices are fpga-0, fpga-1, fpga"),
+        ("fpga-1-board@1", "no device fpga-1-board; devices are fpga-0, fpga-1, fpga"),
     ],
 )
 def test_a_cut_that_cannot_be_is_one_line(tmp_path, text, cause):
@@ -82,8 +82,8 @@ def test_devices_without_a_connection_cannot_be_cut_from_one_another(tmp_path):
     [
         ({"drop": 1.5}, "--drop must be a probability, not 1.5"),
         ({"corrupt": float("nan")}, "--corrupt must be a probability, not nan"),
-        ({"on": "golden", "drop": 0.1, "pcap": True}, "--drop, --pcap: faults and frames need --on rtl"),
-        ({"on": "golden", "network_seed": 0}, "--network-seed: faults and frames need --on rtl"),
+        ({"on": "golden", "drop": 0.1, "pcap": True}, "--drop, --pcap: needs --on rtl"),
+        ({"on": "golden", "network_seed": 0}, "--network-seed: needs --on rtl"),
     ],
 )
 def test_what_no_run_can_have_is_one_line(tmp_path, given, cause):
@@ -92,7 +92,7 @@ def test_what_no_run_can_have_is_one_line(tmp_path, given, cause):
 
 
 def test_one_device_has_no_network(tmp_path, small, capsys):
-    cause = "the plan has one device, and nothing goes over a network"
+    cause = "does not apply: the plan has one device and no network"
     with pytest.raises(InputError, match=f"^--cut, --pcap: {cause}$"):
         conditions(tmp_path, ONE, cut="fpga-0@1", pcap=True)
     for words in (

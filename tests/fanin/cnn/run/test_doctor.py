@@ -105,7 +105,7 @@ def test_a_run_without_a_state_has_nothing_to_go_on_from(folder, capsys):
     assert status == 1
     assert out.startswith("trained     0 of 2 epochs\nlast state  none\ndamaged     ")
     assert "cluster resume" not in out
-    assert "none of its states is whole" in err
+    assert "no state is whole" in err
     change(folder, error=UNENDED, checkpoints=[])
     out = doctor(capsys, folder)[1].splitlines()
     assert out[:2] == ["trained     0 of 2 epochs", "last state  none"]

@@ -45,7 +45,7 @@ def test_a_run_that_was_stopped_is_compared_when_it_has_come_to_its_end(capsys, 
 def test_a_run_that_went_on_with_another_plan_is_refused(capsys, stopped, small):
     assert rerun.run("cluster", "resume", stopped, "--plan", small.other) == 0
     said = rerun.refusal(capsys, stopped)
-    assert said == f"{stopped}: went on with another plan, {small.other}, and no command comes to its bits"
+    assert said == f"{stopped}: resumed with another plan, {small.other}; no single command repeats it"
 
 
 def test_a_build_that_was_edited_is_a_changed_input(capsys, small, tmp_path):

@@ -197,10 +197,10 @@ def test_without_a_whole_state_nothing_goes_on(stopped, capsys):
     said = refusal(capsys, "cluster", "resume", stopped)
     newest = stopped / "states/epoch000002-00000000.npz"
     cause = "no NumPy archive, or one that was cut off"
-    assert said == f"{stopped}: none of its states is whole: {newest}: {cause}"
+    assert said == f"{stopped}: no state is whole: {newest}: {cause}"
     (stopped / "run.json").write_text(json.dumps(record_of(stopped) | {"checkpoints": []}))
     said = refusal(capsys, "cluster", "resume", stopped)
-    assert said == f"{stopped}: has no state: it was stopped before it had kept its first one"
+    assert said == f"{stopped}: has no state: the run stopped before its first one"
     assert {**files(stopped), "run.json": 0} == {**before, "run.json": 0}
 
 
@@ -264,7 +264,7 @@ def test_data_that_have_changed_are_refused(small, stopped, tmp_path, capsys):
 def test_measures_that_are_left_out_are_refused(stopped, capsys):
     (stopped / "run.json").write_text(json.dumps(record_of(stopped) | {"epochs": []}))
     said = refusal(capsys, "cluster", "resume", stopped)
-    assert said == f"{stopped}/run.json: epochs: has 0 in front of states/epoch000002-00000000.npz"
+    assert said == f"{stopped}/run.json: epochs: has 0 before states/epoch000002-00000000.npz"
 
 
 def test_without_pytorch_a_run_goes_on_without_binary64(whole, stopped, monkeypatch, capsys):
@@ -375,8 +375,8 @@ class TestOtherPlan:
         before = files(stopped)
         for other, said in (
             (tmp_path / "digits", f"{tmp_path}/digits: is a plan of digits_cnn, not of small"),
-            (small.model.parent, f"{small.model.parent}: holds no plan.json of fanin plan, no build.json"),
-            (tmp_path / "absent", f"{tmp_path}/absent: holds no plan.json of fanin plan, no build.json"),
+            (small.model.parent, f"{small.model.parent}: holds no plan.json of fanin plan and no build.json"),
+            (tmp_path / "absent", f"{tmp_path}/absent: holds no plan.json of fanin plan and no build.json"),
         ):
             capsys.readouterr()
             assert refusal(capsys, "cluster", "resume", stopped, "--plan", other) == said

@@ -135,7 +135,7 @@ class TestCheck:
         first.write_bytes(second.read_bytes())
         second.write_bytes(content)
         said = refusal(capsys, "cluster", "check", copy)
-        assert said == f"{first}: is the state behind epoch 2 and 0 frames"
+        assert said == f"{first}: is the state after epoch 2 and 0 frames"
 
     def test_other_data_is_refused(self, copy, capsys, tmp_path):
         record = json.loads((copy / "run.json").read_text())
@@ -170,7 +170,7 @@ class TestCheck:
             assert refusal(capsys, "cluster", "check", copy).startswith(f"{copy}/run.json: checkpoints: {said}")
         (copy / "run.json").write_text(json.dumps(record | {"checkpoints": names[:1], "error": "stopped"}))
         said = refusal(capsys, "cluster", "check", copy)
-        assert said.endswith("so that there is nothing to check: stopped")
+        assert said.endswith("has one state; a check needs two: stopped")
 
     def test_a_run_is_checked_from_any_folder(self, done, capsys, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)

@@ -97,7 +97,7 @@ def test_pieces_are_the_whole(monkeypatch, config, count):
 def test_a_stream_that_ends_early_or_late_is_refused_in_its_piece(monkeypatch, config):
     monkeypatch.setattr(file, "PIECE", 512)
     stream = encode(samples(1500, 7), config)
-    with pytest.raises(InputError, match="its stream ends within values 1,024 to 1,499"):
+    with pytest.raises(InputError, match="the stream ends within values 1,024 to 1,499"):
         list(decode_pieces(io.BytesIO(stream[:-1]), Header(config, 1500)))
     with pytest.raises(InputError, match="has bytes after its 1,500 values"):
         list(decode_pieces(io.BytesIO(stream + b"\0"), Header(config, 1500)))

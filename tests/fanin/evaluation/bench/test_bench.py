@@ -197,7 +197,7 @@ def test_data_that_a_figure_cannot_use_are_refused(capsys, tmp_path, number, dat
 @pytest.mark.parametrize(
     ("arguments", "cause"),
     [
-        ("--figure 9 --precision 4", "--precision: figure 9 is of 4 bits, only 14 is of others"),
+        ("--figure 9 --precision 4", "--precision: figure 9 has 4 bits; only 14 takes others"),
         ("--figure 14 --precision 4,9", "--precision 4,9: must be numbers from 1 to 8, with commas between"),
         ("--figure 14 --precision x", "--precision x: must be numbers from 1 to 8, with commas between"),
         ("--precision 4", "--precision: needs --figure"),

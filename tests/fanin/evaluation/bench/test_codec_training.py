@@ -131,7 +131,7 @@ def test_series_that_coincide_stand_side_by_side_in_pairs():
     [
         (["--seeds", "0"], "--seeds 0: must be at least 1"),
         (["--mnist", "absent"], "absent: no such folder"),
-        (["--mnist", "absent", "--networks", "cnn"], "--mnist absent: hdc alone trains on it"),
+        (["--mnist", "absent", "--networks", "cnn"], "--mnist absent: only hdc trains on it"),
     ],
 )
 def test_bad_input_is_one_line_and_nothing_is_written(capsys, tmp_path, arguments, cause):

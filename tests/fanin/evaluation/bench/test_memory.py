@@ -45,7 +45,7 @@ def test_a_word_takes_a_cycle_and_what_memory_makes_it_wait(monkeypatch, tmp_pat
 
 def test_a_part_is_no_figure_of_the_paper(capsys):
     err = refused(capsys, "bench", "glm", "--part", "memory", "--figure", "9")
-    assert "--part: a figure of the paper is none of them" in err
+    assert "--part and --figure cannot be given together" in err
 
 
 @pytest.mark.slow
