@@ -398,7 +398,7 @@ def _markdown(rows: list[list[str]]) -> str:
 
 
 def _beside(name: str) -> dict[str, Any]:
-    """What a file beside this one defines."""
+    """Definitions of a file beside this one."""
     return runpy.run_path(str(Path(__file__).with_name(name)))
 
 

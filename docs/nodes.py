@@ -33,7 +33,7 @@ The names of all modules begin with the top module's. At the top level, names ar
 
 @dataclass(frozen=True)
 class Node:
-    """What the catalogue does not know of a node: pages, driver, testbench."""
+    """Facts of a node that the catalogue lacks: pages, driver, testbench."""
 
     contract: str
     registers: str

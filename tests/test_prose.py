@@ -5,7 +5,7 @@ import pytest
 from tests import prose
 
 LIMITS = {"words": 0.3, "long": 3.0}  # per 1,000 words, of a top-level folder
-HELD = ("fanin", "hdl", "p4", "planner", "sim")  # not yet: docs (1.7 and 5.5 today) and tests (9.4, of words)
+HELD = ("docs", "fanin", "hdl", "p4", "planner", "sim")  # not yet: tests (9.4 words today)
 
 
 @pytest.mark.end_to_end  # two seconds

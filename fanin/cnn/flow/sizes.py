@@ -5,7 +5,7 @@ of its FIFOs alone, never on timing. Branches that meet differ in delay, so the 
 
 A frame enters every ``period`` cycles. The model computes the cycle in which each position (row, column) of
 each map leaves its stage. A FIFO as large as the backlog of this schedule neither stops nor slows the node.
-See docs/systems/cluster.md, "What FIFOs hold".
+See docs/systems/cluster.md, "Contents of FIFOs".
 """
 
 from __future__ import annotations
