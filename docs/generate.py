@@ -68,10 +68,10 @@ Generated from `tests/shards.json`, which `make shards` writes, by `docs/generat
 REGISTERS = """# Registers of a node
 
 Generated from `hdl/glm/node_registers.py` by `docs/generate.py`, for the `u280` preset with `l2` and
-`vanilla`. **Offsets depend on the node**: without `l2` there is no register `decay`, and with fewer engines there
-are fewer `sample_address`, so all later registers move. `fanin verilog glm-node … --registers c` writes the map of
-a node beside its Verilog. The order of writes for a run: [Programming](../systems/glm.md#programming). 32-bit
-words on AXI4-Lite.
+`vanilla`. **Offsets depend on the node**: without `l2` there is no register `decay`, and with fewer engines
+there are fewer `sample_address`, so all later registers move. `fanin verilog glm-node … --registers c` writes
+the map of a node beside its Verilog. The order of writes for a run:
+[Programming](../systems/glm.md#programming). 32-bit words on AXI4-Lite.
 
 """
 
