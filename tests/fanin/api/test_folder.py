@@ -112,7 +112,7 @@ def test_several_plans():
             lambda: fanin.plan("digits_cnn", "arria10x1", batch="many"),
             "batch must be an integer, not 'many'",
         ),
-        (lambda: fanin.cluster(None, "images.npz"), "data needs build, before it"),
+        (lambda: fanin.cluster(None, "images.npz"), "data needs build before it"),
         (lambda: fanin.plan("digits_cnn", "arria10x1", mp=3), "--mp must be some of 1, 2, 4, 8, with commas"),
         (lambda: fanin.cluster(pcap="my.pcap"), "pcap must be True or False, not 'my.pcap'"),
         (lambda: fanin.train("digits", bias="no"), "bias must be True or False, not 'no'"),

@@ -99,7 +99,7 @@ def test_an_argument_in_front_of_another_is_needed():
 
     assert Two(first="a").words() == ["--", "a"]
     assert Two(first="a", second="b").words() == ["--", "a", "b"]
-    with pytest.raises(InputError, match="second needs first, before it"):
+    with pytest.raises(InputError, match="second needs first before it"):
         Two(second="b").words()
 
 

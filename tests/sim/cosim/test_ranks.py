@@ -62,7 +62,7 @@ def test_nodes_are_spread_evenly_and_those_of_a_host_stay_together():
     assert spread([1] * 12, 2, together=4) == (range(4), range(4, 12))
     assert spread([3] * 5, 1) == (range(5),)
     assert spread([1] * 16, 16) == tuple(range(node, node + 1) for node in range(16))
-    with pytest.raises(InputError, match="4 ranks for 3 hosts of 2 nodes"):
+    with pytest.raises(InputError, match="must be at most 3 for 3 hosts of 2 nodes, not 4"):
         spread([1] * 6, 4, together=2)
 
 
