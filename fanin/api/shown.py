@@ -37,5 +37,9 @@ class Shown(ABC):
 
 
 def page_frame(page: str) -> str:
-    """Return a page for a notebook in its own frame, which keeps styles separate."""
-    return f'<iframe style="{_FRAME}" srcdoc="{html.escape(page, quote=True)}"></iframe>'
+    """Return a page for a notebook in its own frame, which keeps styles separate.
+
+    The page's scripts run without the notebook's origin, and may only offer files to save.
+    """
+    text = html.escape(page, quote=True)
+    return f'<iframe style="{_FRAME}" sandbox="allow-scripts allow-downloads" srcdoc="{text}"></iframe>'

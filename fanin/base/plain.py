@@ -1,14 +1,17 @@
-"""Readers of files that another user may have written or replaced."""
+"""Access to files and folders that another user may have written or replaced."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 MOST = 64 << 20  #: default maximum size of a file, in bytes
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 def open_regular(path: Path | str, flags: int = 0, folder: int | None = None) -> BinaryIO:
@@ -17,14 +20,7 @@ def open_regular(path: Path | str, flags: int = 0, folder: int | None = None) ->
     - ``flags``: additional flags of ``os.open``.
     - ``folder``: descriptor of the folder to which ``path`` is relative; None: the working directory.
     """
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags, dir_fd=folder)
-    kind = os.fstat(handle).st_mode
-    if not stat.S_ISREG(kind):
-        os.close(handle)
-        if stat.S_ISDIR(kind):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-        raise OSError(errno.EINVAL, "is no regular file", str(path))
-    return os.fdopen(handle, "rb")
+    return _opened(path, os.O_RDONLY | flags, folder, "rb")
 
 
 def open_below(folder: Path, *names: str) -> BinaryIO:
@@ -33,24 +29,68 @@ def open_below(folder: Path, *names: str) -> BinaryIO:
     Raises OSError for a link below ``folder``, also for one that has just replaced a folder.
     """
     *parts, last = names
-    place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    with folder_below(folder, *parts) as place:
+        return open_regular(last, os.O_NOFOLLOW, place)
+
+
+def append_plain(path: Path) -> BinaryIO:
+    """Open a regular file to append to it. Never waits. Raises OSError for a link, a FIFO and a device."""
+    return _opened(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW, None, "ab")
+
+
+def new_file(path: Path | str, folder: int | None = None) -> BinaryIO:
+    """Create a file to write it; it replaces a file, a link or a FIFO, and the link's target stays.
+
+    - ``folder``: descriptor of the folder to which ``path`` is relative; None: the working directory.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path, dir_fd=folder)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    return os.fdopen(os.open(path, flags, 0o666, dir_fd=folder), "wb")
+
+
+@contextlib.contextmanager
+def folder_below(folder: Path | int, *names: str, make: bool = False) -> Iterator[int]:
+    """Yield a descriptor of the folder ``names`` below ``folder``. Paths relative to it stay in this folder.
+
+    Raises OSError for a link below ``folder``, also for one that has just replaced a folder.
+
+    - ``folder``: path, whose links are followed, or descriptor.
+    - ``make``: True creates absent folders, and replaces links by folders.
+    """
+    place = os.dup(folder) if isinstance(folder, int) else os.open(folder, _FOLDER)
     try:
-        for part in parts:
-            inner = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=place)
+        for name in names:
+            if make:
+                _make_folder(place, name)
+            inner = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=place)
             os.close(place)
             place = inner
-        return open_regular(last, os.O_NOFOLLOW, place)
+        yield place
     finally:
         os.close(place)
 
 
-def read_plain(path: Path, most: int = MOST) -> bytes:
+def mode_of(path: Path | str, folder: int | None = None) -> int:
+    """Return the mode of a file, folder or link, which is not followed; 0 if it is absent or cannot be reached.
+
+    - ``folder``: descriptor of the folder to which ``path`` is relative; None: the working directory.
+    """
+    try:
+        return os.stat(path, dir_fd=folder, follow_symlinks=False).st_mode
+    except OSError:
+        return 0
+
+
+def read_plain(path: Path | str, most: int = MOST, folder: int | None = None) -> bytes:
     """Return the content of a regular file of at most ``most`` bytes. Never waits.
 
     Raises OSError for a link, a FIFO, a device and a larger file. A link may lead to a file that only the
     caller can read.
+
+    - ``folder``: descriptor of the folder to which ``path`` is relative; None: the working directory.
     """
-    with open_regular(path, os.O_NOFOLLOW) as file:
+    with open_regular(path, os.O_NOFOLLOW, folder) as file:
         return _content(file, path, most)
 
 
@@ -72,7 +112,26 @@ def read_named(path: Path, most: int = MOST) -> bytes:
         return _content(file, path, most)
 
 
-def _content(file: BinaryIO, path: Path, most: int) -> bytes:
+def _make_folder(place: int, name: str) -> None:
+    """Create a folder in an open folder if it is absent; replace a link by it."""
+    if stat.S_ISLNK(mode_of(name, place)):
+        os.unlink(name, dir_fd=place)
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(name, dir_fd=place)
+
+
+def _opened(path: Path | str, flags: int, folder: int | None, mode: str) -> BinaryIO:
+    handle = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    kind = os.fstat(handle).st_mode
+    if not stat.S_ISREG(kind):
+        os.close(handle)
+        if stat.S_ISDIR(kind):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        raise OSError(errno.EINVAL, "is no regular file", str(path))
+    return cast(BinaryIO, os.fdopen(handle, mode))
+
+
+def _content(file: BinaryIO, path: Path | str, most: int) -> bytes:
     if os.fstat(file.fileno()).st_size <= most:
         content = file.read(most + 1)
         if len(content) <= most:

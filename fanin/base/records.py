@@ -76,10 +76,10 @@ def open_record(path: Path) -> Record:
     return Record(str(path), "", document)
 
 
-def read_object(path: Path, most: int = MOST) -> dict[str, Any] | None:
+def read_object(path: Path | str, most: int = MOST, folder: int | None = None) -> dict[str, Any] | None:
     """Return the JSON object in a file that ``read_plain`` reads; None for any other file."""
     try:
-        value = parse_json(read_plain(path, most))
+        value = parse_json(read_plain(path, most, folder))
     except (OSError, ValueError):
         return None
     return value if isinstance(value, dict) else None

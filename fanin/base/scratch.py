@@ -10,12 +10,14 @@ import contextlib
 import os
 import shutil
 import socket
+import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 from fanin.base.errors import InputError
+from fanin.base.plain import folder_below, mode_of
 
 SCRATCH = ".fanin-"  #: prefix of every temporary name
 #: Files of a folder's current writer, which the next writer replaces: its progress, its process.
@@ -53,40 +55,53 @@ def is_alive(process: int) -> bool:
     return True
 
 
-def delete_leftovers(folder: Path) -> None:
+def delete_leftovers(folder: Path | int) -> None:
     """Delete temporary files and folders in ``folder`` whose owner is a dead process of this machine.
 
     Names without an owner and names of other machines stay, because their owners may be alive.
+
+    - ``folder``: path or descriptor.
     """
-    with contextlib.suppress(OSError):  # deleted by another process, or owned by another user
-        for path in folder.glob(f"{SCRATCH}{machine()}-*"):
-            if (owner := _owner(path)) and not is_alive(owner):
-                delete(path)
+    with contextlib.suppress(OSError), folder_below(folder) as place:  # OSError: deleted, or another user's
+        for name in os.listdir(place):
+            if (owner := _owner(name)) and not is_alive(owner):
+                delete(name, place)
 
 
-def delete_scratch(folder: Path) -> None:
+def delete_scratch(folder: Path | int) -> None:
     """Delete temporary files of dead processes in ``folder`` and in its direct subfolders, and the live file.
 
     The caller must be the only writer of the folder. Files of live processes, other machines and users stay.
+    No link in the folder is followed. Raises OSError.
+
+    - ``folder``: path or descriptor.
     """
-    with reported(folder):
-        (folder / LIVE_FILE).unlink(missing_ok=True)
-        for place in (folder, *(each for each in folder.iterdir() if each.is_dir() and not each.is_symlink())):
-            delete_leftovers(place)
+    with folder_below(folder) as place:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(LIVE_FILE, dir_fd=place)
+        delete_leftovers(place)
+        for name in os.listdir(place):
+            with contextlib.suppress(OSError), folder_below(place, name) as inner:  # OSError: no folder
+                delete_leftovers(inner)
 
 
-def _owner(path: Path) -> int | None:
+def _owner(name: str) -> int | None:
     """Return the process of this machine that owns a temporary name; None for any other name."""
-    process, _, random = path.name.removeprefix(f"{SCRATCH}{machine()}-").partition("-")
-    return int(process) if random and process.isdecimal() else None
+    prefix = f"{SCRATCH}{machine()}-"
+    process, _, random = name.removeprefix(prefix).partition("-")
+    return int(process) if name.startswith(prefix) and random and process.isdecimal() else None
 
 
-def delete(path: Path) -> None:
-    """Delete a file, a folder with its content, or a symbolic link without its target."""
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
+def delete(path: Path | str, folder: int | None = None) -> None:
+    """Delete a file, a folder with its content, or a symbolic link without its target.
+
+    - ``folder``: descriptor of the folder to which ``path`` is relative; None: the working directory.
+    """
+    if stat.S_ISDIR(mode_of(path, folder)):
+        shutil.rmtree(path, dir_fd=folder)
     else:
-        path.unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path, dir_fd=folder)
 
 
 @contextlib.contextmanager

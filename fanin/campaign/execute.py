@@ -13,6 +13,7 @@ from distributed import Client, Future, wait
 from distributed.scheduler import KilledWorker
 
 from fanin.base.errors import CheckFailed, InputError, ToolFailed
+from fanin.base.scratch import reported
 from fanin.campaign.cluster import check_cluster, connected
 from fanin.campaign.file import Campaign, Run, read_campaign
 from fanin.campaign.folder import Folder
@@ -21,6 +22,7 @@ from fanin.campaign.supervisor import GRACE
 from fanin.campaign.worker import carry_out
 from fanin.runs.live import LiveFile, RunStatus
 from fanin.runs.lock import sole_writer
+from fanin.runs.manifest import make_folder
 from fanin.runs.output import CAMPAIGN, check_directory, print_json
 
 _POLL = 1.0  # s between two checks of the workers
@@ -66,6 +68,8 @@ def _carry_out(args: argparse.Namespace, campaign: Campaign, folder: Folder) -> 
         folder.begin([])
         return
     scratch = folder.path / _DASK
+    with reported(scratch):
+        make_folder(folder.path, _DASK)
     try:
         with connected(args, args.file, campaign.cluster, scratch) as (client, refusals):
             folder.begin(missing)

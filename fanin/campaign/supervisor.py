@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from fanin.base.errors import InputError
+from fanin.base.plain import mode_of
 from fanin.base.processes import end_with
 from fanin.base.scratch import WRITER_FILE, is_scratch, umask, write_file
 from fanin.runs.lock import sole_writer
@@ -137,7 +138,7 @@ def _put(scratch: Path, place: Path) -> int:
     """Move the run's folder to ``place`` atomically; return the exit status.
 
     In an existing folder without a finished run, the user's files stay. If another attempt at the same run was
-    faster, its folder stays.
+    faster, its folder stays. A link in the place of the folder is not followed.
     """
     files = [file for file in scratch.rglob("*") if not file.is_dir() and not is_scratch(file)]
     Manifest(RUN_FILE, tuple(sorted(file.relative_to(scratch).as_posix() for file in files))).write(scratch)
@@ -145,12 +146,14 @@ def _put(scratch: Path, place: Path) -> int:
         scratch.rename(place)
         return 0
     try:
-        with sole_writer(place):
-            if not (place / RUN_FILE).exists():
+        with sole_writer(place, linked=False) as folder:
+            if not mode_of(RUN_FILE, folder):
                 (scratch / WRITER_FILE).unlink(missing_ok=True)
-                replace_files(place, scratch, RUN_FILE)
-    except InputError:  # another attempt is writing the folder
-        pass
+                replace_files(folder, scratch, RUN_FILE)
+    except InputError:  # for a folder: another attempt is writing it
+        if place.is_symlink():
+            print(f"{place}: is a link; remove it to carry out its run", file=sys.stderr)
+            return 1
     except OSError as error:
         print(f"{place}: cannot take the run's files: {error.strerror or error}", file=sys.stderr)
         return 1

@@ -16,7 +16,7 @@ from fanin.cli.serving import say
 from fanin.runs.output import PCAP_FILE, PROVENANCE_FILE, add_json, print_json, table
 from fanin.runs.provenance.comparison import Change, Verdict, changes, verdicts
 from fanin.runs.provenance.document import Provenance, read_provenance
-from fanin.runs.provenance.inputs import Input, digests, resolved
+from fanin.runs.provenance.inputs import Input, resolved
 from fanin.runs.wave import forget_wave
 
 _BEHIND = "-rerun"  # of the run's name, where no -o is given
@@ -106,7 +106,7 @@ def _check_listed(again: argparse.Namespace, before: Provenance) -> None:
     listed = {each.option for each in before.inputs}
     for option in again.files.inputs:
         value = getattr(again, option)
-        if option not in listed and value is not None and digests(Path(value)):
+        if option not in listed and value is not None and Path(value).exists():  # also a FIFO or a device
             path = before.folder / PROVENANCE_FILE
             raise InputError(f"{path}: inputs: {option} is not listed, but argv would read {value}")
 
@@ -119,8 +119,12 @@ def _place(again: argparse.Namespace, given: Input, before: Provenance, *, chang
     path, value = Path(given.path), getattr(again, given.option)
     if value is not None and path != before.directory / str(value):
         raise InputError(f"{place} is {path}, but argv names {before.directory / str(value)}")
+    if not given.files:
+        raise InputError(f"{place} has no SHA-256, so {path} is not read")
     if not path.exists():
         raise InputError(f"{path}: is missing; the run read it")
+    if not path.is_file() and not path.is_dir():
+        raise InputError(f"{path}: is neither a file nor a folder; the run read one")
     different = given.changed(path)
     if different and not changed:
         raise InputError(f"{different}: is not what the run read (--changed-inputs continues)")

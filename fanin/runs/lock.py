@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from fanin.base.errors import InputError
+from fanin.base.plain import folder_below, new_file
 from fanin.base.records import read_object
 from fanin.base.scratch import WRITER_FILE, delete_scratch, reported
 
@@ -31,22 +32,25 @@ class Writer:
 
 
 @contextlib.contextmanager
-def sole_writer(path: Path) -> Iterator[None]:
-    """Lock a directory for this process; create an absent directory, and delete it if it stays empty.
+def sole_writer(path: Path, *, linked: bool = True) -> Iterator[int]:
+    """Lock a directory for this process and yield its descriptor.
 
-    The system locks the directory itself, so the lock always ends with the process. On file systems without
-    locks, no process is refused. Incomplete files of a killed process are deleted. Raises InputError if another
-    process writes the directory.
+    An absent directory is created, and deleted if it stays empty. The system locks the directory itself, so the
+    lock always ends with the process. On file systems without locks, no process is refused. Incomplete files of
+    a killed process are deleted. Raises InputError if another process writes the directory.
+
+    - ``linked``: False refuses a path that is a link.
     """
-    with made_directory(path), _opened(path) as folder:
+    with made_directory(path), _opened(path, linked) as folder:
         if not _locked(folder):
             known = writer_of(path) or Writer()
             raise InputError(f"{path}: {known} is writing it; wait until it ends, or choose another folder")
-        delete_scratch(path)
         with reported(path):
-            _write_name(folder)
+            delete_scratch(folder)
+        with reported(path / WRITER_FILE), new_file(WRITER_FILE, folder) as file:
+            file.write(json.dumps(asdict(Writer(os.getpid(), socket.gethostname()))).encode())
         try:
-            yield
+            yield folder
         finally:
             with contextlib.suppress(OSError):
                 os.unlink(WRITER_FILE, dir_fd=folder)  # in the open folder, which may have been renamed
@@ -78,14 +82,13 @@ def writer_of(path: Path) -> Writer | None:
 
 
 @contextlib.contextmanager
-def _opened(path: Path) -> Iterator[int]:
-    """Open a directory, which closing it unlocks."""
-    with reported(path):
-        folder = os.open(path, os.O_RDONLY)
-    try:
+def _opened(path: Path, linked: bool = True) -> Iterator[int]:
+    """Open a directory, which closing it unlocks. ``linked``: False refuses a path that is a link."""
+    with contextlib.ExitStack() as stack:
+        with reported(path):
+            opening = folder_below(path) if linked else folder_below(path.parent, path.name)
+            folder = stack.enter_context(opening)
         yield folder
-    finally:
-        os.close(folder)
 
 
 def _locked(folder: int, kind: int = fcntl.LOCK_EX) -> bool:
@@ -97,10 +100,3 @@ def _locked(folder: int, kind: int = fcntl.LOCK_EX) -> bool:
     except OSError:  # a file system without locks
         pass
     return True
-
-
-def _write_name(folder: int) -> None:
-    """Write this process's name into an open directory."""
-    handle = os.open(WRITER_FILE, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666, dir_fd=folder)
-    with os.fdopen(handle, "w") as file:
-        json.dump(asdict(Writer(os.getpid(), socket.gethostname())), file)

@@ -6,15 +6,18 @@ import contextlib
 import errno
 import json
 import os
-from collections.abc import Iterable, Iterator
+import stat
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 
+from fanin.base.plain import folder_below, mode_of
 from fanin.base.records import read_object
 from fanin.base.scratch import write_file
 
 MANIFEST_FILE = ".files.json"
 _DEPTH, _LONGEST = 16, 255  # folders of a name, bytes of each
+_NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EISDIR)  # absent, behind a link, or a folder
 
 
 @dataclass(frozen=True)
@@ -37,12 +40,16 @@ class Manifest:
         return Manifest(self.mark, (*self.files, *sorted(set(names) - set(self.files))))
 
 
-def read_manifest(folder: Path) -> Manifest | None:
-    """Return the manifest of a folder; None if the folder has none.
+def read_manifest(folder: Path | int) -> Manifest | None:
+    """Return the manifest of a folder, given by path or descriptor; None if the folder has none.
 
     A manifest that names a file outside the folder counts as none.
     """
-    match read_object(folder / MANIFEST_FILE):
+    if isinstance(folder, int):
+        found = read_object(MANIFEST_FILE, folder=folder)
+    else:
+        found = read_object(folder / MANIFEST_FILE)
+    match found:
         case {"mark": str(mark), "files": list(files)} if all(map(_is_inside, files)):
             return Manifest(mark, tuple(files))
     return None
@@ -61,62 +68,86 @@ def list_files(folder: Path, names: Iterable[str]) -> None:
             return
 
 
-def replace_files(folder: Path, source: Path, mark: str) -> None:
+def replace_files(folder: Path | int, source: Path, mark: str) -> None:
     """Delete the files in ``folder``'s manifest, then move all of ``source`` into ``folder``. Raises OSError.
 
     ``source`` must be complete before the call. A link in the place of a file or folder of ``source`` is
-    replaced; the link's target stays. If a folder is in the place of a file, or a file in the place of a
-    folder, the function raises before it deletes anything.
+    replaced; the link's target stays, also if the link appears during the call. If a folder is in the place of
+    a file, or a file in the place of a folder, the function raises before it deletes anything.
+
+    - ``folder``: path or descriptor.
     """
-    files = [file.relative_to(source).as_posix() for file in source.rglob("*") if not file.is_dir()]
+    found = [file.relative_to(source).as_posix() for file in source.rglob("*") if not file.is_dir()]
+    files = sorted(name for name in found if name != MANIFEST_FILE)
     check_places(folder, files)
-    if before := read_manifest(folder):
-        _delete_listed(folder, before)
-    Manifest(mark, tuple(sorted(files))).write(folder)
-    for name in sorted(files, key=lambda name: name == mark):
-        _make_folders(folder, PurePosixPath(name).parent)
-        os.replace(source / name, folder / name)
-    for empty in (each for each in source.rglob("*") if each.is_dir()):
-        _make_folders(folder, PurePosixPath(empty.relative_to(source)))
+    with folder_below(folder) as top:
+        if before := read_manifest(top):
+            _delete_listed(top, before)
+        Manifest(mark, tuple(files)).write(source)
+        for name in (MANIFEST_FILE, *sorted(files, key=lambda name: name == mark)):
+            *parents, last = PurePosixPath(name).parts
+            with folder_below(top, *parents, make=True) as place:
+                os.replace(source / name, last, dst_dir_fd=place)
+        for empty in (each for each in source.rglob("*") if each.is_dir()):
+            make_folder(top, empty.relative_to(source).as_posix())
+
+
+def make_folder(folder: Path | int, name: str) -> None:
+    """Create a folder below ``folder``. Links in its place and on the way to it are replaced. Raises OSError.
+
+    - ``folder``: path or descriptor.
+    """
+    with folder_below(folder, *PurePosixPath(name).parts, make=True):
+        pass
 
 
 def delete_files(folder: Path) -> bool:
     """Delete the files in a folder's manifest, the mark first, and then the folder if it is empty.
 
-    Return whether there is a manifest; without one, nothing is deleted. Raises OSError.
+    Return whether there is a manifest; without one, nothing is deleted. Raises OSError, also for a link.
     """
-    manifest = read_manifest(folder)
-    if manifest is None:
-        return False
-    _delete_listed(folder, manifest)
-    (folder / MANIFEST_FILE).unlink(missing_ok=True)
+    with folder_below(folder.parent, folder.name) as top:
+        manifest = read_manifest(top)
+        if manifest is None:
+            return False
+        _delete_listed(top, manifest)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(MANIFEST_FILE, dir_fd=top)
     with contextlib.suppress(OSError):  # holds files of others
         folder.rmdir()
     return True
 
 
-def check_places(folder: Path, names: Iterable[str]) -> None:
+def check_places(folder: Path | int, names: Iterable[str]) -> None:
     """Raise OSError if a folder is in the place of one of the files, or a file in the place of its folder."""
     for name in names:
-        place = folder / name
-        if place.is_dir() and not place.is_symlink():
+        if stat.S_ISDIR(_mode(folder, name)):
             raise IsADirectoryError(errno.EISDIR, f"{name} is a folder")
-        for each in _folders(folder, PurePosixPath(name).parent):
-            if os.path.lexists(each) and not each.is_symlink() and not each.is_dir():
-                raise NotADirectoryError(errno.ENOTDIR, f"{each.relative_to(folder)} is a file")
+        for parent in _folders(name):
+            mode = _mode(folder, parent)
+            if mode and not stat.S_ISLNK(mode) and not stat.S_ISDIR(mode):
+                raise NotADirectoryError(errno.ENOTDIR, f"{parent} is a file")
 
 
-def _delete_listed(folder: Path, manifest: Manifest) -> None:
+def _mode(folder: Path | int, name: str) -> int:
+    return mode_of(name, folder) if isinstance(folder, int) else mode_of(folder / name)
+
+
+def _delete_listed(folder: int, manifest: Manifest) -> None:
     """Delete the files of a manifest, the mark first, and then their empty folders."""
     for name in sorted(manifest.files, key=lambda name: name != manifest.mark):
-        place = folder / name
-        linked = any(each.is_symlink() for each in _folders(folder, PurePosixPath(name).parent))
-        if not linked and (place.is_symlink() or not place.is_dir()):
-            place.unlink(missing_ok=True)
-    parents = {parent for name in manifest.files for parent in PurePosixPath(name).parents if parent.name}
-    for parent in sorted(parents, key=lambda each: len(each.parts), reverse=True):
-        with contextlib.suppress(OSError):  # holds other files, is absent or a link
-            (folder / parent).rmdir()
+        *parents, last = PurePosixPath(name).parts
+        try:
+            with folder_below(folder, *parents) as place:
+                os.unlink(last, dir_fd=place)
+        except OSError as error:
+            if error.errno not in _NO_FILE:
+                raise
+    empty = {parent for name in manifest.files for parent in _folders(name)}
+    for parent in sorted(empty, key=lambda each: each.count("/"), reverse=True):
+        *parents, last = PurePosixPath(parent).parts
+        with contextlib.suppress(OSError), folder_below(folder, *parents) as place:
+            os.rmdir(last, dir_fd=place)  # OSError: holds other files, is absent or a link
 
 
 def _is_inside(name: object) -> bool:
@@ -132,15 +163,6 @@ def _is_inside(name: object) -> bool:
         return False
 
 
-def _folders(folder: Path, parent: PurePosixPath) -> Iterator[Path]:
-    """Yield the folders below ``folder`` down to ``folder / parent``, topmost first."""
-    for place in reversed([parent, *parent.parents]):
-        if place.name:
-            yield folder / place
-
-
-def _make_folders(folder: Path, parent: PurePosixPath) -> None:
-    for place in _folders(folder, parent):
-        if place.is_symlink():
-            place.unlink()
-        place.mkdir(exist_ok=True)
+def _folders(name: str) -> list[str]:
+    """Return the folders on the way to a file, topmost first."""
+    return [parent.as_posix() for parent in reversed(PurePosixPath(name).parents) if parent.name]

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from fanin.base.scratch import write_file
 from fanin.codec.facts import Inceptionn, Mode
 from fanin.sim.codec import tags
 from fanin.sim.codec.exchanges import WorkerAggregator
@@ -49,11 +50,10 @@ def histogram(values: Float32) -> list[tuple[float, float]]:
 
 def save(found: Mapping[str, Float32], folder: Path) -> list[Path]:
     """Write each gradient as little-endian float32 to ``gradient-STAGE.f32``; return the paths."""
-    folder.mkdir(parents=True, exist_ok=True)
     paths = []
     for stage, values in found.items():
         paths.append(folder / f"gradient-{stage}.f32")
-        values.astype("<f4").tofile(paths[-1])
+        write_file(paths[-1], values.astype("<f4").tobytes())
     return paths
 
 

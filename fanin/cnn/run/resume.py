@@ -9,9 +9,10 @@ import sys
 import tempfile
 from dataclasses import replace
 from itertools import count
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from fanin.base.errors import InputError
+from fanin.base.plain import folder_below
 from fanin.base.records import open_record
 from fanin.base.scratch import reported, scratch_prefix
 from fanin.cnn.run.build import PLAN_FOLDER, Build, open_build, planned_build, write_build
@@ -128,5 +129,6 @@ def _write_build(run: Path, name: str, build: Build, source: Path) -> None:
         write_build(made, build, source / PLAN_FOLDER if is_kind(source, CLUSTER_BUILD) else source)
         files = (file.relative_to(made) for file in made.rglob("*") if file.is_file())
         list_files(run, [f"{name}/{file.as_posix()}" for file in files])
-        (run / name).parent.mkdir(exist_ok=True)
-        made.rename(run / name)
+        *parents, last = PurePosixPath(name).parts
+        with folder_below(run, *parents, make=True) as place:
+            os.rename(made, last, dst_dir_fd=place)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from fanin.base.errors import CheckFailed, InputError
+from fanin.base.scratch import write_file
 from fanin.cnn.driver import CnnDriver
 from fanin.cnn.golden.image import state_image, state_of_image
 from fanin.cnn.layers.arithmetic import Frames, State
@@ -173,7 +174,7 @@ class Rtl:
                 self.trace.add_frames(self._time, read_link_log(links))
                 if capture and frames.exists():
                     append_capture(capture, frames, start=self._time)
-                    (capture.parent / DISSECTOR_FILE).write_text(link_dissector())
+                    write_file(capture.parent / DISSECTOR_FILE, link_dissector())
 
     def _cut(self, epoch: Epoch) -> Cut | None:
         """Return the cut with results counted from this job's first; None if the job ends before the cut."""

@@ -32,7 +32,7 @@ from fanin.runs.call import Call
 from fanin.runs.files import asked
 from fanin.runs.live import LiveFile
 from fanin.runs.lock import sole_writer
-from fanin.runs.manifest import list_files
+from fanin.runs.manifest import list_files, make_folder
 from fanin.runs.output import (
     CLASSES_FOLDER,
     MODEL_FILE,
@@ -242,7 +242,7 @@ class _Command:
         results = []
         for place, trainer in enumerate(runs):
             name = f"{CLASSES_FOLDER}/{place}"
-            (folder / name).mkdir(parents=True, exist_ok=True)
+            make_folder(folder, name)
             result = self._train(trainer, folder / name, name, follow)
             if isinstance(result, BaseException):
                 write_failure(folder, trainer, result, self.call, self.output)

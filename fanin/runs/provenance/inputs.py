@@ -121,9 +121,9 @@ def _named(path: Path) -> list[Path]:
 
 
 def _read_of(folder: Path) -> Iterator[Path]:
-    """Yield the files of a folder that a command reads."""
-    kind = next((kind for kind in _FOLDERS if is_kind(folder, kind)), None)
-    for pattern in kind.names if kind else (_MNIST,):
+    """Yield the files of a folder that a command reads. A folder may be of several kinds."""
+    names = {name for kind in _FOLDERS if is_kind(folder, kind) for name in kind.names}
+    for pattern in (_MNIST, *names):
         for place in folder.glob(pattern):
             for file in [place] if place.is_file() else place.rglob("*"):
                 if file.is_file() and file.name not in _UNREAD:

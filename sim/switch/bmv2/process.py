@@ -14,6 +14,7 @@ import re
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import tempfile
 import time
@@ -182,8 +183,17 @@ def _home() -> Path:
 
 
 def _remove_stale() -> None:
-    """Remove the folders of killed owners, whose switches died with them."""
+    """Remove this user's folders of killed owners, whose switches died with them."""
     for folder in _home().glob(f"{_PREFIX}*"):
         owner = re.match(rf"{_PREFIX}(\d+)-", folder.name)
-        if owner and not Path(f"/proc/{owner[1]}").exists():
+        if owner and not Path(f"/proc/{owner[1]}").exists() and _is_own_folder(folder):
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_own_folder(path: Path) -> bool:
+    """Whether a path is a folder of this user, and no link."""
+    try:
+        found = path.lstat()
+    except OSError:  # another start has just removed it
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()

@@ -140,6 +140,36 @@ def test_a_link_in_the_place_of_a_run_is_not_followed(copied, tmp_path):
     assert sorted(other.iterdir()) == before
 
 
+def test_a_link_that_takes_the_place_of_a_run_meanwhile_is_not_followed(tmp_path, capsys):
+    place, scratch, other = tmp_path / "run", tmp_path / "scratch", tmp_path / "other"
+    scratch.mkdir()
+    (scratch / "run.json").write_text("{}")
+    other.mkdir()
+    (other / "thesis").touch()
+    (other / ".files.json").write_text('{"mark": "run.json", "files": ["thesis"]}')
+    place.symlink_to(other)
+    assert supervisor._put(scratch, place) == 1
+    assert capsys.readouterr().err == f"{place}: is a link; remove it to carry out its run\n"
+    assert {path.name for path in other.iterdir()} == {"thesis", ".files.json"}
+
+
+def test_a_link_in_the_place_of_dasks_files_is_not_followed(tmp_path, monkeypatch):
+    """The keys of a batch system's jobs would lie behind it."""
+    output, other = tmp_path / "out", tmp_path / "other"
+    for folder in (output, other):
+        folder.mkdir()
+    (output / ".fanin-dask").symlink_to(other)
+
+    def connect(args, file, batch, scratch):
+        (scratch / "keys").touch()
+        raise InputError("no cluster")
+
+    monkeypatch.setattr("fanin.campaign.execute.connected", connect)
+    assert main(["campaign", str(write_file(tmp_path, seeds=1)), "-o", str(output)]) == 2
+    assert list(other.iterdir()) == []
+    assert not (output / ".fanin-dask").exists()
+
+
 def test_a_run_that_is_repeated_keeps_the_users_files(copied):
     file, output = copied
     folder = Folder(output, read_campaign(file, build_parser()))

@@ -3,15 +3,20 @@
 import contextlib
 import json
 import os
+import stat
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from fanin.base.errors import InputError
 from fanin.base.plain import MOST
-from fanin.base.scratch import SCRATCH, delete_scratch
+from fanin.base.scratch import SCRATCH, WRITER_FILE, delete_scratch, machine, scratch_prefix
+from fanin.runs.lock import sole_writer
 from fanin.runs.manifest import MANIFEST_FILE, list_files, read_manifest
 from fanin.runs.output import CLASSES_FOLDER, check_directory, output_directory
+from fanin.sim.codec.gradients import save
 
 
 @pytest.fixture
@@ -137,6 +142,21 @@ def test_a_command_that_ends_while_it_replaces_loses_no_whole_run(tmp_path, monk
     assert names(target) == {MANIFEST_FILE, "run.json", "report.html"}
 
 
+def test_only_names_of_a_dead_process_of_this_machine_are_leftovers(tmp_path):
+    dead = f"9{'0' * 8}-x"
+    kept = {
+        dead,
+        f".fanin-{dead}",
+        f".fanin-elsewhere-{dead}",
+        f"{scratch_prefix()}x",
+        f".fanin-{machine()}-{dead[:9]}",
+    }
+    for name in (*kept, f".fanin-{machine()}-{dead}"):
+        (tmp_path / name).touch()
+    delete_scratch(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == kept
+
+
 def test_scratch_behind_a_link_stays(tmp_path, other):
     before, target = content(other), tmp_path / "run"
     target.mkdir()
@@ -194,3 +214,66 @@ def test_a_fifo_in_the_place_of_the_mark_is_no_earlier_run(tmp_path):
     os.mkfifo(tmp_path / "run.json")
     with pytest.raises(InputError, match=r"holds no run\.json of an earlier run"):
         check_directory(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["link", "fifo"])
+def test_the_writers_name_goes_into_no_link_and_no_fifo(tmp_path, other, kind, request):
+    """A link's target would lose its content, and opening a FIFO would wait for a reader."""
+    before, target = content(other), tmp_path / "run"
+    target.mkdir()
+    if kind == "link":
+        (target / WRITER_FILE).symlink_to(other / "precious")
+    else:
+        os.mkfifo(target / WRITER_FILE)
+        request.addfinalizer(partial(os.close, os.open(target / WRITER_FILE, os.O_RDWR)))  # nobody waits for it
+    with sole_writer(target):
+        assert stat.S_ISREG((target / WRITER_FILE).lstat().st_mode)
+        assert json.loads((target / WRITER_FILE).read_text())["pid"] == os.getpid()
+    assert content(other) == before
+
+
+def test_a_folder_in_the_place_of_the_writers_name_is_named(tmp_path):
+    (tmp_path / WRITER_FILE).mkdir()
+    with pytest.raises(InputError, match=f"{WRITER_FILE}: cannot be written: Is a directory"):
+        sole_writer(tmp_path).__enter__()
+
+
+@pytest.mark.parametrize("when", range(11))
+def test_a_link_that_takes_a_folders_place_meanwhile_is_not_followed(tmp_path, other, monkeypatch, when):
+    """Another process exchanges ``states`` with a link just before a call that deletes or moves a file."""
+    target, before, calls = tmp_path / "run", content(other), []
+    write(target, ["states/precious", "states/epoch1.npz"])
+
+    def exchanging(function):
+        def call(*args, **kwargs):
+            calls.append(args)
+            if len(calls) == when + 1 and (target / "states").is_dir():
+                (target / "states").rename(tmp_path / "moved")
+                (target / "states").symlink_to(other)
+            return function(*args, **kwargs)
+
+        return call
+
+    with monkeypatch.context() as patched:
+        for name in ("replace", "unlink", "rmdir"):
+            patched.setattr(os, name, exchanging(getattr(os, name)))
+        with contextlib.suppress(InputError):
+            write(target, ["states/precious", "states/epoch2.npz"], "second")
+    assert len(calls) > when
+    assert content(other) == before
+
+
+def test_a_path_that_must_be_no_link_is_not_followed(tmp_path, other):
+    before, link = content(other), tmp_path / "link"
+    link.symlink_to(other)
+    with pytest.raises(InputError, match="link: cannot be written: Not a directory"):
+        sole_writer(link, linked=False).__enter__()
+    assert content(other) == before
+
+
+def test_a_link_in_the_place_of_a_gradient_is_replaced(tmp_path, other):
+    before = content(other)
+    (tmp_path / "gradient-first.f32").symlink_to(other / "precious")
+    assert save({"first": np.ones(1, np.float32)}, tmp_path) == [tmp_path / "gradient-first.f32"]
+    assert (tmp_path / "gradient-first.f32").read_bytes() == b"\0\0\x80\x3f"
+    assert content(other) == before

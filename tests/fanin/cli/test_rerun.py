@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import shlex
 import shutil
 from pathlib import Path
@@ -275,3 +276,23 @@ def test_every_command_that_writes_a_folder_says_what_it_reads():
             options = {action.dest for action in parser._actions}
             assert {*files.paths} <= options, name
             assert writes == [files.output], name
+
+
+@pytest.mark.parametrize("path", ["fifo", "/dev/null"])
+@pytest.mark.parametrize("listed", [False, True])
+def test_a_fifo_or_a_device_is_not_read(capsys, made, tmp_path, monkeypatch, path, listed):
+    """Neither has a SHA-256; a device may never end, and a FIFO waits for a writer."""
+    monkeypatch.setattr("fanin.cli.rerun._carry_out", lambda again: pytest.fail("reads it"))
+    os.mkfifo(tmp_path / "fifo")
+    place = str(tmp_path / path)
+    argv = json.loads((made / "provenance.json").read_text())["argv"]
+    for files in ({}, {".": "0"}) if listed else (None,):
+        inputs = [] if files is None else [{"option": "data", "path": place, "files": files}]
+        _edit(made, argv=[*argv[:2], place, *argv[3:]], inputs=inputs)
+        said = refusal(capsys, made, "--changed-inputs")
+        if files is None:
+            assert said.endswith(f"inputs: data is not listed, but argv would read {place}")
+        elif not files:
+            assert said.endswith(f"inputs: data has no SHA-256, so {place} is not read")
+        else:
+            assert said == f"{place}: is neither a file nor a folder; the run read one"

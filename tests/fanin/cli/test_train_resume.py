@@ -370,6 +370,21 @@ def test_links_among_states_are_neither_read_nor_written(golden, stopped, tmp_pa
     assert [path.read_text() for path in mine.iterdir()] == ["precious"]
 
 
+def test_links_in_the_folder_of_a_run_of_classes_are_replaced(golden, tmp_path):
+    features, labels = load_iris(return_X_y=True)
+    np.savez(tmp_path / "iris.npz", X=features, y=labels)
+    options = ("--preset", "tiny", "--workers", 2, "--epochs", 1, "--checkpoint", 1)
+    folder, mine = tmp_path / "run", tmp_path / "mine"
+    command = ("train", tmp_path / "iris.npz", *options, "-o", folder)
+    assert run(*command) == 0
+    mine.mkdir()
+    shutil.rmtree(folder / "classes")
+    (folder / "classes").symlink_to(mine)
+    assert run(*command) == 0
+    assert list(mine.iterdir()) == []
+    assert len(class_folders(folder)) == 3
+
+
 @pytest.mark.parametrize(
     ("about", "cause"),
     [

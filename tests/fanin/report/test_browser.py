@@ -210,6 +210,18 @@ def test_a_page_in_a_notebooks_frame_draws_its_charts(opened):
     assert tab.frame_locator("iframe").locator("figure.chart .plotly").count() == 9
 
 
+def test_a_page_in_a_notebooks_frame_cannot_reach_the_notebook(opened):
+    tab = opened(page_frame(PAGES["train"]()))
+    frame = tab.frame_locator("iframe")
+    frame.locator("figure.chart .main-svg").first.wait_for()
+    reach = "() => { try { return Boolean(parent.document) } catch { return false } }"
+    assert frame.locator("html").evaluate(reach) is False
+    with tab.expect_download() as download:
+        charts = frame.locator("figure.chart").first
+        charts.locator('button[data-title="Save the data as CSV"]').click()
+    assert download.value.suggested_filename.endswith(".csv")
+
+
 def test_without_javascript_a_page_has_its_tables(opened):
     tab = opened(PAGES["train"](), java_script_enabled=False)
     assert tab.locator("td", has_text="hinge").is_visible()

@@ -90,3 +90,14 @@ def test_a_build_of_a_board_is_a_folder_of_files(boards):
     (folder / "project/top.v").write_text("module top;")
     (folder / "notes").write_text("are not read")
     assert set(digests(folder)) == {BOARD_FILE, "project/top.v"}
+
+
+def test_a_folder_of_several_kinds_is_hashed_as_each(tmp_path):
+    """A command may read it as any of them."""
+    names = ("train-images-idx3-ubyte", "t10k-labels-idx1-ubyte.gz", "states/epoch.npz", "devices/a.json")
+    for name in (*names, "notes"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(name)
+    (tmp_path / "run.json").write_text('{"options": {}}')
+    (tmp_path / "plan.json").write_text('{"layers": []}')
+    assert set(digests(tmp_path)) == {*names, "run.json", "plan.json"}

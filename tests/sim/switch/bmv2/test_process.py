@@ -203,3 +203,22 @@ def test_a_missing_switch_says_what_to_install(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(InputError, match="simple_switch_grpc is missing: install BMv2"):
         BmvProcess([0], veth=False)
+
+
+def test_only_own_folders_of_killed_owners_are_removed(install, tmp_path, monkeypatch):
+    """The folder for temporary files belongs to all users: others may put anything there under such a name."""
+    folder = install(WAITS)
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "precious").touch()
+    stale, link = folder / "fanin-bmv2-9999999-a", folder / "fanin-bmv2-9999999-b"
+    stale.mkdir()
+    link.symlink_to(other)
+    with monkeypatch.context() as patched:
+        patched.setattr("os.geteuid", lambda: os.getuid() + 1)
+        process._remove_stale()
+        assert stale.exists()
+    process._remove_stale()
+    assert not stale.exists()
+    assert link.is_symlink()
+    assert (other / "precious").exists()
