@@ -41,8 +41,8 @@ def parse_json(text: str | bytes) -> Any:
 def read_toml(path: Path) -> dict[str, Any]:
     """Return the tables of an untrusted TOML file.
 
-    Raises OSError, also for a file of more than ``MAX_TOML`` bytes, and InputError of one line for a file that is
-    no TOML, or has values nested deeper than ``MAX_DEPTH``.
+    Raises OSError, also for a file of more than ``MAX_TOML`` bytes. Raises InputError of one line for a file
+    that is no TOML, or has values nested deeper than ``MAX_DEPTH``.
     """
     try:
         text = read_named(path, MAX_TOML).decode("utf-8")
