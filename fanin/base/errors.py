@@ -1,7 +1,7 @@
 """Errors for users, in contrast to errors for developers.
 
-Their text may come from files and peers, and reaches terminals by tracebacks of Python, too. Control characters in
-it are therefore escapes.
+Their text may come from files and peers, and reaches terminals by tracebacks, too. Control characters
+in it are therefore escapes.
 """
 
 from fanin.base.printable import printable
