@@ -19,7 +19,7 @@ from fanin.cli.watch import server as watch
 from fanin.host import lobby
 from fanin.sim.boards import hosts
 from fanin.sim.nic import address, control
-from fanin.sim.switch.embedded import blocks, budget, preprocessor, runtime, scope
+from fanin.sim.switch.embedded import blocks, budget, lexer, preprocessor, runtime, scope
 from fanin.sim.switch.embedded import calls as p4_calls
 from fanin.sim.switch.service import calls, forwarding, front, link, requests
 
@@ -225,7 +225,7 @@ def test_bounds_of_inputs_are_those_of_the_page_on_security():
         preprocessor._INCLUDES,
         preprocessor.MAX_TOKENS,
         preprocessor._CONDITIONS,
-        scope.MAX_WIDTH,
+        lexer.MAX_WIDTH,
         scope.MAX_PARTS,
         p4_calls.MAX_CALLS,
         blocks.MAX_INSTANCES,
