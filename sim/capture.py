@@ -72,7 +72,7 @@ def _pcapng(path: Path) -> Iterator[tuple[int, bytes]]:
                     raise InputError(f"{path}: a capture of something else than Ethernet")
                 _check_whole(path, block.packet_data, block.captured_len, block.packet_len)
                 yield _time(block), _without_fcs(path, block.packet_data, _fcs_bytes(block))
-    except (PcapngException, struct.error, ValueError) as error:
+    except (PcapngException, struct.error, ValueError, LookupError, TypeError) as error:  # some of the library
         raise InputError(f"{path}: not a whole pcapng file: {error}") from error
 
 

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from fanin.base import archive
+from fanin.base import archive, records
 from fanin.base.extras import EXTRAS
 from fanin.cli.main import build_parser
 from fanin.cli.watch import server as watch
 from fanin.host import lobby
 from fanin.sim.boards import hosts
 from fanin.sim.nic import address, control
-from fanin.sim.switch.embedded import blocks, loops, preprocessor, runtime, scope
+from fanin.sim.switch.embedded import blocks, budget, lexer, preprocessor, runtime, scope
 from fanin.sim.switch.embedded import calls as p4_calls
 from fanin.sim.switch.service import calls, forwarding, front, link, requests
 
@@ -191,6 +191,7 @@ def test_bounds_of_inputs_are_those_of_the_page_on_security():
         "security.md",
         r"at most ([\d,]+) times their size",
         r"times their size, or (\d+ MiB)",
+        r"64 levels at most, TOML (\d+ MiB)",
         r"at most (\d+ MiB) of text",
         r"of text in (\d+) includes",
         r"includes, (a million) tokens",
@@ -199,6 +200,7 @@ def test_bounds_of_inputs_are_those_of_the_page_on_security():
         r"([\d,]+) values a type",
         r"([\d,]+) nested calls",
         r"([\d,]+) instances",
+        r"([\d,]+) values in registers and counters",
         r"a frame: ([\d,]+) passes",
         r"([\d,]+) parser states",
         r"([\d,]+) rounds of loops",
@@ -217,18 +219,20 @@ def test_bounds_of_inputs_are_those_of_the_page_on_security():
     assert found == [
         archive.MOST_TIMES,
         archive.MOST_BYTES,
+        records.MAX_TOML,
         preprocessor.MAX_TEXT,
         preprocessor._INCLUDES,
         preprocessor.MAX_TOKENS,
         preprocessor._CONDITIONS,
-        scope.MAX_WIDTH,
+        lexer.MAX_WIDTH,
         scope.MAX_PARTS,
         p4_calls.MAX_CALLS,
         blocks.MAX_INSTANCES,
+        budget.MAX_VALUES,
         runtime.MAX_PASSES,
         runtime.MAX_STATES,
-        loops.MAX_ROUNDS,
-        runtime.MAX_SECONDS,
+        budget.MAX_ROUNDS,
+        budget.MAX_SECONDS,
         lobby.MOST,
         hosts.MAX_CLIENTS,
         watch.CONNECTIONS,

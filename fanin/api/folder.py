@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from fanin.api.shown import page_frame
 from fanin.base.errors import InputError
 from fanin.base.extras import how_to_install
+from fanin.base.printable import printable
 from fanin.base.processes import one_blas_thread
 from fanin.base.scratch import write_file
 from fanin.runs.call import Call
@@ -39,7 +40,7 @@ class Folder:
 
     def __init__(self, folder: Path, said: str):
         self.folder = folder
-        self.said = said  #: output of the command
+        self.said = printable(said)  #: output of the command
         self.values: dict[str, Any] = json.loads((folder / self.mark).read_bytes())
 
     def __fspath__(self) -> str:

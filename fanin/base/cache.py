@@ -15,6 +15,7 @@ import grp
 import hashlib
 import os
 import pwd
+import shutil
 import stat
 import tempfile
 import time
@@ -36,6 +37,7 @@ KINDS = {
 }
 PATIENCE = 900.0  #: s; a process that has waited this long for another process's entry makes its own
 _VARIABLE = "FANIN_CACHE"
+_FOLDER = 0o755  # largest mode in the cache: all may read it, as an administrator's cache for all users
 _LOCK, _MAKING = ".lock", "making-"  # suffix and prefix of names that are no entries
 _POLL = 0.05  # seconds
 _noted: ContextVar[dict[str, str] | None] = ContextVar("emissions", default=None)
@@ -57,7 +59,7 @@ def cache_directory() -> Path:
 
 
 def _check_own(place: Path, found: os.stat_result) -> None:
-    """Raise InputError for a folder of another user, or one that others may write.
+    """Raise InputError for a folder or file of another user, or one that others may write.
 
     A group counts as private if it has the user's number and no other member, as on Debian. With an access
     control list, the group's bits are the maximum that any entry of the list allows.
@@ -68,6 +70,41 @@ def _check_own(place: Path, found: os.stat_result) -> None:
         raise InputError(f"{place}: belongs to another user, whose programs would run; set {_VARIABLE}")
     if writable:
         raise InputError(f"{place}: other users may write there, and fanin would run their programs; delete it")
+
+
+def make_folder(folder: Path) -> None:
+    """Create a folder of the cache, and those around it, which only this user may write."""
+    for part in reversed((folder, *folder.parents)):
+        if not part.exists():
+            part.mkdir(_FOLDER, exist_ok=True)
+
+
+def seal(place: Path) -> None:
+    """Let nobody else write a new entry, whatever the umask was when its parts were made."""
+    for path in (place, *place.rglob("*")):
+        if not path.is_symlink():
+            path.chmod(stat.S_IMODE(path.stat().st_mode) & _FOLDER)
+
+
+def is_own(place: Path) -> bool:
+    """Return whether an entry exists and nobody else owns or may write any part of it."""
+    try:
+        for path in (place, *place.rglob("*")):
+            with contextlib.suppress(FileNotFoundError):  # an unfinished part of another process
+                found = path.lstat()
+                if not stat.S_ISLNK(found.st_mode):
+                    _check_own(path, found)
+    except InputError:
+        return False
+    return place.exists()
+
+
+def drop_foreign(place: Path) -> None:
+    """Delete an entry that others may write; the caller holds its lock. Raises InputError if that fails."""
+    if place.exists() and not is_own(place):
+        shutil.rmtree(place, ignore_errors=True)
+        if place.exists():
+            raise InputError(f"{place}: others may put programs there, which would be carried out; delete it")
 
 
 def _has_members(found: os.stat_result) -> bool:
@@ -173,7 +210,7 @@ def kept_text(place: Path, make: Callable[[], str]) -> str:
     if (text := _intact(place)) is not None:
         return text
     with contextlib.suppress(OSError):
-        place.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(place.parent)
     with sole_maker(place):
         if (text := _intact(place)) is None:
             text = make()
@@ -187,8 +224,10 @@ def _sum(content: bytes) -> bytes:
 
 
 def _intact(place: Path) -> str | None:
-    """Return an entry's text; None if it is absent or does not match the SHA-256 in its first line."""
+    """Return an entry's text; None if others may write it, or if it differs from the SHA-256 in line 1."""
     try:
+        if not is_own(place):
+            return None
         expected, _, content = place.read_bytes().partition(b"\n")
     except OSError:
         return None
@@ -199,6 +238,7 @@ def _write(place: Path, text: str) -> None:
     content = text.encode()
     with making(place.parent) as work:
         (work / "entry").write_bytes(_sum(content) + b"\n" + content)
+        seal(work / "entry")
         (work / "entry").replace(place)
 
 

@@ -1,7 +1,20 @@
-"""Errors for users, in contrast to errors for developers."""
+"""Errors for users, in contrast to errors for developers.
+
+Their text may come from files and peers, and reaches terminals by tracebacks, too. Control characters
+in it are therefore escapes.
+"""
+
+from fanin.base.printable import printable
 
 
-class InputError(Exception):
+class _Printable(Exception):
+    """Exception whose text is safe for a terminal."""
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
+
+
+class InputError(_Printable):
     """Bad input. The message is one line: file, line where there is one, cause. The command exits with 2."""
 
 
@@ -9,9 +22,9 @@ class DoesNotFit(InputError):
     """A data set needs more than a node has. The message says what would fit, but not which data set."""
 
 
-class ToolFailed(RuntimeError):
+class ToolFailed(_Printable, RuntimeError):
     """A tool that fanin calls failed; the message has its last words. The command exits with 1."""
 
 
-class CheckFailed(Exception):
+class CheckFailed(_Printable):
     """A check did not hold (a model not bit-exact, a benchmark over its limit). The command exits with 1."""

@@ -7,6 +7,7 @@ knowledge of plans, so that the checker shares nothing with the solver.
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Callable, Sequence
 from fractions import Fraction
@@ -14,12 +15,16 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fanin.base.errors import InputError
-from fanin.base.plain import MOST, read_plain, read_regular
+from fanin.base.plain import MOST, read_named, read_plain, read_regular
 
 MAX_SIZE = 1 << 31  # maximum dimension; far above any device, and products fit a float
 MAX_NUMBER = 1 << 63
 MAX_DEPTH = 64  #: nested lists and objects; fanin's own files have fewer than ten levels
+MAX_TOML = 1 << 20  #: bytes of a TOML file; users write these files by hand
 _TOO_DEEP = f"values are nested deeper than {MAX_DEPTH}"
+_PART = r"""(?:[\w-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+')"""
+#: A dotted key that is too deep. ``tomllib`` takes time and memory by the square of a key's parts.
+_DEEP_KEY = re.compile(rf"(?<![\w-]){_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{{MAX_DEPTH}}}")
 
 T = TypeVar("T")
 
@@ -36,11 +41,14 @@ def parse_json(text: str | bytes) -> Any:
 def read_toml(path: Path) -> dict[str, Any]:
     """Return the tables of an untrusted TOML file.
 
-    Raises OSError, and InputError of one line for a file that is no TOML, or has values nested deeper than
-    ``MAX_DEPTH``.
+    Raises OSError, also for a file of more than ``MAX_TOML`` bytes. Raises InputError of one line for a file
+    that is no TOML, or has values nested deeper than ``MAX_DEPTH``.
     """
     try:
-        return _parsed(tomllib.loads, path.read_text("utf-8"))
+        text = read_named(path, MAX_TOML).decode("utf-8")
+        if _DEEP_KEY.search(text):
+            raise ValueError(_TOO_DEEP)
+        return _parsed(tomllib.loads, text)
     except ValueError as error:  # no TOML, no UTF-8, numbers without end
         raise InputError(f"{path}: {error}") from None
 

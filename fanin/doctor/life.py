@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fanin.base.records import read_object
+from fanin.base.records import Record, read_object
 from fanin.base.scratch import LIVE_FILE
 from fanin.runs.live import FORMAT, changed_ns
 from fanin.runs.lock import writer_of
@@ -72,18 +72,33 @@ def life_of(folder: Path) -> Life | None:
         running=writer is not None,
         pid=found.get("pid") or (writer.pid if writer else None),
         host=found.get("host") or (writer.host if writer else None),
-        epoch=(found.get("now") or {}).get("epoch"),
+        epoch=found.get("now", {}).get("epoch"),
         **{name: found.get(name) for name in _NAMES},
     )
 
 
+_LAST = 1 << 33  # seconds since 1970; the year 2242
 _NAMES = ("command", "began", "written", "stage", "done", "total", "unit", "earlier")
 
 
 def _live(folder: Path) -> dict[str, Any] | None:
-    """Return the live file; None without one, or for another version's."""
-    value = read_object(folder / LIVE_FILE)
-    return value if value and value.get("format") == FORMAT else None
+    """Return the live file; None without one, or for another version's. Raises InputError for a wrong field."""
+    path = folder / LIVE_FILE
+    value = read_object(path)
+    if not value or value.get("format") != FORMAT:
+        return None
+    record = Record(str(path), "", value)
+    for name in ("command", "host", "stage", "unit"):
+        record.text(name)
+    for name in ("pid", "done", "total"):
+        record.integer(name)
+    for name in ("began", "written"):
+        if record.number(name) >= _LAST:
+            raise record.wrong(f"{name} is no time in seconds since 1970")
+    record.optional("earlier")
+    if "epoch" in (now := record.record("now")).value:
+        now.optional_text("epoch")
+    return value
 
 
 def _time(seconds: float) -> str:

@@ -3,12 +3,16 @@
 (() => {
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-  // A chart's data and layout; colours in it are the names of custom properties.
-  const figureOf = (element) =>
-    JSON.parse(element.querySelector("script").textContent, (_, value) => {
-      const name = typeof value === "string" && /^var\((--[a-z]+)\)$/.exec(value);
-      return name ? colour(name[1]) : value;
-    });
+  // A chart's data and layout, as in the page.
+  const figureOf = (element, reviver) => JSON.parse(element.querySelector("script").textContent, reviver);
+
+  // A value for Plotly: colours are the names of custom properties, and text is shown as it is. Plotly would draw
+  // markup in a name as such, links among it; it turns entities into characters last.
+  const drawn = (_, value) => {
+    if (typeof value !== "string") return value;
+    const name = /^var\((--[a-z]+)\)$/.exec(value);
+    return name ? colour(name[1]) : value.replace(/[&<>]/g, (mark) => `&#${mark.charCodeAt(0)};`);
+  };
 
   // What can be read on a bar of a colour, #rrggbb: dark on those whose relative luminance (WCAG) is above 0.179.
   const readableOn = (bar) => {
@@ -67,13 +71,13 @@
   const button = (name, title, icon, click) => ({ name, title, icon: Plotly.Icons[icon], click });
 
   const draw = (element) => {
-    const { data, layout } = figureOf(element);
+    const { data, layout } = figureOf(element, drawn);
     const name = element.getAttribute("aria-label");
     const picture = (format) => (chart) => Plotly.downloadImage(chart, { format, filename: name, scale: 2 });
     const save = [
       button("svg", "Save as SVG", "camera", picture("svg")),
       button("png", "Save as PNG", "camera-retro", picture("png")),
-      button("csv", "Save the data as CSV", "disk", (chart) => download(csv(chart), `${name}.csv`)),
+      button("csv", "Save the data as CSV", "disk", () => download(csv(figureOf(element)), `${name}.csv`)),
     ];
     const zoom = ["zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d"];
     layout.template = theme();

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,8 +31,10 @@ class Cell:
         return self.parameters.get(parameter, default).rstrip(" ")
 
     def number(self, parameter: str, default: int = 0) -> int:
-        """Return a number parameter, with zeros for don't-care bits."""
+        """Return a number parameter, with zeros for don't-care bits. Raises InputError."""
         text = self.parameters.get(parameter)
+        if text is not None and not re.fullmatch("[01x]+", text):
+            raise InputError(f"{self.name}: {parameter} must have the bits 0, 1 and x alone, not {text[:40]!r}")
         return default if text is None else int(text.replace("x", "0"), 2)
 
     def bit(self, pin: str) -> Bit | None:

@@ -194,7 +194,10 @@ def _clocks(cell: Cell, source: str) -> Iterator[PllClock]:
     if cell.text("DPHASE_SOURCE", "DISABLED") != "DISABLED":
         raise InputError(f"{cell.name}: a PLL whose phase is moved has no model")
     divider = {output: cell.number(f"{output}_DIV", 8) for output in _OUTPUTS}
-    reference = Fraction(cell.number("CLKI_DIV", 1), cell.number("CLKFB_DIV", 1))  # the feedback clock's period
+    into, back = cell.number("CLKI_DIV", 1), cell.number("CLKFB_DIV", 1)
+    if not all((into, back, *divider.values())):
+        raise InputError(f"{cell.name}: a PLL's dividers must be at least 1")
+    reference = Fraction(into, back)  # the feedback clock's period
     vco = reference / divider[feedback]
 
     def edge(output: str) -> Fraction:

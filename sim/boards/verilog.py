@@ -213,7 +213,11 @@ def _block_ram(w: _Writer, cell: Cell) -> None:
     for port in "AB":
         parameters[f"WIDTH_{port}"] = cell.number(f"DATA_WIDTH_{port}", 18)
         parameters[f"REGISTER_{port}"] = int(cell.text(f"REGMODE_{port}", "NOREG") == "OUTREG")
-        parameters[f"MODE_{port}"] = _WRITE_MODES[cell.text(f"WRITEMODE_{port}", "NORMAL")]
+        mode = cell.text(f"WRITEMODE_{port}", "NORMAL")
+        if mode not in _WRITE_MODES:
+            what = f"the write mode {mode!r}"
+            raise InputError(_NOT_MODELLED.format(name=cell.name, kind=cell.kind, what=what))
+        parameters[f"MODE_{port}"] = _WRITE_MODES[mode]
         for pin in ("CLK", "CE", "OCE", "WE", "RST"):
             connections.append(f".{pin}{port}({w.pin(cell, pin + port)})")
         connections.append(f".AD{port}({_bus(w, cell, f'AD{port}', 14)})")

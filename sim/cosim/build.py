@@ -18,7 +18,19 @@ from types import MappingProxyType
 
 import cocotb_tools.config
 
-from fanin.base.cache import BUILDS, MODELS, RUNTIME, cache_directory, digest, making, sole_maker
+from fanin.base.cache import (
+    BUILDS,
+    MODELS,
+    RUNTIME,
+    cache_directory,
+    digest,
+    drop_foreign,
+    is_own,
+    make_folder,
+    making,
+    seal,
+    sole_maker,
+)
 from fanin.base.errors import InputError, ToolFailed
 
 EXECUTABLE = "simulation"
@@ -124,7 +136,7 @@ def check_build() -> None:
     if missing := [name for name in ("g++", "make", "perl") if shutil.which(name) is None]:
         raise InputError(f"the simulator cannot be built, missing: {', '.join(missing)}")
     with _kept_builds():
-        (cache_directory() / BUILDS).mkdir(parents=True, exist_ok=True)
+        make_folder(cache_directory() / BUILDS)
 
 
 def build(
@@ -162,9 +174,10 @@ def kept_build(name: str, make: Callable[[Path], None], *, quiet: bool = False) 
     Raises InputError for a folder that cannot be written, and ToolFailed if ``make`` leaves no executable.
     """
     place = cache_directory() / BUILDS / name
-    if (place / EXECUTABLE).exists():
+    if (place / EXECUTABLE).exists() and is_own(place):
         return place
     with sole_maker(place, lambda: _say(quiet, "another process builds the simulator; waiting for it …")):
+        drop_foreign(place)
         if not (place / EXECUTABLE).exists():
             _build(place, make, quiet)
     return place
@@ -206,6 +219,7 @@ class _Job:
 def _carry_out_all(jobs: Sequence[_Job], work: Path, verilator: Verilator) -> None:
     waves = "--trace-fst" in jobs[-1].arguments
     runtime = cache_directory() / RUNTIME / _runtime_digest(verilator, _WAVE_FLAGS if waves else ())
+    drop_foreign(runtime)
     for job in jobs:
         _carry_out(job, work, runtime, verilator)
     for job in jobs:
@@ -235,8 +249,9 @@ def _kept_model(job: _Job, place: Path, runtime: Path, verilator: Verilator) -> 
     """Return the folder with a model's archive and headers, which all tops with this model share."""
     entry = cache_directory() / MODELS / _digest([job], verilator)
     with _kept_builds():
-        entry.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(entry.parent)
     with sole_maker(entry):
+        drop_foreign(entry)
         if not entry.exists():
             _verilate(job, place, runtime, verilator)
             with making(entry.parent) as half:
@@ -244,6 +259,7 @@ def _kept_model(job: _Job, place: Path, runtime: Path, verilator: Verilator) -> 
                 for pattern in ("*.a", "*.h"):
                     for path in (place / "obj").glob(pattern):
                         shutil.copyfile(path, half / "entry" / path.name)
+                seal(half / "entry")
                 with contextlib.suppress(OSError):  # another process, which did not wait, was faster
                     (half / "entry").rename(entry)
             shutil.rmtree(place / "obj")
@@ -354,11 +370,12 @@ def _take_runtime(runtime: Path, objects: Path) -> None:
 
 
 def _keep_runtime(objects: Path, runtime: Path) -> None:
-    runtime.mkdir(parents=True, exist_ok=True)
+    make_folder(runtime)
     missing = [path for path in _compiled(objects) if not (runtime / path.name).exists()]
     with making(runtime) as half:
         for path in missing:
             shutil.copyfile(path, half / path.name)
+            seal(half / path.name)
             (half / path.name).rename(runtime / path.name)
 
 
@@ -368,6 +385,7 @@ def _compiled(folder: Path) -> list[Path]:
 
 def _keep(work: Path, place: Path) -> None:
     """Move a finished build to its place, unless another process, which did not wait, was faster."""
+    seal(work)
     try:
         work.rename(place)
     except OSError:

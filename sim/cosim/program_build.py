@@ -13,7 +13,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from fanin.base.cache import RUNTIME, cache_directory, digest, making, sole_maker
+from fanin.base.cache import (
+    RUNTIME,
+    cache_directory,
+    digest,
+    drop_foreign,
+    make_folder,
+    making,
+    seal,
+    sole_maker,
+)
 from fanin.sim.cosim.build import (
     COMPILER_FLAGS,
     EXECUTABLE,
@@ -135,11 +144,13 @@ def _headers(work: Path, verilator: Verilator) -> list[str]:
 def _library(headers: Sequence[str], verilator: Verilator) -> list[str]:
     """Return the objects of Verilator's library, compiled if they are not in the cache."""
     folder = cache_directory() / RUNTIME / digest([verilator.version, compiler_version(), *_FLAGS])
-    folder.mkdir(parents=True, exist_ok=True)
+    drop_foreign(folder)
+    make_folder(folder)
     objects = [folder / f"{name}.o" for name in _LIBRARY]
     with sole_maker(folder), making(folder.parent) as work:
         for path in objects:
             if not path.exists():
                 _compile(verilator_root(verilator) / "include" / f"{path.stem}.cpp", work, ["-O1", *headers])
+                seal(work / path.name)
                 (work / path.name).replace(path)
     return list(map(str, objects))

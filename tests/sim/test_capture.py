@@ -109,6 +109,7 @@ def test_a_packet_is_of_its_own_interface_and_section(read):
         (pcap(NETWORK_FCS, b"ab"), "a frame of 2 bytes, of which 4 are declared as its FCS"),
         (pcap(113, FRAME), "a capture of something else than Ethernet"),
         (pcapng(interface(), packet(FRAME))[:-9], "not a whole pcapng file"),
+        (pcapng(interface(option(9, b"")), packet(FRAME)), "not a whole pcapng file"),
         (pcap(1, FRAME)[:-1], "ends within a packet"),
         (b"nothing", "not a pcap or pcapng file"),
     ],

@@ -6,10 +6,10 @@ that runs the whole block. They share a frame, an object with the parameters and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from fanin.sim.switch.embedded import ast, types
+from fanin.sim.switch.embedded import ast, budget, types
 from fanin.sim.switch.embedded.calls_code import CallBody
 from fanin.sim.switch.embedded.context import BlockContext
 from fanin.sim.switch.embedded.description import DigestInfo, ExternInfo, TableInfo
@@ -41,6 +41,17 @@ class Generator:
         self._functions: dict[tuple[ast.Declaration, BlockContext | None], str] = {}
         self._actions: dict[ast.Action, int] = {}
         self._globals: dict[ast.Declaration, str] = {}
+        self._called: set[tuple[Any, BlockContext | None]] = set()
+
+    def repeats(self, node: ast.Call, instance: BlockContext | None) -> bool:
+        """Return whether a call in ``instance`` runs a function that an earlier such call runs, too."""
+        if node.callee.kind == "block":
+            run = {(instance and instance.block_of(node.function.base), None)}
+        else:
+            run = {(target, None if node.callee.kind == "function" else instance) for target in _run_by(node)}
+        again = not run.isdisjoint(self._called)
+        self._called |= run
+        return again
 
     def extern_class(self, position: Position, name: str) -> type:
         """Return the class that implements an extern object. Raises Refused if there is none."""
@@ -325,6 +336,9 @@ class Instance:
             body.saved(code, key.type)
             for code, key in zip(body.values(node.select or []), node.select or [], strict=True)
         ]
+        earlier = list(names)[: list(names).index(node.name) + 1]
+        if any(case.state in earlier for case in node.cases):
+            body.source.emit(budget.CODE)
         open_end = True
         for case in node.cases:
             body.source.place = case.position
@@ -343,6 +357,19 @@ class Instance:
         if open_end:
             body.source.emit("raise Reject(NO_MATCH)")
         self.generator.functions.extend(body.function(f"def {names[node.name]}(f):"))
+
+
+def _run_by(node: ast.Call) -> Iterator[ast.Declaration]:
+    """Yield the declarations of the functions that a call runs."""
+    target = node.callee.target
+    if node.callee.kind in ("action", "function", "table"):
+        yield target
+    if node.callee.kind == "table":
+        yield from (row.action for row in target.actions if row.action.body.statements)
+    if isinstance(node.function, ast.Member) and isinstance(kind := node.function.base.type, types.External):
+        holder = getattr(node.function.base, "target", None)
+        if any("abstract" in method.annotations for method in kind.declaration.methods):
+            yield holder if isinstance(holder, ast.Instance) else kind.declaration
 
 
 def _constant(argument: ast.Argument) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from fanin.sim.switch.embedded import ast, types
+from fanin.sim.switch.embedded import ast, budget, types
 from fanin.sim.switch.embedded.context import BlockContext, ProgramContext
 from fanin.sim.switch.embedded.errors import Unsupported
 from fanin.sim.switch.embedded.loops import Loop, Walk
@@ -82,8 +82,10 @@ class Body(ValueCode):
         getattr(self, "_do_" + type(node).__name__.lower())(node)
 
     def _do_block(self, node: ast.Block) -> None:
-        for statement in node.statements:
+        for number, statement in enumerate(node.statements, 1):
             self.statement(statement)
+            if number % budget.EACH == 0:
+                self.source.emit(budget.CODE)
 
     def _do_constant(self, node: ast.Constant) -> None:
         """Emit nothing, since its uses have its value."""
@@ -143,6 +145,7 @@ class Body(ValueCode):
 
     def _rounds(self, body: ast.Statement, updates: list[ast.Statement]) -> None:
         """Emit the body of a loop; ``updates`` come before the next round."""
+        self.source.emit(budget.CODE)
         self.loops.append(updates)
         self.statement(body)
         self.loops.pop()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from keyword import iskeyword
 
-from fanin.sim.switch.embedded import ast, types
+from fanin.sim.switch.embedded import ast, budget, types
 from fanin.sim.switch.embedded.body import Body, Place, Store
 from fanin.sim.switch.embedded.errors import Unsupported
 from fanin.sim.switch.embedded.records import signed
@@ -19,6 +19,8 @@ class CallBody(Body):
 
     def call(self, node: ast.Call) -> str:
         """Emit a call; return code of its result."""
+        if self.generator.repeats(node, self.instance):
+            self.source.emit(budget.CODE)
         kind = node.callee.kind
         code: str = getattr(self, f"_call_{kind}")(node)
         return code

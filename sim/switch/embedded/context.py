@@ -28,6 +28,9 @@ class ProgramContext(Protocol):
     def action_number(self, action: ast.Action) -> int:
         """Return the action's unique number."""
 
+    def repeats(self, node: ast.Call, instance: BlockContext | None) -> bool:
+        """Return whether a call in ``instance`` runs a function that an earlier such call runs, too."""
+
     def function_of(self, node: ast.Declaration, instance: BlockContext | None) -> str:
         """Return the Python function of an action or function."""
 

@@ -7,7 +7,8 @@ from typing import Any
 from fanin.sim.switch.embedded import ast, types
 from fanin.sim.switch.embedded.errors import P4Error, Position, Unsupported
 from fanin.sim.switch.embedded.fold import fold_binary, fold_cast, fold_slice, fold_unary
-from fanin.sim.switch.embedded.scope import MAX_WIDTH, Scopes, is_type
+from fanin.sim.switch.embedded.lexer import MAX_WIDTH
+from fanin.sim.switch.embedded.scope import Scopes, is_type
 from fanin.sim.switch.embedded.types import BOOL, INTEGER, Bits, Type, base_of
 
 _ARITHMETIC = {"+", "-", "*", "|+|", "|-|", "&", "|", "^"}
@@ -122,7 +123,7 @@ class Expressions(Scopes):
         kind = base_of(node.base.type)
         if not isinstance(kind, Bits) and kind is not INTEGER:
             raise P4Error(node.position, f"a slice of {node.base.type}")
-        width = kind.width if isinstance(kind, Bits) else 1 << 14
+        width = kind.width if isinstance(kind, Bits) else MAX_WIDTH
         high, low = self.constant(node.high, width - 1), self.constant(node.low, width - 1)
         if low > high:
             raise P4Error(node.position, f"slice [{high}:{low}]: the larger bound comes first")
@@ -230,6 +231,8 @@ class Expressions(Scopes):
         left, right = self._number_type(node.left), self._number_type(node.right)
         if not isinstance(left, Bits) or not isinstance(right, Bits):
             raise P4Error(node.position, f"{left} ++ {right}: both need a width")
+        if left.width + right.width > MAX_WIDTH:
+            raise P4Error(node.position, f"a number of more than {MAX_WIDTH} bits")
         return Bits(left.width + right.width, left.signed)
 
     def _ternary(self, node: ast.Ternary, expected: Type | None) -> ast.Expression:

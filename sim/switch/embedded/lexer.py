@@ -16,7 +16,9 @@ KEYWORDS = {
     "this", "transition", "true", "tuple", "typedef", "value_set", "varbit", "void",
 }  # fmt: skip
 
-_DIGITS = 4096  # maximum digits of a number
+#: Maximum bits of a value; far more than any target has. Python converts no more than 14,284 to decimal digits.
+MAX_WIDTH = 1 << 13
+_DIGITS = MAX_WIDTH // 4  # maximum digits of a number
 _PATTERN = re.compile(
     r"""
     (?P<SPACE>(?:[ \t\r\f\v]|\\\r?\n|//[^\n]*|/\*.*?\*/)+)
@@ -29,7 +31,7 @@ _PATTERN = re.compile(
         |\+=|-=|\*=|/=|%=|&=|\|=|\^=|[-+*/%&|^~!<>=?:;,.(){}\[\]@\#])
   | (?P<STRAY>.)
     """,
-    re.VERBOSE | re.DOTALL,
+    re.VERBOSE | re.DOTALL | re.ASCII,
 )
 
 
@@ -83,6 +85,8 @@ def integer(token: Token) -> tuple[int, int | None, bool]:
     value = int(digits, base)
     if not match[1]:
         return value, None, False
+    if len(match[1]) > _DIGITS or int(match[1]) > MAX_WIDTH:
+        raise P4Error(token.position, f"a number of more than {MAX_WIDTH} bits")
     width, signed = int(match[1]), match[2] == "s"
     if (width == 0 and value) or width < signed + 0:
         raise P4Error(token.position, f"{token.text}: a number of {width} bits")

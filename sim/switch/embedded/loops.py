@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from fanin.sim.switch.embedded import ast
+from fanin.sim.switch.embedded.budget import MAX_ROUNDS, Budget
 from fanin.sim.switch.embedded.errors import RunRefused
 from fanin.sim.switch.embedded.values import UNDEFINED
 
-MAX_ROUNDS = 1 << 16  #: maximum rounds of all loops, for one frame
 _TOO_MANY = f"more than {MAX_ROUNDS} rounds of loops for one frame"
 
 
@@ -31,15 +31,6 @@ class Walk(ast.Statement):
     variable: ast.Variable
     collection: ast.Expression
     body: ast.Statement
-
-
-class Budget(Protocol):
-    """A running switch.
-
-    ``rounds_left``: rounds of loops left for the current frame.
-    """
-
-    rounds_left: int
 
 
 def rounds(switch: Budget) -> Iterator[None]:

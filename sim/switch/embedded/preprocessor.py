@@ -10,14 +10,14 @@ from pathlib import Path
 
 from fanin.base.plain import open_regular
 from fanin.sim.switch.embedded.errors import P4Error, Position, Refused, Unsupported
-from fanin.sim.switch.embedded.lexer import Token, integer, tokens
+from fanin.sim.switch.embedded.lexer import MAX_WIDTH, Token, integer, tokens
 
 OWN_TEXTS = Path(__file__).parent / "include"
 _BYTE_ORDER_MARK = "\ufeff"
 MAX_TEXT = 8 << 20  #: maximum characters of a program's texts, including each included file
 MAX_TOKENS = 1_000_000  #: maximum tokens of a program after the preprocessor
 _INCLUDES = 256
-_BITS = 16_384  # maximum bits of a value in #if
+_BITS = MAX_WIDTH  # maximum bits of a value in #if
 _CONDITIONS = 256  # maximum nesting of #if
 _DEPTH = 64  # maximum nesting of macros
 _REPLACED = 1_000_000  # maximum tokens made by all macros together, including those that are replaced again

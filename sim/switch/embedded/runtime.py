@@ -8,21 +8,22 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from fanin.p4.control import MulticastGroup, Replica
-from fanin.sim.switch.embedded import loops, packet, values
+from fanin.sim.switch.embedded import budget, loops, packet, values
+from fanin.sim.switch.embedded.budget import MAX_VALUES
 from fanin.sim.switch.embedded.errors import RunRefused
-from fanin.sim.switch.embedded.types import BOOL, Bits, Record, Tuple, Type, base_of
+from fanin.sim.switch.embedded.types import BOOL, Bits, Record, Tuple, Type, base_of, parts_in, width_of
 
 MAX_STATES = 4096  # maximum parser states for one packet
 _AT_ONCE = 512  # entries of an array per step
 MAX_PASSES = 256  # maximum passes of one frame: resubmitted, recirculated, cloned, replicated
 GROUP_BITS = REPLICA_BITS = 16  # widths of multicast groups and egress_rid, in v1model and TNA
-MAX_SECONDS = 20  # maximum seconds for one frame, as a last bound beside those on states and passes
 NAMES: Mapping[str, Any] = {
     name: getattr(module, name)
     for module, names in (
         (values, "UNDEFINED Exit Reject shift_left clamp divide modulo equal_parts pack"),
         (packet, "HeaderStack NO_MATCH"),
         (loops, "rounds numbers"),
+        (budget, "late"),
     )
     for name in names.split()
 } | {"RunRefused": RunRefused, "monotonic_ns": time.monotonic_ns}
@@ -91,15 +92,20 @@ class ExternObject:
         self.zeros = zeros
         self.arch = arch
 
+    def _reserve(self, values: int) -> None:
+        """Take room for values. Raises RunRefused if the program has more than ``MAX_VALUES``."""
+        self.arch.values_left -= values
+        if self.arch.values_left < 0:
+            raise RunRefused(f"{self.name}: registers and counters have more than {MAX_VALUES:,} values in all")
+
 
 class RegisterArray(ExternObject):
     """An array of values: numbers, tuples, or structs, which callers outside see as tuples."""
 
     def __init__(self, size: int, **rest: Any):
         super().__init__(**rest)
-        if size > 1 << 24:
-            raise RunRefused(f"a register of {size} entries")
         self.kind = base_of(self.types[0])
+        self._reserve(size * (parts_in(self.kind) + (width_of(self.kind) or 0) // 64))
         self.values: list[Any] = [None] * size
         self.clear()
         self.tracer: Tracer | None = None
@@ -194,8 +200,7 @@ class CounterArray(ExternObject):
 
     def __init__(self, size: int, _kind: str = "packets_and_bytes", **rest: Any):
         super().__init__(**rest)
-        if size > 1 << 24:
-            raise RunRefused(f"a counter of {size} entries")
+        self._reserve(2 * size)
         self.packets = [0] * size
         self.bytes = [0] * size
 

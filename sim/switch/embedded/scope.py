@@ -7,9 +7,9 @@ from typing import Any
 
 from fanin.sim.switch.embedded import ast, types
 from fanin.sim.switch.embedded.errors import P4Error, Position, Unsupported
+from fanin.sim.switch.embedded.lexer import MAX_WIDTH
 from fanin.sim.switch.embedded.types import Bits, Type
 
-MAX_WIDTH = 1 << 14  # maximum bits of a value; far more than any target has
 MAX_STACK = 1 << 10
 MAX_PARTS = 1 << 16  # maximum values in a struct, tuple or stack
 

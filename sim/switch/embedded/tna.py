@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
+from time import monotonic_ns
 from typing import Any, ClassVar
 
 from fanin.sim.switch.embedded import ast, types
+from fanin.sim.switch.embedded.budget import Budget, late
 from fanin.sim.switch.embedded.checksums import as_bytes, digest_of, ones_complement_sum
 from fanin.sim.switch.embedded.errors import RunRefused
-from fanin.sim.switch.embedded.loops import MAX_ROUNDS
 from fanin.sim.switch.embedded.packet import NO_MATCH, TOO_SHORT, PacketIn
 from fanin.sim.switch.embedded.runtime import (
     CounterArray,
@@ -182,7 +183,7 @@ class Hash(ExternObject):
         return digest_of(self._algorithm, data) & self._mask
 
 
-class Tna:
+class Tna(Budget):
     """A running pipe."""
 
     name = "tna"
@@ -207,7 +208,6 @@ class Tna:
         self.replication = Replication(exclusion=True)
         self.checksums: list[Checksum] = []
         self.frame_length = 0
-        self.rounds_left = MAX_ROUNDS  #: of loops, for the current frame
         self.drops: list[str] = []  #: reasons why copies of the last packet did not leave
 
     def start(self, names: dict[str, Any]) -> None:
@@ -224,7 +224,7 @@ class Tna:
         """Return the frames that leave, with their ports, after ``frame`` enters at ``port``."""
         self.frame_length = len(frame)
         self.drops = []
-        self.rounds_left = MAX_ROUNDS
+        self.renew()
         packet = PacketIn(port.to_bytes(2, "big") + bytes(6) + _PORT_METADATA + frame)
         gress = self._ingress
         values = gress.values(packet)
@@ -248,6 +248,8 @@ class Tna:
         manager = values[gress.for_manager]
         out: list[tuple[int, bytes]] = []
         for to, replica in self._copies(manager):
+            if monotonic_ns() > self.until:
+                late()
             if to is UNDEFINED:
                 raise RunRefused("an undefined egress port")
             if _told(manager, "bypass_egress"):

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import random
-import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from time import monotonic_ns
 from typing import Any, ClassVar, NamedTuple
 
 from fanin.p4.control import Replica
 from fanin.sim.switch.embedded import types
+from fanin.sim.switch.embedded.budget import Budget, late
 from fanin.sim.switch.embedded.checksums import as_bytes, csum16, digest_of
 from fanin.sim.switch.embedded.errors import RunRefused
 from fanin.sim.switch.embedded.lexer import integer
-from fanin.sim.switch.embedded.loops import MAX_ROUNDS
 from fanin.sim.switch.embedded.packet import PacketIn
 from fanin.sim.switch.embedded.profiles import Profile
 from fanin.sim.switch.embedded.runtime import (
     MAX_PASSES,
-    MAX_SECONDS,
     CounterArray,
     ExternObject,
     RegisterArray,
@@ -101,7 +100,7 @@ class _Copy(NamedTuple):
     most: int = _WHOLE  # bytes that leave (truncate)
 
 
-class V1Model:
+class V1Model(Budget):
     """A running v1model switch: externs that are functions, and the path of a packet."""
 
     name = "v1model"
@@ -131,7 +130,6 @@ class V1Model:
         self._generator = random.Random(0)
         self.lost_clones: Counter[int] = Counter()  #: to sessions that are not configured, by session
         self.frame_length = 0
-        self.rounds_left = MAX_ROUNDS  #: of loops, for the current frame
         self.drops: list[str] = []  #: reasons why copies of the last packet did not leave
         self._out: list[tuple[int, bytes]] = []
         self._work: deque[tuple[Any, ...]] = deque()
@@ -156,17 +154,17 @@ class V1Model:
     def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
         """Return the frames that leave, with their ports, after ``frame`` enters at ``port``."""
         self._out, self.drops = [], []
-        self.rounds_left = MAX_ROUNDS
+        self.renew()
+        until = self.until
         self._work.clear()
         self._passes = 0
-        until = time.monotonic() + MAX_SECONDS
         self._enter(frame, port, NORMAL, None)
         while self._work:
             self._passes += 1
             if self._passes > MAX_PASSES:
                 raise RunRefused(f"more than {MAX_PASSES} passes of one frame: copied or sent back without end")
-            if time.monotonic() > until:
-                raise RunRefused(f"one frame takes more than {MAX_SECONDS} s")
+            if monotonic_ns() > until:
+                late()
             step, *arguments = self._work.popleft()
             step(*arguments)
         return self._out

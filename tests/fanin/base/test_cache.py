@@ -109,6 +109,54 @@ def test_a_part_of_it_that_others_may_write_is_refused(monkeypatch, tmp_path):
         cache.cache_directory()
 
 
+@pytest.fixture
+def open_umask():
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def test_an_entry_is_its_users_alone_under_any_umask(monkeypatch, tmp_path, open_umask):
+    monkeypatch.setenv("FANIN_CACHE", str(tmp_path / "home" / "cache"))
+    entry = cache_directory() / "emitted" / "entry"
+    kept_text(entry, lambda: "text")
+    assert cache_directory() == tmp_path / "home" / "cache"
+    for path in (entry, *list(entry.parents)[:3]):
+        assert path.stat().st_mode & 0o022 == 0, path
+
+
+def test_a_text_that_others_may_write_is_made_anew(place):
+    kept_text(place, lambda: "evil")
+    place.chmod(0o666)
+    assert kept_text(place, lambda: "text") == "text"
+    assert kept_text(place, _never) == "text"
+
+
+@pytest.mark.parametrize("part", ["", "program", "inner", "inner/header"])
+def test_a_folder_is_used_only_if_all_of_it_is_its_users(tmp_path, part):
+    entry = tmp_path / "entry"
+    (entry / "inner").mkdir(parents=True)
+    (entry / "program").write_text("")
+    (entry / "inner" / "header").write_text("")
+    (entry / "link").symlink_to("program")
+    cache.seal(entry)
+    assert cache.is_own(entry)
+    cache.drop_foreign(entry)
+    (entry / part).chmod(0o777)
+    assert not cache.is_own(entry)
+    cache.drop_foreign(entry)
+    assert not entry.exists()
+    assert not cache.is_own(entry)
+
+
+def test_an_entry_that_cannot_be_deleted_ends_in_one_line(tmp_path, monkeypatch):
+    (tmp_path / "entry").mkdir()
+    (tmp_path / "entry").chmod(0o777)
+    monkeypatch.setattr(cache.shutil, "rmtree", lambda place, ignore_errors: None)
+    with pytest.raises(InputError, match=r"entry: others may put programs there, .*; delete it$"):
+        cache.drop_foreign(tmp_path / "entry")
+
+
 def test_parts_and_their_order_decide_a_digest():
     assert digest(["a", b"b"]) == digest(["a", "b"])
     assert len({digest(parts) for parts in (["a", "b"], ["b", "a"], ["ab"], ["ab", ""], ["a"])}) == 5

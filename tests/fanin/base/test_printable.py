@@ -5,13 +5,15 @@ import os
 import pty
 import subprocess
 import sys
+import traceback
 import unicodedata
 from importlib import resources
 
 import numpy as np
 import pytest
 
-from fanin.base.errors import InputError
+from fanin.api.folder import Folder
+from fanin.base.errors import CheckFailed, DoesNotFit, InputError, ToolFailed
 from fanin.base.printable import _FORMULA, Printable, cell, printable, terminal
 from fanin.cli.main import main
 
@@ -32,6 +34,21 @@ CLEAR, TITLE, TURN = "\x1b[2J", "\x1b]0;owned\x07", "\u202e"
 )
 def test_controls_are_escapes_and_all_else_is_as_it_was(text, shown):
     assert printable(text) == shown
+
+
+@pytest.mark.parametrize("kind", [InputError, DoesNotFit, ToolFailed, CheckFailed])
+def test_an_error_and_its_traceback_are_printable(kind):
+    error = kind(f"labels are words ({CLEAR}{TURN}a, ü):\nthe loss needs numbers")
+    assert str(error) == r"labels are words (\x1b[2J\u202ea, ü):" + "\nthe loss needs numbers"
+    assert "\x1b" not in "".join(traceback.format_exception(error))
+
+
+def test_a_run_in_a_notebook_or_at_a_prompt_is_printable(tmp_path, monkeypatch):
+    (tmp_path / "run.json").write_text("{}")
+    monkeypatch.setattr(Folder, "mark", "run.json", raising=False)
+    run = Folder(tmp_path, f"classes {TITLE} and b\nbit-exact")
+    assert repr(run) == run.said == "classes \\x1b]0;owned\\x07 and b\nbit-exact"
+    assert "\x1b" not in run._repr_html_()
 
 
 def test_no_character_that_unicode_calls_a_control_gets_through():

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from fanin.base import plain
+from fanin.base import plain, records
 from fanin.base.errors import InputError
 from fanin.base.records import MAX_DEPTH, open_record, parse_json, read_toml
 
@@ -34,6 +34,27 @@ def test_toml_is_nested_no_deeper_than_json(tmp_path, depth, dots):
     path = tmp_path / "file.toml"
     path.write_text(f"a{'.a' * depth} = 1" if dots else f"a = {'[' * depth}{']' * depth}")
     with pytest.raises(InputError, match=r"^[^\n]*file\.toml: values are nested deeper than 64$"):
+        read_toml(path)
+
+
+@pytest.mark.parametrize("part", ["a", "'.'", r'"\""', '"."'])
+@pytest.mark.parametrize("form", ["{} = 1", "[{}]", "[[{}]]", "x = {{ y = 1, {} = 1 }}"])
+@pytest.mark.parametrize("dot", [".", " \t. "])
+def test_a_deep_key_is_refused_before_it_is_parsed(tmp_path, monkeypatch, part, form, dot):
+    path = tmp_path / "file.toml"
+    path.write_text(form.format(dot.join([part] * (MAX_DEPTH + 1))))
+    monkeypatch.setattr(records.tomllib, "loads", lambda text: pytest.fail("parsed"))
+    with pytest.raises(InputError, match=r"^[^\n]*file\.toml: values are nested deeper than 64$"):
+        read_toml(path)
+
+
+def test_a_large_toml_file_is_refused(tmp_path, monkeypatch):
+    path = tmp_path / "file.toml"
+    path.write_text("a = 1  # bytes")
+    monkeypatch.setattr(records, "MAX_TOML", 14)
+    assert read_toml(path) == {"a": 1}
+    monkeypatch.setattr(records, "MAX_TOML", 13)
+    with pytest.raises(OSError, match="has more than 13 bytes"):
         read_toml(path)
 
 

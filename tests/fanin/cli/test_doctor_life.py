@@ -60,6 +60,31 @@ def ended(folder, error, **more):
     (folder / "provenance.json").write_text(json.dumps({"argv": argv}))
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "cause"),
+    [
+        ("began", "x", '"began" must be a number of at least 0, not "x"'),
+        ("began", 1e18, "began is no time in seconds since 1970"),
+        ("written", None, '"written" must be a number of at least 0, not null'),
+        ("command", 1, '"command" must be a text of one line, not 1'),
+        ("host", [], '"host" must be a text of one line, not []'),
+        ("stage", "a\x1b[31m", '"stage" must be a text of one line'),
+        ("pid", "1", '"pid" must be an integer'),
+        ("done", None, '"done" must be an integer'),
+        ("total", 0.5, '"total" must be an integer'),
+        ("earlier", "x", '"earlier" must be an integer'),
+        ("now", [1], "now: must be an object, not [1]"),
+        ("now", {"epoch": []}, 'now: "epoch" must be a text of one line, not []'),
+    ],
+)
+def test_a_live_file_with_a_wrong_field_ends_in_one_line(tmp_path, capsys, field, value, cause):
+    begun(tmp_path, **{field: value})
+    status, _, err = run(capsys, "doctor", tmp_path)
+    assert (status, err.count("\n")) == (2, 1)
+    assert err.startswith(f"fanin: error: {tmp_path / LIVE_FILE}: ")
+    assert cause in err
+
+
 def test_a_running_one_is_told_with_its_process_and_epoch(tmp_path, capsys):
     with sole_writer(tmp_path):
         begun(tmp_path)

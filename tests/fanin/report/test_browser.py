@@ -11,7 +11,10 @@ from fanin.cnn.page.page import cnn_page
 from fanin.cnn.plan.page.page import plan_page
 from fanin.glm.page.page import render
 from fanin.param_server.page.page import param_server_page
+from fanin.report import html
+from fanin.report.chart import Axis, Bar, Chart
 from fanin.report.failure import failure_page
+from fanin.report.palette import STYLES
 from fanin.ring.page.page import ring_page
 from tests.fanin.campaign import test_page as campaign
 from tests.fanin.cnn import test_page as cnn
@@ -100,6 +103,25 @@ def test_a_page_draws_what_is_in_its_json(kind, opened):
         marked = [series for series in figure["data"] if series.get("mode") != "lines"]  # an area has no points
         values = [at for series in marked for at in zip(series["x"], series["y"], strict=True)]
         assert one["drawn"] == sum(None not in at for at in values)
+
+
+def test_a_name_in_a_chart_is_text_and_no_link(opened, tmp_path):
+    """Names of layers, columns and devices are whatever a file says."""
+    name = "<a href='https://example.net/'>conv</a> & <b>x</b><br>&lt;"
+    chart = Chart("layers", Axis(name), rows=[name], row=200)
+    chart.bars(name, [Bar(0, 10, name, text=name)], STYLES["run"])
+    chart.mark(5, name)
+    files = "plotly/plotly-basic.min.js", "charts.js"
+    scripts = "".join(f"<script>{html._file(file)}</script>" for file in files)
+    tab = opened(f"<meta charset='utf-8'><style>{html._file('report.css')}</style>{chart.__html__()}{scripts}")
+    box = tab.locator("figure.chart .bars path").bounding_box()
+    tab.mouse.move(box["x"] + box["width"] / 4, box["y"] + box["height"] / 2)
+    tab.wait_for_selector(".hoverlayer text")
+    texts = tab.eval_on_selector_all("figure.chart text", "texts => texts.map(text => text.textContent)")
+    assert texts.count(name) >= 4, texts  # axis, row, mark, and the text under the pointer
+    assert tab.locator("figure.chart svg a").count() == 0
+    saved = _saved(tab, "layers", "Save the data as CSV", tmp_path).read_text()
+    assert list(csv.reader(saved.splitlines()))[1][0] == name
 
 
 #: Texts of charts that lie under a toolbar.

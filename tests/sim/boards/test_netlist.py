@@ -53,6 +53,7 @@ def test_what_would_become_other_verilog_is_refused(tmp_path, cells, ports, caus
 
 
 CLOCKED = {"SD": "1 ", "CLKMUX": "CLK"}
+RAM = {"CSDECODE_A": "0b111", "CSDECODE_B": "0b111"}
 DIVIDED = {"CLKFB_DIV": "101", "CLKOP_DIV": "101"}
 
 
@@ -65,6 +66,15 @@ DIVIDED = {"CLKFB_DIV": "101", "CLKOP_DIV": "101"}
         ({"u": cell("TRELLIS_FF", CLOCKED, o_Q=4, DI=5)}, "u: a TRELLIS_FF without a clock"),
         ({"u": cell("TRELLIS_FF", {"LSRMODE": "PRLD"}, o_Q=4, CLK=5)}, "with a preload has no model"),
         ({"u": cell("DP16KD", {"CSDECODE_A": "0b010"})}, "u: a DP16KD with a chip select"),
+        (
+            {"u": cell("DP16KD", RAM | {"WRITEMODE_B": "OTHER"})},
+            "u: a DP16KD with the write mode 'OTHER' has no",
+        ),
+        (
+            {"u": cell("DP16KD", RAM | {"INITVAL_00": "10q"})},
+            "u: INITVAL_00 must have the bits 0, 1 and x alone",
+        ),
+        ({"u": cell("DP16KD", RAM | {"INITVAL_00": ""})}, "u: INITVAL_00 must have the bits 0, 1 "),
         ({"u": cell("DCCA", CLKI=4, o_CLKO=5, CE=6)}, "u: a clock that is switched"),
         ({"u": cell("EHXPLLL", DIVIDED, CLKI=9, o_CLKOP=5)}, "u: its reference is neither a pin nor"),
         ({"u": cell("DELAYG", {"DEL_VALUE": "11"}, A=4, o_Z=5)}, "a delay line that is at no pin"),
@@ -73,6 +83,15 @@ DIVIDED = {"CLKFB_DIV": "101", "CLKOP_DIV": "101"}
 def test_cells_without_a_model(tmp_path, cells, message):
     with pytest.raises(InputError, match=message):
         routed_model(written(tmp_path, cells))
+
+
+@pytest.mark.parametrize("divider", ["CLKI_DIV", "CLKFB_DIV", "CLKOP_DIV", "CLKOS3_DIV"])
+def test_a_divider_of_0_is_refused(tmp_path, divider):
+    pll = {"u": cell("EHXPLLL", {divider: "0"}, CLKI=9, o_CLKOP=5)}
+    pads = {"p": cell("TRELLIS_IO", {"DIR": "INPUT"}, B=8, o_O=9)}
+    clock = {"clk": {"direction": "input", "bits": [8]}}
+    with pytest.raises(InputError, match="u: a PLL's dividers must be at least 1"):
+        routed_model(written(tmp_path, pads | pll, clock))
 
 
 def test_ports(tmp_path):

@@ -1,5 +1,6 @@
 """The cache of Verilated builds: content decides, half a build is never seen, a missing tool is named."""
 
+import os
 import shutil
 import subprocess
 import time
@@ -196,3 +197,31 @@ def test_a_build_without_a_program_is_an_error(builds, monkeypatch):
     with pytest.raises(RuntimeError, match=f"made no {EXECUTABLE}$"):
         build(SOURCES, quiet=True)
     assert list((cache_directory() / "verilated").iterdir()) == []
+
+
+def test_a_build_that_others_may_write_is_made_anew(builds):
+    """Its parts may have been made under an open umask, by an earlier version or in a folder that was open."""
+    before = os.umask(0)
+    try:
+        place = build(SOURCES, models={"part": SOURCES}, quiet=True)
+    finally:
+        os.umask(before)
+    written = [path for path in cache_directory().rglob("*") if path.lstat().st_mode & 0o022]
+    assert all(path.is_symlink() or path.name.endswith(".lock") for path in written), written
+    assert len(builds) == 2
+    (place / EXECUTABLE).write_text("evil")
+    (place / EXECUTABLE).chmod(0o777)
+    assert build(SOURCES, models={"part": SOURCES}, quiet=True) == place
+    assert (place / EXECUTABLE).read_text() == "built"
+    assert len(builds) == 3
+
+
+@pytest.mark.parametrize("kind", ["models", "runtime"])
+def test_a_part_of_builds_that_others_may_write_is_made_anew(builds, kind):
+    build(SOURCES, models={"part": SOURCES}, quiet=True)
+    (entry,) = (path for path in (cache_directory() / kind).iterdir() if path.is_dir())
+    (entry / "verilated.o").write_text("evil")
+    entry.chmod(0o777)
+    build(SOURCES | {"dpi.cpp": "// else\n"}, models={"part": SOURCES}, quiet=True)
+    assert not (entry / "verilated.o").exists()
+    assert len(builds) == (4 if kind == "models" else 3)

@@ -7,7 +7,7 @@ import pytest
 from fanin.sim.switch.embedded import P4Error, Refused, load
 from tests.support import new_seed
 
-from .programs import PARTS, V1MODEL, v1model
+from .programs import PARTS, V1MODEL, send, v1model
 
 
 def error(text: str) -> str:
@@ -36,6 +36,14 @@ def error(text: str) -> str:
         ("const bool a = 8w1 < 8s1;", "bad.p4:1:22: int<8> where bit<8> is needed"),
         ("const bit<8> a = (bit<8>)16s1;", "bad.p4:1:19: no cast from int<16> to bit<8>"),
         ("const bit<8> a = 1 $ 2;", "bad.p4:1:20: unexpected character '$'"),
+        ("const bit<8> a = ٣;", "bad.p4:1:18: unexpected character '٣'"),
+        ("const bit<8> a² = 1;", "bad.p4:1:15: unexpected character '²'"),
+        ("typedef bit<8193> t;", "bad.p4:1:13: must be 0 to 8192, not 8193"),
+        (f"const bit<8> a = 0x{'f' * 2049};", "bad.p4:1:18: a number of more than 2048 digits"),
+        ("const bit<8> a = 8193w0;", "bad.p4:1:18: a number of more than 8192 bits"),
+        (f"const bit<8> a = {'9' * 5000}w0;", "bad.p4:1:18: a number of more than 8192 bits"),
+        ("const bit<8> a = (8192w1 ++ 1w1)[7:0];", "bad.p4:1:19: a number of more than 8192 bits"),
+        ("#if 0x" + "f" * 2048 + " * 2\n#endif", "bad.p4:1:2: #if: a value of more than 8,192 bits"),
         ("#if 1\nconst bit<8> a = 1;", "bad.p4:1:2: #if without #endif"),
         ("#error no such thing", "bad.p4:1:2: #error no such thing"),
         ("#include <nothing.p4>", "bad.p4:1:2: #include of nothing.p4: it is in no folder of -I, and of no"),
@@ -56,7 +64,7 @@ def _doubled(first: str, line: str, count: int = 40) -> str:
     [
         (
             _doubled("const int a0 = 3;", "const int a{0} = a{1} * a{1};"),
-            "a number without width that has more than 16384 bits",
+            "a number without width that has more than 8192 bits",
         ),
         (
             _doubled("struct s0 { bit<8> a; }", "struct s{0} {{ s{1} a; s{1} b; }}"),
@@ -90,6 +98,12 @@ def _doubled(first: str, line: str, count: int = 40) -> str:
 def test_a_short_text_that_means_much_is_refused_at_once(text, message):
     """Each of 39 lines doubles what the line before it is: 2**39 of it in all."""
     assert message in error(text)
+
+
+def test_the_widest_numbers_are_computed():
+    one = "01020304"
+    apply = "bit<8192> x = -1; x = x + 2; x = x << 8191 | 8192w0x" + "f" * 2047 + "; hdr.h.a = x[8191:8184];"
+    assert send(v1model(apply=apply).switch(), one) == [(0, "8f020304")]
 
 
 def test_instances_of_controls_have_a_bound():
