@@ -45,10 +45,12 @@ class Generator:
 
     def repeats(self, node: ast.Call, instance: BlockContext | None) -> bool:
         """Return whether a call in ``instance`` runs a function that an earlier such call runs, too."""
-        if node.callee.kind == "block":
-            run = {(instance and instance.block_of(node.function.base), None)}
+        run: set[tuple[Any, BlockContext | None]]
+        if node.callee.kind == "block" and instance is not None and isinstance(node.function, ast.Member):
+            run = {(instance.block_of(node.function.base), None)}
         else:
-            run = {(target, None if node.callee.kind == "function" else instance) for target in _run_by(node)}
+            place = None if node.callee.kind == "function" else instance
+            run = {(target, place) for target in _run_by(node)}
         again = not run.isdisjoint(self._called)
         self._called |= run
         return again
