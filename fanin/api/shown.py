@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 from abc import ABC, abstractmethod
 
+from fanin.base.printable import printable
 from fanin.report.html import Rows
 from fanin.runs.output import table
 
@@ -25,7 +26,7 @@ class Shown(ABC):
         """Facts that users look for first: names and values."""
 
     def __repr__(self) -> str:
-        return f"{self.title}\n{table(self.facts)}"
+        return printable(f"{self.title}\n{table(self.facts)}")
 
     def _repr_html_(self) -> str:
         cells = "".join(

@@ -104,7 +104,7 @@ def drop_foreign(place: Path) -> None:
     if place.exists() and not is_own(place):
         shutil.rmtree(place, ignore_errors=True)
         if place.exists():
-            raise InputError(f"{place}: others may put programs there, which would be carried out; delete it")
+            raise InputError(f"{place}: is open to programs of other users; delete it")
 
 
 def _has_members(found: os.stat_result) -> bool:
