@@ -28,7 +28,7 @@ _UP, _CLEAR = "\033[{}A", "\033[J"
 
 
 class Rates:
-    """Frames and bits a second of each port, once a second, in place; ``seconds`` since the first look."""
+    """Frames and bits a second of each port, shown once a second in place."""
 
     def __init__(self, forwarding: Forwarding, names: Mapping[int, str], *, live: bool):
         self._forwarding = forwarding
@@ -40,7 +40,7 @@ class Rates:
 
     @property
     def seconds(self) -> float:
-        """Of service."""
+        """Seconds since this object was made."""
         return time.monotonic() - self._began
 
     def show(self) -> None:
@@ -62,7 +62,7 @@ class Rates:
             before = self._before.get(port, (0,) * len(values))
             per_second = [(v - b) / seconds for v, b in zip(values, before, strict=True)]
             self._before[port] = values
-            frames_in, bytes_in, frames_out, bytes_out = per_second[:4]
+            frames_in, bytes_in, frames_out, bytes_out = per_second[:4]  # PortCounters begins with these
             rows.append(
                 [str(port), self._names[port], f"{frames_in:,.0f}", f"{bytes_in * 8e-6:,.1f}",
                  f"{frames_out:,.0f}", f"{bytes_out * 8e-6:,.1f}", f"{lost_frames(counters):,}"]

@@ -17,7 +17,7 @@ from fanin.cnn.flow.graph import Counts, Graph, Pattern, Port
 
 Times = npt.NDArray[np.float64]
 
-# Columns of the kernel's tables of actors, channels and ports. LAST_… is exclusive.
+# Columns of the kernel's tables: of actors, then of channels, then of ports. LAST_… is exclusive.
 TOTAL, FIRST_PORT, LAST_PORT, FIRST_INTERVAL, INTERVALS, FIRST_TIME = range(6)
 CAPACITY, AHEAD, WRITER, FIRST_READER, LAST_READER = range(5)
 CHANNEL, OWNER, READS, BEFORE, LIMIT = range(5)  # LIMIT and DONE are patterns of three columns:
@@ -26,7 +26,20 @@ DONE = LIMIT + 3
 
 
 class Tables:
-    """Arrays of a graph for the kernel."""
+    """Arrays of a graph for the compiled kernel, which knows no objects.
+
+    - ``actors``: a row per actor: firings in all, its range in ``ports``, first and number of its
+      ``intervals``, and its first place in ``Execution.all_times``.
+    - ``channels``: a row per channel: capacity in tokens, lead in tokens that a reader may have over the
+      others, the writing port, its range in ``readers``.
+    - ``ports``: a row per port, sorted by actor: channel, actor, 1 for a reader, tokens before the first
+      firing, and the patterns of limit and done: place in ``counts``, period in firings, tokens of a period.
+    - ``counts``: tokens of all patterns, cumulative within each period.
+    - ``readers``: reading ports, channel by channel.
+    - ``intervals``: least cycles from each firing to the next, repeated; actor by actor.
+    - ``delay``: by port, cycles from a firing until its tokens are given or freed.
+    - ``graph_ports``: ports of the graph in the order of ``ports``.
+    """
 
     def __init__(self, graph: Graph, frames: int):
         ports = sorted(range(len(graph.ports)), key=lambda port: graph.ports[port].actor)
@@ -145,7 +158,7 @@ def execute(graph: Graph, frames: int, *, timed: bool) -> Execution:
 
 @njit(cache=True)
 def _at(ports, counts, port, pattern, firing):
-    """Return the tokens of a pattern up to a firing."""
+    """Return the tokens that a port's ``pattern`` (LIMIT or DONE) has counted up to and with a firing."""
     period = ports[port, pattern + PERIOD]
     if period == 1:
         return counts[ports[port, pattern + OFFSET]] + ports[port, pattern + STEP] * firing
@@ -184,7 +197,10 @@ def _seen(actors, ports, counts, delay, times, seen, place, port, wanted):
 
 @njit(cache=True)
 def _when(actors, channels, ports, counts, readers, delay, times, seen, actor, firing, time):
-    """Return the earliest cycle from ``time`` with tokens and room for a firing."""
+    """Return the earliest cycle from ``time`` on with tokens and room for a firing.
+
+    The lead among readers (AHEAD) decides whether an actor may fire, in ``_what_waits``, but not when.
+    """
     for port in range(actors[actor, FIRST_PORT], actors[actor, LAST_PORT]):
         channel = ports[port, CHANNEL]
         wanted = _at(ports, counts, port, LIMIT, firing)
@@ -203,7 +219,11 @@ def _when(actors, channels, ports, counts, readers, delay, times, seen, actor, f
 
 @njit(cache=True)
 def _run(actors, channels, ports, counts, readers, intervals, delay, times, timed):
-    """Return the firings of each actor and the tokens done by each port; fill ``times`` if ``timed``."""
+    """Return the firings of each actor and the tokens done by each port; fill ``times`` if ``timed``.
+
+    The queue holds actors that may have become able to fire. An actor fires as often as it can, then queues the
+    other actors at its channels: the writer, at index FIRST_READER − 1 of the loop, and all readers.
+    """
     fired, done = np.zeros(len(actors), np.int64), ports[:, BEFORE].copy()
     seen = np.zeros((2, len(ports)), np.int64)
     queue, queued = np.arange(len(actors)), np.ones(len(actors), np.bool_)

@@ -1,4 +1,4 @@
-"""Layer kind ``dense``."""
+"""Fully connected layer (kind ``dense``): a 1×1 convolution of the flattened input."""
 
 from __future__ import annotations
 
@@ -29,11 +29,15 @@ class Dense(Conv):
 
     @property
     def storages(self) -> tuple[Storage, ...]:
-        """Chip or DRAM, since each way needs a weight once a frame."""
+        """Chip or DRAM: forward and backward read each weight once a frame, so that DRAM can stream them."""
         return tuple(Storage)
 
     def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
-        """Return the memories; with weights in DRAM, terms and sums replace the input gradient's rows."""
+        """Return the memories.
+
+        With weights in DRAM the input gradient keeps no rows. It keeps the terms of one tile of input groups, a
+        row of products for each output group, and the tile's sums.
+        """
         if storage is Storage.CHIP or not self.gradient:
             return super().buffers(p, storage)
         schedule, width = self.schedule(p), WORD_BITS * p.pic
@@ -41,8 +45,8 @@ class Dense(Conv):
             *schedule.memories(Way.FORWARD),
             *schedule.memories(Way.WEIGHT_GRADIENT),
             *schedule.outputs.memories(schedule.output_rows),
-            Memory(width=width, depth=schedule.term_rows * schedule.ogs),
-            Memory(width=width, depth=schedule.tile),
+            Memory(width=width, depth=schedule.term_rows * schedule.ogs),  # terms
+            Memory(width=width, depth=schedule.tile),  # sums
         )
 
     @property

@@ -136,7 +136,7 @@ class TableEntries:
 
     @staticmethod
     def _note(entry: Entry, message: p4r.TableEntry) -> None:
-        """Keep the controller's own fields; restart counter and age if the message asks for it."""
+        """Keep the controller's own fields, restart the age, and set the counter if the message has one."""
         entry.note = None
         if _has_notes(message):
             entry.note = p4r.TableEntry(
