@@ -262,7 +262,8 @@ def test_hostile_frames_change_no_bit_and_each_is_counted_once(request, fixture)
     cosim = request.getfixturevalue(fixture)
     encap = cosim.config.encap
     data, run, golden = problem(cosim, samples=61, columns=41, batch=16)
-    network = NetworkConfig(make_switch=functools.partial(HostileSwitch, encap=encap))
+    # A fixed timeout: hostile frames delay answers, which a timeout from round trips sometimes outruns.
+    network = NetworkConfig(make_switch=functools.partial(HostileSwitch, encap=encap), timeout_ns=10_000)
     result = cosim.train(*data, **run, network=network)
     check(result, golden)
     some = AggPacket(Kind.AGG, JOB_ID, 0, 1, 1)
