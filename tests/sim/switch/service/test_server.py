@@ -370,7 +370,7 @@ def test_too_many_controllers_are_turned_away(served):
         for _ in range(MAX_CONTROLLERS):
             opened.enter_context(contextlib.closing(P4Runtime(served.address, device=7)))
         # Seen once, among 17 event loops: gRPC's client lost the status and reported an error of its own.
-        with pytest.raises(ToolFailed, match="RESOURCE_EXHAUSTED|Internal error from Core"):
+        with pytest.raises(ToolFailed, match=r"RESOURCE_EXHAUSTED|Internal error from Core"):
             P4Runtime(served.address, device=7)
 
 
