@@ -114,8 +114,8 @@ class NetworkConfig:
 
     def __post_init__(self) -> None:
         check_delay("switch_ns", self.switch_ns)
-        if not 0 < self.most_timeout_ns <= MAX_TIMEOUT_NS:
-            raise ValueError(f"timeout_ns must be in (0, {MAX_TIMEOUT_NS:g}], not {self.most_timeout_ns!r}")
+        if not 0 < self.ceiling_ns <= MAX_TIMEOUT_NS:
+            raise ValueError(f"timeout_ns must be in (0, {MAX_TIMEOUT_NS:g}], not {self.ceiling_ns!r}")
         if self.retries not in range(MAX_RETRIES + 1):
             raise ValueError(f"retries must be in 0…{MAX_RETRIES}, not {self.retries!r}")
         if self.here and len(self.here) != len(self.ports):
@@ -127,7 +127,7 @@ class NetworkConfig:
         return self.timeout_ns is None
 
     @property
-    def most_timeout_ns(self) -> float:
+    def ceiling_ns(self) -> float:
         """Longest time until a packet is sent again."""
         return self.longest_timeout_ns if self.timeout_ns is None else self.timeout_ns
 

@@ -296,7 +296,7 @@ class Boards:
             member=1 << worker,
             own=board.own,
             switch=board.host,
-            timeout=math.ceil(network.most_timeout_ns * self._addresses[worker].core_mhz / 1000),
+            timeout=math.ceil(network.ceiling_ns * self._addresses[worker].core_mhz / 1000),
             adaptive=network.adaptive,
             retries=network.retries,
         )

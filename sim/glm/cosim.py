@@ -210,7 +210,7 @@ class Cosim:
         link = network.link
         host = link.host_ns + LONGEST_JITTER * link.host_jitter_ns
         trip = 2 * (link.delay_ns + link.late_ns + host) + network.switch_ns
-        return 4 * self._cycles(trip + network.most_timeout_ns)
+        return 4 * self._cycles(trip + network.ceiling_ns)
 
     def _configure(
         self,
@@ -228,7 +228,7 @@ class Cosim:
             member=1 << worker,
             own=worker_endpoint(worker),
             switch=SWITCH,
-            timeout=self._cycles(network.most_timeout_ns),
+            timeout=self._cycles(network.ceiling_ns),
             adaptive=network.adaptive,
             retries=network.retries,
         )

@@ -64,7 +64,7 @@ class TrainOptions:
                 f"vanilla: the slots hold {operations:,} micro-batches of a mini-batch: --batch "
                 f"{operations * MICRO_BATCH:,} fits, not {self.batch:,}"
             )
-        check_timeout(self.network.most_timeout_ns, self.clock_mhz)
+        check_timeout(self.network.ceiling_ns, self.clock_mhz)
 
 
 def check_timeout(timeout_ns: float, clock_mhz: float) -> None:

@@ -26,7 +26,7 @@ class Timers:
     """Timers of all slots of a worker. ``deadlines``, in ps, by slot; ``changed``: those not yet scheduled."""
 
     def __init__(self, network: NetworkConfig):
-        ceiling = math.ceil(network.most_timeout_ns * 1000 / _PS)
+        ceiling = math.ceil(network.ceiling_ns * 1000 / _PS)
         self._trip = RoundTrip(ceiling, adaptive=network.adaptive)
         self._timers: dict[int, _Timer] = {}
         self.deadlines: dict[int, int] = {}

@@ -96,7 +96,7 @@ def _setting(network: NetworkConfig) -> Iterator[Result]:
         ("link, each way", network.link.delay_ns, "ns"),
         ("link rate", network.link.gbps, "Gb/s"),
         ("switch", network.switch_ns, "ns"),
-        ("longest timeout", network.most_timeout_ns, "ns"),
+        ("longest timeout", network.ceiling_ns, "ns"),
         ("slots", node.slots, ""),
         ("operations in a row", BATCH // MICRO_BATCH, ""),
         ("operations of a node", BATCH // MICRO_BATCH * MINI_BATCHES, ""),

@@ -31,8 +31,8 @@ _REST = "epoch's start and end"
 
 
 def _timeout(network: NetworkConfig) -> str:
-    adaptive = f"follows the round trips, up to {network.most_timeout_ns:,.0f} ns"
-    return adaptive if network.adaptive else f"{network.most_timeout_ns:,.0f} ns"
+    adaptive = f"follows the round trips, up to {network.ceiling_ns:,.0f} ns"
+    return adaptive if network.adaptive else f"{network.ceiling_ns:,.0f} ns"
 
 
 def _round_trip(result: TrainResult) -> str:

@@ -131,7 +131,7 @@ class Attempts:
                 base=base,
                 encap=options.node.encap,
                 values=options.node.values,
-                patience=max(network.retries, 1) * network.most_timeout_ns * network.slowdown * 1e-9,
+                patience=max(network.retries, 1) * network.ceiling_ns * network.slowdown * 1e-9,
             )
             if (least := agreement.least(epoch)) != epoch:
                 self.history = load(self.folder / state_name(least)).history if least else None

@@ -87,7 +87,7 @@ def _on_boards(options: GlmOptions) -> tuple[TrainOptions, Boards]:
         clock_mhz=min(clocks),
     )
     resolved = train_options(options, l2_nodes=cluster.l2, longest_timeout_ns=BOARDS_TIMEOUT_NS)
-    check_timeout(resolved.network.most_timeout_ns, max(clocks))
+    check_timeout(resolved.network.ceiling_ns, max(clocks))
     return resolved, Boards(resolved.node, cluster.addresses)
 
 

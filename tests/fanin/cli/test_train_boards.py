@@ -181,7 +181,7 @@ def test_a_timeout_that_is_given_is_fixed(tmp_path, monkeypatch, given, most):
     seen = []
 
     def see(options, **_):
-        seen.append((options.network.most_timeout_ns, options.network.adaptive))
+        seen.append((options.network.ceiling_ns, options.network.adaptive))
         raise InputError("enough")
 
     monkeypatch.setattr("fanin.glm.run.setup.trainers", see)

@@ -9,7 +9,7 @@ from fanin.golden.round_trip import MISSES, RTT_BITS, RoundTrip
 from fanin.hdl.aggregation.round_trip import RoundTripTimer
 from tests.support import new_seed, simulate, slow
 
-SPACING = 10  # cycles from an answer until ``timeout`` has followed
+SPACING = 9  # cycles from an answer until ``timeout`` has followed
 LONGEST = (1 << RTT_BITS) - 1
 SLOTS = 8
 
