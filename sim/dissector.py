@@ -12,7 +12,7 @@ from fanin.p4.companions import proto_fields
 from fanin.wire.connection import CONNECTION_LINK
 from fanin.wire.ethernet import Encap
 from fanin.wire.fields import Field, byte_length
-from fanin.wire.link import ETHERTYPE_LINK, LINK_PORT, LinkFormat, LinkKind
+from fanin.wire.link import ARRIVED, ETHERTYPE_LINK, LINK_PORT, LinkFormat, LinkKind
 from fanin.wire.ring import RING_LINK
 
 FILE = "link.lua"
@@ -60,6 +60,7 @@ def link_dissector() -> str:
         users=users,
         kinds=list(LinkKind),
         header=header,
+        arrived=ARRIVED[0],
         port=LINK_PORT,
         ethertype=f"{ETHERTYPE_LINK:#06x}",
         versions={"ring": RING_LINK.version, "connection": form.version},

@@ -1,7 +1,8 @@
 """Both ends of a reliable link, event by event: retransmissions and acceptance (docs/systems/link.md).
 
-The model has no time: the caller moves frames, and reports when ``timeout`` or ``ack_delay`` has passed. The
-RTL does only what these two classes permit, and ``fanin link check`` explores all that they permit.
+The model has no time: the caller moves frames, and reports when ``timeout`` or ``ack_delay`` has passed, or
+when a frame's own timer has. The RTL does only what these two classes permit, and ``fanin link check`` explores
+all that they permit.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from fanin.wire.link import LinkKind
+from fanin.wire.link import ARRIVED_BITS, LinkKind
 
 SEQUENCES = 1 << 32
 
@@ -21,29 +22,35 @@ def distance(behind: int, ahead: int, sequences: int = SEQUENCES) -> int:
 
 @dataclass(frozen=True)
 class Answer:
-    """An ACK or NAK: the next sequence number expected, and the first one without room."""
+    """An ACK or NAK.
+
+    - ``sequence``: next sequence number expected.
+    - ``count``: first sequence number without room.
+    - ``arrived``: frames after the expected one that the receiver holds; bit i is frame ``sequence`` + 1 + i.
+    """
 
     kind: LinkKind
     sequence: int
     count: int
+    arrived: int = 0
 
 
 @dataclass
 class Sender:
     """Sending end. It keeps unacknowledged payloads in ``frames``, oldest first.
 
-    - ``next``: sequence number to send next.
     - ``fresh``: first sequence number that was never sent.
     - ``limit``: first sequence number without credit. Initially there is no credit: the next node grants it
       when it starts, and in answer to a PROBE.
+    - ``arrived``: kept frames that the receiver holds; bit i is frame ``oldest`` + 1 + i.
     """
 
     replay_frames: int
     retries: int
     oldest: int = 0
-    next: int = 0
     fresh: int = 0
     limit: int = 0
+    arrived: int = 0
     timeouts: int = 0
     watch: bool = False  # probe the next node even while no frame is kept
     published: bool = False  # mode without retransmissions
@@ -60,14 +67,29 @@ class Sender:
         return True
 
     def send(self) -> tuple[int, bytes] | None:
-        """Return the next DATA frame to send as sequence number and payload; None if none may be sent."""
-        place = self._distance(self.oldest, self.next)
-        if self.failed or place == len(self.frames) or self._distance(self.next, self.limit) <= 0:
+        """Return the next new DATA frame to send as sequence number and payload; None if none may be sent."""
+        place = self._distance(self.oldest, self.fresh)
+        if self.failed or place == len(self.frames) or self._distance(self.fresh, self.limit) <= 0:
             return None
-        sequence, self.next = self.next, (self.next + 1) % self.sequences
-        if self._distance(self.fresh, self.next) > 0:
-            self.fresh = self.next
+        sequence, self.fresh = self.fresh, (self.fresh + 1) % self.sequences
         return sequence, self.frames[place]
+
+    def missing(self) -> list[int]:
+        """Return the frames that may be sent again: sent, not acknowledged, and not reported as arrived.
+
+        Reports reach as far as an answer's bitmap; frames beyond it must not be sent again yet.
+        """
+        if self.failed or self.published:
+            return []
+        sent = min(self._distance(self.oldest, self.fresh), ARRIVED_BITS + 1)
+        places = [k for k in range(sent) if not k or not self.arrived >> (k - 1) & 1]
+        return [(self.oldest + k) % self.sequences for k in places]
+
+    def send_again(self, sequence: int) -> tuple[int, bytes] | None:
+        """Return a frame of :meth:`missing` whose timer has ended; None for any other frame."""
+        if sequence not in self.missing():
+            return None
+        return sequence, self.frames[self._distance(self.oldest, sequence)]
 
     def probe(self) -> int | None:
         """Return the PROBE to send, if one is due: the first sequence number that was never sent."""
@@ -81,7 +103,8 @@ class Sender:
 
         An answer that is older than another, or acknowledges a number that was never sent, has no further
         effect. A peer that keeps the protocol never sends the latter. Its count is not checked: a forged answer
-        could as well name a frame that was sent.
+        could as well name a frame that was sent. A receiver keeps what it holds, so of two answers with one
+        sequence number both bitmaps hold, and one with a later number reports all that earlier ones reported.
         """
         if self.failed:
             return
@@ -94,22 +117,14 @@ class Sender:
         for _ in range(acknowledged):
             self.frames.popleft()
         self.oldest = answer.sequence
-        if self.published:
-            return
-        if answer.kind is LinkKind.NAK or self._distance(self.next, answer.sequence) > 0:
-            self.next = answer.sequence
+        self.arrived = answer.arrived if acknowledged else self.arrived | answer.arrived
 
-    def timeout(self, asks: bool = False) -> None:
-        """Handle ``timeout`` without progress, while frames are kept or with ``watch``.
-
-        With ``asks`` a PROBE becomes due in any case: hardware decides this a moment before it sends a frame.
-        """
+    def timeout(self) -> None:
+        """Handle ``timeout`` without progress, while frames are kept or with ``watch``: a PROBE is due."""
         if self.failed or not (self.frames or self.watch):
             return
         self.timeouts += 1
-        self.asking = self.asking or asks or self.published or self.next == self.oldest
-        if not self.published:
-            self.next = self.oldest
+        self.asking = True
 
     def give_up(self) -> bool:
         """Return whether the job has failed after ``retries`` consecutive timeouts; then nothing more is
@@ -124,42 +139,56 @@ class Sender:
 
 @dataclass
 class Receiver:
-    """Receiving end. It accepts frames in order; ``frames`` are those that are not consumed yet.
+    """Receiving end. It accepts frames in any order within its buffer, and delivers them in order.
 
-    ``due``: kinds of answer that may be sent. If both are due, either may be sent, since hardware may not know
-    of the last event yet. A NAK says all that an ACK does; after an ACK the NAK is still due.
+    - ``frames``: frames in order that are not consumed yet.
+    - ``held``: other frames that were accepted, by sequence number, from ``expected`` on.
+    - ``due``: kinds of answer that may be sent. If both are due, either may be sent, since hardware may not
+      know of the last event yet. Either reports everything.
     """
 
     buffer_frames: int
     ack_frames: int = 1
     expected: int = 0
     events: int = 0  # frames accepted or consumed since the last answer, while no ACK is due
-    gap: bool = False  # a NAK was due since the last accepted frame
     due: frozenset[LinkKind] = frozenset({LinkKind.ACK})  # the first ACK grants the initial credit
     published: bool = False  # mode in which a gap is a loss
     lost: bool = False  # a frame was lost: the job ends
     sequences: int = SEQUENCES  # sequence numbers are modulo this
     frames: deque[bytes] = field(default_factory=deque)
+    held: dict[int, bytes] = field(default_factory=dict)
 
     def receive(self, sequence: int, payload: bytes) -> bool:
-        """Handle an intact DATA frame; return whether it is accepted."""
+        """Handle an intact DATA frame; return whether it is accepted. :meth:`advance` puts it in order."""
         ahead = distance(self.expected, sequence, self.sequences)
-        if self.published and (ahead > 0 or (ahead == 0 and len(self.frames) == self.buffer_frames)):
+        room = self.buffer_frames - len(self.frames)
+        if self.published and (ahead > 0 or (ahead == 0 and not room)):
             self.lost = True
-        elif ahead > 0:
-            self.due |= set() if self.gap else {LinkKind.NAK}
-            self.gap = True
-        elif ahead < 0:
+        elif ahead < 0 or sequence in self.held:
             self._acknowledge()
-        elif len(self.frames) < self.buffer_frames:
-            self.frames.append(payload)
-            self.expected = (self.expected + 1) % self.sequences
-            if LinkKind.NAK in self.due:
+        elif ahead < room:
+            newest = max((distance(self.expected, s, self.sequences) for s in self.held), default=-1)
+            if ahead > newest + 1:
+                self.due |= {LinkKind.NAK}
+            if ahead or self.held:
                 self._acknowledge()
-            self.gap = False
+            self.held[sequence] = payload
+            if self.published:
+                self.advance()
             self._event()
             return True
         return False
+
+    def advance(self) -> bool:
+        """Move the expected frame from ``held`` to ``frames``; return False if it has not arrived.
+
+        Hardware moves a frame a cycle, and may answer in between.
+        """
+        if self.expected not in self.held:
+            return False
+        self.frames.append(self.held.pop(self.expected))
+        self.expected = (self.expected + 1) % self.sequences
+        return True
 
     def consume(self) -> bytes:
         """Remove and return the oldest frame, which makes room. Raises IndexError if there is none."""
@@ -178,16 +207,21 @@ class Receiver:
         if self.events:
             self._acknowledge()
 
+    @property
+    def arrived(self) -> int:
+        """Bitmap of an answer: the frames held after the expected one."""
+        places = (distance(self.expected, sequence, self.sequences) - 1 for sequence in self.held)
+        return sum(1 << place for place in places if 0 <= place < ARRIVED_BITS)
+
     def answer(self, kind: LinkKind | None = None) -> Answer | None:
         """Return the answer to send, if one is due: of the given ``kind``, or of the appropriate one."""
         if kind is None:
-            kind = LinkKind.NAK if self.gap and LinkKind.NAK in self.due else LinkKind.ACK
+            kind = LinkKind.NAK if LinkKind.NAK in self.due else LinkKind.ACK
         if kind not in self.due:
             return None
+        self.due, self.events = frozenset(), 0
         room = self.buffer_frames - len(self.frames)
-        overdue = self.due - {kind} if self.gap and kind is LinkKind.ACK else frozenset()
-        self.due, self.events = overdue, 0
-        return Answer(kind, self.expected, (self.expected + room) % self.sequences)
+        return Answer(kind, self.expected, (self.expected + room) % self.sequences, self.arrived)
 
     def _event(self) -> None:
         self.events += LinkKind.ACK not in self.due

@@ -33,7 +33,7 @@ class RingMember:
 
     - ``id``: number of the job.
     - ``macs``: addresses of all nodes in the ring's order; ``rank``: the node's index among them.
-    - ``timeout``: cycles until an unacknowledged frame is sent again.
+    - ``timeout``: cycles without progress before a PROBE, and the longest wait before a frame is sent again.
     - ``retries``: retransmissions before the node fails.
     - ``ack_frames``: frames per acknowledgement.
     - ``ack_delay``: longest delay of an acknowledgement in cycles.

@@ -44,7 +44,7 @@ class RingConfig:
     - ``lanes``: values per word.
     - ``frame_words``: words per frame.
     - ``slice_frames``: frames per slice.
-    - ``buffer_frames``: frames that the receive buffer holds.
+    - ``buffer_frames``: frames that the receive buffer holds, a power of two.
     - ``replay_frames``: most unacknowledged frames.
     - ``address_width``: bits of a byte address in memory.
     - ``memory_words``: words buffered in each direction in addition to those that memory latency needs. They
@@ -71,12 +71,13 @@ class RingConfig:
             raise ValueError(f"frame_words must be 1 to {MAX_FRAME_WORDS}, not {self.frame_words!r}")
         if self.slice_frames not in range(1, MAX_FRAMES):
             raise ValueError(f"slice_frames must be 1 to {MAX_FRAMES - 1}, not {self.slice_frames!r}")
-        if self.buffer_frames not in range(self.slice_frames + 1, MAX_FRAMES + 1):
+        powers = [1 << n for n in range(1, MAX_FRAMES.bit_length())]
+        if self.buffer_frames not in powers or self.buffer_frames <= self.slice_frames:
             raise ValueError(
-                f"buffer_frames must be more than slice_frames, {self.slice_frames}, and at most {MAX_FRAMES}, "
-                f"not {self.buffer_frames!r}"
+                f"buffer_frames must be a power of two above slice_frames, {self.slice_frames}, and at most "
+                f"{MAX_FRAMES}, not {self.buffer_frames!r}"
             )
-        if self.replay_frames not in (1 << n for n in range(1, MAX_FRAMES.bit_length())):
+        if self.replay_frames not in powers:
             raise ValueError(
                 f"replay_frames must be a power of two from 2 to {MAX_FRAMES}, not {self.replay_frames!r}"
             )

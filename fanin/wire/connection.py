@@ -18,9 +18,9 @@ from fanin.wire.ethernet import (
     internet_checksum,
 )
 from fanin.wire.fields import Field, byte_length, pack_fields, unpack_fields
-from fanin.wire.link import ETHERTYPE_LINK, LINK_PORT, MAX_FRAMES, TOS_SHIFT, LinkFormat, LinkKind
+from fanin.wire.link import ARRIVED, ETHERTYPE_LINK, LINK_PORT, MAX_FRAMES, TOS_SHIFT, LinkFormat, LinkKind
 
-VERSION = 2  # the ring uses other versions on the same EtherType
+VERSION = 6  # 2: without bitmap, go-back-N. The ring uses other versions on the same EtherType
 WORD_BYTES = 4
 MAX_PAYLOAD_BYTES = 1408  # less than 1,500 with all headers, in whole beats of 64
 MIN_PAYLOAD_BYTES = 32  # a frame is then at least as long as Ethernet's shortest
@@ -29,7 +29,7 @@ IN_FLIGHT_BYTES = 8 * MAX_PAYLOAD_BYTES  # 40 Gb/s for 2.2 µs
 MAC_WIDTH = 512  # default bits of a beat at a device's MAC
 
 CONNECTION = (
-    Field("version", 4, "2"),
+    Field("version", 4, "6"),
     Field("kind", 4, "0 DATA, 1 ACK, 2 NAK, 3 PROBE"),
     Field("connection", 8, "which connection of the run"),
     Field("run", 16, "which run; a restart takes a new one"),
@@ -95,7 +95,7 @@ class RowFrames:
 
 @dataclass(frozen=True)
 class ConnectionFrame:
-    """A frame of a connection; only DATA has ``words``: bits of binary32, first word sent first."""
+    """A frame of a connection. DATA has ``words``: bits of binary32, first sent first; answers, ``arrived``."""
 
     kind: int
     run: int
@@ -105,6 +105,7 @@ class ConnectionFrame:
     frame: int = 0
     words: tuple[int, ...] = ()
     version: int = VERSION
+    arrived: int = 0
 
 
 def encode_connection(
@@ -126,6 +127,8 @@ def encode_connection(
     values = {f.name: getattr(frame, f.name) for f in CONNECTION} | {"words": len(frame.words)}
     size = CONNECTION_LINK.frame_bytes(frame.kind, len(payload), encap=encap, beat_bytes=beat_bytes)
     header = pack_fields(CONNECTION, values)
+    if frame.kind != LinkKind.DATA:
+        header += pack_fields(ARRIVED, {"arrived": frame.arrived})
     if encap is Encap.L2:
         ethernet = {"destination": destination.mac, "source": source.mac, "ethertype": ETHERTYPE_LINK}
         return (pack_fields(ETHERNET, ethernet) + header + payload).ljust(size, b"\0")
@@ -150,6 +153,8 @@ def decode_connection(data: bytes) -> ConnectionFrame | None:
     begin, count = CONNECTION_LINK.header_bytes(encap), header.pop("words")
     if header["version"] != VERSION or len(data) < begin + WORD_BYTES * count:
         return None
+    if header["kind"] != LinkKind.DATA:
+        header |= unpack_fields(ARRIVED, data[CONNECTION_LINK.header_at(encap) + byte_length(CONNECTION) :])
     return ConnectionFrame(words=struct.unpack_from(f"<{count}I", data, begin), **header)
 
 

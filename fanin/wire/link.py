@@ -13,11 +13,14 @@ LINK_PORT = ETHERTYPE_LINK  # UDP port
 TOS_SHIFT = 5  # a priority is the upper three bits of IPv4's type of service
 MAX_FRAMES = 256  # in a link's buffer
 LINK_CONTROL_BYTES = 64  # length of a frame of any kind except DATA, padded with zeros
+ARRIVED_BITS = 32  # bitmap of an ACK or NAK, in the bytes after the header
 _UDP_HEADER_BYTES = 64  # headers with UDP, padded with zeros to a whole beat
 
 _IP_AT = byte_length(ETHERNET)
 _UDP_AT = _IP_AT + byte_length(IPV4)
 _BEHIND_UDP = _UDP_AT + byte_length(UDP)
+#: Field after the header of a control frame. Bit i: frame ``sequence`` + 1 + i has arrived; 0 in a PROBE.
+ARRIVED = (Field("arrived", ARRIVED_BITS, "ACK and NAK: bit i is 1 if frame sequence + 1 + i has arrived"),)
 #: Offset of a link's header by EtherType.
 _HEADER_AT = {ETHERTYPE_LINK.to_bytes(2, "big"): _IP_AT, ETHERTYPE_IPV4.to_bytes(2, "big"): _BEHIND_UDP}
 

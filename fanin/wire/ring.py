@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 from fanin.wire.ethernet import ETHERNET, Encap
 from fanin.wire.fields import Field, byte_length, pack_fields, unpack_fields
-from fanin.wire.link import ETHERTYPE_LINK, LinkFormat, LinkKind
+from fanin.wire.link import ARRIVED, ETHERTYPE_LINK, LinkFormat, LinkKind
 
-VERSION = 4  # 1: without rank and slice; 2: used by connections, on the same EtherType; 3: without checksum
+VERSION = 5  # 4: without bitmap, go-back-N; 3: without checksum; 1: without rank. Connections have 2 and 6
 SUM_BITS = 16  # checksum of sums; in an answer, ``slice`` is its upper half and ``length`` its lower half
 SUM_HISTORY = 16  # number of recent descriptors whose checksum a node remembers
 
 RING = (
-    Field("version", 4, "4"),
+    Field("version", 4, "5"),
     Field("kind", 4, "0 DATA, 1 ACK, 2 NAK, 3 PROBE"),
     Field("job", 8, "which ring; a restart takes a new one"),
     Field("nodes", 8, "nodes of the ring"),
@@ -48,7 +48,7 @@ RING_LINK = LinkFormat(
 
 @dataclass(frozen=True)
 class RingFrame:
-    """A frame of the ring; only DATA has a ``payload``, of one or more whole beats."""
+    """A frame of the ring. DATA has a ``payload`` of one or more whole beats; answers have ``arrived``."""
 
     kind: int
     job: int
@@ -64,13 +64,15 @@ class RingFrame:
     complete: int = 0
     payload: bytes = b""
     version: int = VERSION
+    arrived: int = 0
 
 
 def encode_ring(frame: RingFrame, *, beat_bytes: int, source: int, destination: int) -> bytes:
     """Return the frame between two MAC addresses, padded with zeros to whole beats, without FCS."""
     ethernet = {"destination": destination, "source": source, "ethertype": ETHERTYPE_LINK}
     data = pack_fields(ETHERNET, ethernet)
-    data += pack_fields(RING, {f.name: getattr(frame, f.name) for f in RING}) + frame.payload
+    data += pack_fields(RING, {f.name: getattr(frame, f.name) for f in RING})
+    data += frame.payload if frame.kind == LinkKind.DATA else pack_fields(ARRIVED, {"arrived": frame.arrived})
     size = RING_LINK.frame_bytes(frame.kind, len(frame.payload), encap=Encap.L2, beat_bytes=beat_bytes)
     return data.ljust(size, b"\0")
 
@@ -81,6 +83,7 @@ def decode_ring(data: bytes, *, beat_bytes: int) -> RingFrame:
     A payload of n beats makes a frame of n + 1 beats; with 64-byte beats half of the last one is padding.
     """
     header = unpack_fields(RING, data[byte_length(ETHERNET) :])
-    size = len(data) - beat_bytes if header["kind"] == LinkKind.DATA else 0
-    begin = RING_LINK.header_bytes(Encap.L2)
-    return RingFrame(payload=data[begin : begin + size], **header)
+    rest = data[RING_LINK.header_bytes(Encap.L2) :]
+    if header["kind"] == LinkKind.DATA:
+        return RingFrame(payload=rest[: len(data) - beat_bytes], **header)
+    return RingFrame(**header, arrived=unpack_fields(ARRIVED, rest)["arrived"])

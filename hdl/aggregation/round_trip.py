@@ -37,10 +37,10 @@ class RoundTripTimer(wiring.Component):
     """Estimator of round trips from AGG to RESULT, and the timeout that follows from them.
 
     timeout = mean + max(4 deviations, ``floor``). A sample moves the mean by 1/8 of its distance, the deviation
-    by 1/16; the first one sets the mean, and the deviation to half of it. Without an estimate the timeout is
-    ``ceiling`` / 8. A packet that was sent again gives no sample, since its answer may be that of an earlier
-    transmission (Karn's rule). After 64 retransmissions without a sample the estimate is forgotten, and the
-    timeout is ``ceiling`` until the next sample: round trips that are longer than the timeout give none.
+    by 1/16; the first one sets the mean, and the deviation to half of it. A packet that was sent again gives no
+    sample, since its answer may be that of an earlier transmission (Karn's rule). After 64 retransmissions
+    without a sample the estimate is forgotten, and the timeout is ``ceiling`` until the next sample: round
+    trips that are longer than the timeout give none.
 
     Members
     -------
@@ -65,6 +65,8 @@ class RoundTripTimer(wiring.Component):
     ----------
     ``slots`` : int, a power of two, 2 to 65536
         Maximum number of slots of a job.
+    ``first_shift`` : int, 0 to 31
+        Without an estimate the timeout is ``ceiling`` / 2^``first_shift``; 3 by default.
 
     Latency
     -------
@@ -75,8 +77,9 @@ class RoundTripTimer(wiring.Component):
     RFC 6298, sections 2 and 3; docs/systems/aggregation.md, "Timers".
     """
 
-    def __init__(self, *, slots: int):
+    def __init__(self, *, slots: int, first_shift: int = FIRST_SHIFT):
         self.slots = slots
+        self.first_shift = first_shift
         index = (slots - 1).bit_length()
         super().__init__(
             {
@@ -167,7 +170,7 @@ class RoundTripTimer(wiring.Component):
             is_known.eq(known),
             is_ceiling.eq(gave_up | ~self.adaptive),
         ]
-        delay = limited(m, Mux(is_known, total, self.ceiling >> FIRST_SHIFT), self.ceiling)
+        delay = limited(m, Mux(is_known, total, self.ceiling >> self.first_shift), self.ceiling)
         m.d.comb += [
             self.timeout.cycles.eq(delay.cycles),
             self.timeout.longest.eq(is_ceiling | delay.longest),

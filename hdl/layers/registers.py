@@ -254,7 +254,10 @@ def _links() -> tuple[Register, ...]:
         Register("own_mac", Access.RW, "this node's MAC address", bits=own["own_mac"]),
         Register("own_ip", Access.RW, "and its IPv4 address, where frames are UDP"),
         Register(
-            "link_timeout", Access.RW, "cycles without an answer until frames are sent again", reset=2_000
+            "link_timeout",
+            Access.RW,
+            "cycles without an answer before a PROBE, and the longest wait before a frame is sent again",
+            reset=2_000,
         ),
         Register("link_retries", Access.RW, "times in a row, then the connection fails", bits=16, reset=16),
         Register(

@@ -187,7 +187,12 @@ def _job() -> tuple[Register, ...]:
             "1: probe the next node even while no descriptor is unfinished",
             bits=1,
         ),
-        Register("timeout", Access.RW, "cycles without progress before frames are sent again", reset=TIMEOUT),
+        Register(
+            "timeout",
+            Access.RW,
+            "cycles without progress before a PROBE, and the longest wait before a frame is sent again",
+            reset=TIMEOUT,
+        ),
         Register(
             "retries", Access.RW, "timeouts in a row before TIMEOUT", reset=RETRIES, bits=_width("retries")
         ),
@@ -226,7 +231,7 @@ LINK_COUNTERS = {
     "bad_fcs": "frames dropped: FCS error found by the MAC",
     "foreign": "frames dropped: other traffic, or another ring's",
     "duplicates": "frames dropped: taken before",
-    "out_of_order": "frames dropped: after a gap, or without room",
+    "out_of_order": "DATA frames after a gap (kept), or without room (dropped)",
 }
 assert LINK_COUNTERS.keys() == LinkCounters.as_shape().members.keys()
 

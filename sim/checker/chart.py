@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fanin.sim.checker.link_ends import SENDER_EVENTS, LinkEvent, Packet
+from fanin.sim.checker.link_ends import PREMATURE, SENDER_EVENTS, LinkEvent, Packet
 from fanin.sim.checker.party import DOWN
 from fanin.sim.checker.system import Event
 from fanin.wire.link import LinkKind
@@ -48,7 +48,9 @@ def _line(event: Event, workers: int) -> str:
 _OF_LINK = {
     "offer": "takes a frame from its user",
     "send": "sends {message}",
+    "repeat": "sends {message} again",
     "coincide": "does so a moment early: {message}",
+    "advance": "puts a frame in order",
     "consume": "its user takes a frame",
     "delay": "ack_delay is over",
     "lose": "{message} is lost",
@@ -70,7 +72,7 @@ def link_chart(events: Sequence[LinkEvent], *, sequences: int) -> str:
 def _line_of_link(event: LinkEvent, oldest: int, sequences: int) -> str:
     cells = list(_LIFE.ljust(_WIDTH) + _LIFE)
     packet = event.packet
-    message = _on_the_wire(packet, oldest, sequences) if packet else "a PROBE in any case"
+    message = _on_the_wire(packet, oldest, sequences) if packet else ""
     forward = packet is not None and packet.kind in (LinkKind.DATA, LinkKind.PROBE)
     if event.name in ("deliver", "duplicate", "overtake"):
         cells[1:_WIDTH] = _LINE * (_WIDTH - 1)
@@ -80,8 +82,10 @@ def _line_of_link(event: LinkEvent, oldest: int, sequences: int) -> str:
         cells[at : at + len(text)] = text
         how = {"duplicate": "  and will come again", "overtake": "  overtakes another"}
         return "".join(cells) + how.get(event.name, "")
-    at_sender = forward or event.name in SENDER_EVENTS or (packet is None and event.name == "coincide")
+    at_sender = forward or event.name in SENDER_EVENTS
     cells[0 if at_sender else _WIDTH] = _MARK
+    if event.name == PREMATURE and packet:
+        return "".join(cells) + f"  sends {message} again, early"
     return "".join(cells) + f"  {_OF_LINK.get(event.name, event.name).format(message=message)}"
 
 
@@ -91,4 +95,6 @@ def _on_the_wire(packet: Packet, oldest: int, sequences: int) -> str:
         return packet.kind.name
     if packet.kind is LinkKind.DATA:
         return number
-    return f"{number}, room to {(packet.value + oldest) % sequences}"
+    held = [k for k in range(packet.arrived.bit_length()) if packet.arrived >> k & 1]
+    numbers = "".join(f", has {(packet.sequence + 1 + k + oldest) % sequences}" for k in held)
+    return f"{number}{numbers}, room to {(packet.value + oldest) % sequences}"

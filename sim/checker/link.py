@@ -18,6 +18,7 @@ from fanin.sim.checker.link_ends import (
     INVARIANTS,
     ONCE,
     PREMATURE,
+    REPEAT,
     Bounds,
     LinkEnds,
     LinkEvent,
@@ -63,7 +64,6 @@ class LinkSystem:
         self._events, self._packets, self.violations = Interned(), Interned(), Interned()
         self._packets(None)
         self.violations(None)
-        self._premature = self._events((PREMATURE,))
         self._not_taken = self.violations((ONCE, "a frame is acknowledged that was not taken"))
         self.start = np.array(self._ends.start(), np.int32)
         self._make_tables()
@@ -101,14 +101,14 @@ class LinkSystem:
         source, items = self._sends_of(rows[:, 0])
         event, after, packet, freed, broken = items.T
         receivers = rows[source, 1]
-        event = np.where((self._is_timeout(event) > 0) & busy[source], self._premature, event)
+        event = np.where(busy[source], self._premature(event), event)
         broken = np.where((broken == 0) & (freed > self._taken(receivers)), self._not_taken, broken)
         new = np.stack([after, self._moved(receivers, np.where(broken == 0, freed, 0))], axis=1)
         sent = np.flatnonzero((packet > 0) & (broken == 0))
         new[sent, 1] = self._to_receiver(receivers[sent], packet[sent])
         possible = (packet == 0) | (broken > 0) | (self._receives_more(receivers) > 0)
         if PREMATURE not in self.bounds.faults:
-            possible &= event != self._premature
+            possible &= self._is_premature(event) == 0
         return possible, Ways(source, new, self._is_fault(event) > 0, event, broken)
 
     def _receives(self, rows: Rows) -> tuple[Flags, Ways]:
@@ -140,8 +140,14 @@ class LinkSystem:
         self._lost = Table(lambda end, _: ends.lost(receivers[end]))
         self._received = Table(lambda end, _: ends.received(receivers[end]))
         self._taken = Table(lambda end, _: receivers[end].taken)
-        self._is_timeout = Table(lambda event, _: events[event] == ("timeout",))
+        self._premature = Table(lambda event, _: self._made_premature(event))
+        self._is_premature = Table(lambda event, _: events[event][0] == PREMATURE)
         self._is_fault = Table(lambda event, _: events[event][0] in FAULTS)
+
+    def _made_premature(self, event: int) -> int:
+        """Return the number of a timer's event that comes while an end is busy; other events stay the same."""
+        name, *packet = self._events.values[event]
+        return self._events((PREMATURE, *packet)) if name in ("timeout", REPEAT) else event
 
     def _numbered(self, steps: Iterator[Step]) -> list[tuple[int, ...]]:
         rows: list[tuple[int, ...]] = []

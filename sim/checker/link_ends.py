@@ -22,19 +22,21 @@ STORM = "one NAK for a gap"
 CLEAN = "a link fails only as it says: TIMEOUT in silence, LOSS of what the network lost"
 INVARIANTS = (ONCE, ROOM, STORM, CLEAN, FINISH)
 
-# Faults: no system may need them to finish. PREMATURE: a timeout while a frame is in flight or could be sent.
-# COINCIDE: the hardware probes or answers from its state of some cycles earlier.
+# Faults: no system may need them to finish. PREMATURE: a timeout, or a frame sent again, while a frame is in
+# flight or could be sent. COINCIDE: the hardware answers from its state of some cycles earlier.
 LOSE, TWICE, OVERTAKE, DIE = "lose", "duplicate", "overtake", "die"
 PREMATURE, COINCIDE = "premature timeout", "coincide"
 FAULTS = (LOSE, TWICE, OVERTAKE, DIE, PREMATURE, COINCIDE)
+REPEAT = "repeat"
 SENDER_EVENTS = ("offer", "timeout", PREMATURE, "give up")
-BUSY = ("send", "deliver", "delay")
+BUSY = ("send", "deliver", "delay", "advance")
 
 
 class Packet(NamedTuple):
     """A frame in flight.
 
     - ``value``: the true number of a DATA frame, or the limit in an answer.
+    - ``arrived``: bitmap of an answer.
     - ``overtaken``: number of frames, own copies included, that were sent later and arrived earlier.
     """
 
@@ -42,6 +44,7 @@ class Packet(NamedTuple):
     sequence: int
     value: int = 0
     overtaken: int = 0
+    arrived: int = 0
 
 
 class LinkEvent(NamedTuple):
@@ -64,14 +67,14 @@ class ReceivingEnd(NamedTuple):
     """The receiver and the packets in flight to it; ``model`` is None after the peer has died.
 
     - ``taken``: true number of the frame expected next.
-    - ``asked``: a NAK for the expected frame was sent.
+    - ``gap``: a frame arrived after a new gap since the last answer.
     - ``harmed``: the network lost a frame on this path, or let another frame overtake it.
     """
 
     model: tuple[Any, ...] | None
     packets: tuple[Packet, ...] = ()
     taken: int = 0
-    asked: bool = False
+    gap: bool = False
     harmed: bool = False
 
 
@@ -85,7 +88,10 @@ class Step(NamedTuple):
 
 
 class _End:
-    """Executor of an end's model. A state is the tuple of the model's fields, with its frames as a count."""
+    """Executor of an end's model.
+
+    A state is the tuple of the model's fields. ``frames`` is a count, ``held`` the offsets from ``expected``.
+    """
 
     def __init__(self, model: Any, numbers: tuple[str, ...]):
         self._model, self._names = model, [field.name for field in fields(model)]
@@ -106,6 +112,8 @@ class _End:
             model = copy.copy(self._model)
             vars(model).update(zip(self._names, state, strict=True))
             model.frames = deque(bytes([k]) for k in range(model.frames))
+            if "held" in self._names:
+                model.held = {(model.expected + offset) % self._sequences: b"" for offset in model.held}
             result = getattr(model, action)(*arguments)
             self._memo[key] = self._freeze(model), result
         found: tuple[tuple[Any, ...], Any] = self._memo[key]
@@ -121,7 +129,13 @@ class _End:
         return tuple((v - by) % self._sequences if at in self._numbers else v for at, v in places)
 
     def _freeze(self, model: Any) -> tuple[Any, ...]:
-        return tuple(len(model.frames) if n == "frames" else getattr(model, n) for n in self._names)
+        def value(name: str) -> Any:
+            stored = getattr(model, name)
+            if name == "held":
+                return tuple(sorted(distance(model.expected, s, self._sequences) for s in stored))
+            return len(stored) if name == "frames" else stored
+
+        return tuple(value(name) for name in self._names)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,7 +186,7 @@ class LinkEnds:
         common: dict[str, Any] = {"sequences": bounds.sequences, "published": bounds.published}
         self._sender = _End(
             sender(bounds.window, bounds.retries or 1, watch=bounds.watch, **common),
-            ("oldest", "next", "fresh", "limit"),
+            ("oldest", "fresh", "limit"),
         )
         self._receiver = _End(receiver(bounds.buffer, bounds.ack_frames, **common), ("expected",))
         self.senders, self.receivers = Interned(), Interned()
@@ -196,7 +210,9 @@ class LinkEnds:
 
     def received(self, end: ReceivingEnd) -> int:
         """Return the number of received frames that are not consumed; 0 for a dead receiver."""
-        return 0 if end.model is None else int(self._receiver.field(end.model, "frames"))
+        if end.model is None:
+            return 0
+        return int(self._receiver.field(end.model, "frames")) + len(self._receiver.field(end.model, "held"))
 
     def sends(self, end: SendingEnd) -> Iterator[Step]:
         """Yield the sender's steps: take a frame from its user, send, time out, receive or lose an answer."""
@@ -214,25 +230,36 @@ class LinkEnds:
         if sequence is not None:
             packet = Packet(LinkKind.PROBE, sequence if bounds.published else 0)
             yield self._sender_step(("send", packet), end._replace(model=model), packet)
+        yield from self._repeats(end)
         yield from self._times_out(end)
         for fault, rest, packet, _ in self._network(end.packets):
             if fault == LOSE:
                 yield self._sender_step((fault, packet), end._replace(packets=rest))
                 continue
-            model, _ = act(end.model, "answer", Answer(packet.kind, packet.sequence, packet.value))
+            answer = Answer(packet.kind, packet.sequence, packet.value, packet.arrived)
+            model, _ = act(end.model, "answer", answer)
             freed = self._sender.field(end.model, "frames") - self._sender.field(model, "frames")
             rest = tuple(self._renumbered(p, freed) for p in rest)
             after = SendingEnd(self._sender.moved(model, freed), rest)
             yield self._sender_step((fault, packet, freed), after, freed=freed)
 
+    def _repeats(self, end: SendingEnd) -> Iterator[Step]:
+        """Yield the retransmissions: each missing frame, as its timer may end at any time."""
+        oldest = self._sender.field(end.model, "oldest")
+        for sequence in self._sender.act(end.model, "missing")[1]:
+            model, frame = self._sender.act(end.model, "send_again", sequence)
+            if frame:
+                place = distance(oldest, sequence, self.bounds.sequences)
+                packet = Packet(LinkKind.DATA, sequence, place)
+                yield self._sender_step((REPEAT, packet), end._replace(model=model), packet)
+
     def _times_out(self, end: SendingEnd) -> Iterator[Step]:
         retries = self.bounds.retries or 0
         if end.silent < retries or not retries:
-            for asks in (False, True):
-                model, _ = self._sender.act(end.model, "timeout", asks)
-                if model != end.model and (not asks or COINCIDE in self.bounds.faults):
-                    after = end._replace(model=model, silent=min(end.silent + 1, retries))
-                    yield self._sender_step((COINCIDE if asks else "timeout",), after)
+            model, _ = self._sender.act(end.model, "timeout")
+            if model != end.model:
+                after = end._replace(model=model, silent=min(end.silent + 1, retries))
+                yield self._sender_step(("timeout",), after)
         model, failed = self._sender.act(end.model, "give_up")
         if failed and end.silent < retries:
             yield Step(("give up",), Violation(CLEAN, f"TIMEOUT after {end.silent} timeouts in a row"))
@@ -249,6 +276,9 @@ class LinkEnds:
         model, _ = act(end.model, "delay")
         if model != end.model:
             yield self._receiver_step(("delay",), end._replace(model=model))
+        model, advanced = act(end.model, "advance")
+        if advanced:
+            yield self._receiver_step(("advance",), end._replace(model=model, taken=end.taken + 1))
         yield from self._answers(end)
         for fault, rest, packet, harms in self._network(end.packets):
             harmed = self.bounds.published and (end.harmed or harms)
@@ -265,14 +295,12 @@ class LinkEnds:
             model, answer = self._receiver.act(end.model, "answer", kind)
             if not answer or (answer != right and COINCIDE not in self.bounds.faults):
                 continue
-            packet, after = Packet(kind, answer.sequence, answer.count), end._replace(model=model)
-            if answer != right:
-                yield self._receiver_step((COINCIDE, packet), after, packet)
-            elif kind is LinkKind.NAK and end.asked:
-                yield Step(("send", packet), Violation(STORM, "a second NAK for the same frame"))
-            else:
-                asked = end.asked or kind is LinkKind.NAK
-                yield self._receiver_step(("send", packet), after._replace(asked=asked), packet)
+            packet = Packet(kind, answer.sequence, answer.count, arrived=answer.arrived)
+            if kind is LinkKind.NAK and not end.gap:
+                yield Step(("send", packet), Violation(STORM, "a NAK without a new gap"))
+                continue
+            event = "send" if answer == right else COINCIDE
+            yield self._receiver_step((event, packet), end._replace(model=model, gap=False), packet)
 
     def _arrive(self, end: ReceivingEnd, packet: Packet) -> ReceivingEnd | Violation:
         model, act = end.model, self._receiver.act
@@ -280,15 +308,20 @@ class LinkEnds:
         if packet.kind is LinkKind.PROBE:
             after = end._replace(model=act(model, "probe", packet.sequence)[0])
         else:
-            full = self._receiver.field(model, "frames") == self.bounds.buffer
-            if full and packet.sequence == self._receiver.field(model, "expected"):
-                return Violation(ROOM, "the next frame comes, and the buffer is full")
-            model, taken = act(model, "receive", packet.sequence, b"")
-            if taken and packet.value != end.taken:
-                ahead = packet.value - end.taken
-                where = f"{abs(ahead)} {'after' if ahead > 0 else 'before'} the next one"
-                return Violation(ONCE, f"the frame {where} is taken in its place")
-            after = end._replace(model=model, taken=end.taken + taken, asked=end.asked and not taken)
+            before, held = self._receiver.field(model, "expected"), self._receiver.field(model, "held")
+            model, accepted = act(model, "receive", packet.sequence, b"")
+            advanced = distance(before, self._receiver.field(model, "expected"))
+            places = set(range(advanced)) | set(self._receiver.field(model, "held")) - set(held)
+            newest = end.taken + max(held, default=-1)
+            gap = end.gap or (accepted and packet.value > newest + 1)
+            after = end._replace(model=model, gap=gap, taken=end.taken + advanced)
+            if accepted and places != {packet.value - end.taken}:
+                return Violation(
+                    ONCE, f"frame {packet.value - end.taken} after the next one is taken as another"
+                )
+            is_new = packet.value >= end.taken and packet.value - end.taken not in held
+            if is_new and not accepted and not self.bounds.published:
+                return Violation(ROOM, "a frame arrives for which there is no room")
         if self._receiver.field(after.model, "lost") and not after.harmed:
             return Violation(CLEAN, "LOSS, though no frame was lost or overtaken")
         return after
@@ -353,7 +386,7 @@ class LinkEnds:
             if distance(limit, packet.value) <= 0:
                 packet = packet._replace(value=limit)
             if distance(oldest, packet.sequence) < 0:
-                packet = packet._replace(kind=LinkKind.ACK, sequence=(oldest - 1) % SEQUENCES)
+                packet = packet._replace(kind=LinkKind.ACK, sequence=(oldest - 1) % SEQUENCES, arrived=0)
             return packet
 
         return tuple(map(young, end.packets))

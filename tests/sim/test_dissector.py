@@ -38,14 +38,15 @@ def fields(user, *names):
 @pytest.mark.parametrize("encap", list(Encap))
 def test_tshark_reads_every_field_of_a_connection(tmp_path, encap):
     made = [
-        ConnectionFrame(kind, 4660, 7, 10 + kind, 20, 30, WORDS if kind == LinkKind.DATA else ())
+        ConnectionFrame(kind, 4660, 7, 10 + kind, 20, 30, WORDS if kind == LinkKind.DATA else (), arrived=0x81)
         for kind in LinkKind
     ]
     frames = [encode_connection(frame, beat_bytes=64, encap=encap, **ENDS) for frame in made]
-    names = ["version", "kind", "connection", "run", "words", "sequence", "limit", "frame", "word"]
+    names = ["version", "kind", "connection", "run", "words", "sequence", "limit", "frame", "arrived", "word"]
     lines = tshark(tmp_path, frames, *fields("connection", *names)).splitlines()
     assert lines == [
-        f"2\t{f.kind}\t7\t4660\t{len(f.words)}\t{f.sequence}\t20\t30\t{'1.5,-2,0.25' if f.words else ''}"
+        f"6\t{f.kind}\t7\t4660\t{len(f.words)}\t{f.sequence}\t20\t30\t"
+        + ("\t1.5,-2,0.25" if f.words else "0x00000081\t")
         for f in made
     ]
     summary = tshark(tmp_path, frames)
@@ -60,6 +61,12 @@ def test_tshark_reads_every_field_of_the_ring(tmp_path):
     found = tshark(tmp_path, [data], *fields("ring", *names)).strip()
     assert found == "\t".join(str(getattr(frame, name)) for name in names)
     assert "DATA job 5 sequence 7 operation 4 count 8 length 9 slice 10 complete 1" in tshark(tmp_path, [data])
+
+
+def test_tshark_reads_the_bitmap_of_the_rings_answers(tmp_path):
+    frames = [RingFrame(kind, 5, 6, arrived=2**31 + 5) for kind in (LinkKind.ACK, LinkKind.NAK)]
+    data = [encode_ring(frame, beat_bytes=64, source=1, destination=2) for frame in frames]
+    assert tshark(tmp_path, data, *fields("ring", "arrived")).split() == ["0x80000005"] * 2
 
 
 def test_tshark_says_what_is_malformed(tmp_path):

@@ -15,7 +15,8 @@ from scapy.packet import Raw
 from fanin.golden.link import Answer, Receiver, Sender
 from fanin.ring.facts import RingConfig
 from fanin.wire.ethernet import Encap
-from fanin.wire.link import LinkKind
+from fanin.wire.fields import pack_fields, unpack_fields
+from fanin.wire.link import ARRIVED, LinkKind
 from fanin.wire.ring import RING_LINK, VERSION
 
 REPLAY_FRAMES = 1024  # enough that ``send`` never waits
@@ -81,12 +82,14 @@ class Link:
             header = frame[Ring]
             if header.kind == LinkKind.DATA:
                 payload = header[Raw].load[: header.length * self._config.width // 8]
-                if self._receiver.receive(header.sequence, payload):
+                self._receiver.receive(header.sequence, payload)
+                while self._receiver.advance():
                     self._arrived.set()
             elif header.kind == LinkKind.PROBE:
                 self._receiver.probe(header.sequence)
             else:
-                self._sender.answer(Answer(LinkKind(header.kind), header.sequence, header.count))
+                arrived = unpack_fields(ARRIVED, header[Raw].load)["arrived"]
+                self._sender.answer(Answer(LinkKind(header.kind), header.sequence, header.count, arrived))
             self._send_due()
 
     async def _keep_time(self, bench: Bench, timeout: int) -> None:
@@ -94,6 +97,8 @@ class Link:
             await ClockCycles(bench.dut.clk, timeout)
             self._sender.timeout()
             self._receiver.delay()
+            for sequence in self._sender.missing():
+                self._put_data(*self._sender.send_again(sequence))
             self._send_due()
 
     def _send_due(self) -> None:
@@ -101,12 +106,15 @@ class Link:
         if (sequence := self._sender.probe()) is not None:
             self._put(kind=LinkKind.PROBE, sequence=sequence)
         while answer := self._receiver.answer():
-            self._put(kind=answer.kind, sequence=answer.sequence, count=answer.count)
+            arrived = pack_fields(ARRIVED, {"arrived": answer.arrived})
+            self._put(arrived, kind=answer.kind, sequence=answer.sequence, count=answer.count)
         while sent := self._sender.send():
-            sequence, payload = sent
-            words = len(payload) * 8 // self._config.width
-            fields = self._fields[sequence] | {"count": self._count, "length": words}
-            self._put(payload, kind=LinkKind.DATA, sequence=sequence, **fields)
+            self._put_data(*sent)
+
+    def _put_data(self, sequence: int, payload: bytes) -> None:
+        words = len(payload) * 8 // self._config.width
+        fields = self._fields[sequence] | {"count": self._count, "length": words}
+        self._put(payload, kind=LinkKind.DATA, sequence=sequence, **fields)
 
     def _put(self, payload: bytes = b"", **fields: int) -> None:
         beat_bytes = self._config.width // 8

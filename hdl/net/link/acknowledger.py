@@ -12,7 +12,7 @@ from fanin.hdl.net.link.job import ACK_DELAY_BITS, ACK_FRAMES_BITS, SEQUENCE_BIT
 class Acknowledger(wiring.Component):
     """Scheduler of acknowledgements: decides when an ACK or NAK is due.
 
-    A NAK is due after a gap, and only once until the missing frame has arrived. An ACK is due in these cases:
+    A NAK is due once for each gap. An ACK is due in these cases:
 
     - ``timing.ack_frames`` frames were received or consumed since the last answer;
     - ``timing.ack_delay`` cycles have passed since the first of these;
@@ -28,30 +28,29 @@ class Acknowledger(wiring.Component):
     ``consumed`` : In, 1
         A frame left the buffer, at least a cycle ago.
     ``asked`` : In, 1
-        Request an ACK: a PROBE or a duplicate has arrived, or the user has news.
-    ``ahead`` : In, 1
-        A frame arrived after a gap.
+        Request an ACK: a PROBE, a duplicate or a frame out of order has arrived, or the first missing frame, or
+        the user has news.
+    ``gap`` : In, 1
+        A frame arrived that leaves a gap before it.
     ``ack`` : Out, 1
         An ACK is due.
     ``nak`` : Out, 1
-        A NAK is due, also if ``ack`` is high: a NAK acknowledges as well.
+        A NAK is due, also if ``ack`` is high: each of both says the same.
     ``answered`` : In, 1
         An ACK or NAK was started a cycle ago, from the state of that cycle.
-    ``answered_nak`` : In, 1
-        The answer of ``answered`` was a NAK.
     ``limit`` : Out, 32
         First sequence number without room.
 
     Parameters
     ----------
-    ``buffer_frames`` : int, 2 to 256
+    ``buffer_frames`` : int, a power of two, 2 to 256
         Frames that the receive buffer holds; 32 by default.
     ``first_sequence`` : int, 0 to 2^32 − 1
         Sequence number of the first frame; 0 except in tests.
 
     Latency
     -------
-    1 cycle from ``asked`` and ``ahead``, 2 from ``received`` and ``consumed``.
+    1 cycle from ``asked`` and ``gap``, 2 from ``received`` and ``consumed``.
 
     Source
     ------
@@ -68,11 +67,10 @@ class Acknowledger(wiring.Component):
                 "received": In(1),
                 "consumed": In(1),
                 "asked": In(1),
-                "ahead": In(1),
+                "gap": In(1),
                 "ack": Out(1, init=1),
                 "nak": Out(1),
                 "answered": In(1),
-                "answered_nak": In(1),
                 "limit": Out(SEQUENCE_BITS, init=(first_sequence + buffer_frames) % (1 << SEQUENCE_BITS)),
             }
         )
@@ -87,7 +85,6 @@ class Acknowledger(wiring.Component):
         m = Module()
         unanswered = Signal(ACK_FRAMES_BITS + 1)
         delay = Signal(signed(ACK_DELAY_BITS + 1))  # cycles until an ACK for unanswered events; ends below 0
-        gap = Signal()  # a NAK was requested, and the missing frame has not arrived
         uncounted = Signal()  # a frame was consumed a cycle ago
         events = self.received + self.consumed
         m.d.sync += uncounted.eq(self.consumed)
@@ -101,15 +98,9 @@ class Acknowledger(wiring.Component):
         with m.If((unanswered >= self.timing.ack_frames) | (delay[-1] & (unanswered != 0))):
             m.d.sync += self.ack.eq(1)
         with m.If(self.answered):
-            m.d.sync += [self.ack.eq(0), unanswered.eq(events + uncounted)]
-        with m.If(self.answered_nak):
-            m.d.sync += self.nak.eq(0)
-        with m.If(self.received):  # the missing frame has arrived: a NAK that is due becomes an ACK
-            m.d.sync += [gap.eq(0), self.nak.eq(0)]
-        with m.If(self.ahead):
-            m.d.sync += gap.eq(1)
-        with m.If(self.ahead & ~gap):
+            m.d.sync += [self.ack.eq(0), self.nak.eq(0), unanswered.eq(events + uncounted)]
+        with m.If(self.gap):
             m.d.sync += self.nak.eq(1)
-        with m.If(self.asked | (self.received & self.nak)):
+        with m.If(self.asked):
             m.d.sync += self.ack.eq(1)
         return m

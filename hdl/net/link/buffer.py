@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amaranth import Module, Mux, Signal
+from amaranth import Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -27,22 +27,26 @@ def following(index: Any, size: int) -> Any:
 
 
 class ReceiveBuffer(wiring.Component):
-    """Queue of received frames; a frame is written before its check is complete, then committed or discarded.
+    """Store of received frames: written at any free place, in any order, and read in order.
 
-    ``write`` appends beats after the committed frames. ``close`` then commits them as a frame, or discards
-    them. A frame has at most ``frame_beats`` beats, and nothing is written while ``full``.
+    A frame is written before its check is complete, then kept or forgotten. Frames are numbered from
+    ``first_sequence`` on; a frame's place is its number modulo ``buffer_frames``. ``advance`` appends the next
+    kept frame to those in order.
 
     Members
     -------
-    ``write`` : In, ``en``, ``data`` and ``last``
-        Append a beat.
-    ``close`` : In, ``en``, ``keep`` and ``frame``
-        End the frame that was being written: commit it if ``keep``, with its header's fields in ``frame``.
-        ``keep`` is high only with ``en``, and ``en`` never together with ``write.en``.
+    ``open`` : In, ``en`` and ``place``
+        A frame begins that belongs to a free place. The last ``open`` before the first ``write`` counts.
+    ``write`` : In, ``en`` and ``data``
+        Write the next beat of the frame, at most ``frame_beats`` of them; never together with ``open``.
+    ``keep`` : In, ``en``, ``place`` and ``frame``
+        The frame at a place is complete; ``frame`` has its header's fields.
+    ``advance`` : In, 1
+        The next frame in order has been kept, now or before.
     ``o`` : Out, stream of :func:`~fanin.hdl.net.link.job.payload_beat`
-        Beats of committed frames.
-    ``full`` : Out, 1
-        The buffer has no room for a whole frame; follows ``close`` by 1 cycle.
+        Beats of the frames in order.
+    ``room`` : Out, range(buffer_frames + 1)
+        Number of free places after the frames in order; follows ``advance`` by 1 cycle.
     ``consumed`` : Out, 1
         The last beat of a frame left on ``o`` a cycle ago.
 
@@ -54,93 +58,124 @@ class ReceiveBuffer(wiring.Component):
         Bits of a beat; 512 by default.
     ``frame_beats`` : int, 1 to 4096
         Maximum beats of a payload.
-    ``buffer_frames`` : int, 2 to 256
+    ``buffer_frames`` : int, a power of two, 2 to 256
         Frames that the buffer holds; 32 by default.
+    ``first_sequence`` : int, 0 to 2^32 − 1
+        Sequence number of the first frame; 0 except in tests.
 
     Latency
     -------
-    2 cycles from ``close`` to ``o`` when empty; one beat a cycle in and out, across frames.
+    2 cycles from ``advance`` to ``o`` when empty; one beat a cycle in and out, across frames.
 
     Source
     ------
     docs/systems/link.md.
     """
 
-    def __init__(self, *, form: LinkFormat, frame_beats: int, data_width: int = 512, buffer_frames: int = 32):
-        check_link(data_width=data_width, frame_beats=frame_beats, buffer_frames=buffer_frames)
+    def __init__(
+        self,
+        *,
+        form: LinkFormat,
+        frame_beats: int,
+        data_width: int = 512,
+        buffer_frames: int = 32,
+        first_sequence: int = 0,
+    ):
+        check_link(
+            data_width=data_width,
+            frame_beats=frame_beats,
+            buffer_frames=buffer_frames,
+            first_sequence=first_sequence,
+        )
         self.form = form
         self.data_width = data_width
         self.frame_beats = frame_beats
         self.buffer_frames = buffer_frames
         self.beats = buffer_frames * frame_beats
+        self.first_sequence = first_sequence
+        place = range(buffer_frames)
         super().__init__(
             {
-                "write": In(data.StructLayout({"en": 1, "data": data_width, "last": 1})),
-                "close": In(data.StructLayout({"en": 1, "keep": 1, "frame": frame_fields(form)})),
+                "open": In(data.StructLayout({"en": 1, "place": place})),
+                "write": In(data.StructLayout({"en": 1, "data": data_width})),
+                "keep": In(data.StructLayout({"en": 1, "place": place, "frame": frame_fields(form)})),
+                "advance": In(1),
                 "o": Out(stream.Signature(payload_beat(form, data_width))),
-                "full": Out(1),
+                "room": Out(range(buffer_frames + 1), init=buffer_frames),
                 "consumed": Out(1),
             }
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Write beats speculatively from ``committed``, the end of the last good frame, to ``written``.
-
-        A good frame moves ``committed`` to ``written``; a bad one moves ``written`` back. The read side counts
-        committed frames and so sees only these. The memory's output register is the payload of ``o``.
-        """
+        """Write beats from the frame's first place on; count them for the frame's record."""
         m = Module()
-        m.submodules.frames = frames = Memory(shape=frame_fields(self.form), depth=self.buffer_frames, init=[])
-        m.submodules.storage = storage = Memory(
-            shape=data.StructLayout({"data": self.data_width, "last": 1}), depth=self.beats, init=[]
-        )
-        write, read = storage.write_port(), storage.read_port()
-        written = Signal(range(self.beats))
-        committed = Signal.like(written)
-        keep = Signal()
-        note = frames.write_port()
-        with m.If(keep):
-            m.d.sync += note.addr.eq(following(note.addr, self.buffer_frames))
+        record = data.StructLayout({"beats": range(self.frame_beats + 1), "frame": frame_fields(self.form)})
+        m.submodules.records = records = Memory(shape=record, depth=self.buffer_frames, init=[])
+        m.submodules.storage = storage = Memory(shape=self.data_width, depth=self.beats, init=[])
+        write, note = storage.write_port(), records.write_port()
+        address = Signal(range(self.beats))
+        beats = Signal(range(self.frame_beats + 1))
         m.d.comb += [
-            keep.eq(self.close.keep),
-            note.en.eq(keep),
-            note.data.eq(self.close.frame),
+            note.en.eq(self.keep.en),
+            note.addr.eq(self.keep.place),
+            note.data.beats.eq(beats),
+            note.data.frame.eq(self.keep.frame),
             write.en.eq(self.write.en),
-            write.addr.eq(written),
-            write.data.data.eq(self.write.data),
-            write.data.last.eq(self.write.last),
+            write.addr.eq(address),
+            write.data.eq(self.write.data),
         ]
-        with m.If(self.write.en):
-            m.d.sync += written.eq(following(written, self.beats))
-        with m.If(keep):
-            m.d.sync += committed.eq(written)
-        with m.Elif(self.close.en):
-            m.d.sync += written.eq(committed)
-        self._read(m, keep, read, frames.read_port(domain="comb"))
+        with m.If(self.open.en):
+            m.d.sync += [address.eq(self.open.place * self.frame_beats), beats.eq(0)]
+        with m.Elif(self.write.en):
+            m.d.sync += [address.eq(address + 1), beats.eq(beats + 1)]
+        self._read(m, storage.read_port(), records.read_port(domain="comb"))
         return m
 
-    def _read(self, m: Module, keep: Signal, read: Any, frames: Any) -> None:
-        """Read while frames exist after the one whose last beat is on ``o``."""
+    def _read(self, m: Module, read: Any, record: Any) -> None:
+        """Read while frames exist after the one whose last beat is on ``o``.
+
+        The memory's output register is the payload of ``o``. ``next_first`` is the first beat of the frame
+        after the one that is read.
+        """
         o = self.o
-        level = Signal(range(self.buffer_frames + 1))  # frames whose last beat has not left
+        level = Signal(range(self.buffer_frames + 1))  # frames in order whose last beat has not left
+        first, second = ((self.first_sequence + k) % self.buffer_frames for k in range(2))
+        place = Signal(range(self.buffer_frames), init=first)
+        address = Signal(range(self.beats), init=first * self.frame_beats)
+        next_first = Signal(range(self.beats), init=second * self.frame_beats)
+        beats_read = Signal(range(self.frame_beats + 1))  # beats of the frame that have been read
+        is_last = Signal()
         free = ~o.valid | o.ready
         m.d.comb += [
-            self.full.eq(level == self.buffer_frames),
-            read.en.eq(free & Mux(o.valid & read.data.last, level > 1, level > 0)),
-            o.payload.data.eq(read.data.data),
-            o.payload.last.eq(read.data.last),
-            *(o.payload[name].eq(frames.data[name]) for name in self.form.data),
+            record.addr.eq(place),
+            is_last.eq(beats_read + 1 == record.data.beats),
+            read.en.eq(free & Mux(o.valid & o.payload.last, level > 1, level > 0)),
+            read.addr.eq(address),
+            o.payload.data.eq(read.data),
         ]
-        leaves = o.valid & o.ready & read.data.last
+        leaves = o.valid & o.ready & o.payload.last
         m.d.sync += self.consumed.eq(leaves)
-        with m.If(keep != leaves):
-            m.d.sync += level.eq(Mux(keep, level + 1, level - 1))
-        with m.If(leaves):
-            m.d.sync += frames.addr.eq(following(frames.addr, self.buffer_frames))
+        with m.If(self.advance != leaves):
+            m.d.sync += [
+                level.eq(Mux(self.advance, level + 1, level - 1)),
+                self.room.eq(Mux(self.advance, self.room - 1, self.room + 1)),
+            ]
         with m.If(free):
             m.d.sync += o.valid.eq(read.en)
         with m.If(read.en):
-            m.d.sync += read.addr.eq(following(read.addr, self.beats))
+            m.d.sync += [
+                o.payload.last.eq(is_last),
+                *(o.payload[name].eq(record.data.frame[name]) for name in self.form.data),
+                address.eq(Mux(is_last, next_first, address + 1)),
+                beats_read.eq(Mux(is_last, 0, beats_read + 1)),
+            ]
+            with m.If(is_last):
+                m.d.sync += [place.eq(place + 1), next_first.eq(self._next_frame(next_first))]
+
+    def _next_frame(self, first: Value) -> Value:
+        """Return the first beat of the next place after the one that begins with the beat ``first``."""
+        last = (self.buffer_frames - 1) * self.frame_beats
+        return Mux(first == last, 0, first + self.frame_beats)
 
 
 class ReplayBuffer(wiring.Component):

@@ -23,7 +23,8 @@ MAX_FRAME_BEATS = 1 << 12  # beyond any MAC's frames
 class LinkTiming(data.Struct):
     """Times and counts for retransmission, failure and acknowledgement; each at least 1.
 
-    - ``timeout``: cycles without progress (up to 2^31) before frames are sent again.
+    - ``timeout``: cycles without progress (up to 2^31) before a PROBE, and the longest delay before a frame is
+      sent again.
     - ``retries``: timeouts in a row, without any answer, before the job ends.
     - ``ack_frames``: received or consumed frames before an acknowledgement.
     - ``ack_delay``: cycles after the first of these frames before an acknowledgement.
@@ -143,7 +144,8 @@ class LinkCounters(data.Struct):
     - ``bad_fcs``: dropped, the MAC flagged it.
     - ``foreign``: dropped, of another job, or no frame of a link.
     - ``duplicates``: dropped, DATA that had been accepted before.
-    - ``out_of_order``: dropped, DATA after a gap, or beyond the room that was granted.
+    - ``out_of_order``: DATA after a gap (accepted, unless in published mode), or beyond the room that was
+      granted (dropped).
 
     Frames that arrive while the link does not run are not counted. A frame that is arriving at the start is
     ``foreign``.
@@ -174,9 +176,8 @@ def check_link(
         raise ValueError(f"data_width must be a power of two from 32 to 512, not {data_width!r}")
     if frame_beats not in range(1, MAX_FRAME_BEATS + 1):
         raise ValueError(f"frame_beats must be 1 to {MAX_FRAME_BEATS}, not {frame_beats!r}")
-    if buffer_frames not in range(2, MAX_FRAMES + 1):
-        raise ValueError(f"buffer_frames must be 2 to {MAX_FRAMES}, not {buffer_frames!r}")
-    if replay_frames not in (1 << n for n in range(1, MAX_FRAMES.bit_length())):
-        raise ValueError(f"replay_frames must be a power of two from 2 to {MAX_FRAMES}, not {replay_frames!r}")
+    for name, frames in ("buffer_frames", buffer_frames), ("replay_frames", replay_frames):
+        if frames not in (1 << n for n in range(1, MAX_FRAMES.bit_length())):
+            raise ValueError(f"{name} must be a power of two from 2 to {MAX_FRAMES}, not {frames!r}")
     if first_sequence not in range(1 << SEQUENCE_BITS):
         raise ValueError(f"first_sequence must be 0 to 2^{SEQUENCE_BITS} - 1, not {first_sequence!r}")

@@ -91,7 +91,7 @@ class ReliableLink(wiring.Component):
         Bits of a beat; 512 by default.
     ``frame_beats`` : int, 1 to 4096
         Maximum beats of a payload: the frame's words and the words that a codec may add.
-    ``buffer_frames`` : int, 2 to 256
+    ``buffer_frames`` : int, a power of two, 2 to 256
         Received frames that ``rx`` has not taken yet; 32 by default.
     ``replay_frames`` : int, a power of two, 2 to 256
         Frames taken on ``tx`` that are not acknowledged yet; 32 by default.
@@ -175,8 +175,9 @@ class ReliableLink(wiring.Component):
         sequence: dict[str, Any] = {"first_sequence": self.first_sequence}
         kept: dict[str, Any] = {"replay_frames": self.replay_frames}
         transmitter = LinkTransmitter(**beats, **kept, encap=self.encap)
-        receiver = LinkReceiver(**beats, **sequence, encap=self.encap, published=self.published)
-        buffer = ReceiveBuffer(**beats, buffer_frames=self.buffer_frames)
+        received: dict[str, Any] = {**beats, **sequence, "buffer_frames": self.buffer_frames}
+        receiver = LinkReceiver(**received, encap=self.encap, published=self.published)
+        buffer = ReceiveBuffer(**received)
         replay = ReplayBuffer(**beats, **kept, **sequence)
         window = SendWindow(**frames, **kept, **sequence, published=self.published)
         acknowledger = Acknowledger(buffer_frames=self.buffer_frames, **sequence)
@@ -202,7 +203,7 @@ class ReliableLink(wiring.Component):
         m.d.comb += [window.running.eq(running), window.watch.eq(self.watch), receiver.running.eq(running)]
         self._send(m, running, transmitter, window, replay)
         self._receive(m, receiver, buffer, acknowledger, window)
-        self._control(m, running, transmitter, window, acknowledger, receiver.expected)
+        self._control(m, running, transmitter, window, acknowledger, receiver)
         return m
 
     def _run(self, m: Module, busy: Value, window: Any, receiver: Any) -> Signal:
@@ -258,13 +259,15 @@ class ReliableLink(wiring.Component):
             m.d.sync += verdict.eq(0)
         m.d.comb += [
             acknowledger.consumed.eq(buffer.consumed),
+            buffer.open.eq(receiver.open),
             buffer.write.eq(receiver.write),
-            buffer.close.eq(receiver.close),
-            receiver.full.eq(buffer.full),
+            buffer.keep.eq(receiver.keep),
+            buffer.advance.eq(receiver.advance),
+            receiver.room.eq(buffer.room),
             window.answer.eq(receiver.answer),
             acknowledger.received.eq(verdict.received),
-            acknowledger.asked.eq(verdict.probe | verdict.duplicate | self.news),
-            acknowledger.ahead.eq(verdict.ahead & (not self.published)),
+            acknowledger.asked.eq(verdict.probe | verdict.duplicate | verdict.urgent | self.news),
+            acknowledger.gap.eq(verdict.gap),
             counters.received.eq(verdict.received),
             counters.bad_fcs.eq(verdict.bad_fcs),
             counters.foreign.eq(verdict.foreign),
@@ -277,11 +280,11 @@ class ReliableLink(wiring.Component):
         m.d.sync += self.heard.eq(Cat(of_previous, receiver.answer.valid, receiver.stranger))
 
     def _control(
-        self, m: Module, running: Signal, transmitter: Any, window: Any, acknowledger: Any, expected: Value
+        self, m: Module, running: Signal, transmitter: Any, window: Any, acknowledger: Any, receiver: Any
     ) -> None:
         """Send NAK before ACK before PROBE.
 
-        All carry the next expected number, which a PROBE's receiver ignores.
+        All carry the next expected number and the bitmap, which a PROBE's receiver ignores.
 
         In published mode a PROBE carries the number of the first unsent frame.
         """
@@ -293,11 +296,11 @@ class ReliableLink(wiring.Component):
         m.d.comb += [
             control.valid.eq(running & ~taken & (answer | window.probe)),
             control.kind.eq(Mux(nak, LinkKind.NAK, Mux(answer, LinkKind.ACK, LinkKind.PROBE))),
-            control.sequence.eq(Mux(answer | (not self.published), expected, window.unsent)),
+            control.sequence.eq(Mux(answer | (not self.published), receiver.expected, window.unsent)),
             control.limit.eq(acknowledger.limit),
+            control.arrived.eq(receiver.arrived),
             transmitter.told.eq(self.told),
             acknowledger.answered.eq(counters.acks | counters.naks),
-            acknowledger.answered_nak.eq(counters.naks),
             window.probed.eq(counters.probes),
         ]
         m.d.sync += [

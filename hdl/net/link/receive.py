@@ -18,23 +18,40 @@ from fanin.hdl.net.link.job import (
 )
 from fanin.hdl.stream.packet import packet_stream
 from fanin.wire.ethernet import Encap
-from fanin.wire.link import LINK_CONTROL_BYTES, LinkFormat, LinkKind
+from fanin.wire.link import ARRIVED_BITS, LINK_CONTROL_BYTES, LinkFormat, LinkKind
 
-# Layout of a received ACK or NAK.
-ANSWER = data.StructLayout({"valid": 1, "nak": 1, "sequence": SEQUENCE_BITS, "limit": SEQUENCE_BITS})
+# Layout of a received ACK or NAK; bit i of ``arrived`` is frame ``sequence`` + 1 + i.
+ANSWER = data.StructLayout(
+    {"valid": 1, "sequence": SEQUENCE_BITS, "limit": SEQUENCE_BITS, "arrived": ARRIVED_BITS}
+)
 
-# Kind of a frame that has ended: at most one pulse, except that ``lost`` comes together with another.
+# Kind of a frame that has ended: at most one pulse, except that ``ahead``, ``gap`` and ``urgent`` come together
+# with ``received``, and ``lost`` with any.
 VERDICT = data.StructLayout(
     dict.fromkeys(
-        ("bad_fcs", "foreign", "mismatch", "received", "duplicate", "ahead", "no_room", "probe", "lost"), 1
+        (
+            "bad_fcs",
+            "foreign",
+            "mismatch",
+            "received",
+            "duplicate",
+            "ahead",
+            "gap",
+            "urgent",
+            "no_room",
+            "probe",
+            "lost",
+        ),
+        1,
     )
 )
 
 
 class LinkReceiver(wiring.Component):
-    """Receiver that checks frames, keeps a DATA frame if it is correct and the next one, and passes on answers.
+    """Receiver that checks frames, keeps correct DATA frames within the buffer, and passes on answers.
 
-    The payload is written while it arrives, and committed or discarded when the frame has ended. A frame is
+    The payload is written to the frame's place in the buffer while it arrives, and kept if the frame proves
+    correct. Frames after a gap are kept, too; ``expected`` then advances over them by one a cycle. A frame is
     foreign unless EtherType, version, job, kind, source and length are right:
 
     - DATA and PROBE come from the previous end, ACK and NAK from the next one.
@@ -50,27 +67,36 @@ class LinkReceiver(wiring.Component):
         Job whose frames are accepted.
     ``running`` : In, 1
         Accept frames; frames that start or end while it is low are dropped.
-    ``full`` : In, 1
-        The buffer has no room for another frame; follows ``close`` by 1 cycle.
-    ``write`` : Out, ``en``, ``data`` and ``last``
-        Write a beat of the payload.
-    ``close`` : Out, ``en``, ``keep`` and ``frame``
-        The frame has ended; never together with ``write``.
-    ``answer`` : Out, ``valid``, ``nak``, ``sequence`` and ``limit``
+    ``room`` : In, range(buffer_frames + 1)
+        Frames from the expected one on for which the buffer has room; follows ``advance`` by 1 cycle.
+    ``open`` : Out, ``en`` and ``place``
+        A frame begins whose payload belongs to ``place``: its sequence number modulo ``buffer_frames``.
+    ``write`` : Out, ``en`` and ``data``
+        Write the next beat of the payload; at least a cycle after ``open``.
+    ``keep`` : Out, ``en``, ``place`` and ``frame``
+        The frame that was written is correct. ``frame``: its header's fields. Never together with ``write``.
+    ``advance`` : Out, 1
+        The expected frame has been kept: ``expected`` counts it.
+    ``answer`` : Out, ``valid``, ``sequence``, ``limit`` and ``arrived``
         An ACK or NAK has arrived.
     ``told`` : Out, :func:`~fanin.hdl.net.link.job.told_layout`
         Fields of the peer's user in that ACK or NAK.
     ``verdict`` : Out, one bit each
         Kind of the frame that has ended: ``bad_fcs``, ``foreign``, ``mismatch``, ``received`` (and kept),
-        ``duplicate``, ``ahead`` (after a gap), ``no_room`` or ``probe``. ``mismatch``: a compared field of a
-        DATA or PROBE frame is not the job's. ACK and NAK have no bit. In published mode also ``lost``: the
-        frame itself is missing, or shows that one is.
+        ``duplicate``, ``no_room`` (beyond the room that was granted) or ``probe``. ``ahead``, with
+        ``received``: after a gap. ``gap``, with ``ahead``: the frame before it is missing, and none after it
+        has arrived. ``urgent``, with ``received``: out of order, or the first missing frame. ``mismatch``: a
+        compared field of a DATA or PROBE frame is not the job's. ACK and NAK have no bit. In published mode no
+        frame after a gap is kept: ``ahead`` comes alone, and with ``lost``. ``lost``: the frame itself is
+        missing, or shows that one is.
     ``differs`` : Out, one bit for each compared field of ``form``
         Fields that were not the job's, in the cycle of ``verdict.mismatch``.
     ``stranger`` : Out, 1
         The frame was ``foreign`` because of its source alone.
     ``expected`` : Out, 32
-        Sequence number of the next frame to keep; follows ``close`` by 1 cycle.
+        Sequence number of the first frame that has not been kept; follows ``advance`` by 1 cycle.
+    ``arrived`` : Out, 32
+        Frames kept after the expected one; bit i is frame ``expected`` + 1 + i.
 
     Parameters
     ----------
@@ -82,6 +108,8 @@ class LinkReceiver(wiring.Component):
         Bits of a beat; 512 by default.
     ``frame_beats`` : int, 1 to 4096
         Maximum beats of a payload.
+    ``buffer_frames`` : int, a power of two, 2 to 256
+        Frames that the buffer holds; 32 by default.
     ``published`` : bool
         A PROBE carries the sender's next sequence number. False by default.
     ``first_sequence`` : int, 0 to 2^32 − 1
@@ -89,8 +117,8 @@ class LinkReceiver(wiring.Component):
 
     Latency
     -------
-    From a frame's last beat to ``close``, ``answer`` and ``verdict``: 2 cycles; one beat a cycle, frames back
-    to back.
+    From a frame's last beat to ``keep``, ``answer`` and ``verdict``: 2 cycles; one beat a cycle, frames back to
+    back.
 
     Source
     ------
@@ -104,10 +132,16 @@ class LinkReceiver(wiring.Component):
         frame_beats: int,
         encap: Encap = Encap.L2,
         data_width: int = 512,
+        buffer_frames: int = 32,
         published: bool = False,
         first_sequence: int = 0,
     ):
-        check_link(data_width=data_width, frame_beats=frame_beats, first_sequence=first_sequence)
+        check_link(
+            data_width=data_width,
+            frame_beats=frame_beats,
+            buffer_frames=buffer_frames,
+            first_sequence=first_sequence,
+        )
         self.form = form
         self.encap = encap
         self.header_bits = 8 * form.header_bytes(encap)
@@ -115,22 +149,28 @@ class LinkReceiver(wiring.Component):
         self.control_beats = 8 * LINK_CONTROL_BYTES // data_width
         self.data_width = data_width
         self.frame_beats = frame_beats
+        self.buffer_frames = buffer_frames
         self.published = published
         self.first_sequence = first_sequence
+        self.place_bits = (buffer_frames - 1).bit_length()
+        place = range(buffer_frames)
         super().__init__(
             {
                 "i": In(packet_stream(data_width, error=True)),
                 "job": In(job_layout(form, encap)),
                 "running": In(1),
-                "full": In(1),
-                "write": Out(data.StructLayout({"en": 1, "data": data_width, "last": 1})),
-                "close": Out(data.StructLayout({"en": 1, "keep": 1, "frame": frame_fields(form)})),
+                "room": In(range(buffer_frames + 1)),
+                "open": Out(data.StructLayout({"en": 1, "place": place})),
+                "write": Out(data.StructLayout({"en": 1, "data": data_width})),
+                "keep": Out(data.StructLayout({"en": 1, "place": place, "frame": frame_fields(form)})),
+                "advance": Out(1),
                 "answer": Out(ANSWER),
                 "told": Out(told_layout(form)),
                 "verdict": Out(VERDICT),
                 "differs": Out(len(form.compared)),
                 "stranger": Out(1),
                 "expected": Out(SEQUENCE_BITS, init=first_sequence),
+                "arrived": Out(ARRIVED_BITS),
             }
         )
 
@@ -138,9 +178,10 @@ class LinkReceiver(wiring.Component):
         """Compare the header and realign the payload (a register); compare with ``expected`` (another); judge.
 
         The shortest DATA frame has two beats, so the verdict on one frame moves ``expected`` in time for the
-        next.
+        next one's verdict. The payload of the next one begins a cycle too early for that: see ``_write``.
         """
         m = Module()
+        held = Signal(self.buffer_frames)  # bit i: frame ``expected`` + i has been kept
         header = Signal(header_view(self.form, self.encap))
         beat = self.i.payload
         whole = beat.data[: self.header_bits]
@@ -158,9 +199,13 @@ class LinkReceiver(wiring.Component):
         m.d.comb += header.eq(swap_bytes(whole))
 
         compared = self._compare(m, place, header)
+        arrived = self._read_bitmap(m, place, header)
         aligned = self._realign(m, place)
-        over = self._write(m, aligned)
-        self._judge(m, compared, aligned, over)
+        relation = self._relate(m, compared, held)
+        over = self._write(m, compared, aligned, relation)
+        end = self._judge(m, compared, aligned, over, relation)
+        self._answer(m, compared, arrived, end)
+        self._keep(m, end, held)
         return m
 
     def _compare(self, m: Module, place: Signal, header: Any) -> Any:
@@ -226,47 +271,100 @@ class LinkReceiver(wiring.Component):
             if self.data_width > at:
                 rest = Signal(self.data_width - at, reset_less=True)
                 m.d.sync += [rest.eq(beat.data[at:]), payload.eq(Cat(rest, beat.data[:at]))]
-        m.d.comb += [self.write.data.eq(payload), self.write.last.eq(aligned.last)]
+        m.d.comb += self.write.data.eq(payload)
         return aligned
 
-    def _write(self, m: Module, aligned: Any) -> Any:
-        """Write payload while there is room; return whether beats of the frame were not written, and why.
+    def _read_bitmap(self, m: Module, place: Signal, header: Any) -> Signal:
+        """Return the bytes after the header as a number, held until the next header."""
+        beat = self.i.payload
+        bitmap = Signal(ARRIVED_BITS, reset_less=True)
+        if self.encap is Encap.UDP:
+            loads, value = place == self.header_beats - 1, header.zeros
+        elif self.data_width > self.header_bits:
+            loads = place == self.header_beats - 1
+            value = swap_bytes(beat.data[self.header_bits :][:ARRIVED_BITS])
+        else:
+            loads = Signal()  # the beat is the first one after the header
+            value = swap_bytes(beat.data[:ARRIVED_BITS])
+            with m.If(self.i.valid):
+                m.d.sync += loads.eq(place == self.header_beats - 1)
+        with m.If(self.i.valid & loads):
+            m.d.sync += bitmap.eq(value)
+        return bitmap
 
-        ``long``: more than ``frame_beats`` beats; ``no_room``: the buffer was full; ``any``: either.
+    def _relate(self, m: Module, compared: Any, held: Signal) -> Any:
+        """Return where the frame of the last header lies.
+
+        ``distance`` from the expected frame. ``before``: it has been kept. ``new``: within the room, and not
+        kept.
         """
+        relation = Signal(data.StructLayout({"distance": SEQUENCE_BITS, "before": 1, "new": 1}))
+        distance = relation.distance
+        low = distance[: self.place_bits]
+        is_near = ~distance[self.place_bits :].any()
+        is_held = Signal()
+        m.d.comb += [
+            distance.eq(compared.link.sequence - self.expected),
+            is_held.eq(is_near & held.bit_select(low, 1)),
+            relation.before.eq(distance[-1] | is_held),
+            relation.new.eq(is_near & (low < self.room) & ~is_held),
+        ]
+        return relation
+
+    def _write(self, m: Module, compared: Any, aligned: Any, relation: Any) -> Any:
+        """Write the payload of a new frame; return whether beats of the frame were not written, and why.
+
+        ``long``: more than ``frame_beats`` beats; ``not_new``: no room, or kept before; ``any``: either.
+
+        A payload may begin in the cycle in which the frame before it is kept, so whether it is new is known
+        from the state before that. It is not new after all if the frame before it was the same one.
+        """
+        sequence = compared.link.sequence[: self.place_bits]
+        was_new, just_kept = Signal(), Signal()
+        kept_place = Signal.like(sequence)
+        is_new = Signal()
         beats = Signal(range(self.frame_beats + 1))
-        over = Signal(data.StructLayout({"long": 1, "no_room": 1, "any": 1}))
+        over = Signal(data.StructLayout({"long": 1, "not_new": 1, "any": 1}))
         too_many = Signal()
-        m.d.comb += self.write.en.eq(aligned.valid & ~aligned.header & ~self.full & ~too_many)
+        m.d.sync += [
+            was_new.eq(relation.new & (compared.link.kind == LinkKind.DATA)),
+            just_kept.eq(self.keep.en),
+            kept_place.eq(self.keep.place),
+        ]
+        m.d.comb += [
+            self.open.en.eq(aligned.valid & aligned.header),
+            self.open.place.eq(sequence),
+            is_new.eq(was_new & ~(just_kept & (kept_place == sequence))),
+            self.write.en.eq(aligned.valid & ~aligned.header & is_new & ~too_many),
+        ]
         with m.If(aligned.valid & aligned.header):
             m.d.sync += [beats.eq(0), too_many.eq(0), over.eq(0)]
         with m.Elif(aligned.valid):
             m.d.sync += [
                 over.long.eq(over.long | too_many),
-                over.no_room.eq(over.no_room | self.full),
-                over.any.eq(over.any | too_many | self.full),
+                over.not_new.eq(over.not_new | ~is_new),
+                over.any.eq(over.any | too_many | ~is_new),
                 beats.eq(beats + 1),
                 too_many.eq(too_many | (beats == self.frame_beats - 1)),
             ]
         return over
 
-    def _judge(self, m: Module, compared: Any, aligned: Any, over: Any) -> None:
-        """Judge the frame that has ended (``end``).
+    def _judge(self, m: Module, compared: Any, aligned: Any, over: Any, relation: Any) -> Any:
+        """Judge the frame that has ended; return its registers, which describe it a cycle after its last beat.
 
-        Its number is the ``expected`` one, ``before`` it, or ahead.
+        ``newest`` is the number after that of the newest kept frame. A new frame differs from it by less than
+        twice the buffer.
         """
-        link, form = compared.link, self.form
-        end = Signal(
-            data.StructLayout(
-                dict.fromkeys(
-                    ("closing", "valid", "bad_fcs", "foreign", "data", "mismatch", "probe", "answer", "nak"), 1
-                )
-            )
+        link = compared.link
+        newest_bits = self.place_bits + 1
+        newest = Signal(newest_bits, init=self.first_sequence % (1 << newest_bits))
+        flags = (
+            *("valid", "bad_fcs", "foreign", "stranger", "data", "mismatch", "probe", "answer"),
+            *("before", "new", "expected", "newest", "gap"),
         )
-        names = dict.fromkeys(("sequence", form.limit, *form.data, *form.told))  # each once
-        fields = Signal(data.StructLayout({name: link[name].shape() for name in names}), reset_less=True)
-        is_expected = Signal()
-        before = Signal()
+        end = Signal(
+            data.StructLayout({**dict.fromkeys(flags, 1), "distance": self.place_bits, "sequence": newest_bits})
+        )
         ends = aligned.valid & aligned.last
         # Kinds are DATA 0, ACK 1, NAK 2, PROBE 3; any other is ``strange``.
         is_answer = link.kind[0] ^ link.kind[1]
@@ -276,47 +374,94 @@ class LinkReceiver(wiring.Component):
             is_data, aligned.number < self.header_beats, aligned.number != self.control_beats - 1
         )
         wrong_source = Mux(is_answer, compared.not_next, compared.not_previous)
+        past_newest = Signal(newest_bits)
+        m.d.comb += past_newest.eq(link.sequence - newest)
         m.d.sync += [
-            end.closing.eq(ends),
             end.valid.eq(ends & self.running & ~aligned.bad_fcs),
             end.bad_fcs.eq(ends & self.running & aligned.bad_fcs),
             end.foreign.eq(compared.strange | wrong_source | wrong_length | aligned.partial),
+            end.stranger.eq(wrong_source & ~(compared.strange | wrong_length | aligned.partial)),
             end.data.eq(is_data & ~differs),
             end.mismatch.eq(~is_answer & differs),
             end.probe.eq((link.kind == LinkKind.PROBE) & ~differs),
             self.differs.eq(compared.differs),
             end.answer.eq(is_answer),
-            end.nak.eq(link.kind == LinkKind.NAK),
-            *(fields[name].eq(link[name]) for name in fields.shape().members),
-            is_expected.eq(link.sequence == self.expected),
-            before.eq((link.sequence - self.expected)[SEQUENCE_BITS - 1]),
+            end.before.eq(relation.before),
+            end.new.eq(relation.new),
+            end.expected.eq(relation.distance == 0),
+            end.newest.eq(~past_newest[-1]),
+            end.gap.eq(~past_newest[-1] & past_newest.any()),
+            end.distance.eq(relation.distance),
+            end.sequence.eq(link.sequence),
         ]
-        stranger = Signal()
-        m.d.sync += stranger.eq(wrong_source & ~(compared.strange | wrong_length | aligned.partial))
-        m.d.comb += self.stranger.eq(end.valid & stranger)
         good = end.valid & ~end.foreign
         right = good & end.data & ~over.long
+        kept = right & end.new & ~over.not_new
         verdict = self.verdict
         m.d.comb += [
+            self.stranger.eq(end.valid & end.stranger),
             verdict.bad_fcs.eq(end.bad_fcs),
             verdict.foreign.eq(end.valid & (end.foreign | (over.long & (end.data | end.mismatch)))),
             verdict.mismatch.eq(good & end.mismatch & ~over.long),
-            verdict.received.eq(good & end.data & is_expected & ~over.any),
-            verdict.no_room.eq(right & is_expected & over.no_room),
-            verdict.duplicate.eq(right & before),
-            verdict.ahead.eq(right & ~is_expected & ~before),
+            verdict.duplicate.eq(right & end.before),
             verdict.probe.eq(good & end.probe),
-            self.answer.valid.eq(good & end.answer),
-            self.answer.nak.eq(end.nak),
-            self.answer.sequence.eq(fields.sequence),
-            self.answer.limit.eq(fields[form.limit]),
-            *(self.told[name].eq(fields[name]) for name in form.told),
-            self.close.en.eq(end.closing),
-            self.close.keep.eq(verdict.received),
-            *(self.close.frame[name].eq(fields[name]) for name in form.data),
         ]
         if self.published:
-            missed = right & (~is_expected | over.no_room) | verdict.probe & ~is_expected
-            m.d.comb += verdict.lost.eq(missed & ~before)
-        with m.If(verdict.received):
+            missed = right & (~end.expected | over.not_new) | verdict.probe & ~end.expected
+            m.d.comb += [
+                verdict.received.eq(kept & end.expected),
+                verdict.no_room.eq(right & end.expected & over.not_new),
+                verdict.ahead.eq(right & ~end.expected & ~end.before),
+                verdict.lost.eq(missed & ~end.before),
+            ]
+        else:
+            m.d.comb += [
+                verdict.received.eq(kept),
+                verdict.no_room.eq(right & ~end.before & ~kept),
+                verdict.gap.eq(kept & end.gap),
+            ]
+        with m.If(verdict.received & end.newest):
+            m.d.sync += newest.eq(end.sequence + 1)
+        return end
+
+    def _answer(self, m: Module, compared: Any, arrived: Signal, end: Any) -> None:
+        """Pass on the fields of the frame that has ended: an answer's, and those of a payload."""
+        link, form = compared.link, self.form
+        names = dict.fromkeys(("sequence", form.limit, *form.data, *form.told))  # each once
+        fields = Signal(data.StructLayout({name: link[name].shape() for name in names}), reset_less=True)
+        bitmap = Signal.like(arrived)
+        m.d.sync += [*(fields[name].eq(link[name]) for name in names), bitmap.eq(arrived)]
+        m.d.comb += [
+            self.answer.valid.eq(end.valid & ~end.foreign & end.answer),
+            self.answer.sequence.eq(fields.sequence),
+            self.answer.limit.eq(fields[form.limit]),
+            self.answer.arrived.eq(bitmap),
+            *(self.told[name].eq(fields[name]) for name in form.told),
+            *(self.keep.frame[name].eq(fields[name]) for name in form.data),
+        ]
+
+    def _keep(self, m: Module, end: Any, held: Signal) -> None:
+        """Keep the frame that has ended, and advance ``expected`` by one if the expected frame has been kept.
+
+        ``end.distance`` counts from ``expected`` of a cycle ago.
+        """
+        advanced = Signal()
+        distance = Signal(self.place_bits)
+        now_held = Signal.like(held)
+        received = self.verdict.received
+        m.d.sync += [advanced.eq(self.advance), held.eq(Mux(self.advance, now_held >> 1, now_held))]
+        m.d.comb += [
+            distance.eq(end.distance - advanced),
+            now_held.eq(held | (received << distance)),
+            self.advance.eq(now_held[0]),
+            self.keep.en.eq(received),
+            self.keep.place.eq(end.sequence),
+            self.arrived.eq(held[1:]),
+        ]
+        if not self.published:
+            m.d.comb += [
+                self.verdict.ahead.eq(received & (distance != 0)),
+                self.verdict.urgent.eq(received & ((distance != 0) | held.any())),
+            ]
+        with m.If(self.advance):
             m.d.sync += self.expected.eq(self.expected + 1)

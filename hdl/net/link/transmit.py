@@ -12,9 +12,11 @@ from fanin.hdl.net.link.encapsulation import addressed, header_sums, header_view
 from fanin.hdl.net.link.job import SEQUENCE_BITS, check_link, frame_fields, job_layout, told_layout
 from fanin.hdl.stream.packet import packet_stream
 from fanin.wire.ethernet import Encap
-from fanin.wire.link import LINK_CONTROL_BYTES, LinkFormat, LinkKind
+from fanin.wire.link import ARRIVED_BITS, LINK_CONTROL_BYTES, LinkFormat, LinkKind
 
-CONTROL = data.StructLayout({"valid": 1, "kind": LinkKind, "sequence": SEQUENCE_BITS, "limit": SEQUENCE_BITS})
+CONTROL = data.StructLayout(
+    {"valid": 1, "kind": LinkKind, "sequence": SEQUENCE_BITS, "limit": SEQUENCE_BITS, "arrived": ARRIVED_BITS}
+)
 _LENGTH_BITS = 16  # width of IPv4's length and checksum
 
 
@@ -22,6 +24,11 @@ def own_fields(form: LinkFormat) -> data.StructLayout:
     """Return the layout of the header fields that differ between frames; the job gives the others."""
     fields = {"kind": LinkKind, "sequence": SEQUENCE_BITS, form.limit: SEQUENCE_BITS}
     return data.StructLayout(fields | frame_fields(form).members | told_layout(form).members)
+
+
+def _frame_fields(form: LinkFormat) -> data.StructLayout:
+    """Return the layout of the fields of a frame, and of the bitmap after its header; 0 in DATA."""
+    return data.StructLayout({**own_fields(form).members, "arrived": ARRIVED_BITS})
 
 
 def data_offer(form: LinkFormat, frames: int, frame_beats: int) -> data.StructLayout:
@@ -44,7 +51,7 @@ class LinkTransmitter(wiring.Component):
     -------
     ``job`` : In, :func:`~fanin.hdl.net.link.job.job_layout`
         Current job.
-    ``control`` : In, ``valid``, ``kind``, ``sequence`` and ``limit``
+    ``control`` : In, ``valid``, ``kind``, ``sequence``, ``limit`` and ``arrived``
         Control frame to send; may change and be withdrawn at any time.
     ``told`` : In, :func:`~fanin.hdl.net.link.job.told_layout`
         Fields of the user in a control frame.
@@ -137,14 +144,15 @@ class LinkTransmitter(wiring.Component):
                     "control": 1,
                     "index": range(self.beats),
                     "beats": range(self.frame_beats + 1),
-                    "fields": own_fields(self.form),
+                    "fields": _frame_fields(self.form),
                 }
             )
         )
         free = Signal()
         place = range(self.header_beats)
-        beat = Signal(data.StructLayout({"valid": 1, "header": 1, "place": place, "last": 1, "blank": 1}))
-        header = Signal(own_fields(self.form), reset_less=True)
+        flags = dict.fromkeys(("valid", "header", "last", "blank", "bitmap"), 1)
+        beat = Signal(data.StructLayout({**flags, "place": place}))
+        header = Signal(_frame_fields(self.form), reset_less=True)
         inside = Signal()  # the current frame has beats left to read
         left = Signal(range(self.header_beats + max(self.frame_beats, self.control_beats)))  # number of these
         m.d.comb += free.eq(~self.o.valid | self.o.ready)
@@ -168,8 +176,10 @@ class LinkTransmitter(wiring.Component):
         form = self.form
         of_data = {"kind": LinkKind.DATA, "sequence": offer.sequence, form.limit: 0}
         of_data |= dict.fromkeys(form.told, 0) | {name: offer.record.frame[name] for name in form.data}
+        of_data |= {"arrived": 0}
         of_control = dict.fromkeys(of_data, 0) | {"kind": control.kind, "sequence": control.sequence}
-        of_control |= {form.limit: control.limit} | {name: self.told[name] for name in form.told}
+        of_control |= {form.limit: control.limit, "arrived": control.arrived}
+        of_control |= {name: self.told[name] for name in form.told}
         with m.If(load):
             m.d.sync += [
                 chosen.valid.eq(control.valid | offer.valid),
@@ -185,6 +195,7 @@ class LinkTransmitter(wiring.Component):
         blank = Signal()  # unless ``wide``: beats after the header carry zeros, no payload
         index = Signal(range(self.beats))  # of the next beat in the buffer
         place = Signal(range(self.header_beats))  # of the next beat in the header; 0 after it
+        after_header = Signal()  # unless ``wide``: the next beat is the first one after the header
         begin = Signal()
         final = Signal()
         of_header = ~inside | (place != 0)
@@ -202,6 +213,8 @@ class LinkTransmitter(wiring.Component):
                 beat.place.eq(place),
                 beat.last.eq(final),
                 beat.blank.eq(final if wide else blank),
+                beat.bitmap.eq(1 if wide else after_header),
+                after_header.eq(of_header & (place == more)),
                 inside.eq((inside | begin) & ~final),
                 left.eq(left - 1),
                 index.eq(Mux(of_header & (not wide), index, following(self.read.index, self.beats))),
@@ -240,7 +253,8 @@ class LinkTransmitter(wiring.Component):
             *(whole.link[name].eq(header[name]) for name in own_fields(form).members),
             o.payload.keep.eq(-1),
         ]
-        payload = Mux(beat.blank, 0, self.data)
+        after_header = Const(0) if self.encap is Encap.UDP else swap_bytes(header.arrived)
+        payload = Mux(beat.blank, Mux(beat.bitmap, after_header, 0), self.data)
         if self.data_width > self.header_bits:
             rest = Signal(self.data_width - self.header_bits, reset_less=True)
             out = Cat(Mux(beat.header, swap_bytes(whole), rest), payload[: len(rest)])

@@ -10,8 +10,9 @@ from amaranth.lib.wiring import In, Out
 from fanin.hdl.net.link.buffer import record_layout
 from fanin.hdl.net.link.job import RETRY_BITS, SEQUENCE_BITS, TIMEOUT_BITS, LinkTiming, check_link
 from fanin.hdl.net.link.receive import ANSWER
+from fanin.hdl.net.link.repeat import RepeatTimers, number_bits
 from fanin.hdl.net.link.transmit import data_offer
-from fanin.wire.link import LinkFormat
+from fanin.wire.link import ARRIVED_BITS, LinkFormat
 
 
 def _before(one: Value, other: Value) -> Value:
@@ -23,19 +24,19 @@ def _before(one: Value, other: Value) -> Value:
 class _Window:
     """Registers of the send window, frame numbers modulo 2^32.
 
-    oldest ≤ next_to_send ≤ first_unsent ≤ kept_end.
+    oldest ≤ first_unsent ≤ kept_end.
 
     - Frames from ``oldest`` up to, not including, ``kept_end`` are stored.
     - Frames from ``first_unsent`` on have never been sent.
-    - ``next_to_send`` is below ``first_unsent`` after going back, else equal to it.
     - ``limit`` is the first frame for which the receiver has granted no room.
+    - ``arrived``: bit i is frame ``oldest`` + 1 + i, which the receiver has reported.
     """
 
     oldest: Signal
-    next_to_send: Signal
     first_unsent: Signal
     kept_end: Signal  # low bits only: it is compared with stored frames alone
     limit: Signal
+    arrived: Signal
 
     def low(self, number: Signal) -> Value:
         """Return the bits that distinguish stored frames, and one more for full and empty buffers."""
@@ -43,17 +44,17 @@ class _Window:
 
 
 class SendWindow(wiring.Component):
-    """Go-back-N window: selects the next frame, times out without an acknowledgement, and fails after retries.
+    """Send window with selective repeat: selects the next frame to send, and fails after retries.
 
-    Frames from the oldest unacknowledged one to the newest are stored. The next frame is offered while the peer
-    has room for it. A NAK goes back to the frame that it names, a timeout to the oldest. If the oldest frame is
-    already next (it waits for room), or none is stored, a timeout sends a PROBE instead. A reset also sends a
-    PROBE, to learn of the first room.
+    Frames from the oldest unacknowledged one to the newest are stored. A frame that is overdue
+    (:class:`~fanin.hdl.net.link.repeat.RepeatTimers`) and not reported as arrived is offered first, else the
+    next new one, while the peer has room for it. ``timing.timeout`` cycles without progress make a PROBE due. A
+    reset also makes a PROBE due, to learn of the first room.
 
     Members
     -------
     ``timing`` : In, LinkTiming
-        Timeout and retries.
+        Timeout and retries. The timeout also limits the delay of a retransmission.
     ``running`` : In, 1
         The link runs. If low, no frame is taken and no time is counted.
     ``watch`` : In, 1
@@ -63,7 +64,7 @@ class SendWindow(wiring.Component):
     ``can_take`` : Out, 1
         There is room for another frame; low for a cycle after ``taken``.
     ``number`` : Out, range(replay_frames)
-        Place of the next frame in the replay buffer.
+        Place of the frame to offer next, in the replay buffer.
     ``record`` : In, :func:`~fanin.hdl.net.link.buffer.record_layout`
         Record of that frame from the replay buffer.
     ``offer`` : Out, :func:`~fanin.hdl.net.link.transmit.data_offer`
@@ -74,11 +75,11 @@ class SendWindow(wiring.Component):
         Sequence number of the first frame that was never sent.
     ``sent_before`` : Out, 1
         The frame on offer is a retransmission; undefined without an offer.
-    ``answer`` : In, ``valid``, ``nak``, ``sequence`` and ``limit``
+    ``answer`` : In, ``valid``, ``sequence``, ``limit`` and ``arrived``
         An ACK or NAK has arrived. Any answer proves that the peer is alive and restarts the retries. A larger
-        ``limit`` than before grants room. An answer frees no frame and causes no going back if its ``sequence``
-        was never sent, or is older than another answer's. Its ``limit`` is used even then, which is safe: a
-        correct receiver never acknowledges an unsent frame, and a late answer never carries a larger limit.
+        ``limit`` than before grants room. An answer has no further effect if its ``sequence`` was never sent,
+        or is older than another answer's. Its ``limit`` is used even then, which is safe: a correct receiver
+        never acknowledges an unsent frame, and a late answer never carries a larger limit.
     ``probe`` : Out, 1
         A PROBE is due.
     ``probed`` : In, 1
@@ -99,7 +100,7 @@ class SendWindow(wiring.Component):
     ``replay_frames`` : int, a power of two, 2 to 256
         Frames that the replay buffer holds; 32 by default.
     ``published`` : bool
-        Never go back: every timeout sends a PROBE. False by default.
+        Send no frame again. False by default.
     ``first_sequence`` : int, 0 to 2^32 − 1
         Sequence number of the first frame; 0 except in tests.
 
@@ -154,55 +155,48 @@ class SendWindow(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Implement go-back-N on the registers of :class:`_Window`.
+        """Implement selective repeat on the registers of :class:`_Window`.
 
-        Going back sets ``next_to_send`` to an earlier frame.
-
-        The offer is a register, so it describes ``next_to_send`` of a cycle ago. After a cycle that may have
-        changed ``next_to_send``, there is no offer for a cycle.
+        The offer is a register, so it describes the state of a cycle ago. After a cycle that changes the state,
+        there is no offer for a cycle. After an answer there is no frame to send again for two.
         """
         m = Module()
-        oldest, next_to_send, first_unsent, limit = (
+        oldest, first_unsent, limit = (
             Signal(SEQUENCE_BITS, name=name, init=self.first_sequence)
-            for name in ("oldest", "next_to_send", "first_unsent", "limit")
+            for name in ("oldest", "first_unsent", "limit")
         )
-        low_bits = self.replay_frames.bit_length()
+        low_bits = number_bits(self.replay_frames)
         kept_end = Signal(low_bits, init=self.first_sequence % (1 << low_bits))
+        arrived = Signal(ARRIVED_BITS)
         window = _Window(
-            oldest=oldest,
-            next_to_send=next_to_send,
-            first_unsent=first_unsent,
-            kept_end=kept_end,
-            limit=limit,
+            oldest=oldest, first_unsent=first_unsent, kept_end=kept_end, limit=limit, arrived=arrived
         )
         timeout = Signal()
         progress = Signal()
         self._keep(m, window)
-        answer_sets_next = self._answer(m, window, timeout, progress)
+        freed = self._answer(m, window, progress)
+        repeats, repeated, place, may_repeat = (Const(0, bits) for bits in (1, low_bits, low_bits, 1))
+        if not self.published:
+            timers = self._repeat(m, window, freed)
+            answered = Signal()  # a cycle ago
+            m.d.sync += answered.eq(self.answer.valid)
+            repeats, repeated, place = timers.offer.pending, timers.offer.number, timers.offer.place
+            may_repeat = timers.offer.valid & ~answered
         with m.If(self.sent & ~self.sent_before):
             m.d.sync += first_unsent.eq(first_unsent + 1)
-        goes_back = not self.published
-        with m.If(answer_sets_next & goes_back):
-            m.d.sync += next_to_send.eq(self.answer.sequence)
-        with m.Elif(timeout & goes_back):
-            m.d.sync += next_to_send.eq(oldest)
-        with m.Elif(self.sent):
-            m.d.sync += next_to_send.eq(next_to_send + 1)
-        is_kept = window.low(next_to_send) != kept_end
-        changes = self.sent | self.answer.valid | timeout
+        may_send = (window.low(first_unsent) != kept_end) & _before(first_unsent, limit)
         m.d.sync += [
             self.offer.record.eq(self.record),
-            self.offer.valid.eq(is_kept & _before(next_to_send, limit) & ~changes),
-            self.sent_before.eq(window.low(next_to_send) != window.low(first_unsent)),
+            self.offer.sequence.eq(Mux(repeats, oldest + place, first_unsent)),
+            self.offer.valid.eq(Mux(repeats, may_repeat, may_send) & ~self.sent & ~self.answer.valid),
+            self.sent_before.eq(repeats),
         ]
         m.d.comb += [
-            self.number.eq(next_to_send),
+            self.number.eq(Mux(repeats, repeated, first_unsent)),
             self.unsent.eq(first_unsent),
-            self.offer.sequence.eq(next_to_send),
             self.idle.eq(window.low(oldest) == kept_end),
         ]
-        at_oldest = window.low(next_to_send) == window.low(oldest)
-        self._time(m, timeout, progress, at_oldest if goes_back else Const(1))
+        self._time(m, timeout, progress)
         return m
 
     def _keep(self, m: Module, window: _Window) -> None:
@@ -217,56 +211,69 @@ class SendWindow(wiring.Component):
         with m.If(self.taken):
             m.d.sync += kept_end.eq(kept_end + 1)
 
-    def _answer(self, m: Module, window: _Window, timeout: Signal, progress: Signal) -> Signal:
-        """Free acknowledged frames and take the new limit.
+    def _answer(self, m: Module, window: _Window, progress: Signal) -> Signal:
+        """Free acknowledged frames, note those that have arrived, and take the new limit.
 
-        Returns whether the frame that the answer names is sent next (``next_to_send`` becomes its number).
-
-        An answer names the frame that the peer waits for. That frame is sent next in three cases:
-
-        - The answer is a NAK.
-        - The answer acknowledges frames that were to be sent again.
-        - The answer arrives in the cycle of a timeout, which goes back to the oldest frame, now the named one.
-
-        All of this takes one cycle, since answers can arrive in every cycle.
+        Returns whether the answer frees frames. All of this takes one cycle, since answers can arrive in every
+        cycle. A receiver keeps what it holds: of two answers with one number both reports are true, and a later
+        number comes with all that earlier answers reported.
         """
         answer = self.answer
-        oldest, limit = window.oldest, window.limit
+        oldest, limit, arrived = window.oldest, window.limit, window.arrived
         accept = Signal()
-        answer_sets_next = Signal()
+        freed = Signal()
         more_room = Signal()
         too_old, beyond_sent = _before(answer.sequence, oldest), _before(window.first_unsent, answer.sequence)
         m.d.comb += [
             accept.eq(answer.valid & ~too_old & ~beyond_sent),
-            answer_sets_next.eq(
-                accept & (answer.nak | timeout | _before(window.next_to_send, answer.sequence))
-            ),
+            freed.eq(accept & (answer.sequence != oldest)),
             more_room.eq(answer.valid & _before(limit, answer.limit)),
         ]
         m.d.sync += self.impossible.eq(answer.valid & beyond_sent & ~too_old)
         with m.If(accept):
-            m.d.sync += oldest.eq(answer.sequence)
+            m.d.sync += [
+                oldest.eq(answer.sequence),
+                arrived.eq(answer.arrived | Mux(answer.sequence == oldest, arrived, 0)),
+            ]
         with m.If(more_room):
             m.d.sync += limit.eq(answer.limit)
-        m.d.sync += progress.eq((accept & _before(oldest, answer.sequence)) | more_room)
-        return answer_sets_next
+        m.d.sync += progress.eq(freed | more_room)
+        return freed
 
-    def _time(self, m: Module, timeout: Signal, progress: Signal, at_oldest: Value) -> None:
+    def _repeat(self, m: Module, window: _Window, freed: Signal) -> RepeatTimers:
+        """Return the timers of the frames in flight.
+
+        The newest frame that an answer acknowledges gives a round trip. It gives none while frames after a gap
+        are reported, since it may have waited for a retransmission.
+        """
+        m.submodules.timers = timers = RepeatTimers(replay_frames=self.replay_frames)
+        m.d.comb += [
+            timers.first_in_flight.eq(window.low(window.oldest)),
+            timers.end_in_flight.eq(window.low(window.first_unsent)),
+            timers.has_arrived.eq(window.arrived),
+            timers.ceiling.eq(self.timing.timeout),
+            timers.ack_delay.eq(self.timing.ack_delay),
+            timers.sent.en.eq(self.sent),
+            timers.sent.number.eq(self.offer.sequence),
+            timers.take.eq(self.sent & self.sent_before),
+            timers.answered.en.eq(freed & ~window.arrived.any()),
+            timers.answered.number.eq(self.answer.sequence - 1),
+        ]
+        return timers
+
+    def _time(self, m: Module, timeout: Signal, progress: Signal) -> None:
         """Count down while an answer is due and there is no progress; then raise ``timeout`` for a cycle.
 
-        If the oldest frame is next anyway (``at_oldest``), going back sends nothing again, so a timeout makes a
-        PROBE due. Both counters end below 0, so that their sign shows the end.
+        A timeout makes a PROBE due. Both counters end below 0, so that their sign shows the end.
         """
         timer = Signal(signed(TIMEOUT_BITS + 1))
         retries_left = Signal(signed(RETRY_BITS + 1))  # retries after the next timeout
         waiting = Signal()
-        timed_out = Signal()  # a timeout a cycle ago; ``was_at_oldest`` is of the same cycle
-        was_at_oldest = Signal()
+        timed_out = Signal()  # a timeout a cycle ago
         m.d.sync += [
             waiting.eq(self.running & (self.watch | ~self.idle)),
             self.failed.eq(self.running & retries_left[-1]),
             timed_out.eq(timeout),
-            was_at_oldest.eq(at_oldest),
         ]
         m.d.comb += timeout.eq(waiting & timer[-1])
         m.d.sync += timer.eq(timer - 1)
@@ -277,5 +284,5 @@ class SendWindow(wiring.Component):
             m.d.sync += retries_left.eq(Mux(start_over, self.timing.retries, retries_left) - 1)
         with m.If(self.probed):
             m.d.sync += self.probe.eq(0)
-        with m.If(timed_out & was_at_oldest):
+        with m.If(timed_out):
             m.d.sync += self.probe.eq(1)

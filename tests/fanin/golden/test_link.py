@@ -14,9 +14,12 @@ PROBE = "probe"
 class Node:
     """A sender, a receiver and what the network carries between them: messages that are sent and not lost."""
 
-    def __init__(self, payloads, *, replay_frames, buffer_frames, ack_frames=1, retries=10**6, first=0):
+    def __init__(
+        self, payloads, *, replay_frames, buffer_frames, ack_frames=1, retries=10**6, first=0, rng=None
+    ):
         self.payloads = payloads
-        self.sender = Sender(replay_frames, retries, first, first, first, first)
+        self.rng = rng or random.Random(0)
+        self.sender = Sender(replay_frames, retries, first, first, first)
         self.receiver = Receiver(buffer_frames, ack_frames, first)
         self.offered = 0
         self.delivered = []
@@ -35,6 +38,10 @@ class Node:
             self.network.append(PROBE)
         elif action == "timeout":
             sender.timeout()
+        elif action == "repeat" and (missing := sender.missing()):
+            self.network.append(sender.send_again(self.rng.choice(missing)))
+        elif action == "advance":
+            receiver.advance()
         elif action == "delay":
             receiver.delay()
         elif action == "consume" and receiver.frames:
@@ -55,7 +62,17 @@ class Node:
         """A network without faults, and everybody's turn in turn; whether everything arrives in the end."""
         self.network.clear()
         for _ in range(20 * (len(self.payloads) + 2)):
-            for action in ("offer", "send", "answer", "consume", "delay", "timeout", "probe"):
+            for action in (
+                "offer",
+                "send",
+                "answer",
+                "consume",
+                "delay",
+                "timeout",
+                "probe",
+                "repeat",
+                "advance",
+            ):
                 self.act(action)
                 while self.network:
                     self.act("deliver", self.network.pop(0))
@@ -68,8 +85,9 @@ def test_a_random_network_delivers_everything_once_and_in_order(seed, first):
     rng = random.Random(seed + new_seed())
     payloads = [bytes([k]) for k in range(60)]
     sizes = {name: rng.randint(2, 6) for name in ("replay_frames", "buffer_frames")}
-    node = Node(payloads, ack_frames=rng.randint(1, 4), first=first, **sizes)
-    actions = ["offer", "send", "send", "answer", "consume", "timeout", "probe", "delay"] + ["deliver"] * 4
+    node = Node(payloads, ack_frames=rng.randint(1, 4), first=first, rng=rng, **sizes)
+    actions = ["offer", "send", "send", "answer", "consume", "timeout", "probe", "delay", "repeat", "advance"]
+    actions += ["deliver"] * 4
     for _ in range(1500):
         action = rng.choice(actions)
         if action != "deliver":
@@ -110,17 +128,64 @@ def test_an_answer_to_what_was_never_sent_grants_room_and_frees_nothing():
     assert sender.send() == (0, b"x")
 
 
-def test_one_nak_for_a_gap():
+def test_a_frame_after_a_gap_is_kept_reported_and_delivered_in_order():
+    """One NAK for each gap; bits of a report count from the frame after the missing one."""
     receiver = Receiver(buffer_frames=8)
     receiver.answer()
-    assert not receiver.receive(2, b"c")
-    assert receiver.answer().kind is LinkKind.NAK
+    assert receiver.receive(2, b"c")
+    assert receiver.answer() == Answer(LinkKind.NAK, 0, 8, 0b10)
+    assert receiver.receive(3, b"d")
+    assert receiver.answer() == Answer(LinkKind.ACK, 0, 8, 0b110)
+    assert receiver.receive(6, b"g")
+    assert receiver.answer() == Answer(LinkKind.NAK, 0, 8, 0b100110)
     assert not receiver.receive(3, b"d")
-    assert receiver.answer() is None
-    assert receiver.receive(0, b"a")
     assert receiver.answer().kind is LinkKind.ACK
-    assert not receiver.receive(2, b"c")
-    assert receiver.answer().kind is LinkKind.NAK
+    assert receiver.receive(0, b"a")
+    assert receiver.advance()
+    assert not receiver.advance()
+    assert receiver.answer() == Answer(LinkKind.ACK, 1, 8, 0b10011)
+    assert receiver.receive(1, b"b")
+    while receiver.advance():
+        pass
+    assert [receiver.consume() for _ in range(4)] == [b"a", b"b", b"c", b"d"]
+    assert receiver.answer() == Answer(LinkKind.ACK, 4, 12, 0b10)
+
+
+def test_only_frames_that_are_missing_are_sent_again():
+    sender = Sender(replay_frames=8, retries=3)
+    sender.answer(Answer(LinkKind.ACK, 0, 8))
+    for k in range(6):
+        assert sender.offer(bytes([k]))
+        assert sender.missing() == list(range(k))
+        sender.send()
+    sender.answer(Answer(LinkKind.NAK, 1, 8, 0b0101))  # has 2 and 4
+    assert sender.missing() == [1, 3, 5]
+    assert sender.send_again(3) == (3, b"\3")
+    assert sender.send_again(2) is None
+    assert sender.send_again(0) is None
+    assert sender.send_again(6) is None
+    sender.answer(Answer(LinkKind.ACK, 1, 8, 0b0001))  # overtaken by the one before
+    assert sender.missing() == [1, 3, 5]
+    sender.answer(Answer(LinkKind.ACK, 3, 8, 0b0001))
+    assert sender.missing() == [3, 5]
+
+
+def test_a_report_reaches_32_frames_and_no_frame_beyond_is_sent_again():
+    sender, receiver = Sender(replay_frames=64, retries=3), Receiver(buffer_frames=64)
+    sender.answer(receiver.answer())
+    for k in range(40):
+        sender.offer(bytes([k]))
+        sent = sender.send()
+        if k not in (0, 33, 36):
+            receiver.receive(*sent)
+    sender.answer(answer := receiver.answer())
+    assert answer.arrived == 0xFFFFFFFF
+    assert sender.missing() == [0]
+    receiver.receive(*sender.send_again(0))
+    while receiver.advance():
+        pass
+    sender.answer(receiver.answer())
+    assert sender.missing() == [33, 36]
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -152,13 +217,15 @@ def test_published_mode_ends_with_the_first_loss_and_never_sends_again(seed):
 
 
 def test_an_answer_may_leave_before_the_hardware_has_heard_of_the_last_frame():
-    """An ACK before a NAK that is due, which stays due; a NAK when the missing frame has just come."""
+    """An ACK in place of a NAK reports the same; a NAK when the missing frame has just come."""
     receiver = Receiver(buffer_frames=8)
     receiver.receive(1, b"b")
-    assert receiver.answer(LinkKind.ACK).kind is LinkKind.ACK
-    assert receiver.answer(LinkKind.ACK) is None
+    assert receiver.answer(LinkKind.ACK) == Answer(LinkKind.ACK, 0, 8, 1)
+    assert receiver.answer() is None
+    receiver.receive(3, b"d")
     receiver.receive(0, b"a")
-    assert receiver.answer(LinkKind.NAK) == Answer(LinkKind.NAK, 1, 8)
+    receiver.advance()
+    assert receiver.answer(LinkKind.NAK) == Answer(LinkKind.NAK, 1, 8, 0b10)
     assert receiver.answer() is None
 
 

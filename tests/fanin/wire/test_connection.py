@@ -46,10 +46,16 @@ def test_what_is_encoded_is_decoded(encap, beat_bytes):
 def test_every_header_has_18_bytes_and_its_fields_where_the_page_says():
     frame = ConnectionFrame(LinkKind.DATA, 0x1234, 7, sequence=2, limit=3, frame=4, words=(0x3F800000,))
     data = encoded(frame)
-    assert data[12:32].hex() == "88b6" + "20" + "07" + "1234" + "0001" + "00000002" + "00000003" + "00000004"
+    assert data[12:32].hex() == "88b6" + "60" + "07" + "1234" + "0001" + "00000002" + "00000003" + "00000004"
     assert data[32:36] == bytes.fromhex("0000803f")
     assert CONNECTION_LINK.header_bytes(Encap.UDP) == 64
     assert encoded(frame, Encap.UDP)[42:60] == data[14:32]
+    answer = ConnectionFrame(LinkKind.ACK, 0x1234, 7, arrived=0x80000001)
+    for encap in Encap:
+        data = encoded(answer, encap)
+        at = CONNECTION_LINK.header_at(encap) + 18
+        assert (len(data), data[at : at + 4].hex()) == (64, "80000001")
+        assert decode_connection(data) == answer
 
 
 @each_encap

@@ -17,7 +17,7 @@ from fanin.ring.facts import RingConfig
 from tests.hdl.ring.bench import ADDRESS_WIDTH, HALTED, Memory, vectors
 from tests.support import new_seed, simulate, slow
 
-SMALL = {"lanes": 8, "frame_words": 2, "slice_frames": 2, "buffer_frames": 3, "replay_frames": 2}
+SMALL = {"lanes": 8, "frame_words": 2, "slice_frames": 2, "buffer_frames": 4, "replay_frames": 2}
 WIDE = {"lanes": 8, "frame_words": 8, "slice_frames": 6, "buffer_frames": 8, "replay_frames": 2}
 
 

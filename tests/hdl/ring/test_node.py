@@ -16,7 +16,7 @@ from fanin.wire.ring import RING_LINK
 from tests.hdl.ring.bench import BYTES, Ring, mac_of, vectors
 from tests.support import new_seed
 
-SMALL = RingConfig(lanes=8, frame_words=2, slice_frames=2, buffer_frames=3, replay_frames=2)
+SMALL = RingConfig(lanes=8, frame_words=2, slice_frames=2, buffer_frames=4, replay_frames=2)
 WORD_BYTES = SMALL.width // 8
 
 

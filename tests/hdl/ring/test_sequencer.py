@@ -112,7 +112,7 @@ def test_255_nodes_and_the_largest_counts():
 
 @pytest.mark.parametrize("lanes", [8, 16])
 def test_latency_and_rate_are_as_documented(lanes):
-    config = RingConfig(lanes=lanes, frame_words=2, slice_frames=2, buffer_frames=3)
+    config = RingConfig(lanes=lanes, frame_words=2, slice_frames=2, buffer_frames=4)
     bits = 32 - (lanes - 1).bit_length()
     drive = vectors([lanes * config.slice_words * 2])
     log, _, _ = run(RingSequencer(config=config), drive, 2, 0, stall=0.0)
@@ -122,7 +122,7 @@ def test_latency_and_rate_are_as_documented(lanes):
 
 
 def test_a_store_that_waits_does_not_keep_the_next_segments_own_slice_back():
-    config = RingConfig(lanes=8, frame_words=2, slice_frames=4, buffer_frames=5)
+    config = RingConfig(lanes=8, frame_words=2, slice_frames=4, buffer_frames=8)
     descriptors = vectors([8 * config.slice_words * 3 * 2])
     log, _, _ = run(RingSequencer(config=config), descriptors, 3, 0, stall={"rx": 0.98, "store": 0.99})
     local = [cycle for cycle, order in log["local"] if order.step == Step.LOCAL]

@@ -1,5 +1,7 @@
 """The reliable link, searched: what holds in any network, and what each of its rules is for."""
 
+from dataclasses import replace
+
 import pytest
 
 from fanin.golden.link import Receiver, Sender
@@ -18,6 +20,7 @@ from fanin.sim.checker.link_ends import (
 from fanin.sim.checker.protocol import FINISH
 from fanin.sim.checker.search import BROKEN, HOLDS
 from fanin.sim.checker.search import search as search_system
+from fanin.wire.link import LinkKind
 from tests.support import slow
 
 
@@ -106,7 +109,7 @@ class TakesAhead(Receiver):
         return super().receive(self.expected if ahead else sequence, payload)
 
 
-class ForgetsDuplicates(Receiver):
+class IgnoresDuplicates(Receiver):
     """A frame that was taken is not acknowledged again."""
 
     def receive(self, sequence, payload):
@@ -118,8 +121,27 @@ class Storms(Receiver):
     """Every frame after a gap is answered with a NAK."""
 
     def receive(self, sequence, payload):
-        self.gap = False
-        return super().receive(sequence, payload)
+        accepted = super().receive(sequence, payload)
+        self.due |= {LinkKind.NAK} if self.held else set()
+        return accepted
+
+
+class ReportsTooMuch(Receiver):
+    """A report is off by one: it names the frame after each one that has arrived."""
+
+    @property
+    def arrived(self):
+        return super().arrived << 1
+
+
+class ForgetsHeldFrames(Receiver):
+    """A frame after a gap is reported, and dropped when its turn has come."""
+
+    def advance(self):
+        advanced = super().advance()
+        if advanced:
+            self.held.clear()
+        return advanced
 
 
 class AcknowledgesEarly(Receiver):
@@ -127,14 +149,14 @@ class AcknowledgesEarly(Receiver):
 
     def answer(self, kind=None):
         answer = super().answer(kind)
-        return answer and type(answer)(answer.kind, (answer.sequence + 1) % self.sequences, answer.count)
+        return answer and replace(answer, sequence=(answer.sequence + 1) % self.sequences)
 
 
 class NeedsNoCredit(Sender):
     """Frames are sent whatever the limit."""
 
     def send(self):
-        granted, self.limit = self.limit, (self.next + 1) % self.sequences
+        granted, self.limit = self.limit, (self.fresh + 1) % self.sequences
         sent = super().send()
         self.limit = granted
         return sent
@@ -147,13 +169,18 @@ class AsksNever(Sender):
         return None
 
 
-class KeepsGoing(Sender):
-    """A timeout does not go back."""
+class NeverRepeats(Sender):
+    """No frame is sent again."""
 
-    def timeout(self, asks=False):
-        following = self.next
-        super().timeout(asks)
-        self.next = following
+    def missing(self):
+        return []
+
+
+class StopsAtAReport(Sender):
+    """While a frame after a gap is reported, none is sent again."""
+
+    def missing(self):
+        return super().missing() if not self.arrived else []
 
 
 class HearsNothing(Sender):
@@ -195,11 +222,11 @@ PUBLISHED = {"published": True, "in_flight": 1}
     [
         (ONCE, TakesAhead, {}, 7),
         (ONCE, AcknowledgesEarly, {}, 5),
-        (ROOM, NeedsNoCredit, {"window": 2, "buffer": 1}, 6),
-        (STORM, Storms, {}, 10),
-        (FINISH, ForgetsDuplicates, {"window": 1, "buffer": 1}, 10),
+        (ROOM, NeedsNoCredit, {"window": 2, "buffer": 1}, 5),
+        (STORM, Storms, {}, 6),
         (FINISH, AsksNever, {"window": 1, "buffer": 1}, 3),
-        (FINISH, KeepsGoing, {"window": 1, "buffer": 1, "in_flight": 1}, 5),
+        (FINISH, NeverRepeats, {"window": 1, "buffer": 1, "in_flight": 1}, 5),
+        (FINISH, StopsAtAReport, {}, 6),
         (CLEAN, HearsNothing, {"window": 1, "buffer": 1, "retries": 2}, 6),
         (FINISH, NeverGivesUp, {"window": 1, "buffer": 1, "in_flight": 1, "retries": 1}, 2),
         (CLEAN, AsksAhead, PUBLISHED, 3),
@@ -213,16 +240,22 @@ def test_each_rule_is_needed(invariant, model, bounds, events):
     assert len(broken(invariant, **{end: model}, **bounds)) == events
 
 
+@pytest.mark.parametrize("receiver", [ReportsTooMuch, ForgetsHeldFrames, IgnoresDuplicates])
+@pytest.mark.parametrize("bounds", [{}, *slow({"window": 3, "buffer": 3})], ids=str)
+def test_a_false_report_costs_time_and_never_a_frame(receiver, bounds):
+    """The oldest frame is sent again whatever has been reported, and a PROBE is always answered."""
+    assert search(receiver=receiver, **bounds).status == HOLDS
+
+
 DRAWN = """\
      sender                      receiver
   1  │                           ●  sends ACK 1, room to 2
-  2  ●                           │  sends PROBE
-  3  │───────── PROBE ──────────►│
-  4  │                           ●  sends ACK 1, room to 2
-  5  ●                           │  takes a frame from its user
-  6  │◄─── ACK 1, room to 2 ─────│
-  7  ●                           │  sends DATA 0
-  8  │◄─── ACK 1, room to 2 ─────│"""
+  2  │◄─── ACK 1, room to 2 ─────│
+  3  ●                           │  takes a frame from its user
+  4  ●                           │  sends DATA 0
+  5  │───────── DATA 0 ─────────►│
+  6  │                           ●  sends ACK 1, room to 2
+  7  │◄─── ACK 1, room to 2 ─────│"""
 
 
 def test_a_way_is_drawn_with_the_numbers_of_the_wire():

@@ -63,7 +63,7 @@ class Lockstep:
         self.sender = Sender(
             self.sizes["replay_frames"],
             self.retries,
-            *[first] * 4,
+            *[first] * 3,
             watch=True,
             published=self.published,
         )
@@ -83,10 +83,13 @@ class Lockstep:
             "kind": transmitter.control.kind,
             "sequence": transmitter.control.sequence,
             "room": transmitter.control.limit,
+            "arrived": transmitter.control.arrived,
             "data_taken": transmitter.data_taken,
+            "again": window.sent_before,
+            "data_sequence": window.offer.sequence,
             "timeout": registers["timeout"],
-            "next": registers["next_to_send"],
             "oldest": registers["oldest"],
+            "reported": registers["arrived"],
             "fresh": registers["first_unsent"],
             "kept_end": registers["kept_end"],
             "limit": registers["limit"],
@@ -96,6 +99,8 @@ class Lockstep:
             "verdict": receiver.verdict.as_value(),
             "answered": receiver.answer.valid,
             "expected": receiver.expected,
+            "held": receiver.arrived,
+            "advance": receiver.advance,
             "consumed": inside["buffer"][0].consumed,
             "ack": acknowledger.ack,
             "nak": acknowledger.nak,
@@ -116,7 +121,8 @@ class Lockstep:
     def _compare(self, now: dict[str, int]) -> None:
         sender, receiver = self.sender, self.receiver
         kept = (sender.oldest + len(sender.frames)) % (2 * sender.replay_frames)
-        assert (now["oldest"], now["next"], now["fresh"]) == (sender.oldest, sender.next, sender.fresh)
+        assert (now["oldest"], now["fresh"], now["reported"]) == (sender.oldest, sender.fresh, sender.arrived)
+        assert now["held"] == receiver.arrived
         assert (now["limit"], now["kept_end"]) == (sender.limit, kept)
         room = receiver.buffer_frames - len(receiver.frames)
         assert (now["expected"], now["granted"]) == (receiver.expected, (receiver.expected + room) % 2**32)
@@ -138,21 +144,22 @@ class Lockstep:
         sender = self.sender
         self.chosen = bool(now["control_taken"])
         if self.chosen:
-            self._control(LinkKind(now["kind"]), now["sequence"], now["room"])
-        at_oldest = sender.next == sender.oldest
+            self._control(LinkKind(now["kind"]), now["sequence"], now["room"], now["arrived"])
         if now["data_taken"]:
-            self._note("send")
-            frame = sender.send()
+            self._note("repeat" if now["again"] else "send")
+            frame = sender.send_again(now["data_sequence"]) if now["again"] else sender.send()
             assert frame, "DATA leaves"
             self.leaving.append((LinkKind.DATA, *frame))
         if now["timeout"]:
             self._note("timeout")
-            sender.timeout(asks=bool(now["data_taken"]) and at_oldest)
+            sender.timeout()
         if now["failed"]:
             assert sender.give_up()
             self.failed = True
         if verdict or now["answered"]:
             self._arrive(verdict, cycle)
+        if now["advance"] and not self.published:
+            assert self.receiver.advance(), "a frame is put in order"
         if now["consumed"]:
             self._note("consume")
             self.receiver.consume()
@@ -161,7 +168,7 @@ class Lockstep:
             assert sender.offer(self.payloads[self.offered])
             self.offered += 1
 
-    def _control(self, kind: LinkKind, sequence: int, room: int) -> None:
+    def _control(self, kind: LinkKind, sequence: int, room: int, arrived: int) -> None:
         self._note(kind.name)
         self.leaving.append((kind, sequence, room))
         if kind is LinkKind.PROBE:
@@ -169,7 +176,7 @@ class Lockstep:
             assert fresh is not None, "PROBE leaves"
             assert sequence == fresh or not self.published
         else:
-            assert self.receiver.answer(kind) == Answer(kind, sequence, room)
+            assert self.receiver.answer(kind) == Answer(kind, sequence, room, arrived)
 
     def _arrive(self, verdict: set[str], cycle: int) -> None:
         frames = [f for link, at, f in self.wires.arrived if (link, at) == (self.index, cycle - JUDGED)]
@@ -179,20 +186,30 @@ class Lockstep:
         frame = self._decoded(frames[0])
         if frame.kind in (LinkKind.ACK, LinkKind.NAK):
             self._note("answer")
-            self.sender.answer(Answer(LinkKind(frame.kind), frame.sequence, frame.count))
+            self.sender.answer(Answer(LinkKind(frame.kind), frame.sequence, frame.count, frame.arrived))
             assert not verdict
             return
         receiver = self.receiver
         ahead = distance(receiver.expected, frame.sequence)
+        is_duplicate = ahead < 0 or frame.sequence in receiver.held
+        gap = LinkKind.NAK in receiver.due
+        was_held = bool(receiver.held)
+        extra: set[str] = set()
         if frame.kind == LinkKind.PROBE:
             receiver.probe(frame.sequence)
             judged = "probe"
         elif receiver.receive(frame.sequence, frame.payload):
             judged = "received"
+            extra |= {"ahead"} if ahead > 0 else set()
+            extra |= {"urgent"} if was_held or (ahead > 0 and not self.published) else set()
         else:
-            judged = "ahead" if ahead > 0 else "duplicate" if ahead < 0 else "no_room"
-        self._note(judged)
-        assert verdict == {judged} | ({"lost"} if receiver.lost else set())
+            judged = "duplicate" if is_duplicate else "ahead" if ahead and self.published else "no_room"
+        extra |= {"lost"} if receiver.lost else set()
+        for name in {judged} | extra:
+            self._note(name)
+        assert verdict - {"gap"} == {judged} | extra
+        assert ("gap" in verdict) <= (LinkKind.NAK in receiver.due)
+        assert gap or ("gap" in verdict) == (LinkKind.NAK in receiver.due)
         self.failed = receiver.lost
 
     def _left(self) -> None:

@@ -178,14 +178,14 @@ def test_a_silent_neighbour_ends_the_job_in_time():
     waited = cycle - wires.arrived[0][1]  # the last that was heard
     assert retries * timeout < waited <= retries * (timeout + 2) + 8
     assert len(of_kind(wires, LinkKind.DATA)) in (retries, retries + 1)  # the last as the job ends
-    assert len(of_kind(wires, LinkKind.PROBE)) == 1  # at the start: a frame sent again asks as well
+    assert len(of_kind(wires, LinkKind.PROBE)) in (retries, retries + 1)  # at the start, and at each timeout
     assert max(sent.last for sent in wires.sent) < cycle + 4
 
 
 def test_without_room_nothing_is_sent_again_but_a_probe():
     """More timeouts than retries pass, each answered: the link waits, and goes on when there is room."""
     mine = payloads(random.Random(7), [1] * 4, 256)
-    at = [(START + 10, BEHIND, answer(0, 2)), (60, BEHIND, answer(2, 2))]
+    at = [(START + 10, BEHIND, answer(0, 2)), (35, BEHIND, answer(2, 2))]
     at += [(120 + 50 * k, BEHIND, answer(2, 2)) for k in range(8)]
     at += [(520, BEHIND, answer(2, 4)), (560, BEHIND, answer(4, 8))]
     wires, _ = run(256, at=at, tx=mine, cycles=700, settings={"timeout": 50, "retries": 3})
@@ -232,21 +232,60 @@ def test_a_frame_that_a_reset_meets_is_neither_answered_nor_asked_for_in_the_nex
 
 
 def test_answers_come_when_they_should():
-    """ACK at the start, after two frames, after a delay, at a duplicate; one NAK a gap."""
-    frames = payloads(random.Random(9), [1] * 4, 256)
-    order = [(40, 0), (42, 1), (100, 2), (200, 1), (220, 4), (224, 5), (230, 3)]
-    at = [(cycle, BEFORE, data(frames[min(k, 3)], k, 256)) for cycle, k in order]
+    """ACK at the start, after two frames, after a delay, at a duplicate; one NAK a gap, with its bitmap."""
+    frames = payloads(random.Random(9), [1] * 7, 256)
+    order = [(40, 0), (42, 1), (100, 2), (200, 1), (220, 4), (224, 5), (230, 3), (300, 6), (320, 6)]
+    at = [(cycle, BEFORE, data(frames[k], k, 256)) for cycle, k in order]
     settings = {"ack_frames": 2, "ack_delay": 40}
-    wires, _ = run(256, at=at, received=4, cycles=300, settings=settings)
-    acks = [(cycle, frame.sequence) for cycle, frame in of_kind(wires, LinkKind.ACK)]
-    naks = [(cycle, frame.sequence) for cycle, frame in of_kind(wires, LinkKind.NAK)]
-    assert [sequence for _, sequence in naks] == [3]
+    wires, log = run(256, at=at, received=7, cycles=400, settings=settings)
+    assert beats_as_dicts(log["link[0].rx"]) == [beats[0] for beats in frames]
+    acks = [(cycle, frame.sequence, frame.arrived) for cycle, frame in of_kind(wires, LinkKind.ACK)]
+    naks = [(cycle, frame.sequence, frame.arrived) for cycle, frame in of_kind(wires, LinkKind.NAK)]
+    assert [nak[1:] for nak in naks] == [(3, 0b1)]
     assert 220 < naks[0][0] < 235
-    assert [sequence for _, sequence in acks[:1]] == [0]
+    assert [ack[1:] for ack in acks[:1]] == [(0, 0)]
     assert acks[0][0] < START + 10
-    assert [cycle for cycle, _ in acks if 200 < cycle < 215] != []
+    assert [cycle for cycle, *_ in acks if 200 < cycle < 215] != []
+    assert [cycle for cycle, *_ in acks if 320 < cycle < 335] != []
     assert wires.counts[0]["out_of_order"] == 2
-    assert wires.counts[0]["duplicates"] == 1
+    assert wires.counts[0]["duplicates"] == 2
+
+
+def test_only_the_missing_frame_is_sent_again_a_round_trip_later():
+    """Of four frames in flight the second is lost; 20 frames before have measured round trips of 30 cycles."""
+    rng = random.Random(14)
+    mine = payloads(rng, [1] * 24, 256)
+    sent = []
+
+    def route(link, frame, cycle):
+        """The peer: it acknowledges each frame 30 cycles later, but never the first frame 21."""
+        sequence = decode_ring(frame, beat_bytes=32).sequence
+        if decode_ring(frame, beat_bytes=32).kind != LinkKind.DATA:
+            return
+        sent.append((sequence, cycle))
+        if sequence == 21 and [at for at, _ in sent].count(21) == 1:
+            return
+        arrived = {at for at, _ in sent if at != 21} | ({21} if [at for at, _ in sent].count(21) > 1 else set())
+        first = next(k for k in range(30) if k not in arrived)
+        bits = sum(1 << at - first - 1 for at in arrived if at > first)
+        back = ring_frame(LinkKind.ACK, nodes=3, sequence=first, count=first + 4, arrived=bits)
+        yield Delivery(0, encoded(back, 256, source=BEHIND, destination=0), delay=30)
+
+    dut = Links(1, data_width=256, **SIZES)
+    start = Delivery(0, encoded(answer(0, 4), 256, source=BEHIND, destination=0))
+    wires = Wires(dut, route, random.Random(0), start=[START], at={START + 10: [start]})
+    simulate(
+        dut,
+        drive={"link[0].tx": [beat for frame in mine for beat in frame]},
+        settings={"link[0].job": JOB | {"timeout": 1000}},
+        processes=[wires.process],
+        idle=900,
+        limit=901,
+    )
+    assert wires.idle == [1]
+    assert sorted(sequence for sequence, _ in sent) == sorted([*range(24), 21])
+    first, again = (cycle for sequence, cycle in sent if sequence == 21)
+    assert 30 <= again - first <= 60
 
 
 @each_width

@@ -16,10 +16,8 @@ def test_the_window_offers_only_frames_that_are_kept_and_keeps_no_more_than_fit(
     """Induction over sequence numbers modulo 2^32; ``first_sequence`` does not matter to it."""
     proof = Proof(SendWindow(form=RING_LINK, frame_beats=2, replay_frames=FRAMES, first_sequence=2**32 - 2))
     window, state = proof.component, proof.internal
-    oldest, next_to_send, first_unsent, limit = (
-        state[name] for name in ("oldest", "next_to_send", "first_unsent", "limit")
-    )
-    newest = Signal(32, init=2**32 - 2)  # behind it: nothing is kept yet
+    oldest, first_unsent, limit, arrived = (state[n] for n in ("oldest", "first_unsent", "limit", "arrived"))
+    newest = Signal(32, init=2**32 - 2)  # number after the last frame kept
 
     with proof.m.If(window.taken):
         proof.m.d.sync += newest.eq(newest + 1)
@@ -31,23 +29,27 @@ def test_the_window_offers_only_frames_that_are_kept_and_keeps_no_more_than_fit(
         proof.m.d.comb += value.eq(other - one)
         return value
 
-    kept, unsent, to_repeat = (
+    kept, unsent, sent = (
         distance(oldest, newest),
         distance(first_unsent, newest),
-        distance(next_to_send, first_unsent),
+        distance(oldest, first_unsent),
     )
-    gone_back = distance(oldest, next_to_send)
-    for frames in kept, unsent, to_repeat, gone_back:
+    for frames in kept, unsent, sent:
         proof.check((frames >= 0) & (frames <= FRAMES))
     proof.check(window.idle == (kept == 0))
     proof.check(~window.can_take | (kept < FRAMES))
-    # what is on offer: the next frame, kept, that the node after this one has room for, and whether it was sent
-    offer = window.offer
-    proof.check(~offer.valid | (offer.sequence == next_to_send))
-    proof.check(~offer.valid | (distance(next_to_send, newest) > 0))
-    proof.check(~offer.valid | ((next_to_send - limit)[31]))
-    proof.check(~offer.valid | (window.sent_before == (to_repeat != 0)))
     proof.check(state["kept_end"] == newest[: len(state["kept_end"])])
+    # A new frame on offer: the first unsent one, kept, and the next node has room for it.
+    offer = window.offer
+    is_new = offer.valid & ~window.sent_before
+    proof.check(~is_new | (offer.sequence == first_unsent))
+    proof.check(~is_new | (unsent > 0))
+    proof.check(~is_new | (first_unsent - limit)[31])
+    # A frame that is sent again: in flight, and not reported as arrived.
+    place = distance(oldest, offer.sequence)
+    is_old = offer.valid & window.sent_before
+    proof.check(~is_old | ((place >= 0) & (place < sent)))
+    proof.check(~is_old | (place == 0) | ~arrived.bit_select((place - 1)[:5], 1))
     proof.prove(tmp_path, depth=2)
 
 

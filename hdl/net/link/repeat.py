@@ -1,0 +1,217 @@
+"""Retransmission on a link: which of the frames in flight is sent again, and when."""
+
+from typing import Any
+
+from amaranth import Module, Mux, Signal, Value
+from amaranth.lib import data, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from fanin.golden.round_trip import FLOOR_CYCLES, RTT_BITS
+from fanin.hdl.aggregation.job import FLOOR_BITS
+from fanin.hdl.aggregation.round_trip import RoundTripTimer, delay_layout, limited
+from fanin.hdl.arith.delay import delayed
+from fanin.hdl.net.link.job import ACK_DELAY_BITS, TIMEOUT_BITS, check_link
+from fanin.wire.link import ARRIVED_BITS
+
+_LOOK = 3  # cycles from a frame's place to the verdict on its timer
+
+
+def number_bits(frames: int) -> int:
+    """Return the bits that distinguish stored frames, and one more for full and empty buffers."""
+    return frames.bit_length()
+
+
+class RepeatTimers(wiring.Component):
+    """Timers of the frames in flight, which offers overdue frames one by one.
+
+    A scanner checks one frame a cycle, so a timer costs a word of memory and no comparator. A frame is overdue
+    in two cases:
+
+    - Its timer has ended. The timer is the mean round trip plus 4 deviations, or plus ``ack_delay`` if that is
+      longer; doubled with each retransmission of the frame; at most ``ceiling``. Without an estimate it is half
+      of ``ceiling``.
+    - A later frame has arrived, and the frame has been outstanding for the mean round trip, or for any time
+      without an estimate; after a retransmission for the mean and a timer.
+
+    Members
+    -------
+    ``first_in_flight`` : In, bits of a number
+        Number of the oldest frame in flight. A number is the lower bits of a sequence number.
+    ``end_in_flight`` : In, bits of a number
+        Number of the first frame that was never sent; follows ``sent`` by 1 cycle.
+    ``has_arrived`` : In, 32
+        Frames after the oldest one that have arrived: bit i is frame ``first_in_flight`` + 1 + i.
+    ``ceiling`` : In, 32
+        Longest delay, in cycles, below 2^31.
+    ``ack_delay`` : In, 16
+        Longest delay of an answer by its sender, in cycles.
+    ``sent`` : In, ``en`` and ``number``
+        A frame is sent now: the one on ``offer``, or a new one.
+    ``answered`` : In, ``en`` and ``number``
+        An answer acknowledges this frame and all before it, of which none has arrived out of order.
+    ``offer`` : Out, ``pending``, ``valid``, ``number`` and ``place``
+        ``pending``: an overdue frame is held. ``valid``: it has not arrived. ``place``: counted from the oldest
+        frame. ``valid`` and ``place`` follow ``first_in_flight`` by 1 cycle.
+    ``take`` : In, 1
+        The offer is being sent; only with ``offer.valid`` now or a cycle ago.
+
+    Parameters
+    ----------
+    ``replay_frames`` : int, a power of two, 2 to 256
+        Maximum number of frames in flight; 32 by default. Of more than 32, the oldest 32 are checked.
+
+    Latency
+    -------
+    A frame is offered at most N + 9 cycles after it is overdue if no other is, where N is the number of frames
+    in flight. Each other overdue frame delays the scan by 9 cycles and by the time until it is taken.
+
+    Source
+    ------
+    RFC 9002, sections 5 and 6; docs/systems/link.md, "Protocol".
+    """
+
+    def __init__(self, *, replay_frames: int = 32):
+        check_link(replay_frames=replay_frames)
+        self.replay_frames = replay_frames
+        self.reach = min(replay_frames, ARRIVED_BITS)
+        number = number_bits(replay_frames)
+        super().__init__(
+            {
+                "first_in_flight": In(number),
+                "end_in_flight": In(number),
+                "has_arrived": In(ARRIVED_BITS),
+                "ceiling": In(TIMEOUT_BITS),
+                "ack_delay": In(ACK_DELAY_BITS),
+                "sent": In(data.StructLayout({"en": 1, "number": number})),
+                "answered": In(data.StructLayout({"en": 1, "number": number})),
+                "offer": Out(data.StructLayout({"pending": 1, "valid": 1, "number": number, "place": number})),
+                "take": In(1),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        """Scan the frames in flight; hold at an overdue one until it is sent, or has arrived.
+
+        A look is a pipeline:
+
+        - cycle 0: ``number`` addresses the timers;
+        - cycle 1: the frame's ``word`` arrives;
+        - cycle 2: ``lateness``, the cycles since its deadline, and its ``place`` are known;
+        - cycle 3: all that makes a frame overdue is known.
+
+        The frame may have arrived meanwhile, so the state decides again while it is on ``offer``.
+        """
+        m = Module()
+        now = Signal(TIMEOUT_BITS)
+        m.d.sync += now.eq(now + 1)
+        timeout, margin = self._measure(m)
+        held = Signal(delay_layout())  # delay of the frame on ``offer`` before it is sent again
+        word = self._timers(m, now, timeout, held)
+        number = Signal.like(self.end_in_flight)
+        written_end = Signal.like(number)  # the timers of the frames before it are written
+        lateness = Signal(TIMEOUT_BITS)  # negative before the deadline
+        late, past_mean, is_missing, is_overtaken = Signal(), Signal(), Signal(), Signal()
+        place = Signal.like(number)
+        missing, overtaken = self._state(place)
+        numbers = delayed(m, number, _LOOK, name="looked")
+        m.d.comb += word.addr.eq(number)
+        m.d.sync += [
+            written_end.eq(self.end_in_flight),
+            lateness.eq(now - word.data.deadline),
+            place.eq(numbers[1] - self.first_in_flight),
+            late.eq(~lateness[-1]),
+            past_mean.eq(~(lateness + margin)[TIMEOUT_BITS - 1]),
+            is_missing.eq(missing),
+            is_overtaken.eq(overtaken),
+        ]
+        was_sent = delayed(m, (number - written_end)[len(number) - 1], _LOOK, name="was_sent")[-1]
+        delay = delayed(m, word.data.delay, _LOOK - 1, name="delay")[-1]
+        is_overdue = was_sent & is_missing & (late | (past_mean & is_overtaken))
+        self._walk(m, number)
+        self._offer(m, is_overdue, numbers[-1], delay, held)
+        return m
+
+    def _state(self, place: Value) -> tuple[Value, Value]:
+        """Return whether the frame at a place after the oldest has not arrived, and whether a later one has."""
+        index_bits = (ARRIVED_BITS - 1).bit_length()
+        before = (place - 1)[:index_bits]
+        is_missing = ~place[-1] & ((place == 0) | ~self.has_arrived.bit_select(before, 1))
+        return is_missing, (self.has_arrived >> place[:index_bits]).any()
+
+    def _walk(self, m: Module, number: Signal) -> None:
+        """Step over the frames in flight, from the oldest to the newest or the last that answers report."""
+        newest = Signal.like(number)
+        place = Signal.like(number)
+        m.d.comb += place.eq(number - self.first_in_flight)
+        m.d.sync += newest.eq(self.end_in_flight - 1)
+        reach_bits = self.reach.bit_length() - 1
+        is_outside = place[reach_bits:].any() | place[:reach_bits].all() | (number == newest)
+        m.d.sync += number.eq(Mux(is_outside, self.first_in_flight, number + 1))
+
+    def _offer(self, m: Module, is_overdue: Value, looked: Value, delay: Value, held: Signal) -> None:
+        """Hold one overdue frame. FLUSH empties the pipeline of looks that began before it was sent."""
+        settle = Signal(range(_LOOK + 2))
+        was_sent = Signal()
+        has_not_arrived, _ = self._state(self.offer.place)
+        is_missing = has_not_arrived & was_sent
+        m.d.comb += self.offer.valid.eq(self.offer.pending & is_missing)
+        m.d.sync += [
+            self.offer.place.eq(self.offer.number - self.first_in_flight),
+            was_sent.eq((self.offer.number - self.end_in_flight)[len(self.offer.number) - 1]),
+        ]
+        with m.FSM():
+            with m.State("SCAN"):
+                m.d.sync += [self.offer.number.eq(looked), held.eq(delay)]
+                with m.If(is_overdue):
+                    m.next = "PLACE"
+            with m.State("PLACE"):
+                m.d.sync += self.offer.pending.eq(1)
+                m.next = "OFFER"
+            with m.State("OFFER"), m.If(self.take | ~is_missing):
+                m.d.sync += [self.offer.pending.eq(0), settle.eq(0)]
+                m.next = "FLUSH"
+            with m.State("FLUSH"):
+                m.d.sync += settle.eq(settle + 1)
+                with m.If(settle == _LOOK + 1):
+                    m.next = "SCAN"
+
+    def _measure(self, m: Module) -> tuple[Any, Signal]:
+        """Return the timeout of a frame, and the part that exceeds the mean; without an estimate, all of it."""
+        m.submodules.round_trip = round_trip = RoundTripTimer(slots=self.replay_frames, first_shift=1)
+        timeout = round_trip.timeout
+        margin = Signal(RTT_BITS)
+        floor = self.ack_delay + FLOOR_CYCLES
+        m.d.sync += margin.eq(Mux(timeout.longest, self.ceiling, timeout.cycles) - round_trip.mean)
+        m.d.comb += [
+            round_trip.adaptive.eq(1),
+            round_trip.floor.eq(floor[:FLOOR_BITS] | floor[FLOOR_BITS].replicate(FLOOR_BITS)),
+            round_trip.ceiling.eq(self.ceiling),
+            round_trip.sent.en.eq(self.sent.en),
+            round_trip.sent.index.eq(self.sent.number),
+            round_trip.sent.again.eq(self.take),
+            round_trip.answer.en.eq(self.answered.en),
+            round_trip.answer.index.eq(self.answered.number),
+        ]
+        return timeout, margin
+
+    def _timers(self, m: Module, now: Signal, timeout: Any, held: Any) -> Any:
+        """Return the read port of the timers, written a cycle after a frame is sent."""
+        layout = data.StructLayout({"deadline": TIMEOUT_BITS, "delay": delay_layout()})
+        m.submodules.timers = timers = Memory(shape=layout, depth=self.replay_frames, init=[])
+        write = timers.write_port()
+        sent = Signal.like(self.sent)
+        doubled = limited(m, held.cycles << 1, self.ceiling)
+        delay = Signal(delay_layout())
+        m.d.sync += [
+            sent.eq(self.sent),
+            delay.cycles.eq(Mux(self.take, doubled.cycles, timeout.cycles)),
+            delay.longest.eq(Mux(self.take, held.longest | doubled.longest, timeout.longest)),
+        ]
+        m.d.comb += [
+            write.en.eq(sent.en),
+            write.addr.eq(sent.number),
+            write.data.deadline.eq(now + Mux(delay.longest, self.ceiling, delay.cycles)),
+            write.data.delay.eq(delay),
+        ]
+        return timers.read_port()
