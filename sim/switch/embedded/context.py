@@ -67,7 +67,7 @@ class BlockContext(Protocol):
     frame: str
     run: str
 
-    def place_of(self, target: ast.Declaration) -> str:
+    def python_name(self, target: ast.Declaration) -> str:
         """Return the Python place of a parameter or variable."""
 
     def extern_of(self, node: ast.Name) -> str:

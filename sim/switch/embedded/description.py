@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 DEFAULT_SIZE = 1024  #: entries of a table without an explicit size, as in p4c
-NOTHING = "NoAction"
+NO_ACTION_NAME = "NoAction"
 ORDERED = ("ternary", "range", "optional")  #: match kinds whose tables have priorities
 
 
@@ -36,7 +36,9 @@ class ActionInfo:
     types: dict[str, Any] = field(default_factory=dict)
 
 
-NO_ACTION = ActionInfo(NOTHING, {}, "no_action", -1)  #: action on a miss in a table without a default action
+NO_ACTION = ActionInfo(
+    NO_ACTION_NAME, {}, "no_action", -1
+)  #: action on a miss in a table without a default action
 
 
 @dataclass(frozen=True)

@@ -22,12 +22,12 @@ class PacketIn:
 
     def take(self, width: int) -> int:
         """Return the next ``width`` bits. Raises Reject if there are fewer."""
-        value = self.look(width)
+        value = self.peek(width)
         self.position += width
         return value
 
-    def look(self, width: int) -> int:
-        """Return the next ``width`` bits without advancing."""
+    def peek(self, width: int) -> int:
+        """Return the next ``width`` bits without advancing. Raises Reject if there are fewer."""
         start = self.position
         end = start + width
         if end > self.bits:
@@ -36,7 +36,7 @@ class PacketIn:
         return value >> (-end & 7) & ((1 << width) - 1)
 
     def advance(self, width: int) -> None:
-        """Skip ``width`` bits."""
+        """Skip ``width`` bits, a multiple of 8. Raises Reject beyond the end."""
         if width is UNDEFINED:
             raise RunRefused("advance by an undefined length")
         if width % 8:
@@ -49,20 +49,24 @@ class PacketIn:
         """Return the bytes of the frame."""
         return len(self.data)
 
-    def varbit_width(self, width: int, fixed: int, most: int) -> int:
-        """Check the width of a varbit field, in a header with ``fixed`` other bits."""
+    def varbit_width(self, width: int, fixed: int, maximum: int) -> int:
+        """Return ``width``, in bits, if a varbit field may have it. Raises Reject if not.
+
+        - ``fixed``: number of the header's other bits.
+        - ``maximum``: the field's declared width.
+        """
         if width is UNDEFINED:
             raise RunRefused("a varbit of an undefined length")
         if width % 8:
             raise Reject(INVALID_ARGUMENT)
         if self.position + fixed + width > self.bits:
             raise Reject(TOO_SHORT)
-        if width > most:
+        if width > maximum:
             raise Reject(HEADER_TOO_SHORT)
         return width
 
-    def rest(self) -> bytes:
-        """Return the bytes that were not read, the payload."""
+    def remainder(self) -> bytes:
+        """Return the payload: the bytes that were not read. Raises RunRefused within a byte."""
         if self.position & 7:
             raise RunRefused("a payload that begins within a byte")
         return self.data[self.position >> 3 :]
@@ -85,13 +89,13 @@ class HeaderStack:
         return self.items[index]
 
     def next_item(self) -> Any:
-        """Return ``next``."""
+        """Return the element that ``next`` names. Raises Reject beyond the end."""
         if self.next >= len(self.items):
             raise Reject(OUT_OF_BOUNDS)
         return self.items[self.next]
 
     def last_item(self) -> Any:
-        """Return ``last``."""
+        """Return the element that ``last`` names. Raises Reject if no element was extracted."""
         if not 0 < self.next <= len(self.items):
             raise Reject(OUT_OF_BOUNDS)
         return self.items[self.next - 1]
@@ -122,21 +126,21 @@ class HeaderStack:
     def set(self, other: HeaderStack) -> None:
         """Become equal to ``other``."""
         self.next = other.next
-        for mine, its in zip(self.items, other.items, strict=True):
-            mine.set(its)
+        for item, source in zip(self.items, other.items, strict=True):
+            item.set(source)
 
     def equals(self, other: HeaderStack) -> Any:
         """Return whether all elements are equal."""
-        result: Any = True
-        for mine, its in zip(self.items, other.items, strict=True):
-            same = mine.equals(its)
-            if same is UNDEFINED:
-                result = same
-            elif not same:
+        all_equal: Any = True
+        for item, counterpart in zip(self.items, other.items, strict=True):
+            is_equal = item.equals(counterpart)
+            if is_equal is UNDEFINED:
+                all_equal = is_equal
+            elif not is_equal:
                 return False
-        return result
+        return all_equal
 
-    def emit(self, out: list[bytes]) -> None:
-        """Append the valid elements to ``out``."""
+    def emit(self, output: list[bytes]) -> None:
+        """Append the bytes of the valid elements to ``output``."""
         for item in self.items:
-            item.emit(out)
+            item.emit(output)

@@ -22,11 +22,11 @@ _PUNCTUATION = {
     "[": "_LBRACK", "]": "_RBRACK", "=": "_EQUAL", ".": "_DOT", "?": "_QUESTION", "+": "PLUS", "-": "MINUS",
     "...": "ELLIPSIS", "+:": "_PLUSCOLON", "#": "_HASH",
 }  # fmt: skip
-_WRITTEN = {name: repr(text) for text, name in _PUNCTUATION.items()}
-_WRITTEN |= {"NAME": "a name", "TYPE": "a type", "_LT_ARGS": "'<'", "_GT_ARGS": "'>'"}
-_FEW = 4  # maximum terminals that an error names
+_DESCRIPTIONS = {name: repr(text) for text, name in _PUNCTUATION.items()}
+_DESCRIPTIONS |= {"NAME": "a name", "TYPE": "a type", "_LT_ARGS": "'<'", "_GT_ARGS": "'>'"}
+_MAX_EXPECTED = 4  # maximum terminals that an error names
 # Keywords without information beyond their grammar rule: lark drops names with an underscore.
-_UNTOLD = {
+_DROPPED = {
     "LT_ARGS", "GT_ARGS", "TRANSITION", "PARSER", "CONTROL", "PACKAGE", "ENUM", "TYPEDEF", "TUPLE", "EXTERN",
     "KEY", "ACTIONS", "MATCH_KIND", "APPLY", "PRIORITY", "ACTION", "TABLE", "STATE",
 }  # fmt: skip
@@ -42,18 +42,18 @@ class _Terminals(Lexer):
     """Gives lark the tokens under lark's names; remembers the current position."""
 
     def __init__(self, _: Any):
-        self.here = Position("", 1, 1)
+        self.position_now = Position("", 1, 1)
 
     def lex(self, data: Any, *_: Any) -> Iterator[Any]:
         """Yield the tokens in ``data``."""
         for token in data:
-            self.here = token.position
-            _Builder.here = token.position
+            self.position_now = token.position
+            _Builder.position_now = token.position
             if token.type in _PUNCTUATION:
                 token.type = _PUNCTUATION[token.type]
             elif token.text in ("type", "string") and token.type in _RENAMED:
                 token.type = _RENAMED[token.type]
-            elif token.type in _UNTOLD:
+            elif token.type in _DROPPED:
                 token.type = "_" + token.type
             yield token
 
@@ -68,23 +68,25 @@ def parse(sequence: list[Token], file: str) -> list[ast.Declaration]:
             if error.token.type == "NAME" and "TYPE" in error.expected and "NAME" not in error.expected:
                 raise P4Error(error.token.position, f"{error.token.text} is not a declared type") from None
             raise P4Error(
-                error.token.position, f"syntax error at {error.token.text!r}{_wanted(error)}"
+                error.token.position, f"syntax error at {error.token.text!r}{_expected_text(error)}"
             ) from None
-        raise P4Error(end, f"syntax error: the text ends too early{_wanted(error)}") from None
+        raise P4Error(end, f"syntax error: the text ends too early{_expected_text(error)}") from None
     except lark.exceptions.VisitError as error:
         raise error.orig_exc from None
     declarations: list[ast.Declaration] = result
     return declarations
 
 
-def _wanted(error: lark.exceptions.UnexpectedToken) -> str:
-    """Return text about the tokens that would fit, if they are few, or about a missing semicolon."""
+def _expected_text(error: lark.exceptions.UnexpectedToken) -> str:
+    """Return the end of an error text: the expected tokens, if they are few, or a missing semicolon."""
     terminals = error.accepts or set()
-    fitting = sorted(_WRITTEN.get(name, name.strip("_").lower().replace("_", " ")) for name in terminals)
-    if 0 < len(fitting) <= _FEW:
-        return f", expected {' or '.join(fitting)}"
-    begins = not isinstance(error.token, Token) or error.token.text == "}" or error.token.text.isidentifier()
-    return ", perhaps ';' is missing before it" if begins and "_SEMI" in terminals else ""
+    expected = sorted(_DESCRIPTIONS.get(name, name.strip("_").lower().replace("_", " ")) for name in terminals)
+    if 0 < len(expected) <= _MAX_EXPECTED:
+        return f", expected {' or '.join(expected)}"
+    starts_statement = (
+        not isinstance(error.token, Token) or error.token.text == "}" or error.token.text.isidentifier()
+    )
+    return ", perhaps ';' is missing before it" if starts_statement and "_SEMI" in terminals else ""
 
 
 @cache
@@ -101,7 +103,7 @@ def _grammar() -> lark.Lark:
 class _Builder(lark.Transformer):
     """A method per rule. Names arrive as ``ast.Name``, absent optional parts as an empty list."""
 
-    here = Position("", 1, 1)  # position of the last token, for nodes without a token of their own
+    position_now = Position("", 1, 1)  # position of the last token, for nodes without a token of their own
 
     def start(self, parts: list[Any]) -> list[ast.Declaration]:
         return parts
@@ -128,7 +130,7 @@ class _Builder(lark.Transformer):
         return ast.StackType(parts[0].position, parts[0], parts[1])
 
     def tuple_type(self, parts: list[Any]) -> ast.TypeNode:
-        return ast.TupleType(self.here, parts[0])
+        return ast.TupleType(self.position_now, parts[0])
 
     def any_type(self, parts: list[Any]) -> ast.TypeNode:
         return ast.AnyType(parts[0].position)
@@ -170,8 +172,8 @@ class _Builder(lark.Transformer):
 
     def constructor(self, parts: list[Any]) -> ast.Function:
         name, parameters = parts
-        nothing = ast.BaseType(name.position, "void", None)
-        return ast.Function(name.position, name.text, nothing, [], parameters, None)
+        void = ast.BaseType(name.position, "void", None)
+        return ast.Function(name.position, name.text, void, [], parameters, None)
 
     def constructor_parameters(self, parts: list[Any]) -> list[ast.Parameter]:
         return parts[0] if parts else []
@@ -230,7 +232,7 @@ class _Builder(lark.Transformer):
         return ast.Names(parts[0].position, "error", parts[1])
 
     def match_kinds(self, parts: list[Any]) -> ast.Declaration:
-        return ast.Names(self.here, "match_kind", parts[0])
+        return ast.Names(self.position_now, "match_kind", parts[0])
 
     def parameter(self, parts: list[Any]) -> ast.Declaration:
         annotations, direction, kind, name, *default = parts
@@ -244,10 +246,10 @@ class _Builder(lark.Transformer):
     # parsers
 
     def parser(self, parts: list[Any]) -> ast.Declaration:
-        name, type_parameters, parameters, *rest = parts
-        if not rest:
+        name, type_parameters, parameters, *definition = parts
+        if not definition:
             return ast.Parser(name.position, name.name, type_parameters, parameters, [], [], None)
-        constructor, *body = rest
+        constructor, *body = definition
         states = [part for part in body if isinstance(part, ast.State)]
         local = [part for part in body if not isinstance(part, ast.State)]
         return ast.Parser(name.position, name.name, type_parameters, parameters, constructor, local, states)
@@ -278,21 +280,21 @@ class _Builder(lark.Transformer):
     # controls
 
     def control(self, parts: list[Any]) -> ast.Declaration:
-        name, type_parameters, parameters, *rest = parts
-        if not rest:
+        name, type_parameters, parameters, *definition = parts
+        if not definition:
             return ast.Control(name.position, name.name, type_parameters, parameters, [], [], None)
-        constructor, *local, body = rest
+        constructor, *local, body = definition
         return ast.Control(name.position, name.name, type_parameters, parameters, constructor, local, body)
 
     def table(self, parts: list[Any]) -> ast.Declaration:
         name, *properties = parts
         result = ast.Table(name.position, name.name, [], [], None, False, {})
-        seen: set[str] = set()
+        titles: set[str] = set()
         for key, value in properties:
             title = value.name if isinstance(value, ast.Property) else key
-            if title in seen:
+            if title in titles:
                 raise P4Error(name.position, f"table {name.name} has {title} twice")
-            seen.add(title)
+            titles.add(title)
             if key == "entries":
                 result.entries, result.constant_entries = value
             elif isinstance(value, ast.Property):
@@ -344,10 +346,10 @@ class _Builder(lark.Transformer):
         return parts[1]
 
     def block(self, parts: list[Any]) -> ast.Block:
-        return ast.Block(parts[0].position if parts else self.here, parts)
+        return ast.Block(parts[0].position if parts else self.position_now, parts)
 
     def empty(self, parts: list[Any]) -> ast.Block:
-        return ast.Block(self.here, [])
+        return ast.Block(self.position_now, [])
 
     def variable(self, parts: list[Any]) -> ast.Variable:
         kind, name, *value = parts
@@ -363,20 +365,20 @@ class _Builder(lark.Transformer):
         return ast.CallStatement(parts[0].position, parts[0])
 
     def conditional(self, parts: list[Any]) -> ast.Conditional:
-        place, condition, then, *otherwise = parts
-        return ast.Conditional(place.position, condition, then, otherwise[1] if otherwise else None)
+        keyword, condition, consequence, *otherwise = parts
+        return ast.Conditional(keyword.position, condition, consequence, otherwise[1] if otherwise else None)
 
     def choice(self, parts: list[Any]) -> ast.Choice:
         return ast.Choice(parts[0].position, parts[1], parts[2:])
 
     def switch_case(self, parts: list[Any]) -> ast.SwitchCase:
         label, *block = parts
-        place = label.position if label else self.here
-        return ast.SwitchCase(place, label, block[0] if block else None)
+        position = label.position if label else self.position_now
+        return ast.SwitchCase(position, label, block[0] if block else None)
 
     def loop(self, parts: list[Any]) -> Loop:
-        place, initial, condition, updates, body = parts
-        return Loop(place.position, initial, condition, updates, body)
+        keyword, initial, condition, updates, body = parts
+        return Loop(keyword.position, initial, condition, updates, body)
 
     def loop_parts(self, parts: list[Any]) -> list[ast.Statement]:
         return parts
@@ -393,20 +395,20 @@ class _Builder(lark.Transformer):
 
     def binary(self, parts: list[Any]) -> ast.Expression:
         """Build the tree of ``operand operator operand ...`` by precedence climbing."""
-        rest = iter(parts[1:])
-        waiting: list[tuple[ast.Expression, Token]] = []
+        tokens = iter(parts[1:])
+        stack: list[tuple[ast.Expression, Token]] = []
         operand = parts[0]
 
         def close(level: int) -> None:
             nonlocal operand
-            while waiting and _PRECEDENCE[waiting[-1][1].text] >= level:
-                left, operator = waiting.pop()
-                operand = ast.Binary(left.position, operator.text, left, operand)
+            while stack and _PRECEDENCE[stack[-1][1].text] >= level:
+                left_operand, operator = stack.pop()
+                operand = ast.Binary(left_operand.position, operator.text, left_operand, operand)
 
-        for operator in rest:
+        for operator in tokens:
             close(_PRECEDENCE[operator.text])
-            waiting.append((operand, operator))
-            operand = next(rest)
+            stack.append((operand, operator))
+            operand = next(tokens)
         close(0)
         return operand
 
@@ -467,13 +469,13 @@ class _Builder(lark.Transformer):
         return parts[0]
 
     def list_element(self, parts: list[Any]) -> ast.Expression:
-        raise Unsupported(self.here, "an element of a list in braces")
+        raise Unsupported(self.position_now, "an element of a list in braces")
 
     def list_value(self, parts: list[Any]) -> ast.ListValue:
-        return ast.ListValue(parts[0][0].position if parts[0] else self.here, parts[0])
+        return ast.ListValue(parts[0][0].position if parts[0] else self.position_now, parts[0])
 
     def invalid_value(self, _: list[Any]) -> ast.InvalidValue:
-        return ast.InvalidValue(self.here)
+        return ast.InvalidValue(self.position_now)
 
     def default_value(self, parts: list[Any]) -> ast.DefaultValue:
         return ast.DefaultValue(parts[0].position)
@@ -482,9 +484,9 @@ class _Builder(lark.Transformer):
         return parts[0].name, parts[1]
 
     def struct_value(self, parts: list[Any]) -> ast.StructValue:
-        named = [part for part in parts[0] if not isinstance(part, Token)]
-        items = dict(named)
-        place = named[0][1].position
-        if len(items) < len(named):
-            raise P4Error(place, "a field is named twice")
-        return ast.StructValue(place, items, rest=len(named) < len(parts[0]))
+        fields = [part for part in parts[0] if not isinstance(part, Token)]
+        items = dict(fields)
+        position = fields[0][1].position
+        if len(items) < len(fields):
+            raise P4Error(position, "a field is named twice")
+        return ast.StructValue(position, items, rest=len(fields) < len(parts[0]))
