@@ -112,7 +112,7 @@ class _Crew:
 
     def _look_for_silence(self, error: BaseException) -> None:
         """Raise ToolFailed if a node has timed out and no packet ever came from some board."""
-        silent = [n for n in range(len(self._boards)) if n not in self._server.heard]
+        silent = [n for n in range(len(self._boards)) if n not in self._server.active_workers]
         if _consequence(error) and silent:
             host, port = self._server.address
             name = self._boards[silent[0]].client.host

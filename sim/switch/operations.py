@@ -113,11 +113,11 @@ class Operations(Watch):
 
     def result(self, end: int) -> OperationTimes:
         """Return the times, with the steps up to cycle ``end``."""
-        reached = [
+        first_packets = [
             {step.value: steps[step] for step in Step if step in steps and steps[step] <= end}
             for steps in self._steps
         ]
-        return OperationTimes(self.allreduce_cycles, reached)
+        return OperationTimes(self.allreduce_cycles, first_packets)
 
 
 def _operation(frame: bytes) -> tuple[int, Operation] | None:
