@@ -1,7 +1,7 @@
 """Aggregation program of the switch (docs/systems/aggregation.md), as tables and registers of a pipeline.
 
-:func:`controls` and :func:`parser` describe the program for a configuration. :mod:`fanin.p4.printer` prints the
-description for a target. docs/systems/switch-program.md has a picture, and the reasons for the layout.
+:func:`controls` and :func:`parser` describe the program for a configuration, and :mod:`fanin.p4.printer` prints
+the description for a target. A picture and the reasons for the layout are in docs/systems/switch-program.md.
 """
 
 from __future__ import annotations

@@ -62,10 +62,10 @@ class Operation:
 
 @dataclass(frozen=True)
 class Execute:
-    """Statement: execute an operation on the entry ``index``; store its result, if any, in ``into``."""
+    """Statement: execute an operation on the entry ``index``; store its result, if any, in ``destination``."""
 
     operation: Operation
-    into: str | None
+    destination: str | None
     index: str = "hdr.aggregation.slot"
 
 

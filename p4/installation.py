@@ -121,7 +121,7 @@ def _group(place: int, member: Member | None = None) -> int:
     return (place + 1) * _GROUPS + (member.bitmap.bit_length() if member else 0)
 
 
-def place_of(group: int) -> int:
+def place_of_group(group: int) -> int:
     """Return the place of a job's multicast group."""
     return group // _GROUPS - 1
 

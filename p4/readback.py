@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fanin.job import SLOTS, Job, Member
 from fanin.p4.aggregation import ACK_STATE, AGG_STATE, MAX_JOBS, ProgramConfig, controls, register_words
 from fanin.p4.control import Exact, TableEntry, Ternary
-from fanin.p4.installation import ADMISSION, DELIVERY, VERDICT, place_of, replica_id
+from fanin.p4.installation import ADMISSION, DELIVERY, VERDICT, place_of_group, replica_id
 from fanin.wire.aggregation import Encap, Kind, Protocol
 from fanin.wire.ethernet import Endpoint
 
@@ -65,7 +65,7 @@ def running_jobs(config: ProgramConfig, entries: Iterable[TableEntry]) -> list[R
         elif entry.action == "Aggregation.admit_agg":
             senders.setdefault(_value(entry, "job"), []).append(entry)
         elif entry.action == "Aggregation.complete" and _value(entry, "kind") == Kind.AGG:
-            places[_value(entry, "job")] = place_of(entry.parameters["to"])
+            places[_value(entry, "job")] = place_of_group(entry.parameters["to"])
     jobs = [
         _job(number, places[number], admissions, addresses)
         for number, admissions in senders.items()

@@ -76,8 +76,8 @@ class Tna(Printer):
 
     def effect(self, statement: Statement) -> list[str]:  # noqa: D102
         match statement:
-            case Execute(operation, into, index):
-                return [f"{f'{into} = ' if into else ''}{operation.name}.execute({index});"]
+            case Execute(operation, destination, index):
+                return [f"{f'{destination} = ' if destination else ''}{operation.name}.execute({index});"]
             case Multicast(group):
                 return [f"to_manager.mcast_grp_a = {group};"]
             case Unicast(port):

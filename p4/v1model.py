@@ -67,9 +67,9 @@ class V1Model(Printer):
             lines += self._read(register, index)
         lines += [f"bool {c.name} = {self.fill(str(c.condition), **names)};" for c in cases]
         has_update = any(case.update for case in operation.cases)
-        if execute.into:
+        if execute.destination:
             results = [(case, self.fill(case.result or "0", **names)) for case in operation.cases]
-            target = f"bit<{WORD_BITS}> result" if has_update else execute.into
+            target = f"bit<{WORD_BITS}> result" if has_update else execute.destination
             lines.append(f"{target} = {_first_case(results, '0')};")
         for word in words:
             values = [(case, self.fill(case.update.get(word, word), **names)) for case in operation.cases]
@@ -78,7 +78,7 @@ class V1Model(Printer):
                 lines.append(f"{kind}{word} = {_first_case(values, word)};")
         if has_update:
             lines.append(f"{register.name}.write({index}, {' ++ '.join(words)});")
-        return lines + ([f"{execute.into} = result;"] if execute.into and has_update else [])
+        return lines + ([f"{execute.destination} = result;"] if execute.destination and has_update else [])
 
     @staticmethod
     def _read(register: Register, index: str) -> list[str]:

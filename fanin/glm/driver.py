@@ -33,9 +33,9 @@ class NodeJob:
     - ``slots``: number of its slots, a power of two.
     - ``member``: one-hot bit of the worker in the job's bitmap.
     - ``own``, ``switch``: addresses of the two ends.
-    - ``timeout``: cycles until an unanswered packet is sent again; the most of them if ``adaptive``.
+    - ``timeout``: cycles until an unanswered packet is sent again; the maximum if ``adaptive``.
     - ``adaptive``: timeouts follow the measured round trips.
-    - ``floor``: least cycles from the mean round trip to the timeout if ``adaptive``.
+    - ``floor``: minimum number of cycles from the mean round trip to the timeout if ``adaptive``.
     - ``retries``: retransmissions of a packet before the node fails.
     """
 

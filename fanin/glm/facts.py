@@ -152,8 +152,8 @@ def _board(
 ) -> GlmConfig:
     """Return a node for an ECP5 at 1 Gb/s with its samples in block RAM.
 
-    All other parameters are as small as they can be without a pause: memory is near, and a micro-batch takes
-    longer on the network than in the loss unit.
+    All other parameters are the smallest at which nothing stalls: memory is near, and the network takes longer
+    for a micro-batch than the loss unit.
     """
     return GlmConfig(
         name=name,

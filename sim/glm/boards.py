@@ -74,7 +74,7 @@ class _BoardGroup:
     def run_all(self, action: Callable[[int, HeldBoard], T]) -> list[T]:
         """Call ``action`` with every worker and its board, in parallel; return the results by worker.
 
-        Raises ToolFailed that names the board. Of several failures, the likely cause of the others is raised: a
+        Raises ToolFailed that names the board. Of several failures, the likely cause of the others is raised. A
         lost board, or one whose packets do not arrive, makes the nodes of other boards time out.
         """
 

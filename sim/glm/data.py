@@ -214,8 +214,8 @@ def prepare(
 ) -> Dataset:
     """Hold out a share, shuffle the rest once, and quantise both by the ranges of the rest.
 
-    ``check`` is called with the numbers of training samples and columns before anything is quantised, and may
-    raise: a set that does not fit a node may also not fit this machine's memory.
+    ``check`` is called with the numbers of training samples and columns before quantisation, and may raise. A
+    set that does not fit a node may also not fit this machine's memory.
     """
     train, held_out = split(raw, test=test, shuffle=shuffle, seed=seed)
     if check:

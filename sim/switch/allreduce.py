@@ -44,7 +44,7 @@ class Endpoint(Protocol):
 
 
 @dataclass
-class AllReduced:
+class AllReduceResult:
     """Result of an AllReduce: ``sums`` as the workers have them, times in nanoseconds."""
 
     sums: Int32
@@ -68,7 +68,7 @@ def allreduce(
     program: ProgramConfig,
     network: NetworkConfig,
     capture: Callable[[bytes, int], None] | None = None,
-) -> AllReduced:
+) -> AllReduceResult:
     """Add ``contributions`` (a row per worker) through ``switch``, which runs ``program`` and has no job.
 
     Each worker keeps as many packets in flight as ``program`` has slots. Raises CheckFailed if a packet was
@@ -76,7 +76,7 @@ def allreduce(
     """
     workers = [
         Worker(number, program=program, network=network, values=row)
-        for number, row in enumerate(in_packets(contributions, program.values))
+        for number, row in enumerate(split_into_packets(contributions, program.values))
     ]
     switch.add_job(Job(JOB, 0, program.slots, tuple(worker.member for worker in workers)))
     links = Network(
@@ -92,7 +92,7 @@ def allreduce(
     sums = [np.array(worker.received, dtype=np.int32).reshape(-1) for worker in workers]
     if any((other != sums[0]).any() for other in sums[1:]):
         raise CheckFailed("workers ended with different sums")
-    return AllReduced(
+    return AllReduceResult(
         sums=sums[0][: contributions.shape[1]],
         counters=switch.job_counters(JOB),
         time_ns=time / 1000,
@@ -103,7 +103,7 @@ def allreduce(
     )
 
 
-def in_packets(contributions: Int32, values: int) -> npt.NDArray[np.int32]:
+def split_into_packets(contributions: Int32, values: int) -> npt.NDArray[np.int32]:
     """Return an array worker × packet × value, padded with zeros."""
     workers, count = contributions.shape
     packets = -(-count // values)

@@ -55,7 +55,7 @@ class HostSwitch:
         self._pcap = pcap  # capture of frames as the switch sees them
         self._start_ns = time.perf_counter_ns()
         self._ports = {board: port for port, board in enumerate(self._boards)}
-        self._first: dict[tuple[int, int], int] = {}  # slot and round → arrival of its first AGG
+        self._agg_arrivals: dict[tuple[int, int], int] = {}  # slot and round → arrival of its first AGG
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="switch", daemon=True)
         self.latencies_ns: list[int] = []
@@ -111,7 +111,7 @@ class HostSwitch:
         self.active_workers.add(port)
         kind, operation = _operation(payload)
         if kind == Kind.AGG:
-            self._first.setdefault(operation, arrival_ns)
+            self._agg_arrivals.setdefault(operation, arrival_ns)
         frame = encode_udp(payload, source=self._endpoints[port], destination=SWITCH)
         frame = frame.ljust(MIN_FRAME_BYTES, b"\0")
         answers = self._switch.inject(port, frame, arrival_ns * _PS)
@@ -121,8 +121,8 @@ class HostSwitch:
         for destination_port, answer, _ in answers:
             with contextlib.suppress(BlockingIOError):  # a full socket: equivalent to a lost frame
                 self._socket.sendto(answer[_HEADER : _HEADER + len(payload)], self._boards[destination_port])
-        if kind == Kind.AGG and len(answers) == len(self._boards) and operation in self._first:
-            self.latencies_ns.append(time.perf_counter_ns() - self._first.pop(operation))
+        if kind == Kind.AGG and len(answers) == len(self._boards) and operation in self._agg_arrivals:
+            self.latencies_ns.append(time.perf_counter_ns() - self._agg_arrivals.pop(operation))
 
 
 def _operation(payload: bytes) -> tuple[int, tuple[int, int]]:

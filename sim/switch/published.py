@@ -15,7 +15,7 @@ from fanin.golden.aggregation import TransportTimeout, Values
 from fanin.job import SWITCH, Job, JobCounters, Member, SwitchCounters
 from fanin.p4.aggregation import ProgramConfig
 from fanin.sim.network import Network, NetworkConfig
-from fanin.sim.switch.allreduce import JOB, AllReduced, Int32, Simulation, Worker, in_packets
+from fanin.sim.switch.allreduce import JOB, AllReduceResult, Int32, Simulation, Worker, split_into_packets
 from fanin.sim.switch.base import Delivery, Switch
 from fanin.wire.aggregation import AggPacket, Kind, decode_payload, encode, header_length
 
@@ -181,13 +181,15 @@ class PublishedWorker(Worker):
         return self.first_frames(packets, now) + self.begin(now)
 
 
-def published_allreduce(contributions: Int32, *, program: ProgramConfig, network: NetworkConfig) -> AllReduced:
+def published_allreduce(
+    contributions: Int32, *, program: ProgramConfig, network: NetworkConfig
+) -> AllReduceResult:
     """Add ``contributions`` (a row per worker) by P4SGD's algorithms 2 and 3.
 
     ``program`` gives slots, values and encapsulation. Errors of the protocol are counted, not raised. ``sums``
     are those of worker 0, with zeros for operations without a sum.
     """
-    rows = in_packets(contributions, program.values)
+    rows = split_into_packets(contributions, program.values)
     workers = [
         PublishedWorker(number, program=program, network=network, values=row) for number, row in enumerate(rows)
     ]
@@ -206,7 +208,7 @@ def published_allreduce(contributions: Int32, *, program: ProgramConfig, network
     expected_sums = [tuple(values) for values in rows.sum(axis=0, dtype=np.int64).tolist()]
     zeros = (0,) * program.values
     sums = [workers[0].fas.get(operation, zeros) for operation in range(len(expected_sums))]
-    return AllReduced(
+    return AllReduceResult(
         sums=np.array(sums, dtype=np.int32).reshape(-1)[: contributions.shape[1]],
         counters=switch.job_counters(JOB),
         time_ns=simulation.now / 1000,

@@ -14,14 +14,14 @@ from fanin.sim.switch.embedded.calls_code import CallBody
 from fanin.sim.switch.embedded.context import BlockContext
 from fanin.sim.switch.embedded.description import DigestInfo, ExternInfo, TableInfo
 from fanin.sim.switch.embedded.errors import P4Error, Position, Unsupported
-from fanin.sim.switch.embedded.names import annotated_id, annotated_words, title
+from fanin.sim.switch.embedded.names import annotated_id, annotated_words, control_name
 from fanin.sim.switch.embedded.records import Records
 from fanin.sim.switch.embedded.source import Source
 from fanin.sim.switch.embedded.tables_code import TableCode
 from fanin.sim.switch.embedded.types import VOID, base_of, is_scalar
 
 MAX_INSTANCES = 1 << 12
-_OUT = ("out", "inout")
+_OUT_DIRECTIONS = ("out", "inout")
 
 
 class Generator:
@@ -41,7 +41,7 @@ class Generator:
         self._functions: dict[tuple[ast.Declaration, BlockContext | None], str] = {}
         self._actions: dict[ast.Action, int] = {}
         self._globals: dict[ast.Declaration, str] = {}
-        self._called: set[tuple[Any, BlockContext | None]] = set()
+        self._run_functions: set[tuple[Any, BlockContext | None]] = set()
 
     def repeats(self, node: ast.Call, instance: BlockContext | None) -> bool:
         """Return whether a call in ``instance`` runs a function that an earlier such call runs, too."""
@@ -51,8 +51,8 @@ class Generator:
         else:
             place = None if node.callee.kind == "function" else instance
             functions = {(target, place) for target in _declarations_run(node)}
-        is_repeated = not functions.isdisjoint(self._called)
-        self._called |= functions
+        is_repeated = not functions.isdisjoint(self._run_functions)
+        self._run_functions |= functions
         return is_repeated
 
     def extern_class(self, position: Position, name: str) -> type:
@@ -121,7 +121,7 @@ class Generator:
         """Return a digest's name: that of its struct, or a number, as in p4c."""
         if node not in self.digests:
             unnamed = sum(not isinstance(digest.type, types.Record) for digest in self.digests.values())
-            name = title(kind.declaration) if isinstance(kind, types.Record) else f"digest_{unnamed}"
+            name = control_name(kind.declaration) if isinstance(kind, types.Record) else f"digest_{unnamed}"
             self.digests[node] = DigestInfo(name, kind)
         return self.digests[node].name
 
@@ -139,7 +139,7 @@ class Generator:
         """Return the Python name of an extern instance outside all blocks."""
         if node not in self._globals:
             self._globals[node] = self.extern(
-                node.call, node.type, title(node).removeprefix("."), None, node.body, node.annotations
+                node.call, node.type, control_name(node).removeprefix("."), None, node.body, node.annotations
             )
         return self._globals[node]
 
@@ -162,15 +162,15 @@ class Generator:
         for parameter in node.parameters:
             body.python_names[parameter] = f"a_{parameter.name}"
             names.append(body.python_names[parameter])
-            if parameter.direction in _OUT:
+            if parameter.direction in _OUT_DIRECTIONS:
                 body.out_names.append(body.python_names[parameter])
         body.has_result = isinstance(node, ast.Function) and node.result != VOID
         catches_exit = bool(body.out_names) and isinstance(node, ast.Action)
         if catches_exit:
             with body.source.block("try:"):
                 body.statement(node.body)
-            with body.source.block("except Exit as leaving:"):
-                body.source.emit(f"leaving.out = ({', '.join(body.out_names)},)")
+            with body.source.block("except Exit as exiting:"):
+                body.source.emit(f"exiting.out_values = ({', '.join(body.out_names)},)")
                 body.source.emit("raise")
         else:
             body.statement(node.body)
@@ -294,7 +294,7 @@ class Instance:
 
     def name_of(self, node: ast.Declaration) -> str:
         """Return the name of a local declaration for the control plane."""
-        name = title(node)
+        name = control_name(node)
         return name[1:] if name.startswith(".") else f"{self.path}.{name}"
 
     # code

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from fanin.sim.switch.embedded import ast, budget, types
 from fanin.sim.switch.embedded.context import BlockContext, ProgramContext
 from fanin.sim.switch.embedded.errors import Unsupported
-from fanin.sim.switch.embedded.loops import Loop, Walk
+from fanin.sim.switch.embedded.loops import ForIn, ForLoop
 from fanin.sim.switch.embedded.source import Source
 from fanin.sim.switch.embedded.types import Bits, Type, base_of, is_scalar
 from fanin.sim.switch.embedded.values_code import ValueCode, has_effects, wrap
@@ -115,12 +115,12 @@ class Body(ValueCode):
 
     def _do_conditional(self, node: ast.Conditional) -> None:
         with self.source.block(f"if {self.value(node.condition)}:"):
-            self.statement(node.then)
-        if node.otherwise is not None:
+            self.statement(node.consequence)
+        if node.alternative is not None:
             with self.source.block("else:"):
-                self.statement(node.otherwise)
+                self.statement(node.alternative)
 
-    def _do_loop(self, node: Loop) -> None:
+    def _do_forloop(self, node: ForLoop) -> None:
         for statement in node.initial:
             self.statement(statement)
         self.source.position = node.position
@@ -132,7 +132,7 @@ class Body(ValueCode):
             for statement in node.updates:
                 self.statement(statement)
 
-    def _do_walk(self, node: Walk) -> None:
+    def _do_forin(self, node: ForIn) -> None:
         collection = node.collection
         name = self.python_names[node.variable] = self.source.unique_name("v_" + node.variable.name)
         if isinstance(collection, ast.Binary):
@@ -150,7 +150,7 @@ class Body(ValueCode):
         self.statement(body)
         self.loops.pop()
 
-    def _do_choice(self, node: ast.Choice) -> None:
+    def _do_switchstatement(self, node: ast.SwitchStatement) -> None:
         subject = self.save(self.value(node.subject), node.subject.type)
         if not isinstance(node.subject.type, types.ActionRun):
             # An undefined subject compares equal to nothing and unequal to nothing. It must stop the run here.

@@ -7,11 +7,11 @@ from keyword import iskeyword
 from fanin.sim.switch.embedded import ast, budget, types
 from fanin.sim.switch.embedded.body import Body, Place, Store
 from fanin.sim.switch.embedded.errors import Unsupported
-from fanin.sim.switch.embedded.records import signed
+from fanin.sim.switch.embedded.records import signed_code
 from fanin.sim.switch.embedded.types import BOOL, VOID, Bits, base_of, is_scalar, width_of
 from fanin.sim.switch.embedded.values_code import has_effects
 
-_OUT = ("out", "inout")
+_OUT_DIRECTIONS = ("out", "inout")
 
 
 class CallBody(Body):
@@ -70,9 +70,9 @@ class CallBody(Body):
             return result if has_result else "None"
         with self.source.block("try:"):
             self.source.emit(call)
-        with self.source.block("except Exit as leaving:"):  # an exit copies out as well
+        with self.source.block("except Exit as exiting:"):  # an exit copies out as well
             for index, store in enumerate(stores):
-                store(f"leaving.out[{index}]")
+                store(f"exiting.out_values[{index}]")
             self.source.emit("raise")
         for index, store in enumerate(stores):
             store(f"{result}[{index + has_result}]")
@@ -85,7 +85,7 @@ class CallBody(Body):
         for index, (parameter, argument) in enumerate(zip(node.callee.parameters, node.arguments, strict=True)):
             value = argument.value
             has_later_effects = any(has_effects(a.value) for a in node.arguments[index + 1 :])
-            if parameter.direction in _OUT:
+            if parameter.direction in _OUT_DIRECTIONS:
                 place = Place("", lambda code: None) if value is None else self.target(value, frozen=True)
                 stores.append(place.store)
                 if value is not None:
@@ -121,7 +121,7 @@ class CallBody(Body):
             by_reference = (
                 parameter.direction != "out" and not is_scalar(kind) and self._is_unaliased(index, node)
             )
-            if value is not None and parameter.direction in _OUT and not by_reference:
+            if value is not None and parameter.direction in _OUT_DIRECTIONS and not by_reference:
                 place = self.target(value, frozen=True)
                 stores.append((place.store, slot))
                 value = self.name_for(value, place.load)
@@ -150,7 +150,9 @@ class CallBody(Body):
             value = argument.value
             if other_index == index or value is None:
                 continue
-            copied = is_scalar(value.type) and node.callee.parameters[other_index].direction not in _OUT
+            copied = (
+                is_scalar(value.type) and node.callee.parameters[other_index].direction not in _OUT_DIRECTIONS
+            )
             other_path = _path(value)
             if not copied and (
                 other_path is None or own_path[: len(other_path)] == other_path[: len(own_path)]
@@ -253,7 +255,7 @@ class CallBody(Body):
                 continue
             has_later_effects = any(has_effects(a.value) for a in node.arguments[index + 1 :])
             by_reference = not is_scalar(value.type) and parameter.direction == "inout"
-            if parameter.direction in _OUT and not by_reference:
+            if parameter.direction in _OUT_DIRECTIONS and not by_reference:
                 place = self.target(value, frozen=True)
                 stores.append(place.store)
                 value = self.name_for(value, place.load)
@@ -355,7 +357,7 @@ class CallBody(Body):
         name = self.source.unique_name("t")
         if isinstance(kind, Bits):
             code = f"{packet}.peek({kind.width})"
-            self.source.emit(f"{name} = {signed(code, kind.width) if kind.signed else code}")
+            self.source.emit(f"{name} = {signed_code(code, kind.width) if kind.signed else code}")
         elif kind == BOOL:
             self.source.emit(f"{name} = {packet}.peek(1) == 1")
         elif isinstance(kind, types.Record) and types.width_of(kind) is not None:
@@ -379,7 +381,7 @@ class CallBody(Body):
                 self._read_parts(node, f"{path}.f_{name}", part, packet)
         elif isinstance(base, Bits):
             code = f"{packet}.take({base.width})"
-            self.source.emit(f"{path} = {signed(code, base.width) if base.signed else code}")
+            self.source.emit(f"{path} = {signed_code(code, base.width) if base.signed else code}")
         elif base == BOOL:
             self.source.emit(f"{path} = {packet}.take(1) == 1")
         else:

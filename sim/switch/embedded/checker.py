@@ -23,7 +23,7 @@ class Checker(Statements):
         for node in program:
             self.statement(node)
 
-    def _do_names(self, node: ast.Names) -> None:
+    def _do_namelist(self, node: ast.NameList) -> None:
         for name in node.names:
             if name in self.errors and node.name == "error":
                 raise P4Error(node.position, f"error.{name} is declared twice")
@@ -84,7 +84,7 @@ class Checker(Statements):
         node.type = types.Enum(node.name, members, underlying)
         self.declare(node.name, node, node.position)
 
-    def _do_typename(self, node: ast.TypeName) -> None:
+    def _do_typealias(self, node: ast.TypeAlias) -> None:
         kind = self.resolve(node.type_node)
         node.type = types.New(node.name, kind, translation(node.annotations)) if node.new else kind
         self.declare(node.name, node, node.position)

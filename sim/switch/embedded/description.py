@@ -57,10 +57,10 @@ class TableInfo:
     """A table.
 
     - ``default``: name and arguments of the default action.
-    - ``only``: ``"entries"`` or ``"default"``, for each action that is limited to one of these uses.
-    - ``attached``: names of its direct counters and meters.
+    - ``limited_actions``: ``"entries"`` or ``"default"``, for each action that is limited to one of these uses.
+    - ``direct_externs``: names of its direct counters and meters.
     - ``profile``: name of its action profile.
-    - ``ages``: whether its entries have idle timeouts.
+    - ``has_timeouts``: whether its entries have idle timeouts.
     """
 
     name: str
@@ -72,11 +72,11 @@ class TableInfo:
     constant: bool = False
     counters: tuple[str, ...] = field(default=())  # Python names of the direct counters that each hit counts
     size: int = DEFAULT_SIZE
-    only: dict[str, str] = field(default_factory=dict)
-    attached: tuple[str, ...] = ()
+    limited_actions: dict[str, str] = field(default_factory=dict)
+    direct_externs: tuple[str, ...] = ()
     profile: str | None = None
     id: int | None = None
-    ages: bool = False
+    has_timeouts: bool = False
 
 
 @dataclass(frozen=True)

@@ -36,11 +36,11 @@ class Expressions(Scopes):
         node.constant = node.value
         return node
 
-    def _truth(self, node: ast.Truth, _: Type | None) -> ast.Expression:
+    def _boolean(self, node: ast.Boolean, _: Type | None) -> ast.Expression:
         node.type, node.constant = BOOL, node.value
         return node
 
-    def _text(self, node: ast.Text, _: Type | None) -> ast.Expression:
+    def _string(self, node: ast.String, _: Type | None) -> ast.Expression:
         node.type, node.constant = types.STRING, node.value
         return node
 
@@ -296,7 +296,9 @@ class Expressions(Scopes):
         if parts is None:
             raise P4Error(node.position, f"a list where {kind} is needed")
         if isinstance(node, ast.StructValue):
-            if not (node.items.keys() <= parts.keys() if node.rest else node.items.keys() == parts.keys()):
+            if not (
+                node.items.keys() <= parts.keys() if node.has_defaults else node.items.keys() == parts.keys()
+            ):
                 raise P4Error(node.position, f"{kind} has the fields {', '.join(map(str, parts))}")
             for name in parts.keys() - node.items.keys():
                 node.items[name] = self._defaultvalue(ast.DefaultValue(node.position), None)

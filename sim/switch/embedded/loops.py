@@ -15,7 +15,7 @@ _TOO_MANY = f"more than {MAX_ROUNDS} rounds of loops for one frame"
 
 
 @dataclass(slots=True, eq=False)
-class Loop(ast.Statement):
+class ForLoop(ast.Statement):
     """``for (initial; condition; updates) body``."""
 
     initial: list[ast.Statement]
@@ -25,7 +25,7 @@ class Loop(ast.Statement):
 
 
 @dataclass(slots=True, eq=False)
-class Walk(ast.Statement):
+class ForIn(ast.Statement):
     """``for (variable in collection) body``; the collection is a range of numbers or a header stack."""
 
     variable: ast.Variable

@@ -14,7 +14,7 @@ from fanin.sim.switch.embedded import ast
 from fanin.sim.switch.embedded.classify import Classifier
 from fanin.sim.switch.embedded.errors import P4Error, Position, Unsupported
 from fanin.sim.switch.embedded.lexer import Token, integer
-from fanin.sim.switch.embedded.loops import Loop, Walk
+from fanin.sim.switch.embedded.loops import ForIn, ForLoop
 
 _GRAMMAR = Path(__file__).with_name("grammar.lark")
 _PUNCTUATION = {
@@ -220,19 +220,19 @@ class _Builder(lark.Transformer):
         _, name, *value = parts
         return name.name, value[0] if value else None
 
-    def type_name(self, parts: list[Any]) -> ast.Declaration:
+    def typedef(self, parts: list[Any]) -> ast.Declaration:
         if isinstance(parts[0], ast.Declaration):
             raise Unsupported(parts[0].position, f"a typedef that declares {parts[0].name}")
-        return ast.TypeName(parts[1].position, parts[1].name, parts[0], False)
+        return ast.TypeAlias(parts[1].position, parts[1].name, parts[0], False)
 
     def new_type(self, parts: list[Any]) -> ast.Declaration:
-        return ast.TypeName(parts[1].position, parts[1].name, parts[0], True)
+        return ast.TypeAlias(parts[1].position, parts[1].name, parts[0], True)
 
     def error_names(self, parts: list[Any]) -> ast.Declaration:
-        return ast.Names(parts[0].position, "error", parts[1])
+        return ast.NameList(parts[0].position, "error", parts[1])
 
     def match_kinds(self, parts: list[Any]) -> ast.Declaration:
-        return ast.Names(self.position_now, "match_kind", parts[0])
+        return ast.NameList(self.position_now, "match_kind", parts[0])
 
     def parameter(self, parts: list[Any]) -> ast.Declaration:
         annotations, direction, kind, name, *default = parts
@@ -365,27 +365,29 @@ class _Builder(lark.Transformer):
         return ast.CallStatement(parts[0].position, parts[0])
 
     def conditional(self, parts: list[Any]) -> ast.Conditional:
-        keyword, condition, consequence, *otherwise = parts
-        return ast.Conditional(keyword.position, condition, consequence, otherwise[1] if otherwise else None)
+        keyword, condition, consequence, *alternative = parts
+        return ast.Conditional(
+            keyword.position, condition, consequence, alternative[1] if alternative else None
+        )
 
-    def choice(self, parts: list[Any]) -> ast.Choice:
-        return ast.Choice(parts[0].position, parts[1], parts[2:])
+    def switch_statement(self, parts: list[Any]) -> ast.SwitchStatement:
+        return ast.SwitchStatement(parts[0].position, parts[1], parts[2:])
 
     def switch_case(self, parts: list[Any]) -> ast.SwitchCase:
         label, *block = parts
         position = label.position if label else self.position_now
         return ast.SwitchCase(position, label, block[0] if block else None)
 
-    def loop(self, parts: list[Any]) -> Loop:
+    def for_loop(self, parts: list[Any]) -> ForLoop:
         keyword, initial, condition, updates, body = parts
-        return Loop(keyword.position, initial, condition, updates, body)
+        return ForLoop(keyword.position, initial, condition, updates, body)
 
     def loop_parts(self, parts: list[Any]) -> list[ast.Statement]:
         return parts
 
-    def walk(self, parts: list[Any]) -> Walk:
+    def for_in(self, parts: list[Any]) -> ForIn:
         *_, kind, name, _, collection, body = parts
-        return Walk(parts[0].position, ast.Variable(name.position, name.name, kind, None), collection, body)
+        return ForIn(parts[0].position, ast.Variable(name.position, name.name, kind, None), collection, body)
 
     def jump(self, parts: list[Any]) -> ast.Jump:
         kind, *value = parts
@@ -448,11 +450,11 @@ class _Builder(lark.Transformer):
     def number(self, parts: list[Any]) -> ast.Number:
         return ast.Number(parts[0].position, *integer(parts[0]))
 
-    def truth(self, parts: list[Any]) -> ast.Truth:
-        return ast.Truth(parts[0].position, parts[0].text == "true")
+    def boolean(self, parts: list[Any]) -> ast.Boolean:
+        return ast.Boolean(parts[0].position, parts[0].text == "true")
 
-    def text(self, parts: list[Any]) -> ast.Text:
-        return ast.Text(parts[0].position, parts[0].text[1:-1])
+    def string(self, parts: list[Any]) -> ast.String:
+        return ast.String(parts[0].position, parts[0].text[1:-1])
 
     def reference(self, parts: list[Any]) -> ast.Name:
         return ast.Name(parts[0].position, parts[0].text)
@@ -489,4 +491,4 @@ class _Builder(lark.Transformer):
         position = fields[0][1].position
         if len(items) < len(fields):
             raise P4Error(position, "a field is named twice")
-        return ast.StructValue(position, items, rest=len(fields) < len(parts[0]))
+        return ast.StructValue(position, items, has_defaults=len(fields) < len(parts[0]))

@@ -16,7 +16,7 @@ from fanin.sim.switch.embedded.checker import Checker
 from fanin.sim.switch.embedded.description import ActionInfo, ControllerHeader, ExternInfo, KeyInfo, TableInfo
 from fanin.sim.switch.embedded.errors import P4Error, Position, Refused, RunRefused, Unsupported
 from fanin.sim.switch.embedded.lexer import Token
-from fanin.sim.switch.embedded.names import annotated_id, title
+from fanin.sim.switch.embedded.names import annotated_id, control_name
 from fanin.sim.switch.embedded.parser import parse
 from fanin.sim.switch.embedded.permissive import names as permissive_names
 from fanin.sim.switch.embedded.preprocessor import Preprocessor, read_text
@@ -145,7 +145,7 @@ class Program:
     def _block(generator: Generator, argument: ast.Argument) -> Instance:
         value = argument.value
         if isinstance(value, ast.Name) and isinstance(value.target, ast.Instance):
-            call, path = value.target.call, title(value.target)
+            call, path = value.target.call, control_name(value.target)
         elif isinstance(value, ast.Call):
             call, path = value, None
         else:
@@ -232,7 +232,9 @@ def _controller_headers(tree: Sequence[ast.Declaration]) -> Iterator[ControllerH
                 for field in node.fields
                 for name, kind in _flat(field.name, node.type.fields[field.name])
             )
-            yield ControllerHeader(title(node), kind[0].text[1:-1], fields, annotated_id(node.annotations))
+            yield ControllerHeader(
+                control_name(node), kind[0].text[1:-1], fields, annotated_id(node.annotations)
+            )
 
 
 def _flat(name: str, kind: types.Type) -> Iterator[tuple[str, types.Type]]:
@@ -472,7 +474,7 @@ class Switch:
             try:
                 return block(*arguments)
             finally:
-                tracer.parsed(name, kind, arguments[1])
+                tracer.parses(name, kind, arguments[1])
 
         return run
 

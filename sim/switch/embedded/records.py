@@ -12,7 +12,7 @@ from fanin.sim.switch.embedded.errors import Unsupported
 from fanin.sim.switch.embedded.types import BOOL, Bits, Record, Type, base_of
 
 
-def signed(code: str, width: int) -> str:
+def signed_code(code: str, width: int) -> str:
     """Return code of the signed number with the same ``width`` bits as the unsigned ``code``."""
     sign = 1 << (width - 1)
     return f"(({code}) ^ {sign}) - {sign}"
@@ -258,7 +258,7 @@ def _read_lines(leaves: list[tuple[str, Type]], width: int) -> list[str]:
         if offset + size < width:
             code = f"{code} & {(1 << size) - 1}"
         if isinstance(kind, Bits) and kind.signed:
-            code = signed(code, size)
+            code = signed_code(code, size)
         lines.append(f"        {path} = ({code}) == 1" if kind == BOOL else f"        {path} = {code}")
     return lines
 

@@ -140,7 +140,7 @@ def is_type(declaration: ast.Declaration) -> bool:
     """Return whether a declaration's name is the name of a type."""
     return isinstance(
         declaration,
-        ast.Extern | ast.FieldsType | ast.Enumeration | ast.TypeName | ast.Control | ast.Parser | ast.Package,
+        ast.Extern | ast.FieldsType | ast.Enumeration | ast.TypeAlias | ast.Control | ast.Parser | ast.Package,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fanin.sim.switch.embedded import ast, types
 from fanin.sim.switch.embedded.calls import Calls
 from fanin.sim.switch.embedded.errors import P4Error, Unsupported
-from fanin.sim.switch.embedded.loops import Loop, Walk
+from fanin.sim.switch.embedded.loops import ForIn, ForLoop
 from fanin.sim.switch.embedded.scope import refuse_strings
 from fanin.sim.switch.embedded.types import BOOL, VOID, Bits, Type, base_of
 
@@ -73,16 +73,16 @@ class Statements(Calls):
 
     def _do_conditional(self, node: ast.Conditional) -> None:
         node.condition = self.value(node.condition, BOOL)
-        self._nested(node.then)
-        if node.otherwise is not None:
-            self._nested(node.otherwise)
+        self._nested(node.consequence)
+        if node.alternative is not None:
+            self._nested(node.alternative)
 
     def _nested(self, node: ast.Statement) -> None:
         outer = self.open_scope()
         self.statement(node)
         self.scope = outer
 
-    def _do_loop(self, node: Loop) -> None:
+    def _do_forloop(self, node: ForLoop) -> None:
         outer = self.open_scope()
         for statement in node.initial:
             self.statement(statement)
@@ -92,7 +92,7 @@ class Statements(Calls):
         self._rounds(node.body)
         self.scope = outer
 
-    def _do_walk(self, node: Walk) -> None:
+    def _do_forin(self, node: ForIn) -> None:
         outer = self.open_scope()
         node.collection = collection = self.expression(node.collection)
         kind = self.resolve(node.variable.type_node)
@@ -113,7 +113,7 @@ class Statements(Calls):
         self._nested(body)
         self.jumps = outer_jumps
 
-    def _do_choice(self, node: ast.Choice) -> None:
+    def _do_switchstatement(self, node: ast.SwitchStatement) -> None:
         node.subject = self.expression(node.subject)
         kind = node.subject.type
         for case in node.cases:

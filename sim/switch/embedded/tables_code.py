@@ -19,7 +19,7 @@ from fanin.sim.switch.embedded.description import (
     TableInfo,
 )
 from fanin.sim.switch.embedded.errors import P4Error, Position, Refused, Unsupported
-from fanin.sim.switch.embedded.names import annotated_id, annotated_name, spelled, title
+from fanin.sim.switch.embedded.names import annotated_id, annotated_name, control_name, key_name
 from fanin.sim.switch.embedded.types import BOOL, Bits, base_of
 
 _KINDS = ("exact", "ternary", "lpm", "range", "optional")
@@ -83,7 +83,7 @@ class TableCode:
         body.source.emit(f"entry = {table}.find({code or '0'})")
         for counter in info.counters:
             body.source.emit(f"{counter}.hit(entry)")
-        if info.ages:
+        if info.has_timeouts:
             body.source.emit("entry.last_hit = monotonic_ns()")
         self._choose(body)
         body.source.emit("entry.function(f, *entry.arguments)")
@@ -134,7 +134,7 @@ class TableCode:
             raise Unsupported(node.position, f"a key of type {node.expression.type}")
         if signed and node.kind == "range":
             raise Unsupported(node.position, "a range of signed numbers")
-        name = annotated_name(node.annotations) or spelled(node.expression)
+        name = annotated_name(node.annotations) or key_name(node.expression)
         return KeyInfo(name, node.kind, width, signed, annotated_id(node.annotations), node.expression.type)
 
     def _action(self, row: ast.TableAction) -> ActionInfo:
@@ -158,12 +158,12 @@ class TableCode:
             names = ", ".join(["f", *(body.python_names[p] for p in data)])
             self.generator.functions.extend(body.function(f"def {function}({names}):"))
         local = action in self.instance.own_functions
-        name = self.instance.name_of(action) if local else title(action)
-        widths = {title(p): self._data_width(p) for p in data}
-        ids = {title(p): number for p in data if (number := annotated_id(p.annotations)) is not None}
+        name = self.instance.name_of(action) if local else control_name(action)
+        widths = {control_name(p): self._data_width(p) for p in data}
+        ids = {control_name(p): number for p in data if (number := annotated_id(p.annotations)) is not None}
         return ActionInfo(
             name.removeprefix("."), widths, function, self.generator.action_number(action),
-            annotated_id(action.annotations), ids, {title(p): p.type for p in data},
+            annotated_id(action.annotations), ids, {control_name(p): p.type for p in data},
         )  # fmt: skip
 
     @staticmethod

@@ -42,7 +42,7 @@ class Tracer:
         """Report that the parser enters a state."""
         self._report(f"  parser {state}")
 
-    def parsed(self, name: str, kind: types.Type, value: Any) -> None:
+    def parses(self, name: str, kind: types.Type, value: Any) -> None:
         """Report the valid headers, decoded, at the end of the parser."""
         for line in _headers(name, kind, value):
             self._report(f"  header {line}")

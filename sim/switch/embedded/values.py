@@ -38,9 +38,9 @@ UNDEFINED = Undefined()
 
 
 class Exit(Exception):
-    """``exit`` during its propagation; ``out`` holds the out parameters of the action that it leaves."""
+    """``exit`` during its propagation; ``out_values``: out parameters of the action that it leaves."""
 
-    out: Any = ()
+    out_values: Any = ()
 
 
 class Reject(Exception):

@@ -10,7 +10,7 @@ from typing import Any
 
 from fanin.sim.switch.embedded import ast, types
 from fanin.sim.switch.embedded.errors import Unsupported
-from fanin.sim.switch.embedded.records import Records, signed
+from fanin.sim.switch.embedded.records import Records, signed_code
 from fanin.sim.switch.embedded.source import Source
 from fanin.sim.switch.embedded.types import BOOL, Bits, Type, base_of, is_scalar
 
@@ -78,7 +78,7 @@ class ValueCode:
             return self.value(node.target.value)
         return self.python_name(node.target)
 
-    def _text(self, node: ast.Text) -> str:
+    def _string(self, node: ast.String) -> str:
         return repr(node.value)
 
     def _call(self, node: ast.Call) -> str:
@@ -233,7 +233,7 @@ class ValueCode:
             return code
         if actual.signed == kind.signed:
             return code if kind.width >= actual.width else wrap(code, kind)
-        return f"({signed(code, kind.width)})" if kind.signed else f"({code} & {(1 << kind.width) - 1})"
+        return f"({signed_code(code, kind.width)})" if kind.signed else f"({code} & {(1 << kind.width) - 1})"
 
 
 def wrap(code: str, kind: Type) -> str:

@@ -32,7 +32,7 @@ class Ageing:
     def __init__(
         self, switch: Switch, entries: TableEntries, send: Callable[[p4r.StreamMessageResponse], bool]
     ):
-        self._tables = [switch.table(name) for name, info in switch.program.tables.items() if info.ages]
+        self._tables = [switch.table(name) for name, info in switch.program.tables.items() if info.has_timeouts]
         self._entries = entries
         self._send = send
         self._steps: Iterator[None] | None = None  # steps of the scan in progress, if any

@@ -28,9 +28,9 @@ from google.protobuf.message import DecodeError
 from fanin.sim.switch.service import protobuf
 from fanin.sim.switch.service.faults import Fault, invalid
 from fanin.sim.switch.service.link import (
+    BARE_P4INFO,
     COOKIE,
     DEVICE,
-    ESSENCE,
     FRAGMENT_BYTES,
     MAX_PART_BYTES,
     P4INFO,
@@ -42,7 +42,7 @@ from fanin.sim.switch.service.link import (
     receive,
 )
 from fanin.sim.switch.service.statuses import abort, finish_batch
-from fanin.sim.switch.service.verify import Verifier, essence
+from fanin.sim.switch.service.verify import Verifier, bare_p4info
 
 SERVICE = "/p4.v1.P4Runtime/"
 MAX_REQUEST_BYTES = 1 << 24  #: maximum bytes of a request
@@ -130,7 +130,7 @@ class Front(grpc.GenericRpcHandler):
         self._verifier = verifier
         self._sending = threading.Lock()
         self._calls: dict[int, _Call] = {}
-        self._numbers = itertools.count(1)
+        self._call_numbers = itertools.count(1)
         self._ended = False
         self._methods: dict[str, Callable[[_Call, Iterator[bytes]], Iterator[bytes]]] = {
             "StreamChannel": self._stream,
@@ -187,7 +187,7 @@ class Front(grpc.GenericRpcHandler):
         requests: Iterator[bytes],
         context: grpc.ServicerContext,
     ) -> Iterator[bytes]:
-        number = next(self._numbers)
+        number = next(self._call_numbers)
         call = self._calls[number] = _Call(self, number, context)
         try:
             if self._ended or not context.add_callback(lambda: call.messages.put(_SWITCH_ENDED)):
@@ -237,13 +237,13 @@ class Front(grpc.GenericRpcHandler):
         info = protobuf.field_value(config, P4INFO)
         presence = b"" if info is None else protobuf.prefix(P4INFO, 0)
         yield _check_size(remainder + protobuf.prefix(_CONFIG, len(presence)) + presence)
-        yield from _config_fragments(ESSENCE, self._essence(info or b""))
+        yield from _config_fragments(BARE_P4INFO, self._bare_p4info(info or b""))
         for number in (P4INFO, DEVICE, COOKIE):
             value = protobuf.field_value(config, number)
             if value is not None:
                 yield from _config_fragments(number, value)
 
-    def _essence(self, data: bytes) -> bytes:
+    def _bare_p4info(self, data: bytes) -> bytes:
         """Return serialized P4Info without its documentation. Raises Fault."""
         if len(data) > MAX_P4INFO_BYTES:
             raise _size_fault(f"P4Info of {len(data)} bytes", MAX_P4INFO_BYTES)
@@ -252,7 +252,7 @@ class Front(grpc.GenericRpcHandler):
         except DecodeError as error:
             raise invalid("the bytes are not valid P4Info") from error
         self._verifier.check(info)
-        return essence(info).SerializeToString()
+        return bare_p4info(info).SerializeToString()
 
     def _stream(self, call: _Call, requests: Iterator[bytes]) -> Iterator[bytes]:
         """Read requests in a separate thread, each after the previous one has been carried out."""

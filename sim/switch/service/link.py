@@ -17,7 +17,7 @@ _HEADER = struct.Struct("!IB")
 _END = struct.Struct("!I")
 _MAX_DATAGRAM = 1 << 17  # bytes of a datagram
 P4INFO, DEVICE, COOKIE = 1, 2, 3  #: fields of ForwardingPipelineConfig; first byte of a fragment of one
-ESSENCE = 0  #: first byte of a fragment of P4Info without its documentation, which is never returned
+BARE_P4INFO = 0  #: first byte of a fragment of P4Info without documentation, which reads never return
 FRAGMENT_BYTES = 1 << 15  #: maximum bytes of a divisible part of a request or fragment of an answer
 MAX_PART_BYTES = 1 << 15  #: maximum bytes of one update, entity or stream message, which is indivisible
 

@@ -58,7 +58,7 @@ class _Writer:
         self._tables = {t.name: t.id for t in program.tables.values()}
         self._actions = {a.name: a.id for a in program.actions.values()}
         self._headers = {h.name: h.id for h in program.controller_headers}
-        attached = {name for table in program.tables.values() for name in table.attached}
+        attached = {name for table in program.tables.values() for name in table.direct_externs}
         self._externs = {
             e.name: e
             for e in program.externs.values()
@@ -119,13 +119,14 @@ class _Writer:
             field = message.match_fields.add(id=number, name=key.name, match_type=MATCHES[key.kind])
             self._typed(field, key.type)
             field.bitwidth = field.bitwidth or key.width * (not field.HasField("type_name"))
-        if table.ages:
+        if table.has_timeouts:
             message.idle_timeout_behavior = p4i.Table.NOTIFY_CONTROL
         actions = self._ids[p4i.P4Ids.ACTION]
         scopes = {"entries": p4i.ActionRef.TABLE_ONLY, "default": p4i.ActionRef.DEFAULT_ONLY}
         for name in table.actions:
             message.action_refs.add(
-                id=actions[name], scope=scopes.get(table.only.get(name, ""), p4i.ActionRef.TABLE_AND_DEFAULT)
+                id=actions[name],
+                scope=scopes.get(table.limited_actions.get(name, ""), p4i.ActionRef.TABLE_AND_DEFAULT),
             )
         default, arguments = table.default
         if table.default_constant:
@@ -138,7 +139,7 @@ class _Writer:
             initial.arguments.add(param_id=numbers[name], value=as_bytes(int(value), width))
         if table.profile is not None:
             message.implementation_id = self._ids[p4i.P4Ids.ACTION_PROFILE][table.profile]
-        for name in table.attached:
+        for name in table.direct_externs:
             message.direct_resource_ids.append(self._ids[_EXTERNS[self._externs[name].kind][1]][name])
 
     def _action(self, action: ActionInfo) -> None:
@@ -154,7 +155,7 @@ class _Writer:
         self._preamble(message, prefix, extern.name)
         size = next((a for a in extern.arguments if isinstance(a, int)), 0)
         unit = next((a for a in extern.arguments if isinstance(a, str)), "packets_and_bytes").lower()
-        tables = [t for t in self._program.tables.values() if extern.name in (*t.attached, t.profile)]
+        tables = [t for t in self._program.tables.values() if extern.name in (*t.direct_externs, t.profile)]
         numbers = [self._ids[p4i.P4Ids.TABLE][table.name] for table in tables]
         if list_name == "registers":
             message.size = size

@@ -18,7 +18,7 @@ from fanin.sim.switch.embedded import Program, Switch
 from fanin.sim.switch.service.entities import Entities
 from fanin.sim.switch.service.faults import invalid, missing, unknown
 from fanin.sim.switch.service.forwarding import Forwarding
-from fanin.sim.switch.service.link import COOKIE, DEVICE, ESSENCE, P4INFO
+from fanin.sim.switch.service.link import BARE_P4INFO, COOKIE, DEVICE, P4INFO
 from fanin.sim.switch.service.memory import collect_all
 from fanin.sim.switch.service.names import Names
 from fanin.sim.switch.service.p4info import p4info
@@ -33,7 +33,7 @@ _Get = p4r.GetForwardingPipelineConfigRequest
 class Config:
     """A configuration as the front sends it: serialized, in fragments.
 
-    ``fragments``: fragments by field number, including the link's ESSENCE; a field that is not set has none.
+    ``fragments``: fragments by field number, including the link's BARE_P4INFO; none for an unset field.
     """
 
     fragments: dict[int, list[bytes]] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class Config:
     @property
     def info(self) -> p4i.P4Info:
         """Return the P4Info, without its documentation."""
-        return p4i.P4Info.FromString(b"".join(self.fragments[ESSENCE]))
+        return p4i.P4Info.FromString(b"".join(self.fragments[BARE_P4INFO]))
 
     def fragments_of(self, numbers: tuple[int, ...]) -> tuple[int, list[bytes]]:
         """Return size and fragments of a message with those of these fields that are set."""
@@ -95,7 +95,7 @@ class Pipelines:
         self._send = send
         self._saved: Pipeline | None = None
         info = p4info(program).SerializeToString()
-        config = Config({P4INFO: [info], ESSENCE: [info]})
+        config = Config({P4INFO: [info], BARE_P4INFO: [info]})
         self._realise(self._prepare(config, forwarding.switch))
 
     @property

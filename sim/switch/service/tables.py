@@ -126,7 +126,7 @@ class TableEntries:
             raise Fault(
                 rpc_code.RESOURCE_EXHAUSTED, f"table {name}: metadata has {MAX_METADATA_BYTES} bytes at most"
             )
-        if message.idle_timeout_ns and not table.info.ages:
+        if message.idle_timeout_ns and not table.info.has_timeouts:
             raise invalid(f"table {name}: its entries have no idle timeout (support_timeout)")
         if message.idle_timeout_ns < 0:
             raise invalid(f"table {name}: an idle timeout of {message.idle_timeout_ns} ns")
@@ -216,7 +216,7 @@ class TableEntries:
         message.is_const = entry.constant
         if query.HasField("counter_data") and table.info.counters and entry.hit:
             message.counter_data.packet_count, message.counter_data.byte_count = entry.packets, entry.bytes
-        if query.HasField("time_since_last_hit") and table.info.ages and entry.hit:
+        if query.HasField("time_since_last_hit") and table.info.has_timeouts and entry.hit:
             message.time_since_last_hit.elapsed_ns = time.monotonic_ns() - entry.last_hit
         return message
 
@@ -306,7 +306,7 @@ def _check_query(table: Table, query: p4r.TableEntry) -> None:
     """Raise Fault if a read of one table asks for a field that its entries do not have."""
     name = table.info.name
     if query.HasField("time_since_last_hit"):
-        if not table.info.ages:
+        if not table.info.has_timeouts:
             raise invalid(f"table {name}: its entries have no idle timeout (support_timeout)")
         if query.is_default_action:
             raise invalid(f"table {name}: a default action has no idle timeout")

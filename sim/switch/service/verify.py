@@ -36,7 +36,7 @@ _PARTS = {"tables": "match_fields", "actions": "params", _HEADERS: "metadata"}
 _DOCUMENTATION = ("annotations", "annotation_locations", "structured_annotations", "doc", "type_spec")
 
 
-def essence(info: p4i.P4Info) -> p4i.P4Info:
+def bare_p4info(info: p4i.P4Info) -> p4i.P4Info:
     """Remove documentation and types, which no call reads, from ``info``; return a copy of the rest."""
     info.DiscardUnknownFields()
     copy = p4i.P4Info()
