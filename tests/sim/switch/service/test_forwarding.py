@@ -220,7 +220,7 @@ def test_an_interface_that_goes_ends_the_loop_and_every_wait():
     loop._selector.unregister(loop._wake)  # the request stays in the queue
     asker = threading.Thread(target=ask)
     asker.start()
-    while loop._asked.empty():
+    while loop._requests.empty():
         time.sleep(0.01)
     with pytest.raises(InterfaceLost):
         loop.run(lambda: None)
