@@ -40,9 +40,9 @@ def comment(text: str) -> list[str]:
     return [f"// {line}" for line in textwrap.wrap(text, WIDTH - 16)]
 
 
-def block(head: str, body: Sequence[str]) -> list[str]:
+def block(header: str, body: Sequence[str]) -> list[str]:
     """Return ``head {``, the body indented, and ``}``."""
-    return [f"{head} {{}}"] if not body else [f"{head} {{", *indent(body), "}"]
+    return [f"{header} {{}}"] if not body else [f"{header} {{", *indent(body), "}"]
 
 
 def join_items(items: Sequence[str], width: int) -> str:

@@ -316,6 +316,6 @@ def synthetic(name: str, shape: SyntheticShape, *, samples: int | None = None, s
     values = np.ones(len(position)) if shape.binary else 1 - rng.random(len(position))
     features = sparse.csr_matrix((values, np.divmod(position, columns)), shape=(count, columns))
     margin = features @ rng.standard_normal(columns)
-    wrong = rng.random(count) < LABEL_NOISE
-    labels = ((margin > np.median(margin)) ^ wrong).astype(np.float64)
+    flipped = rng.random(count) < LABEL_NOISE
+    labels = ((margin > np.median(margin)) ^ flipped).astype(np.float64)
     return RawData(name, features, labels, classes=(0.0, 1.0))

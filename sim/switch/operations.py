@@ -129,5 +129,5 @@ def _operation(frame: bytes) -> tuple[int, Operation] | None:
         frame[_PROTOCOL] != IP_PROTOCOL_UDP or UDP_PORT not in _PORTS.unpack_from(frame, _UDP)
     ):
         return None
-    head, job, slot, number = _HEADER.unpack_from(frame, offset)
-    return head & 15, (job, slot, number)
+    version_kind, job, slot, number = _HEADER.unpack_from(frame, offset)
+    return version_kind & 15, (job, slot, number)

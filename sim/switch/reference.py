@@ -191,8 +191,8 @@ class ReferenceSwitch(Switch):
         if len(frame) < offset + payload_length(self.values):
             self._counters.malformed += 1
             return []
-        head, job_id, slot, number, bitmap = _HEADER.unpack_from(frame, offset)
-        version, kind = head >> 4, head & 15
+        version_kind, job_id, slot, number, bitmap = _HEADER.unpack_from(frame, offset)
+        version, kind = version_kind >> 4, version_kind & 15
         if version != VERSION or kind not in self._kinds or number == 0:
             self._counters.malformed += 1
             return []

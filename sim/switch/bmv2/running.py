@@ -110,7 +110,7 @@ class RunningSwitch:
         try:
             config = program_config(
                 {register.name: register.size for register in schema.registers},
-                {item.name: item.size for item in schema.tables},
+                {running_job.name: running_job.size for running_job in schema.tables},
                 {action.name: [parameter.name for parameter in action.params] for action in schema.actions},
             )
         except ValueError as error:
@@ -120,14 +120,14 @@ class RunningSwitch:
         if not installed and ports is None:
             return
         running = running_jobs(config, [entry for table_entries in entries.values() for entry in table_entries])
-        self._running = {item.job.id: item for item in running}
+        self._running = {running_job.job.id: running_job for running_job in running}
         if installed:
             flooded = [group for group in control.multicast_groups() if group.id == FLOOD_GROUP]
             ports = [replica.port for group in flooded for replica in group.replicas]
         self._switch = ProgramSwitch(
             config=config,
             pipeline=ControlPlane(config, control, self._registers),
-            endpoint=endpoint or next((item.switch for item in running), SWITCH),
+            endpoint=endpoint or next((running_job.switch for running_job in running), SWITCH),
             ports=ports or [],
-            running={item.place: item.job for item in running} if installed else None,
+            running={running_job.place: running_job.job for running_job in running} if installed else None,
         )

@@ -61,9 +61,9 @@ class Registers:
             _FIELD.pack(kind, number) + _encode(kind, value)
             for number, (kind, value) in enumerate(arguments, 1)
         )
-        head = struct.pack(">I", _VERSION | _CALL) + _encode(_STRING, f"standard:{method}") + bytes(4)
+        header = struct.pack(">I", _VERSION | _CALL) + _encode(_STRING, f"standard:{method}") + bytes(4)
         try:
-            self._socket.sendall(head + fields + bytes([_STOP]))
+            self._socket.sendall(header + fields + bytes([_STOP]))
             self._remaining = _MAX_ANSWER
             return self._reply(method)
         except OSError as error:

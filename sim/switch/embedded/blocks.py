@@ -49,8 +49,8 @@ class Generator:
         if node.callee.kind == "block" and instance is not None and isinstance(node.function, ast.Member):
             functions = {(instance.block_of(node.function.base), None)}
         else:
-            place = None if node.callee.kind == "function" else instance
-            functions = {(target, place) for target in _declarations_run(node)}
+            owner = None if node.callee.kind == "function" else instance
+            functions = {(target, owner) for target in _declarations_run(node)}
         is_repeated = not functions.isdisjoint(self._run_functions)
         self._run_functions |= functions
         return is_repeated
@@ -104,11 +104,11 @@ class Generator:
             for code in (self.records.new, self.records.zero)
         )
         bodies = {f.name: self.function_of(f, instance) for f in body}
-        inner = "".join(f"{method}={function}, " for method, function in bodies.items())
+        methods = "".join(f"{method}={function}, " for method, function in bodies.items())
         self.objects.position = node.position
         self.objects.emit(
             f"{python} = {shape_name}({''.join(a + ', ' for a in arguments)}name={name!r}, types={kinds}, "
-            f"makers=({makers}), zeros=({zeros}), arch=ARCH, {inner})"
+            f"makers=({makers}), zeros=({zeros}), arch=ARCH, {methods})"
         )
         values = tuple(map(_constant, node.arguments))
         self.externs[python] = ExternInfo(

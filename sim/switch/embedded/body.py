@@ -67,8 +67,8 @@ class Body(ValueCode):
         function = Source()
         function.position = self.source.positions[0] if self.source.positions else None
         with function.block(header):
-            for name, place in self.fetched.items():
-                function.emit(f"{name} = {place}")
+            for name, attribute in self.fetched.items():
+                function.emit(f"{name} = {attribute}")
             for line, position in zip(self.source.lines, self.source.positions, strict=True):
                 function.position = position
                 function.emit(line)
@@ -139,7 +139,7 @@ class Body(ValueCode):
             low = self.save(self.value(collection.left), node.variable.type)
             values = f"numbers(ARCH, {low}, {self.value(collection.right)})"
         else:
-            values = f"[item.copy() for item in {self.value(collection)}.items]"
+            values = f"[element.copy() for element in {self.value(collection)}.elements]"
         with self.source.block(f"for {name} in {values}:"):
             self._rounds(node.body, [])
 

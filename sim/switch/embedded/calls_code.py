@@ -342,11 +342,11 @@ class CallBody(Body):
             and isinstance(target.base.type, types.Stack)
         ):
             stack = self._holder(target.base, True)
-            self.source.emit(f"{stack}.next_item().extract({packet}{width_code})")
+            self.source.emit(f"{stack}.next_element().extract({packet}{width_code})")
             self.source.emit(f"{stack}.next += 1")
         elif isinstance(target, ast.Member) and _is_next(target.base):
             stack = self._holder(target.base.base, True)  # type: ignore[attr-defined]
-            self.source.emit(f"{stack}.next_item().f_{target.name}.extract({packet}{width_code})")
+            self.source.emit(f"{stack}.next_element().f_{target.name}.extract({packet}{width_code})")
             self.source.emit(f"{stack}.next += 1")
         else:
             self.source.emit(f"{self.value(target)}.extract({packet}{width_code})")

@@ -238,11 +238,11 @@ class Checker(Statements):
         if node.entries is not None:
             for entry in node.entries:
                 self._entry(node, entry, by_action)
-        for item in node.properties.values():
-            if item.name == "default_action":
-                item.value = self._action_call(item.value, by_action)
+        for table_property in node.properties.values():
+            if table_property.name == "default_action":
+                table_property.value = self._action_call(table_property.value, by_action)
             else:
-                item.value = self.expression(item.value)
+                table_property.value = self.expression(table_property.value)
         self.declare(node.name, node, node.position)
 
     def _table_action(self, row: ast.TableAction) -> None:

@@ -75,30 +75,30 @@ class PacketIn:
 class HeaderStack:
     """A stack of headers or unions."""
 
-    __slots__ = ("items", "kind", "next")
+    __slots__ = ("elements", "kind", "next")
 
     def __init__(self, kind: Any, size: int):
         self.kind = kind
-        self.items = [kind() for _ in range(size)]
+        self.elements = [kind() for _ in range(size)]
         self.next = 0
 
-    def at(self, index: int) -> Any:
+    def element(self, index: int) -> Any:
         """Return element ``index``."""
-        if index is UNDEFINED or not 0 <= index < len(self.items):
-            raise RunRefused(f"element {index!r} of a stack of {len(self.items)}")
-        return self.items[index]
+        if index is UNDEFINED or not 0 <= index < len(self.elements):
+            raise RunRefused(f"element {index!r} of a stack of {len(self.elements)}")
+        return self.elements[index]
 
-    def next_item(self) -> Any:
+    def next_element(self) -> Any:
         """Return the element that ``next`` names. Raises Reject beyond the end."""
-        if self.next >= len(self.items):
+        if self.next >= len(self.elements):
             raise Reject(OUT_OF_BOUNDS)
-        return self.items[self.next]
+        return self.elements[self.next]
 
-    def last_item(self) -> Any:
+    def last_element(self) -> Any:
         """Return the element that ``last`` names. Raises Reject if no element was extracted."""
-        if not 0 < self.next <= len(self.items):
+        if not 0 < self.next <= len(self.elements):
             raise Reject(OUT_OF_BOUNDS)
-        return self.items[self.next - 1]
+        return self.elements[self.next - 1]
 
     def last_index(self) -> Any:
         """Return ``lastIndex``; undefined for an empty stack."""
@@ -106,34 +106,34 @@ class HeaderStack:
 
     def push_front(self, count: int) -> None:
         """Make room for ``count`` elements in front; the new ones are invalid."""
-        count = min(count, len(self.items))
-        self.items = [self.kind() for _ in range(count)] + self.items[: len(self.items) - count]
-        self.next = min(self.next + count, len(self.items))
+        count = min(count, len(self.elements))
+        self.elements = [self.kind() for _ in range(count)] + self.elements[: len(self.elements) - count]
+        self.next = min(self.next + count, len(self.elements))
 
     def pop_front(self, count: int) -> None:
         """Drop ``count`` elements in front; append the same number of invalid ones."""
-        count = min(count, len(self.items))
-        self.items = self.items[count:] + [self.kind() for _ in range(count)]
+        count = min(count, len(self.elements))
+        self.elements = self.elements[count:] + [self.kind() for _ in range(count)]
         self.next = max(self.next - count, 0)
 
     def copy(self) -> HeaderStack:
         """Return a copy."""
         new = HeaderStack.__new__(HeaderStack)
         new.kind, new.next = self.kind, self.next
-        new.items = [item.copy() for item in self.items]
+        new.elements = [element.copy() for element in self.elements]
         return new
 
     def set(self, other: HeaderStack) -> None:
         """Become equal to ``other``."""
         self.next = other.next
-        for item, source in zip(self.items, other.items, strict=True):
-            item.set(source)
+        for element, source in zip(self.elements, other.elements, strict=True):
+            element.set(source)
 
     def equals(self, other: HeaderStack) -> Any:
         """Return whether all elements are equal."""
         all_equal: Any = True
-        for item, counterpart in zip(self.items, other.items, strict=True):
-            is_equal = item.equals(counterpart)
+        for element, counterpart in zip(self.elements, other.elements, strict=True):
+            is_equal = element.equals(counterpart)
             if is_equal is UNDEFINED:
                 all_equal = is_equal
             elif not is_equal:
@@ -142,5 +142,5 @@ class HeaderStack:
 
     def emit(self, output: list[bytes]) -> None:
         """Append the bytes of the valid elements to ``output``."""
-        for item in self.items:
-            item.emit(output)
+        for element in self.elements:
+            element.emit(output)

@@ -109,9 +109,9 @@ class _Builder(lark.Transformer):
         return parts
 
     def declaration(self, parts: list[Any]) -> ast.Declaration:
-        annotations, result = parts
-        result.annotations = annotations
-        return result
+        annotations, node = parts
+        node.annotations = annotations
+        return node
 
     local = abstract_body = declaration
 
@@ -185,10 +185,10 @@ class _Builder(lark.Transformer):
 
     def extern_object(self, parts: list[Any]) -> ast.Declaration:
         name, type_parameters, *methods = parts
-        result = ast.Extern(name.position, name.name, type_parameters, methods)
+        extern = ast.Extern(name.position, name.name, type_parameters, methods)
         for method in methods:
-            method.owner = result
-        return result
+            method.owner = extern
+        return extern
 
     def extern_function(self, parts: list[Any]) -> ast.Declaration:
         return parts[0]
@@ -208,9 +208,9 @@ class _Builder(lark.Transformer):
         annotations, kind, name, *size = parts
         if size:
             raise Unsupported(name.position, f"an array's size after its name ({name.name}[...])")
-        result = ast.Variable(name.position, name.name, kind, None)
-        result.annotations = annotations
-        return result
+        variable = ast.Variable(name.position, name.name, kind, None)
+        variable.annotations = annotations
+        return variable
 
     def enumeration(self, parts: list[Any]) -> ast.Declaration:
         *underlying, name, members = parts
@@ -236,9 +236,9 @@ class _Builder(lark.Transformer):
 
     def parameter(self, parts: list[Any]) -> ast.Declaration:
         annotations, direction, kind, name, *default = parts
-        result = ast.Parameter(name.position, name.name, direction, kind, default[0] if default else None)
-        result.annotations = annotations
-        return result
+        parameter = ast.Parameter(name.position, name.name, direction, kind, default[0] if default else None)
+        parameter.annotations = annotations
+        return parameter
 
     def direction(self, parts: list[Any]) -> str:
         return parts[0].text if parts else ""
@@ -259,9 +259,9 @@ class _Builder(lark.Transformer):
         select, cases = None, [ast.Case(name.position, [], "reject")]  # meaning of a state without transition
         if body and isinstance(body[-1], tuple):
             select, cases = body.pop()
-        result = ast.State(name.position, name.name, body, select, cases)
-        result.annotations = annotations
-        return result
+        state = ast.State(name.position, name.name, body, select, cases)
+        state.annotations = annotations
+        return state
 
     def transition(self, parts: list[Any]) -> tuple[list[ast.Expression] | None, list[ast.Case]]:
         if isinstance(parts[0], ast.Name):
@@ -288,7 +288,7 @@ class _Builder(lark.Transformer):
 
     def table(self, parts: list[Any]) -> ast.Declaration:
         name, *properties = parts
-        result = ast.Table(name.position, name.name, [], [], None, False, {})
+        table = ast.Table(name.position, name.name, [], [], None, False, {})
         titles: set[str] = set()
         for key, value in properties:
             title = value.name if isinstance(value, ast.Property) else key
@@ -296,12 +296,12 @@ class _Builder(lark.Transformer):
                 raise P4Error(name.position, f"table {name.name} has {title} twice")
             titles.add(title)
             if key == "entries":
-                result.entries, result.constant_entries = value
+                table.entries, table.constant_entries = value
             elif isinstance(value, ast.Property):
-                result.properties[value.name] = value
+                table.properties[value.name] = value
             else:
-                setattr(result, key, value)
-        return result
+                setattr(table, key, value)
+        return table
 
     def property(self, parts: list[Any]) -> tuple[str, Any]:
         annotations, (_, value) = parts

@@ -20,9 +20,7 @@ _MAX_INCLUDES = 256
 _MAX_BITS = MAX_WIDTH  # maximum bits of a value in #if
 _MAX_CONDITIONS = 256  # maximum nesting of #if
 _MAX_DEPTH = 64  # maximum nesting of macros
-_MAX_MACRO_TOKENS = (
-    1_000_000  # maximum tokens made by all macros together, including those that are replaced again
-)
+_MAX_MACRO_TOKENS = 1_000_000  # maximum tokens made by all macros, with those that are replaced again
 _MAX_MACRO_CHARACTERS = 1 << 24  # maximum characters of these tokens
 
 _BINARY = {
@@ -66,22 +64,22 @@ class Preprocessor:
         """Return all tokens of ``text``; quoted includes are first searched in ``folder``."""
         check_text(text, file, self._read)
         self._read += len(text)
-        result: list[Token] = []
+        output: list[Token] = []
         pending: list[Token] = []  # a macro's arguments may span several lines
         conditions: list[_Condition] = []
         for line in _lines(text.removeprefix(_BYTE_ORDER_MARK), file):
             if line and line[0].text == "#":
-                result += self._expand(pending)
+                output += self._expand(pending)
                 pending = []
-                result += self._directive(line, conditions, folder)
+                output += self._directive(line, conditions, folder)
             elif all(c.active for c in conditions):
                 pending += _without_pragma(line)
-            if len(result) + len(pending) > MAX_TOKENS:
-                raise P4Error((result + pending)[MAX_TOKENS].position, f"more than {MAX_TOKENS:,} tokens")
-        result += self._expand(pending)
+            if len(output) + len(pending) > MAX_TOKENS:
+                raise P4Error((output + pending)[MAX_TOKENS].position, f"more than {MAX_TOKENS:,} tokens")
+        output += self._expand(pending)
         if conditions:
             raise P4Error(conditions[-1].position, "#if without #endif")
-        return result
+        return output
 
     def _directive(self, line: list[Token], conditions: list[_Condition], folder: Path | None) -> list[Token]:
         if len(line) == 1:
@@ -196,19 +194,19 @@ class Preprocessor:
 
     def _expand(self, sequence: list[Token], active: frozenset[str] = frozenset()) -> list[Token]:
         """Return ``sequence`` with its macros replaced, except those in ``active``, which are in progress."""
-        result: list[Token] = []
+        output: list[Token] = []
         index = 0
         while index < len(sequence):
             token = sequence[index]
             index += 1
             macro = self._macros.get(token.text) if token.type == "NAME" else None
             if macro is None or token.text in active:
-                result.append(token)
+                output.append(token)
                 continue
             body = macro.body
             if macro.parameters is not None:
                 if index >= len(sequence) or sequence[index].text != "(":
-                    result.append(token)
+                    output.append(token)
                     continue
                 arguments, index = _arguments(sequence, index, token)
                 if len(arguments) != len(macro.parameters) and (macro.parameters or arguments != [[]]):
@@ -220,14 +218,14 @@ class Preprocessor:
             self._spend(body, token)
             if len(active) > _MAX_DEPTH:
                 raise P4Error(token.position, f"macros nested deeper than {_MAX_DEPTH}")
-            result += self._expand([t.at_position(token.position) for t in body], active | {token.text})
-        return result
+            output += self._expand([t.at_position(token.position) for t in body], active | {token.text})
+        return output
 
     def _substitute(
         self, body: list[Token], arguments: dict[str, list[Token]], values: dict[str, list[Token]], macro: Token
     ) -> list[Token]:
         """Return the body of a macro with its arguments: text after #, unexpanded beside ##, else expanded."""
-        result: list[Token] = []
+        output: list[Token] = []
         index = 0
         while index < len(body):
             token = body[index]
@@ -241,38 +239,38 @@ class Preprocessor:
                 if index >= len(body) or body[index].text not in arguments:
                     raise P4Error(macro.position, f"{macro.text}: # needs a parameter behind it")
                 text = _token_text(arguments[body[index].text])
-                result.append(Token("STRING", f'"{text}"', token.position))
-                self._spend(result[-1:], macro)
+                output.append(Token("STRING", f'"{text}"', token.position))
+                self._spend(output[-1:], macro)
             elif token.text in arguments:
                 argument = arguments[token.text] if "##" in neighbours else values[token.text]
                 self._spend(argument, macro)
-                result += argument
+                output += argument
             else:
-                result.append(token)
+                output.append(token)
             index += 1
-        return result
+        return output
 
     def _paste(self, body: list[Token]) -> list[Token]:
         """Return the body with each ``a ## b`` as one token."""
         if not any(token.text == "##" for token in body):
             return body
-        result: list[Token] = []
+        output: list[Token] = []
         paste = False
         for token in body:
             if token.text == "##" and token.type != "STRING":
                 paste = True
-            elif paste and result:
-                text = result[-1].text + token.text
+            elif paste and output:
+                text = output[-1].text + token.text
                 pasted = [t for t in tokens(text, token.position.file) if t.type != "NEWLINE"]
                 self._spend(pasted, token)
-                result[-1:] = [
+                output[-1:] = [
                     new.at_position(token.position) for new in pasted
                 ]  # like cpp, several tokens if not one
                 paste = False
             else:
-                result.append(token)
+                output.append(token)
                 paste = False
-        return result
+        return output
 
     def _spend(self, new_tokens: Sequence[Token], macro: Token) -> None:
         """Count the tokens that a macro makes. Raises P4Error for too many or too long ones."""
@@ -298,15 +296,15 @@ class _Arithmetic:
 
     def __init__(self, sequence: list[Token], position: Position):
         self._tokens = sequence
-        self._place = position
+        self._position = position
         self._index = 0
 
     def value(self) -> int:
         """Return the value of all tokens."""
-        result = self._choice()
+        value = self._choice()
         if self._index != len(self._tokens):
-            raise P4Error(self._place, f"#if: unexpected {self._tokens[self._index].text}")
-        return result
+            raise P4Error(self._position, f"#if: unexpected {self._tokens[self._index].text}")
+        return value
 
     def _text(self) -> str:
         """Return the text of the next token; the lexer splits ``>>`` for types, here it is one token."""
@@ -321,7 +319,7 @@ class _Arithmetic:
 
     def _next(self) -> Token:
         if self._index >= len(self._tokens):
-            raise P4Error(self._place, "#if: an operand is missing")
+            raise P4Error(self._position, "#if: an operand is missing")
         self._index += 1
         return self._tokens[self._index - 1]
 
@@ -337,7 +335,7 @@ class _Arithmetic:
 
     def _expect(self, text: str) -> None:
         if self._index >= len(self._tokens) or self._next().text != text:
-            raise P4Error(self._place, f"#if: {text} is missing")
+            raise P4Error(self._position, f"#if: {text} is missing")
 
     def _binary(self, min_level: int) -> int:
         left = self._operand()
@@ -348,12 +346,12 @@ class _Arithmetic:
             self._index += 2 if operator == ">>" else 1
             right = self._binary(level)
             if operator in ("/", "%") and right == 0:
-                raise P4Error(self._place, f"#if: {operator} by 0")
+                raise P4Error(self._position, f"#if: {operator} by 0")
             if operator in ("<<", ">>") and not 0 <= right <= _MAX_SHIFT:
-                raise P4Error(self._place, f"#if: a shift by {right}; it must be 0 to {_MAX_SHIFT}")
+                raise P4Error(self._position, f"#if: a shift by {right}; it must be 0 to {_MAX_SHIFT}")
             left = apply(left, right)
             if left.bit_length() > _MAX_BITS:
-                raise P4Error(self._place, f"#if: a value of more than {_MAX_BITS:,} bits")
+                raise P4Error(self._position, f"#if: a value of more than {_MAX_BITS:,} bits")
         return left
 
     def _operand(self) -> int:

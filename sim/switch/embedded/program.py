@@ -138,8 +138,10 @@ class Program:
         self.counters = self._extern_names(generator.externs, CounterArray)
         self.meters = self._extern_names(generator.externs, Meter)
 
-    def _extern_names(self, externs: Mapping[str, ExternInfo], shape: type) -> list[str]:
-        return [info.name for info in externs.values() if issubclass(self._runtime.externs[info.kind], shape)]
+    def _extern_names(self, externs: Mapping[str, ExternInfo], extern_class: type) -> list[str]:
+        return [
+            info.name for info in externs.values() if issubclass(self._runtime.externs[info.kind], extern_class)
+        ]
 
     @staticmethod
     def _block(generator: Generator, argument: ast.Argument) -> Instance:
@@ -189,7 +191,7 @@ class Program:
         ports: Iterable[int] = range(8),
         tracer: Tracer | None = None,
         clock: Callable[[], int] | None = None,
-        unset: Callable[[Position], None] = lambda place: None,
+        unset: Callable[[Position], None] = lambda position: None,
     ) -> Switch:
         """Return a running switch with these ports, no table entries except constant ones, and registers at 0.
 

@@ -67,8 +67,8 @@ class Records:
             self.lines += write(kind, self._names[kind], fields)
         return self._names[kind]
 
-    def _common(self, name: str, fields: list[tuple[str, Type]], extra: list[str]) -> list[str]:
-        slots = [field for field, _ in fields] + extra
+    def _common(self, name: str, fields: list[tuple[str, Type]], extra_slots: list[str]) -> list[str]:
+        slots = [field for field, _ in fields] + extra_slots
         lines = [f"class {name}:", f"    __slots__ = {slots!r}", "    def __init__(self):"]
         lines += [f"        self.{field} = {self.new(kind)}" for field, kind in fields]
         return [*lines, "        pass"]

@@ -35,7 +35,7 @@ class Tracer(Protocol):
     def writes(self, register: str, index: int, value: Any) -> None:
         """Take note of a write to a register's entry."""
 
-    def chooses(self, selector: str, place: int, count: int, action: str) -> None:
+    def chooses(self, selector: str, index: int, count: int, action: str) -> None:
         """Take note of the choice among ``count`` actions of a group."""
 
 

@@ -45,17 +45,17 @@ class _Entry:
     @classmethod
     def of(cls, text: str) -> _Entry | None:
         """Return the parts of an entry's text, in time proportional to its length; None if it is malformed."""
-        head, opening, call = text.strip().rpartition("(")
+        prefix, opening, call = text.strip().rpartition("(")
         parameters, closing, suffix = call.partition(")")
-        head = head.rstrip()
-        start = len(head)
-        while start and (head[start - 1].isalnum() or head[start - 1] in "_.$"):
+        prefix = prefix.rstrip()
+        start = len(prefix)
+        while start and (prefix[start - 1].isalnum() or prefix[start - 1] in "_.$"):
             start -= 1
-        if not opening or not closing or start == len(head) or not _AFTER_CALL.fullmatch(suffix):
+        if not opening or not closing or start == len(prefix) or not _AFTER_CALL.fullmatch(suffix):
             return None
-        priority = _PRIORITY.match(head, 0, start)
+        priority = _PRIORITY.match(prefix, 0, start)
         assert priority
-        return cls(int(priority[1] or 0), head[priority.end() : start].strip(), head[start:], parameters)
+        return cls(int(priority[1] or 0), prefix[priority.end() : start].strip(), prefix[start:], parameters)
 
 
 class StfTest:
@@ -113,8 +113,8 @@ class StfTest:
 
     def _do_packet(self, arguments: str, _line: int) -> None:
         port, *_, data = arguments.partition(" ")
-        for to, frame in self.switch.process(int(port), bytes.fromhex(data)):
-            self._received[to].append(frame)
+        for egress_port, frame in self.switch.process(int(port), bytes.fromhex(data)):
+            self._received[egress_port].append(frame)
 
     def _do_expect(self, arguments: str, number: int) -> None:
         port, *_, data = arguments.partition(" ")

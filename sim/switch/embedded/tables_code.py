@@ -43,9 +43,9 @@ class TableCode:
         """Emit the function, which takes the frame and returns the entry that it ran; return its name."""
         node = self.node
         name = self.instance.name_of(node)
-        for item in node.properties.values():
-            if item.name not in (*_WITHOUT_EFFECT, *_ATTACHED):
-                raise Unsupported(item.position, f"the table property {item.name}")
+        for table_property in node.properties.values():
+            if table_property.name not in (*_WITHOUT_EFFECT, *_ATTACHED):
+                raise Unsupported(table_property.position, f"the table property {table_property.name}")
         function, table = (
             self.generator.functions.unique_name(f"{prefix}_{node.name}") for prefix in ("apply", "table")
         )
@@ -95,30 +95,30 @@ class TableCode:
         nodes = [key.expression for key in self.node.keys if key.kind == "selector"]
         if not nodes:
             return
-        item = self.node.properties.get("implementation")
-        if item is None:  # like p4c, ignore such a key
+        implementation = self.node.properties.get("implementation")
+        if implementation is None:  # like p4c, ignore such a key
             return
         with body.source.block("if entry.choices:"):
             data = body.pack_code(ast.ListValue(self.node.position, nodes))
-            body.source.emit(f"entry = {self._extern(item)}.choose(entry.choices, {data})")
+            body.source.emit(f"entry = {self._extern(implementation)}.choose(entry.choices, {data})")
 
-    def _extern(self, item: ast.Property) -> str:
+    def _extern(self, table_property: ast.Property) -> str:
         """Return the Python name of the extern that a property names or constructs."""
-        value = item.value
+        value = table_property.value
         if isinstance(value, ast.Name):
             return self.instance.extern_of(value)
         if not isinstance(value, ast.Call) or not isinstance(value.type, types.External):
-            raise P4Error(item.position, f"{item.name} is no extern")
-        if item not in self._externs:
-            name = annotated_name(item.annotations) or self._default_extern_name(item)
-            self._externs[item] = self.generator.extern(
-                value, value.type, name, self.instance, annotations=item.annotations
+            raise P4Error(table_property.position, f"{table_property.name} is no extern")
+        if table_property not in self._externs:
+            name = annotated_name(table_property.annotations) or self._default_extern_name(table_property)
+            self._externs[table_property] = self.generator.extern(
+                value, value.type, name, self.instance, annotations=table_property.annotations
             )
-        return self._externs[item]
+        return self._externs[table_property]
 
-    def _default_extern_name(self, item: ast.Property) -> str:
+    def _default_extern_name(self, table_property: ast.Property) -> str:
         """Return p4c's name of an extern that is constructed in a property."""
-        return self.instance.name_of(self.node) if item.name == "counters" else item.name
+        return self.instance.name_of(self.node) if table_property.name == "counters" else table_property.name
 
     def _key(self, node: ast.Key) -> KeyInfo:
         kind = base_of(node.expression.type)
@@ -178,32 +178,32 @@ class TableCode:
     def _default(
         self, actions: dict[ast.Action, ActionInfo], infos: dict[str, ActionInfo]
     ) -> tuple[str, tuple[int, ...]]:
-        item = self.node.properties.get("default_action")
-        if item is not None:
-            assert isinstance(item.value, ast.Call)
-            return actions[item.value.callee.action].name, _constants(item.value)
+        table_property = self.node.properties.get("default_action")
+        if table_property is not None:
+            assert isinstance(table_property.value, ast.Call)
+            return actions[table_property.value.callee.action].name, _constants(table_property.value)
         infos.setdefault(NO_ACTION_NAME, NO_ACTION)
         return NO_ACTION_NAME, ()
 
     def _counters(self) -> tuple[str, ...]:
         counters = []
         for name in _ATTACHED:
-            item = self.node.properties.get(name)
-            if item is None:
+            table_property = self.node.properties.get(name)
+            if table_property is None:
                 continue
             if name == "counters":
-                counters.append(self._extern(item))
+                counters.append(self._extern(table_property))
             elif name != "meters":
-                raise Unsupported(item.position, f"the table property {name}")
+                raise Unsupported(table_property.position, f"the table property {name}")
         return tuple(counters)
 
     def _names_of(self, *properties: str) -> tuple[str, ...]:
         """Return the control plane's names of the externs that these properties name."""
         names = []
         for name in properties:
-            item = self.node.properties.get(name)
-            if item is not None:
-                names.append(self.generator.externs[self._extern(item)].name)
+            table_property = self.node.properties.get(name)
+            if table_property is not None:
+                names.append(self.generator.externs[self._extern(table_property)].name)
         return tuple(names)
 
     def _limited_actions(
@@ -249,12 +249,12 @@ class TableCode:
         return tuple(rows)
 
     def _flag(self, name: str, default: int) -> int:
-        item = self.node.properties.get(name)
-        if item is None:
+        table_property = self.node.properties.get(name)
+        if table_property is None:
             return default
-        if item.value.constant is None:
-            raise P4Error(item.position, f"{name} must be known at compile time")
-        return int(item.value.constant)
+        if table_property.value.constant is None:
+            raise P4Error(table_property.position, f"{name} must be known at compile time")
+        return int(table_property.value.constant)
 
     @staticmethod
     def _priorities(entries: list[ast.Entry], largest: bool, delta: int) -> list[int]:

@@ -375,10 +375,10 @@ def _maker(purpose: str, make: Callable[[], Any]) -> Callable[[], Any]:
     return copy
 
 
-def _intrinsic(shape: type, size: int, offsets: dict[str, int]) -> type:
+def _intrinsic(base_class: type, size: int, offsets: dict[str, int]) -> type:
     """Return a class for a header of ``size`` bytes; ``offsets``: byte offsets of its known 16-bit fields."""
 
-    class Intrinsic(shape):
+    class Intrinsic(base_class):
         """The header; clocks and queues stay undefined."""
 
         __slots__ = ()
@@ -436,15 +436,15 @@ def _mentions(node: Any, name: str) -> bool:
     if isinstance(node, ast.Instance) and isinstance(node.type, types.Block):
         return _mentions(node.type.declaration, name)
     if isinstance(node, list):
-        return any(_mentions(item, name) for item in node)
+        return any(_mentions(child, name) for child in node)
     if not is_dataclass(node) or isinstance(node, types.Type):
         return False
-    inner = (
+    children = (
         getattr(node, field.name)
         for field in fields(node)
         if field.name not in ("target", "type", "callee", "owner")
     )
-    return any(_mentions(item, name) for item in inner if isinstance(item, list | ast.Node))
+    return any(_mentions(child, name) for child in children if isinstance(child, list | ast.Node))
 
 
 def _only_packets(kind: str) -> None:

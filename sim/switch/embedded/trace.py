@@ -70,9 +70,9 @@ class Tracer:
         words = (value >> shift & (1 << WORD_BITS) - 1 for shift in shifts)
         return ": " + ", ".join(f"{name}={word}" for name, word in zip(names, words, strict=True))
 
-    def chooses(self, selector: str, place: int, count: int, action: str) -> None:
+    def chooses(self, selector: str, index: int, count: int, action: str) -> None:
         """Report a selector's choice of an action of a group."""
-        self._report(f"  selector {selector}: {place + 1} of {count}, {action}")
+        self._report(f"  selector {selector}: {index + 1} of {count}, {action}")
 
     def leaves(self, ports: Sequence[int], drops: Sequence[str]) -> None:
         """Report the end of a packet: the ports of its copies, and the reasons for lost copies."""
@@ -119,8 +119,8 @@ def _headers(name: str, kind: types.Type, value: Any) -> Iterator[str]:
     """Yield a line for each valid header within a value."""
     kind = types.base_of(kind)
     if isinstance(kind, types.Stack):
-        for index, item in enumerate(value.items):
-            yield from _headers(f"{name}[{index}]", kind.element, item)
+        for index, element in enumerate(value.elements):
+            yield from _headers(f"{name}[{index}]", kind.element, element)
     elif isinstance(kind, types.Record) and kind.kind == "header":
         if value.valid:
             fields = (

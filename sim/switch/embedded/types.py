@@ -249,9 +249,9 @@ def instantiate(record: Record, arguments: tuple[Type, ...]) -> Record:
         return generic
     if arguments not in generic.instances:
         bindings = Bindings(dict(zip(generic.arguments, arguments, strict=True)))  # type: ignore[arg-type]
-        new = Record(record.kind, record.name, {}, record.declaration, arguments)
-        generic.instances[arguments] = new
-        new.fields = {name: bindings.substitute(kind) for name, kind in generic.fields.items()}
+        instance = Record(record.kind, record.name, {}, record.declaration, arguments)
+        generic.instances[arguments] = instance
+        instance.fields = {name: bindings.substitute(kind) for name, kind in generic.fields.items()}
     return generic.instances[arguments]
 
 

@@ -80,16 +80,16 @@ def modulo(value: Any, divisor: Any) -> Any:
 
 def equal_parts(first: tuple[Any, ...], second: tuple[Any, ...]) -> Any:
     """Return whether tuples are equal. In Python two undefined values would be equal, as the same object."""
-    result = True
+    all_equal = True
     for a, b in zip(first, second, strict=True):
         is_equal = (
             a.equals(b) if hasattr(a, "equals") else equal_parts(a, b) if isinstance(a, tuple) else a == b
         )
         if is_equal is UNDEFINED:
-            result = UNDEFINED
+            all_equal = UNDEFINED
         elif not is_equal:
             return False  # whatever the other parts are
-    return result
+    return all_equal
 
 
 def pack(*parts: Any) -> tuple[int, int]:

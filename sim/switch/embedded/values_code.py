@@ -128,7 +128,7 @@ class ValueCode:
         code = self.value(base)
         if isinstance(base.type, types.Stack):
             return code + {
-                "next": ".next_item()", "last": ".last_item()", "lastIndex": ".last_index()"
+                "next": ".next_element()", "last": ".last_element()", "lastIndex": ".last_index()"
             }[name]  # fmt: skip
         if isinstance(base.type, types.Applied):
             return {"hit": f"{code}.hit", "miss": f"(not {code}.hit)", "action_run": f"{code}.action"}[name]
@@ -140,8 +140,8 @@ class ValueCode:
         if isinstance(base_of(node.base.type), types.Tuple):
             return f"{base}[{index}]"
         if node.index.constant is not None:
-            return f"{base}.items[{index}]"
-        return f"{base}.at({index})"
+            return f"{base}.elements[{index}]"
+        return f"{base}.element({index})"
 
     def _slice(self, node: ast.Slice) -> str:
         high, low = node.bounds

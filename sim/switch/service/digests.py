@@ -36,15 +36,15 @@ class _Digest:
 
     @property
     def full(self) -> bool:
-        most = self.config.max_list_size or MAX_LIST
-        return len(self.pending) >= min(most, MAX_LIST) or not self.config.max_timeout_ns
+        limit = self.config.max_list_size or MAX_LIST
+        return len(self.pending) >= min(limit, MAX_LIST) or not self.config.max_timeout_ns
 
     @property
     def due(self) -> float:
         """Return the time of the next action; it is infinite if none is due."""
-        sent = next(iter(self.sent.values()), (math.inf, []))[0]
+        sent_at = next(iter(self.sent.values()), (math.inf, []))[0]
         return min(
-            self.oldest_arrival + self.config.max_timeout_ns * _NS, sent + self.config.ack_timeout_ns * _NS
+            self.oldest_arrival + self.config.max_timeout_ns * _NS, sent_at + self.config.ack_timeout_ns * _NS
         )
 
     def forget(self, number: int) -> None:

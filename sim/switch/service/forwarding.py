@@ -158,17 +158,17 @@ class Forwarding(Generic[F]):
         self._stopped = True
         self._wake_loop()
 
-    def wake(self, at: float) -> None:
+    def wake(self, due: float) -> None:
         """Call :attr:`timer` at this time of the monotonic clock or earlier; only for the loop's thread."""
-        self._due = min(self._due, at)
+        self._due = min(self._due, due)
 
     def fail(self, subject: str, error: Exception) -> str:
         """Count and report an unexpected exception; return its text, one line that begins with ``subject``."""
         self.failed += 1
         frames = traceback.extract_tb(error.__traceback__)
-        place = f", {os.path.basename(frames[-1].filename)} line {frames[-1].lineno}" if frames else ""
+        location = f", {os.path.basename(frames[-1].filename)} line {frames[-1].lineno}" if frames else ""
         cause = " ".join(f"{type(error).__name__}: {error}".split())
-        text = f"{subject}: internal error ({cause}{place})"
+        text = f"{subject}: internal error ({cause}{location})"
         self._report_once(text)
         return text
 

@@ -27,9 +27,9 @@ class ControllerPackets:
     def frame_of(self, packet: p4r.PacketOut) -> bytes:
         """Return the frame that enters at the CPU port. Raises Fault where metadata are not the header's."""
         fields = self._fields(OUT)
-        if sorted(item.metadata_id for item in packet.metadata) != sorted(field.id for field in fields):
+        if sorted(metadata.metadata_id for metadata in packet.metadata) != sorted(field.id for field in fields):
             raise invalid(f"a packet to the switch has the metadata {[field.name for field in fields]}")
-        values = {item.metadata_id: item.value for item in packet.metadata}
+        values = {metadata.metadata_id: metadata.value for metadata in packet.metadata}
         bits = width = 0
         for field in fields:
             field_width = self._widths[OUT][field.name]
