@@ -260,7 +260,7 @@ class TrainShape:
 
     @property
     def data_parallel(self) -> bool:
-        """Whether samples, not columns, are spread over the workers."""
+        """True if samples, not columns, are spread over the workers."""
         return self.node.mode is Partitioning.DATA_PARALLEL
 
     @property

@@ -90,15 +90,14 @@ class _BoardGroup:
 
         try:
             futures = [self._pool.submit(call, worker) for worker in range(len(self._boards))]
-            while wait(
-                futures, timeout=SIGNAL_CHECK_S
-            ).not_done:  # a signal just before a wait does not interrupt it
+            # A signal just before a wait does not interrupt it, so waits are short.
+            while wait(futures, timeout=SIGNAL_CHECK_S).not_done:
                 pass
             failures = [error for future in futures if (error := future.exception())]
         except BaseException:  # interrupted
             self._stop.set()
             raise
-        for error in sorted(failures, key=_rank):
+        for error in sorted(failures, key=_failure_rank):
             self._check_silence(error)
             raise error
         return [future.result() for future in futures]
@@ -119,7 +118,7 @@ class _BoardGroup:
     def _check_silence(self, error: BaseException) -> None:
         """Raise ToolFailed if a node has timed out and no packet ever came from some board."""
         silent_boards = [n for n in range(len(self._boards)) if n not in self._server.active_workers]
-        if _rank(error) and silent_boards:
+        if _failure_rank(error) and silent_boards:
             host, port = self._server.address
             name = self._boards[silent_boards[0]].client.host
             raise ToolFailed(f"board {name}: no packet of it arrived at UDP {host}:{port}") from error
@@ -131,7 +130,7 @@ class _BoardGroup:
             raise _Stopped
 
 
-def _rank(error: BaseException) -> int:
+def _failure_rank(error: BaseException) -> int:
     """Return the rank of a failure: 0 for a likely cause; more for a consequence of another board's failure."""
     if isinstance(error, _Stopped):
         return 2
@@ -167,7 +166,7 @@ class Boards:
 
     @property
     def digest(self) -> str:
-        """Builds of the boards."""
+        """Numbers of the boards' builds, which identify the hardware like a simulation's SHA-256."""
         return ", ".join(f"{address.build:08x}" for address in self._addresses)
 
     def check_fits(self, shape: TrainShape) -> None:

@@ -309,10 +309,9 @@ def synthetic(name: str, shape: SyntheticShape, *, samples: int | None = None, s
     if shape.nonzeros >= columns:
         position = np.arange(count * columns)
     else:
-        drawn_columns = (columns * rng.random((count, shape.nonzeros)) ** 2).astype(np.int64)
-        position = np.unique(
-            drawn_columns + columns * np.arange(count)[:, np.newaxis]
-        )  # columns may be picked twice
+        drawn = (columns * rng.random((count, shape.nonzeros)) ** 2).astype(np.int64)
+        # A column may be drawn twice for one sample.
+        position = np.unique(drawn + columns * np.arange(count)[:, np.newaxis])
     values = np.ones(len(position)) if shape.binary else 1 - rng.random(len(position))
     features = sparse.csr_matrix((values, np.divmod(position, columns)), shape=(count, columns))
     margin = features @ rng.standard_normal(columns)

@@ -38,5 +38,5 @@ FILE_RATES = Rates(linear=0.05, logistic=8.0, hinge=8.0)
 
 
 def rate_of(source: str, loss: Loss) -> float:
-    """Return the default γ."""
+    """Return the default learning rate γ for a data set, named by ``source``, and a loss."""
     return BUNDLED.get(source, FILE_RATES).of(loss)

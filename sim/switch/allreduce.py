@@ -31,7 +31,7 @@ class Endpoint(Protocol):
 
     @property
     def idle(self) -> bool:
-        """Whether no slot is in use."""
+        """True if no slot is in use."""
 
     def can_submit(self) -> bool:
         """Return whether the next operation may begin."""
@@ -138,12 +138,12 @@ class Worker:
 
     @property
     def endpoint(self) -> Endpoint:
-        """The protocol's end."""
+        """Endpoint that runs the protocol for this worker."""
         return self._golden
 
     @property
     def done(self) -> bool:
-        """Whether all operations have begun, and no slot waits."""
+        """True if all operations have begun and no slot is in use."""
         return self.endpoint.submitted == len(self.values) and self.endpoint.idle
 
     def begin(self, now: int) -> list[bytes]:

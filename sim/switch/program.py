@@ -67,7 +67,7 @@ class _ActiveJob:
 
 
 class ProgramSwitch(Switch):
-    """The program of ``config`` in ``pipeline``; ``endpoint`` are the switch's own addresses.
+    """Switch that runs the program of ``config`` in ``pipeline``; ``endpoint``: the switch's own addresses.
 
     ``running``: jobs that the pipeline already runs, by their place in it, from 0; without it the pipeline must
     be fresh.
@@ -136,7 +136,7 @@ class ProgramSwitch(Switch):
         return [(destination, answer, time) for destination, answer in self.pipeline.process(port, frame)]
 
     def _update_stations(self) -> None:
-        """Make other traffic reach exactly the members of all jobs."""
+        """Install and remove entries so that other traffic is forwarded to exactly the members of all jobs."""
         members = self._members()
         for station in self._stations.keys() - members:
             installed = self._stations.pop(station)

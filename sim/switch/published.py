@@ -116,7 +116,7 @@ class PublishedEndpoint:
 
     @property
     def idle(self) -> bool:
-        """Whether no slot is in use."""
+        """True if no slot is in use."""
         return all(slot.free for slot in self._slots)
 
     def can_submit(self) -> bool:
@@ -165,7 +165,7 @@ class PublishedWorker(Worker):
 
     @property
     def endpoint(self) -> PublishedEndpoint:
-        """The protocol's end."""
+        """Endpoint that runs algorithm 3 for this worker."""
         return self._published
 
     def receive(self, frame: bytes, now: int) -> list[bytes]:

@@ -85,7 +85,7 @@ def _wrap(value: int) -> int:
 
 
 class ReferenceSwitch(Switch):
-    """The switch of docs/systems/aggregation.md for raw Ethernet and, unless ``encap`` is L2, UDP.
+    """Switch of docs/systems/aggregation.md for raw Ethernet and, unless ``encap`` is L2, UDP.
 
     - ``endpoint``: the switch's own addresses.
     - ``ports``: number of ports.

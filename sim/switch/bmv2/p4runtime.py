@@ -44,7 +44,7 @@ class CompiledProgram:
 
 
 class P4Runtime:
-    """The primary controller of the switch at ``address``, until :meth:`close`; the latest one wins.
+    """Primary controller of the switch at ``address``, until :meth:`close` or until a later controller.
 
     ``program`` becomes the pipeline if given; otherwise the switch keeps its pipeline. ``schema`` is its
     P4Info; ``schema.exists`` is False if the switch runs none. Calls raise ToolFailed if the switch refuses or

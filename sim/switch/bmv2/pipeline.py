@@ -29,10 +29,10 @@ class RegisterAccess(Protocol):
     """Registers of a running switch, through Thrift or P4Runtime."""
 
     def read(self, name: str, index: int) -> int:
-        """Return a cell."""
+        """Return the value of a register's cell."""
 
     def write_range(self, name: str, start: int, end: int, value: int) -> None:
-        """Set cells."""
+        """Set the cells from ``start`` up to ``end`` (exclusive)."""
 
 
 class ControlPlane:

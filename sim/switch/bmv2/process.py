@@ -120,9 +120,7 @@ class BmvProcess:
                 cwd=self.folder,
             )
         self.pid = self._process.pid
-        self._finalizer = weakref.finalize(
-            self, _kill, self._process, self.folder
-        )  # runs at exit at the latest
+        self._finalizer = weakref.finalize(self, _kill, self._process, self.folder)  # runs at exit at last
 
     def check(self, timeout: float = 0.0) -> None:
         """Raise ToolFailed with the log's last lines if the switch has died, or dies within ``timeout`` s."""
@@ -195,7 +193,7 @@ def _remove_stale() -> None:
 
 
 def _is_own_folder(path: Path) -> bool:
-    """Whether a path is a folder of this user, and no link."""
+    """Return whether a path is a folder of this user, and no link."""
     try:
         status = path.lstat()
     except OSError:  # another start has just removed it

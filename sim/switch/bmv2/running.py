@@ -18,7 +18,7 @@ from fanin.wire.ethernet import Endpoint
 
 
 class RunningSwitch:
-    """The switch whose P4Runtime server is at ``address``; ``thrift`` resets registers if P4Runtime cannot.
+    """Running switch with its P4Runtime server at ``address``; ``thrift`` resets registers if P4Runtime cannot.
 
     Raises ToolFailed if a server does not answer or refuses. Raises ValueError for jobs that the switch cannot
     run or does not know.

@@ -82,7 +82,7 @@ class Generator:
         body: Sequence[ast.Declaration] = (),
         annotations: ast.Annotations | None = None,
     ) -> str:
-        """Make an instance of an extern; return its Python name."""
+        """Emit code of an extern's instance; return its Python name."""
         python_class = self.extern_class(node.position, kind.declaration.name)
         arguments = []
         for argument in node.arguments:

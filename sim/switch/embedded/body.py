@@ -24,7 +24,7 @@ class Place(NamedTuple):
 
 
 class Body(ValueCode):
-    """The body of one Python function.
+    """Generator of the body of one Python function: statements and assignments.
 
     It fetches the objects in the frame of the ``instance`` once, at its start.
     """

@@ -1,7 +1,7 @@
 """Time and rounds of loops that a running switch spends on one frame, and its memory for registers.
 
-Generated code reads the clock in each round of a loop, in long blocks, where a parser returns to an earlier
-state, and at calls of a function that has several calls. Other code runs once a pass.
+Generated code reads the clock in each round of a loop, in long blocks, and where a parser returns to an earlier
+state. It also does so at calls of a function that has several calls. Other code runs once a pass.
 """
 
 from __future__ import annotations

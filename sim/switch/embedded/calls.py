@@ -32,7 +32,7 @@ class Callee:
 
 
 class Calls(Expressions):
-    """Checks calls."""
+    """Checks calls, besides expressions."""
 
     in_action = False
     _calls = 0  # calls of the declaration in progress

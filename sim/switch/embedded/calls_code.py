@@ -15,7 +15,7 @@ _OUT_DIRECTIONS = ("out", "inout")
 
 
 class CallBody(Body):
-    """A body with calls."""
+    """Generator of a function's body, with calls."""
 
     def call(self, node: ast.Call) -> str:
         """Emit a call; return code of its result."""
@@ -89,9 +89,7 @@ class CallBody(Body):
                 place = Place("", lambda code: None) if value is None else self.target(value, frozen=True)
                 stores.append(place.store)
                 if value is not None:
-                    value = self.name_for(
-                        value, place.load
-                    )  # its evaluation may have effects, which happen once
+                    value = self.name_for(value, place.load)  # effects of its evaluation happen once
             if parameter.direction == "out" or value is None:
                 codes.append(self.records.new(parameter.type if value is None else value.type))
             else:
@@ -246,7 +244,7 @@ class CallBody(Body):
         return f"{result}[0]" if node.type != VOID else "None"
 
     def _extern_arguments(self, node: ast.Call) -> tuple[list[str], list[Store]]:
-        """Like ``_copy_in``, but ``data`` becomes (value, width) and an enum member its name."""
+        """Return codes and stores as ``_copy_in``; ``data`` are (value, width), enum members names."""
         codes: list[str] = []
         stores: list[Store] = []
         for index, (parameter, argument) in enumerate(zip(node.callee.parameters, node.arguments, strict=True)):

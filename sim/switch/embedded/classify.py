@@ -38,14 +38,14 @@ class _Scope:
 
 
 class Classifier:
-    """One pass over a program's tokens."""
+    """Classifies the tokens of a program in one pass, by :meth:`run`; an instance serves one program."""
 
     def __init__(self, sequence: list[Token]):
         self._input = [t for t in sequence if t.type != "NEWLINE"]
         self._index = 0
         self._output: list[Token] = []
         self._depth = 0  # nesting of braces
-        self._parens = 0
+        self._parens = 0  # nesting of parentheses and brackets
         self._scopes = [_Scope(0)]
         self._generic: set[str] = set()  # functions and methods with type parameters
         self._open_lists: list[int] = []  # nesting of parentheses at each open type-argument list

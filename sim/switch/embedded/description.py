@@ -13,7 +13,7 @@ ORDERED = ("ternary", "range", "optional")  #: match kinds whose tables have pri
 
 @dataclass(frozen=True)
 class KeyInfo:
-    """A key of a table."""
+    """A key of a table, as the control plane names it; ``width`` in bits."""
 
     name: str
     kind: str
@@ -36,9 +36,8 @@ class ActionInfo:
     types: dict[str, Any] = field(default_factory=dict)
 
 
-NO_ACTION = ActionInfo(
-    NO_ACTION_NAME, {}, "no_action", -1
-)  #: action on a miss in a table without a default action
+#: Action on a miss in a table without a default action.
+NO_ACTION = ActionInfo(NO_ACTION_NAME, {}, "no_action", -1)
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ class RowInfo:
 
 @dataclass(frozen=True)
 class TableInfo:
-    """A table.
+    """Description of a table for the control plane.
 
     - ``default``: name and arguments of the default action.
     - ``limited_actions``: ``"entries"`` or ``"default"``, for each action that is limited to one of these uses.

@@ -23,7 +23,7 @@ class Expressions(Scopes):
         return result if expected is None else self.convert(result, expected)
 
     def value(self, node: ast.Expression, expected: Type | None = None) -> ast.Expression:
-        """Like ``expression``, for a value; a name of a type, table or function raises P4Error."""
+        """Check an expression that must have a value. Raises P4Error for a type, table or function."""
         result = self.expression(node, expected)
         if isinstance(result.type, types.Meta | types.Block | types.External | types.SetOf):
             raise P4Error(node.position, f"{result.type} is no value")

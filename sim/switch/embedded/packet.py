@@ -105,7 +105,7 @@ class HeaderStack:
         return self.next - 1 if self.next else UNDEFINED
 
     def push_front(self, count: int) -> None:
-        """Make room for ``count`` elements in front; the new ones are invalid."""
+        """Insert ``count`` invalid elements in front; the last ones are dropped."""
         count = min(count, len(self.elements))
         self.elements = [self.kind() for _ in range(count)] + self.elements[: len(self.elements) - count]
         self.next = min(self.next + count, len(self.elements))
@@ -117,14 +117,14 @@ class HeaderStack:
         self.next = max(self.next - count, 0)
 
     def copy(self) -> HeaderStack:
-        """Return a copy."""
+        """Return a copy with copies of all elements."""
         new = HeaderStack.__new__(HeaderStack)
         new.kind, new.next = self.kind, self.next
         new.elements = [element.copy() for element in self.elements]
         return new
 
     def set(self, other: HeaderStack) -> None:
-        """Become equal to ``other``."""
+        """Copy the elements of ``other``, a stack of the same size."""
         self.next = other.next
         for element, source in zip(self.elements, other.elements, strict=True):
             element.set(source)

@@ -292,7 +292,7 @@ class _Condition:
 
 
 class _Arithmetic:
-    """The expression of an ``#if`` after macro replacement, by precedence climbing."""
+    """Evaluates the expression of an ``#if`` after macro replacement, by precedence climbing."""
 
     def __init__(self, sequence: list[Token], position: Position):
         self._tokens = sequence
@@ -379,9 +379,9 @@ def read_text(path: Path) -> str:
 
 
 def _read_include(path: Path) -> str:
-    """The text of a regular file, as ``read_text`` has it. The file's name is the program's, not the user's.
+    """Return the text of a regular file that a program includes, cut off as in ``read_text``.
 
-    A file without a size is empty, or one of /proc, and reading that may wait or take a message from others.
+    A file without a size counts as empty: it may be one of /proc, where reading may block or remove a message.
     """
     with TextIOWrapper(open_regular(path), encoding="utf-8") as file:
         return file.read(MAX_TEXT + 1) if os.fstat(file.fileno()).st_size else ""

@@ -103,7 +103,7 @@ class Profile(ExternObject):
         self.members[member.number] = member
 
     def rewrite(self, member: Member, action: str, parameters: Mapping[str, int]) -> None:
-        """Let a member run another action in all its groups. Raises ValueError."""
+        """Replace the action of a member, in all its groups. Raises ValueError."""
         self._check(action, parameters)
         member.action, member.parameters = action, parameters
         for target in (member, *member.weights):
@@ -122,7 +122,7 @@ class Profile(ExternObject):
             table.unmatched_entry(action, parameters)
 
     def _allocate_handles(self, member: Member) -> None:
-        """Give a member as many handles as its largest weight."""
+        """Set the number of a member's handles to its largest weight."""
         count = max(member.weights.values(), default=1)
         while len(member.handles) < count:
             if self._free:
@@ -136,7 +136,7 @@ class Profile(ExternObject):
     # groups
 
     def regroup(self, group: Group, shares: Iterable[Share]) -> None:
-        """Give a group these members, each once."""
+        """Replace the members of a group; each member appears in at most one of ``shares``."""
         old_members = [share.member for share in group.shares]
         group.shares = tuple(shares)
         weights = {share.member: share.weight for share in group.shares}
@@ -176,7 +176,7 @@ class Profile(ExternObject):
     # entries
 
     def point(self, table: Table, entry: Entry, target: Target) -> None:
-        """Let an entry of ``table`` run the action of ``target`` from now on."""
+        """Set the target of an entry of ``table``, whose action the entry runs from now on."""
         entry.point_to(target)
         target.entries[entry] = table
         self._update_entries(target, {entry: table})

@@ -95,7 +95,7 @@ def _preprocess(
 
 
 class Program:
-    """A compiled program.
+    """A compiled P4 program; :meth:`switch` returns a running switch.
 
     ``tables``, ``actions``, ``externs`` and ``digests`` are dictionaries by name. ``registers``, ``counters``
     and ``meters`` (always green) are the names of those externs. ``errors`` are by number.
@@ -330,7 +330,7 @@ class Switch:
         self.table(entry.table).insert(entry.match, entry.action, entry.parameters, entry.priority)
 
     def modify(self, entry: TableEntry) -> None:
-        """Give an entry another action. Raises ValueError."""
+        """Replace the action of an entry. Raises ValueError."""
         self.table(entry.table).modify(entry.match, entry.action, entry.parameters, entry.priority)
 
     def delete(self, entry: TableEntry) -> None:
@@ -356,7 +356,7 @@ class Switch:
 
     @property
     def multicast_groups(self) -> Mapping[int, MulticastGroup]:
-        """The installed groups, by number."""
+        """Installed multicast groups, by number."""
         return self._runtime.replication.groups
 
     def _check_ports(self, subject: str, replicas: Sequence[Replica]) -> None:
@@ -384,7 +384,7 @@ class Switch:
 
     @property
     def clone_sessions(self) -> Mapping[int, Session]:
-        """The configured clone sessions, by number."""
+        """Configured clone sessions, by number."""
         return getattr(self._runtime, "sessions", {})
 
     def delete_clone_session(self, number: int) -> None:
@@ -410,12 +410,12 @@ class Switch:
         return counter.packets[index], counter.bytes[index]
 
     def set_counter(self, name: str, index: int, packets: int, octets: int) -> None:
-        """Let a counter continue from these values. Raises ValueError."""
+        """Set a counter, which continues from these values. Raises ValueError."""
         counter = self._counter(name, index)
         counter.packets[index], counter.bytes[index] = packets, octets
 
     def fill_counter(self, name: str, packets: int, octets: int) -> Iterator[bool]:
-        """Let all entries of a counter continue from these values, in steps (:meth:`CounterArray.fill`)."""
+        """Set all entries of a counter to these values, in steps (:meth:`CounterArray.fill`)."""
         counter: CounterArray = self._externs[name]
         return counter.fill(packets, octets)
 

@@ -19,7 +19,7 @@ def signed_code(code: str, width: int) -> str:
 
 
 class Records:
-    """The classes of a program's records; ``lines`` is their text.
+    """Generator of Python classes for a program's headers, structs and unions; ``lines`` is their text.
 
     ``permissive``: a field of an invalid header keeps its value (:mod:`permissive`) and is writable.
     """

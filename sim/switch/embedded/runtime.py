@@ -30,13 +30,13 @@ NAMES: Mapping[str, Any] = {
 
 
 class Tracer(Protocol):
-    """A tracer of externs."""
+    """Tracer of registers and selectors."""
 
     def writes(self, register: str, index: int, value: Any) -> None:
-        """Take note of a write to a register's entry."""
+        """Report a write to a register's entry."""
 
     def chooses(self, selector: str, index: int, count: int, action: str) -> None:
-        """Take note of the choice among ``count`` actions of a group."""
+        """Report the choice of action ``index`` among ``count`` actions of a group."""
 
 
 def run_states(frame: Any, state: Any) -> None:
@@ -216,7 +216,7 @@ class CounterArray(ExternObject):
             self.bytes[index] += self.arch.frame_length
 
     def fill(self, packets: int, octets: int) -> Iterator[bool]:
-        """Let all entries continue from these values, in steps of bounded time; packets see one change."""
+        """Set all entries to these values in steps of bounded time; packets see all of them change at once."""
         new_values: tuple[list[int], list[int]] = ([], [])
         while count := min(_STEP_ENTRIES, len(self) - len(new_values[0])):
             new_values[0].extend([packets] * count)

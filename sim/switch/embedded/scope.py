@@ -32,7 +32,7 @@ class Scope:
 
 
 class Scopes:
-    """The checker's current scope, and the types in it."""
+    """The checker's current scope, and conversion of types in the text to types."""
 
     def __init__(self) -> None:
         self.universe = self.scope = Scope()
@@ -44,7 +44,7 @@ class Scopes:
         raise NotImplementedError
 
     def declare(self, name: str, meaning: Any, position: Position) -> None:
-        """Give ``name`` a meaning in the current scope. Raises P4Error if it has one already."""
+        """Declare ``name`` in the current scope. Raises P4Error if it has one already."""
         names = self.scope.names
         if isinstance(meaning, ast.Function):
             overloads = names.setdefault(name, [])

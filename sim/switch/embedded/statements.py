@@ -1,4 +1,4 @@
-"""Checks statements."""
+"""Checks statements, besides calls and expressions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fanin.sim.switch.embedded.types import BOOL, VOID, Bits, Type, base_of
 
 
 class Statements(Calls):
-    """Checks statements.
+    """Checks statements, besides calls and expressions.
 
     - ``returns``: result type of the function around a statement; None outside functions.
     - ``jumps``: kinds of jumps that are allowed here.

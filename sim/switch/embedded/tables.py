@@ -23,7 +23,7 @@ class Entry:
     """An entry, or a table's default action.
 
     - ``hit``: False for a default action.
-    - ``note``: the controller's own fields.
+    - ``controller_fields``: the controller's own fields.
     - ``target``: the entry's target in an action profile.
     - ``choices``: actions of a group, of which a hash chooses one.
     - ``last_hit``: time of the last hit in a table with idle timeouts, in ns of the monotonic clock.
@@ -37,12 +37,12 @@ class Entry:
         "bytes",
         "choices",
         "constant",
+        "controller_fields",
         "function",
         "hit",
         "identity",
         "last_hit",
         "mask",
-        "note",
         "notified",
         "packets",
         "priority",
@@ -59,7 +59,7 @@ class Entry:
         self.ranges: tuple[tuple[int, int, int, int], ...] = ()  # shift, mask, low, high
         self.identity: Any = None
         self.constant = False
-        self.note: Any = None
+        self.controller_fields: Any = None
         self.target: Any = None
         self.choices: tuple[Entry, ...] = ()
         self.last_hit = time.monotonic_ns()
@@ -80,7 +80,7 @@ class Entry:
 
 
 class _Group:
-    """Entries with the same mask, by masked key; in each list the winner comes first."""
+    """Entries with the same mask, by masked key; each list is in descending order of priority."""
 
     __slots__ = ("best", "entries", "mask")
 
@@ -154,14 +154,14 @@ class Table:
     def modify(
         self, match: Mapping[str, Match], action: str, parameters: Mapping[str, int], priority: int
     ) -> None:
-        """Give an entry another action, and keep its counts. Raises ValueError."""
+        """Replace the action of an entry, and keep its counts. Raises ValueError."""
         entry = self.entry(match, priority)
         if entry.constant:
             raise ValueError(f"table {self.info.name}: the entry is constant")
         self.rewrite(entry, action, parameters)
 
     def rewrite(self, entry: Entry, action: str, parameters: Mapping[str, int]) -> None:
-        """Let an entry run this action, or none if it is empty. Raises ValueError."""
+        """Replace the action of an entry; an empty name means no action. Raises ValueError."""
         arguments = self._arguments(action, parameters)
         info = self.info.actions[action] if action else NO_ACTION
         entry.become(info, self._functions[info.function], arguments)

@@ -61,7 +61,7 @@ class Register(RegisterArray):
         return index
 
     def read(self, index: int) -> Any:
-        """Return the value."""
+        """Return the value at ``index``. Raises RunRefused if it is out of range."""
         value = self.values[self.checked(index)]
         return value.copy() if hasattr(value, "copy") else value
 
@@ -142,7 +142,7 @@ class Checksum(ExternObject):
         self._added = self._subtracted = False
 
     def add(self, data: tuple[int, int]) -> None:
-        """Add 16-bit words."""
+        """Add data of whole bytes to the sum."""
         self._sum += ones_complement_sum(as_bytes(data))
         self._added = True
 
@@ -187,7 +187,7 @@ class Hash(ExternObject):
 
 
 class Tna(Budget):
-    """A running pipe."""
+    """A running pipe of a Tofino 1."""
 
     name = "tna"
     package = "Switch"
@@ -217,7 +217,7 @@ class Tna(Budget):
         self.drops: list[str] = []  #: reasons why copies of the last packet did not leave
 
     def start(self, names: dict[str, Any]) -> None:
-        """Take the generated objects."""
+        """Store the generated objects in ``names``: blocks, and functions that return their parameters."""
         blocks, purposes, makers = names["BLOCKS"], names["PURPOSES"], iter(names["MAKERS"])
         pairs = [[(purpose, next(makers)) for purpose in block_purposes] for block_purposes in purposes]
         self._ingress = _Gress(blocks[:3], pairs[:3])
@@ -354,7 +354,7 @@ class _Gress:
         return [packet, *[make() for make in self._makers]]
 
     def run(self, number: int, values: list[Any]) -> None:
-        """Run a block."""
+        """Run block ``number``: 0 parser, 1 control, 2 deparser."""
         block, indices = self._blocks[number]
         run_block(block, *[values[index] for index in indices])
 
@@ -379,7 +379,7 @@ def _intrinsic(base_class: type, size: int, offsets: dict[str, int]) -> type:
     """Return a class for a header of ``size`` bytes; ``offsets``: byte offsets of its known 16-bit fields."""
 
     class Intrinsic(base_class):
-        """The header; clocks and queues stay undefined."""
+        """A header whose fields of clocks and queues stay undefined."""
 
         __slots__ = ()
 

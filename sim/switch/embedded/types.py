@@ -48,7 +48,7 @@ class Bits(Type):
 
     @property
     def limits(self) -> tuple[int, int]:
-        """The smallest and the largest value."""
+        """Smallest and largest value."""
         if self.signed:
             return -(1 << (self.width - 1)), (1 << (self.width - 1)) - 1
         return 0, (1 << self.width) - 1
@@ -193,7 +193,7 @@ class Applied(Type):
 
 @dataclass(frozen=True)
 class ActionRun(Type):
-    """The type of ``action_run`` of such a result."""
+    """The type of ``action_run`` of the result of applying a table."""
 
     table: ast.Table
 

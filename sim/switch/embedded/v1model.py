@@ -137,7 +137,7 @@ class V1Model(Budget):
         self._clear()
 
     def start(self, names: dict[str, Any]) -> None:
-        """Take the generated objects: the six blocks, and the types of headers and metadata."""
+        """Store the generated objects in ``names``: six blocks, constructors of headers and metadata."""
         self._parse, self._verify, self._ingress, self._egress, self._compute, self._deparse = names["BLOCKS"]
         self._headers, self._metadata, self._standard = names["MAKERS"]
         self._lists: dict[int, list[tuple[str, ...]]] = names["FIELD_LISTS"]

@@ -71,9 +71,9 @@ class Ageing:
 
     def _is_due(self, entry: Entry) -> bool:
         """Return whether an entry had no hit during its timeout; if so, the timeout starts again."""
-        if entry.note is None or not entry.note.idle_timeout_ns:
+        if entry.controller_fields is None or not entry.controller_fields.idle_timeout_ns:
             return False
-        timeout = max(entry.note.idle_timeout_ns, int(SCAN / _NS))
+        timeout = max(entry.controller_fields.idle_timeout_ns, int(SCAN / _NS))
         now = time.monotonic_ns()
         due = max(entry.last_hit, entry.notified) + timeout <= now
         if due:

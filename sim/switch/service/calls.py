@@ -62,9 +62,7 @@ class Call:
         self._parts: deque[bytes] = deque()
         self._complete = False
         self._awaits_part = False
-        self._last_message = self._last_credit = (
-            time.monotonic()
-        )  # times of the client's last message, and last taking
+        self._last_message = self._last_credit = time.monotonic()  # times of the client's messages
 
     def next_part(self) -> Steps[bytes | None]:
         """Return the next part of the request; None after the last."""
@@ -95,7 +93,7 @@ class Call:
         self._link.send(self.number, Kind.STATUS, statuses)
 
     def wake(self) -> None:
-        """Let the call continue after it has yielded False."""
+        """Resume the call after it has yielded False."""
         self._wake(self)
 
     def _send(self, kind: Kind, fragment: bytes) -> None:
@@ -173,7 +171,7 @@ class Calls:
         return bool(self._ready)
 
     def work(self, end: float) -> bool:
-        """Take messages of the front and let calls take steps, until ``end`` or until all wait.
+        """Handle messages of the front, and run steps of calls, until ``end`` or until all calls wait.
 
         ``end`` is of the monotonic clock. Returns False if the front has gone.
         """
@@ -203,7 +201,7 @@ class Calls:
                 self.end(call, fault)
 
     def end(self, call: Call, fault: Fault) -> None:
-        """End a call at once."""
+        """End a call with ``fault``, without waiting for its client."""
         if self._close(call):
             self._link.send(call.number, Kind.KILL, encode_end(fault.code, fault.message))
 
@@ -268,7 +266,7 @@ class Calls:
             self._link.send(call.number, Kind.END, end)
 
     def _close(self, call: Call) -> bool:
-        """Forget a call, and let it undo what it holds; return False if it had ended."""
+        """Remove a call and run its clean-up; return False if it had already ended."""
         if self._calls.pop(call.number, None) is None:
             return False
         self._ready.pop(call, None)

@@ -27,7 +27,7 @@ class Stream:
 
 
 class Controllers:
-    """The streams of one device; the primary controller has the highest election id."""
+    """Streams of the controllers of one device; the primary controller has the highest election id."""
 
     def __init__(self, device: int):
         self.device = device

@@ -24,12 +24,12 @@ _NS = 1e-9
 
 
 class _Digest:
-    """A digest: its configuration, the messages to send, and the sent ones without acknowledgement."""
+    """A digest: its configuration, pending messages, and lists that the controller has not acknowledged."""
 
     def __init__(self, config: p4r.DigestEntry.Config):
         self.config = config
         self.pending: dict[bytes, p4d.P4Data] = {}
-        self.oldest_arrival = math.inf  # arrival of the first waiting message
+        self.oldest_arrival = math.inf  # arrival of the first pending message
         self.sent: dict[int, tuple[float, list[bytes]]] = {}  # time and messages, by list
         self.unacknowledged: set[bytes] = set()  # messages in ``sent``
         self.list_count = 0
@@ -41,23 +41,23 @@ class _Digest:
 
     @property
     def due(self) -> float:
-        """Return the time of the next action; it is infinite if none is due."""
+        """Time of the next action: a list to send, or to forget without acknowledgement."""
         sent_at = next(iter(self.sent.values()), (math.inf, []))[0]
         return min(
             self.oldest_arrival + self.config.max_timeout_ns * _NS, sent_at + self.config.ack_timeout_ns * _NS
         )
 
     def forget(self, number: int) -> None:
-        """Forget a list, which is acknowledged or too old."""
+        """Remove a list that is acknowledged or too old."""
         _, messages = self.sent.pop(number, (0, []))
         self.unacknowledged.difference_update(messages)
 
 
 class Digests:
-    """The digests of ``program``, by the ids of ``names``.
+    """Digests of ``program`` for its controller, by the ids of ``names``.
 
     - ``send``: sends a message to the primary controller; returns False if there is none.
-    - ``wake``: gets the time at which :meth:`run` is due.
+    - ``wake``: called with the time at which :meth:`run` is due.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class Digests:
                 yield p4r.Entity(digest_entry=p4r.DigestEntry(digest_id=number, config=digest.config))
 
     def acknowledge(self, message: p4r.DigestListAck) -> None:
-        """Take the controller's acknowledgement of a list. Raises Fault if there is no such digest."""
+        """Handle the controller's acknowledgement of a list. Raises Fault if there is no such digest."""
         if message.digest_id not in self._numbers.values():
             raise invalid(f"there is no digest with the id {message.digest_id}")
         if message.digest_id in self._digests:

@@ -22,9 +22,7 @@ from fanin.sim.switch.service.profiles import Profiles
 from fanin.sim.switch.service.tables import TableEntries
 
 M = TypeVar("M", p4r.MulticastGroupEntry, p4r.CloneSessionEntry)
-MAX_REPLICATION_BYTES = (
-    1 << 23
-)  #: maximum size of all multicast groups and clone sessions, as P4Runtime messages
+MAX_REPLICATION_BYTES = 1 << 23  #: maximum bytes of all groups and clone sessions, as messages
 _PORT_BITS = 9
 _INSERT, _MODIFY, _DELETE = p4r.Update.INSERT, p4r.Update.MODIFY, p4r.Update.DELETE
 
@@ -216,7 +214,7 @@ class Entities:
             )
 
     def _store(self, store: dict[int, M], number: int, message: M | None) -> None:
-        """Keep a group or session for reads, in place of an earlier one; None removes it."""
+        """Store a group or session for reads, in place of an earlier one; None removes it."""
         old = store.get(number)
         if old is not None:
             self._replication_bytes -= old.ByteSize()

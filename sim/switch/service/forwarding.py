@@ -32,7 +32,7 @@ class Forwarder(Protocol):
 
 
 class Control(Protocol):
-    """The control plane of a switch, from the loop's point of view."""
+    """Control plane of a switch, as the forwarding loop uses it."""
 
     def fileno(self) -> int:
         """Return the number of the file at which requests arrive."""
@@ -66,24 +66,26 @@ _TICK = 0.5  # seconds between checks of the clock while nothing arrives
 
 @dataclass
 class PortCounters:
-    """Counters of one port since it was opened. ``refused``: frames with an undefined result."""
+    """Counters of one port since it was opened."""
 
     frames_in: int = 0
     bytes_in: int = 0
     frames_out: int = 0
     bytes_out: int = 0
-    refused: int = 0
+    refused: int = 0  #: received frames whose result is undefined
     overrun: int = 0  #: frames for which the kernel's queue had no room
     lost: int = 0  #: frames that the kernel delivers in a form that no wire carries
     unsent: int = 0  #: frames that the interface did not take
 
 
 class Forwarding(Generic[F]):
-    """Carries frames between ``ports`` and ``switch``; frames at port ``cpu`` go to ``controller``.
+    """Loop that carries frames between ``ports`` and ``switch``.
 
-    ``report`` gets each reason for a refused frame, and each unexpected exception, once and in one line. An
-    unexpected exception, of a frame or of a function that the loop calls, does not end the loop. InterfaceLost
-    ends it.
+    - ``cpu``: number of the CPU port, if any; frames that leave there go to ``controller``.
+    - ``report``: called once with each reason for a refused frame and each unexpected exception, in one line.
+
+    An unexpected exception, of a frame or of a function that the loop calls, does not end the loop.
+    InterfaceLost ends it.
     """
 
     def __init__(
@@ -97,7 +99,7 @@ class Forwarding(Generic[F]):
         self.switch = switch
         self.counters = {port: PortCounters() for port in ports}
         self.controller: Callable[[bytes], None] = lambda frame: None
-        self.to_controller = self.from_controller = self.refused_from_controller = 0
+        self.to_controller = self.from_controller = self.refused_from_controller = 0  #: frames
         self.no_controller = 0  #: frames to a controller that is absent or does not read
         self.unconnected = 0  #: frames to ports without an interface
         self.failed = 0  #: frames and requests that caused an unexpected exception
@@ -106,7 +108,7 @@ class Forwarding(Generic[F]):
         self._control: Control | None = None
         self._control_due = 0.0  # the thread's processor time at control's next turn while frames wait
         self._blocked = False  # whether the file of control takes no more
-        self._watch: Callable[[frozenset[int]], None] | None = None
+        self._on_ports_down: Callable[[frozenset[int]], None] | None = None
         self._due = math.inf
         self._down: frozenset[int] | None = None
         self._ports = dict(ports)
@@ -148,18 +150,18 @@ class Forwarding(Generic[F]):
         self._selector.register(control, selectors.EVENT_READ, control)
 
     def detach(self, control: Control) -> None:
-        """Forget ``control``, before its file is closed."""
+        """Remove ``control``; call before its file is closed."""
         if self._control is control:
             self._selector.unregister(control)
             self._control = None
 
     def stop(self) -> None:
-        """Let :meth:`run` return soon; also from a signal's handler."""
+        """Make :meth:`run` return soon; may be called from a signal's handler."""
         self._stopped = True
         self._wake_loop()
 
     def wake(self, due: float) -> None:
-        """Call :attr:`timer` at this time of the monotonic clock or earlier; only for the loop's thread."""
+        """Make the loop call :attr:`timer` at ``due`` (monotonic clock) or earlier; only for its own thread."""
         self._due = min(self._due, due)
 
     def fail(self, subject: str, error: Exception) -> str:
@@ -173,8 +175,8 @@ class Forwarding(Generic[F]):
         return text
 
     def watch_ports(self, watch: Callable[[frozenset[int]], None]) -> None:
-        """Give ``watch`` the ports that are down, now and after each change; only for the loop's thread."""
-        self._watch, self._down = watch, None
+        """Call ``watch`` with the ports that are down, now and at each change; only for the loop's thread."""
+        self._on_ports_down, self._down = watch, None
         self._check_ports()
 
     def run(self, tick: Callable[[], None]) -> None:
@@ -339,11 +341,11 @@ class Forwarding(Generic[F]):
                 self.fail("the control plane", error)
 
     def _check_ports(self) -> None:
-        if self._watch is not None:
+        if self._on_ports_down is not None:
             down = frozenset(port for port, interface in self._ports.items() if not interface.up())
             if down != self._down:
                 self._down = down
                 try:
-                    self._watch(down)
+                    self._on_ports_down(down)
                 except Exception as error:
                     self.fail("ports that went up or down", error)

@@ -88,7 +88,7 @@ def receive(end: socket.socket) -> Message | None:
 
 
 class Link:
-    """The forwarding process's end of a link; its methods never block.
+    """The forwarding process's end of a link to the front; its methods never block.
 
     Messages for which the socket has no room wait in a backlog, which
     :class:`fanin.sim.switch.service.calls.Call` bounds.

@@ -25,7 +25,7 @@ class Meters:
         self._tables = tables
 
     def write(self, kind: int, message: p4r.MeterEntry) -> None:
-        """Give cells of a meter the default configuration; refuse any other."""
+        """Set cells of a meter to the default configuration; refuse any other."""
         _check(kind, message)
         indices(message, self._names.extern("meters", message.meter_id).size)
         if message.HasField("config"):
@@ -40,7 +40,7 @@ class Meters:
                 yield p4r.Entity(meter_entry=entry)
 
     def write_direct(self, kind: int, message: p4r.DirectMeterEntry) -> None:
-        """Give the meter of a table entry the default configuration; refuse any other."""
+        """Set the meter of a table entry to the default configuration; refuse any other."""
         _check(kind, message)
         self._tables.entry_with_meter(message.table_entry)
         if message.HasField("config"):

@@ -62,7 +62,7 @@ class ControllerPackets:
 
 
 def _field_value(data: bytes, field: p4i.ControllerPacketMetadata.Metadata, width: int) -> int:
-    """The value of a field of ``width`` bits in the program. Raises Fault."""
+    """Return the value of a field that has ``width`` bits in the program. Raises Fault."""
     if not field.bitwidth:
         raise missing(f"{field.name}: a value that controllers know as a text")
     number = int.from_bytes(data, "big")

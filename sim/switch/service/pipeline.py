@@ -39,7 +39,7 @@ class Config:
     fragments: dict[int, list[bytes]] = field(default_factory=dict)
 
     def add(self, part: bytes) -> None:
-        """Take a fragment: a byte with the field's number, and bytes of its value."""
+        """Add a fragment: a byte with the field's number, then bytes of its value."""
         self.fragments.setdefault(part[0], []).append(part[1:])
 
     @property
@@ -145,7 +145,7 @@ class Pipelines:
         return Pipeline(config, switch, entities, ControllerPackets(info, self._program))
 
     def _realise(self, pipeline: Pipeline) -> None:
-        """Let frames go through the switch of ``pipeline``."""
+        """Make ``pipeline`` the active one: frames go through its switch."""
         self.active = pipeline
         self._saved = None
         self._forwarding.switch = pipeline.switch

@@ -25,7 +25,7 @@ class Field(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of the value."""
+        """Size of the value in bytes."""
         return self.end - self.value
 
 

@@ -22,7 +22,7 @@ _STOP_TIMEOUT = 5.0  # seconds that the front may take until it ends
 
 
 class P4RuntimeServer:
-    """The service at ``address``, until :meth:`close`. Raises InputError if the address is unavailable.
+    """P4Runtime server at ``address``, until :meth:`close`. Raises InputError if the address is unavailable.
 
     If the front ends while the switch runs, it starts again at the same port.
 

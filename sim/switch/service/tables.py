@@ -77,13 +77,13 @@ class TableEntries:
             self._switch.profiles[table.info.profile or ""].point(table, inserted, target)
         else:
             inserted = table.insert(entry.match, *self._call(info, message), entry.priority)
-        self._note(inserted, message)
+        self._store_controller_fields(inserted, message)
 
     def _modify(self, info: p4i.Table, table: Table, message: p4r.TableEntry, present: Entry | None) -> None:
         name = table.info.name
         if present is None:
             raise unknown(f"table {name} has no such entry")
-        if present.constant and (_has_notes(message) or message.HasField("action")):
+        if present.constant and (_has_controller_fields(message) or message.HasField("action")):
             raise _denied_fault(f"table {name}: the entry is constant")
         if message.HasField("action"):
             if info.implementation_id:
@@ -93,7 +93,7 @@ class TableEntries:
                 self._profiles.release(info, old_target)
             else:
                 table.rewrite(present, *self._call(info, message))
-        self._note(present, message)
+        self._store_controller_fields(present, message)
 
     def _delete(self, info: p4i.Table, table: Table, present: Entry | None) -> None:
         name = table.info.name
@@ -134,11 +134,11 @@ class TableEntries:
             raise invalid(f"table {name} has no direct counter")
 
     @staticmethod
-    def _note(entry: Entry, message: p4r.TableEntry) -> None:
-        """Keep the controller's own fields, restart the age, and set the counter if the message has one."""
-        entry.note = None
-        if _has_notes(message):
-            entry.note = p4r.TableEntry(
+    def _store_controller_fields(entry: Entry, message: p4r.TableEntry) -> None:
+        """Store the controller's own fields, restart the idle timeout, and set the counter if one is given."""
+        entry.controller_fields = None
+        if _has_controller_fields(message):
+            entry.controller_fields = p4r.TableEntry(
                 metadata=message.metadata,
                 controller_metadata=message.controller_metadata,
                 idle_timeout_ns=message.idle_timeout_ns,
@@ -166,7 +166,7 @@ class TableEntries:
                 f"table {name}: its entries point to an action profile; its default action stays"
             )
         table.set_default(*self._call(info, message, default=True))
-        self._note(table.default, message)
+        self._store_controller_fields(table.default, message)
 
     # reading
 
@@ -223,14 +223,14 @@ class TableEntries:
     def key(self, table: Table, entry: Entry) -> p4r.TableEntry:
         """Return the key of an entry for a controller, and the controller's own fields."""
         message = self._names.encode_entry(table.describe(entry))
-        if entry.note is not None:
-            message.MergeFrom(entry.note)
+        if entry.controller_fields is not None:
+            message.MergeFrom(entry.controller_fields)
         return message
 
     # direct counters
 
     def write_counter(self, kind: int, message: p4r.DirectCounterEntry) -> None:
-        """Let an entry's counter continue from a value."""
+        """Set the counter of an entry, which continues from there."""
         if kind != _MODIFY:
             raise invalid("a direct counter is modified, not inserted or deleted")
         info, table = self._table(message.table_entry.table_id)
@@ -316,14 +316,14 @@ def _check_query(table: Table, query: p4r.TableEntry) -> None:
 
 def _has_metadata(entry: Entry, query: p4r.TableEntry) -> bool:
     """Return whether an entry has the metadata in ``query``; empty fields match any."""
-    note = entry.note
-    return note is not None and all(
-        getattr(query, field) in (b"", getattr(note, field)) or getattr(query, field) == ""
+    fields = entry.controller_fields
+    return fields is not None and all(
+        getattr(query, field) in (b"", getattr(fields, field)) or getattr(query, field) == ""
         for field in ("metadata", "controller_metadata")
     )
 
 
-def _has_notes(message: p4r.TableEntry) -> bool:
+def _has_controller_fields(message: p4r.TableEntry) -> bool:
     """Return whether a message has fields of the controller's own."""
     return bool(message.metadata or message.controller_metadata or message.idle_timeout_ns)
 
