@@ -67,7 +67,7 @@ class GoldenNodes:
             )
             if progress:
                 progress(Progress(cycle=CYCLES * trained, phases=trained, operations=trained, frames=trained))
-            if course.keep and (course.kept(number, epochs) or number == epochs):
+            if course.keep and (course.is_checkpoint(number, epochs) or number == epochs):
                 course.keep(run)
         return run
 
