@@ -65,7 +65,7 @@ class ProgramConfig:
 
     target: Target = Target.V1MODEL
     protocol: Protocol = Protocol.P4SGD
-    workers: int = 4  #: most members of a job; 1…32
+    workers: int = 4  #: maximum members of a job; 1…32
     slots: int = 32768  #: slots of the switch; a power of two up to 65536
     values: int = DEFAULT_VALUES  #: values per packet; 1…32
     encap: Encap = Encap.L2
@@ -170,9 +170,7 @@ def parser(config: ProgramConfig) -> tuple[State, ...]:
 
 
 def _pair(name: str, kind: Kind, action: str) -> tuple[Register, Action]:
-    """Return a register with the current round and the members seen in it, and the action that marks a
-    sender.
-    """
+    """Return a register with the current round and its members so far, and the action that marks a sender."""
     register = Register(
         name,
         ("round", "seen"),

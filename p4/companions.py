@@ -1,6 +1,4 @@
-"""Files written with the program, from the same definitions: a dissector, PTF tests, Tofino's control
-script.
-"""
+"""Files written beside the program: a dissector, PTF tests, and Tofino's control script."""
 
 from __future__ import annotations
 
@@ -45,8 +43,9 @@ def _render(template: str, config: ProgramConfig, **names: Any) -> str:
 
 
 def proto_fields(header: Sequence[Field], *, hexadecimal: tuple[str, ...] = ()) -> list[dict[str, Any]]:
-    """Return a header's fields in the form of a dissector's template; names of ``kind`` are in table
-    ``kinds``.
+    """Return a header's fields in the form of the dissector's template.
+
+    ``hexadecimal``: fields that are displayed in hexadecimal. The template's table ``kinds`` names the kinds.
     """
     fields, bit = [], 0
     for field in header:

@@ -33,8 +33,9 @@ class Port:
 
 @dataclass(frozen=True)
 class Deployment:
-    """Configuration of a switch; ``program`` if known. Raises ValueError for jobs that cannot share the
-    switch.
+    """Configuration of a switch: its addresses, ports, jobs, and program if known.
+
+    Raises ValueError for jobs that cannot share the switch.
     """
 
     switch: Endpoint

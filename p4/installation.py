@@ -50,7 +50,7 @@ class Installation:
         return tuple(entry for entry in self.entries if entry.table == VERDICT)
 
 
-def _match_value(value: int, bits: int) -> Ternary:
+def _equal_to(value: int, bits: int) -> Ternary:
     return Ternary(int(value), (1 << bits) - 1)
 
 
@@ -73,7 +73,7 @@ def switch_counters(config: ProgramConfig) -> dict[str, tuple[TableEntry, ...]]:
     """Return the entries of each of the switch's counters; stations' entries count ``forwarded``."""
     malformed_keys = {"values": 0} | ({"bad_checksum": 1} if config.encap is Encap.UDP else {})
     malformed = (
-        TableEntry(REJECTED, {key: _match_value(value, 1)}, "Aggregation.malformed", priority=2 + number)
+        TableEntry(REJECTED, {key: _equal_to(value, 1)}, "Aggregation.malformed", priority=2 + number)
         for number, (key, value) in enumerate(malformed_keys.items())
     )
     return {"malformed": tuple(malformed), "foreign": (FOREIGN_ENTRY,), "flooded": (FLOOD_ENTRY,)}
@@ -89,9 +89,9 @@ def switch_installation(config: ProgramConfig, ports: Sequence[int]) -> Installa
 
 def station_installation(mac: int, port: int) -> Installation:
     """Return the entries that send other traffic for a MAC address to its port, unless it comes from there."""
-    destination = {"destination": _match_value(mac, _MAC_BITS)}
+    destination = {"destination": _equal_to(mac, _MAC_BITS)}
     at_own_port = TableEntry(
-        FORWARD, {**destination, "port": _match_value(port, _PORT_BITS)}, "Aggregation.stay", priority=3
+        FORWARD, {**destination, "port": _equal_to(port, _PORT_BITS)}, "Aggregation.stay", priority=3
     )
     elsewhere_entry = TableEntry(FORWARD, destination, "Aggregation.to_port", {"to": port}, priority=2)
     return Installation((at_own_port, elsewhere_entry))
@@ -131,42 +131,39 @@ def _members(job: Job, kind: Kind) -> Iterator[TableEntry]:
     slots = Ternary(job.base, SLOTS - job.slots)
     for member in job.members:
         match = {
-            "job": _match_value(job.id, _BITS["job"]),
-            "port": _match_value(member.port, _PORT_BITS),
-            "bitmap": _match_value(member.bitmap, _BITS["bitmap"]),
+            "job": _equal_to(job.id, _BITS["job"]),
+            "port": _equal_to(member.port, _PORT_BITS),
+            "bitmap": _equal_to(member.bitmap, _BITS["bitmap"]),
             "slot": slots,
         }
         name = kind.name.lower()
         yield TableEntry(f"Aggregation.{name}", match, f"Aggregation.mark_{name}", priority=1)
-        match = {"kind": _match_value(kind, _BITS["kind"]), **match}
+        match = {"kind": _equal_to(kind, _BITS["kind"]), **match}
         yield TableEntry(ADMISSION, match, f"Aggregation.admit_{name}", priority=2)
 
 
 def _verdicts(job: Job, kind: Kind, place: int) -> Iterator[TableEntry]:
-    """Yield verdicts from high to low priority: seen before (complete or not), stale, last member, any
-    other.
+    """Yield the entries of table ``verdict``, which decide on a packet of a member.
+
+    Priorities: 5 repetition in a complete round (reply), 4 other repetition (duplicate), 3 stale, 2 last member
+    of a round (complete), 1 any other packet (hold).
     """
-    job_match = {"kind": _match_value(kind, _BITS["kind"]), "job": _match_value(job.id, _BITS["job"])}
+    job_match = {"kind": _equal_to(kind, _BITS["kind"]), "job": _equal_to(job.id, _BITS["job"])}
     answer = {"answer": int(_ANSWERS[kind]), "members": job.bitmap}
     bits = _BITS["bitmap"]
     for member in job.members:
         bit = member.bitmap
-        match = {**job_match, "bitmap": _match_value(bit, bits)}
+        match = {**job_match, "bitmap": _equal_to(bit, bits)}
         parameters = {**answer, "to": _group(place, member)}
-        yield TableEntry(
-            VERDICT,
-            {**match, "seen": _match_value(job.bitmap, bits)},
-            "Aggregation.reply",
-            parameters,
-            priority=5,
-        )
+        complete = {**match, "seen": _equal_to(job.bitmap, bits)}
+        yield TableEntry(VERDICT, complete, "Aggregation.reply", parameters, priority=5)
         yield TableEntry(VERDICT, {**match, "seen": Ternary(bit, bit)}, "Aggregation.duplicate", priority=4)
-        last_match = {**match, "seen": _match_value(job.bitmap ^ bit, bits)}
+        last_match = {**match, "seen": _equal_to(job.bitmap ^ bit, bits)}
         parameters = {**answer, "to": _group(place)}
         yield TableEntry(VERDICT, last_match, "Aggregation.complete", parameters, priority=2)
     # No member seen and round not opened: wrong round. Above "complete", which would match in a job of one
     # member.
-    stale_match = {**job_match, "opened": _match_value(0, _BITS["round"]), "seen": _match_value(0, bits)}
+    stale_match = {**job_match, "opened": _equal_to(0, _BITS["round"]), "seen": _equal_to(0, bits)}
     yield TableEntry(VERDICT, stale_match, "Aggregation.stale", priority=3)
     yield TableEntry(VERDICT, job_match, "Aggregation.hold", priority=1)
 

@@ -1,5 +1,4 @@
-"""Configuration and jobs of a running switch, read back from the switch: the inverse of
-:mod:`fanin.p4.installation`.
+"""Configuration and jobs of a running switch, read back from it: the inverse of :mod:`installation`.
 
 A later control plane needs no file. The names and sizes of tables and registers determine the program's
 configuration; the entries determine its jobs.

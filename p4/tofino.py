@@ -1,5 +1,6 @@
-"""Resources of Tofino that determine the program's number of stages; docs/systems/switch-program.md has
-measured numbers.
+"""Resources of Tofino that determine the program's number of stages.
+
+Measured numbers are in docs/systems/switch-program.md.
 """
 
 from __future__ import annotations

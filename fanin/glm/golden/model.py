@@ -85,8 +85,9 @@ class GlmModel:
 
     @classmethod
     def of_classes(cls, models: Sequence[GlmModel], classes: tuple[Label, ...]) -> GlmModel:
-        """Return a model of ``classes``: ``models`` is one model of two classes, or one per class against the
-        rest.
+        """Return a joint model of ``classes``.
+
+        ``models``: one model of two classes, or one per class, trained against the rest.
         """
         if len(classes) == 2:
             return replace(models[0], classes=classes)

@@ -258,9 +258,7 @@ class _Command:
     def _train(
         self, trainer: Trainer, folder: Path, part: str, follow: Following
     ) -> TrainResult | BaseException:
-        """Train and fill the folder, except the model. Return the result, or the failure that stopped the
-        run.
-        """
+        """Train, and fill the folder except the model; return the result, or the failure that stopped it."""
         survival = self._survival
         attempts = Attempts(
             trainer, folder, survival, self._history(part), lambda: write_unended(folder, trainer, attempts)

@@ -92,8 +92,9 @@ def _on_boards(options: GlmOptions) -> tuple[TrainOptions, Boards]:
 
 
 def _at_interfaces(options: GlmOptions) -> TrainOptions:
-    """Return the options of a run with simulated nodes, on simulated links or at ``--ports``. Raises
-    InputError.
+    """Return the options of a run with simulated nodes, on simulated links or at ``--ports``.
+
+    Raises InputError.
     """
     if options.ports is None:
         options.refuse({PORTS: "needs --ports"})

@@ -12,8 +12,10 @@ from fanin.sim.switch.service.faults import Fault, invalid
 
 
 class TypeSpecs:
-    """Writes descriptions of types; a type with a name is described once, in ``info``.
-    ``errors``: names of the program's errors, in order.
+    """Writer of P4Info's descriptions of types.
+
+    - ``info``: receives the description of each named type, once.
+    - ``errors``: names of the program's errors, in order.
     """
 
     def __init__(self, info: p4t.P4TypeInfo, errors: list[str]):
