@@ -300,13 +300,13 @@ def switch_tables_page() -> str:
     for control in controls(config):
         for register in control.registers:
             name, words = f"{control.name}.{register.name}", ", ".join(register.words)
-            registers.append(f"| `{name}` | {words} | {register.why} |")
+            registers.append(f"| `{name}` | {words} | {register.comment} |")
         for table in control.tables:
             keys = ", ".join(key.name for key in table.keys)
             actions = ", ".join(action.name for action in table.actions)
             entries = f"{len(table.entries)} constant" if table.entries else str(table.size)
             name = f"{control.name}.{table.name}"
-            tables.append(f"| `{name}` | {keys} | {actions} | {entries} | {table.why} |")
+            tables.append(f"| `{name}` | {keys} | {actions} | {entries} | {table.comment} |")
     text = "\n".join([*registers, "", *tables])
     return SWITCH_TABLES + text.replace("seen | bitmap", r"seen \| bitmap") + "\n"
 

@@ -1,7 +1,7 @@
 """Aggregation program of the switch (docs/systems/aggregation.md), as tables and registers of a pipeline.
 
-:func:`controls` and :func:`parser` describe the program for a configuration. :mod:`fanin.p4.printer` prints the
-description for a target. docs/systems/switch-program.md has a picture, and the reasons for the layout.
+:func:`controls` and :func:`parser` describe the program for a configuration, and :mod:`fanin.p4.printer` prints
+the description for a target. A picture and the reasons for the layout are in docs/systems/switch-program.md.
 """
 
 from __future__ import annotations
@@ -65,19 +65,19 @@ class ProgramConfig:
 
     target: Target = Target.V1MODEL
     protocol: Protocol = Protocol.P4SGD
-    workers: int = 4  #: most members of a job; 1…32
+    workers: int = 4  #: maximum members of a job; 1…32
     slots: int = 32768  #: slots of the switch; a power of two up to 65536
     values: int = DEFAULT_VALUES  #: values per packet; 1…32
     encap: Encap = Encap.L2
 
     def __post_init__(self) -> None:
-        for name, most, why in (
+        for name, maximum, reason in (
             ("workers", MAX_WORKERS, f"a packet's bitmap has {MAX_WORKERS} bits"),
             ("slots", SLOTS, f"a packet's slot has {field_bits(AGGREGATION, 'slot')} bits"),
             ("values", MAX_VALUES, "no packet with more is tested on either target"),
         ):
-            if not 1 <= getattr(self, name) <= most:
-                raise ValueError(f"{name} must be in 1…{most}, not {getattr(self, name)!r}: {why}")
+            if not 1 <= getattr(self, name) <= maximum:
+                raise ValueError(f"{name} must be in 1…{maximum}, not {getattr(self, name)!r}: {reason}")
         if self.slots & (self.slots - 1):
             raise ValueError(
                 f"slots must be a power of two, not {self.slots!r}: jobs have aligned ranges of them"
@@ -133,11 +133,11 @@ def parser(config: ProgramConfig) -> tuple[State, ...]:
             "ipv4",
             ("version", "ihl", "flags", "fragment", "protocol"),
             (("(4, 5, 0 &&& 1, 0, IP_PROTOCOL_UDP)", "parse_udp"),),
-            why="Options and fragments (more, or an offset) are other traffic.",
+            comment="Options and fragments (more, or an offset) are other traffic.",
         ),
         State("parse_udp", "udp", ("destination_port",), (("AGGREGATION_PORT", "parse_aggregation"),)),
     )
-    known = ", ".join(kind.name for kind in config.kinds)
+    kind_names = ", ".join(kind.name for kind in config.kinds)
     return (
         State(
             "parse_ethernet",
@@ -154,18 +154,23 @@ def parser(config: ProgramConfig) -> tuple[State, ...]:
             "aggregation",
             ("version", "kind"),
             tuple((f"(VERSION, {kind.name})", "check_round") for kind in config.kinds),
-            before=(Assign("meta.aggregation", "1"),),
-            why=f"Only {known} of this version is followed by values that anyone looks at.",
+            assignments=(Assign("meta.aggregation", "1"),),
+            comment=f"Only {kind_names} of this version is followed by values that anyone looks at.",
         ),
-        State("check_round", None, ("round",), (("0", "accept"),), then="parse_values", why="No round is 0."),
+        State(
+            "check_round",
+            None,
+            ("round",),
+            (("0", "accept"),),
+            default="parse_values",
+            comment="No round is 0.",
+        ),
         State("parse_values", "values"),
     )
 
 
 def _pair(name: str, kind: Kind, action: str) -> tuple[Register, Action]:
-    """Return a register with the current round and the members seen in it, and the action that marks a
-    sender.
-    """
+    """Return a register with the current round and its members so far, and the action that marks a sender."""
     register = Register(
         name,
         ("round", "seen"),
@@ -257,8 +262,8 @@ def _sum(config: ProgramConfig) -> Control:
     """Return the control for the sums of one value; the program has one instance per value."""
     total = Register("total", ("sum",), "The sum of this value over the members seen, for each slot.")
 
-    def action(name: str, case: Case, why: str) -> Action:
-        operation = Operation(f"{name}_sum", total, (case,), why)
+    def action(name: str, case: Case, comment: str) -> Action:
+        operation = Operation(f"{name}_sum", total, (case,), comment)
         return Action(name, (Execute(operation, "value" if case.result else None, "aggregation.slot"),))
 
     replace = action(

@@ -1,6 +1,4 @@
-"""Files written with the program, from the same definitions: a dissector, PTF tests, Tofino's control
-script.
-"""
+"""Files written beside the program: a dissector, PTF tests, and Tofino's control script."""
 
 from __future__ import annotations
 
@@ -45,8 +43,9 @@ def _render(template: str, config: ProgramConfig, **names: Any) -> str:
 
 
 def proto_fields(header: Sequence[Field], *, hexadecimal: tuple[str, ...] = ()) -> list[dict[str, Any]]:
-    """Return a header's fields in the form of a dissector's template; names of ``kind`` are in table
-    ``kinds``.
+    """Return a header's fields in the form of the dissector's template.
+
+    ``hexadecimal``: fields that are displayed in hexadecimal. The template's table ``kinds`` names the kinds.
     """
     fields, bit = [], 0
     for field in header:
@@ -83,7 +82,7 @@ def dissector(config: ProgramConfig) -> str:
 
 def ptf_tests(config: ProgramConfig) -> str:
     """Return tests for p4lang's packet test framework; they read the ``job.json`` of their parent folder."""
-    whole = wire.header_length(config.encap) + wire.payload_length(config.values)
+    size = wire.header_length(config.encap) + wire.payload_length(config.values)
     return _render(
         "ptf.py.j2",
         config,
@@ -93,7 +92,7 @@ def ptf_tests(config: ProgramConfig) -> str:
         ipv4=f"{ethernet.ETHERTYPE_IPV4:#06x}",
         ip_protocol=ethernet.IP_PROTOCOL_UDP,
         malformed_kinds=tuple(kind.value for kind in Kind if kind not in config.kinds),
-        cut=whole - 1,
+        cut=size - 1,
     )
 
 
@@ -109,10 +108,10 @@ def installations(config: ProgramConfig, deployment: Deployment) -> list[Install
 
 def bfruntime_script(config: ProgramConfig, deployment: Deployment) -> str:
     """Return a script for Tofino's ``bfshell`` that installs ports, groups and entries."""
-    everything = installations(config, deployment)
-    entries = list(itertools.chain.from_iterable(i.entries for i in everything))
-    lowest = max(entry.priority for entry in entries)
-    groups = [group for installation in everything for group in installation.groups]
+    all_installations = installations(config, deployment)
+    entries = list(itertools.chain.from_iterable(i.entries for i in all_installations))
+    max_priority = max(entry.priority for entry in entries)
+    groups = [group for installation in all_installations for group in installation.groups]
     return _render(
         "bfrt.py.j2",
         config,
@@ -121,11 +120,13 @@ def bfruntime_script(config: ProgramConfig, deployment: Deployment) -> str:
         ports=[(port.number, port.speed, port.fec) for port in deployment.ports],
         groups=[(g.id, [(r.port, r.id, r.exclusion) for r in g.replicas]) for g in groups],
         registers=list(state_registers(config)),
-        entries=[_bfruntime(config, entry, lowest) for entry in entries],
+        entries=[_bfruntime_entry(config, entry, max_priority) for entry in entries],
     )
 
 
-def _bfruntime(config: ProgramConfig, entry: TableEntry, lowest: int) -> tuple[str, str, dict, dict]:
+def _bfruntime_entry(
+    config: ProgramConfig, entry: TableEntry, max_priority: int
+) -> tuple[str, str, dict, dict]:
     """Convert an entry for BFRuntime: the smallest priority number wins, and each ternary key has a mask."""
     table = next(
         table
@@ -141,5 +142,5 @@ def _bfruntime(config: ProgramConfig, entry: TableEntry, lowest: int) -> tuple[s
         if isinstance(match, Ternary):
             keys[f"{key.name}_mask"] = match.mask
     if entry.priority:
-        keys["MATCH_PRIORITY"] = lowest - entry.priority
+        keys["MATCH_PRIORITY"] = max_priority - entry.priority
     return entry.table, entry.action.rpartition(".")[2], keys, dict(entry.parameters)

@@ -30,19 +30,19 @@ def compile_program(config: ProgramConfig, directory: Path) -> list[Path]:
     source = directory / "aggregation.p4"
     match config.target:
         case Target.V1MODEL:
-            made = [directory / "aggregation.json", directory / "aggregation.p4info.txtpb"]
-            options = ["-o", str(made[0]), "--p4runtime-files", str(made[1])]
+            outputs = [directory / "aggregation.json", directory / "aggregation.p4info.txtpb"]
+            options = ["-o", str(outputs[0]), "--p4runtime-files", str(outputs[1])]
         case Target.TNA:
-            made = [directory / "tofino"]
+            outputs = [directory / "tofino"]
             options = ["--target", "tofino", "--arch", "tna", "--disable-parse-min-depth-limit"]
-            options += ["-o", str(made[0])]
+            options += ["-o", str(outputs[0])]
     command = [compiler, "--std", "p4-16", *options, str(source)]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
+        process = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
     except subprocess.TimeoutExpired as error:
         raise ToolFailed(f"{compiler} did not finish in {LIMIT} s") from error
-    if done.returncode:
-        lines = (done.stderr or done.stdout).strip().splitlines()
-        first = next((line for line in lines if "error" in line), lines[-1] if lines else "no message")
-        raise ToolFailed(f"{compiler} rejected {source}: {first}")
-    return made
+    if process.returncode:
+        lines = (process.stderr or process.stdout).strip().splitlines()
+        first_error = next((line for line in lines if "error" in line), lines[-1] if lines else "no message")
+        raise ToolFailed(f"{compiler} rejected {source}: {first_error}")
+    return outputs

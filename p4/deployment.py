@@ -33,8 +33,9 @@ class Port:
 
 @dataclass(frozen=True)
 class Deployment:
-    """Configuration of a switch; ``program`` if known. Raises ValueError for jobs that cannot share the
-    switch.
+    """Configuration of a switch: its addresses, ports, jobs, and program if known.
+
+    Raises ValueError for jobs that cannot share the switch.
     """
 
     switch: Endpoint
@@ -66,8 +67,10 @@ def default_deployment(config: ProgramConfig, jobs: int = 1) -> Deployment:
     ports = tuple(Port(member.port) for member in members)
     if not 1 <= jobs <= min(MAX_JOBS, config.slots):
         raise ValueError(f"jobs must be in 1…{min(MAX_JOBS, config.slots)}, not {jobs!r}")
-    each = config.slots >> (jobs - 1).bit_length()
-    return Deployment(SWITCH, ports, tuple(Job(1 + n, n * each, each, members) for n in range(jobs)), config)
+    slots_per_job = config.slots >> (jobs - 1).bit_length()
+    return Deployment(
+        SWITCH, ports, tuple(Job(1 + n, n * slots_per_job, slots_per_job, members) for n in range(jobs)), config
+    )
 
 
 def deployment_json(deployment: Deployment) -> str:
@@ -150,12 +153,12 @@ def _port(record: Record) -> Port:
 
 def _job(record: Record) -> Job:
     members = [
-        Member(_port_number(item), item.integer("bitmap"), _endpoint(item))
-        for item in record.records("members")
+        Member(_port_number(member), member.integer("bitmap"), _endpoint(member))
+        for member in record.records("members")
     ]
-    places = [(member.port, member.bitmap) for member in members]
-    for place in places:
-        if places.count(place) > 1:
-            raise record.wrong(f"two members with port {place[0]} and bitmap {place[1]}")
+    identities = [(member.port, member.bitmap) for member in members]
+    for identity in identities:
+        if identities.count(identity) > 1:
+            raise record.wrong(f"two members with port {identity[0]} and bitmap {identity[1]}")
     number, base, slots = (record.integer(name) for name in ("id", "base", "slots"))
     return record.built(lambda: Job(number, base, slots, tuple(members)))

@@ -20,7 +20,7 @@ class Header:
 
     name: str
     fields: tuple[Field, ...]
-    why: str
+    comment: str
 
 
 @dataclass(frozen=True)
@@ -29,43 +29,43 @@ class Register:
 
     name: str
     words: tuple[str, ...]
-    why: str
+    comment: str
 
 
 @dataclass(frozen=True)
 class Case:
-    """Effect of an operation if ``when`` holds (None: always): its result, then new words in this order.
+    """Effect of an operation if ``condition`` holds (None: always): its result, and new words.
 
     Result and condition use the old words. A new word depends on its own old value and on the packet.
     """
 
     name: str
-    when: str | None
+    condition: str | None
     result: str | None = None
     update: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Operation:
-    """Read-modify-write of one entry by the first case that holds; without a result it is 0."""
+    """Read-modify-write of one entry by the first case whose condition holds; without a result it is 0."""
 
     name: str
     register: Register
     cases: tuple[Case, ...]
-    why: str
+    comment: str
 
     @property
-    def results(self) -> bool:
+    def has_result(self) -> bool:
         """True if the operation has a result."""
         return any(case.result for case in self.cases)
 
 
 @dataclass(frozen=True)
 class Execute:
-    """Statement: execute an operation on the entry ``index``; store its result, if any, in ``into``."""
+    """Statement: execute an operation on the entry ``index``; store its result, if any, in ``destination``."""
 
     operation: Operation
-    into: str | None
+    destination: str | None
     index: str = "hdr.aggregation.slot"
 
 
@@ -128,7 +128,7 @@ class ConstEntry:
 
     match: tuple[str, ...]
     action: str
-    why: str = ""
+    comment: str = ""
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ class Table:
     name: str
     keys: tuple[Key, ...]
     actions: tuple[Action, ...]
-    why: str
+    comment: str
     size: int = 0
     counted: bool = False
     entries: tuple[ConstEntry, ...] = ()
@@ -149,10 +149,13 @@ class Table:
 
 @dataclass(frozen=True)
 class Control:
-    """A control: registers, tables, and ``apply``, lines of P4 with the target's names in braces."""
+    """A control block of the pipeline.
+
+    ``apply``: lines of P4 text, with the target's names in braces.
+    """
 
     name: str
-    why: str
+    comment: str
     tables: tuple[Table, ...]
     apply: tuple[str, ...]
     registers: tuple[Register, ...] = ()
@@ -165,18 +168,24 @@ class Control:
 
     def operations(self, register: Register) -> tuple[Operation, ...]:
         """Return the distinct operations on a register."""
-        found = [s.operation for a in self.actions for s in a.body if isinstance(s, Execute)]
-        return tuple({o.name: o for o in found if o.register == register}.values())
+        operations = [s.operation for a in self.actions for s in a.body if isinstance(s, Execute)]
+        return tuple({o.name: o for o in operations if o.register == register}.values())
 
 
 @dataclass(frozen=True)
 class State:
-    """A parser state: assignments, extraction, then a select with cases (match, next state)."""
+    """A parser state: assignments, extraction of a header, then a select.
+
+    - ``extract``: instance of the header to extract, if any.
+    - ``select``: fields of that header (of ``aggregation`` without one) that choose the next state.
+    - ``cases``: (match, next state).
+    - ``default``: next state if no case matches.
+    """
 
     name: str
     extract: str | None = None
-    on: tuple[str, ...] = ()
+    select: tuple[str, ...] = ()
     cases: tuple[tuple[str, str], ...] = ()
-    then: str = "accept"
-    before: tuple[Assign, ...] = ()
-    why: str = ""
+    default: str = "accept"
+    assignments: tuple[Assign, ...] = ()
+    comment: str = ""

@@ -24,11 +24,11 @@ ADMISSION, VERDICT, REJECTED, FORWARD = (
     f"Aggregation.{name}" for name in ("admission", "verdict", "rejected", "forward")
 )
 DELIVERY = "Delivery.members"
-FOREIGN = TableEntry(REJECTED, {}, "Aggregation.foreign", priority=1)
-FLOOD = TableEntry(FORWARD, {}, "Aggregation.flood", priority=1)
+FOREIGN_ENTRY = TableEntry(REJECTED, {}, "Aggregation.foreign", priority=1)
+FLOOD_ENTRY = TableEntry(FORWARD, {}, "Aggregation.flood", priority=1)
 _ANSWERS = dict(zip(Protocol.P4SGD.to_switch, Protocol.P4SGD.to_worker, strict=True))
 # Counters of a packet by its verdict: names in JobCounters, for AGG and for ACK.
-_COUNTED: Mapping[str, tuple[tuple[str, str], ...]] = {
+_COUNTERS: Mapping[str, tuple[tuple[str, str], ...]] = {
     "hold": (("aggregated", "acknowledged"),),
     "complete": (("aggregated", "acknowledged"), ("results", "confirms")),
     "duplicate": (("duplicate", "duplicate"),),
@@ -50,7 +50,7 @@ class Installation:
         return tuple(entry for entry in self.entries if entry.table == VERDICT)
 
 
-def _is(value: int, bits: int) -> Ternary:
+def _equal_to(value: int, bits: int) -> Ternary:
     return Ternary(int(value), (1 << bits) - 1)
 
 
@@ -71,12 +71,12 @@ def check_job(config: ProgramConfig, job: Job) -> None:
 
 def switch_counters(config: ProgramConfig) -> dict[str, tuple[TableEntry, ...]]:
     """Return the entries of each of the switch's counters; stations' entries count ``forwarded``."""
-    wrong = {"values": 0} | ({"bad_checksum": 1} if config.encap is Encap.UDP else {})
+    malformed_keys = {"values": 0} | ({"bad_checksum": 1} if config.encap is Encap.UDP else {})
     malformed = (
-        TableEntry(REJECTED, {key: _is(value, 1)}, "Aggregation.malformed", priority=2 + number)
-        for number, (key, value) in enumerate(wrong.items())
+        TableEntry(REJECTED, {key: _equal_to(value, 1)}, "Aggregation.malformed", priority=2 + number)
+        for number, (key, value) in enumerate(malformed_keys.items())
     )
-    return {"malformed": tuple(malformed), "foreign": (FOREIGN,), "flooded": (FLOOD,)}
+    return {"malformed": tuple(malformed), "foreign": (FOREIGN_ENTRY,), "flooded": (FLOOD_ENTRY,)}
 
 
 def switch_installation(config: ProgramConfig, ports: Sequence[int]) -> Installation:
@@ -89,10 +89,12 @@ def switch_installation(config: ProgramConfig, ports: Sequence[int]) -> Installa
 
 def station_installation(mac: int, port: int) -> Installation:
     """Return the entries that send other traffic for a MAC address to its port, unless it comes from there."""
-    destination = {"destination": _is(mac, _MAC_BITS)}
-    here = TableEntry(FORWARD, {**destination, "port": _is(port, _PORT_BITS)}, "Aggregation.stay", priority=3)
-    there = TableEntry(FORWARD, destination, "Aggregation.to_port", {"to": port}, priority=2)
-    return Installation((here, there))
+    destination = {"destination": _equal_to(mac, _MAC_BITS)}
+    at_own_port = TableEntry(
+        FORWARD, {**destination, "port": _equal_to(port, _PORT_BITS)}, "Aggregation.stay", priority=3
+    )
+    elsewhere_entry = TableEntry(FORWARD, destination, "Aggregation.to_port", {"to": port}, priority=2)
+    return Installation((at_own_port, elsewhere_entry))
 
 
 def job_installation(config: ProgramConfig, job: Job, place: int, switch: Endpoint) -> Installation:
@@ -100,10 +102,10 @@ def job_installation(config: ProgramConfig, job: Job, place: int, switch: Endpoi
     check_job(config, job)
     if not 0 <= place < MAX_JOBS:
         raise ValueError(f"the program runs {MAX_JOBS} jobs at a time")
-    everybody = tuple(Replica(m.port, replica_id(place, m.bitmap)) for m in job.members)
-    groups = [MulticastGroup(_group(place), everybody)]
+    replicas = tuple(Replica(m.port, replica_id(place, m.bitmap)) for m in job.members)
+    groups = [MulticastGroup(_group(place), replicas)]
     groups += [
-        MulticastGroup(_group(place, m), (replica,)) for m, replica in zip(job.members, everybody, strict=True)
+        MulticastGroup(_group(place, m), (replica,)) for m, replica in zip(job.members, replicas, strict=True)
     ]
     entries = [e for kind in config.kinds for e in (*_members(job, kind), *_verdicts(job, kind, place))]
     entries += [_addresses(config, member, place, switch) for member in job.members]
@@ -119,7 +121,7 @@ def _group(place: int, member: Member | None = None) -> int:
     return (place + 1) * _GROUPS + (member.bitmap.bit_length() if member else 0)
 
 
-def place_of(group: int) -> int:
+def place_of_group(group: int) -> int:
     """Return the place of a job's multicast group."""
     return group // _GROUPS - 1
 
@@ -129,55 +131,63 @@ def _members(job: Job, kind: Kind) -> Iterator[TableEntry]:
     slots = Ternary(job.base, SLOTS - job.slots)
     for member in job.members:
         match = {
-            "job": _is(job.id, _BITS["job"]),
-            "port": _is(member.port, _PORT_BITS),
-            "bitmap": _is(member.bitmap, _BITS["bitmap"]),
+            "job": _equal_to(job.id, _BITS["job"]),
+            "port": _equal_to(member.port, _PORT_BITS),
+            "bitmap": _equal_to(member.bitmap, _BITS["bitmap"]),
             "slot": slots,
         }
         name = kind.name.lower()
         yield TableEntry(f"Aggregation.{name}", match, f"Aggregation.mark_{name}", priority=1)
-        match = {"kind": _is(kind, _BITS["kind"]), **match}
+        match = {"kind": _equal_to(kind, _BITS["kind"]), **match}
         yield TableEntry(ADMISSION, match, f"Aggregation.admit_{name}", priority=2)
 
 
 def _verdicts(job: Job, kind: Kind, place: int) -> Iterator[TableEntry]:
-    """Yield verdicts from high to low priority: seen before (complete or not), stale, last member, any
-    other.
+    """Yield the entries of table ``verdict``, which decide on a packet of a member.
+
+    Priorities: 5 repetition in a complete round (reply), 4 other repetition (duplicate), 3 stale, 2 last member
+    of a round (complete), 1 any other packet (hold).
     """
-    ours = {"kind": _is(kind, _BITS["kind"]), "job": _is(job.id, _BITS["job"])}
+    job_match = {"kind": _equal_to(kind, _BITS["kind"]), "job": _equal_to(job.id, _BITS["job"])}
     answer = {"answer": int(_ANSWERS[kind]), "members": job.bitmap}
     bits = _BITS["bitmap"]
     for member in job.members:
         bit = member.bitmap
-        match = {**ours, "bitmap": _is(bit, bits)}
-        to = {**answer, "to": _group(place, member)}
-        yield TableEntry(VERDICT, {**match, "seen": _is(job.bitmap, bits)}, "Aggregation.reply", to, priority=5)
+        match = {**job_match, "bitmap": _equal_to(bit, bits)}
+        parameters = {**answer, "to": _group(place, member)}
+        complete = {**match, "seen": _equal_to(job.bitmap, bits)}
+        yield TableEntry(VERDICT, complete, "Aggregation.reply", parameters, priority=5)
         yield TableEntry(VERDICT, {**match, "seen": Ternary(bit, bit)}, "Aggregation.duplicate", priority=4)
-        last = {**match, "seen": _is(job.bitmap ^ bit, bits)}
-        to = {**answer, "to": _group(place)}
-        yield TableEntry(VERDICT, last, "Aggregation.complete", to, priority=2)
+        last_match = {**match, "seen": _equal_to(job.bitmap ^ bit, bits)}
+        parameters = {**answer, "to": _group(place)}
+        yield TableEntry(VERDICT, last_match, "Aggregation.complete", parameters, priority=2)
     # No member seen and round not opened: wrong round. Above "complete", which would match in a job of one
     # member.
-    unknown = {**ours, "opened": _is(0, _BITS["round"]), "seen": _is(0, bits)}
-    yield TableEntry(VERDICT, unknown, "Aggregation.stale", priority=3)
-    yield TableEntry(VERDICT, ours, "Aggregation.hold", priority=1)
+    stale_match = {**job_match, "opened": _equal_to(0, _BITS["round"]), "seen": _equal_to(0, bits)}
+    yield TableEntry(VERDICT, stale_match, "Aggregation.stale", priority=3)
+    yield TableEntry(VERDICT, job_match, "Aggregation.hold", priority=1)
 
 
 def _addresses(config: ProgramConfig, member: Member, place: int, switch: Endpoint) -> TableEntry:
-    to = member.endpoint
-    parameters = {"mac": to.mac, "own_mac": switch.mac}
+    endpoint = member.endpoint
+    parameters = {"mac": endpoint.mac, "own_mac": switch.mac}
     if config.encap is Encap.UDP:
-        parameters |= {"ip": to.ip, "own_ip": switch.ip, "udp_port": to.port, "own_udp_port": switch.port}
+        parameters |= {
+            "ip": endpoint.ip,
+            "own_ip": switch.ip,
+            "udp_port": endpoint.port,
+            "own_udp_port": switch.port,
+        }
     replica = {"replica": Exact(replica_id(place, member.bitmap))}
     return TableEntry(DELIVERY, replica, "Delivery.address", parameters)
 
 
-def job_counters(counted: Iterable[tuple[TableEntry, int]]) -> JobCounters:
+def job_counters(counts: Iterable[tuple[TableEntry, int]]) -> JobCounters:
     """Return a job's counters from those of its ``verdicts``."""
     totals: Counter[str] = Counter()
-    for entry, packets in counted:
+    for entry, packets in counts:
         kind = entry.match["kind"]
         assert isinstance(kind, Ternary)
-        for names in _COUNTED[entry.action.rpartition(".")[2]]:
+        for names in _COUNTERS[entry.action.rpartition(".")[2]]:
             totals[names[kind.value == Kind.ACK]] += packets
     return JobCounters(**totals)

@@ -36,17 +36,17 @@ def indent(lines: Iterable[str], depth: int = 1) -> list[str]:
 
 
 def comment(text: str) -> list[str]:
-    """Return comment lines; none for an empty text."""
+    """Return ``text`` as wrapped lines of a P4 comment; none for an empty text."""
     return [f"// {line}" for line in textwrap.wrap(text, WIDTH - 16)]
 
 
-def block(head: str, body: Sequence[str]) -> list[str]:
+def block(header: str, body: Sequence[str]) -> list[str]:
     """Return ``head {``, the body indented, and ``}``."""
-    return [f"{head} {{}}"] if not body else [f"{head} {{", *indent(body), "}"]
+    return [f"{header} {{}}"] if not body else [f"{header} {{", *indent(body), "}"]
 
 
-def listed(items: Sequence[str], width: int) -> str:
-    """Join items in a line, or on one line each if the line would be longer than ``width``."""
+def join_items(items: Sequence[str], width: int) -> str:
+    """Join items by commas: on one line of at most ``width`` characters, or else each on its own line."""
     line = ", ".join(items)
     return line if len(line) <= width else "\n" + ",\n".join(indent(items, 2))
 
@@ -76,7 +76,7 @@ class Printer(ABC):
                 declarations="\n".join(self.declarations()),
                 states="\n".join(indent(self.states(program.parser(self.config)))),
                 controls={c.name: "\n".join(indent(self.control(c))) for c in controls},
-                why={c.name: "\n".join(comment(c.why)) for c in controls},
+                comments={c.name: "\n".join(comment(c.comment)) for c in controls},
                 ipv4=[field.name for field in ethernet.IPV4 if field.name != "checksum"],
             )
         )
@@ -108,35 +108,38 @@ class Printer(ABC):
         lines = []
         for field in header.fields:
             lines.append(f"{f'bit<{field.bits}> {field.name};':{width}}  // {field.meaning}")
-        return [*comment(header.why), *block(f"header {header.name}_t", lines)]
+        return [*comment(header.comment), *block(f"header {header.name}_t", lines)]
 
     def states(self, states: Iterable[State]) -> list[str]:
         """Return the parser states."""
         lines: list[str] = []
         for state in states:
-            body = [self.fill(f"{s.field} = {s.value};") for s in state.before]
+            body = [self.fill(f"{s.field} = {s.value};") for s in state.assignments]
             header = state.extract or "aggregation"
             if state.extract:
                 body.append(f"packet.extract(hdr.{state.extract});")
-            body += self.behind(state)
-            if state.on:
-                chosen = [f"hdr.{header}.{name}" for name in state.on]
-                cases = [f"{match}: {then};" for match, then in (*state.cases, ("default", state.then))]
-                body += block(f"transition select({listed(chosen, 80)})", cases)
+            body += self.after_extraction(state)
+            if state.select:
+                selectors = [f"hdr.{header}.{name}" for name in state.select]
+                cases = [
+                    f"{match}: {next_state};"
+                    for match, next_state in (*state.cases, ("default", state.default))
+                ]
+                body += block(f"transition select({join_items(selectors, 80)})", cases)
             else:
-                body.append(f"transition {state.then};")
-            lines += ["", *comment(state.why), *block(f"state {state.name}", body)]
+                body.append(f"transition {state.default};")
+            lines += ["", *comment(state.comment), *block(f"state {state.name}", body)]
         return lines[1:]
 
-    def behind(self, state: State) -> list[str]:
-        """Return the target's own lines of a parser state after the extraction."""
+    def after_extraction(self, state: State) -> list[str]:
+        """Return the target's own lines of a parser state, which follow the extraction of its header."""
         return []
 
     def control(self, control: Control) -> list[str]:
         """Return the body of a control."""
         lines: list[str] = []
         for register in control.registers:
-            lines += [*comment(register.why), *self.register(register), ""]
+            lines += [*comment(register.comment), *self.register(register), ""]
             for operation in control.operations(register):
                 lines += self.operation(operation)
         lines += [f"{kind}() {name};" for kind, name in control.instances] + [""] * bool(control.instances)
@@ -158,8 +161,8 @@ class Printer(ABC):
             body = [line for statement in action.body for line in self.statement(statement)]
             if table.counted:
                 body += self.count(f"{table.name}_counter")
-            lines += block(f"action {action.name}({listed(parameters, 80)})", body)
-        return [*lines, *comment(table.why), *block(f"table {table.name}", self._properties(table)), ""]
+            lines += block(f"action {action.name}({join_items(parameters, 80)})", body)
+        return [*lines, *comment(table.comment), *block(f"table {table.name}", self._properties(table)), ""]
 
     def _properties(self, table: Table) -> list[str]:
         keys = [f'{self.fill(key.expression)}: {key.kind} @name("{key.name}");' for key in table.keys]
@@ -169,8 +172,8 @@ class Printer(ABC):
         if table.entries:
             entries = []
             for entry in table.entries:
-                told = f"  // {entry.why}" if entry.why else ""
-                entries.append(f"({', '.join(entry.match)}): {entry.action}();{told}")
+                note = f"  // {entry.comment}" if entry.comment else ""
+                entries.append(f"({', '.join(entry.match)}): {entry.action}();{note}")
             lines += block("const entries =", entries)  # p4c warns about a size that is not their number
         else:
             lines.append(f"size = {table.size};")

@@ -1,5 +1,4 @@
-"""Configuration and jobs of a running switch, read back from the switch: the inverse of
-:mod:`fanin.p4.installation`.
+"""Configuration and jobs of a running switch, read back from it: the inverse of :mod:`installation`.
 
 A later control plane needs no file. The names and sizes of tables and registers determine the program's
 configuration; the entries determine its jobs.
@@ -13,7 +12,7 @@ from dataclasses import dataclass
 from fanin.job import SLOTS, Job, Member
 from fanin.p4.aggregation import ACK_STATE, AGG_STATE, MAX_JOBS, ProgramConfig, controls, register_words
 from fanin.p4.control import Exact, TableEntry, Ternary
-from fanin.p4.installation import ADMISSION, DELIVERY, VERDICT, place_of, replica_id
+from fanin.p4.installation import ADMISSION, DELIVERY, VERDICT, place_of_group, replica_id
 from fanin.wire.aggregation import Encap, Kind, Protocol
 from fanin.wire.ethernet import Endpoint
 
@@ -36,7 +35,7 @@ def program_config(
 
     Raises ValueError unless the switch runs the aggregation program.
     """
-    wrong = ValueError("the switch runs another program than that of fanin p4 emit")
+    mismatch = ValueError("the switch runs another program than that of fanin p4 emit")
     try:
         config = ProgramConfig(
             protocol=Protocol.P4SGD if ACK_STATE in registers else Protocol.SWITCHML,
@@ -46,11 +45,11 @@ def program_config(
             encap=Encap.UDP if "ip" in actions["Delivery.address"] else Encap.L2,
         )
     except (LookupError, ValueError) as error:
-        raise wrong from error
+        raise mismatch from error
     sizes = {f"{c.name}.{t.name}": t.size for c in controls(config)[1:] for t in c.tables}
     words = dict.fromkeys(register_words(config), config.slots)
     if dict(registers) != words or not sizes.items() <= dict(tables).items():
-        raise wrong
+        raise mismatch
     return config
 
 
@@ -65,8 +64,12 @@ def running_jobs(config: ProgramConfig, entries: Iterable[TableEntry]) -> list[R
         elif entry.action == "Aggregation.admit_agg":
             senders.setdefault(_value(entry, "job"), []).append(entry)
         elif entry.action == "Aggregation.complete" and _value(entry, "kind") == Kind.AGG:
-            places[_value(entry, "job")] = place_of(entry.parameters["to"])
-    jobs = [_job(number, places[number], of, addresses) for number, of in senders.items() if number in places]
+            places[_value(entry, "job")] = place_of_group(entry.parameters["to"])
+    jobs = [
+        _job(number, places[number], admissions, addresses)
+        for number, admissions in senders.items()
+        if number in places
+    ]
     return sorted(jobs, key=lambda job: job.place)
 
 
@@ -80,9 +83,9 @@ def _job(
         assert isinstance(match, Ternary)
         slot_match = match
         bitmap = _value(entry, "bitmap")
-        to = addresses[replica_id(place, bitmap)]
-        endpoint = Endpoint(to["mac"], to.get("ip", 0), to.get("udp_port", 0))
-        switch = Endpoint(to["own_mac"], to.get("own_ip", 0), to.get("own_udp_port", 0))
+        parameters = addresses[replica_id(place, bitmap)]
+        endpoint = Endpoint(parameters["mac"], parameters.get("ip", 0), parameters.get("udp_port", 0))
+        switch = Endpoint(parameters["own_mac"], parameters.get("own_ip", 0), parameters.get("own_udp_port", 0))
         members.append(Member(_value(entry, "port"), bitmap, endpoint))
     slots = SLOTS - slot_match.mask  # the mask is SLOTS - slots, for a power of two
     job = Job(number, slot_match.value, slots, tuple(members))

@@ -32,7 +32,7 @@ class Tna(Printer):
     checks = ("from_parser.parser_err == 0", "meta.bad_checksum == 0")
     counter = "DirectCounter<bit<32>>(CounterType_t.PACKETS)"
 
-    def behind(self, state: State) -> list[str]:  # noqa: D102
+    def after_extraction(self, state: State) -> list[str]:  # noqa: D102
         if state.extract != "ipv4":
             return []
         return ["ipv4_checksum.add(hdr.ipv4);", "meta.bad_checksum = (bit<1>)ipv4_checksum.verify();"]
@@ -53,31 +53,31 @@ class Tna(Printer):
         kind, words = self._type(register), register.words
         names = {word: f"entry.{word}" if len(words) > 1 else word for word in words}
         entry = "entry" if len(words) > 1 else words[0]
-        body = ["result = 0;"] if operation.cases[0].when and operation.results else []
+        body = ["result = 0;"] if operation.cases[0].condition and operation.has_result else []
         for number, case in enumerate(operation.cases):
             effect = [f"result = {self.fill(case.result, **names)};"] if case.result else []
             effect += [f"{names[w]} = {self.fill(e, **names)};" for w, e in case.update.items()]
-            if case.when is None:
+            if case.condition is None:
                 body += effect
                 continue
-            lines = block(f"if ({self.fill(case.when, **names)})", effect)
+            lines = block(f"if ({self.fill(case.condition, **names)})", effect)
             if number:
                 body[-1] = f"{body[-1]} else {lines[0]}"
                 lines = lines[1:]
             body += lines
-        result = ", out bit<32> result" if operation.results else ""
+        result = ", out bit<32> result" if operation.has_result else ""
         apply = block(f"void apply(inout {kind} {entry}{result})", body)
         head = f"RegisterAction<{kind}, bit<16>, bit<32>>({register.name}) {operation.name} ="
         lines = block(head, apply)
-        return [*comment(operation.why), *lines[:-1], "};", ""]
+        return [*comment(operation.comment), *lines[:-1], "};", ""]
 
     def count(self, counter: str) -> list[str]:  # noqa: D102
         return [f"{counter}.count();"]
 
     def effect(self, statement: Statement) -> list[str]:  # noqa: D102
         match statement:
-            case Execute(operation, into, index):
-                return [f"{f'{into} = ' if into else ''}{operation.name}.execute({index});"]
+            case Execute(operation, destination, index):
+                return [f"{f'{destination} = ' if destination else ''}{operation.name}.execute({index});"]
             case Multicast(group):
                 return [f"to_manager.mcast_grp_a = {group};"]
             case Unicast(port):

@@ -61,24 +61,24 @@ class V1Model(Printer):
         operation, index = execute.operation, f"(bit<32>){execute.index}"
         register, words = operation.register, operation.register.words
         names = {word: word for word in words}
-        cases = [case for case in operation.cases if case.when]
+        cases = [case for case in operation.cases if case.condition]
         lines = []
-        if cases or operation.results:
+        if cases or operation.has_result:
             lines += self._read(register, index)
-        lines += [f"bool {c.name} = {self.fill(str(c.when), **names)};" for c in cases]
-        updated = any(case.update for case in operation.cases)
-        if execute.into:
+        lines += [f"bool {c.name} = {self.fill(str(c.condition), **names)};" for c in cases]
+        has_update = any(case.update for case in operation.cases)
+        if execute.destination:
             results = [(case, self.fill(case.result or "0", **names)) for case in operation.cases]
-            to = f"bit<{WORD_BITS}> result" if updated else execute.into
-            lines.append(f"{to} = {_chosen(results, '0')};")
+            target = f"bit<{WORD_BITS}> result" if has_update else execute.destination
+            lines.append(f"{target} = {_first_case(results, '0')};")
         for word in words:
-            new = [(case, self.fill(case.update.get(word, word), **names)) for case in operation.cases]
-            if any(value != word for _, value in new):
-                kind = "" if cases or operation.results else f"bit<{WORD_BITS}> "
-                lines.append(f"{kind}{word} = {_chosen(new, word)};")
-        if updated:
+            values = [(case, self.fill(case.update.get(word, word), **names)) for case in operation.cases]
+            if any(value != word for _, value in values):
+                kind = "" if cases or operation.has_result else f"bit<{WORD_BITS}> "
+                lines.append(f"{kind}{word} = {_first_case(values, word)};")
+        if has_update:
             lines.append(f"{register.name}.write({index}, {' ++ '.join(words)});")
-        return lines + ([f"{execute.into} = result;"] if execute.into and updated else [])
+        return lines + ([f"{execute.destination} = result;"] if execute.destination and has_update else [])
 
     @staticmethod
     def _read(register: Register, index: str) -> list[str]:
@@ -87,8 +87,8 @@ class V1Model(Printer):
             (word,) = register.words
             return [f"bit<{WORD_BITS}> {word};", f"{register.name}.read({word}, {index});"]
         lines = [f"bit<{WORD_BITS * len(register.words)}> entry;", f"{register.name}.read(entry, {index});"]
-        for place, word in enumerate(reversed(register.words)):
-            high, low = WORD_BITS * (place + 1) - 1, WORD_BITS * place
+        for position, word in enumerate(reversed(register.words)):
+            high, low = WORD_BITS * (position + 1) - 1, WORD_BITS * position
             lines.insert(2, f"bit<{WORD_BITS}> {word} = entry[{high}:{low}];")
         return lines
 
@@ -106,10 +106,12 @@ class V1Model(Printer):
         )
 
 
-def _chosen(values: list[tuple[Case, str]], otherwise: str) -> str:
+def _first_case(values: list[tuple[Case, str]], default: str) -> str:
     """Return an expression for the value of the first case that holds."""
-    text = otherwise
+    text = default
     for case, value in reversed(values):
         nested = f"({text})" if "?" in text else text
-        text = value if case.when is None else text if value == text else f"{case.name} ? {value} : {nested}"
+        text = (
+            value if case.condition is None else text if value == text else f"{case.name} ? {value} : {nested}"
+        )
     return text

@@ -309,8 +309,8 @@ class Network:
         arrival = self._arriving[0][0] if self._arriving else None
         if not self._outside:
             return arrival
-        look = self._outside.next_look
-        return look if arrival is None else min(arrival, look)
+        poll = self._outside.next_poll
+        return poll if arrival is None else min(arrival, poll)
 
     @property
     def carries(self) -> bool:
@@ -356,7 +356,7 @@ class Network:
                 leaves = at + self._switch_delay
                 received += self._leaves(out, answer, leaves)
         if self._outside:
-            for out, frame, at in self._outside.look(time):
+            for out, frame, at in self._outside.poll(time):
                 received += self._leaves(out, frame, at)
         self._flush(time)
         return received

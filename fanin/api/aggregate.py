@@ -24,7 +24,7 @@ from fanin.p4.aggregation import ProgramConfig, Target
 from fanin.report.html import Rows
 from fanin.sim.network import LinkConfig, NetworkConfig, check_delay
 from fanin.sim.pcap import PcapWriter
-from fanin.sim.switch.allreduce import AllReduced, allreduce
+from fanin.sim.switch.allreduce import AllReduceResult, allreduce
 from fanin.sim.switch.base import SwitchKind
 from fanin.sim.switch.make import check_switch, make_switch
 from fanin.wire.aggregation import MAX_WORKERS, Encap, Protocol
@@ -194,7 +194,7 @@ def _integers(stacked: Array, frac: int | None) -> tuple[npt.NDArray[np.int64], 
     return np.rint(np.clip(np.ldexp(wide, frac), -most, most)).astype(np.int64), frac
 
 
-def _reduced(rows: Int32, program: ProgramConfig, network: NetworkConfig, pcap: Path | None) -> AllReduced:
+def _reduced(rows: Int32, program: ProgramConfig, network: NetworkConfig, pcap: Path | None) -> AllReduceResult:
     check_switch(network.switch)
     with contextlib.ExitStack() as stack:
         switch = make_switch(len(rows), kind=network.switch, config=program)

@@ -33,9 +33,9 @@ class NodeJob:
     - ``slots``: number of its slots, a power of two.
     - ``member``: one-hot bit of the worker in the job's bitmap.
     - ``own``, ``switch``: addresses of the two ends.
-    - ``timeout``: cycles until an unanswered packet is sent again; the most of them if ``adaptive``.
+    - ``timeout``: cycles until an unanswered packet is sent again; the maximum if ``adaptive``.
     - ``adaptive``: timeouts follow the measured round trips.
-    - ``floor``: least cycles from the mean round trip to the timeout if ``adaptive``.
+    - ``floor``: minimum number of cycles from the mean round trip to the timeout if ``adaptive``.
     - ``retries``: retransmissions of a packet before the node fails.
     """
 
@@ -129,12 +129,12 @@ class NodeDriver(BaseDriver):
             if decay.shift:
                 raise ValueError("decay must be none for a node that was made without l2")
             return
-        place = None if decay.spared is None else place_of(decay.spared, shape, job.member.bit_length() - 1)
-        engine, chunk, lane = place or (0, 0, 0)
+        position = None if decay.spared is None else place_of(decay.spared, shape, job.member.bit_length() - 1)
+        engine, chunk, lane = position or (0, 0, 0)
         batch.write(
             "decay",
             decay_shift=decay.shift,
-            spared=int(place is not None),
+            spared=int(position is not None),
             spared_lane=lane,
             spared_chunk=chunk,
             spared_engine=engine,

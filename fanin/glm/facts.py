@@ -152,8 +152,8 @@ def _board(
 ) -> GlmConfig:
     """Return a node for an ECP5 at 1 Gb/s with its samples in block RAM.
 
-    All other parameters are as small as they can be without a pause: memory is near, and a micro-batch takes
-    longer on the network than in the loss unit.
+    All other parameters are the smallest at which nothing stalls: memory is near, and the network takes longer
+    for a micro-batch than the loss unit.
     """
     return GlmConfig(
         name=name,
@@ -209,8 +209,8 @@ class TrainShape:
             raise InputError(f"precision must be in 1…{MAX_PRECISION} bits, not {self.precision}")
         step = self.workers if self.data_parallel else MICRO_BATCH
         if self.batch < step or self.batch % step:
-            why = f"data-parallel on {step} workers: " if self.data_parallel else ""
-            raise InputError(f"{why}batch must be a positive multiple of {step}, not {self.batch}")
+            prefix = f"data-parallel on {step} workers: " if self.data_parallel else ""
+            raise InputError(f"{prefix}batch must be a positive multiple of {step}, not {self.batch}")
         if self.micro_batches > MAX_MICRO_BATCHES:
             raise InputError(f"batch must be at most {MAX_MICRO_BATCHES * MICRO_BATCH:,}, not {self.batch:,}")
         if self.data_parallel and self.micro_batches > MAX_RUN_MICRO_BATCHES:
@@ -242,25 +242,25 @@ class TrainShape:
             raise InputError("vanilla: the nodes were made without it, so forward and backward overlap")
         words = self.micro_batches * self.words_per_micro_batch
         operations = self.node.slots // self.node.protocol.slots_per_operation
-        most = MICRO_BATCH * min(operations, self.node.sample_fifo // self.words_per_micro_batch)
-        if self.batch > most:
+        max_batch = MICRO_BATCH * min(operations, self.node.sample_fifo // self.words_per_micro_batch)
+        if self.batch > max_batch:
             raise DoesNotFit(
                 f"vanilla: a mini-batch is {self.micro_batches:,} micro-batches of "
                 f"{self.words_per_micro_batch:,} words an engine, {words:,} words; the sample FIFO holds "
-                f"{self.node.sample_fifo:,}, the slots {operations:,} micro-batches: --batch {most:,} fits"
+                f"{self.node.sample_fifo:,}, the slots {operations:,} micro-batches: --batch {max_batch:,} fits"
             )
 
     def _what_fits(self) -> str:
         chunks = min(self.node.depth, self.node.sample_fifo // self.precision)
-        split = 1 if self.data_parallel else self.workers
-        columns = split * self.node.engines * self.node.lanes * chunks
+        column_workers = 1 if self.data_parallel else self.workers
+        columns = column_workers * self.node.engines * self.node.lanes * chunks
         with_workers = f"{self.workers} worker{'s' * (self.workers > 1)}"
-        more = "--engines" if self.data_parallel else "--workers, --engines"
-        return f"at most {columns:,} features fit with {with_workers}, or use {more} or --preset"
+        remedies = "--engines" if self.data_parallel else "--workers, --engines"
+        return f"at most {columns:,} features fit with {with_workers}, or use {remedies} or --preset"
 
     @property
     def data_parallel(self) -> bool:
-        """Whether samples, not columns, are spread over the workers."""
+        """True if samples, not columns, are spread over the workers."""
         return self.node.mode is Partitioning.DATA_PARALLEL
 
     @property
@@ -315,11 +315,11 @@ class TrainShape:
         In data-parallel mode this is the count of worker 0, the largest. The other workers are padded with zero
         samples, so all workers have the same shape.
         """
-        full, rest = divmod(self.samples, self.batch)
-        return full * self.batch_per_worker + min(rest, self.batch_per_worker)
+        full, remainder = divmod(self.samples, self.batch)
+        return full * self.batch_per_worker + min(remainder, self.batch_per_worker)
 
     @property
     def micro_batches_per_epoch(self) -> int:
         """Micro-batches of an epoch that each worker sees; the last of a mini-batch may be short."""
-        full, rest = divmod(self.samples, self.batch)
-        return full * self.micro_batches + _ceil_div(min(rest, self.batch_per_worker), MICRO_BATCH)
+        full, remainder = divmod(self.samples, self.batch)
+        return full * self.micro_batches + _ceil_div(min(remainder, self.batch_per_worker), MICRO_BATCH)

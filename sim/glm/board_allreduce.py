@@ -1,4 +1,4 @@
-"""Timing of AllReduces between simulated boards: from a node's PA over wires and switch to its FA."""
+"""Timing of AllReduces between boards in RTL: from a node's PA over wires and switch to its FA."""
 
 from __future__ import annotations
 
@@ -44,19 +44,22 @@ from fanin.wire.fields import unpack_fields
 Times = npt.NDArray[np.int64]
 
 LINK = GIGABIT
-PPM = 50.0  # boards' clocks are alternately faster and slower by this, in millionths
-PHASE_PS = 1717  # from a PHY's clock to the next board's
+PPM = 50.0  # deviation of the boards' clocks, alternately faster and slower, in millionths
+PHASE_PS = 1717  # phase between the PHY clocks of two consecutive boards
 RATE = 2.0**-10
 _HOST = Endpoint(0x02_00_00_00_02_00, 0x0A_00_00_FD, 40_000)
 _SLICE_PS = 50_000_000
-_PATIENCE = 20  # consecutive slices without a RESULT that end the run
+_MAX_IDLE_SLICES = 20  # consecutive slices without a RESULT that end the run
 _REPLY_S = 0.002  # simulated seconds until a reply is given up
 _READY_S = 60.0
 _TIMEOUT_CYCLES = 1_000_000  # never reached: no packet is lost
 
 
 class _Aggregation:
-    """A switch that only aggregates. It would flood replies to the host, for which it knows no port."""
+    """A switch that drops all traffic except aggregation packets.
+
+    Otherwise the switch would flood replies to the host, whose port it does not know.
+    """
 
     def __init__(self, switch: Switch):
         self._switch = switch
@@ -77,8 +80,8 @@ class Moments:
     received: Times  #: the MAC puts out the RESULT's first word
     fa: Times  #: the transport puts out the FA
 
-    def behind(self, operations: int) -> Moments:
-        """Return the moments without those of the first ``operations`` operations."""
+    def skip(self, operations: int) -> Moments:
+        """Return the times of all operations except the first ``operations``."""
         return Moments(**{f.name: getattr(self, f.name)[:, operations:] for f in fields(self)})
 
 
@@ -102,11 +105,13 @@ def run_allreduces(configs: Sequence[BoardConfig], shape: TrainShape, epochs: in
                 boards.trace(worker, path, [EVENTS])
             _train(boards, shape, epochs)
         operations = epochs * shape.micro_batches_per_epoch
-        ways = [
+        moments = [
             moments_of(boards, worker, read_events(path, core_clock(config).period_ps), operations)
             for worker, (path, config) in enumerate(zip(paths, configs, strict=True))
         ]
-    return Moments(**{f.name: np.stack([way[f.name] for way in ways]) for f in fields(Moments)})
+    return Moments(
+        **{f.name: np.stack([worker_moments[f.name] for worker_moments in moments]) for f in fields(Moments)}
+    )
 
 
 def _train(boards: LoggedBoards, shape: TrainShape, epochs: int) -> None:
@@ -120,38 +125,38 @@ def _train(boards: LoggedBoards, shape: TrainShape, epochs: int) -> None:
     switch.add_job(job)
     boards.power_up()
     world = World(boards, link=LINK, switch=_Aggregation(switch))
-    held = [_hold(world, boards, worker, NodeDriver(node, base=NODE)) for worker in range(shape.workers)]
+    held_boards = [_hold(world, boards, worker, NodeDriver(node, base=NODE)) for worker in range(shape.workers)]
     rng = np.random.default_rng(shape.columns)
     features = rng.integers(0, 1 << shape.precision, (shape.samples, shape.columns), dtype=np.uint8)
     labels = fixed.labels(rng.integers(0, 2, shape.samples), Loss.LOGISTIC, node.frac)
     rate = fixed.learning_rate(RATE)
-    for worker, one in enumerate(held):
-        one.load(shape, features, labels, worker)
-        one.configure(shape, loss=Loss.LOGISTIC, rate=rate, epochs=epochs, job=_node_job(job, worker))
-        _until_ready(one)
-    for one in held:
-        one.start()
+    for worker, board in enumerate(held_boards):
+        board.load(shape, features, labels, worker)
+        board.configure(shape, loss=Loss.LOGISTIC, rate=rate, epochs=epochs, job=_node_job(job, worker))
+        _until_ready(board)
+    for board in held_boards:
+        board.start()
     run_on(world, boards, epochs * shape.micro_batches_per_epoch)
-    for one in held:
-        _until_ready(one)
-    found = join_model([one.model(shape) for one in held], shape)
+    for board in held_boards:
+        _until_ready(board)
+    model = join_model([board.model(shape) for board in held_boards], shape)
     *_, golden = train(features, labels, shape, loss=Loss.LOGISTIC, rate=rate, epochs=epochs)
-    if not np.array_equal(found, golden.model):
+    if not np.array_equal(model, golden.model):
         raise CheckFailed("the boards' model differs from the golden model")
 
 
 def _until_ready(board: HeldBoard) -> None:
-    board.wait("still busy", lambda status: not status.busy, timeout=_READY_S, watch=lambda: None)
+    board.wait("still busy", lambda status: not status.busy, timeout=_READY_S, check=lambda: None)
 
 
 def _hold(world: World, boards: LoggedBoards, worker: int, driver: NodeDriver) -> HeldBoard:
     """Acquire a board and give it the addresses of its worker, since all boards are the same build."""
     channel = DirectChannel(world, boards, worker, own=_control(0), host=_HOST)
     client = BoardClient(f"number {worker}", channel=channel, timeout=_REPLY_S, tries=1)
-    own = _control(worker)
-    client.run(Batch(board_registers(), base=BOARD).write("own_mac", own.mac).write("own_ip", own.ip))
-    channel.own = own
-    return HeldBoard.meet(client, driver)
+    endpoint = _control(worker)
+    client.run(Batch(board_registers(), base=BOARD).write("own_mac", endpoint.mac).write("own_ip", endpoint.ip))
+    channel.own = endpoint
+    return HeldBoard.identify(client, driver)
 
 
 def _control(worker: int) -> Endpoint:
@@ -173,19 +178,19 @@ def _node_job(job: Job, worker: int) -> NodeJob:
 
 def run_on(world: World, boards: LoggedBoards, operations: int) -> None:
     """Run until all operations are finished at all boards, without requests. Raises CheckFailed."""
-    done, idle = 0, 0
+    done, idle_slices = 0, 0
     while done < operations * len(boards.configs):
         world.run(world.time + _SLICE_PS)
-        before, done = done, sum(_count(handed, Kind.CONFIRM) for handed in boards.handed)
-        idle = idle + 1 if done == before else 0
-        if idle == _PATIENCE:
+        done_before, done = done, sum(_count(frames, Kind.CONFIRM) for frames in boards.handed)
+        idle_slices = idle_slices + 1 if done == done_before else 0
+        if idle_slices == _MAX_IDLE_SLICES:
             raise CheckFailed(
                 f"the boards stopped after {done} of {operations * len(boards.configs)} AllReduces"
             )
 
 
-def _count(handed: Iterable[Handed], kind: Kind) -> int:
-    return sum(packet.kind == kind for one in handed if (packet := _packet(one.frame)))
+def _count(frames: Iterable[Handed], kind: Kind) -> int:
+    return sum(packet.kind == kind for frame in frames if (packet := _packet(frame.frame)))
 
 
 def _packet(frame: bytes) -> AggPacket | None:
@@ -200,14 +205,14 @@ def moments_of(
     boards: LoggedBoards, worker: int, events: Mapping[str, Times], operations: int
 ) -> dict[str, Times]:
     """Return a worker's moments, by name. Raises CheckFailed if frames or events are missing."""
-    handed = [(one.end, one.frame) for one in sorted(boards.handed[worker])]
-    sent = [(one.time, one.data) for one in boards.sent[worker]]
-    found = {"pa": events["pa"], "fa": events["fa"]}
-    found["sent"], found["agg"] = _in_order(Kind.AGG, sent, events["sent"])
-    found["received"], found["result"] = _in_order(Kind.RESULT, handed, events["received"])
-    if wrong := {name: len(times) for name, times in found.items() if len(times) != operations}:
-        raise CheckFailed(f"board {worker}: not {operations} operations, but {wrong}")
-    return found
+    received = [(frame.end, frame.frame) for frame in sorted(boards.handed[worker])]
+    sent = [(frame.time, frame.data) for frame in boards.sent[worker]]
+    moments = {"pa": events["pa"], "fa": events["fa"]}
+    moments["sent"], moments["agg"] = _in_order(Kind.AGG, sent, events["sent"])
+    moments["received"], moments["result"] = _in_order(Kind.RESULT, received, events["received"])
+    if wrong_counts := {name: len(times) for name, times in moments.items() if len(times) != operations}:
+        raise CheckFailed(f"board {worker}: not {operations} operations, but {wrong_counts}")
+    return moments
 
 
 def _in_order(kind: Kind, frames: Sequence[tuple[int, bytes]], at_mac: Times) -> tuple[Times, Times]:
@@ -218,6 +223,8 @@ def _in_order(kind: Kind, frames: Sequence[tuple[int, bytes]], at_mac: Times) ->
     if len(at_mac) != len(frames):
         raise CheckFailed(f"{len(at_mac)} frames at a MAC, but {len(frames)} at its RGMII")
     packets = [_packet(frame) for _, frame in frames]
-    numbers = {(one.round, one.slot): n for n, one in enumerate(packets) if one and one.kind == kind}
+    numbers = {
+        (packet.round, packet.slot): n for n, packet in enumerate(packets) if packet and packet.kind == kind
+    }
     order = [numbers[operation] for operation in sorted(numbers)]
     return at_mac[order], np.array([frames[n][0] for n in order])

@@ -1,4 +1,4 @@
-"""Training on boards: memories are loaded, registers written, epochs run, and models read back, all by UDP."""
+"""Training on boards through UDP: loads memories, writes registers, runs epochs, reads models back."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from fanin.job import Job
 from fanin.p4.aggregation import ProgramConfig
 from fanin.sim.cosim.run import Progress, RunResult
 from fanin.sim.glm.cosim import Bytes, Int32, deployment_of
-from fanin.sim.glm.course import WHOLE, Course, TrainRun
+from fanin.sim.glm.course import WHOLE_TRAINING, Course, TrainRun
 from fanin.sim.glm.held_board import HeldBoard, NodeFailed
 from fanin.sim.network import NetworkConfig
 from fanin.sim.pcap import PcapWriter
@@ -40,8 +40,8 @@ from fanin.wire.ethernet import UDP_PORT
 
 T = TypeVar("T")
 EPOCH_TIMEOUT_S = 3600.0  # also enough for a simulated board
-LOOK_S = 0.5  # after which a signal is handled that came just before a wait
-TRIES = 200  # tries of a request, 50 ms each: a simulated board is slow
+SIGNAL_CHECK_S = 0.5  # maximum delay of a signal's handler
+REQUEST_TRIES = 200  # tries of a request, 50 ms each: a simulated board is slow
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,10 +59,10 @@ class _Stopped(Exception):
     """Another board has failed."""
 
 
-class _Crew:
+class _BoardGroup:
     """Held boards that work at the same time, each in a thread; if one fails, all stop.
 
-    While a board is waited for, at most ``EPOCH_TIMEOUT_S``, its status is polled.
+    A thread polls the status of its board for at most ``EPOCH_TIMEOUT_S``.
     """
 
     def __init__(self, boards: Sequence[HeldBoard], server: HostSwitch, pool: ThreadPoolExecutor):
@@ -71,16 +71,16 @@ class _Crew:
         self._pool = pool
         self._stop = threading.Event()
 
-    def each(self, work: Callable[[int, HeldBoard], T]) -> list[T]:
-        """Call ``work`` for every worker and its board; return the results. Raises ToolFailed with the board.
+    def run_all(self, action: Callable[[int, HeldBoard], T]) -> list[T]:
+        """Call ``action`` with every worker and its board, in parallel; return the results by worker.
 
-        Of several failures, the likely cause of the others is raised. A board that is lost, or whose packets do
-        not arrive, makes the other boards' nodes time out.
+        Raises ToolFailed that names the board. Of several failures, the likely cause of the others is raised. A
+        lost board, or one whose packets do not arrive, makes the nodes of other boards time out.
         """
 
-        def one(worker: int) -> T:
+        def call(worker: int) -> T:
             try:
-                return work(worker, self._boards[worker])
+                return action(worker, self._boards[worker])
             except BoardError as error:
                 self._stop.set()
                 raise ToolFailed(str(error)) from error
@@ -89,44 +89,49 @@ class _Crew:
                 raise
 
         try:
-            parts = [self._pool.submit(one, worker) for worker in range(len(self._boards))]
-            while wait(parts, timeout=LOOK_S).not_done:  # a signal just before a wait does not interrupt it
+            futures = [self._pool.submit(call, worker) for worker in range(len(self._boards))]
+            # A signal just before a wait does not interrupt it, so waits are short.
+            while wait(futures, timeout=SIGNAL_CHECK_S).not_done:
                 pass
-            failures = [error for part in parts if (error := part.exception())]
+            failures = [error for future in futures if (error := future.exception())]
         except BaseException:  # interrupted
             self._stop.set()
             raise
-        for error in sorted(failures, key=_consequence):
-            self._look_for_silence(error)
+        for error in sorted(failures, key=_failure_rank):
+            self._check_silence(error)
             raise error
-        return [part.result() for part in parts]
+        return [future.result() for future in futures]
 
-    def until_ready(self, board: HeldBoard) -> None:
+    def wait_until_ready(self, board: HeldBoard) -> None:
         """Wait until the board's node is not busy."""
-        board.wait("still busy", lambda status: not status.busy, timeout=EPOCH_TIMEOUT_S, watch=self._watch)
+        board.wait(
+            "still busy", lambda status: not status.busy, timeout=EPOCH_TIMEOUT_S, check=self._check_failures
+        )
 
-    def end(self, worker: int, board: HeldBoard) -> dict[str, int]:
-        """Return the counters after the transport has finished."""
-        board.wait("packets in flight", lambda status: status.idle, timeout=EPOCH_TIMEOUT_S, watch=self._watch)
+    def finish(self, worker: int, board: HeldBoard) -> dict[str, int]:
+        """Wait until the board's transport is idle; return the node's counters."""
+        board.wait(
+            "packets in flight", lambda status: status.idle, timeout=EPOCH_TIMEOUT_S, check=self._check_failures
+        )
         return board.counters()
 
-    def _look_for_silence(self, error: BaseException) -> None:
+    def _check_silence(self, error: BaseException) -> None:
         """Raise ToolFailed if a node has timed out and no packet ever came from some board."""
-        silent = [n for n in range(len(self._boards)) if n not in self._server.heard]
-        if _consequence(error) and silent:
+        silent_boards = [n for n in range(len(self._boards)) if n not in self._server.active_workers]
+        if _failure_rank(error) and silent_boards:
             host, port = self._server.address
-            name = self._boards[silent[0]].client.host
+            name = self._boards[silent_boards[0]].client.host
             raise ToolFailed(f"board {name}: no packet of it arrived at UDP {host}:{port}") from error
 
-    def _watch(self) -> None:
+    def _check_failures(self) -> None:
         if self._server.failure:
             raise ToolFailed(f"the switch on this host stopped: {self._server.failure}")
         if self._stop.is_set():
             raise _Stopped
 
 
-def _consequence(error: BaseException) -> int:
-    """Return 0 for a likely cause, and more for failures that probably follow from another board's."""
+def _failure_rank(error: BaseException) -> int:
+    """Return the rank of a failure: 0 for a likely cause; more for a consequence of another board's failure."""
     if isinstance(error, _Stopped):
         return 2
     return int(isinstance(error, NodeFailed) and error.cause is Failure.TIMEOUT)
@@ -135,11 +140,11 @@ def _consequence(error: BaseException) -> int:
 def _check_network(clients: Sequence[BoardClient]) -> None:
     """Raise InputError for two names of one board, and for boards on several of this host's networks."""
     first = clients[0]
-    seen: dict[str, str] = {}
+    names_by_host: dict[str, str] = {}
     for client in clients:
-        if other := seen.get(client.remote_host):
-            raise InputError(f"{other} and {client.host} are one board, {client.remote_host}")
-        seen[client.remote_host] = client.host
+        if other_name := names_by_host.get(client.remote_host):
+            raise InputError(f"{other_name} and {client.host} are one board, {client.remote_host}")
+        names_by_host[client.remote_host] = client.host
         if client.local_host != first.local_host:
             raise InputError(
                 f"all boards must be on one network: this host speaks to {first.host} from "
@@ -161,7 +166,7 @@ class Boards:
 
     @property
     def digest(self) -> str:
-        """Builds of the boards."""
+        """Numbers of the boards' builds, which identify the hardware like a simulation's SHA-256."""
         return ", ".join(f"{address.build:08x}" for address in self._addresses)
 
     def check_fits(self, shape: TrainShape) -> None:
@@ -183,7 +188,7 @@ class Boards:
         epochs: int,
         decay: Decay = NO_DECAY,
         network: NetworkConfig | None = None,
-        course: Course = WHOLE,
+        course: Course = WHOLE_TRAINING,
         pcap: Path | None = None,
         progress: Callable[[Progress], None] | None = None,
     ) -> TrainRun:
@@ -198,50 +203,50 @@ class Boards:
         (job,) = deployment_of(program, course).jobs
         run = TrainRun()
         with ExitStack() as stack, ThreadPoolExecutor(self.workers) as pool:
-            held = [HeldBoard.meet(client, self.driver) for client in self._acquire(stack)]
-            for board in held:
-                stack.callback(board.leave)
+            held_boards = [HeldBoard.identify(client, self.driver) for client in self._acquire(stack)]
+            for board in held_boards:
+                stack.callback(board.reset_transport)
             switch = make_switch(self.workers, kind=network.switch, config=program)
             switch.add_job(job)
             server = stack.enter_context(
                 HostSwitch(
                     switch,
-                    boards=[(board.client.remote_host, UDP_PORT) for board in held],
+                    boards=[(board.client.remote_host, UDP_PORT) for board in held_boards],
                     endpoints=[member.endpoint for member in job.members],
-                    address=(held[0].client.local_host, UDP_PORT),
+                    address=(held_boards[0].client.local_host, UDP_PORT),
                     pcap=stack.enter_context(PcapWriter(pcap)) if pcap else None,
                 )
             )
-            crew = _Crew(held, server, pool)
+            group = _BoardGroup(held_boards, server, pool)
 
             def prepare(worker: int, board: HeldBoard) -> None:
                 board.load(shape, features, labels, worker)
                 node_job = self._job(board, job, worker, network)
                 board.configure(shape, loss=loss, rate=rate, epochs=1, decay=decay, job=node_job)
-                crew.until_ready(board)
+                group.wait_until_ready(board)
                 if course.model is not None:
                     board.set_model(split_model(course.model, shape, worker))
 
-            crew.each(prepare)
-            before = [0] * self.workers
+            group.run_all(prepare)
+            old_cycles = [0] * self.workers
             for number in range(course.first + 1, epochs + 1):
-                parts = self._epoch(crew, shape)
-                run.cycles.append(max(cycles - b for (cycles, _), b in zip(parts, before, strict=True)))
-                run.models.append(join_model([weights for _, weights in parts], shape))
-                before = [cycles for cycles, _ in parts]
+                results = self._epoch(group, shape)
+                run.cycles.append(max(cycles - b for (cycles, _), b in zip(results, old_cycles, strict=True)))
+                run.models.append(join_model([weights for _, weights in results], shape))
+                old_cycles = [cycles for cycles, _ in results]
                 if progress:
                     done = len(server.latencies_ns) * self.workers
                     cycle = sum(run.cycles)
                     progress(Progress(cycle=cycle, phases=number, operations=done, frames=server.frames))
-                if course.kept(number, epochs) or number == epochs:
-                    run.counters = crew.each(crew.end)
+                if course.is_checkpoint(number, epochs) or number == epochs:
+                    run.counters = group.run_all(group.finish)
                     self._count(run, server, switch, job)
                     if course.keep:
                         course.keep(run)
         return run
 
     def _count(self, run: TrainRun, server: HostSwitch, switch: Switch, job: Job) -> None:
-        """Note the switch's counters so far."""
+        """Store the switch's counters and latencies so far in ``run``."""
         run.allreduce_ns = np.array(server.latencies_ns, dtype=np.float64)
         run.raw = RunResult(
             cycles=sum(run.cycles),
@@ -255,22 +260,22 @@ class Boards:
         clients = []
         for address in self._addresses:
             client = BoardClient(
-                address.host, build=address.build, board=address.board, version=VERSION, tries=TRIES
+                address.host, build=address.build, board=address.board, version=VERSION, tries=REQUEST_TRIES
             )
             stack.callback(client.close)
             clients.append(client)
         _check_network(clients)
         return [stack.enter_context(client) for client in clients]
 
-    def _epoch(self, crew: _Crew, shape: TrainShape) -> list[tuple[int, Int32]]:
+    def _epoch(self, group: _BoardGroup, shape: TrainShape) -> list[tuple[int, Int32]]:
         """Run one epoch on all boards; return each board's cycles since the first epoch, and its weights."""
 
         def epoch(worker: int, board: HeldBoard) -> tuple[int, Int32]:
             board.start()
-            crew.until_ready(board)
+            group.wait_until_ready(board)
             return board.counters()["cycles"], board.model(shape)
 
-        return crew.each(epoch)
+        return group.run_all(epoch)
 
     def partial(self, result: RunResult) -> TrainRun:
         """Return the result of a failed run, which has only ``result``."""

@@ -30,7 +30,7 @@ class ClassesResult:
 
     @property
     def bit_exact(self) -> bool:
-        """Whether every class's models are the golden ones."""
+        """True if the models of every class equal the golden models."""
         return all(result.bit_exact for result in self.results)
 
     @property

@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""Training on W simulated GLM nodes: memories are filled, registers written, epochs run, models read back."""
+"""Training on W simulated GLM nodes: fills memories, writes registers, runs epochs, reads models back."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from fanin.sim.cosim.run import Phase, PhaseResult, Progress, RunResult, Words
 from fanin.sim.cosim.simulator import Group, SimulationFailed
 from fanin.sim.cosim.view import FrameFormat
 from fanin.sim.cosim.waves import Waveform
-from fanin.sim.glm.course import WHOLE, Course, Timeline, TrainRun
+from fanin.sim.glm.course import WHOLE_TRAINING, Course, Timeline, TrainRun
 from fanin.sim.network import NetworkConfig
 from fanin.sim.nic.outside import InterfaceSwitch
 from fanin.sim.nic.pace import Pace
@@ -44,7 +44,7 @@ Int32 = npt.NDArray[np.int32]
 Bytes = npt.NDArray[np.uint8]
 
 _EPOCH, _COUNT = "epoch ", "count"  # names of phases
-LONGEST_JITTER = 20  # of a host, in means: one frame in 10^8 takes longer
+MAX_JITTER_MEANS = 20  # longest delay of a host, in mean delays: one frame in 10^8 takes longer
 
 
 class Cosim:
@@ -73,11 +73,11 @@ class Cosim:
         self.driver = NodeDriver(config)
         self._hbm = hbm
         engine = worker_class(config).engine_type.__name__
-        apart = (engine,) if config.engines > 1 else ()
+        separate_modules = (engine,) if config.engines > 1 else ()
         fields = ("kind", "job", "slot", "round")
         frames = FrameFormat(AGGREGATION, header_length(config.encap), fields, {"kind": Kind})
         self._cluster = Cluster(
-            lambda: [Group(GlmNode(config=config), len(self.here), apart, frames=frames)],
+            lambda: [Group(GlmNode(config=config), len(self.here), separate_modules, frames=frames)],
             clock_mhz=clock_mhz,
             wave=wave,
             quiet=quiet,
@@ -104,7 +104,7 @@ class Cosim:
         epochs: int,
         decay: Decay = NO_DECAY,
         network: NetworkConfig | None = None,
-        course: Course = WHOLE,
+        course: Course = WHOLE_TRAINING,
         part: TrainShape | None = None,
         events: int = 20_000,
         models: bool = True,
@@ -119,15 +119,14 @@ class Cosim:
         - ``events``: greatest number of entries in the timeline.
         - ``models``: read models back, which takes about 5 cycles per weight.
 
-        Raises SimulationFailed. Its message says which node stopped and why, and how far first packets came.
-        Its
-        ``result`` is the result so far; see :meth:`partial`.
+        Raises SimulationFailed. Its message names the node that stopped, the cause, and the last step of each
+        node's first packet. Its ``result`` is the result so far; see :meth:`partial`.
         """
         if shape.node != self.config or shape.workers != self.workers:
             raise ValueError("shape must be for these nodes and this number of workers")
         part = part or shape
-        repeats, rest = divmod(shape.micro_batches_per_epoch, part.micro_batches_per_epoch)
-        if rest:
+        repeats, remainder = divmod(shape.micro_batches_per_epoch, part.micro_batches_per_epoch)
+        if remainder:
             raise ValueError(f"part must be a whole share of {shape.micro_batches_per_epoch} micro-batches")
         network = network or NetworkConfig()
         program = self.program(network)
@@ -138,12 +137,12 @@ class Cosim:
         configure = [
             self._configure(shape, training, job, worker, network, course.model) for worker in self.here
         ]
-        before: list[PhaseResult] = []
+        phases: list[PhaseResult] = []
 
         def keep(raw: RunResult) -> None:
-            before.extend(raw.phases)
+            phases.extend(raw.phases)
             if course.keep:
-                course.keep(self._collect(replace(raw, phases=before), shape))
+                course.keep(self._collect(replace(raw, phases=phases), shape))
 
         try:
             raw = self._cluster.run(
@@ -164,7 +163,7 @@ class Cosim:
                 switch_ns=network.switch_ns,
                 seed=network.seed,
                 pcap=pcap,
-                cuts=self._cuts(network),
+                cuts=self._stop_times(network),
                 progress=progress,
                 keep=keep,
             )
@@ -178,12 +177,12 @@ class Cosim:
         count = HostProgram().extend(self.driver.counters().operations)
         for number in range(course.first + 1, epochs + 1):
             yield Phase(f"{_EPOCH}{number}", [epoch] * nodes)
-            if number == epochs or course.kept(number, epochs):
+            if number == epochs or course.is_checkpoint(number, epochs):
                 yield Phase("end", [self._end()] * nodes)
                 yield Phase(_COUNT, [count] * nodes, settled=True, kept=course.keep is not None)
 
-    def _cuts(self, network: NetworkConfig) -> tuple[tuple[int, int], ...]:
-        """Return each stopping node with the time of its stop, in ps."""
+    def _stop_times(self, network: NetworkConfig) -> tuple[tuple[int, int], ...]:
+        """Return (worker, time in ps) for each worker that stops during the run."""
         return tuple((worker, round(seconds * 1e12)) for worker, seconds in network.stops)
 
     def program(self, network: NetworkConfig) -> ProgramConfig:
@@ -206,9 +205,9 @@ class Cosim:
         return math.ceil(nanoseconds * 1000 / self._cluster.period_ps)
 
     def _longest_wait(self, network: NetworkConfig) -> int:
-        """Return the longest wait of a healthy node in cycles: a packet is lost several times in a row."""
+        """Return the longest wait of a healthy node, in cycles, if a packet is lost several times in a row."""
         link = network.link
-        host = link.host_ns + LONGEST_JITTER * link.host_jitter_ns
+        host = link.host_ns + MAX_JITTER_MEANS * link.host_jitter_ns
         trip = 2 * (link.delay_ns + link.late_ns + host) + network.switch_ns
         return 4 * self._cycles(trip + network.ceiling_ns)
 
@@ -260,14 +259,14 @@ class Cosim:
     def _collect(self, raw: RunResult, shape: TrainShape) -> TrainRun:
         run = TrainRun(raw=raw, timeline=_timeline(raw))
         check_identities(self.driver, raw.phases[0].reads)
-        before = [0] * len(self.here)
+        old_cycles = [0] * len(self.here)
         for phase in raw.phases:
             if not phase.name.startswith(_EPOCH):
                 continue
             parts = [self._read_back(words) for words in phase.reads]
-            after = [counters["cycles"] for counters, _ in parts]
-            run.cycles.append(max(b - a for a, b in zip(before, after, strict=True)))
-            before = after
+            new_cycles = [counters["cycles"] for counters, _ in parts]
+            run.cycles.append(max(b - a for a, b in zip(old_cycles, new_cycles, strict=True)))
+            old_cycles = new_cycles
             weights = [part for _, part in parts]
             if not all(part.size for part in weights):
                 continue  # models are not read back
@@ -296,28 +295,28 @@ class Cosim:
         return counters, self.driver.model_of(reads.rest())
 
     def _explain(self, failure: SimulationFailed) -> str:
-        """Return which node stopped and why, and how far the first packets came."""
+        """Return the node that stopped, the cause, and the last step of each node's first packet."""
         result = failure.result
         if result is None:
             return str(failure)
-        what = str(failure)
+        cause = str(failure)
         check = result.failed_check
         if check is not None and check.address == self.driver.registers.offset("status"):
             status = self.driver.status_of(self.driver.status().results([check.value]))
-            what = f"node {self.here[check.node]} stopped at cycle {result.cycles}: {explain(status.cause)}"
-        return "; ".join([what, *how_far(result, self.here)])
+            cause = f"node {self.here[check.node]} stopped at cycle {result.cycles}: {explain(status.cause)}"
+        return "; ".join([cause, *first_packet_steps(result, self.here)])
 
 
 def deployment_of(program: ProgramConfig, course: Course) -> Deployment:
     """Return the deployment of a run: its course's job, with separate slots."""
     (job,) = default_deployment(program).jobs
     slots = 1 << (course.base + job.slots - 1).bit_length()
-    whole = default_deployment(replace(program, slots=max(program.slots, slots)))
-    return replace(whole, jobs=(replace(job, id=course.job, base=course.base),))
+    deployment = default_deployment(replace(program, slots=max(program.slots, slots)))
+    return replace(deployment, jobs=(replace(job, id=course.job, base=course.base),))
 
 
-def how_far(result: RunResult, workers: Sequence[int]) -> list[str]:
-    """Return, per node of ``workers``, the last step that its first packet has reached."""
+def first_packet_steps(result: RunResult, workers: Sequence[int]) -> list[str]:
+    """Return a text for each of ``workers``: the last step that its node's first packet has reached."""
     return [
         f"node {worker}: {list(steps)[-1] if steps else 'not yet configured'}"
         for worker, steps in zip(workers, times_of(result).first_packet, strict=False)
@@ -336,10 +335,10 @@ def _timeline(raw: RunResult) -> Timeline:
     names = tuple(layout.members)
     cycle, node, event = [], [], []
     for index, name in enumerate(names):
-        happened = entries["events"] >> np.uint64(layout[name].offset) & np.uint64(1) == 1
-        cycle.append(entries["cycle"][happened])
-        node.append(entries["node"][happened])
-        event.append(np.full(happened.sum(), index, dtype=np.uint8))
+        mask = entries["events"] >> np.uint64(layout[name].offset) & np.uint64(1) == 1
+        cycle.append(entries["cycle"][mask])
+        node.append(entries["node"][mask])
+        event.append(np.full(mask.sum(), index, dtype=np.uint8))
     cycles, nodes, events = (np.concatenate(column) for column in (cycle, node, event))
     order = np.argsort(cycles, kind="stable")
     return Timeline(cycles[order], nodes[order], events[order], names)

@@ -1,4 +1,4 @@
-"""Parts of a training: the epochs of a run, its job, and the history of the epochs before."""
+"""Parts of a training: the epochs of one run, its job, and the history of earlier epochs."""
 
 from __future__ import annotations
 
@@ -65,12 +65,12 @@ class Course:
     checkpoint: int | None = None
     keep: Callable[[TrainRun], None] | None = None
 
-    def kept(self, epoch: int, epochs: int) -> bool:
-        """Return whether a checkpoint follows an epoch; the end of all ``epochs`` has its own."""
+    def is_checkpoint(self, epoch: int, epochs: int) -> bool:
+        """Return whether a checkpoint follows ``epoch``; False at the last epoch, which is always kept."""
         return self.checkpoint is not None and epoch < epochs and epoch % self.checkpoint == 0
 
 
-WHOLE = Course()
+WHOLE_TRAINING = Course()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,24 +99,24 @@ class History:
         return TrainRun(
             models=run.models,
             cycles=run.cycles,
-            counters=added(self.counters, run.counters),
+            counters=add_counts(self.counters, run.counters),
             replicas_equal=run.replicas_equal,
             allreduce_ns=np.concatenate([self.allreduce_ns, run.allreduce_ns]),
             timeline=run.timeline,
-            raw=_together(self.raw, run.raw),
+            raw=_combine(self.raw, run.raw),
         )
 
 
-def _together(before: RunResult, after: RunResult) -> RunResult:
+def _combine(before: RunResult, after: RunResult) -> RunResult:
     names = ("frames", "links", "switch", "jobs")
-    sums = {name: added(getattr(before, name), getattr(after, name)) for name in names}
+    sums = {name: add_counts(getattr(before, name), getattr(after, name)) for name in names}
     return RunResult(
         phases=after.phases,
         cycles=before.cycles + after.cycles,
         error=after.error,
         failed_check=after.failed_check,
         last_reads=after.last_reads,
-        watched=_first(times_of(before), times_of(after)),
+        watched=_combine_times(times_of(before), times_of(after)),
         events=after.events,
         meetings=after.meetings,
         meeting_seconds=after.meeting_seconds,
@@ -125,18 +125,18 @@ def _together(before: RunResult, after: RunResult) -> RunResult:
     )
 
 
-def _first(before: OperationTimes, after: OperationTimes) -> OperationTimes:
-    """Return the times of both runs; the first packets are those of the first one that has any."""
+def _combine_times(before: OperationTimes, after: OperationTimes) -> OperationTimes:
+    """Return the times of both runs; the first packets are those of the first run that has any."""
     cycles = before.allreduce_cycles + after.allreduce_cycles
     return OperationTimes(cycles, before.first_packet or after.first_packet)
 
 
-def added(before: Any, after: Any) -> Any:
+def add_counts(before: Any, after: Any) -> Any:
     """Add counts by name and place; a count missing on one side is 0 there."""
     if not before or not after:
         return before or after
     if isinstance(before, Mapping):
-        return {name: added(before.get(name, 0), after.get(name, 0)) for name in {**before, **after}}
+        return {name: add_counts(before.get(name, 0), after.get(name, 0)) for name in {**before, **after}}
     if isinstance(before, list):
-        return [added(one, other) for one, other in zip(before, after, strict=True)]
+        return [add_counts(first, second) for first, second in zip(before, after, strict=True)]
     return before + after

@@ -16,7 +16,7 @@ from fanin.base.errors import InputError
 from fanin.fixed import DEFAULT_PRECISION, Loss
 from fanin.glm.golden.model import Label
 from fanin.glm.golden.quantise import ColumnRanges, Features, Float64, Quantised, quantise
-from fanin.glm.golden.targets import AS_THEY_ARE, TargetScale
+from fanin.glm.golden.targets import UNSCALED, TargetScale
 from fanin.sim.glm.files import kind_of
 from fanin.sim.glm.libsvm import read_libsvm
 from fanin.sim.glm.tables import CsvTable, Labels, read_npz
@@ -80,14 +80,14 @@ class Dataset:
     columns: tuple[str, ...] = ()
     target: str = ""
     first_index: int | None = None
-    scale: TargetScale = AS_THEY_ARE
+    scale: TargetScale = UNSCALED
 
-    def against_the_rest(self, place: int) -> Dataset:
+    def against_the_rest(self, index: int) -> Dataset:
         """Return the same samples with two classes: the given class, as the larger label, and all others."""
         return replace(
             self,
-            labels=(self.labels == place).astype(np.float64),
-            test_labels=(self.test_labels == place).astype(np.float64),
+            labels=(self.labels == index).astype(np.float64),
+            test_labels=(self.test_labels == index).astype(np.float64),
         )
 
 
@@ -126,35 +126,35 @@ def load(
 
 def read(source: str, loss: Loss, target: str | None = None) -> RawData:
     """Return the data of :func:`read_source` for a loss. Raises InputError if it cannot be trained on."""
-    found = read_source(source, target)
-    if not found.features.shape[0]:
+    source_data = read_source(source, target)
+    if not source_data.features.shape[0]:
         raise InputError(f"{source}: no samples")
-    labels = found.labels
+    labels = source_data.labels
     if labels is None:
         raise InputError(f"{source}: has no labels")
     distinct: list[Label] = np.unique(labels).tolist()
-    some = ", ".join(f"{label:.6g}" if isinstance(label, float) else label for label in distinct[:4])
-    some += ", …" if len(distinct) > 4 else ""
+    examples = ", ".join(f"{label:.6g}" if isinstance(label, float) else label for label in distinct[:4])
+    examples += ", …" if len(distinct) > 4 else ""
     if loss.classifies:
         name = loss.name.lower()
         if len(distinct) < 2:
-            raise InputError(f"{source}: a single class (labels {some}): the {name} loss needs two")
+            raise InputError(f"{source}: a single class (labels {examples}): the {name} loss needs two")
         if len(distinct) > MAX_CLASSES:
             limit = f"the {name} loss takes at most {MAX_CLASSES}, the linear loss takes targets"
-            raise InputError(f"{source}: {len(distinct)} classes (labels {some}): {limit}")
+            raise InputError(f"{source}: {len(distinct)} classes (labels {examples}): {limit}")
         labels = np.searchsorted(distinct, labels).astype(np.float64)
     elif labels.dtype.kind == "U":
-        raise InputError(f"{source}: labels are words ({some}): the {loss.name.lower()} loss needs numbers")
+        raise InputError(f"{source}: labels are words ({examples}): the {loss.name.lower()} loss needs numbers")
     classes = tuple(distinct) if loss.classifies or len(distinct) == 2 else None
     return RawData(
         source,
-        found.features,
+        source_data.features,
         labels.astype(np.float64),
         classes,
         targets=not loss.classifies,
-        columns=found.columns,
-        target=found.target,
-        first_index=found.first_index,
+        columns=source_data.columns,
+        target=source_data.target,
+        first_index=source_data.first_index,
     )
 
 
@@ -214,17 +214,17 @@ def prepare(
 ) -> Dataset:
     """Hold out a share, shuffle the rest once, and quantise both by the ranges of the rest.
 
-    ``check`` is called with the numbers of training samples and columns before anything is quantised, and may
-    raise: a set that does not fit a node may also not fit this machine's memory.
+    ``check`` is called with the numbers of training samples and columns before quantisation, and may raise. A
+    set that does not fit a node may also not fit this machine's memory.
     """
     train, held_out = split(raw, test=test, shuffle=shuffle, seed=seed)
     if check:
         check(len(train), raw.features.shape[1] + bias)
     ranges = ColumnRanges.of(raw.features[train])
     with np.errstate(over="ignore"):
-        wide = np.flatnonzero(~np.isfinite(ranges.high - ranges.low))
-    if len(wide):
-        k = wide[0]
+        wide_columns = np.flatnonzero(~np.isfinite(ranges.high - ranges.low))
+    if len(wide_columns):
+        k = wide_columns[0]
         raise InputError(
             f"{raw.name}: column {k + 1} spans {ranges.low[k]:g} to {ranges.high[k]:g}, more than float64 holds"
         )
@@ -235,7 +235,7 @@ def prepare(
         samples, columns = raw.features.shape
         size = f"{samples:,} samples of {columns:,} features, a byte each"
         raise InputError(f"{raw.name}: {size}, do not fit this machine's memory") from error
-    scale = TargetScale.of(raw.labels[train]) if raw.targets else AS_THEY_ARE
+    scale = TargetScale.of(raw.labels[train]) if raw.targets else UNSCALED
     return Dataset(
         name=raw.name,
         features=features,
@@ -307,13 +307,14 @@ def synthetic(name: str, shape: SyntheticShape, *, samples: int | None = None, s
     rng = np.random.default_rng(seed)
     count, columns = shape.samples if samples is None else samples, shape.features
     if shape.nonzeros >= columns:
-        place = np.arange(count * columns)
+        position = np.arange(count * columns)
     else:
-        picked = (columns * rng.random((count, shape.nonzeros)) ** 2).astype(np.int64)
-        place = np.unique(picked + columns * np.arange(count)[:, np.newaxis])  # columns may be picked twice
-    values = np.ones(len(place)) if shape.binary else 1 - rng.random(len(place))
-    features = sparse.csr_matrix((values, np.divmod(place, columns)), shape=(count, columns))
+        drawn = (columns * rng.random((count, shape.nonzeros)) ** 2).astype(np.int64)
+        # A column may be drawn twice for one sample.
+        position = np.unique(drawn + columns * np.arange(count)[:, np.newaxis])
+    values = np.ones(len(position)) if shape.binary else 1 - rng.random(len(position))
+    features = sparse.csr_matrix((values, np.divmod(position, columns)), shape=(count, columns))
     margin = features @ rng.standard_normal(columns)
-    wrong = rng.random(count) < LABEL_NOISE
-    labels = ((margin > np.median(margin)) ^ wrong).astype(np.float64)
+    flipped = rng.random(count) < LABEL_NOISE
+    labels = ((margin > np.median(margin)) ^ flipped).astype(np.float64)
     return RawData(name, features, labels, classes=(0.0, 1.0))

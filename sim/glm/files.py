@@ -57,7 +57,7 @@ class _Bounded(io.RawIOBase):
 
     def __init__(self, unpacked: io.BufferedIOBase, path: Path):
         self._unpacked, self._path = unpacked, path
-        self._left = most_unpacked(path)
+        self._remaining = most_unpacked(path)
 
     def readable(self) -> bool:
         return True
@@ -67,8 +67,8 @@ class _Bounded(io.RawIOBase):
             count = self._unpacked.readinto(buffer)
         except MemoryError:  # xz: the header names a dictionary of up to 4 GiB
             raise InputError(f"{self._path}: takes more memory to unpack than is available") from None
-        self._left -= count
-        if self._left < 0:
+        self._remaining -= count
+        if self._remaining < 0:
             raise InputError(f"{self._path}: {grows_too_much(self._path)}")
         return count
 

@@ -1,4 +1,4 @@
-"""One board of a run, by its control: memories and registers of its node, its epochs and their results."""
+"""Control of one board in a training: memories and registers of its node, epochs, results."""
 
 from __future__ import annotations
 
@@ -39,7 +39,12 @@ class NodeFailed(ToolFailed):
 
 @dataclass(frozen=True)
 class HeldBoard:
-    """A held board: its client, its node's driver, and the addresses of board and host on their network."""
+    """A board that this host has leased for a training.
+
+    - ``client``: access to the board's registers and memories.
+    - ``driver``: driver of its GLM node.
+    - ``own``, ``host``: addresses of board and host on their network.
+    """
 
     client: BoardClient
     driver: NodeDriver
@@ -47,11 +52,10 @@ class HeldBoard:
     host: Endpoint
 
     @classmethod
-    def meet(cls, client: BoardClient, driver: NodeDriver) -> HeldBoard:
+    def identify(cls, client: BoardClient, driver: NodeDriver) -> HeldBoard:
         """Check the node's identity, and read the addresses of board and host. Raises BoardError.
 
-        The transport is reset, so that the board sends nothing of an earlier run, which may have had the same
-        job.
+        The transport is reset: an earlier run may have had the same job, and its packets must not be sent.
         """
         values = client.run(driver.identify())
         try:
@@ -66,7 +70,7 @@ class HeldBoard:
         own_mac, own_ip, low, high, host_ip = (int(value) for value in client.run(batch))  # type: ignore[arg-type]
         return cls(client, driver, Endpoint(own_mac, own_ip), Endpoint(high << WORD_BITS | low, host_ip))
 
-    def leave(self) -> None:
+    def reset_transport(self) -> None:
         """Reset the board's transport, so that it sends nothing to a closed host; ignore a lost board."""
         with contextlib.suppress(BoardError):
             self.client.run(self.driver.command("reset_transport"))
@@ -105,22 +109,23 @@ class HeldBoard:
         self.client.run(self.driver.command("start"))
 
     def wait(
-        self, what: str, over: Callable[[NodeStatus], bool], *, timeout: float, watch: Callable[[], None]
+        self, subject: str, is_done: Callable[[NodeStatus], bool], *, timeout: float, check: Callable[[], None]
     ) -> None:
-        """Poll the node's status until it is ``over``; ``watch`` is called at each poll, and may raise.
+        """Poll the node's status until ``is_done`` is true of it.
 
-        Raises NodeFailed if the run has failed, and ToolFailed with ``what`` after ``timeout`` seconds.
+        ``check`` is called at each poll, and may raise. Raises NodeFailed if the run has failed, and ToolFailed
+        with ``subject`` after ``timeout`` seconds.
         """
         end = time.monotonic() + timeout
         while True:
             status = self.driver.status_of(self.client.run(self.driver.status()))
             if status.failed:
                 raise NodeFailed(self.client.host, status.cause)
-            watch()
-            if over(status):
+            check()
+            if is_done(status):
                 return
             if time.monotonic() > end:
-                raise ToolFailed(f"board {self.client.host}: {what} after {timeout:g} s")
+                raise ToolFailed(f"board {self.client.host}: {subject} after {timeout:g} s")
             time.sleep(POLL_S)
 
     def counters(self) -> dict[str, int]:

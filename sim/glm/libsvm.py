@@ -14,15 +14,14 @@ from fanin.base.errors import InputError
 from fanin.glm.golden.quantise import Float64
 from fanin.sim.glm.files import READ_ERRORS, number_in, open_bytes
 
-_MOST_DIGITS = 20  # in a feature's index
+_MAX_DIGITS = 20  # in a feature's index
 
 
 def read_libsvm(path: Path, first: int | None = None) -> tuple[sparse.csr_matrix, Float64, int]:
     """Return features, labels, and the index of the first feature: 0 or 1.
 
     ``first``: that index, for a file that belongs to an earlier one; by default 0 if the file has an index 0,
-    else
-    1. The file may be compressed. Raises InputError and FileNotFoundError.
+    else 1. The file may be compressed. Raises InputError and FileNotFoundError.
     """
     try:
         with open_bytes(path) as file:
@@ -35,10 +34,10 @@ def read_libsvm(path: Path, first: int | None = None) -> tuple[sparse.csr_matrix
         raise InputError(_first_bad_line(path) or f"{path}: not LIBSVM: {error}") from error
     if not (np.isfinite(features.data).all() and np.isfinite(labels).all()):
         raise InputError(_first_bad_line(path) or f"{path}: has NaN or infinite values")
-    least = int(features.indices.min(initial=1))
+    min_index = int(features.indices.min(initial=1))
     if first is None:
-        first = min(least, 1)
-    elif least < first:
+        first = min(min_index, 1)
+    elif min_index < first:
         raise InputError(f"{path}: has feature 0, but the features of the training file begin at 1")
     if first == 1 and features.shape[1]:
         features.indices -= 1  # in place, since a slice would copy a large set
@@ -63,7 +62,7 @@ def _line_error(line: str) -> str | None:
     if value is None or not math.isfinite(value):
         cause = f"not LIBSVM: label {label[:20]!r} is not a {'finite ' if value is not None else ''}number"
         return f"{cause}; a table of commas needs .csv in its name, and a header" if "," in label else cause
-    last = -1
+    last_index = -1
     for pair in pairs:
         index, colon, text = pair.partition(":")
         value = number_in(text)
@@ -73,11 +72,11 @@ def _line_error(line: str) -> str | None:
             continue
         if not math.isfinite(value):
             return f"feature {index} is {text}, not a finite number"
-        if len(index) > _MOST_DIGITS:
+        if len(index) > _MAX_DIGITS:
             return f"not LIBSVM: feature index {index[:20]}… has {len(index):,} digits"
-        if int(index) <= last:
-            return f"not LIBSVM: feature {index} follows {last}, but indices must increase"
+        if int(index) <= last_index:
+            return f"not LIBSVM: feature {index} follows {last_index}, but indices must increase"
         if int(index) > np.iinfo(np.int32).max:
             return f"not LIBSVM: feature index {index} exceeds 32 bits"
-        last = int(index)
+        last_index = int(index)
     return None

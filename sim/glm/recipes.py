@@ -33,10 +33,10 @@ BUNDLED = {
     "breast_cancer": Rates(linear=0.5, logistic=8.0, hinge=8.0),
     "digits": Rates(linear=0.05, logistic=1.0, hinge=0.5),
 }
-#: Rates of a file: a start, to be tuned.
-OF_A_FILE = Rates(linear=0.05, logistic=8.0, hinge=8.0)
+#: Default rates for a file, as a start of tuning.
+FILE_RATES = Rates(linear=0.05, logistic=8.0, hinge=8.0)
 
 
 def rate_of(source: str, loss: Loss) -> float:
-    """Return the default γ."""
-    return BUNDLED.get(source, OF_A_FILE).of(loss)
+    """Return the default learning rate γ for a data set, named by ``source``, and a loss."""
+    return BUNDLED.get(source, FILE_RATES).of(loss)

@@ -89,7 +89,7 @@ class EpochResult:
 
 @dataclass(frozen=True)
 class TrainResult:
-    """Result of a run.
+    """Result of a training run, compared with the golden model.
 
     - ``golden_loss``, ``float64_loss``, ``float64_fit``: per epoch, on the same samples.
     - ``chance_loss``: loss of a model of zeros on these samples (logistic: ln 2).
@@ -112,7 +112,7 @@ class TrainResult:
 
     @property
     def measure(self) -> Measure:
-        """Meaning of the fits."""
+        """Kind of the fits: accuracy, or R² for the linear loss."""
         return measure_of(self.options.loss)
 
     @property

@@ -24,22 +24,22 @@ from fanin.sim.glm.files import READ_ERRORS, number_in, open_bytes
 
 Labels = npt.NDArray[np.float64] | npt.NDArray[np.str_]
 
-#: Bytes of a record of a CSV file, of which each field becomes a text; different words of a column of labels.
-MOST_RECORD, MOST_WORDS = 16 << 20, 1 << 16
-_CHARACTER = 4  # bytes, in NumPy's arrays of texts
+#: Maximum bytes of a record of a CSV file, and maximum number of distinct words in a column of labels.
+MAX_RECORD_BYTES, MAX_WORDS = 16 << 20, 1 << 16
+_CHARACTER_BYTES = 4  # bytes, in NumPy's arrays of texts
 
 _DELIMITERS = ",;\t"
-_PAIRS = (("features", "labels"), ("X", "y"), ("x", "y"))  # accepted names of the arrays of an .npz
+_ARRAY_NAMES = (("features", "labels"), ("X", "y"), ("x", "y"))  # accepted names of the arrays of an .npz
 _UNREADABLE = (*READ_ERRORS, zlib.error, zipfile.BadZipFile)
 _BOOLEANS = {"false": "0", "true": "1"}  # as written by pandas and R, in lower case
 
 
 @dataclass(frozen=True)
 class CsvTable:
-    """A CSV file, whose first line names the columns. Its samples are not kept.
+    """A CSV file whose first line names the columns; samples are read on demand.
 
-    ``names``: the columns. ``indexed``: the first column has no name, as the index that pandas writes; it is
-    left out of the others.
+    - ``names``: names of the columns, without an index column.
+    - ``indexed``: True if the first column has no name: it is the index that pandas writes, and is ignored.
     """
 
     path: Path
@@ -48,49 +48,49 @@ class CsvTable:
 
     @classmethod
     def open(cls, path: Path) -> CsvTable:
-        """A file, with commas, semicolons or tabs between its fields. Raises InputError, FileNotFoundError."""
+        """Read the header of a file with commas, semicolons or tabs. Raises InputError, FileNotFoundError."""
         line, cells = next(_records(path), (0, []))
         indexed = len(cells) > 1 and not cells[0]
         names = cells[indexed:]
-        seen: set[str] = set()
+        known_names: set[str] = set()
         for number, name in enumerate(names, start=1 + indexed):
             if number_in(name) is not None:
                 cause = f"no header: {name!r} is a number, but the first line must name the columns"
             elif not name:
                 cause = f"column {number} has no name"
-            elif name in seen:
+            elif name in known_names:
                 cause = f"two columns are called {name!r}"
             else:
-                seen.add(name)
+                known_names.add(name)
                 continue
             raise InputError(f"{path}:{line}: {cause}")
         return cls(path, names, indexed)
 
     def column(self, name: str) -> int:
         """Return the index of a column. Raises InputError that lists the columns."""
-        if name not in self._places:
-            some = ", ".join(self.names[:6]) + (", …" if len(self.names) > 6 else "")
-            raise InputError(f"{self.path}: no column {name!r}; there are {some or 'none'}")
-        return self._places[name]
+        if name not in self._indices:
+            examples = ", ".join(self.names[:6]) + (", …" if len(self.names) > 6 else "")
+            raise InputError(f"{self.path}: no column {name!r}; there are {examples or 'none'}")
+        return self._indices[name]
 
     @cached_property
-    def _places(self) -> dict[str, int]:
-        return {name: place for place, name in enumerate(self.names)}
+    def _indices(self) -> dict[str, int]:
+        return {name: index for index, name in enumerate(self.names)}
 
     def read(self, columns: Sequence[str], target: str) -> tuple[Float64, Labels | None]:
-        """Return the numbers of some columns, and the labels in column ``target`` if the file has it.
+        """Return the numbers in ``columns``, and the labels in column ``target`` if the file has it.
 
         False and true are 0 and 1. Memory: 8 bytes a number, and a record. Raises InputError with line and
         column.
         """
-        picked = [self.column(name) for name in columns]
-        labels = _LabelColumn(self.path, target) if target in self._places else None
-        wanted = len(self.names) + self.indexed
+        indices = [self.column(name) for name in columns]
+        labels = _LabelColumn(self.path, target) if target in self._indices else None
+        field_count = len(self.names) + self.indexed
         values = array("d")
         for line, cells in itertools.islice(_records(self.path), 1, None):
-            if len(cells) != wanted:
-                raise InputError(f"{self.path}:{line}: {len(cells)} fields, but the header has {wanted}")
-            texts = [cells[k + self.indexed] for k in picked]
+            if len(cells) != field_count:
+                raise InputError(f"{self.path}:{line}: {len(cells)} fields, but the header has {field_count}")
+            texts = [cells[k + self.indexed] for k in indices]
             try:
                 row = [float(text) for text in texts]
             except ValueError:
@@ -99,8 +99,8 @@ class CsvTable:
                 row = [self._feature(line, name, text) for name, text in zip(columns, texts, strict=True)]
             values.extend(row)
             if labels is not None:
-                labels.add(line, cells[self._places[target] + self.indexed])
-        features = np.asarray(values).reshape(-1, len(picked))
+                labels.add(line, cells[self._indices[target] + self.indexed])
+        features = np.asarray(values).reshape(-1, len(indices))
         return features, None if labels is None else labels.labels()
 
     def _feature(self, line: int, name: str, cell: str) -> float:
@@ -111,86 +111,87 @@ class CsvTable:
 
 
 class _LabelColumn:
-    """A column of numbers, or of words alone, taken cell by cell."""
+    """A column of labels, read cell by cell: all numbers, or all words."""
 
     def __init__(self, path: Path, name: str):
         self._path, self._name = path, name
         self._numbers = array("d")
-        self._words: dict[str, int] = {}  # each with its place
-        self._places = array("i")  # of the cells' words, while all cells are words
-        self._wordy = True
-        self._bad: tuple[int, str] | None = None  # line and cell of the first that is no number
+        self._words: dict[str, int] = {}  # index of each distinct word
+        self._indices = array("i")  # of the cells' words, while all cells are words
+        self._all_words = True
+        self._first_bad: tuple[int, str] | None = None  # line and cell of the first that is no number
 
     def add(self, line: int, cell: str) -> None:
-        """Take the next cell. Raises InputError."""
-        self._wordy = self._wordy and bool(cell) and number_in(cell) is None
+        """Add the next cell. Raises InputError."""
+        self._all_words = self._all_words and bool(cell) and number_in(cell) is None
         value = _finite(cell)
         self._numbers.append(math.nan if value is None else value)
-        if value is None and self._bad is None:
-            self._bad = line, cell
-        if self._wordy:
-            self._places.append(self._words.setdefault(cell, len(self._words)))
-            if len(self._words) > MOST_WORDS:
-                cause = f"has more than {MOST_WORDS:,} different words"
+        if value is None and self._first_bad is None:
+            self._first_bad = line, cell
+        if self._all_words:
+            self._indices.append(self._words.setdefault(cell, len(self._words)))
+            if len(self._words) > MAX_WORDS:
+                cause = f"has more than {MAX_WORDS:,} different words"
                 raise InputError(f"{self._path}:{line}: column {self._name!r}: {cause}")
-        elif self._bad:
-            raise _bad_cell(self._path, self._bad[0], self._name, self._bad[1])
+        elif self._first_bad:
+            raise _bad_cell(self._path, self._first_bad[0], self._name, self._first_bad[1])
 
     def labels(self) -> Labels:
-        """Return the labels. Raises InputError for words of which an array takes too much memory."""
-        if not self._wordy or not self._places:
+        """Return the labels. Raises InputError if an array of the words takes too much memory."""
+        if not self._all_words or not self._indices:
             return np.asarray(self._numbers)
         longest = max(map(len, self._words))
-        if len(self._places) * longest * _CHARACTER > (most := most_unpacked(self._path)):
-            cause = f"words of {longest:,} characters take more than {most:,} bytes"
+        if len(self._indices) * longest * _CHARACTER_BYTES > (limit := most_unpacked(self._path)):
+            cause = f"words of {longest:,} characters take more than {limit:,} bytes"
             raise InputError(f"{self._path}: column {self._name!r}: {cause}")
-        return np.array(list(self._words))[np.asarray(self._places)]
+        return np.array(list(self._words))[np.asarray(self._indices)]
 
 
 def _finite(cell: str) -> float | None:
-    """The number that a cell is; false and true are 0 and 1."""
+    """Return the finite number in a cell (false is 0, true is 1); None for any other text."""
     value = number_in(_BOOLEANS.get(cell.lower(), cell))
     return value if value is not None and math.isfinite(value) else None
 
 
 def _bad_cell(path: Path, line: int, name: str, cell: str) -> InputError:
-    what = (
+    cause = (
         f"{cell[:20]!r} is not a {'' if number_in(cell) is None else 'finite '}number" if cell else "is empty"
     )
-    return InputError(f"{path}:{line}: column {name!r}: {what}")
+    return InputError(f"{path}:{line}: column {name!r}: {cause}")
 
 
 def _records(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Yield the cells of each record that is not empty, and the line on which it ends. Raises InputError."""
-    delimiter, before = _delimiter(path)
+    delimiter, skipped_lines = _delimiter(path)
     line = 0
     try:
         for line, row in _rows(path, delimiter, strict=True):
             cells = [cell.strip() for cell in row]
-            if line > before and any(cells):  # Excel's line of the delimiter is none
+            if line > skipped_lines and any(cells):  # Excel's line of the delimiter is none
                 yield line, cells
     except csv.Error as error:
         raise InputError(f"{path}:{line + 1}: not CSV: {error}") from error
 
 
 class _Lines:
-    """Lines of a CSV file. ``left``: how many bytes the record may yet have, to be set anew at each record.
+    """Iterator over the lines of a CSV file.
 
-    Raises FileNotFoundError, and InputError for a file that is damaged, or a record of more bytes.
+    ``remaining``: bytes that the current record may still have; the caller resets it after each record. Raises
+    FileNotFoundError, and InputError for a damaged file or a record that is too long.
     """
 
     def __init__(self, path: Path):
         self._path = path
-        self.left = MOST_RECORD
+        self.remaining = MAX_RECORD_BYTES
 
     def __iter__(self) -> Iterator[str]:
         begin = 0
         try:
             with open_bytes(self._path) as file:
-                while line := file.readline(self.left + 1):
-                    self.left -= len(line)
-                    if self.left < 0:
-                        raise InputError(f"{self._path}: has a record of more than {MOST_RECORD:,} bytes")
+                while line := file.readline(self.remaining + 1):
+                    self.remaining -= len(line)
+                    if self.remaining < 0:
+                        raise InputError(f"{self._path}: has a record of more than {MAX_RECORD_BYTES:,} bytes")
                     yield line.decode("utf-8" if begin else "utf-8-sig")
                     begin += len(line)
         except FileNotFoundError:
@@ -206,12 +207,12 @@ def _rows(path: Path, delimiter: str, *, strict: bool = False) -> Iterator[tuple
     lines = _Lines(path)
     rows = csv.reader(iter(lines), delimiter=delimiter, skipinitialspace=True, strict=strict)
     for row in rows:
-        lines.left = MOST_RECORD
+        lines.remaining = MAX_RECORD_BYTES
         yield rows.line_num, row
 
 
 def _delimiter(path: Path) -> tuple[str, int]:
-    """The delimiter of the first record, outside of quotes, and how many lines come before that record.
+    """Return the delimiter of the first record, and the number of lines before that record.
 
     Excel may write ``sep=;`` as the first line; otherwise the delimiter is the one that gives the most fields.
     """
@@ -234,17 +235,17 @@ def read_npz(path: Path) -> tuple[Float64, Labels | None]:
     Raises InputError and FileNotFoundError.
     """
     try:
-        arrays = read_archive(path, {name for pair in _PAIRS for name in pair})
+        arrays = read_archive(path, {name for pair in _ARRAY_NAMES for name in pair})
     except FileNotFoundError:
         raise
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
     except ValueError as error:
         raise InputError(f"{path}: {error}") from error
-    pair = next((pair for pair in _PAIRS if pair[0] in arrays), None)
+    pair = next((pair for pair in _ARRAY_NAMES if pair[0] in arrays), None)
     if pair is None:
-        wanted = " or ".join(" and ".join(pair) for pair in _PAIRS[:2])
-        raise InputError(f"{path}: has {member_names(path)}, but not {wanted}")
+        accepted = " or ".join(" and ".join(pair) for pair in _ARRAY_NAMES[:2])
+        raise InputError(f"{path}: has {member_names(path)}, but not {accepted}")
     features, labels = arrays[pair[0]], arrays.get(pair[1])
     if features.ndim < 2:
         raise InputError(f"{path}: {pair[0]} must have a row for each sample, not shape {features.shape}")
@@ -259,8 +260,8 @@ def read_npz(path: Path) -> tuple[Float64, Labels | None]:
 def _numbers(path: Path, name: str, array: npt.NDArray[Any]) -> Float64:
     if array.dtype.kind not in "biuf":
         raise InputError(f"{path}: {name} are {array.dtype}, not numbers")
-    found = array.astype(np.float64)
-    for place in np.argwhere(~np.isfinite(found))[:1].tolist():
-        value = found[tuple(place)]
-        raise InputError(f"{path}: {name}[{', '.join(map(str, place))}] is {value:g}, not a finite number")
-    return found
+    numbers = array.astype(np.float64)
+    for index in np.argwhere(~np.isfinite(numbers))[:1].tolist():
+        value = numbers[tuple(index)]
+        raise InputError(f"{path}: {name}[{', '.join(map(str, index))}] is {value:g}, not a finite number")
+    return numbers

@@ -39,11 +39,11 @@ class EpochTime:
 
     @property
     def cycles(self) -> int:
-        """Cycles of an epoch."""
+        """Duration of an epoch in clock cycles."""
         shape = self.shape
         words = shape.micro_batches_per_epoch * shape.words_per_micro_batch
-        waits = shape.mini_batches * (self.allreduce_cycles + _PIPELINE + shape.precision)
-        return _START + words + waits
+        waiting_cycles = shape.mini_batches * (self.allreduce_cycles + _PIPELINE + shape.precision)
+        return _START + words + waiting_cycles
 
     @property
     def _frame(self) -> int:

@@ -26,7 +26,7 @@ from fanin.sim.cosim.waves import Waveform
 from fanin.sim.glm import data
 from fanin.sim.glm.boards import Boards
 from fanin.sim.glm.cosim import Cosim
-from fanin.sim.glm.course import WHOLE, Course, History, TrainRun
+from fanin.sim.glm.course import WHOLE_TRAINING, Course, History, TrainRun
 from fanin.sim.glm.result import EpochResult, TrainOptions, TrainResult
 from fanin.sim.switch.make import check_switch
 
@@ -92,7 +92,7 @@ class Trainer:
     def simulate(
         self,
         *,
-        course: Course = WHOLE,
+        course: Course = WHOLE_TRAINING,
         stops: tuple[tuple[int, float], ...] | None = None,
         pcap: Path | None = None,
         progress: Callable[[Progress], None] | None = None,
@@ -132,31 +132,32 @@ class Trainer:
         If only some workers are here, the columns of the other workers are the golden model's.
         """
         first = earlier.epoch if earlier else 0
-        models, same = self._completed(run, first)
-        if not (models and same and run.replicas_equal):
+        models, is_golden = self._completed(run, first)
+        if not (models and is_golden and run.replicas_equal):
             return None
-        whole = earlier.followed_by(run) if earlier else run
+        total = earlier.followed_by(run) if earlier else run
         scores = [(*self._score(model), cycles) for model, cycles in zip(models, run.cycles, strict=True)]
         return History(
             epoch=first + len(models),
             model=models[-1],
             scores=(*(earlier.scores if earlier else ()), *scores),
-            counters=whole.counters,
-            allreduce_ns=whole.allreduce_ns,
-            raw=whole.raw,
+            counters=total.counters,
+            allreduce_ns=total.allreduce_ns,
+            raw=total.raw,
         )
 
     def _completed(self, run: TrainRun, first: int) -> tuple[list[Int32], bool]:
-        """Return the models of a run's epochs, and whether all are golden.
+        """Return the models of a run's epochs, and whether all equal the golden models.
 
-        Columns of workers elsewhere are the golden model's. ``first``: number of epochs before the run.
+        Columns of workers that other processes simulate are the golden model's. ``first``: number of epochs
+        before the run.
         """
         options = self.options
         golden = self.golden(first + len(run.models))[first:]
-        held = columns_of(self.shape, options.network.here or range(options.workers))
-        pairs = [(found, of.model) for found, of in zip(run.models, golden, strict=True)]
-        same = all(np.array_equal(found[held], expected[held]) for found, expected in pairs)
-        return [np.where(held, found, expected) for found, expected in pairs], same
+        mask = columns_of(self.shape, options.network.here or range(options.workers))
+        pairs = [(model, reference.model) for model, reference in zip(run.models, golden, strict=True)]
+        is_golden = all(np.array_equal(model[mask], expected[mask]) for model, expected in pairs)
+        return [np.where(mask, model, expected) for model, expected in pairs], is_golden
 
     def compare(self, run: TrainRun, earlier: History | None = None) -> TrainResult:
         """Train the golden models, and compare the simulated one with them.
@@ -178,12 +179,12 @@ class Trainer:
                 decay=self.decay,
             )
         )
-        models, same = self._completed(run, earlier.epoch if earlier else 0)
+        models, is_golden = self._completed(run, earlier.epoch if earlier else 0)
         scores = [self._score(model) for model in models]
-        epochs = [EpochResult(*each) for each in earlier.scores] if earlier else []
+        epochs = [EpochResult(*score) for score in earlier.scores] if earlier else []
         epochs += [EpochResult(*score, cycles) for score, cycles in zip(scores, run.cycles, strict=True)]
         last = models[-1] if models else cast("History", earlier).model
-        exact = [self._score_float64(model) for model in float64]
+        float64_scores = [self._score_float64(model) for model in float64]
         return TrainResult(
             options=options,
             against_the_rest=self.against_the_rest,
@@ -191,12 +192,12 @@ class Trainer:
             decay=self.decay,
             epochs=epochs,
             golden_loss=[epoch.loss for epoch in golden],
-            float64_loss=[score.loss for score in exact],
-            float64_fit=[score.fit for score in exact],
+            float64_loss=[score.loss for score in float64_scores],
+            float64_fit=[score.fit for score in float64_scores],
             chance_loss=self._judge(np.zeros(self.shape.samples)).loss,
             test_fit=self._test_fit(last),
             model=self._model(last, float64[-1]),
-            bit_exact=same and run.replicas_equal,
+            bit_exact=is_golden and run.replicas_equal,
             verilog_sha256=self.nodes.digest,
             run=earlier.followed_by(run) if earlier else run,
         )
@@ -310,8 +311,8 @@ def trainers(
             "one job"
         )
     return [
-        Trainer(options, dataset.against_the_rest(place), nodes, against_the_rest=label)
-        for place, label in enumerate(dataset.classes)
+        Trainer(options, dataset.against_the_rest(index), nodes, against_the_rest=label)
+        for index, label in enumerate(dataset.classes)
     ]
 
 

@@ -71,11 +71,11 @@ class InterfaceSwitch(OutsideSwitch):
         self._next, self._interval = 0, BUSY_PS
 
     @property
-    def next_look(self) -> int:
-        """Time of the next look, an interval after the last one."""
+    def next_poll(self) -> int:
+        """Time of the next poll, an interval after the last one."""
         return self._next
 
-    def look(self, time: int) -> list[Delivery]:
+    def poll(self, time: int) -> list[Delivery]:
         """Return the frames received at the interfaces."""
         if time < self._next:
             return []
@@ -95,7 +95,7 @@ class InterfaceSwitch(OutsideSwitch):
         return [frame for _, frame in interface.receive()]
 
     def inject(self, port: int, frame: bytes, time: int) -> list[Delivery]:
-        """Send a frame; answers are found by ``look``."""
+        """Send a frame; answers are found by ``poll``."""
         self._interfaces[port].send(frame)
         self._interval, self._next = BUSY_PS, min(self._next, time + BUSY_PS)
         return []

@@ -31,7 +31,7 @@ class Endpoint(Protocol):
 
     @property
     def idle(self) -> bool:
-        """Whether no slot is in use."""
+        """True if no slot is in use."""
 
     def can_submit(self) -> bool:
         """Return whether the next operation may begin."""
@@ -44,7 +44,7 @@ class Endpoint(Protocol):
 
 
 @dataclass
-class AllReduced:
+class AllReduceResult:
     """Result of an AllReduce: ``sums`` as the workers have them, times in nanoseconds."""
 
     sums: Int32
@@ -68,7 +68,7 @@ def allreduce(
     program: ProgramConfig,
     network: NetworkConfig,
     capture: Callable[[bytes, int], None] | None = None,
-) -> AllReduced:
+) -> AllReduceResult:
     """Add ``contributions`` (a row per worker) through ``switch``, which runs ``program`` and has no job.
 
     Each worker keeps as many packets in flight as ``program`` has slots. Raises CheckFailed if a packet was
@@ -76,7 +76,7 @@ def allreduce(
     """
     workers = [
         Worker(number, program=program, network=network, values=row)
-        for number, row in enumerate(in_packets(contributions, program.values))
+        for number, row in enumerate(split_into_packets(contributions, program.values))
     ]
     switch.add_job(Job(JOB, 0, program.slots, tuple(worker.member for worker in workers)))
     links = Network(
@@ -92,7 +92,7 @@ def allreduce(
     sums = [np.array(worker.received, dtype=np.int32).reshape(-1) for worker in workers]
     if any((other != sums[0]).any() for other in sums[1:]):
         raise CheckFailed("workers ended with different sums")
-    return AllReduced(
+    return AllReduceResult(
         sums=sums[0][: contributions.shape[1]],
         counters=switch.job_counters(JOB),
         time_ns=time / 1000,
@@ -103,7 +103,7 @@ def allreduce(
     )
 
 
-def in_packets(contributions: Int32, values: int) -> npt.NDArray[np.int32]:
+def split_into_packets(contributions: Int32, values: int) -> npt.NDArray[np.int32]:
     """Return an array worker × packet × value, padded with zeros."""
     workers, count = contributions.shape
     packets = -(-count // values)
@@ -123,7 +123,7 @@ class Worker:
         self.sent = self.retransmissions = 0
         self.verdicts = dict.fromkeys(Verdict, 0)
         self.latencies: list[int] = []
-        self.begun: list[int] = []
+        self.begin_times: list[int] = []
         self._program = program
         self._header = header_length(program.encap)
         self._golden = WorkerEndpoint(
@@ -138,12 +138,12 @@ class Worker:
 
     @property
     def endpoint(self) -> Endpoint:
-        """The protocol's end."""
+        """Endpoint that runs the protocol for this worker."""
         return self._golden
 
     @property
     def done(self) -> bool:
-        """Whether all operations have begun, and no slot waits."""
+        """True if all operations have begun and no slot is in use."""
         return self.endpoint.submitted == len(self.values) and self.endpoint.idle
 
     def begin(self, now: int) -> list[bytes]:
@@ -151,22 +151,22 @@ class Worker:
         packets: list[AggPacket] = []
         while self.endpoint.submitted < len(self.values) and self.endpoint.can_submit():
             packets += self.endpoint.submit(tuple(self.values[self.endpoint.submitted].tolist()))
-            self.begun.append(now)
-        return self.first(packets, now)
+            self.begin_times.append(now)
+        return self.first_frames(packets, now)
 
     def receive(self, frame: bytes, now: int) -> list[bytes]:
         """Receive a frame; return the answers to it, and the operations that may begin after it."""
-        packet = self.decoded(frame)
+        packet = self.decode(frame)
         answer = self._golden.receive(packet)
         self.verdicts[answer.verdict] += 1
         if answer.verdict in (Verdict.RESULT, Verdict.CONFIRM):
-            self.timers.answered(packet.slot, Kind(packet.kind), now)
+            self.timers.stop(packet.slot, Kind(packet.kind), now)
         for sums in answer.delivered:
-            self.latencies.append(now - self.begun[len(self.received)])
+            self.latencies.append(now - self.begin_times[len(self.received)])
             self.received.append(sums)
-        return self.first(answer.packets, now) + self.begin(now)
+        return self.first_frames(answer.packets, now) + self.begin(now)
 
-    def decoded(self, frame: bytes) -> AggPacket:
+    def decode(self, frame: bytes) -> AggPacket:
         """Return the packet in a frame."""
         return decode_payload(frame[self._header :], self._program.values)
 
@@ -178,13 +178,13 @@ class Worker:
             raise CheckFailed(f"worker {self.member.port}: {error}") from error
         self.retransmissions += len(packets)
         for packet in packets:
-            self.timers.sent_again(packet.slot, now)
+            self.timers.restart(packet.slot, now)
         return self._frames(packets)
 
-    def first(self, packets: Sequence[AggPacket], now: int) -> list[bytes]:
+    def first_frames(self, packets: Sequence[AggPacket], now: int) -> list[bytes]:
         """Return packets that are sent for the first time as frames, and start their timers."""
         for packet in packets:
-            self.timers.sent(packet.slot, now)
+            self.timers.start(packet.slot, now)
         return self._frames(packets)
 
     def _frames(self, packets: Sequence[AggPacket]) -> list[bytes]:
@@ -209,16 +209,16 @@ class Simulation:
         for worker in self._workers:
             self._send(worker, worker.begin(self.now), self.now)
         while not all(worker.done for worker in self._workers):
-            arriving = self._links.next_time
-            if arriving is not None and arriving <= self._events[0][0]:
-                self._forward(arriving)
+            arrival_time = self._links.next_time
+            if arrival_time is not None and arrival_time <= self._events[0][0]:
+                self._forward(arrival_time)
                 continue
-            self.now, _, number, what = heapq.heappop(self._events)
+            self.now, _, number, event = heapq.heappop(self._events)
             worker = self._workers[number]
-            if isinstance(what, bytes):
-                self._send(worker, worker.receive(what, self.now), self.now)
-            elif worker.timers.deadlines.get(what) == self.now:
-                self._send(worker, worker.expire(what, self.now), self.now)
+            if isinstance(event, bytes):
+                self._send(worker, worker.receive(event, self.now), self.now)
+            elif worker.timers.deadlines.get(event) == self.now:
+                self._send(worker, worker.expire(event, self.now), self.now)
         return self.now
 
     def _forward(self, time: int) -> None:
@@ -229,9 +229,9 @@ class Simulation:
     def _send(self, worker: Worker, frames: list[bytes], now: int) -> None:
         for frame in frames:
             self._links.send(worker.member.port, frame, now)
-        for slot, deadline in worker.timers.changed.items():
+        for slot, deadline in worker.timers.unscheduled.items():
             self._add(deadline, worker.member.port, slot)
-        worker.timers.changed.clear()
+        worker.timers.unscheduled.clear()
 
-    def _add(self, time: int, worker: int, what: bytes | int) -> None:
-        heapq.heappush(self._events, (time, next(self._order), worker, what))
+    def _add(self, time: int, worker: int, event: bytes | int) -> None:
+        heapq.heappush(self._events, (time, next(self._order), worker, event))

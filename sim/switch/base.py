@@ -35,7 +35,12 @@ Delivery = tuple[int, bytes, int]  # port, frame without FCS, time in ps
 
 
 class SlotRegisters(NamedTuple):
-    """A switch's state of one slot; ``sums`` is empty in a fresh slot."""
+    """A switch's state of one slot.
+
+    - ``round``, ``seen``, ``sums``: current round, bitmap of members whose AGG arrived in it, and their sums
+      (empty in an unused slot).
+    - ``ack_round``, ``ack_seen``: round and bitmap of ACKs.
+    """
 
     round: int
     seen: int
@@ -69,13 +74,13 @@ class Switch(ABC):
 
 
 class OutsideSwitch(Switch):
-    """A switch outside the simulation: its frames may come at any time, not only as answers."""
+    """A switch outside the simulation: its frames may arrive at any time, not only as answers."""
 
     @property
     @abstractmethod
-    def next_look(self) -> int:
-        """Latest time of the next look for frames, in ps."""
+    def next_poll(self) -> int:
+        """Latest time of the next :meth:`poll`, in ps."""
 
     @abstractmethod
-    def look(self, time: int) -> list[Delivery]:
-        """Return the frames received, as (port, frame, time). Waits if simulated time is ahead."""
+    def poll(self, time: int) -> list[Delivery]:
+        """Return the frames received, as (port, frame, time). Waits if simulated time is ahead of real time."""

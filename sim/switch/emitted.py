@@ -1,4 +1,4 @@
-"""The emitted program, executed by the embedded switch."""
+"""Emitted aggregation program in the embedded switch."""
 
 from __future__ import annotations
 

@@ -38,12 +38,12 @@ class Forwarder(Switch):
         if len(frame) < _MAC_BYTES:
             self._counters.malformed += 1
             return []
-        out = self._ports.get(int.from_bytes(frame[:_MAC_BYTES], "big"))
-        if out is None:
+        destination_port = self._ports.get(int.from_bytes(frame[:_MAC_BYTES], "big"))
+        if destination_port is None:
             self._counters.foreign += 1
             return []
         self._counters.forwarded += 1
-        return [(out, frame, time)]
+        return [(destination_port, frame, time)]
 
     def job_counters(self, job_id: int) -> JobCounters:
         """Raise ValueError: there are no jobs."""

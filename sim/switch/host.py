@@ -22,17 +22,17 @@ from fanin.wire.fields import byte_length
 
 _HEADER = header_length(Encap.UDP)
 _OPERATION = struct.Struct(">BBHI")  # aggregation header: kind with version, job, slot, round
-_LARGEST = 65536
-_WAKE_S = 0.1  # interval at which the thread checks whether to end
+_MAX_DATAGRAM = 65536
+_STOP_CHECK_S = 0.1  # interval at which the thread checks whether to end
 _PS = 1000  # picoseconds per nanosecond
 Address = tuple[str, int]
 
 
 class HostSwitch:
-    """UDP server that runs ``switch`` while it is a context; worker n of the job is at ``boards[n]``.
+    """UDP server for ``switch``, which runs inside a ``with`` block; worker n of the job is at ``boards[n]``.
 
-    - ``strange``: number of dropped datagrams from other addresses.
-    - ``heard``: workers whose datagrams have arrived.
+    - ``foreign_datagrams``: number of dropped datagrams: too short, or from other addresses.
+    - ``active_workers``: workers from which a datagram has arrived.
     - ``latencies_ns``: per operation, the time from its first AGG at the socket to the RESULT for all. It is
       this host's share of an AllReduce.
     - ``pcap``: capture that is written, not closed.
@@ -53,14 +53,14 @@ class HostSwitch:
         self._boards = list(boards)
         self._endpoints = list(endpoints)
         self._pcap = pcap  # capture of frames as the switch sees them
-        self._began = time.perf_counter_ns()
+        self._start_ns = time.perf_counter_ns()
         self._ports = {board: port for port, board in enumerate(self._boards)}
-        self._first: dict[tuple[int, int], int] = {}  # slot and round → arrival of its first AGG
+        self._agg_arrivals: dict[tuple[int, int], int] = {}  # slot and round → arrival of its first AGG
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="switch", daemon=True)
         self.latencies_ns: list[int] = []
-        self.heard: set[int] = set()
-        self.strange = 0
+        self.active_workers: set[int] = set()
+        self.foreign_datagrams = 0
         self.frames = 0
         self.failure: Exception | None = None  #: exception that ended the thread early
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -93,36 +93,36 @@ class HostSwitch:
     def _serve(self) -> None:
         try:
             while not self._stop.is_set():
-                if select.select([self._socket], [], [], _WAKE_S)[0]:
+                if select.select([self._socket], [], [], _STOP_CHECK_S)[0]:
                     with contextlib.suppress(BlockingIOError):
                         while True:
-                            self._take(*self._socket.recvfrom(_LARGEST))
+                            self._exchange(*self._socket.recvfrom(_MAX_DATAGRAM))
         except Exception as failure:  # the run reads ``failure``, and ends
             self.failure = failure
 
-    def _take(self, payload: bytes, source: Address) -> None:
+    def _exchange(self, payload: bytes, source: Address) -> None:
         """Pass one datagram to the switch as a frame, and its answers to the boards."""
         port = self._ports.get(source)
         if port is None or len(payload) < byte_length(AGGREGATION):
-            self.strange += 1
+            self.foreign_datagrams += 1
             return
-        now = time.perf_counter_ns()
+        arrival_ns = time.perf_counter_ns()
         self.frames += 1
-        self.heard.add(port)
+        self.active_workers.add(port)
         kind, operation = _operation(payload)
         if kind == Kind.AGG:
-            self._first.setdefault(operation, now)
+            self._agg_arrivals.setdefault(operation, arrival_ns)
         frame = encode_udp(payload, source=self._endpoints[port], destination=SWITCH)
         frame = frame.ljust(MIN_FRAME_BYTES, b"\0")
-        answers = self._switch.inject(port, frame, now * _PS)
+        answers = self._switch.inject(port, frame, arrival_ns * _PS)
         if self._pcap:
-            for one in (frame, *(answer for _, answer, _ in answers)):
-                self._pcap.write(one, (now - self._began) * _PS)
-        for out, answer, _ in answers:
+            for captured in (frame, *(answer for _, answer, _ in answers)):
+                self._pcap.write(captured, (arrival_ns - self._start_ns) * _PS)
+        for destination_port, answer, _ in answers:
             with contextlib.suppress(BlockingIOError):  # a full socket: equivalent to a lost frame
-                self._socket.sendto(answer[_HEADER : _HEADER + len(payload)], self._boards[out])
-        if kind == Kind.AGG and len(answers) == len(self._boards) and operation in self._first:
-            self.latencies_ns.append(time.perf_counter_ns() - self._first.pop(operation))
+                self._socket.sendto(answer[_HEADER : _HEADER + len(payload)], self._boards[destination_port])
+        if kind == Kind.AGG and len(answers) == len(self._boards) and operation in self._agg_arrivals:
+            self.latencies_ns.append(time.perf_counter_ns() - self._agg_arrivals.pop(operation))
 
 
 def _operation(payload: bytes) -> tuple[int, tuple[int, int]]:

@@ -113,11 +113,11 @@ class Operations(Watch):
 
     def result(self, end: int) -> OperationTimes:
         """Return the times, with the steps up to cycle ``end``."""
-        reached = [
+        first_packets = [
             {step.value: steps[step] for step in Step if step in steps and steps[step] <= end}
             for steps in self._steps
         ]
-        return OperationTimes(self.allreduce_cycles, reached)
+        return OperationTimes(self.allreduce_cycles, first_packets)
 
 
 def _operation(frame: bytes) -> tuple[int, Operation] | None:
@@ -129,5 +129,5 @@ def _operation(frame: bytes) -> tuple[int, Operation] | None:
         frame[_PROTOCOL] != IP_PROTOCOL_UDP or UDP_PORT not in _PORTS.unpack_from(frame, _UDP)
     ):
         return None
-    head, job, slot, number = _HEADER.unpack_from(frame, offset)
-    return head & 15, (job, slot, number)
+    version_kind, job, slot, number = _HEADER.unpack_from(frame, offset)
+    return version_kind & 15, (job, slot, number)

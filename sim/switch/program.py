@@ -60,14 +60,14 @@ def _signed(word: int) -> int:
 
 
 @dataclass
-class _Active:
+class _ActiveJob:
     job: Job
     place: int
-    installed: Installation
+    installation: Installation
 
 
 class ProgramSwitch(Switch):
-    """The program of ``config`` in ``pipeline``; ``endpoint`` are the switch's own addresses.
+    """Switch that runs the program of ``config`` in ``pipeline``; ``endpoint``: the switch's own addresses.
 
     ``running``: jobs that the pipeline already runs, by their place in it, from 0; without it the pipeline must
     be fresh.
@@ -83,13 +83,13 @@ class ProgramSwitch(Switch):
         running: Mapping[int, Job] | None = None,
     ):
         self.config, self.pipeline, self.endpoint, self.ports = config, pipeline, endpoint, tuple(ports)
-        self._jobs: dict[int, _Active] = {}
-        self._ended: dict[int, JobCounters] = {}
+        self._jobs: dict[int, _ActiveJob] = {}
+        self._removed_counters: dict[int, JobCounters] = {}
         self._forwarded = 0  # frames to stations that were removed
         if running is None:
             self._install(switch_installation(config, self.ports))
         for place, job in (running or {}).items():
-            self._jobs[job.id] = _Active(job, place, job_installation(config, job, place, endpoint))
+            self._jobs[job.id] = _ActiveJob(job, place, job_installation(config, job, place, endpoint))
         self._stations = {station: station_installation(*station) for station in self._members()}
 
     def add_job(self, job: Job) -> None:  # noqa: D102
@@ -97,31 +97,31 @@ class ProgramSwitch(Switch):
             if member.port not in self.ports:
                 raise ValueError(f"port must be one of {list(self.ports)}, not {member.port!r}")
         check_jobs([*(active.job for active in self._jobs.values()), job])
-        taken = {active.place for active in self._jobs.values()}
-        place = next((place for place in range(MAX_JOBS) if place not in taken), MAX_JOBS)
+        used_places = {active.place for active in self._jobs.values()}
+        place = next((place for place in range(MAX_JOBS) if place not in used_places), MAX_JOBS)
         installation = job_installation(self.config, job, place, self.endpoint)
         for register in state_registers(self.config):
             self.pipeline.reset_register(register, job.base, job.slots)
         self._install(installation)
-        self._jobs[job.id] = _Active(job, place, installation)
-        self._ended.pop(job.id, None)
+        self._jobs[job.id] = _ActiveJob(job, place, installation)
+        self._removed_counters.pop(job.id, None)
         self._update_stations()
 
     def remove_job(self, job_id: int) -> None:  # noqa: D102
-        self._ended[job_id] = self.job_counters(job_id)
-        self._uninstall(self._jobs.pop(job_id).installed)
+        self._removed_counters[job_id] = self.job_counters(job_id)
+        self._uninstall(self._jobs.pop(job_id).installation)
         self._update_stations()
 
     def job_counters(self, job_id: int) -> JobCounters:  # noqa: D102
-        if job_id in self._ended:
-            return self._ended[job_id]
-        verdicts = self._jobs[job_id].installed.verdicts
-        return job_counters((entry, self._packets([entry])) for entry in verdicts)
+        if job_id in self._removed_counters:
+            return self._removed_counters[job_id]
+        entries = self._jobs[job_id].installation.verdicts
+        return job_counters((entry, self._packets([entry])) for entry in entries)
 
     def counters(self) -> SwitchCounters:  # noqa: D102
-        counted = {name: self._packets(entries) for name, entries in switch_counters(self.config).items()}
+        rejected = {name: self._packets(entries) for name, entries in switch_counters(self.config).items()}
         stations = (entry for station in self._stations.values() for entry in station.entries)
-        return SwitchCounters(forwarded=self._forwarded + self._packets(stations), **counted)
+        return SwitchCounters(forwarded=self._forwarded + self._packets(stations), **rejected)
 
     def registers(self, job_id: int, index: int) -> SlotRegisters:
         """Return the state of a job's slot ``base + index``, in the reference switch's form."""
@@ -129,20 +129,20 @@ class ProgramSwitch(Switch):
         read = self.pipeline.read_register
         number, seen = read(AGG_STATE, slot)
         sums = tuple(_signed(*read(name, slot)) for name in sum_registers(self.config)) if number else ()
-        acknowledged = read(ACK_STATE, slot) if self.config.protocol.acknowledges else (0, 0)
-        return SlotRegisters(number, seen, sums, *acknowledged)
+        ack_state = read(ACK_STATE, slot) if self.config.protocol.acknowledges else (0, 0)
+        return SlotRegisters(number, seen, sums, *ack_state)
 
     def inject(self, port: int, frame: bytes, time: int) -> list[Delivery]:  # noqa: D102
-        return [(to, answer, time) for to, answer in self.pipeline.process(port, frame)]
+        return [(destination, answer, time) for destination, answer in self.pipeline.process(port, frame)]
 
     def _update_stations(self) -> None:
-        """Make other traffic reach exactly the members of all jobs."""
-        wanted = self._members()
-        for station in self._stations.keys() - wanted:
+        """Install and remove entries so that other traffic is forwarded to exactly the members of all jobs."""
+        members = self._members()
+        for station in self._stations.keys() - members:
             installed = self._stations.pop(station)
             self._forwarded += self._packets(installed.entries)
             self._uninstall(installed)
-        for station in sorted(wanted - self._stations.keys()):
+        for station in sorted(members - self._stations.keys()):
             self._stations[station] = station_installation(*station)
             self._install(self._stations[station])
 

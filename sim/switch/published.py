@@ -15,7 +15,7 @@ from fanin.golden.aggregation import TransportTimeout, Values
 from fanin.job import SWITCH, Job, JobCounters, Member, SwitchCounters
 from fanin.p4.aggregation import ProgramConfig
 from fanin.sim.network import Network, NetworkConfig
-from fanin.sim.switch.allreduce import JOB, AllReduced, Int32, Simulation, Worker, in_packets
+from fanin.sim.switch.allreduce import JOB, AllReduceResult, Int32, Simulation, Worker, split_into_packets
 from fanin.sim.switch.base import Delivery, Switch
 from fanin.wire.aggregation import AggPacket, Kind, decode_payload, encode, header_length
 
@@ -40,7 +40,7 @@ class PublishedSwitch(Switch):
         self._counters = JobCounters()
 
     def add_job(self, job: Job) -> None:  # noqa: D102
-        self._members, self._everyone = job.members, job.bitmap
+        self._members, self._all_members = job.members, job.bitmap
         self._slots = [_Registers() for _ in range(job.slots)]
 
     def remove_job(self, job_id: int) -> None:  # noqa: D102
@@ -75,10 +75,10 @@ class PublishedSwitch(Switch):
             slot.agg |= packet.bitmap
             sums = slot.sums or (0,) * self._program.values
             slot.sums = tuple(a + b for a, b in zip(sums, packet.values, strict=True))
-            if slot.agg == self._everyone:
+            if slot.agg == self._all_members:
                 slot.ack = 0
                 counters.results += 1
-        return self._answer(packet, Kind.RESULT, slot.sums) if slot.agg == self._everyone else None
+        return self._answer(packet, Kind.RESULT, slot.sums) if slot.agg == self._all_members else None
 
     def _acknowledge(self, packet: AggPacket) -> AggPacket | None:
         slot, counters = self._slots[packet.slot], self._counters
@@ -87,20 +87,20 @@ class PublishedSwitch(Switch):
         else:
             counters.acknowledged += 1
             slot.ack |= packet.bitmap
-            if slot.ack == self._everyone:
+            if slot.ack == self._all_members:
                 slot.agg, slot.sums = 0, ()
                 counters.confirms += 1
-        return self._answer(packet, Kind.CONFIRM, packet.values) if slot.ack == self._everyone else None
+        return self._answer(packet, Kind.CONFIRM, packet.values) if slot.ack == self._all_members else None
 
     def _answer(self, packet: AggPacket, kind: Kind, values: Values) -> AggPacket:
-        return AggPacket(kind, packet.job, packet.slot, packet.round, self._everyone, values)
+        return AggPacket(kind, packet.job, packet.slot, packet.round, self._all_members, values)
 
 
 @dataclass
 class _Slot:
     """A worker's slot in algorithm 3: ``timer`` is the packet that a timeout sends again."""
 
-    unused: bool = True
+    free: bool = True
     operation: int = -1  # last operation that used it; not part of the protocol
     timer: AggPacket | None = None
     retries: int = 0
@@ -116,12 +116,12 @@ class PublishedEndpoint:
 
     @property
     def idle(self) -> bool:
-        """Whether no slot is in use."""
-        return all(slot.unused for slot in self._slots)
+        """True if no slot is in use."""
+        return all(slot.free for slot in self._slots)
 
     def can_submit(self) -> bool:
         """Return whether the next operation's slot is unused."""
-        return self._slots[self.submitted % len(self._slots)].unused
+        return self._slots[self.submitted % len(self._slots)].free
 
     def submit(self, pa: Values) -> list[AggPacket]:
         """Begin an operation; only when :meth:`can_submit`."""
@@ -136,7 +136,7 @@ class PublishedEndpoint:
         slot = self._slots[packet.slot]
         slot.retries = 0
         if packet.kind == Kind.CONFIRM:
-            slot.unused, slot.timer = True, None
+            slot.free, slot.timer = True, None
             return [], None
         slot.timer = AggPacket(Kind.ACK, JOB, packet.slot, packet.round, self._member, (0,) * self._values)
         return [slot.timer], slot.operation
@@ -160,34 +160,36 @@ class PublishedWorker(Worker):
         self._published = PublishedEndpoint(
             slots=program.slots, member=self.member.bitmap, retries=network.retries, values=program.values
         )
-        self.told: dict[int, Values] = {}  # the first FA of each operation
+        self.fas: dict[int, Values] = {}  # the first FA of each operation
         self.repeated = 0
 
     @property
     def endpoint(self) -> PublishedEndpoint:
-        """The protocol's end."""
+        """Endpoint that runs algorithm 3 for this worker."""
         return self._published
 
     def receive(self, frame: bytes, now: int) -> list[bytes]:
         """Receive a frame; return the answers to it, and the operations that may begin after it."""
-        packet = self.decoded(frame)
+        packet = self.decode(frame)
         packets, operation = self._published.receive(packet)
-        self.timers.answered(packet.slot, Kind(packet.kind), now)
-        if operation in self.told:
+        self.timers.stop(packet.slot, Kind(packet.kind), now)
+        if operation in self.fas:
             self.repeated += 1
         elif operation is not None:
-            self.told[operation] = packet.values
-            self.latencies.append(now - self.begun[operation])
-        return self.first(packets, now) + self.begin(now)
+            self.fas[operation] = packet.values
+            self.latencies.append(now - self.begin_times[operation])
+        return self.first_frames(packets, now) + self.begin(now)
 
 
-def published_allreduce(contributions: Int32, *, program: ProgramConfig, network: NetworkConfig) -> AllReduced:
+def published_allreduce(
+    contributions: Int32, *, program: ProgramConfig, network: NetworkConfig
+) -> AllReduceResult:
     """Add ``contributions`` (a row per worker) by P4SGD's algorithms 2 and 3.
 
     ``program`` gives slots, values and encapsulation. Errors of the protocol are counted, not raised. ``sums``
     are those of worker 0, with zeros for operations without a sum.
     """
-    rows = in_packets(contributions, program.values)
+    rows = split_into_packets(contributions, program.values)
     workers = [
         PublishedWorker(number, program=program, network=network, values=row) for number, row in enumerate(rows)
     ]
@@ -203,18 +205,18 @@ def published_allreduce(contributions: Int32, *, program: ProgramConfig, network
     except CheckFailed:
         gave_up = True
     links.close()
-    right = [tuple(values) for values in rows.sum(axis=0, dtype=np.int64).tolist()]
-    none = (0,) * program.values
-    sums = [workers[0].told.get(operation, none) for operation in range(len(right))]
-    return AllReduced(
+    expected_sums = [tuple(values) for values in rows.sum(axis=0, dtype=np.int64).tolist()]
+    zeros = (0,) * program.values
+    sums = [workers[0].fas.get(operation, zeros) for operation in range(len(expected_sums))]
+    return AllReduceResult(
         sums=np.array(sums, dtype=np.int32).reshape(-1)[: contributions.shape[1]],
         counters=switch.job_counters(JOB),
         time_ns=simulation.now / 1000,
         latencies_ns=[latency / 1000 for worker in workers for latency in worker.latencies],
         sent=sum(worker.sent for worker in workers),
         retransmissions=sum(worker.retransmissions for worker in workers),
-        wrong=sum(told != right[n] for worker in workers for n, told in worker.told.items()),
+        wrong=sum(fa != expected_sums[n] for worker in workers for n, fa in worker.fas.items()),
         repeated=sum(worker.repeated for worker in workers),
-        lost=sum(len(right) - len(worker.told) for worker in workers),
+        lost=sum(len(expected_sums) - len(worker.fas) for worker in workers),
         gave_up=gave_up,
     )

@@ -50,7 +50,10 @@ class _Round:
     sums: list[int] = field(default_factory=list)
 
     def accept(self, number: int, bitmap: int) -> str:
-        """Return ``new`` (and note it), ``duplicate`` or ``stale``. The next round replaces this one."""
+        """Return ``new``, ``duplicate`` or ``stale`` for a packet of round ``number`` from member ``bitmap``.
+
+        A new packet is noted; the next round's first packet replaces this round.
+        """
         if number == self.number + 1:
             self.number, self.seen, self.sums = number, bitmap, []
             return "new"
@@ -82,7 +85,7 @@ def _wrap(value: int) -> int:
 
 
 class ReferenceSwitch(Switch):
-    """The switch of docs/systems/aggregation.md for raw Ethernet and, unless ``encap`` is L2, UDP.
+    """Switch of docs/systems/aggregation.md for raw Ethernet and, unless ``encap`` is L2, UDP.
 
     - ``endpoint``: the switch's own addresses.
     - ``ports``: number of ports.
@@ -158,8 +161,8 @@ class ReferenceSwitch(Switch):
                 self._counters.malformed += 1
                 return []
         else:
-            return [(to, frame, time) for to in self._forward(port, frame)]
-        return [(m.port, out, time) for m, out in self._aggregate(port, frame, offset)]
+            return [(destination, frame, time) for destination in self._forward(port, frame)]
+        return [(m.port, answer, time) for m, answer in self._aggregate(port, frame, offset)]
 
     @staticmethod
     def _is_aggregation_over_udp(frame: bytes) -> bool:
@@ -175,21 +178,21 @@ class ReferenceSwitch(Switch):
 
     def _forward(self, port: int, frame: bytes) -> list[int]:
         destination = frame[:6]
-        group = destination[0] & 1
-        to = None if group else self._stations.get(destination)
-        if to is None:
+        is_group = destination[0] & 1
+        destination_port = None if is_group else self._stations.get(destination)
+        if destination_port is None:
             self._counters.flooded += 1
             return [p for p in range(self.ports) if p != port]
         self._counters.forwarded += 1
-        return [to] if to != port else []
+        return [destination_port] if destination_port != port else []
 
     def _aggregate(self, port: int, frame: bytes, offset: int) -> list[tuple[Member, bytes]]:
         """Apply the checks of docs/systems/aggregation.md, in its order."""
         if len(frame) < offset + payload_length(self.values):
             self._counters.malformed += 1
             return []
-        head, job_id, slot, number, bitmap = _HEADER.unpack_from(frame, offset)
-        version, kind = head >> 4, head & 15
+        version_kind, job_id, slot, number, bitmap = _HEADER.unpack_from(frame, offset)
+        version, kind = version_kind >> 4, version_kind & 15
         if version != VERSION or kind not in self._kinds or number == 0:
             self._counters.malformed += 1
             return []
@@ -243,20 +246,20 @@ class ReferenceSwitch(Switch):
         return list(active.members.values()) if complete else []
 
     def _answer(
-        self, frame: bytes, offset: int, active: _ActiveJob, to: Member, kind: Kind, values: bytes
+        self, frame: bytes, offset: int, active: _ActiveJob, receiver: Member, kind: Kind, values: bytes
     ) -> bytes:
         """Return the answer to a frame: addresses, kind, bitmap and values are new, the rest is unchanged."""
         _, job_id, slot, number, _ = _HEADER.unpack_from(frame, offset)
         header = _HEADER.pack(VERSION << 4 | kind, job_id, slot, number, active.bitmap)
-        macs = to.endpoint.mac.to_bytes(6, "big") + self.endpoint.mac.to_bytes(6, "big")
-        between = frame[12:14] if offset == header_length(Encap.L2) else self._datagram(frame, to)
-        return macs + between + header + values + frame[offset + _HEADER.size + len(values) :]
+        macs = receiver.endpoint.mac.to_bytes(6, "big") + self.endpoint.mac.to_bytes(6, "big")
+        network_headers = frame[12:14] if offset == header_length(Encap.L2) else self._datagram(frame, receiver)
+        return macs + network_headers + header + values + frame[offset + _HEADER.size + len(values) :]
 
-    def _datagram(self, frame: bytes, to: Member) -> bytes:
+    def _datagram(self, frame: bytes, receiver: Member) -> bytes:
         """Return EtherType, IPv4 and UDP headers of the answer; the UDP checksum is 0, for none."""
         ip = list(_IP_HEADER.unpack_from(frame, _IP))
-        ip[-3:] = 0, self.endpoint.ip, to.endpoint.ip
+        ip[-3:] = 0, self.endpoint.ip, receiver.endpoint.ip
         ip[-3] = internet_checksum(_IP_HEADER.pack(*ip))
         udp_length = frame[_UDP + 4 : _UDP + 6]
-        ports = struct.pack(">HH", self.endpoint.port, to.endpoint.port)
+        ports = struct.pack(">HH", self.endpoint.port, receiver.endpoint.port)
         return frame[12:14] + _IP_HEADER.pack(*ip) + ports + udp_length + b"\0\0"

@@ -43,11 +43,11 @@ class SwitchTime:
         window = self.program.slots // self.program.protocol.slots_per_operation
         rounds, last = divmod(self.operations - 1, window)
         trips = self._trips
-        waits = (rounds + 1) * trips * round_trip + last * gap
-        sent = (trips * self.operations - 1) * gap + round_trip
+        window_bound = (rounds + 1) * trips * round_trip + last * gap
+        link_bound = (trips * self.operations - 1) * gap + round_trip
         # The last, partial window follows the previous ones, which the link carries, with its own round trips.
-        begun = trips * rounds * window * gap + trips * round_trip + last * gap
-        return max(waits, sent, begun)
+        last_window_bound = trips * rounds * window * gap + trips * round_trip + last * gap
+        return max(window_bound, link_bound, last_window_bound)
 
     @property
     def _trips(self) -> int:

@@ -23,27 +23,31 @@ class _Timer:
 
 
 class Timers:
-    """Timers of all slots of a worker. ``deadlines``, in ps, by slot; ``changed``: those not yet scheduled."""
+    """Timers of all slots of a worker.
+
+    - ``deadlines``: end of each running timer, in ps, by slot.
+    - ``unscheduled``: deadlines that the event loop has not taken yet.
+    """
 
     def __init__(self, network: NetworkConfig):
         ceiling = math.ceil(network.ceiling_ns * 1000 / _PS)
         self._trip = RoundTrip(ceiling, adaptive=network.adaptive)
         self._timers: dict[int, _Timer] = {}
         self.deadlines: dict[int, int] = {}
-        self.changed: dict[int, int] = {}
+        self.unscheduled: dict[int, int] = {}
 
-    def sent(self, slot: int, now: int) -> None:
+    def start(self, slot: int, now: int) -> None:
         """Start the timer of a packet that is sent for the first time."""
         self._start(slot, _Timer(now, self._trip.timeout))
 
-    def sent_again(self, slot: int, now: int) -> None:
-        """Start the timer of a retransmission: it waits twice as long."""
+    def restart(self, slot: int, now: int) -> None:
+        """Start the timer of a retransmission, with twice the previous delay."""
         timer = self._timers[slot]
         self._trip.retransmission()
         self._start(slot, _Timer(now, self._trip.backed_off(timer.delay), timer.retries + 1))
 
-    def answered(self, slot: int, answer: Kind, now: int) -> None:
-        """Stop the timer of a slot, if one runs; a RESULT of an AGG that was sent once is a sample."""
+    def stop(self, slot: int, answer: Kind, now: int) -> None:
+        """Stop the timer of a slot, if one runs. A RESULT of an AGG sent once is a sample."""
         timer = self._timers.pop(slot, None)
         self.deadlines.pop(slot, None)
         if timer and not timer.retries and answer is Kind.RESULT:
@@ -51,4 +55,4 @@ class Timers:
 
     def _start(self, slot: int, timer: _Timer) -> None:
         self._timers[slot] = timer
-        self.deadlines[slot] = self.changed[slot] = timer.sent + timer.delay * _PS
+        self.deadlines[slot] = self.unscheduled[slot] = timer.sent + timer.delay * _PS

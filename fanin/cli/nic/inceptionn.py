@@ -62,7 +62,7 @@ def _serve_model(args: argparse.Namespace, codec: Inceptionn) -> Served:
     names = {HOST: args.host, WIRE: args.wire}
     ports = InceptionnPorts(codec)
     with contextlib.ExitStack() as opened:
-        forwarding = Forwarding(ports, opened_interfaces(opened, names), say=warn)
+        forwarding = Forwarding(ports, opened_interfaces(opened, names), report=warn)
         opened.callback(forwarding.close)
         rates = Rates(forwarding, names, live=sys.stderr.isatty())
         say(_started(args, codec))

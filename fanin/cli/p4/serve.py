@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
     with contextlib.ExitStack() as opened:
         interfaces = opened_interfaces(opened, names)
         forwarding = Forwarding(
-            switch, interfaces, cpu=args.cpu_port, say=warn if args.permissive else _warn_strictly
+            switch, interfaces, cpu=args.cpu_port, report=warn if args.permissive else _warn_strictly
         )
         opened.callback(forwarding.close)
         server = None

@@ -46,9 +46,9 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
     yield Result("link, each way", LINK.delay_ns, "ns", note="cable and two PHYs")
     yield Result("packet on the wire", _wire_ns(node), "ns", note=f"{LINK.gbps:g} Gb/s")
     limit = LIMIT_NS if board.core_mhz == LIMIT_MHZ else None
-    alone = run_allreduces(boards, _shape(node, MICRO_BATCH), args.epochs).behind(FIRST)
+    alone = run_allreduces(boards, _shape(node, MICRO_BATCH), args.epochs).skip(FIRST)
     yield from _figures("one at a time", alone, node, limit)
-    in_a_row = run_allreduces(boards, _shape(node, MICRO_BATCHES * MICRO_BATCH), args.epochs).behind(FIRST)
+    in_a_row = run_allreduces(boards, _shape(node, MICRO_BATCHES * MICRO_BATCH), args.epochs).skip(FIRST)
     yield from _figures(f"{MICRO_BATCHES} in a row", in_a_row, node, None)
 
 

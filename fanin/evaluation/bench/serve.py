@@ -74,7 +74,7 @@ def _bmv2_rates() -> tuple[float, float]:
             switch.add_job(job)
         process = switch.pipeline.bmv2
         names = [host_end(port) for port in range(WORKERS)]
-        hosts = process.inside(lambda: [opened.enter_context(open_interface(name)) for name in names])
+        hosts = process.run_in_namespace(lambda: [opened.enter_context(open_interface(name)) for name in names])
         return _rates(hosts, process.pid)
 
 

@@ -42,12 +42,12 @@ def train_float64(
     """
     samples, columns = features.shape
     model = np.zeros(columns)
-    kept = np.full(columns, 1 - 2.0**-decay.shift if decay.shift else 1.0)
+    kept_share = np.full(columns, 1 - 2.0**-decay.shift if decay.shift else 1.0)
     if decay.spared is not None:
-        kept[decay.spared] = 1.0
+        kept_share[decay.spared] = 1.0
     for _ in range(epochs):
         for start in range(0, samples, batch):
             a = features[start : start + batch] / (1 << precision)
             df = derivative(a @ model, labels[start : start + batch], loss)
-            model = kept * model - rate * (df @ a)
+            model = kept_share * model - rate * (df @ a)
         yield model

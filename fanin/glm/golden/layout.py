@@ -50,17 +50,17 @@ def place_of(column: int, shape: TrainShape, worker: int) -> Place | None:
 
 
 def worker_samples(shape: TrainShape, worker: int) -> npt.NDArray[np.int64]:
-    """Return the sample number for each place in a worker's micro-batches; −1 for padding."""
-    place = np.arange(shape.micro_batches_per_epoch * MICRO_BATCH)
-    mini_batch, within = np.divmod(place, shape.micro_batches * MICRO_BATCH)
+    """Return the sample number for each position in a worker's micro-batches; −1 for padding."""
+    position = np.arange(shape.micro_batches_per_epoch * MICRO_BATCH)
+    mini_batch, offset = np.divmod(position, shape.micro_batches * MICRO_BATCH)
     first = worker * shape.batch_per_worker if shape.data_parallel else 0
-    sample = mini_batch * shape.batch + first + within
-    return np.where((within < shape.batch_per_worker) & (sample < shape.samples), sample, -1)
+    sample = mini_batch * shape.batch + first + offset
+    return np.where((offset < shape.batch_per_worker) & (sample < shape.samples), sample, -1)
 
 
-def _place(source: npt.NDArray, samples: npt.NDArray[np.int64], out: npt.NDArray) -> None:
+def _copy_samples(source: npt.NDArray, samples: npt.NDArray[np.int64], target: npt.NDArray) -> None:
     present = samples >= 0
-    out[present, : source.shape[1]] = source[samples[present]]
+    target[present, : source.shape[1]] = source[samples[present]]
 
 
 def pack_samples(features: Bytes, shape: TrainShape, worker: int) -> Bytes:
@@ -70,7 +70,7 @@ def pack_samples(features: Bytes, shape: TrainShape, worker: int) -> Bytes:
     words = np.empty((node.engines, batches, chunks, shape.precision, node.word_bits // 8), dtype=np.uint8)
     for engine in range(node.engines):
         block = np.zeros((len(samples), chunks * node.lanes), dtype=np.uint8)
-        _place(features[:, engine_columns(shape, worker, engine)], samples, block)
+        _copy_samples(features[:, engine_columns(shape, worker, engine)], samples, block)
         by_chunk = block.reshape(batches, MICRO_BATCH, chunks, node.lanes).transpose(0, 2, 1, 3)
         codes = by_chunk.reshape(batches, chunks, node.word_bits)
         for plane in range(shape.precision):
@@ -92,9 +92,9 @@ def split_ports(words: Bytes) -> list[Bytes]:
 def pack_labels(labels: Int32, shape: TrainShape, worker: int) -> Int32:
     """Return a worker's labels, little-endian int32[micro-batch, 8]; 0 for padding."""
     samples = worker_samples(shape, worker)
-    out = np.zeros((len(samples), 1), dtype="<i4")
-    _place(labels[:, np.newaxis], samples, out)
-    return out.reshape(-1, MICRO_BATCH)
+    packed = np.zeros((len(samples), 1), dtype="<i4")
+    _copy_samples(labels[:, np.newaxis], samples, packed)
+    return packed.reshape(-1, MICRO_BATCH)
 
 
 def join_model(parts: Sequence[Int32], shape: TrainShape, workers: Sequence[int] | None = None) -> Int32:
@@ -104,8 +104,8 @@ def join_model(parts: Sequence[Int32], shape: TrainShape, workers: Sequence[int]
     returned.
     """
     model = np.zeros(shape.columns, dtype=np.int32)
-    places = workers or range(len(parts))
-    for worker, part in list(zip(places, parts, strict=True))[: 1 if shape.data_parallel else None]:
+    numbers = workers or range(len(parts))
+    for worker, part in list(zip(numbers, parts, strict=True))[: 1 if shape.data_parallel else None]:
         for engine, weights in enumerate(part):
             columns = engine_columns(shape, worker, engine)
             model[columns] = weights.reshape(-1)[: columns.stop - columns.start]
@@ -127,8 +127,8 @@ def split_model(model: Int32, shape: TrainShape, worker: int) -> Int32:
 
 def columns_of(shape: TrainShape, workers: Sequence[int]) -> npt.NDArray[np.bool_]:
     """Return a mask of the model's columns that ``workers`` hold; in data-parallel mode all."""
-    held = np.full(shape.columns, shape.data_parallel)
+    mask = np.full(shape.columns, shape.data_parallel)
     for worker in workers:
         for engine in range(shape.node.engines):
-            held[engine_columns(shape, worker, engine)] = True
-    return held
+            mask[engine_columns(shape, worker, engine)] = True
+    return mask

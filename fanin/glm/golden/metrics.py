@@ -96,7 +96,7 @@ def r_squared(predictions: Float64, targets: Float64) -> float:
 
     If all targets are equal, the result is 1 for exact predictions and 0 for all others.
     """
-    missed, spread = np.sum((targets - predictions) ** 2), np.sum((targets - np.mean(targets)) ** 2)
-    if spread:
-        return float(1 - missed / spread)
-    return 0.0 if missed else 1.0
+    error, variation = np.sum((targets - predictions) ** 2), np.sum((targets - np.mean(targets)) ** 2)
+    if variation:
+        return float(1 - error / variation)
+    return 0.0 if error else 1.0

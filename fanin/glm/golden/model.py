@@ -1,4 +1,4 @@
-"""A trained model and everything a prediction needs: scaling, number format, classes, float64 weights."""
+"""Trained GLM with the data that predictions need: scaling, number format, classes, float64 weights."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from fanin.base.errors import InputError
 from fanin.fixed import Loss
 from fanin.glm.golden import metrics
 from fanin.glm.golden.quantise import ColumnRanges, Features, Float64, quantise
-from fanin.glm.golden.targets import AS_THEY_ARE, TargetScale
+from fanin.glm.golden.targets import UNSCALED, TargetScale
 
 Label: TypeAlias = float | str
 
-FORMAT, READ = 3, (2, 3)  # of the file: version written, versions read; others are refused
-_NO_INDEX = -1  # in the file: the samples were in no LIBSVM file, or the file predates the array
+FORMAT_VERSION, READABLE_VERSIONS = 3, (2, 3)  # of the model file
+_NO_INDEX = -1  # in the model file: without LIBSVM samples, or written before the array existed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +51,7 @@ class GlmModel:
     columns: tuple[str, ...]
     target: str
     first_index: int | None = None
-    scale: TargetScale = AS_THEY_ARE
+    scale: TargetScale = UNSCALED
 
     def activations(self, features: Features) -> tuple[Float64, Float64]:
         """Return Σ features · weights, by the nodes' and by the float64 weights; a column per row of weights.
@@ -59,13 +59,13 @@ class GlmModel:
         Sparse features may have fewer columns than the model, since a LIBSVM file omits trailing zeros. Raises
         ValueError for any other number of columns.
         """
-        wanted = len(self.ranges.low)
+        model_columns = len(self.ranges.low)
         samples, columns = features.shape
-        if columns < wanted and sparse.issparse(features):
+        if columns < model_columns and sparse.issparse(features):
             features = features.copy()
-            features.resize(samples, wanted)
-        elif columns != wanted:
-            raise ValueError(f"{columns:,} features, but the model has {wanted:,}")
+            features.resize(samples, model_columns)
+        elif columns != model_columns:
+            raise ValueError(f"{columns:,} features, but the model has {model_columns:,}")
         q = quantise(features, self.ranges, self.precision, bias=self.bias)
         return (
             _by_row(partial(metrics.activations, q, precision=self.precision, frac=self.frac), self.weights),
@@ -85,8 +85,9 @@ class GlmModel:
 
     @classmethod
     def of_classes(cls, models: Sequence[GlmModel], classes: tuple[Label, ...]) -> GlmModel:
-        """Return a model of ``classes``: ``models`` is one model of two classes, or one per class against the
-        rest.
+        """Return a joint model of ``classes``.
+
+        ``models``: one model of two classes, or one per class, trained against the rest.
         """
         if len(classes) == 2:
             return replace(models[0], classes=classes)
@@ -101,7 +102,7 @@ class GlmModel:
         """Write an .npz file for :meth:`load`; NumPy alone can read it too."""
         np.savez(
             file,
-            format=FORMAT,
+            format=FORMAT_VERSION,
             loss=self.loss.name.lower(),
             weights=self.weights,
             float64=self.float64,
@@ -123,10 +124,10 @@ class GlmModel:
     def load(cls, path: Path) -> GlmModel:
         """Read a file that :meth:`save` wrote. Raises InputError for any other file."""
         try:
-            found = read_archive(path)
-            if (version := int(found["format"])) not in READ:
+            arrays = read_archive(path)
+            if (version := int(arrays["format"])) not in READABLE_VERSIONS:
                 raise InputError(f"{path}: a model of format {version}; this version reads 2 and 3")
-            model = cls._of(found)
+            model = cls._of(arrays)
         except OSError as error:
             raise InputError(f"{path}: {error.strerror or error}") from error
         except (ValueError, KeyError, TypeError) as error:
@@ -134,30 +135,30 @@ class GlmModel:
         return model
 
     @classmethod
-    def _of(cls, found: dict[str, npt.NDArray[Any]]) -> GlmModel:
-        low, high, weights = found["low"], found["high"], found["weights"]
-        bias, classes = bool(found["bias"]), tuple(found["classes"].tolist())
-        first = int(found.get("first_index", _NO_INDEX))
+    def _of(cls, arrays: dict[str, npt.NDArray[Any]]) -> GlmModel:
+        low, high, weights = arrays["low"], arrays["high"], arrays["weights"]
+        bias, classes = bool(arrays["bias"]), tuple(arrays["classes"].tolist())
+        first = int(arrays.get("first_index", _NO_INDEX))
         rows = (len(classes),) if len(classes) > 2 else ()
-        if not low.shape == high.shape or not weights.shape == found["float64"].shape == (
+        if not low.shape == high.shape or not weights.shape == arrays["float64"].shape == (
             *rows,
             len(low) + bias,
         ):
             raise ValueError("its arrays do not fit one another")
         return cls(
-            loss=Loss[str(found["loss"]).upper()],
+            loss=Loss[str(arrays["loss"]).upper()],
             weights=weights,
-            float64=found["float64"],
+            float64=arrays["float64"],
             ranges=ColumnRanges(low, high),
-            precision=int(found["precision"]),
-            frac=int(found["frac"]),
+            precision=int(arrays["precision"]),
+            frac=int(arrays["frac"]),
             bias=bias,
-            l2=float(found["l2"]),
+            l2=float(arrays["l2"]),
             classes=classes or None,
-            columns=tuple(found["columns"].tolist()),
-            target=str(found["target"]),
+            columns=tuple(arrays["columns"].tolist()),
+            target=str(arrays["target"]),
             first_index=None if first == _NO_INDEX else first,
-            scale=TargetScale(float(found.get("target_offset", 0.0)), float(found.get("target_scale", 1.0))),
+            scale=TargetScale(float(arrays.get("target_offset", 0.0)), float(arrays.get("target_scale", 1.0))),
         )
 
 

@@ -60,23 +60,23 @@ class ColumnRanges:
 
 
 def quantise(features: Features, ranges: ColumnRanges, precision: int, *, bias: bool) -> Quantised:
-    """Quantise all samples with the given ranges; values outside them are clipped to 0 or 2^s − 1.
+    """Quantise all samples by ``ranges``; values outside them are clipped to 0 or 2^s − 1.
 
     CSR features are never made dense in float64. Returns a dense array (samples, columns + bias).
     """
     if sparse.issparse(features):
         features = canonical(features)
     samples, columns = features.shape
-    out = np.empty((samples, columns + bias), dtype=np.uint8)
+    codes = np.empty((samples, columns + bias), dtype=np.uint8)
     if bias:
-        out[:, -1] = (1 << precision) - 1
+        codes[:, -1] = (1 << precision) - 1
     for start in range(0, samples, ROWS_AT_ONCE):
         rows = slice(start, start + ROWS_AT_ONCE)
         if sparse.issparse(features):
-            _quantise_sparse(features[rows], ranges, precision, out[rows, :columns])
+            _quantise_sparse(features[rows], ranges, precision, codes[rows, :columns])
         else:
-            out[rows, :columns] = _fractions(features[rows], ranges.low, ranges.high, precision)
-    return out
+            codes[rows, :columns] = _fractions(features[rows], ranges.low, ranges.high, precision)
+    return codes
 
 
 def quantise_sparse(
@@ -97,8 +97,8 @@ def fractions(features: sparse.csr_matrix, ranges: ColumnRanges, *, bias: bool) 
     features = canonical(features)
     columns = features.indices
     span = ranges.high - ranges.low
-    exact = (features.data - ranges.low[columns]) / np.where(span == 0, np.inf, span)[columns]
-    return _with_bias(features, ranges, exact, 1.0 if bias else None)
+    scaled = (features.data - ranges.low[columns]) / np.where(span == 0, np.inf, span)[columns]
+    return _with_bias(features, ranges, scaled, 1.0 if bias else None)
 
 
 def _with_bias(
@@ -107,21 +107,21 @@ def _with_bias(
     if (ranges.low < 0).any():
         k = int(np.argmax(ranges.low < 0))
         raise ValueError(f"column {k + 1} has values below 0, {ranges.low[k]:g}, so its zeros do not stay 0")
-    out = sparse.csr_matrix((values, features.indices, features.indptr), shape=features.shape)
+    result = sparse.csr_matrix((values, features.indices, features.indptr), shape=features.shape)
     if bias is None:
-        out = out.copy()  # do not change the caller's indices
+        result = result.copy()  # do not change the caller's indices
     else:
         constant = np.full((features.shape[0], 1), bias, dtype=values.dtype)
-        out = sparse.hstack([out, sparse.csr_matrix(constant)], format="csr")
-    out.eliminate_zeros()
-    return out
+        result = sparse.hstack([result, sparse.csr_matrix(constant)], format="csr")
+    result.eliminate_zeros()
+    return result
 
 
-def _quantise_sparse(rows: sparse.csr_matrix, ranges: ColumnRanges, precision: int, out: Quantised) -> None:
-    out[:] = _fractions(np.zeros_like(ranges.low), ranges.low, ranges.high, precision)
+def _quantise_sparse(rows: sparse.csr_matrix, ranges: ColumnRanges, precision: int, codes: Quantised) -> None:
+    codes[:] = _fractions(np.zeros_like(ranges.low), ranges.low, ranges.high, precision)
     sample = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
     column = rows.indices
-    out[sample, column] = _fractions(rows.data, ranges.low[column], ranges.high[column], precision)
+    codes[sample, column] = _fractions(rows.data, ranges.low[column], ranges.high[column], precision)
 
 
 def _fractions(x: Float64, low: Float64, high: Float64, precision: int) -> Quantised:

@@ -19,15 +19,15 @@ def forward(features: sparse.csr_matrix, model: Int64, precision: int, *, share:
     samples, columns = features.shape
     slices = -(-columns // share)
     products = fixed.bit_serial(features.data, model[features.indices], precision)
-    place = features.indices // share * samples + _samples(features)
-    return _sums(place, products, slices * samples).reshape(slices, samples)
+    target = features.indices // share * samples + _samples(features)
+    return _sums(target, products, slices * samples).reshape(slices, samples)
 
 
 def gradient(features: sparse.csr_matrix, scale: Int64, precision: int) -> tuple[npt.NDArray[np.int64], Int64]:
     """Return the columns with entries in these samples, and the exact gradient of each."""
-    columns, place = np.unique(features.indices, return_inverse=True)
+    columns, target = np.unique(features.indices, return_inverse=True)
     products = fixed.bit_serial(features.data, scale[_samples(features)], precision)
-    return columns, _sums(place, products, len(columns))
+    return columns, _sums(target, products, len(columns))
 
 
 def _samples(features: sparse.csr_matrix) -> npt.NDArray[np.int64]:
@@ -35,5 +35,5 @@ def _samples(features: sparse.csr_matrix) -> npt.NDArray[np.int64]:
     return np.repeat(np.arange(features.shape[0]), np.diff(features.indptr))
 
 
-def _sums(place: npt.NDArray[np.int64], terms: Int64, count: int) -> Int64:
-    return np.bincount(place, weights=terms.astype(np.float64), minlength=count).astype(np.int64)
+def _sums(target: npt.NDArray[np.int64], terms: Int64, count: int) -> Int64:
+    return np.bincount(target, weights=terms.astype(np.float64), minlength=count).astype(np.int64)

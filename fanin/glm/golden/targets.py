@@ -44,4 +44,4 @@ class TargetScale:
         return self.offset + self.scale * sums
 
 
-AS_THEY_ARE = TargetScale()  #: identity, for classes
+UNSCALED = TargetScale()  #: identity, for classes

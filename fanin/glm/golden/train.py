@@ -102,10 +102,10 @@ class _Trainer:
         """Subtract the mini-batch's decay from each weight; no weight's magnitude grows."""
         if not self.decay.shift:
             return
-        lost = fixed.decay(self.model, self.decay.shift)
+        decrease = fixed.decay(self.model, self.decay.shift)
         if self.decay.spared is not None:
-            lost[self.decay.spared] = 0
-        self.model -= lost
+            decrease[self.decay.spared] = 0
+        self.model -= decrease
 
     def activations(self, features: Samples, share: int) -> Int64:
         """Return the exact PA of every sample over each slice of ``share`` columns: [slice, sample]."""

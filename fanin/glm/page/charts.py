@@ -39,8 +39,8 @@ def loss_chart(losses: Mapping[str, Sequence[float]]) -> Chart:
 
 def difference_chart(losses: Mapping[str, Sequence[float]]) -> Chart:
     """Return the chart of the run's loss minus that of ``binary64``, per epoch."""
-    above = [run - exact for run, exact in zip(losses["run"], losses["binary64"], strict=True)]
-    return _per_epoch({"difference": above}, loss_axis("loss, RTL minus float64"))
+    differences = [run - exact for run, exact in zip(losses["run"], losses["binary64"], strict=True)]
+    return _per_epoch({"difference": differences}, loss_axis("loss, RTL minus float64"))
 
 
 def fit_chart(fits: Mapping[str, Sequence[float]], measure: Measure) -> Chart:
@@ -50,7 +50,7 @@ def fit_chart(fits: Mapping[str, Sequence[float]], measure: Measure) -> Chart:
 
 
 def _per_epoch(values: Mapping[str, Sequence[float]], y: Axis) -> Chart:
-    series = {NAMES[key]: (key, list(enumerate(each, start=1))) for key, each in values.items()}
+    series = {NAMES[key]: (key, list(enumerate(epoch_values, start=1))) for key, epoch_values in values.items()}
     return curves_chart(series, epoch_axis(max(map(len, values.values()))), y)
 
 
@@ -72,10 +72,10 @@ def timeline_chart(spans: Sequence[Span], cycle_ns: float) -> Chart:
     bars: dict[str, list[Bar]] = {}
     for node in sorted({s.node for s in spans}):
         for stage in STAGES:
-            stacked = _stack([s for s in spans if s.node == node and s.stage == stage])
-            for place, row in enumerate(stacked, start=len(names)):
-                bars.setdefault(stage, []).extend(_bar(span, place) for span in row)
-            names += [f"node {node}: {stage}", *[""] * (len(stacked) - 1)][: len(stacked)]
+            stack = _stack([s for s in spans if s.node == node and s.stage == stage])
+            for row_index, row in enumerate(stack, start=len(names)):
+                bars.setdefault(stage, []).extend(_bar(span, row_index) for span in row)
+            names += [f"node {node}: {stage}", *[""] * (len(stack) - 1)][: len(stack)]
     chart = Chart(
         "Timeline of micro-batches",
         Axis(f"cycles since start (1 cycle = {cycle_ns:g} ns)", ",", ","),
@@ -83,8 +83,8 @@ def timeline_chart(spans: Sequence[Span], cycle_ns: float) -> Chart:
         row=23,
         bars="overlay",
     )
-    for stage, each in bars.items():
-        chart.bars(f"{stage} {STAGES[stage]}", each, STYLES[STAGES[stage]], width=0.84)
+    for stage, stage_bars in bars.items():
+        chart.bars(f"{stage} {STAGES[stage]}", stage_bars, STYLES[STAGES[stage]], width=0.84)
     return chart
 
 
@@ -106,11 +106,11 @@ def histogram_chart(values: Sequence[float], marks: Mapping[str, float], unit: s
     counts = [0] * _BINS
     for value in values:
         counts[min(int((value - low) / width), _BINS - 1)] += 1
-    most = max(counts)
+    max_count = max(counts)
     chart = Chart(
         "Histogram of AllReduce latency",
         Axis(f"latency, {unit}", ",", ends=(low, high)),
-        Axis("operations", ",", log=True, ends=(0.7, 1.6 * most)),
+        Axis("operations", ",", log=True, ends=(0.7, 1.6 * max_count)),
         height=280,
     )
     bars = []
@@ -135,10 +135,10 @@ def stall_chart(nodes: Sequence[Mapping[str, int]], causes: Mapping[str, str]) -
         rows=[f"node {node}" for node in range(len(nodes))],
         bars="stack",
     )
-    for cause, like in causes.items():
+    for cause, style in causes.items():
         bars = []
         for node, parts in enumerate(nodes):
             cycles, share = parts[cause], parts[cause] / sum(parts.values())
             bars.append(Bar(node, share, f"node {node}, {cause}: {cycles:,} cycles ({100 * share:.2f} %)"))
-        chart.bars(cause, bars, STYLES[like])
+        chart.bars(cause, bars, STYLES[style])
     return chart

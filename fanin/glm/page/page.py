@@ -12,7 +12,7 @@ from fanin.report.html import Rows, fill
 
 @dataclass(frozen=True)
 class Report:
-    """Content of the page.
+    """Content of the report of a GLM training.
 
     - ``warning``: defect of the trained model itself; empty if none.
     - ``headline``: a few key figures, shown large.

@@ -20,14 +20,14 @@ _STAGES = {
     "B": ("backward_first", "backward_last", 1),
 }
 # Cause of an engine cycle: its counter, and the style that colours it; the rest is the end of each epoch.
-_CYCLES = {
+_CAUSES = {
     "word taken": ("words", "forward"),
     "model waits for its gradient": ("stall_model_wait", "communication"),
     "no word from memory": ("stall_no_word", "waiting"),
     "replay FIFO full": ("stall_fifo_full", "blocked"),
     "PA queue full": ("stall_pa_full", "sum"),
 }
-_REST = "epoch's start and end"
+_OTHER = "epoch's start and end"
 
 
 def _timeout(network: NetworkConfig) -> str:
@@ -36,7 +36,7 @@ def _timeout(network: NetworkConfig) -> str:
 
 
 def _round_trip(result: TrainResult) -> str:
-    """Return the longest smoothed round trip of the nodes."""
+    """Return the longest smoothed round trip of all nodes, with its deviation, in cycles."""
     counters = max(result.run.counters, key=lambda node: node["round_trip"])
     return f"{counters['round_trip']:,} ± {counters['round_trip_deviation']:,} cycles"
 
@@ -46,7 +46,7 @@ def report_of(result: TrainResult) -> Report:
     options = result.options
     run = result.run
     return Report(
-        title=f"{options.data}: {_what(result)}, {_count(options.workers, 'worker')}{_here(result)}",
+        title=f"{options.data}: {_task(result)}, {_count(options.workers, 'worker')}{_local_nodes(result)}",
         bit_exact=result.bit_exact,
         verdict="bit-exact with the golden model" if result.bit_exact else "differs from the golden model",
         warning=result.warning,
@@ -59,12 +59,12 @@ def report_of(result: TrainResult) -> Report:
         measure=result.measure,
         fits={"run": [epoch.fit for epoch in result.epochs], "binary64": result.float64_fit},
         timeline=_timeline(result),
-        window=_window(len(run.counters)),
+        window=_window_text(len(run.counters)),
         cycle_ns=1000 / options.clock_mhz,
         allreduce_ns=run.allreduce_ns.tolist(),
         allreduce_marks={f"p{share}": result.percentile(share) for share in (50, 99)},
         stalls=[_stalls(result, counters) for counters in run.counters],
-        causes={cause: like for cause, (_, like) in _CYCLES.items()} | {_REST: "overhead"},
+        causes={cause: style for cause, (_, style) in _CAUSES.items()} | {_OTHER: "overhead"},
         configuration=_configuration(result),
         counters=_counters(result),
         epochs=_epochs(result),
@@ -75,14 +75,14 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'s' * (number != 1)}"
 
 
-def _here(result: TrainResult) -> str:
-    """Return which workers' nodes the run had, if it did not have all of them."""
-    here = result.options.network.here
-    nodes = ", ".join(f"node {place} here is worker {worker}'s" for place, worker in enumerate(here))
-    return f" ({nodes})" if here else ""
+def _local_nodes(result: TrainResult) -> str:
+    """Return text about the workers of the simulated nodes; empty if all workers were simulated here."""
+    local_workers = result.options.network.here
+    nodes = ", ".join(f"node {index} here is worker {worker}'s" for index, worker in enumerate(local_workers))
+    return f" ({nodes})" if local_workers else ""
 
 
-def _what(result: TrainResult) -> str:
+def _task(result: TrainResult) -> str:
     loss, label = f"{result.options.loss.name.lower()} loss", result.against_the_rest
     return loss if label is None else f"{label} against the rest, {loss}"
 
@@ -103,11 +103,11 @@ def _timeline(result: TrainResult) -> list[Span]:
     """Return the spans to draw; without C for data-parallel nodes, which send gradients, not micro-batches."""
     if result.run.timeline is None:
         return []
-    found = spans(result.run.timeline, result.shape.micro_batches)
-    return [span for span in found if span.stage != "C" or not result.shape.data_parallel]
+    all_spans = spans(result.run.timeline, result.shape.micro_batches)
+    return [span for span in all_spans if span.stage != "C" or not result.shape.data_parallel]
 
 
-def _window(workers: int) -> str:
+def _window_text(workers: int) -> str:
     """Return in words which part of the run the timeline shows."""
     nodes = "all nodes" if workers <= TIMELINE_NODES else f"the first {TIMELINE_NODES} of {workers} nodes"
     return f"the first {TIMELINE_BARS} micro-batches of {nodes} (trace.json has more)"
@@ -118,34 +118,43 @@ def spans(timeline: Timeline, micro_batches: int) -> list[Span]:
 
     Cycle 0 is the first word that any node takes.
     """
-    found = stage_spans(timeline, micro_batches, nodes=TIMELINE_NODES, most=TIMELINE_BARS)
-    origin = min((span.start for span in found), default=0)
-    return [Span(s.node, s.stage, s.mini_batch, s.micro_batch, s.start - origin, s.end - origin) for s in found]
+    node_spans = stage_spans(timeline, micro_batches, nodes=TIMELINE_NODES, max_micro_batches=TIMELINE_BARS)
+    origin = min((span.start for span in node_spans), default=0)
+    return [
+        Span(s.node, s.stage, s.mini_batch, s.micro_batch, s.start - origin, s.end - origin) for s in node_spans
+    ]
 
 
-def stage_spans(timeline: Timeline, micro_batches: int, *, nodes: int, most: int | None = None) -> list[Span]:
-    """Return spans of the first ``nodes`` nodes, at most ``most`` micro-batches each, in cycles of the run."""
-    found = []
+def stage_spans(
+    timeline: Timeline, micro_batches: int, *, nodes: int, max_micro_batches: int | None = None
+) -> list[Span]:
+    """Return spans of the first ``nodes`` nodes, in cycles of the run.
+
+    ``max_micro_batches``: limit per node; None for all.
+    """
+    stages = []
     for node in range(nodes):
-        for stage, (first_event, last_event, late) in _STAGES.items():
-            begin, end = (_cycles(timeline, node, name, late, most) for name in (first_event, last_event))
+        for stage, (first_event, last_event, delay) in _STAGES.items():
+            begin, end = (
+                _cycles(timeline, node, name, delay, max_micro_batches) for name in (first_event, last_event)
+            )
             for index, (first, last) in enumerate(zip(begin, end, strict=False)):
                 mini_batch, micro_batch = divmod(index, micro_batches)
-                found.append(Span(node, stage, mini_batch, micro_batch, first, last + 1))
-    return found
+                stages.append(Span(node, stage, mini_batch, micro_batch, first, last + 1))
+    return stages
 
 
-def _cycles(timeline: Timeline, node: int, name: str, late: int, most: int | None) -> list[int]:
-    """Return the cycles of a node's first events of that name, minus their delay ``late``."""
-    wanted = (timeline.node == node) & (timeline.event == timeline.names.index(name))
-    return [int(cycle) - late for cycle in timeline.cycle[wanted][:most]]
+def _cycles(timeline: Timeline, node: int, name: str, delay: int, max_events: int | None) -> list[int]:
+    """Return the cycles of a node's first ``max_events`` events ``name``, minus their ``delay`` in cycles."""
+    mask = (timeline.node == node) & (timeline.event == timeline.names.index(name))
+    return [int(cycle) - delay for cycle in timeline.cycle[mask][:max_events]]
 
 
 def _stalls(result: TrainResult, counters: Mapping[str, int]) -> dict[str, int]:
     """Return a node's engine cycles by cause."""
     engine_cycles = counters["cycles"] * result.options.node.engines
-    parts = {cause: counters[counter] for cause, (counter, _) in _CYCLES.items()}
-    return parts | {_REST: max(engine_cycles - sum(parts.values()), 0)}
+    parts = {cause: counters[counter] for cause, (counter, _) in _CAUSES.items()}
+    return parts | {_OTHER: max(engine_cycles - sum(parts.values()), 0)}
 
 
 def _configuration(result: TrainResult) -> dict[str, Rows]:
@@ -209,7 +218,7 @@ def _epochs(result: TrainResult) -> list[list[str]]:
     rows = [["epoch", "loss", "float64's", measure.name, "float64's", "cycles"]]
     exact = zip(result.float64_loss, result.float64_fit, strict=True)
     for number, (epoch, (loss, fit)) in enumerate(zip(result.epochs, exact, strict=True), start=1):
-        fits = [measure.text(each) for each in (epoch.fit, fit)]
-        losses = [measure.loss_text(each, 6) for each in (epoch.loss, loss)]
+        fits = [measure.text(value) for value in (epoch.fit, fit)]
+        losses = [measure.loss_text(value, 6) for value in (epoch.loss, loss)]
         rows.append([str(number), *losses, *fits, f"{epoch.cycles:,}"])
     return rows

@@ -49,8 +49,8 @@ class _Packets:
         self._trace, self._header, self._values = trace, header_length(node.encap), node.values
         self._link: LinkConfig = result.options.network.link
         self._sent: set[tuple[Kind, int, int, int]] = set()  # packets from workers: kind, worker, slot, round
-        self._begun: dict[tuple[int, int], float] = {}  # start times of AllReduces by slot and round
-        self._summed: set[tuple[int, int]] = set()
+        self._start_times: dict[tuple[int, int], float] = {}  # start times of AllReduces by slot and round
+        self._ended: set[tuple[int, int]] = set()
 
     def add(self, frames: Iterable[tuple[int, bytes]]) -> None:
         """Add all packets, in order of time. Other frames, which boards may send, are skipped."""
@@ -66,28 +66,28 @@ class _Packets:
             kind = Kind(packet.kind)
             if frame[:_MAC] == SWITCH.mac.to_bytes(_MAC, "big"):
                 worker = packet.bitmap.bit_length() - 1
-                name = self._received(kind, worker, packet, time)
+                name = self._packet_name(kind, worker, packet, time)
                 # The capture time is that of the last bit received, or of the first bit sent.
                 self._trace.slice("switch", f"from node {worker}", name, time - wire_ns, time, **facts)
             else:
                 worker = int.from_bytes(frame[_MAC - 2 : _MAC], "big") - 1
-                self._answered(kind, packet, time)
+                self._end_allreduce(kind, packet, time)
                 self._trace.slice("switch", f"to node {worker}", kind.name, time, time + wire_ns, **facts)
 
-    def _received(self, kind: Kind, worker: int, packet: AggPacket, time: float) -> str:
+    def _packet_name(self, kind: Kind, worker: int, packet: AggPacket, time: float) -> str:
         """Return the display name of a worker's packet, marked if the packet is a repetition."""
         key = (kind, worker, packet.slot, packet.round)
-        again = key in self._sent
+        is_repeated = key in self._sent
         self._sent.add(key)
         if kind is Kind.AGG:
-            self._begun.setdefault((packet.slot, packet.round), time)
-        return f"{kind.name} again" if again else kind.name
+            self._start_times.setdefault((packet.slot, packet.round), time)
+        return f"{kind.name} again" if is_repeated else kind.name
 
-    def _answered(self, kind: Kind, packet: AggPacket, time: float) -> None:
+    def _end_allreduce(self, kind: Kind, packet: AggPacket, time: float) -> None:
         """End the AllReduce of a round at its first RESULT."""
         key = packet.slot, packet.round
-        if kind is Kind.RESULT and key not in self._summed and key in self._begun:
-            self._summed.add(key)
+        if kind is Kind.RESULT and key not in self._ended and key in self._start_times:
+            self._ended.add(key)
             self._trace.slice(
-                "AllReduce", f"slot {packet.slot}", f"round {packet.round}", self._begun[key], time
+                "AllReduce", f"slot {packet.slot}", f"round {packet.round}", self._start_times[key], time
             )

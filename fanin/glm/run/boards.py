@@ -36,14 +36,14 @@ def read_boards(path: Path) -> BoardCluster:
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from None
     record = Record(str(path), "", document)
-    found = [_board(board, path.parent) for board in record.records("board")]
+    boards = [_board(board, path.parent) for board in record.records("board")]
     record.finish()
-    if not found:
+    if not boards:
         raise InputError(f"{path}: names no board")
-    addresses, presets, decays = zip(*found, strict=True)
+    addresses, presets, decays = zip(*boards, strict=True)
     hosts = [address.host for address in addresses]
-    if twice := sorted({host for host in hosts if hosts.count(host) > 1}):
-        raise InputError(f"{path}: two boards have the address {twice[0]}")
+    if duplicates := sorted({host for host in hosts if hosts.count(host) > 1}):
+        raise InputError(f"{path}: two boards have the address {duplicates[0]}")
     if len(set(presets)) > 1:
         raise InputError(
             f"{path}: all boards must have nodes of one preset, not {', '.join(sorted(set(presets)))}"
@@ -53,9 +53,9 @@ def read_boards(path: Path) -> BoardCluster:
     return BoardCluster(presets[0], decays[0], addresses)
 
 
-def _board(record: Record, beside: Path) -> tuple[BoardAddress, str, bool]:
+def _board(record: Record, folder: Path) -> tuple[BoardAddress, str, bool]:
     host = record.text("host")
-    build = open_build(beside / record.text("build"))
+    build = open_build(folder / record.text("build"))
     preset = build.record.optional_text("preset")
     if preset is None:
         raise record.wrong(f"{build.folder} is a shell without a node")

@@ -79,8 +79,8 @@ def execute(
     options = replace(options, output=output)
     check_directory(output)
     if earlier and output.resolve() == earlier.folder.resolve() and is_complete(earlier, options):
-        ended = (earlier.folder / RUN_FILE).read_bytes() if call.as_json else None
-        say(json_text(json.loads(ended)) if ended else f"{earlier.folder}: the run has finished already")
+        report = (earlier.folder / RUN_FILE).read_bytes() if call.as_json else None
+        say(json_text(json.loads(report)) if report else f"{earlier.folder}: the run has finished already")
         return None
     copies = _copies(options, output)
     with waveform(options, rtl=options.on is None) as wave:
@@ -89,15 +89,15 @@ def execute(
 
 def _copies(options: GlmOptions, output: Path) -> dict[str, Path]:
     """Return files of the run that are also wanted elsewhere. Raises InputError if one cannot be written."""
-    wanted = {MODEL_FILE: options.model_out, PCAP_FILE: options.pcap}
-    copies = {name: path for name, path in wanted.items() if path}
-    taken = {(output / name).resolve(): name for name in RUN.names}
+    options_by_name = {MODEL_FILE: options.model_out, PCAP_FILE: options.pcap}
+    copies = {name: path for name, path in options_by_name.items() if path}
+    names_by_path = {(output / name).resolve(): name for name in RUN.names}
     for name, path in copies.items():
         check_writable(path)
-        place = path.resolve()
-        if taken.setdefault(place, name) != name:
-            raise InputError(f"{path}: cannot be {name} and {taken[place]} at once")
-        if any(place in other.parents or other in place.parents for other in taken):
+        resolved = path.resolve()
+        if names_by_path.setdefault(resolved, name) != name:
+            raise InputError(f"{path}: cannot be {name} and {names_by_path[resolved]} at once")
+        if any(resolved in other.parents or other in resolved.parents for other in names_by_path):
             raise InputError(f"{path}: cannot be a file and the folder of others")
     return copies
 
@@ -148,16 +148,16 @@ class _Command:
         with self._folder() as (runs, folder):
             follow = Following(self._live, runs)
             if len(runs) == 1:
-                stop, where = self._run(runs[0], folder, follow), output
+                stop, details = self._run(runs[0], folder, follow), output
             else:
-                stop, where = self._run_classes(runs, folder, follow)
+                stop, details = self._run_classes(runs, folder, follow)
         for name, copy in copies.items():
             if (output / name).exists():  # a failed run has no model
                 write_file(copy, (output / name).read_bytes())
         if self.call.as_json:
             self._say(json_text(json.loads((output / RUN_FILE).read_bytes())))
         if isinstance(stop, (SimulationFailed, *OUTSIDE)):
-            stop_again(stop, f"{cause_of(stop)} (fanin doctor {where} says more)")
+            stop_again(stop, f"{cause_of(stop)} (fanin doctor {details} says more)")
         if stop:
             raise stop
         return self._result
@@ -240,27 +240,25 @@ class _Command:
         if self.options.pcap:
             raise InputError(f"--pcap: {len(runs)} classes have a capture each, in {output / CLASSES_FOLDER}")
         results = []
-        for place, trainer in enumerate(runs):
-            name = f"{CLASSES_FOLDER}/{place}"
+        for index, trainer in enumerate(runs):
+            name = f"{CLASSES_FOLDER}/{index}"
             make_folder(folder, name)
             result = self._train(trainer, folder / name, name, follow)
             if isinstance(result, BaseException):
                 write_failure(folder, trainer, result, self.call, self.output)
                 return result, output / name
             results.append(result)
-        whole = self._result = together(runs, results)
-        write_json(folder, whole.as_json())
-        write_model(folder, whole.model)
+        joint = self._result = together(runs, results)
+        write_json(folder, joint.as_json())
+        write_model(folder, joint.model)
         if not self.call.as_json:
-            self._say(summary_of_classes(whole, output))
-        return None if whole.bit_exact else CheckFailed(DIFFERS), output
+            self._say(summary_of_classes(joint, output))
+        return None if joint.bit_exact else CheckFailed(DIFFERS), output
 
     def _train(
         self, trainer: Trainer, folder: Path, part: str, follow: Following
     ) -> TrainResult | BaseException:
-        """Train and fill the folder, except the model. Return the result, or the failure that stopped the
-        run.
-        """
+        """Train, and fill the folder except the model; return the result, or the failure that stopped it."""
         survival = self._survival
         attempts = Attempts(
             trainer, folder, survival, self._history(part), lambda: write_unended(folder, trainer, attempts)
@@ -287,8 +285,8 @@ class _Command:
 
     def _history(self, part: str) -> History | None:
         """Return the epochs that the earlier run has finished."""
-        found = self.earlier.states.get(part) if self.earlier else None
-        return found.history if found else None
+        state = self.earlier.states.get(part) if self.earlier else None
+        return state.history if state else None
 
 
 def _lost_interface(trainer: Trainer, stop: BaseException) -> InputError | None:

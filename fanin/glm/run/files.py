@@ -55,8 +55,8 @@ def write_result(folder: Path, result: TrainResult, attempts: Attempts) -> None:
 
 def write_unended(folder: Path, trainer: Trainer, attempts: Attempts | None = None) -> None:
     """Write run.json of an unfinished run, with its states."""
-    found = {"error": UNENDED, "options": options_json(trainer.options)}
-    write_json(folder, found | observations(trainer.partial(RunResult())) | _survived(attempts))
+    document = {"error": UNENDED, "options": options_json(trainer.options)}
+    write_json(folder, document | observations(trainer.partial(RunResult())) | _survived(attempts))
 
 
 def write_failure(
@@ -68,15 +68,15 @@ def write_failure(
     attempts: Attempts | None = None,
 ) -> None:
     """Write the results known of a run that was stopped early. ``output``: the folder's path for users."""
-    found = {"error": cause_of(stop), "options": options_json(trainer.options)}
-    found |= observations(trainer.partial(result_of(stop) or RunResult()))
-    finding = train_finding(record_of(found | _survived(attempts)), output)
+    document = {"error": cause_of(stop), "options": options_json(trainer.options)}
+    document |= observations(trainer.partial(result_of(stop) or RunResult()))
+    finding = train_finding(record_of(document | _survived(attempts)), output)
     title = f"Training on {trainer.options.data}"
     write_file(
         folder / REPORT_FILE,
-        failure_page(title, found, finding.lines, finding.advice(call.argv, keeps_states=True)),
+        failure_page(title, document, finding.lines, finding.advice(call.argv, keeps_states=True)),
     )
-    write_json(folder, found | _survived(attempts))
+    write_json(folder, document | _survived(attempts))
 
 
 def _survived(attempts: Attempts | None) -> dict[str, Any]:
@@ -84,8 +84,8 @@ def _survived(attempts: Attempts | None) -> dict[str, Any]:
     if attempts is None or not attempts.survival.lasting:
         return {}
     survival = attempts.survival
-    joined = {"job": survival.job} if survival.joined else {}
-    return {"checkpoints": attempts.states(), "restarts": survival.restarts, **joined}
+    job = {"job": survival.job} if survival.joined else {}
+    return {"checkpoints": attempts.states(), "restarts": survival.restarts, **job}
 
 
 def write_model(folder: Path, model: GlmModel) -> None:

@@ -43,21 +43,21 @@ class Following:
         series = GOLDEN if label is None else f"class {label_text(label)}"
         self._what = "" if label is None else f"{series}, {self._begun} of {len(self._runs)}: "
         epochs = run.options.epochs
-        before = done * run.operations_each
+        finished_operations = done * run.operations_each
         self._live.stage(self._what + TRAINING)
 
-        def progress(now: Progress) -> None:
-            now = replace(now, operations=before + now.operations)
-            bar.update(now)
-            ended = min(now.operations // run.operations_each, epochs)
-            for number, reference in enumerate(run.golden(ended)[self._shown :], start=self._shown + 1):
+        def progress(state: Progress) -> None:
+            state = replace(state, operations=finished_operations + state.operations)
+            bar.update(state)
+            epoch = min(state.operations // run.operations_each, epochs)
+            for number, reference in enumerate(run.golden(epoch)[self._shown :], start=self._shown + 1):
                 self._live.losses(series, number, reference.loss)
                 self._shown = number
             self._live.advance(
-                self._before + now.operations,
-                epoch=f"{min(ended + 1, epochs)}/{epochs}",
-                cycles=now.cycle,
-                frames=now.frames,
+                self._before + state.operations,
+                epoch=f"{min(epoch + 1, epochs)}/{epochs}",
+                cycles=state.cycle,
+                frames=state.frames,
             )
 
         with EpochBar(epochs=epochs, operations=run.operations) as bar:

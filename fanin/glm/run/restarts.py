@@ -74,12 +74,12 @@ class Attempts:
     def course(self) -> Course:
         """Return the remaining epochs, and the job that trains them."""
         survival, history = self.survival, self.history
-        apart = survival.lasting and self._trainer.options.network.ports
+        has_own_slots = survival.lasting and self._trainer.options.network.ports
         return Course(
             first=history.epoch if history else 0,
             model=history.model if history else None,
             job=survival.job,
-            base=(survival.job - 1) * self._slots_each if apart else 0,
+            base=(survival.job - 1) * self._slots_each if has_own_slots else 0,
             checkpoint=survival.checkpoint,
             keep=self._keep if survival.checkpoint else None,
         )
@@ -133,8 +133,8 @@ class Attempts:
                 values=options.node.values,
                 patience=max(network.retries, 1) * network.ceiling_ns * network.slowdown * 1e-9,
             )
-            if (least := agreement.least(epoch)) != epoch:
-                self.history = load(self.folder / state_name(least)).history if least else None
+            if (common_epoch := agreement.least(epoch)) != epoch:
+                self.history = load(self.folder / state_name(common_epoch)).history if common_epoch else None
         survival.joined = True
         self._changed()
 
@@ -148,14 +148,14 @@ class Attempts:
             survival.next_job()
         epoch = self.history.epoch if self.history else 0
         survival.restarts.append({"error": cause_of(failure), "epoch": epoch, "job": survival.job})
-        where = f"after epoch {epoch}" if epoch else "from the start"
-        print(f"fanin: warning: {cause_of(failure)}; restarts {where} as job {survival.job}", file=sys.stderr)
+        place = f"after epoch {epoch}" if epoch else "from the start"
+        print(f"fanin: warning: {cause_of(failure)}; restarts {place} as job {survival.job}", file=sys.stderr)
         self._changed()
 
     def _stops(self) -> tuple[tuple[int, float], ...]:
         """Workers that stop in the next attempt; workers that stopped in earlier attempts are replaced."""
         stops = self._trainer.options.network.stops
-        return tuple((worker, when - self._seconds) for worker, when in stops if when > self._seconds)
+        return tuple((worker, time - self._seconds) for worker, time in stops if time > self._seconds)
 
     def _keep(self, run: TrainRun) -> None:
         """Write a state, unless the run's model differs from the golden one: such a state is never resumed."""

@@ -40,19 +40,21 @@ class Earlier:
 
     def check(self, training: Mapping[str, Any]) -> None:
         """Raise InputError that names the first option with another value than the run's."""
-        for name, was in self.about.training.items():
-            if (now := training[name]) != was:
+        for name, earlier_value in self.about.training.items():
+            if (value := training[name]) != earlier_value:
                 option = option_of(GlmOptions, name)
-                was_text = option.spelled(was) if option.kind is bool else option.shown(was)
-                raise InputError(f"{option.spelled(now)}: {self.folder} was trained with {was_text}")
+                earlier_text = (
+                    option.spelled(earlier_value) if option.kind is bool else option.shown(earlier_value)
+                )
+                raise InputError(f"{option.spelled(value)}: {self.folder} was trained with {earlier_text}")
 
     def check_data(self, name: str, digest: str) -> None:
         """Raise InputError if the samples are not those of the run."""
         if digest == self.about.data:
             return
-        was = self.about.configuration["data"]
-        if name != was:
-            raise InputError(f"DATA {name}: {self.folder} was trained with {was}")
+        earlier_name = self.about.configuration["data"]
+        if name != earlier_name:
+            raise InputError(f"DATA {name}: {self.folder} was trained with {earlier_name}")
         raise InputError(f"{name}: has other samples than {self.folder} was trained with")
 
     def check_epochs(self, epochs: int) -> None:
@@ -65,11 +67,11 @@ class Earlier:
 def configuration_of(options: GlmOptions) -> dict[str, Any]:
     """Return the options of a training by name, as JSON; files by their absolute paths."""
     values = options.as_json()
-    found = {each.name: values[each.name] for each in _TRAINING}
+    configuration = {each.name: values[each.name] for each in _TRAINING}
     for name in ("data", "on"):
-        if found[name] is not None and Path(found[name]).exists():
-            found[name] = str(Path(found[name]).absolute())
-    return found
+        if configuration[name] is not None and Path(configuration[name]).exists():
+            configuration[name] = str(Path(configuration[name]).absolute())
+    return configuration
 
 
 def open_earlier(options: GlmOptions) -> tuple[GlmOptions, Earlier]:
@@ -84,10 +86,10 @@ def open_earlier(options: GlmOptions) -> tuple[GlmOptions, Earlier]:
     parts = [f"{CLASSES_FOLDER}/{part.name}" for part in class_folders(folder)] or ["."]
     states = {}
     for part in parts:
-        if found := last_whole(folder / part):
-            name, states[part], damage = found
-            if damage:
-                print(f"fanin: warning: {damage}; resumes from {folder / part / name}", file=sys.stderr)
+        if newest := last_whole(folder / part):
+            name, states[part], defect = newest
+            if defect:
+                print(f"fanin: warning: {defect}; resumes from {folder / part / name}", file=sys.stderr)
     if not states:
         raise InputError(
             f"{folder}: has no state to resume from: run without --checkpoint, or stopped before the first"
@@ -97,20 +99,24 @@ def open_earlier(options: GlmOptions) -> tuple[GlmOptions, Earlier]:
     ]
     jobs = [*(state.about.job for state in states.values()), *(mark.get("job", 0) for mark in marks)]
     earlier = Earlier(folder, states, max(jobs), marks[0].get("error"))
-    before = earlier.about.configuration
-    kept = {
-        each.name: each.converted(before[each.name])
+    earlier_configuration = earlier.about.configuration
+    restored = {
+        each.name: each.converted(earlier_configuration[each.name])
         for each in _TRAINING
-        if each.name not in options.given and each.name in before
+        if each.name not in options.given and each.name in earlier_configuration
     }
     if "lr" not in options.given:  # the default could be another data set's
-        kept["lr"] = earlier.about.training["lr"]
-    return replace(options, **kept), earlier
+        restored["lr"] = earlier.about.training["lr"]
+    return replace(options, **restored), earlier
 
 
 def is_complete(earlier: Earlier, options: GlmOptions) -> bool:
     """Return whether the run has finished and the resuming call requests no other options."""
-    before, now = earlier.about.configuration, configuration_of(options)
+    earlier_configuration, configuration = earlier.about.configuration, configuration_of(options)
     done = min(state.history.epoch for state in earlier.states.values())
-    same = all(before[name] == now[name] for name in options.given if name in before)
-    return earlier.error is None and done >= before["epochs"] and same
+    is_unchanged = all(
+        earlier_configuration[name] == configuration[name]
+        for name in options.given
+        if name in earlier_configuration
+    )
+    return earlier.error is None and done >= earlier_configuration["epochs"] and is_unchanged

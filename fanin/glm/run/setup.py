@@ -92,8 +92,9 @@ def _on_boards(options: GlmOptions) -> tuple[TrainOptions, Boards]:
 
 
 def _at_interfaces(options: GlmOptions) -> TrainOptions:
-    """Return the options of a run with simulated nodes, on simulated links or at ``--ports``. Raises
-    InputError.
+    """Return the options of a run with simulated nodes, on simulated links or at ``--ports``.
+
+    Raises InputError.
     """
     if options.ports is None:
         options.refuse({PORTS: "needs --ports"})
@@ -101,13 +102,13 @@ def _at_interfaces(options: GlmOptions) -> TrainOptions:
     from fanin.sim.nic.outside import check_interfaces
 
     ports = tuple(options.ports.split(","))
-    here = _workers_here(options, len(ports))
+    local_workers = _workers_here(options, len(ports))
     check_interfaces(ports)
     if not 1 <= options.slowdown <= MAX_SLOWDOWN:
         raise InputError(f"--slowdown {options.slowdown:g}: must be 1 to {MAX_SLOWDOWN:g}")
-    if not here:
+    if not local_workers:
         options = dataclasses.replace(options, workers=len(ports))
-    return train_options(options, ports=ports, here=here, longest_timeout_ns=PORTS_TIMEOUT_NS)
+    return train_options(options, ports=ports, here=local_workers, longest_timeout_ns=PORTS_TIMEOUT_NS)
 
 
 def _workers_here(options: GlmOptions, ports: int) -> tuple[int, ...]:
@@ -116,14 +117,16 @@ def _workers_here(options: GlmOptions, ports: int) -> tuple[int, ...]:
     if text is None:
         return ()
     try:
-        here = tuple(map(int, text.split(",")))
+        local_workers = tuple(map(int, text.split(",")))
     except ValueError as error:
         raise InputError(f"--worker {text}: must be numbers, from 0 on") from error
-    if len(here) != ports:
+    if len(local_workers) != ports:
         raise InputError(f"--worker {text}: --ports {ports} needs one worker per port")
-    if len(set(here)) < len(here) or not all(0 <= worker < workers for worker in here):
+    if len(set(local_workers)) < len(local_workers) or not all(
+        0 <= worker < workers for worker in local_workers
+    ):
         raise InputError(f"--worker {text}: must be different ones of 0 to {workers - 1} (--workers)")
-    return here
+    return local_workers
 
 
 def train_options(

@@ -50,11 +50,11 @@ class State:
 def training_of(options: TrainOptions) -> dict[str, Any]:
     """Return the options that must be equal in all parts of a training, by name."""
     node, hbm = options.node, options.hbm
-    found = {"loss": options.loss.name.lower()}
-    found |= {name: getattr(options, name) for name in ("target", "batch", "lr", "l2", "bias", "shuffle")}
-    found |= {name: getattr(options, name) for name in ("test", "seed", "workers", "precision", "vanilla")}
-    found |= {name: str(getattr(node, name)) for name in ("mode", "protocol", "encap")}
-    return found | {
+    training = {"loss": options.loss.name.lower()}
+    training |= {name: getattr(options, name) for name in ("target", "batch", "lr", "l2", "bias", "shuffle")}
+    training |= {name: getattr(options, name) for name in ("test", "seed", "workers", "precision", "vanilla")}
+    training |= {name: str(getattr(node, name)) for name in ("mode", "protocol", "encap")}
+    return training | {
         "preset": node.name,
         "engines": node.engines,
         "frac": node.frac,
@@ -67,11 +67,11 @@ def training_of(options: TrainOptions) -> dict[str, Any]:
 
 def data_digest(dataset: Dataset) -> str:
     """Return the SHA-256 of a run's training and held-out samples."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for values in (dataset.features, dataset.labels, dataset.test_features, dataset.test_labels):
-        found.update(f"{values.dtype.str} {values.shape}\n".encode())
-        found.update(np.ascontiguousarray(values).tobytes())
-    return found.hexdigest()
+        digest.update(f"{values.dtype.str} {values.shape}\n".encode())
+        digest.update(np.ascontiguousarray(values).tobytes())
+    return digest.hexdigest()
 
 
 def save(folder: Path, about: About, history: History) -> str:
@@ -85,7 +85,7 @@ def save(folder: Path, about: About, history: History) -> str:
         "counters": history.counters,
         "jobs": raw.jobs,
         "first_packet": times_of(raw).first_packet,
-        **{each: getattr(raw, each) for each in _COUNTS},
+        **{name_of_count: getattr(raw, name_of_count) for name_of_count in _COUNTS},
     }
     list_files(folder, [name])
     save_state(folder / name, fields, {"model": history.model, "allreduce_ns": history.allreduce_ns})
@@ -96,12 +96,12 @@ def load(path: Path) -> State:
     """Read a state. Raises InputError of one line for a damaged file or one of another kind."""
     fields, arrays = load_state(path, COMMAND)
     try:
-        found = _state(fields, arrays)
+        state = _state(fields, arrays)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InputError(f"{path}: no state of {COMMAND}: {type(error).__name__}: {error}") from error
-    if state_name(found.history.epoch) != f"{STATES}/{path.name}":
-        raise InputError(f"{path}: is the state after epoch {found.history.epoch}")
-    return found
+    if state_name(state.history.epoch) != f"{STATES}/{path.name}":
+        raise InputError(f"{path}: is the state after epoch {state.history.epoch}")
+    return state
 
 
 def _state(fields: Mapping[str, Any], arrays: Arrays) -> State:
@@ -127,8 +127,8 @@ def names_of(folder: Path) -> list[str]:
     """Return the state files in a run's folder in order of epochs; symbolic links are ignored."""
     if (folder / STATES).is_symlink():
         return []
-    found = sorted((folder / STATES).glob(STATE_PATTERN))
-    return [f"{STATES}/{path.name}" for path in found if path.is_file() and not path.is_symlink()]
+    paths = sorted((folder / STATES).glob(STATE_PATTERN))
+    return [f"{STATES}/{path.name}" for path in paths if path.is_file() and not path.is_symlink()]
 
 
 def last_whole(folder: Path) -> tuple[str, State, InputError | None] | None:

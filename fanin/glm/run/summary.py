@@ -49,20 +49,20 @@ def summary(result: TrainResult, output: Path) -> str:
     )
 
 
-def summary_of_classes(whole: ClassesResult, output: Path) -> str:
+def summary_of_classes(joint: ClassesResult, output: Path) -> str:
     """Return the summary of a run with more than two classes."""
-    classes, results = whole.model.classes or (), whole.results
+    classes, results = joint.model.classes or (), joint.results
     rows = [["class", "loss", "float64", "against the rest", "cycles"]]
     for label, result in zip(classes, results, strict=True):
         last = result.epochs[-1]
         losses = f"{last.loss:.4f}", f"{result.float64_loss[-1]:.4f}"
         rows.append([label_text(label), *losses, ACCURACY.text(last.fit), f"{result.cycles:,}"])
     facts = [
-        ["accuracy", ACCURACY.text(whole.accuracy)],
-        ["test accuracy", ACCURACY.text(whole.test_accuracy)],
-        ["bit-exact", BIT_EXACT if whole.bit_exact else "NO"],
+        ["accuracy", ACCURACY.text(joint.accuracy)],
+        ["test accuracy", ACCURACY.text(joint.test_accuracy)],
+        ["bit-exact", BIT_EXACT if joint.bit_exact else "NO"],
         *([["L2", _decay(results[0])]] * bool(results[0].l2)),
-        *([["warning", whole.warning]] * bool(whole.warning)),
+        *([["warning", joint.warning]] * bool(joint.warning)),
         ["reports", str(output / CLASSES_FOLDER / "*" / REPORT_FILE)],
     ]
     return "\n".join(
@@ -76,30 +76,30 @@ def summary_of_classes(whole: ClassesResult, output: Path) -> str:
     )
 
 
-def _heading(result: TrainResult, what: str = "") -> str:
+def _heading(result: TrainResult, prefix: str = "") -> str:
     options, shape = result.options, result.shape
     engines = f"{options.node.engines} engine{'s' * (options.node.engines > 1)}"
     return (
-        f"{options.data}: {what}{shape.samples:,} samples × {shape.columns:,} columns, "
+        f"{options.data}: {prefix}{shape.samples:,} samples × {shape.columns:,} columns, "
         f"{options.loss.name.lower()} loss, {options.workers} × {options.node.name} node of {engines}"
     )
 
 
 def _exact(result: TrainResult) -> str:
     """Return whether the run was bit-exact, and for which columns this was compared."""
-    here = result.options.network.here
-    if not (result.bit_exact and here) or result.shape.data_parallel:
+    local_workers = result.options.network.here
+    if not (result.bit_exact and local_workers) or result.shape.data_parallel:
         return BIT_EXACT if result.bit_exact else "NO"
-    workers = ", ".join(map(str, here))
+    workers = ", ".join(map(str, local_workers))
     return f"yes: after every epoch the columns of worker {workers} equal the golden model's"
 
 
 def _decay(result: TrainResult) -> str:
     """Return the λ that was used, and its effect on the weights."""
     weights = "the weights, except the bias" if result.options.bias else "the weights"
-    asked = result.options.l2
+    requested = result.options.l2
     share = f"each mini-batch takes 2^-{result.decay.shift} of {weights}"
-    return f"λ = {result.l2:.4g} for {asked:g}: {share}; losses are the data's alone"
+    return f"λ = {result.l2:.4g} for {requested:g}: {share}; losses are the data's alone"
 
 
 def _losses(result: TrainResult) -> str:

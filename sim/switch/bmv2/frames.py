@@ -22,7 +22,10 @@ _ETHERNET_BYTES = byte_length(ETHERNET)
 
 
 class Frames(ABC):
-    """Frames in and out of a switch. ``ordered``: they enter in the order in which they were sent."""
+    """Transport of frames to and from a switch.
+
+    ``ordered``: frames of different ports enter the switch in the order in which they were sent.
+    """
 
     ordered: bool
 
@@ -45,11 +48,11 @@ class VethFrames(Frames):
     ordered = False
 
     def __init__(self, process: BmvProcess, ports: Sequence[int]):
-        self._died = os.pidfd_open(process.pid)
+        self._process_fd = os.pidfd_open(process.pid)
         self._selector = selectors.DefaultSelector()
-        self._selector.register(self._died, selectors.EVENT_READ, None)
-        self._waiting: deque[tuple[int, bytes]] = deque()
-        self._ends: dict[int, Interface] = process.inside(
+        self._selector.register(self._process_fd, selectors.EVENT_READ, None)
+        self._pending: deque[tuple[int, bytes]] = deque()
+        self._ends: dict[int, Interface] = process.run_in_namespace(
             lambda: {port: open_interface(host_end(port)) for port in ports}
         )
         for port, end in self._ends.items():
@@ -63,18 +66,18 @@ class VethFrames(Frames):
 
     def receive(self, limit: float) -> tuple[int, bytes] | None:  # noqa: D102
         end = time.monotonic() + limit
-        while not self._waiting:
+        while not self._pending:
             ready = self._selector.select(max(0.0, end - time.monotonic()))
             ports = [key.data for key, _ in ready if key.data is not None]
             for port in ports:
-                self._waiting += [(port, frame) for _, frame in self._ends[port].receive()]
-            if not self._waiting and (len(ready) > len(ports) or time.monotonic() >= end):
+                self._pending += [(port, frame) for _, frame in self._ends[port].receive()]
+            if not self._pending and (len(ready) > len(ports) or time.monotonic() >= end):
                 return None
-        return self._waiting.popleft()
+        return self._pending.popleft()
 
     def close(self) -> None:  # noqa: D102
         self._selector.close()
-        os.close(self._died)
+        os.close(self._process_fd)
         for end in self._ends.values():
             end.close()
 

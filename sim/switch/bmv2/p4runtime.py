@@ -26,9 +26,9 @@ from fanin.p4.control import Exact, Lpm, Match, MulticastGroup, Range, Replica, 
 
 T = TypeVar("T")
 ADDRESS = "127.0.0.1:9559"  # P4Runtime's port
-_LIMIT = 20.0  # seconds per request; finsy gives up after 10
-_AT_ONCE = 1024  # register cells per request
-_AGAIN = 0.05  # seconds between attempts to connect
+_REQUEST_TIMEOUT = 20.0  # seconds per request; finsy gives up after 10
+_BATCH_CELLS = 1024  # register cells per request
+_RETRY_DELAY = 0.05  # seconds between attempts to connect
 
 
 class Unreachable(ToolFailed):
@@ -44,7 +44,7 @@ class CompiledProgram:
 
 
 class P4Runtime:
-    """The primary controller of the switch at ``address``, until :meth:`close`; the latest one wins.
+    """Primary controller of the switch at ``address``, until :meth:`close` or until a later controller.
 
     ``program`` becomes the pipeline if given; otherwise the switch keeps its pipeline. ``schema`` is its
     P4Info; ``schema.exists`` is False if the switch runs none. Calls raise ToolFailed if the switch refuses or
@@ -80,7 +80,7 @@ class P4Runtime:
             pass
         finally:
             self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join(_LIMIT)
+            self._thread.join(_REQUEST_TIMEOUT)
             self._loop.close()
 
     def set_pipeline(self, program: CompiledProgram) -> None:
@@ -95,16 +95,16 @@ class P4Runtime:
 
     def insert(self, entry: TableEntry) -> None:
         """Add a table entry."""
-        self._write(p4r.Update.INSERT, encoded(self.schema, entry))
+        self._write(p4r.Update.INSERT, encode_entry(self.schema, entry))
 
     def delete(self, entry: TableEntry) -> None:
         """Remove a table entry."""
-        self._write(p4r.Update.DELETE, encoded(self.schema, entry))
+        self._write(p4r.Update.DELETE, encode_entry(self.schema, entry))
 
     def set_multicast_group(self, group: MulticastGroup) -> None:
         """Add or change a multicast group."""
-        known = any(other.id == group.id for other in self.multicast_groups())
-        self._write(p4r.Update.MODIFY if known else p4r.Update.INSERT, _encoded_group(group))
+        exists = any(other.id == group.id for other in self.multicast_groups())
+        self._write(p4r.Update.MODIFY if exists else p4r.Update.INSERT, _encode_group(group))
 
     def delete_multicast_group(self, number: int) -> None:
         """Remove a multicast group."""
@@ -112,23 +112,23 @@ class P4Runtime:
 
     def multicast_groups(self) -> list[MulticastGroup]:
         """Return all groups of the switch."""
-        return [_decoded_group(group) for group in self._read(p4entity.P4MulticastGroupEntry())]
+        return [_decode_group(group) for group in self._read(p4entity.P4MulticastGroupEntry())]
 
     def entries(self, table: str) -> list[TableEntry]:
         """Return a table's entries, except the default one."""
-        found = self._read(p4entity.P4TableEntry(table))
-        return [decoded(self.schema, entry) for entry in found if not entry.is_default_action]
+        entries = self._read(p4entity.P4TableEntry(table))
+        return [decode_entry(self.schema, entry) for entry in entries if not entry.is_default_action]
 
     def direct_counter(self, entry: TableEntry) -> tuple[int, int]:
         """Return the packets and bytes that an entry has matched."""
-        wanted = encoded(self.schema, entry)
-        wanted.action = None
+        query = encode_entry(self.schema, entry)
+        query.action = None
         fields = self.schema.tables[entry.table].match_fields
-        for counter in self._read(p4entity.P4DirectCounterEntry(table_entry=wanted)):
+        for counter in self._read(p4entity.P4DirectCounterEntry(table_entry=query)):
             # A request without a match returns all entries of its table.
-            found = counter.table_entry
-            match = {fields[key].name: value for key, value in (found.match or {}).items()}
-            if (match, found.priority) == (wanted.match or {}, entry.priority):
+            counted_entry = counter.table_entry
+            match = {fields[key].name: value for key, value in (counted_entry.match or {}).items()}
+            if (match, counted_entry.priority) == (query.match or {}, entry.priority):
                 return counter.packet_count, counter.byte_count
         raise ToolFailed(f"{self.address}: {entry.table} has no entry {dict(entry.match)}")
 
@@ -148,8 +148,8 @@ class P4Runtime:
 
     def write_range(self, name: str, start: int, end: int, value: int) -> None:
         """Set a register's cells from ``start`` up to ``end``."""
-        for begin in range(start, end, _AT_ONCE):
-            cells = range(begin, min(begin + _AT_ONCE, end))
+        for begin in range(start, end, _BATCH_CELLS):
+            cells = range(begin, min(begin + _BATCH_CELLS, end))
             self._write(
                 p4r.Update.MODIFY, *(p4entity.P4RegisterEntry(name, index=i, data=value) for i in cells)
             )
@@ -167,13 +167,13 @@ class P4Runtime:
 
         return self._run(read())
 
-    def _complete(self, message: PBMessage) -> None:
+    def _add_election(self, message: PBMessage) -> None:
         """Add the election id to requests that change something."""
         if isinstance(message, p4r.WriteRequest | p4r.SetForwardingPipelineConfigRequest):
             message.election_id.CopyFrom(self._election)
 
     async def _open(self) -> None:
-        await self._client.open(complete_request=self._complete)
+        await self._client.open(complete_request=self._add_election)
         bid = p4r.MasterArbitrationUpdate(device_id=self._device, election_id=self._election)
         await self._client.send(p4r.StreamMessageRequest(arbitration=bid))
         answer = await self._client.receive()
@@ -182,10 +182,10 @@ class P4Runtime:
 
     async def _close(self) -> None:
         await self._client.close()
-        left = asyncio.all_tasks() - {asyncio.current_task()}  # tasks of gRPC
-        for task in left:
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}  # tasks of gRPC
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _get_pipeline(self) -> None:
         kind = p4r.GetForwardingPipelineConfigRequest.P4INFO_AND_COOKIE
@@ -199,37 +199,42 @@ class P4Runtime:
             if answer.config.HasField("p4info"):
                 self.schema.set_p4info(answer.config.p4info)
 
-    def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run ``work`` in the loop's thread; return its result."""
+    def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run ``coroutine`` in the loop's thread; return its result. Raises ToolFailed."""
 
         async def bounded() -> T:
-            async with asyncio.timeout(_LIMIT):
-                return await work
+            async with asyncio.timeout(_REQUEST_TIMEOUT):
+                return await coroutine
 
         future = asyncio.run_coroutine_threadsafe(bounded(), self._loop)
         try:
-            return future.result(2 * _LIMIT)
+            return future.result(2 * _REQUEST_TIMEOUT)
         except P4ClientError as error:
             if error.code == GRPCStatusCode.UNAVAILABLE:
                 raise Unreachable(f"{self.address}: no P4Runtime server answers") from error
             raise ToolFailed(f"{self.address}: {_reason(error)}") from error
         except TimeoutError as error:
-            raise ToolFailed(f"{self.address}: no answer in {_LIMIT:g} s") from error
+            raise ToolFailed(f"{self.address}: no answer in {_REQUEST_TIMEOUT:g} s") from error
         except (RuntimeError, AssertionError) as error:  # raised by finsy when the connection has ended
             raise ToolFailed(f"{self.address}: the P4Runtime connection has ended") from error
 
 
-def connect(address: str, program: CompiledProgram, *, limit: float, alive: Callable[[], None]) -> P4Runtime:
-    """Connect when the switch answers; ToolFailed after ``limit`` seconds. ``alive`` raises if it has died."""
-    end = time.monotonic() + limit
+def connect(
+    address: str, program: CompiledProgram, *, timeout: float, check_alive: Callable[[], None]
+) -> P4Runtime:
+    """Return a connection to a switch that is starting. Raises ToolFailed after ``timeout`` seconds.
+
+    ``check_alive``: raises an error if the switch has died.
+    """
+    end = time.monotonic() + timeout
     while True:
-        alive()
+        check_alive()
         try:
             return P4Runtime(address, program=program)
         except Unreachable:
             if time.monotonic() > end:
                 raise
-        time.sleep(_AGAIN)
+        time.sleep(_RETRY_DELAY)
 
 
 def _reason(error: P4ClientError) -> str:
@@ -239,13 +244,13 @@ def _reason(error: P4ClientError) -> str:
     return " ".join(text.split())
 
 
-def encoded(schema: P4Schema, entry: TableEntry) -> p4entity.P4TableEntry:
-    """Return an entry as finsy's. Raises ValueError for names and values that P4Info does not have."""
+def encode_entry(schema: P4Schema, entry: TableEntry) -> p4entity.P4TableEntry:
+    """Return an entry as a finsy object. Raises ValueError for names and values that P4Info does not have."""
     table = schema.tables.get(entry.table)
     if table is None:
         raise ValueError(f"the program has no table {entry.table}")
     match = {
-        key: value for key, m in entry.match.items() if (value := _encoded_match(table, key, m)) is not None
+        key: value for key, m in entry.match.items() if (value := _encode_match(table, key, m)) is not None
     }
     return p4entity.P4TableEntry(
         entry.table,
@@ -255,38 +260,38 @@ def encoded(schema: P4Schema, entry: TableEntry) -> p4entity.P4TableEntry:
     )
 
 
-def _encoded_match(table: P4Table, key: str, match: Match) -> Any:
+def _encode_match(table: P4Table, key: str, match: Match) -> Any:
     """Return P4Runtime's form of a match: don't-care bits are 0, a don't-care key is left out."""
     field = table.match_fields.get(key)
     if field is None:
         raise ValueError(f"table {table.name} has no key {key}")
-    full = (1 << field.bitwidth) - 1
+    all_ones = (1 << field.bitwidth) - 1
     match match:
         case Exact(value):
             return value
         case Ternary(value, mask):
             return (value & mask, mask) if mask else None
         case Lpm(value, length):
-            return (value & full ^ full >> length, length) if length else None
+            return (value & all_ones ^ all_ones >> length, length) if length else None
         case Range(low, high):
-            return (low, high) if (low, high) != (0, full) else None
+            return (low, high) if (low, high) != (0, all_ones) else None
 
 
-def decoded(schema: P4Schema, entry: p4entity.P4TableEntry) -> TableEntry:
-    """Return the entry that :func:`encoded` was given, without don't-care keys."""
+def decode_entry(schema: P4Schema, entry: p4entity.P4TableEntry) -> TableEntry:
+    """Return the entry that :func:`encode_entry` was given, without don't-care keys."""
     table, action = schema.tables[entry.table_id], entry.action
     if not isinstance(action, p4entity.P4TableAction):
         raise ValueError(f"table {table.name} has entries with action profiles, which fanin does not support")
     fields = table.match_fields
     match = {
-        fields[key].name: _decoded_match(fields[key].match_type, value)
+        fields[key].name: _decode_match(fields[key].match_type, value)
         for key, value in (entry.match or {}).items()
     }
     name = schema.actions[action.name].name
     return TableEntry(table.name, match, name, dict(action.args), entry.priority)
 
 
-def _decoded_match(kind: P4MatchType | str, value: Any) -> Match:
+def _decode_match(kind: P4MatchType | str, value: Any) -> Match:
     if kind is P4MatchType.EXACT:
         return Exact(int(value))
     first, second = map(int, value)
@@ -298,12 +303,12 @@ def _decoded_match(kind: P4MatchType | str, value: Any) -> Match:
     return kinds[kind](first, second)
 
 
-def _encoded_group(group: MulticastGroup) -> p4entity.P4MulticastGroupEntry:
+def _encode_group(group: MulticastGroup) -> p4entity.P4MulticastGroupEntry:
     replicas = [p4entity.P4Replica(replica.port, instance=replica.id) for replica in group.replicas]
     return p4entity.P4MulticastGroupEntry(group.id, replicas=replicas)
 
 
-def _decoded_group(group: p4entity.P4MulticastGroupEntry) -> MulticastGroup:
+def _decode_group(group: p4entity.P4MulticastGroupEntry) -> MulticastGroup:
     replicas: Iterable[Any] = group.replicas
     return MulticastGroup(
         group.multicast_group_id,

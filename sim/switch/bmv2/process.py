@@ -37,9 +37,9 @@ _UTIL_LINUX = "install util-linux"
 _IPROUTE = "install iproute2"
 _PREFIX = "fanin-bmv2-"
 _SOCKET_PATH = 107  # most bytes of a path, without the terminating 0
-_LAST_LINES = 3  # lines quoted from its log, and from its output
-_PATIENCE = 5.0  # seconds, for the operating system
-_AGAIN = 0.05  # seconds between attempts
+_QUOTED_LINES = 3  # lines quoted from its log, and from its output
+_SYSTEM_TIMEOUT = 5.0  # seconds, for the operating system
+_RETRY_DELAY = 0.05  # seconds between attempts
 MTU = 9000
 
 # If the parent died before the kernel registered the death signal, PPID is no longer the parent.
@@ -82,7 +82,7 @@ class BmvProcess:
     - ``p4runtime``: address of its P4Runtime server.
     - ``dataplane``: address of its gRPC data plane; absent with ``veth``.
     - ``thrift_port``: port of its Thrift server; with ``veth`` it is in the namespace, which ``thrift_socket``
-      and ``inside`` reach.
+      and ``run_in_namespace`` reach.
 
     Raises InputError if a program is missing.
     """
@@ -120,37 +120,39 @@ class BmvProcess:
                 cwd=self.folder,
             )
         self.pid = self._process.pid
-        self._end = weakref.finalize(self, _end, self._process, self.folder)  # runs at exit at the latest
+        self._finalizer = weakref.finalize(self, _kill, self._process, self.folder)  # runs at exit at last
 
-    def check(self, patience: float = 0.0) -> None:
-        """Raise ToolFailed with the log's last lines if the switch has died, or dies within ``patience``."""
-        if not self._end.alive:
+    def check(self, timeout: float = 0.0) -> None:
+        """Raise ToolFailed with the log's last lines if the switch has died, or dies within ``timeout`` s."""
+        if not self._finalizer.alive:
             raise ToolFailed("simple_switch_grpc was stopped")
         with contextlib.suppress(subprocess.TimeoutExpired):
-            status = self._process.wait(patience)
-            how = f"signal {-status}" if status < 0 else f"exit status {status}"
-            raise ToolFailed(f"simple_switch_grpc died ({how}); {self.last_lines()}")
+            status = self._process.wait(timeout)
+            cause = f"signal {-status}" if status < 0 else f"exit status {status}"
+            raise ToolFailed(f"simple_switch_grpc died ({cause}); {self.last_lines()}")
 
     def last_lines(self) -> str:
         """Return the last lines of the logs, on one line."""
         texts = [log.read_text(errors="replace") for log in self._logs if log.exists()]
-        lines = [[line.strip() for line in text.splitlines() if line.strip()][-_LAST_LINES:] for text in texts]
+        lines = [
+            [line.strip() for line in text.splitlines() if line.strip()][-_QUOTED_LINES:] for text in texts
+        ]
         last = " | ".join(itertools.chain.from_iterable(lines))
         return f"its last lines: {last}" if last else "it logged nothing"
 
     def thrift_socket(self) -> socket.socket:
         """Return a connection to the Thrift server, which starts late and listens only in the namespace."""
-        end = time.monotonic() + _PATIENCE
+        end = time.monotonic() + _SYSTEM_TIMEOUT
         while True:
             self.check()
             try:
-                return self.inside(lambda: connect_thrift(("127.0.0.1", self.thrift_port)))
+                return self.run_in_namespace(lambda: connect_thrift(("127.0.0.1", self.thrift_port)))
             except ToolFailed:
                 if time.monotonic() > end:
                     raise
-            time.sleep(_AGAIN)
+            time.sleep(_RETRY_DELAY)
 
-    def inside(self, action: Callable[[], T]) -> T:
+    def run_in_namespace(self, action: Callable[[], T]) -> T:
         """Call ``action`` in the switch's network namespace; sockets opened there stay usable."""
         if not self.veth:
             return action()
@@ -158,14 +160,14 @@ class BmvProcess:
 
     def close(self) -> None:
         """Kill the switch, which removes its namespace and interfaces, and remove its folder."""
-        self._end()
+        self._finalizer()
 
 
-def _end(process: subprocess.Popen[bytes], folder: Path) -> None:
+def _kill(process: subprocess.Popen[bytes], folder: Path) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(_PATIENCE)
+        process.wait(_SYSTEM_TIMEOUT)
     shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -191,9 +193,9 @@ def _remove_stale() -> None:
 
 
 def _is_own_folder(path: Path) -> bool:
-    """Whether a path is a folder of this user, and no link."""
+    """Return whether a path is a folder of this user, and no link."""
     try:
-        found = path.lstat()
+        status = path.lstat()
     except OSError:  # another start has just removed it
         return False
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()

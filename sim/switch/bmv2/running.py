@@ -8,7 +8,7 @@ from pathlib import Path
 from fanin.job import SWITCH, Job, JobCounters, SwitchCounters
 from fanin.p4.aggregation import FLOOD_GROUP
 from fanin.p4.deployment import Deployment
-from fanin.p4.installation import FOREIGN
+from fanin.p4.installation import FOREIGN_ENTRY
 from fanin.p4.readback import JOB_TABLES, RunningJob, program_config, running_jobs
 from fanin.sim.switch.bmv2.p4runtime import CompiledProgram, P4Runtime
 from fanin.sim.switch.bmv2.pipeline import ControlPlane, RegisterAccess
@@ -18,7 +18,7 @@ from fanin.wire.ethernet import Endpoint
 
 
 class RunningSwitch:
-    """The switch whose P4Runtime server is at ``address``; ``thrift`` resets registers if P4Runtime cannot.
+    """Running switch with its P4Runtime server at ``address``; ``thrift`` resets registers if P4Runtime cannot.
 
     Raises ToolFailed if a server does not answer or refuses. Raises ValueError for jobs that the switch cannot
     run or does not know.
@@ -27,7 +27,7 @@ class RunningSwitch:
     def __init__(self, address: str, *, thrift: tuple[str, int], device: int = 0):
         self.address = address
         self._thrift = functools.cache(lambda: Registers(connect_thrift(thrift)))
-        self._registers = functools.cache(self._found_registers)
+        self._registers = functools.cache(self._find_registers)
         self._control = P4Runtime(address, device=device)
         self._switch: ProgramSwitch | None = None
         self._running: dict[int, RunningJob] = {}
@@ -82,8 +82,8 @@ class RunningSwitch:
         if number is None:
             return sorted(self._running)
         if number not in self._running:
-            known = ", ".join(map(str, sorted(self._running))) or "none"
-            raise ValueError(f"{self.address} runs no job {number}; it runs {known}")
+            job_list = ", ".join(map(str, sorted(self._running))) or "none"
+            raise ValueError(f"{self.address} runs no job {number}; it runs {job_list}")
         return [number]
 
     def job_counters(self, number: int) -> JobCounters:
@@ -94,7 +94,7 @@ class RunningSwitch:
         """Return the counters of the switch, without traffic forwarded to removed jobs."""
         return self._program().counters()
 
-    def _found_registers(self) -> RegisterAccess:
+    def _find_registers(self) -> RegisterAccess:
         """Return P4Runtime if it has registers there, otherwise Thrift, as for BMv2."""
         name = next(iter(self._control.schema.registers)).name
         return self._control if self._control.has_registers(name) else self._thrift()
@@ -110,24 +110,24 @@ class RunningSwitch:
         try:
             config = program_config(
                 {register.name: register.size for register in schema.registers},
-                {of.name: of.size for of in schema.tables},
+                {running_job.name: running_job.size for running_job in schema.tables},
                 {action.name: [parameter.name for parameter in action.params] for action in schema.actions},
             )
         except ValueError as error:
             raise ValueError(f"{self.address}: {error}") from error
         entries = {name: control.entries(name) for name in JOB_TABLES}
-        installed = FOREIGN in control.entries(FOREIGN.table)
+        installed = FOREIGN_ENTRY in control.entries(FOREIGN_ENTRY.table)
         if not installed and ports is None:
             return
-        running = running_jobs(config, [entry for found in entries.values() for entry in found])
-        self._running = {of.job.id: of for of in running}
+        running = running_jobs(config, [entry for table_entries in entries.values() for entry in table_entries])
+        self._running = {running_job.job.id: running_job for running_job in running}
         if installed:
             flooded = [group for group in control.multicast_groups() if group.id == FLOOD_GROUP]
             ports = [replica.port for group in flooded for replica in group.replicas]
         self._switch = ProgramSwitch(
             config=config,
             pipeline=ControlPlane(config, control, self._registers),
-            endpoint=endpoint or next((of.switch for of in running), SWITCH),
+            endpoint=endpoint or next((running_job.switch for running_job in running), SWITCH),
             ports=ports or [],
-            running={of.place: of.job for of in running} if installed else None,
+            running={running_job.place: running_job.job for running_job in running} if installed else None,
         )

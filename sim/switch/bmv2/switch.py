@@ -18,7 +18,7 @@ from fanin.wire.ethernet import Endpoint
 
 
 class Bmv2Switch(ProgramSwitch):
-    """The program in ``simple_switch_grpc``; it ends with :meth:`close`, at exit or in a crash."""
+    """Aggregation program in ``simple_switch_grpc``; it ends with :meth:`close`, at exit or in a crash."""
 
     pipeline: Bmv2Pipeline
 

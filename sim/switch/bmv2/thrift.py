@@ -16,17 +16,17 @@ _STOP, _I32, _I64, _STRING, _STRUCT = 0, 8, 10, 11, 12
 _CALL, _REPLY = 1, 2
 _VERSION = 0x8001_0000
 _CONTEXT = 0
-_PATIENCE = 10.0  # seconds per call
+_CALL_TIMEOUT = 10.0  # seconds per call
 _NUMBERS = {_I32: struct.Struct(">i"), _I64: struct.Struct(">q")}
 _FIELD = struct.Struct(">bh")
-_LONGEST, _DEEPEST = 1 << 16, 8  # bytes of an answer, structs in structs; BMv2's have 100 and 1
+_MAX_ANSWER, _MAX_DEPTH = 1 << 16, 8  # bytes of an answer, structs in structs; BMv2's have 100 and 1
 _CODES = {1: "no such register", 2: "no such index", 3: "error"}  # RegisterOperationErrorCode
 
 
 def connect_thrift(address: tuple[str, int]) -> socket.socket:
     """Return a connection to BMv2's Thrift server. Raises ToolFailed if there is none."""
     try:
-        return socket.create_connection(address, _PATIENCE)
+        return socket.create_connection(address, _CALL_TIMEOUT)
     except OSError as error:
         raise ToolFailed(
             f"{address[0]}:{address[1]}: no Thrift server answers; BMv2's registers are reached through it "
@@ -38,8 +38,8 @@ class Registers:
     """Registers of the switch at the other end of ``connection``. A failed call raises ToolFailed."""
 
     def __init__(self, connection: socket.socket):
-        self._socket, self._left = connection, 0  # bytes that an answer may still have
-        connection.settimeout(_PATIENCE)
+        self._socket, self._remaining = connection, 0  # bytes that an answer may still have
+        connection.settimeout(_CALL_TIMEOUT)
 
     def read(self, name: str, index: int) -> int:
         """Return an entry, unsigned."""
@@ -61,10 +61,10 @@ class Registers:
             _FIELD.pack(kind, number) + _encode(kind, value)
             for number, (kind, value) in enumerate(arguments, 1)
         )
-        head = struct.pack(">I", _VERSION | _CALL) + _encode(_STRING, f"standard:{method}") + bytes(4)
+        header = struct.pack(">I", _VERSION | _CALL) + _encode(_STRING, f"standard:{method}") + bytes(4)
         try:
-            self._socket.sendall(head + fields + bytes([_STOP]))
-            self._left = _LONGEST
+            self._socket.sendall(header + fields + bytes([_STOP]))
+            self._remaining = _MAX_ANSWER
             return self._reply(method)
         except OSError as error:
             raise ToolFailed(f"BMv2's Thrift server: {method}: {error.strerror or error}") from error
@@ -85,7 +85,7 @@ class Registers:
             return _NUMBERS[kind].unpack(self._bytes(_NUMBERS[kind].size))[0]
         if kind == _STRING:
             return self._bytes(self._number(">i")).decode(errors="replace")
-        if kind == _STRUCT and depth < _DEEPEST:
+        if kind == _STRUCT and depth < _MAX_DEPTH:
             fields = {}
             while (field := self._number(">b")) != _STOP:
                 number = self._number(">h")
@@ -97,15 +97,15 @@ class Registers:
         return int(struct.unpack(layout, self._bytes(struct.calcsize(layout)))[0])
 
     def _bytes(self, count: int) -> bytes:
-        if not 0 <= count <= self._left:
-            raise ToolFailed(f"BMv2's Thrift server sent an answer of more than {_LONGEST:,} bytes")
-        self._left -= count
+        if not 0 <= count <= self._remaining:
+            raise ToolFailed(f"BMv2's Thrift server sent an answer of more than {_MAX_ANSWER:,} bytes")
+        self._remaining -= count
         data = bytearray()
         while len(data) < count:
-            more = self._socket.recv(count - len(data))
-            if not more:
+            received = self._socket.recv(count - len(data))
+            if not received:
                 raise ConnectionResetError("the connection was closed")
-            data += more
+            data += received
         return bytes(data)
 
 

@@ -47,14 +47,14 @@ class Number(Expression):
 
 
 @dataclass(slots=True, eq=False)
-class Truth(Expression):
+class Boolean(Expression):
     """``true`` or ``false``."""
 
     value: bool
 
 
 @dataclass(slots=True, eq=False)
-class Text(Expression):
+class String(Expression):
     """A string."""
 
     value: str
@@ -165,10 +165,10 @@ class ListValue(Expression):
 
 @dataclass(slots=True, eq=False)
 class StructValue(Expression):
-    """``{x = a, y = b}``; ``rest``: a final ``...`` gives the other fields their default values."""
+    """``{x = a, y = b}``; ``has_defaults``: a final ``...`` gives the other fields their default values."""
 
     items: dict[str, Expression]
-    rest: bool = field(default=False, kw_only=True)
+    has_defaults: bool = field(default=False, kw_only=True)
 
 
 @dataclass(slots=True, eq=False)
@@ -261,8 +261,8 @@ class Conditional(Statement):
     """``if``."""
 
     condition: Expression
-    then: Statement
-    otherwise: Statement | None
+    consequence: Statement
+    alternative: Statement | None
 
 
 @dataclass(slots=True, eq=False)
@@ -274,7 +274,7 @@ class SwitchCase(Node):
 
 
 @dataclass(slots=True, eq=False)
-class Choice(Statement):
+class SwitchStatement(Statement):
     """``switch``."""
 
     subject: Expression
@@ -394,7 +394,7 @@ class Enumeration(Declaration):
 
 
 @dataclass(slots=True, eq=False)
-class TypeName(Declaration):
+class TypeAlias(Declaration):
     """``typedef``, or with ``new`` a ``type``, which is distinct from its base type."""
 
     type_node: TypeNode
@@ -402,7 +402,7 @@ class TypeName(Declaration):
 
 
 @dataclass(slots=True, eq=False)
-class Names(Declaration):
+class NameList(Declaration):
     """Names of errors (``name`` is error) or of match kinds."""
 
     names: list[str]

@@ -14,14 +14,14 @@ from fanin.sim.switch.embedded.calls_code import CallBody
 from fanin.sim.switch.embedded.context import BlockContext
 from fanin.sim.switch.embedded.description import DigestInfo, ExternInfo, TableInfo
 from fanin.sim.switch.embedded.errors import P4Error, Position, Unsupported
-from fanin.sim.switch.embedded.names import annotated_id, annotated_words, title
+from fanin.sim.switch.embedded.names import annotated_id, annotated_words, control_name
 from fanin.sim.switch.embedded.records import Records
 from fanin.sim.switch.embedded.source import Source
 from fanin.sim.switch.embedded.tables_code import TableCode
 from fanin.sim.switch.embedded.types import VOID, base_of, is_scalar
 
 MAX_INSTANCES = 1 << 12
-_OUT = ("out", "inout")
+_OUT_DIRECTIONS = ("out", "inout")
 
 
 class Generator:
@@ -41,26 +41,26 @@ class Generator:
         self._functions: dict[tuple[ast.Declaration, BlockContext | None], str] = {}
         self._actions: dict[ast.Action, int] = {}
         self._globals: dict[ast.Declaration, str] = {}
-        self._called: set[tuple[Any, BlockContext | None]] = set()
+        self._run_functions: set[tuple[Any, BlockContext | None]] = set()
 
     def repeats(self, node: ast.Call, instance: BlockContext | None) -> bool:
         """Return whether a call in ``instance`` runs a function that an earlier such call runs, too."""
-        run: set[tuple[Any, BlockContext | None]]
+        functions: set[tuple[Any, BlockContext | None]]
         if node.callee.kind == "block" and instance is not None and isinstance(node.function, ast.Member):
-            run = {(instance.block_of(node.function.base), None)}
+            functions = {(instance.block_of(node.function.base), None)}
         else:
-            place = None if node.callee.kind == "function" else instance
-            run = {(target, place) for target in _run_by(node)}
-        again = not run.isdisjoint(self._called)
-        self._called |= run
-        return again
+            owner = None if node.callee.kind == "function" else instance
+            functions = {(target, owner) for target in _declarations_run(node)}
+        is_repeated = not functions.isdisjoint(self._run_functions)
+        self._run_functions |= functions
+        return is_repeated
 
     def extern_class(self, position: Position, name: str) -> type:
         """Return the class that implements an extern object. Raises Refused if there is none."""
-        found = getattr(self.architecture, "externs", {}).get(name)
-        if found is None:
+        extern = getattr(self.architecture, "externs", {}).get(name)
+        if extern is None:
             raise Unsupported(position, f"the extern {name}")
-        return found
+        return extern
 
     def action_number(self, action: ast.Action) -> int:
         """Return the action's unique number, the value of ``action_run``."""
@@ -82,8 +82,8 @@ class Generator:
         body: Sequence[ast.Declaration] = (),
         annotations: ast.Annotations | None = None,
     ) -> str:
-        """Make an instance of an extern; return its Python name."""
-        shape = self.extern_class(node.position, kind.declaration.name)
+        """Emit code of an extern's instance; return its Python name."""
+        python_class = self.extern_class(node.position, kind.declaration.name)
         arguments = []
         for argument in node.arguments:
             if argument.value is None:
@@ -96,19 +96,19 @@ class Generator:
                 arguments.append(self.member_name(argument.value))
             else:
                 arguments.append(self.static(argument.value, instance))
-        python = self.objects.fresh("x_" + kind.declaration.name)
+        python = self.objects.unique_name("x_" + kind.declaration.name)
         shape_name, kinds = f"{python}_class", f"{python}_types"
-        self.constants[shape_name], self.constants[kinds] = shape, kind.arguments
-        fresh, zeros = (
+        self.constants[shape_name], self.constants[kinds] = python_class, kind.arguments
+        makers, zeros = (
             "".join(f"lambda: {code(argument)}, " for argument in kind.arguments)
             for code in (self.records.new, self.records.zero)
         )
         bodies = {f.name: self.function_of(f, instance) for f in body}
-        inner = "".join(f"{method}={function}, " for method, function in bodies.items())
-        self.objects.place = node.position
+        methods = "".join(f"{method}={function}, " for method, function in bodies.items())
+        self.objects.position = node.position
         self.objects.emit(
             f"{python} = {shape_name}({''.join(a + ', ' for a in arguments)}name={name!r}, types={kinds}, "
-            f"fresh=({fresh}), zeros=({zeros}), arch=ARCH, {inner})"
+            f"makers=({makers}), zeros=({zeros}), arch=ARCH, {methods})"
         )
         values = tuple(map(_constant, node.arguments))
         self.externs[python] = ExternInfo(
@@ -120,8 +120,8 @@ class Generator:
     def digest(self, node: ast.Call, kind: types.Type) -> str:
         """Return a digest's name: that of its struct, or a number, as in p4c."""
         if node not in self.digests:
-            unnamed = sum(not isinstance(known.type, types.Record) for known in self.digests.values())
-            name = title(kind.declaration) if isinstance(kind, types.Record) else f"digest_{unnamed}"
+            unnamed = sum(not isinstance(digest.type, types.Record) for digest in self.digests.values())
+            name = control_name(kind.declaration) if isinstance(kind, types.Record) else f"digest_{unnamed}"
             self.digests[node] = DigestInfo(name, kind)
         return self.digests[node].name
 
@@ -139,7 +139,7 @@ class Generator:
         """Return the Python name of an extern instance outside all blocks."""
         if node not in self._globals:
             self._globals[node] = self.extern(
-                node.call, node.type, title(node).removeprefix("."), None, node.body, node.annotations
+                node.call, node.type, control_name(node).removeprefix("."), None, node.body, node.annotations
             )
         return self._globals[node]
 
@@ -154,38 +154,38 @@ class Generator:
         key = (node, instance)
         if key in self._functions:
             return self._functions[key]
-        name = self._functions[key] = self.functions.fresh("x_" + node.name)
+        name = self._functions[key] = self.functions.unique_name("x_" + node.name)
         assert isinstance(node, ast.Action | ast.Function)
         assert node.body is not None
         body = CallBody(self, instance)
         names = []
         for parameter in node.parameters:
-            body.places[parameter] = f"a_{parameter.name}"
-            names.append(body.places[parameter])
-            if parameter.direction in _OUT:
-                body.outs.append(body.places[parameter])
+            body.python_names[parameter] = f"a_{parameter.name}"
+            names.append(body.python_names[parameter])
+            if parameter.direction in _OUT_DIRECTIONS:
+                body.out_names.append(body.python_names[parameter])
         body.has_result = isinstance(node, ast.Function) and node.result != VOID
-        catches = bool(body.outs) and isinstance(node, ast.Action)
-        if catches:
+        catches_exit = bool(body.out_names) and isinstance(node, ast.Action)
+        if catches_exit:
             with body.source.block("try:"):
                 body.statement(node.body)
-            with body.source.block("except Exit as leaving:"):
-                body.source.emit(f"leaving.out = ({', '.join(body.outs)},)")
+            with body.source.block("except Exit as exiting:"):
+                body.source.emit(f"exiting.out_values = ({', '.join(body.out_names)},)")
                 body.source.emit("raise")
         else:
             body.statement(node.body)
         if body.has_result:
             body.source.emit("raise RunRefused('a function that ends without return')")
-        elif body.outs:
-            body.leave(None)
+        elif body.out_names:
+            body.emit_return(None)
         self.functions.extend(body.function(f"def {name}({', '.join(['f', *names])}):"))
         return name
 
     def text(self) -> tuple[str, list[Position | None]]:
         """Return the whole Python text, and the position of each line."""
         lines = [*self.records.lines, *self.functions.lines, *self.objects.lines]
-        places = [None] * len(self.records.lines) + self.functions.places + self.objects.places
-        return "\n".join(lines) + "\n", places
+        positions = [None] * len(self.records.lines) + self.functions.positions + self.objects.positions
+        return "\n".join(lines) + "\n", positions
 
 
 class Instance:
@@ -209,14 +209,14 @@ class Instance:
         self._externs: dict[ast.Declaration, str] = {}
         self._blocks: dict[ast.Declaration, Instance] = {}
         source = generator.functions
-        self.frame, self.run = source.fresh("Frame"), source.fresh(f"run_{node.name}")
+        self.frame, self.run = source.unique_name("Frame"), source.unique_name(f"run_{node.name}")
         variables = [v for v in node.locals if isinstance(v, ast.Variable)]
         self.own_functions: set[ast.Declaration] = {
             n for n in node.locals if isinstance(n, ast.Action | ast.Function)
         }
         self._slots: dict[ast.Declaration, str] = {p: f"p_{p.name}" for p in node.parameters}
         self._slots |= {v: f"l_{v.name}" for v in variables}
-        source.place = node.position
+        source.position = node.position
         with source.block(f"class {self.frame}:"):
             source.emit(f"__slots__ = {tuple(self._slots.values())!r}")
         for local in node.locals:
@@ -228,7 +228,7 @@ class Instance:
 
     # meanings of names
 
-    def place_of(self, target: ast.Declaration) -> str:
+    def python_name(self, target: ast.Declaration) -> str:
         """Return the Python place of a parameter or variable."""
         if target in self._slots:
             return f"f.{self._slots[target]}"
@@ -245,7 +245,7 @@ class Instance:
             return str(self._constructor[target])
         if isinstance(target, ast.Instance):
             return self.generator.global_extern(target)
-        return self.place_of(target)
+        return self.python_name(target)
 
     def block_of(self, node: ast.Expression) -> Instance:
         """Return the instance whose ``apply`` is called: a local one, the constructor's, or an unnamed one."""
@@ -294,7 +294,7 @@ class Instance:
 
     def name_of(self, node: ast.Declaration) -> str:
         """Return the name of a local declaration for the control plane."""
-        name = title(node)
+        name = control_name(node)
         return name[1:] if name.startswith(".") else f"{self.path}.{name}"
 
     # code
@@ -302,11 +302,11 @@ class Instance:
     def _begin(self, body: CallBody, variables: list[ast.Variable]) -> None:
         """Emit code that gives local variables their first values."""
         for variable in variables:
-            body.source.place = variable.position
-            code = body.records.new(variable.type) if variable.value is None else body.fresh(variable.value)
+            body.source.position = variable.position
+            code = body.records.new(variable.type) if variable.value is None else body.copy_code(variable.value)
             slot = self._slots[variable]
             if not is_scalar(variable.type) and not isinstance(base_of(variable.type), types.Tuple):
-                body.places[variable] = slot  # the next line assigns it
+                body.python_names[variable] = slot  # the next line assigns it
                 body.source.emit(f"{slot} = f.{slot} = {code}")
             else:
                 body.source.emit(f"f.{slot} = {code}")
@@ -320,7 +320,9 @@ class Instance:
 
     def _parser(self, node: ast.Parser, variables: list[ast.Variable]) -> None:
         assert node.states is not None
-        names = {state.name: self.generator.functions.fresh(f"state_{state.name}") for state in node.states}
+        names = {
+            state.name: self.generator.functions.unique_name(f"state_{state.name}") for state in node.states
+        }
         for state in node.states:
             self._state(state, names)
             self.generator.states[names[state.name]] = f"{self.path}.{state.name}"
@@ -333,17 +335,17 @@ class Instance:
         body = CallBody(self.generator, self)
         for statement in node.statements:
             body.statement(statement)
-        body.source.place = node.cases[0].position if node.cases else node.position
+        body.source.position = node.cases[0].position if node.cases else node.position
         keys = [
-            body.saved(code, key.type)
+            body.save(code, key.type)
             for code, key in zip(body.values(node.select or []), node.select or [], strict=True)
         ]
-        earlier = list(names)[: list(names).index(node.name) + 1]
-        if any(case.state in earlier for case in node.cases):
-            body.source.emit(budget.CODE)
-        open_end = True
+        earlier_states = list(names)[: list(names).index(node.name) + 1]
+        if any(case.state in earlier_states for case in node.cases):
+            body.source.emit(budget.CLOCK_CHECK)
+        can_fall_through = True
         for case in node.cases:
-            body.source.place = case.position
+            body.source.position = case.position
             tests = [
                 _matches(body, key, code) for key, code in zip(case.keys, keys, strict=False) if key is not None
             ]
@@ -352,16 +354,16 @@ class Instance:
             ) or f"return {names[case.state]}"
             if not tests:
                 body.source.emit(target)
-                open_end = False
+                can_fall_through = False
                 break
             with body.source.block(f"if {' and '.join(tests)}:"):
                 body.source.emit(target)
-        if open_end:
+        if can_fall_through:
             body.source.emit("raise Reject(NO_MATCH)")
         self.generator.functions.extend(body.function(f"def {names[node.name]}(f):"))
 
 
-def _run_by(node: ast.Call) -> Iterator[ast.Declaration]:
+def _declarations_run(node: ast.Call) -> Iterator[ast.Declaration]:
     """Yield the declarations of the functions that a call runs."""
     target = node.callee.target
     if node.callee.kind in ("action", "function", "table"):

@@ -8,10 +8,10 @@ from typing import NamedTuple
 from fanin.sim.switch.embedded import ast, budget, types
 from fanin.sim.switch.embedded.context import BlockContext, ProgramContext
 from fanin.sim.switch.embedded.errors import Unsupported
-from fanin.sim.switch.embedded.loops import Loop, Walk
+from fanin.sim.switch.embedded.loops import ForIn, ForLoop
 from fanin.sim.switch.embedded.source import Source
 from fanin.sim.switch.embedded.types import Bits, Type, base_of, is_scalar
-from fanin.sim.switch.embedded.values_code import ValueCode, has_effects, wrapped
+from fanin.sim.switch.embedded.values_code import ValueCode, has_effects, wrap
 
 Store = Callable[[str], None]  # takes code of a value; emits code that stores the value
 
@@ -24,7 +24,7 @@ class Place(NamedTuple):
 
 
 class Body(ValueCode):
-    """The body of one Python function.
+    """Generator of the body of one Python function: statements and assignments.
 
     It fetches the objects in the frame of the ``instance`` once, at its start.
     """
@@ -33,66 +33,66 @@ class Body(ValueCode):
         super().__init__(Source(), generator.records, {})
         self.generator = generator
         self.instance = instance
-        self.outs: list[str] = []  # names of the parameters whose values the function returns
+        self.out_names: list[str] = []  # Python names of the parameters whose values the function returns
         self.has_result = False
         self.loops: list[list[ast.Statement]] = []  # updates of the loops around a statement
-        self.fetched: dict[str, str] = {}  # place in the frame, by Python name
+        self.fetched: dict[str, str] = {}  # attribute of the frame, by name of the local variable
 
-    def place_of(self, target: ast.Declaration) -> str:
+    def python_name(self, target: ast.Declaration) -> str:
         """Return the Python name of a declaration; records of the frame become local variables."""
-        if target in self.places:
-            return self.places[target]
+        if target in self.python_names:
+            return self.python_names[target]
         assert self.instance is not None, target
-        place = self.instance.place_of(target)
+        python_name = self.instance.python_name(target)
         if (
-            not place.startswith("f.")
+            not python_name.startswith("f.")
             or is_scalar(target.type)
             or isinstance(base_of(target.type), types.Tuple)
         ):
-            return place
-        name = place[2:]
-        self.fetched[name] = place
+            return python_name
+        name = python_name[2:]
+        self.fetched[name] = python_name
         return name
 
-    def known(self, node: ast.Expression, code: str) -> ast.Name:
+    def name_for(self, node: ast.Expression, code: str) -> ast.Name:
         """Return an expression of the type of ``node`` whose code is ``code``."""
-        stands = ast.Parameter(node.position, "", "in", ast.AnyType(node.position), None)
-        self.places[stands] = code
-        result = ast.Name(node.position, "")
-        result.target, result.type = stands, node.type
-        return result
+        parameter = ast.Parameter(node.position, "", "in", ast.AnyType(node.position), None)
+        self.python_names[parameter] = code
+        name = ast.Name(node.position, "")
+        name.target, name.type = parameter, node.type
+        return name
 
     def function(self, header: str) -> Source:
         """Return the whole function; its body has been emitted."""
-        result = Source()
-        result.place = self.source.places[0] if self.source.places else None
-        with result.block(header):
-            for name, place in self.fetched.items():
-                result.emit(f"{name} = {place}")
-            for line, where in zip(self.source.lines, self.source.places, strict=True):
-                result.place = where
-                result.emit(line)
-        return result
+        function = Source()
+        function.position = self.source.positions[0] if self.source.positions else None
+        with function.block(header):
+            for name, attribute in self.fetched.items():
+                function.emit(f"{name} = {attribute}")
+            for line, position in zip(self.source.lines, self.source.positions, strict=True):
+                function.position = position
+                function.emit(line)
+        return function
 
     # statements
 
     def statement(self, node: ast.Statement) -> None:
         """Emit a statement."""
-        self.source.place = node.position
+        self.source.position = node.position
         getattr(self, "_do_" + type(node).__name__.lower())(node)
 
     def _do_block(self, node: ast.Block) -> None:
         for number, statement in enumerate(node.statements, 1):
             self.statement(statement)
-            if number % budget.EACH == 0:
-                self.source.emit(budget.CODE)
+            if number % budget.CLOCK_INTERVAL == 0:
+                self.source.emit(budget.CLOCK_CHECK)
 
     def _do_constant(self, node: ast.Constant) -> None:
         """Emit nothing, since its uses have its value."""
 
     def _do_variable(self, node: ast.Variable) -> None:
-        code = self.records.new(node.type) if node.value is None else self.fresh(node.value)
-        name = self.places[node] = self.source.fresh("v_" + node.name)
+        code = self.records.new(node.type) if node.value is None else self.copy_code(node.value)
+        name = self.python_names[node] = self.source.unique_name("v_" + node.name)
         self.source.emit(f"{name} = {code}")
 
     def _do_instance(self, node: ast.Instance) -> None:
@@ -103,8 +103,8 @@ class Body(ValueCode):
         value = node.value
         if node.compound and isinstance(value, ast.Binary) and has_effects(node.target):
             # The value repeats the target, which must be evaluated only once.
-            left = self.known(node.target, place.load)
-            value = ast.Binary(value.position, value.operator, left, value.right)
+            target = self.name_for(node.target, place.load)
+            value = ast.Binary(value.position, value.operator, target, value.right)
             value.type = node.value.type
         place.store(self.value(value))
 
@@ -115,15 +115,15 @@ class Body(ValueCode):
 
     def _do_conditional(self, node: ast.Conditional) -> None:
         with self.source.block(f"if {self.value(node.condition)}:"):
-            self.statement(node.then)
-        if node.otherwise is not None:
+            self.statement(node.consequence)
+        if node.alternative is not None:
             with self.source.block("else:"):
-                self.statement(node.otherwise)
+                self.statement(node.alternative)
 
-    def _do_loop(self, node: Loop) -> None:
+    def _do_forloop(self, node: ForLoop) -> None:
         for statement in node.initial:
             self.statement(statement)
-        self.source.place = node.position
+        self.source.position = node.position
         with self.source.block("for _ in rounds(ARCH):"):
             condition = self.value(node.condition)
             with self.source.block(f"if not ({condition}):"):
@@ -132,26 +132,26 @@ class Body(ValueCode):
             for statement in node.updates:
                 self.statement(statement)
 
-    def _do_walk(self, node: Walk) -> None:
+    def _do_forin(self, node: ForIn) -> None:
         collection = node.collection
-        name = self.places[node.variable] = self.source.fresh("v_" + node.variable.name)
+        name = self.python_names[node.variable] = self.source.unique_name("v_" + node.variable.name)
         if isinstance(collection, ast.Binary):
-            low = self.saved(self.value(collection.left), node.variable.type)
+            low = self.save(self.value(collection.left), node.variable.type)
             values = f"numbers(ARCH, {low}, {self.value(collection.right)})"
         else:
-            values = f"[item.copy() for item in {self.value(collection)}.items]"
+            values = f"[element.copy() for element in {self.value(collection)}.elements]"
         with self.source.block(f"for {name} in {values}:"):
             self._rounds(node.body, [])
 
     def _rounds(self, body: ast.Statement, updates: list[ast.Statement]) -> None:
         """Emit the body of a loop; ``updates`` come before the next round."""
-        self.source.emit(budget.CODE)
+        self.source.emit(budget.CLOCK_CHECK)
         self.loops.append(updates)
         self.statement(body)
         self.loops.pop()
 
-    def _do_choice(self, node: ast.Choice) -> None:
-        subject = self.saved(self.value(node.subject), node.subject.type)
+    def _do_switchstatement(self, node: ast.SwitchStatement) -> None:
+        subject = self.save(self.value(node.subject), node.subject.type)
         if not isinstance(node.subject.type, types.ActionRun):
             # An undefined subject compares equal to nothing and unequal to nothing. It must stop the run here.
             self.source.emit(f"{subject} == 0 or 0")
@@ -187,14 +187,14 @@ class Body(ValueCode):
                 self.statement(statement)
             self.source.emit("continue")
         else:
-            self.leave(None if node.value is None else self.fresh(node.value))
+            self.emit_return(None if node.value is None else self.copy_code(node.value))
 
-    def leave(self, result: str | None) -> None:
-        """Emit a return of the result and of the values of the out parameters."""
-        parts = ([result or "None"] if self.has_result else []) + self.outs
+    def emit_return(self, result: str | None) -> None:
+        """Emit a return statement with the result and the values of the out parameters."""
+        parts = ([result or "None"] if self.has_result else []) + self.out_names
         if not parts:
             self.source.emit("return")
-        elif self.outs:
+        elif self.out_names:
             self.source.emit(f"return ({', '.join(parts)},)")
         else:
             self.source.emit(f"return {parts[0]}")
@@ -224,7 +224,7 @@ class Body(ValueCode):
         if code.replace(".", "").isidentifier():
             return code
         if frozen or "(" in code:
-            name = self.source.fresh("t")
+            name = self.source.unique_name("t")
             self.source.emit(f"{name} = {code}")  # the object itself, not a copy: the store changes it
             return name
         return code
@@ -240,7 +240,7 @@ class Body(ValueCode):
 
         def store(code: str) -> None:
             if self.records.permissive and is_scalar(node.type):
-                self.source.emit(f"{inner.load} = {code} if {base}.valid else kept({code})")
+                self.source.emit(f"{inner.load} = {code} if {base}.valid else mark_unset({code})")
                 return
             with self.source.block(f"if {base}.valid:"):
                 inner.store(code)
@@ -255,10 +255,10 @@ class Body(ValueCode):
         assert isinstance(kind, Bits)
 
         def store(code: str) -> None:
-            kept = ~(ones << low) & ((1 << kind.width) - 1)
-            joined = f"({code}) << {low}" if low else code
-            if kept:
-                joined = f"{outer.load} & {kept} | {joined}"
-            outer.store(wrapped(joined, kind) if kind.signed else joined)
+            kept_mask = ~(ones << low) & ((1 << kind.width) - 1)
+            merged = f"({code}) << {low}" if low else code
+            if kept_mask:
+                merged = f"{outer.load} & {kept_mask} | {merged}"
+            outer.store(wrap(merged, kind) if kind.signed else merged)
 
         return Place(f"({outer.load} >> {low} & {ones})", store)

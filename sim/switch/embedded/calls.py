@@ -32,19 +32,19 @@ class Callee:
 
 
 class Calls(Expressions):
-    """Checks calls."""
+    """Checks calls, besides expressions."""
 
     in_action = False
     _calls = 0  # calls of the declaration in progress
 
     @contextmanager
-    def counted(self, node: ast.Declaration) -> Iterator[None]:
+    def count_calls(self, node: ast.Declaration) -> Iterator[None]:
         """Count the calls of a declaration while its body is checked."""
-        outside, self._calls = self._calls, 0
+        outer_calls, self._calls = self._calls, 0
         try:
             yield
         finally:
-            node.calls, self._calls = self._calls, outside
+            node.calls, self._calls = self._calls, outer_calls
 
     def _call(self, node: ast.Call, expected: Type | None) -> ast.Expression:
         if isinstance(node.function, ast.Member):
@@ -52,7 +52,7 @@ class Calls(Expressions):
         function = self.expression(node.function)
         kind = function.type
         if isinstance(kind, types.Meta) and kind.kind == "a function":
-            self._choose(node, kind.of, Bindings())
+            self._call_overload(node, kind.of, Bindings())
         elif isinstance(kind, types.Meta) and kind.kind == "a action":
             node.callee = Callee("action", kind.of, kind.of.parameters)
             self._bind(node, node.callee)
@@ -68,8 +68,8 @@ class Calls(Expressions):
         kind, name = base.type, function.name
         if isinstance(kind, types.External):
             methods = [m for m in kind.declaration.methods if m.name == name]
-            own = kind.declaration.type.arguments
-            self._choose(node, methods, Bindings(dict(zip(own, kind.arguments, strict=False))))
+            variables = kind.declaration.type.arguments
+            self._call_overload(node, methods, Bindings(dict(zip(variables, kind.arguments, strict=False))))
         elif isinstance(kind, types.Meta) and kind.kind == "a table" and name == "apply":
             if self.in_action:
                 raise P4Error(node.position, "an action cannot apply a table")
@@ -89,8 +89,8 @@ class Calls(Expressions):
         """Return the control or parser that ``apply`` runs: that of an instance, or of a type used directly."""
         if isinstance(kind, types.Meta) and kind.kind == "a type":
             kind = kind.of
-        runs = isinstance(kind, types.Block) and isinstance(kind.declaration, ast.Control | ast.Parser)
-        return kind if runs else None  # type: ignore[return-value]
+        is_runnable = isinstance(kind, types.Block) and isinstance(kind.declaration, ast.Control | ast.Parser)
+        return kind if is_runnable else None  # type: ignore[return-value]
 
     def _builtin(self, node: ast.Call, function: ast.Member, kind: Type) -> None:
         name = function.name
@@ -101,7 +101,7 @@ class Calls(Expressions):
             node.arguments[0].value = count = self.expression(arguments[0])
             if not isinstance(count.constant, int) or count.constant < 0:
                 raise P4Error(count.position, "the count must be a known number")
-            self.writable(function.base)
+            self.check_writable(function.base)
             node.type = VOID
             return
         width = types.width_of(kind)
@@ -109,30 +109,30 @@ class Calls(Expressions):
             node.type = INTEGER
             node.constant = width if name.endswith("Bits") else (width + 7) // 8
             if name.startswith("min"):
-                node.constant = _least(kind) if name.endswith("Bits") else (_least(kind) + 7) // 8
+                node.constant = _min_bits(kind) if name.endswith("Bits") else (_min_bits(kind) + 7) // 8
             return
-        header = isinstance(kind, types.Record) and kind.kind != "struct"
-        if not header or name not in _HEADER_METHODS or arguments:
+        has_validity = isinstance(kind, types.Record) and kind.kind != "struct"
+        if not has_validity or name not in _HEADER_METHODS or arguments:
             raise P4Error(function.name_position, f"{kind} has no method {name} of {len(arguments)} arguments")
         if name != "isValid":
             if isinstance(kind, types.Record) and kind.kind == "header_union":
                 raise P4Error(function.name_position, f"a header union has no method {name}")
-            self.writable(function.base)
+            self.check_writable(function.base)
         node.type = _HEADER_METHODS[name]
 
-    def _choose(self, node: ast.Call, candidates: list[ast.Function], bindings: Bindings) -> None:
+    def _call_overload(self, node: ast.Call, candidates: list[ast.Function], bindings: Bindings) -> None:
         """Call that one of ``candidates`` which takes this many arguments."""
-        given = len(node.arguments)
-        fitting = [f for f in candidates if _required(f.parameters) <= given <= len(f.parameters)]
-        if not fitting:
-            raise P4Error(node.position, f"no function of this name takes {given} arguments")
-        function = fitting[0]
+        count = len(node.arguments)
+        matching = [f for f in candidates if _required(f.parameters) <= count <= len(f.parameters)]
+        if not matching:
+            raise P4Error(node.position, f"no function of this name takes {count} arguments")
+        function = matching[0]
         if function.type_parameters:
-            own = dict(zip(function.type_parameters, function.type, strict=True))
-            if node.type_arguments and len(node.type_arguments) != len(own):
-                raise P4Error(node.position, f"{function.name} takes {len(own)} type arguments")
-            for variable, written in zip(own.values(), node.type_arguments, strict=False):
-                kind = self.resolve(written)
+            variables = dict(zip(function.type_parameters, function.type, strict=True))
+            if node.type_arguments and len(node.type_arguments) != len(variables):
+                raise P4Error(node.position, f"{function.name} takes {len(variables)} type arguments")
+            for variable, type_node in zip(variables.values(), node.type_arguments, strict=False):
+                kind = self.resolve(type_node)
                 if kind is not types.ANY:
                     bindings.types[variable] = kind
         elif node.type_arguments:
@@ -178,11 +178,11 @@ class Calls(Expressions):
                 parameters = block.constructor
         else:
             raise P4Error(node.position, f"{kind} has no constructor")
-        own = kind.declaration.type.arguments
-        bindings = Bindings(dict(zip(own, kind.arguments, strict=False)))
+        variables = kind.declaration.type.arguments
+        bindings = Bindings(dict(zip(variables, kind.arguments, strict=False)))
         self._bind(node, Callee("construct", kind, parameters, bindings))
-        found = tuple(bindings.substitute(variable) for variable in own)
-        return type(kind)(kind.declaration, found)  # type: ignore[arg-type]
+        arguments = tuple(bindings.substitute(variable) for variable in variables)
+        return type(kind)(kind.declaration, arguments)  # type: ignore[arg-type]
 
     # arguments
 
@@ -192,19 +192,19 @@ class Calls(Expressions):
         self._calls += 1 + (callee.target.calls if isinstance(callee.target, ast.Declaration) else 0)
         if self._calls > MAX_CALLS:
             raise P4Error(node.position, f"calls within calls: more than {MAX_CALLS} in all")
-        node.arguments = ordered(callee.parameters, node.arguments, node.position)
+        node.arguments = order_arguments(callee.parameters, node.arguments, node.position)
         pairs = list(zip(callee.parameters, node.arguments, strict=True))
-        waiting = []
+        deferred = []
         for parameter, argument in pairs:
             if argument.value is None:
                 continue
             formal = callee.bindings.substitute(parameter.type)
             argument.value = self.expression(argument.value, None)
             if argument.value.type == INTEGER and isinstance(formal, types.Variable):
-                waiting.append((parameter, argument))  # another argument may determine its width
+                deferred.append((parameter, argument))  # another argument may determine its width
             else:
                 self._argument(callee, parameter, argument)
-        for parameter, argument in waiting:
+        for parameter, argument in deferred:
             self._argument(callee, parameter, argument)
 
     def _argument(self, callee: Callee, parameter: ast.Parameter, argument: ast.Argument) -> None:
@@ -212,11 +212,11 @@ class Calls(Expressions):
         assert value is not None
         formal = callee.bindings.substitute(parameter.type)
         if isinstance(formal, types.Block):
-            self._fits(value, formal, callee.bindings)
+            self._check_block(value, formal, callee.bindings)
             return
         if parameter.direction in ("out", "inout"):
-            self.writable(value)
-        converts = parameter.direction in ("", "in") and not _open(formal)
+            self.check_writable(value)
+        converts = parameter.direction in ("", "in") and not _has_variables(formal)
         if (converts and not isinstance(formal, types.External)) or (
             isinstance(value, ast.ListValue) and isinstance(formal, types.Record)
         ):
@@ -225,7 +225,7 @@ class Calls(Expressions):
             raise P4Error(value.position, f"{value.type} where {formal} is needed")
         argument.value = value
 
-    def _fits(self, value: ast.Expression, formal: types.Block, bindings: Bindings) -> None:
+    def _check_block(self, value: ast.Expression, formal: types.Block, bindings: Bindings) -> None:
         """Raise P4Error unless a control or parser has the parameters of the architecture's type for it."""
         actual = value.type
         if not isinstance(actual, types.Block) or type(actual.declaration) is not type(formal.declaration):
@@ -233,12 +233,16 @@ class Calls(Expressions):
         if actual.declaration is formal.declaration:
             fits = bindings.unify(types.Tuple(formal.arguments), types.Tuple(actual.arguments))
         else:
-            own = Bindings(dict(zip(formal.declaration.type.arguments, formal.arguments, strict=False)))
-            fits = same_parameters(formal.declaration.parameters, actual.declaration.parameters, own, bindings)
+            formal_bindings = Bindings(
+                dict(zip(formal.declaration.type.arguments, formal.arguments, strict=False))
+            )
+            fits = same_parameters(
+                formal.declaration.parameters, actual.declaration.parameters, formal_bindings, bindings
+            )
         if not fits:
             raise P4Error(value.position, f"{actual} does not have the parameters of {formal}")
 
-    def writable(self, node: ast.Expression) -> None:
+    def check_writable(self, node: ast.Expression) -> None:
         """Raise P4Error unless ``node`` can be assigned to."""
         if isinstance(node, ast.Name):
             target = node.target
@@ -253,77 +257,80 @@ class Calls(Expressions):
             and node.constant is None
             and not (isinstance(node, ast.Member) and node.name == "lastIndex")
         ):
-            self.writable(node.base)
+            self.check_writable(node.base)
             return
         raise P4Error(node.position, "cannot be written")
 
 
-def ordered(
+def order_arguments(
     parameters: Sequence[ast.Parameter], arguments: list[ast.Argument], position: Position
 ) -> list[ast.Argument]:
     """Return ``arguments`` in the order of ``parameters``, with defaults for missing ones."""
-    named = {a.name: a for a in arguments if a.name is not None}
-    if named and len(named) != len(arguments):
+    arguments_by_name = {a.name: a for a in arguments if a.name is not None}
+    if arguments_by_name and len(arguments_by_name) != len(arguments):
         raise P4Error(position, "either all arguments have a name or none, and no two the same")
-    if not named and len(arguments) > len(parameters):
+    if not arguments_by_name and len(arguments) > len(parameters):
         raise P4Error(position, f"takes {len(parameters)} arguments, not {len(arguments)}")
-    result = []
+    arguments_in_order = []
     for index, parameter in enumerate(parameters):
-        found = named.pop(parameter.name, None) if named or not arguments else None
-        if found is None and index < len(arguments) and arguments[index].name is None:
-            found = arguments[index]
-        if found is None and parameter.default is not None:
-            found = ast.Argument(position, None, parameter.default)
-        if found is None and "optional" in parameter.annotations:
-            found = ast.Argument(position, None, None)
-        if found is None:
+        argument = arguments_by_name.pop(parameter.name, None) if arguments_by_name or not arguments else None
+        if argument is None and index < len(arguments) and arguments[index].name is None:
+            argument = arguments[index]
+        if argument is None and parameter.default is not None:
+            argument = ast.Argument(position, None, parameter.default)
+        if argument is None and "optional" in parameter.annotations:
+            argument = ast.Argument(position, None, None)
+        if argument is None:
             raise P4Error(position, f"the argument {parameter.name} is missing")
-        result.append(found)
-    if named:
-        raise P4Error(position, f"there is no parameter {next(iter(named))}")
-    return result
+        arguments_in_order.append(argument)
+    if arguments_by_name:
+        raise P4Error(position, f"there is no parameter {next(iter(arguments_by_name))}")
+    return arguments_in_order
 
 
 def same_parameters(
-    wanted: Sequence[ast.Parameter], given: Sequence[ast.Parameter], own: Bindings, bindings: Bindings
+    formal: Sequence[ast.Parameter],
+    actual: Sequence[ast.Parameter],
+    formal_bindings: Bindings,
+    bindings: Bindings,
 ) -> bool:
-    """Return whether parameters equal the wanted ones, of which optional ones may be absent.
+    """Return whether ``actual`` parameters equal the ``formal`` ones; optional formal ones may be absent.
 
-    - ``own``: types for the type parameters of the wanted parameters.
-    - ``bindings``: takes the types that the comparison infers.
+    - ``formal_bindings``: types for the type parameters of the formal parameters.
+    - ``bindings``: receives the types that the comparison infers.
     """
-    waiting = list(given)
-    for parameter in wanted:
+    remaining = list(actual)
+    for parameter in formal:
         fits = (
-            bool(waiting)
-            and waiting[0].direction == parameter.direction
-            and bindings.unify(own.substitute(parameter.type), waiting[0].type)
+            bool(remaining)
+            and remaining[0].direction == parameter.direction
+            and bindings.unify(formal_bindings.substitute(parameter.type), remaining[0].type)
         )
         if fits:
-            waiting.pop(0)
+            remaining.pop(0)
         elif "optional" not in parameter.annotations:
             return False
-    return not waiting
+    return not remaining
 
 
 def _required(parameters: Sequence[ast.Parameter]) -> int:
     return sum(p.default is None and "optional" not in p.annotations for p in parameters)
 
 
-def _open(kind: Type) -> bool:
+def _has_variables(kind: Type) -> bool:
     """Return whether type variables remain in ``kind``."""
     if isinstance(kind, types.Tuple):
-        return any(map(_open, kind.elements))
-    return isinstance(kind, types.Variable) or any(map(_open, getattr(kind, "arguments", ())))
+        return any(map(_has_variables, kind.elements))
+    return isinstance(kind, types.Variable) or any(map(_has_variables, getattr(kind, "arguments", ())))
 
 
-def _least(kind: Type) -> int:
+def _min_bits(kind: Type) -> int:
     """Return the minimum number of bits in a ``kind``; a varbit has at least none."""
     kind = base_of(kind)
     if isinstance(kind, types.Varbit):
         return 0
     if isinstance(kind, types.Record):
-        return sum(map(_least, kind.fields.values()))
+        return sum(map(_min_bits, kind.fields.values()))
     if isinstance(kind, types.Stack):
-        return kind.size * _least(kind.element)
+        return kind.size * _min_bits(kind.element)
     return kind.width if isinstance(kind, Bits) else 1

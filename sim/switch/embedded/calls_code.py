@@ -7,20 +7,20 @@ from keyword import iskeyword
 from fanin.sim.switch.embedded import ast, budget, types
 from fanin.sim.switch.embedded.body import Body, Place, Store
 from fanin.sim.switch.embedded.errors import Unsupported
-from fanin.sim.switch.embedded.records import signed
+from fanin.sim.switch.embedded.records import signed_code
 from fanin.sim.switch.embedded.types import BOOL, VOID, Bits, base_of, is_scalar, width_of
 from fanin.sim.switch.embedded.values_code import has_effects
 
-_OUT = ("out", "inout")
+_OUT_DIRECTIONS = ("out", "inout")
 
 
 class CallBody(Body):
-    """A body with calls."""
+    """Generator of a function's body, with calls."""
 
     def call(self, node: ast.Call) -> str:
         """Emit a call; return code of its result."""
         if self.generator.repeats(node, self.instance):
-            self.source.emit(budget.CODE)
+            self.source.emit(budget.CLOCK_CHECK)
         kind = node.callee.kind
         code: str = getattr(self, f"_call_{kind}")(node)
         return code
@@ -47,7 +47,7 @@ class CallBody(Body):
 
     def _call_table(self, node: ast.Call) -> str:
         assert self.instance is not None
-        name = self.source.fresh("t")
+        name = self.source.unique_name("t")
         self.source.emit(f"{name} = {self.instance.tables[node.callee.target]}(f)")
         return name
 
@@ -63,16 +63,16 @@ class CallBody(Body):
     def _call_python(self, node: ast.Call, begin: str, has_result: bool) -> str:
         """Call a generated function: values go in; result and out parameters come back, left to right."""
         codes, stores = self._copy_in(node)
-        result = self.source.fresh("t")
+        result = self.source.unique_name("t")
         call = f"{result} = {begin}{''.join(code + ', ' for code in codes)})"
         if not stores:
             self.source.emit(call)
             return result if has_result else "None"
         with self.source.block("try:"):
             self.source.emit(call)
-        with self.source.block("except Exit as leaving:"):  # an exit copies out as well
+        with self.source.block("except Exit as exiting:"):  # an exit copies out as well
             for index, store in enumerate(stores):
-                store(f"leaving.out[{index}]")
+                store(f"exiting.out_values[{index}]")
             self.source.emit("raise")
         for index, store in enumerate(stores):
             store(f"{result}[{index + has_result}]")
@@ -84,17 +84,17 @@ class CallBody(Body):
         stores: list[Store] = []
         for index, (parameter, argument) in enumerate(zip(node.callee.parameters, node.arguments, strict=True)):
             value = argument.value
-            later = any(has_effects(a.value) for a in node.arguments[index + 1 :])
-            if parameter.direction in _OUT:
+            has_later_effects = any(has_effects(a.value) for a in node.arguments[index + 1 :])
+            if parameter.direction in _OUT_DIRECTIONS:
                 place = Place("", lambda code: None) if value is None else self.target(value, frozen=True)
                 stores.append(place.store)
                 if value is not None:
-                    value = self.known(value, place.load)  # its evaluation may have effects, which happen once
+                    value = self.name_for(value, place.load)  # effects of its evaluation happen once
             if parameter.direction == "out" or value is None:
                 codes.append(self.records.new(parameter.type if value is None else value.type))
             else:
-                code = self.fresh(value)
-                codes.append(self.saved(code, value.type) if later else code)
+                code = self.copy_code(value)
+                codes.append(self.save(code, value.type) if has_later_effects else code)
         return codes, stores
 
     # controls and parsers
@@ -107,24 +107,26 @@ class CallBody(Body):
         assert self.instance is not None
         assert isinstance(node.function, ast.Member)
         inner = self.instance.block_of(node.function.base)
-        frame = self.source.fresh("f")
+        frame = self.source.unique_name("f")
         # Its own parameters: the callee may be a parameter of a control type, with other parameter names.
         pairs = list(zip(inner.node.parameters, node.arguments, strict=True))
         self.source.emit(f"{frame} = {inner.frame}()")
         stores: list[tuple[Store, str]] = []
         for index, (parameter, argument) in enumerate(pairs):
             value = argument.value
-            slot = f"{frame}.{inner.place_of(parameter)[2:]}"
+            slot = f"{frame}.{inner.python_name(parameter)[2:]}"
             kind = parameter.type if value is None else value.type
-            as_it_is = parameter.direction != "out" and not is_scalar(kind) and self._alone(index, node)
-            if value is not None and parameter.direction in _OUT and not as_it_is:
+            by_reference = (
+                parameter.direction != "out" and not is_scalar(kind) and self._is_unaliased(index, node)
+            )
+            if value is not None and parameter.direction in _OUT_DIRECTIONS and not by_reference:
                 place = self.target(value, frozen=True)
                 stores.append((place.store, slot))
-                value = self.known(value, place.load)
+                value = self.name_for(value, place.load)
             if value is None or parameter.direction == "out":
                 code = self.records.new(kind)
             else:
-                code = self.value(value) if as_it_is else self.fresh(value)
+                code = self.value(value) if by_reference else self.copy_code(value)
             self.source.emit(f"{slot} = {code}")
         run = f"{inner.run}({frame})"
         if not stores:
@@ -137,18 +139,22 @@ class CallBody(Body):
                 store(slot)
         return "None"
 
-    def _alone(self, index: int, node: ast.Call) -> bool:
+    def _is_unaliased(self, index: int, node: ast.Call) -> bool:
         """Return whether no other argument reaches into argument ``index``."""
-        mine = _path(node.arguments[index].value)
-        if mine is None:
+        own_path = _path(node.arguments[index].value)
+        if own_path is None:
             return False
-        for other, argument in enumerate(node.arguments):
+        for other_index, argument in enumerate(node.arguments):
             value = argument.value
-            if other == index or value is None:
+            if other_index == index or value is None:
                 continue
-            copied = is_scalar(value.type) and node.callee.parameters[other].direction not in _OUT
-            its = _path(value)
-            if not copied and (its is None or mine[: len(its)] == its[: len(mine)]):
+            copied = (
+                is_scalar(value.type) and node.callee.parameters[other_index].direction not in _OUT_DIRECTIONS
+            )
+            other_path = _path(value)
+            if not copied and (
+                other_path is None or own_path[: len(other_path)] == other_path[: len(own_path)]
+            ):
                 return False
         return True
 
@@ -157,9 +163,9 @@ class CallBody(Body):
     def _call_extern(self, node: ast.Call) -> str:
         function = node.callee.target
         owner = function.owner.name if function.owner else ""
-        special = getattr(self, f"_{owner}_{function.name}", None) if owner.startswith("packet_") else None
-        if special is not None:
-            code: str = special(node)
+        method = getattr(self, f"_{owner}_{function.name}", None) if owner.startswith("packet_") else None
+        if method is not None:
+            code: str = method(node)
             return code
         if function.name == "verify" and not owner:
             return self._verify(node)
@@ -178,16 +184,18 @@ class CallBody(Body):
         assert value is not None
         self.value(receiver)
         name = self.generator.digest(node, value.type)
-        self.source.emit(f"ARCH.digest({name!r}, {self._plain(self.fresh(value), value)})")
+        self.source.emit(f"ARCH.digest({name!r}, {self._tuple_code(self.copy_code(value), value)})")
         return "None"
 
-    def _plain(self, code: str, node: ast.Expression, kind: types.Type | None = None) -> str:
+    def _tuple_code(self, code: str, node: ast.Expression, kind: types.Type | None = None) -> str:
         """Return code of a value with structs as tuples."""
         kind = base_of(kind or node.type)
         if isinstance(kind, types.Record) and kind.kind == "struct":
-            parts = (self._plain(f"{code}.f_{name}", node, part) for name, part in kind.fields.items())
+            parts = (self._tuple_code(f"{code}.f_{name}", node, part) for name, part in kind.fields.items())
         elif isinstance(kind, types.Tuple):
-            parts = (self._plain(f"{code}[{index}]", node, part) for index, part in enumerate(kind.elements))
+            parts = (
+                self._tuple_code(f"{code}[{index}]", node, part) for index, part in enumerate(kind.elements)
+            )
         elif is_scalar(kind) and not isinstance(kind, types.Varbit):
             return code
         else:
@@ -200,7 +208,7 @@ class CallBody(Body):
             return self.instance.extern_of(node)
         if isinstance(node.target, ast.Instance):
             return self.generator.global_extern(node.target)
-        return self.place_of(node.target)
+        return self.python_name(node.target)
 
     def _call_architecture(self, node: ast.Call, function: ast.Function) -> str:
         """Call a method of the architecture, or of an instance of one of its extern objects."""
@@ -208,11 +216,11 @@ class CallBody(Body):
             base = node.function.base
             assert isinstance(base, ast.Name)
             holder = self._extern_of(base)
-            shape = self.generator.extern_class(node.position, function.owner.name)
+            python_class = self.generator.extern_class(node.position, function.owner.name)
         else:
-            holder, shape = "ARCH", self.generator.architecture
+            holder, python_class = "ARCH", self.generator.architecture
         name = function.name + "_" * iskeyword(function.name)  # ``assert``
-        method = getattr(shape, name, None)
+        method = getattr(python_class, name, None)
         if method is None:
             raise Unsupported(node.position, f"the extern function {function.name}")
         codes, stores = self._extern_arguments(node)
@@ -226,7 +234,7 @@ class CallBody(Body):
         if not stores and node.type == VOID:
             self.source.emit(call)
             return "None"
-        result = self.source.fresh("t")
+        result = self.source.unique_name("t")
         self.source.emit(f"{result} = {call}")
         if not stores:
             return result
@@ -236,32 +244,32 @@ class CallBody(Body):
         return f"{result}[0]" if node.type != VOID else "None"
 
     def _extern_arguments(self, node: ast.Call) -> tuple[list[str], list[Store]]:
-        """Like ``_copy_in``, but ``data`` becomes (value, width) and an enum member its name."""
+        """Return codes and stores as ``_copy_in``; ``data`` are (value, width), enum members names."""
         codes: list[str] = []
         stores: list[Store] = []
         for index, (parameter, argument) in enumerate(zip(node.callee.parameters, node.arguments, strict=True)):
             value = argument.value
             if value is None:
                 continue
-            later = any(has_effects(a.value) for a in node.arguments[index + 1 :])
+            has_later_effects = any(has_effects(a.value) for a in node.arguments[index + 1 :])
             by_reference = not is_scalar(value.type) and parameter.direction == "inout"
-            if parameter.direction in _OUT and not by_reference:
+            if parameter.direction in _OUT_DIRECTIONS and not by_reference:
                 place = self.target(value, frozen=True)
                 stores.append(place.store)
-                value = self.known(value, place.load)
+                value = self.name_for(value, place.load)
             if parameter.direction == "out":
                 continue
             if parameter.name == "data":
-                code = self.packed(value)
-                codes.append(self.saved(code, VOID) if later else code)
+                code = self.pack_code(value)
+                codes.append(self.save(code, VOID) if has_later_effects else code)
             elif isinstance(value.type, types.Enum) and value.type.underlying is None:
                 codes.append(self.generator.member_name(value))
             else:
                 code = self.value(value)
-                codes.append(self.saved(code, value.type) if later and not by_reference else code)
+                codes.append(self.save(code, value.type) if has_later_effects and not by_reference else code)
         return codes, stores
 
-    def packed(self, node: ast.Expression) -> str:
+    def pack_code(self, node: ast.Expression) -> str:
         """Return code of ``node`` as (value, width), without fields of invalid headers, for checksums."""
         parts: list[str] = []
         self._pack_into(parts, node)
@@ -276,7 +284,7 @@ class CallBody(Body):
                 self._pack_into(parts, item)
             return
         if parts and has_effects(node):  # the parts to its left are read first
-            parts[:] = ["*" + self.saved(f"({', '.join(parts)},)", VOID)]
+            parts[:] = ["*" + self.save(f"({', '.join(parts)},)", VOID)]
         self._pack_code(parts, self.value(node), base_of(node.type), node)
 
     def _pack_code(self, parts: list[str], code: str, kind: types.Type, node: ast.Expression) -> None:
@@ -332,11 +340,11 @@ class CallBody(Body):
             and isinstance(target.base.type, types.Stack)
         ):
             stack = self._holder(target.base, True)
-            self.source.emit(f"{stack}.next_item().extract({packet}{width_code})")
+            self.source.emit(f"{stack}.next_element().extract({packet}{width_code})")
             self.source.emit(f"{stack}.next += 1")
         elif isinstance(target, ast.Member) and _is_next(target.base):
             stack = self._holder(target.base.base, True)  # type: ignore[attr-defined]
-            self.source.emit(f"{stack}.next_item().f_{target.name}.extract({packet}{width_code})")
+            self.source.emit(f"{stack}.next_element().f_{target.name}.extract({packet}{width_code})")
             self.source.emit(f"{stack}.next += 1")
         else:
             self.source.emit(f"{self.value(target)}.extract({packet}{width_code})")
@@ -344,19 +352,19 @@ class CallBody(Body):
 
     def _packet_in_lookahead(self, node: ast.Call) -> str:
         packet, kind = self._packet(node), base_of(node.type)
-        name = self.source.fresh("t")
+        name = self.source.unique_name("t")
         if isinstance(kind, Bits):
-            code = f"{packet}.look({kind.width})"
-            self.source.emit(f"{name} = {signed(code, kind.width) if kind.signed else code}")
+            code = f"{packet}.peek({kind.width})"
+            self.source.emit(f"{name} = {signed_code(code, kind.width) if kind.signed else code}")
         elif kind == BOOL:
-            self.source.emit(f"{name} = {packet}.look(1) == 1")
+            self.source.emit(f"{name} = {packet}.peek(1) == 1")
         elif isinstance(kind, types.Record) and types.width_of(kind) is not None:
-            before = self.source.fresh("t")
-            self.source.emit(f"{before} = {packet}.position")
-            self.source.emit(f"{packet}.look({types.width_of(kind)})")  # rejects before a part is read
+            position = self.source.unique_name("t")
+            self.source.emit(f"{position} = {packet}.position")
+            self.source.emit(f"{packet}.peek({types.width_of(kind)})")  # rejects before a part is read
             self.source.emit(f"{name} = {self.records.new(kind)}")
             self._read_parts(node, name, kind, packet)
-            self.source.emit(f"{packet}.position = {before}")
+            self.source.emit(f"{packet}.position = {position}")
         else:
             raise Unsupported(node.position, f"lookahead of {node.type}")
         return name
@@ -371,7 +379,7 @@ class CallBody(Body):
                 self._read_parts(node, f"{path}.f_{name}", part, packet)
         elif isinstance(base, Bits):
             code = f"{packet}.take({base.width})"
-            self.source.emit(f"{path} = {signed(code, base.width) if base.signed else code}")
+            self.source.emit(f"{path} = {signed_code(code, base.width) if base.signed else code}")
         elif base == BOOL:
             self.source.emit(f"{path} = {packet}.take(1) == 1")
         else:

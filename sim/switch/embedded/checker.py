@@ -23,7 +23,7 @@ class Checker(Statements):
         for node in program:
             self.statement(node)
 
-    def _do_names(self, node: ast.Names) -> None:
+    def _do_namelist(self, node: ast.NameList) -> None:
         for name in node.names:
             if name in self.errors and node.name == "error":
                 raise P4Error(node.position, f"error.{name} is declared twice")
@@ -34,14 +34,14 @@ class Checker(Statements):
 
     def _do_fieldstype(self, node: ast.FieldsType) -> None:
         self.declare(node.name, node, node.position)
-        outer = self.enter()
+        outer = self.open_scope()
         arguments = self.type_variables(node.type_parameters, node.position)
         fields: dict[str, types.Type] = {}
         for field in node.fields:
             kind = self.resolve(field.type_node)
             if field.name in fields:
                 raise P4Error(field.position, f"{node.name} has {field.name} twice")
-            _field_fits(node, field, kind)
+            _check_field(node, field, kind)
             self._number_lists(field)
             fields[field.name] = kind
         self.scope = outer
@@ -50,7 +50,7 @@ class Checker(Statements):
     def _number_lists(self, field: ast.Variable) -> None:
         """Replace constants in ``@field_list`` with their numbers."""
         if "field_list" in field.annotations:
-            items = _between_commas(field.annotations["field_list"])
+            items = _split_at_commas(field.annotations["field_list"])
             field.annotations["field_list"] = [
                 replace(item[0], type="INT", text=str(self._list_number(item))) for item in items
             ]
@@ -59,12 +59,12 @@ class Checker(Statements):
         """Return the number of a field list: a number, a constant, or ``Enum.member``."""
         if [token.type for token in item] == ["INT"]:
             return integer(item[0])[0]
-        found = self.scope.find(item[0].text)
+        declaration = self.scope.find(item[0].text)
         value = None
-        if isinstance(found, ast.Constant) and len(item) == 1:
-            value = found.value.constant
-        elif isinstance(found, ast.Enumeration) and [token.text for token in item[1:2]] == ["."]:
-            value = found.type.members.get(item[-1].text)
+        if isinstance(declaration, ast.Constant) and len(item) == 1:
+            value = declaration.value.constant
+        elif isinstance(declaration, ast.Enumeration) and [token.text for token in item[1:2]] == ["."]:
+            value = declaration.type.members.get(item[-1].text)
         if not isinstance(value, int):
             text = "".join(token.text for token in item)
             raise P4Error(item[0].position, f"@field_list: {text} is not a known number")
@@ -84,14 +84,14 @@ class Checker(Statements):
         node.type = types.Enum(node.name, members, underlying)
         self.declare(node.name, node, node.position)
 
-    def _do_typename(self, node: ast.TypeName) -> None:
+    def _do_typealias(self, node: ast.TypeAlias) -> None:
         kind = self.resolve(node.type_node)
         node.type = types.New(node.name, kind, translation(node.annotations)) if node.new else kind
         self.declare(node.name, node, node.position)
 
     def _do_extern(self, node: ast.Extern) -> None:
         self.declare(node.name, node, node.position)
-        outer = self.enter()
+        outer = self.open_scope()
         node.type = types.External(node, self.type_variables(node.type_parameters, node.position))
         for method in node.methods:
             self._prototype(method)
@@ -105,14 +105,14 @@ class Checker(Statements):
         self.declare(node.name, node, node.position)
 
     def _prototype(self, node: ast.Function) -> None:
-        outer = self.enter()
+        outer = self.open_scope()
         node.type = self.type_variables(node.type_parameters, node.position)
         node.result = self.resolve(node.result_node)
         self.parameters(node.parameters)
         self.scope = outer
 
     def _do_package(self, node: ast.Package) -> None:
-        outer = self.enter()
+        outer = self.open_scope()
         arguments = self.type_variables(node.type_parameters, node.position)
         self.parameters(node.parameters)
         self.scope = outer
@@ -120,13 +120,13 @@ class Checker(Statements):
         self.declare(node.name, node, node.position)
 
     def _do_action(self, node: ast.Action) -> None:
-        outer = self.enter()
+        outer = self.open_scope()
         self.parameters(node.parameters)
         directionless = [p.direction == "" for p in node.parameters]
         if directionless != sorted(directionless):
             raise P4Error(node.position, "an action's parameters without direction come last")
         self.in_action, self.jumps = True, ("exit", "return")
-        with self.counted(node):
+        with self.count_calls(node):
             self._do_block(node.body)
         self.in_action, self.jumps = False, ()
         self.scope = outer
@@ -146,14 +146,14 @@ class Checker(Statements):
                 names.add(state.name)
             if "start" not in names:
                 raise P4Error(node.position, f"parser {node.name} has no state start")
-            with self.counted(node):
+            with self.count_calls(node):
                 for state in node.states:
                     self._state(state, names)
         self.scope = outer
         self.declare(node.name, node, node.position)
 
     def _begin_block(self, node: ast.Parser | ast.Control) -> Scope:
-        outer = self.enter()
+        outer = self.open_scope()
         arguments = self.type_variables(node.type_parameters, node.position)
         self.parameters(node.parameters)
         self.parameters(node.constructor)
@@ -161,7 +161,7 @@ class Checker(Statements):
         return outer
 
     def _state(self, node: ast.State, names: set[str]) -> None:
-        outer = self.enter()
+        outer = self.open_scope()
         for statement in node.statements:
             self.statement(statement)
         if node.select is not None:
@@ -201,7 +201,7 @@ class Checker(Statements):
             for local in node.locals:
                 self.statement(local)
             self.jumps = ("exit", "return")
-            with self.counted(node):
+            with self.count_calls(node):
                 self.statement(node.body)
             self.jumps = ()
         self.scope = outer
@@ -212,12 +212,14 @@ class Checker(Statements):
         if not isinstance(node.type, types.External):
             raise P4Error(node.position, f"{node.type} takes no initialiser")
         abstract = {m.name: m for m in node.type.declaration.methods if "abstract" in m.annotations}
-        own = Bindings(dict(zip(node.type.declaration.type.arguments, node.type.arguments, strict=True)))
+        bindings = Bindings(dict(zip(node.type.declaration.type.arguments, node.type.arguments, strict=True)))
         for function in node.body:
             if not isinstance(function, ast.Function) or function.name not in abstract:
                 raise P4Error(function.position, f"{node.type} has no abstract function {function.name}")
             self.function(function)
-            if not same_parameters(abstract[function.name].parameters, function.parameters, own, Bindings()):
+            if not same_parameters(
+                abstract[function.name].parameters, function.parameters, bindings, Bindings()
+            ):
                 raise P4Error(
                     function.position, f"{function.name} does not have the parameters that {node.type} wants"
                 )
@@ -236,36 +238,38 @@ class Checker(Statements):
         if node.entries is not None:
             for entry in node.entries:
                 self._entry(node, entry, by_action)
-        for item in node.properties.values():
-            if item.name == "default_action":
-                item.value = self._action_call(item.value, by_action)
+        for table_property in node.properties.values():
+            if table_property.name == "default_action":
+                table_property.value = self._action_call(table_property.value, by_action)
             else:
-                item.value = self.expression(item.value)
+                table_property.value = self.expression(table_property.value)
         self.declare(node.name, node, node.position)
 
     def _table_action(self, row: ast.TableAction) -> None:
         """Check an action in a table's list, which gives values for the parameters with a direction."""
         expression = row.expression
         name = expression.function if isinstance(expression, ast.Call) else expression
-        found = self.expression(name)
-        if not isinstance(found.type, types.Meta) or found.type.kind != "a action":
+        function = self.expression(name)
+        if not isinstance(function.type, types.Meta) or function.type.kind != "a action":
             raise P4Error(row.position, "not an action")
-        row.action = action = found.type.of
+        row.action = action = function.type.of
         directed = [p for p in action.parameters if p.direction]
-        given = expression.arguments if isinstance(expression, ast.Call) else []
-        if len(given) != len(directed):
-            raise P4Error(row.position, f"{action.name} needs {len(directed)} arguments here, not {len(given)}")
-        for parameter, argument in zip(directed, given, strict=True):
+        arguments = expression.arguments if isinstance(expression, ast.Call) else []
+        if len(arguments) != len(directed):
+            raise P4Error(
+                row.position, f"{action.name} needs {len(directed)} arguments here, not {len(arguments)}"
+            )
+        for parameter, argument in zip(directed, arguments, strict=True):
             assert argument.value is not None
             argument.value = self.expression(argument.value, parameter.type)
             if parameter.direction != "in":
-                self.writable(argument.value)
+                self.check_writable(argument.value)
 
     def _action_call(self, node: ast.Expression, by_action: dict[ast.Action, ast.TableAction]) -> ast.Call:
         """Check an action of an entry or the default; keep only its constants without direction."""
         call = node if isinstance(node, ast.Call) else ast.Call(node.position, node, [], [])
-        found = self.expression(call.function)
-        action = found.type.of if isinstance(found.type, types.Meta) else None
+        function = self.expression(call.function)
+        action = function.type.of if isinstance(function.type, types.Meta) else None
         if action not in by_action:
             raise P4Error(node.position, "not an action of this table")
         call.callee = by_action[action]
@@ -292,7 +296,7 @@ class Checker(Statements):
         entry.action = self._action_call(entry.action, by_action)
 
 
-def _between_commas(body: list[Token]) -> list[list[Token]]:
+def _split_at_commas(body: list[Token]) -> list[list[Token]]:
     """Return the items of a list of tokens, without empty ones."""
     items: list[list[Token]] = [[]]
     for token in body:
@@ -303,15 +307,15 @@ def _between_commas(body: list[Token]) -> list[list[Token]]:
     return [item for item in items if item]
 
 
-def _field_fits(node: ast.FieldsType, field: ast.Variable, kind: types.Type) -> None:
+def _check_field(node: ast.FieldsType, field: ast.Variable, kind: types.Type) -> None:
     base = base_of(kind)
-    header = isinstance(base, types.Record) and base.kind == "header"
-    good = {
+    is_header = isinstance(base, types.Record) and base.kind == "header"
+    allowed = {
         "struct": not isinstance(base, types.External | types.Block),
         "header": isinstance(base, Bits | types.Varbit | types.Variable)
         or base == types.BOOL
         or (isinstance(base, types.Record) and base.kind == "struct" and types.width_of(base) is not None),
-        "header_union": header,
+        "header_union": is_header,
     }[node.kind]
-    if not good or base in (types.VOID, types.INTEGER, types.STRING):
+    if not allowed or base in (types.VOID, types.INTEGER, types.STRING):
         raise P4Error(field.position, f"a {node.kind} with a field of type {kind}")

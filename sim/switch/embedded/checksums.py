@@ -52,10 +52,10 @@ def _crc16(data: bytes) -> int:
 def _xor16(data: bytes) -> int:
     if len(data) % 2:
         data += b"\0"
-    result = 0
+    total = 0
     for index in range(0, len(data), 2):
-        result ^= int.from_bytes(data[index : index + 2], "big")
-    return result
+        total ^= int.from_bytes(data[index : index + 2], "big")
+    return total
 
 
 def _identity(data: bytes) -> int:
@@ -73,7 +73,7 @@ HASHES: dict[str, Callable[[bytes], int]] = {
 }
 
 
-def selected(algorithm: str, data: Data) -> int:
+def selector_hash(algorithm: str, data: Data) -> int:
     """Return the selector's 32-bit hash of ``data``, which is padded with zero bits to whole bytes."""
     value, width = data
     return digest_of(algorithm, (value << -width % 8, width + -width % 8)) & 0xFFFFFFFF

@@ -21,11 +21,11 @@ _ASSIGN = {
     "<<=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "|+|=", "|-|=",
 }  # fmt: skip
 _BASE = {"bool", "error", "string", "void", "int", "bit"}
-_DECLARES = {"header", "struct", "header_union", "control", "parser", "package"}
-_ENDS_OPERAND = {"NAME", "TYPE", "THIS", ")", "]", "ERROR"}
+_DECLARING = {"header", "struct", "header_union", "control", "parser", "package"}
+_OPERAND_ENDS = {"NAME", "TYPE", "THIS", ")", "]", "ERROR"}
 _CLOSE = {"(": ")", "[": "]", "{": "}"}
 _DEPTH = 256  # maximum nesting of braces
-_REFUSED = {"value_set": "a value_set", "list": "a list type"}
+_UNSUPPORTED = {"value_set": "a value_set", "list": "a list type"}
 
 
 @dataclass
@@ -38,26 +38,26 @@ class _Scope:
 
 
 class Classifier:
-    """One pass over a program's tokens."""
+    """Classifies the tokens of a program in one pass, by :meth:`run`; an instance serves one program."""
 
     def __init__(self, sequence: list[Token]):
-        self._in = [t for t in sequence if t.type != "NEWLINE"]
-        self._at = 0
-        self._out: list[Token] = []
+        self._input = [t for t in sequence if t.type != "NEWLINE"]
+        self._index = 0
+        self._output: list[Token] = []
         self._depth = 0  # nesting of braces
-        self._parens = 0
+        self._parens = 0  # nesting of parentheses and brackets
         self._scopes = [_Scope(0)]
         self._generic: set[str] = set()  # functions and methods with type parameters
-        self._open: list[int] = []  # nesting of parentheses at each open type-argument list
-        self._entries: int | None = None  # brace depth of the current table entries
+        self._open_lists: list[int] = []  # nesting of parentheses at each open type-argument list
+        self._entries_depth: int | None = None  # brace depth of the current table entries
         self._typedef = False
         self._parameters: list[str] = []  # parameters that hide types inside the next braces
 
     def run(self) -> list[Token]:
         """Return the tokens, classified; each annotation is one token."""
-        while self._at < len(self._in):
-            token = self._in[self._at]
-            self._at += 1
+        while self._index < len(self._input):
+            token = self._input[self._index]
+            self._index += 1
             if token.type == "STRAY":
                 raise P4Error(token.position, f"unexpected character {token.text!r}")
             if token.text == "@" and token.type == "OP":
@@ -68,43 +68,43 @@ class Classifier:
                 self._operator(token)
             else:
                 self._emit(token, token.type)
-        return self._out
+        return self._output
 
     def _emit(self, token: Token, kind: str) -> None:
-        self._out.append(Token(kind, token.text, token.position))
+        self._output.append(Token(kind, token.text, token.position))
 
-    def _text(self, ahead: int = 0) -> str:
-        """Return the text of the token ``ahead`` tokens further."""
-        index = self._at + ahead
-        return self._in[index].text if index < len(self._in) else ""
+    def _text(self, distance: int = 0) -> str:
+        """Return the text of the token ``distance`` tokens after the next one; empty after the last token."""
+        index = self._index + distance
+        return self._input[index].text if index < len(self._input) else ""
 
-    def _annotation(self, at: Token) -> None:
-        name = self._in[self._at] if self._at < len(self._in) else at
-        self._at += 1
+    def _annotation(self, sign: Token) -> None:
+        name = self._input[self._index] if self._index < len(self._input) else sign
+        self._index += 1
         body: list[Token] = []
         if self._text() in ("(", "[") and self._text():
-            body = self._balanced(at.position)
-        self._out.append(Token("ANNOTATION", name.text, at.position, body))
+            body = self._balanced(sign.position)
+        self._output.append(Token("ANNOTATION", name.text, sign.position, body))
 
     def _balanced(self, position: Position) -> list[Token]:
         """Return the tokens within the parentheses that open here."""
         expected: list[str] = []
-        start = self._at
-        while self._at < len(self._in):
-            text = self._in[self._at].text
-            self._at += 1
+        start = self._index
+        while self._index < len(self._input):
+            text = self._input[self._index].text
+            self._index += 1
             if text in _CLOSE:
                 expected.append(_CLOSE[text])
             elif text in _CLOSE.values() and expected.pop() != text:
                 break
             if not expected:
-                return self._in[start + 1 : self._at - 1]
+                return self._input[start + 1 : self._index - 1]
         raise P4Error(position, "annotation without its closing parenthesis")
 
     def _name(self, token: Token) -> None:
         text = token.text
-        if text in _REFUSED and self._text() == "<":
-            raise Unsupported(token.position, _REFUSED[text])
+        if text in _UNSUPPORTED and self._text() == "<":
+            raise Unsupported(token.position, _UNSUPPORTED[text])
         if text == "match_kind" and self._text() != "{":
             raise Unsupported(token.position, "match_kind as a type")
         if text in KEYWORDS:
@@ -113,35 +113,35 @@ class Classifier:
             self._emit(token, "UNDERSCORE")
         elif self._is_soft_keyword(text):
             if text == "entries":
-                self._entries = self._depth + 1
+                self._entries_depth = self._depth + 1
             self._typedef |= text == "type"
             self._emit(token, "INT_TYPE" if text == "int" else text.upper())
         else:
             self._identifier(token)
 
     def _is_soft_keyword(self, text: str) -> bool:
-        following = self._text()
+        next_text = self._text()
         if text == "apply":
-            return following == "{" and self._previous() != "."
+            return next_text == "{" and self._previous() != "."
         if text in ("key", "actions", "entries"):
-            return following == "=" and self._text(1) == "{"
+            return next_text == "=" and self._text(1) == "{"
         if text == "state":
             return self._text(1) == "{" and self._previous() in ("}", ";", "{", "ANNOTATION")
         if text == "type":
-            return self._depth == 0 and self._parens == 0 and following != ";"
-        return text == "priority" and self._entries is not None and following in ("=", "(")
+            return self._depth == 0 and self._parens == 0 and next_text != ";"
+        return text == "priority" and self._entries_depth is not None and next_text in ("=", "(")
 
     def _keyword(self, token: Token) -> None:
         text = token.text
         self._emit(token, "INT_TYPE" if text == "int" else text.upper())
-        if text in _DECLARES:
+        if text in _DECLARING:
             self._declare(self._text())
         elif text == "enum":
             # enum NAME, or enum bit<8> NAME: the name is the token before the brace.
-            ahead = 0
-            while self._text(ahead) not in ("{", "}", ";", "enum", ""):  # "enum" again: text read once
-                ahead += 1
-            self._declare(self._text(ahead - 1))
+            distance = 0
+            while self._text(distance) not in ("{", "}", ";", "enum", ""):  # "enum" again: text read once
+                distance += 1
+            self._declare(self._text(distance - 1))
         elif text == "extern" and (self._text(1) == "{" or self._is_generic_block()):
             self._declare(self._text())
         elif text == "typedef":
@@ -152,20 +152,27 @@ class Classifier:
         end = self._end_of_parameters(1)
         return end is not None and self._text(end) == "{"
 
-    def _end_of_parameters(self, ahead: int) -> int | None:
-        """Return the index after ``< NAME , NAME >``, which begins ``ahead``; None without such tokens."""
-        if self._text(ahead) != "<":
+    def _end_of_parameters(self, distance: int) -> int | None:
+        """Return the distance to the token after ``< NAME , NAME >``; None without such tokens.
+
+        ``distance``: that of the ``<``, as for :meth:`_text`.
+        """
+        if self._text(distance) != "<":
             return None
-        ahead += 1
+        distance += 1
         while True:
-            index = self._at + ahead
-            if index >= len(self._in) or self._in[index].type != "NAME" or self._text(ahead) in KEYWORDS:
+            index = self._index + distance
+            if (
+                index >= len(self._input)
+                or self._input[index].type != "NAME"
+                or self._text(distance) in KEYWORDS
+            ):
                 return None
-            if self._text(ahead + 1) == ">":
-                return ahead + 2
-            if self._text(ahead + 1) != ",":
+            if self._text(distance + 1) == ">":
+                return distance + 2
+            if self._text(distance + 1) != ",":
                 return None
-            ahead += 2
+            distance += 2
 
     def _declare(self, name: str, is_type: bool = True) -> None:
         self._scopes[-1].types[name] = is_type
@@ -174,32 +181,32 @@ class Classifier:
         return next((s.types[name] for s in reversed(self._scopes) if name in s.types), False)
 
     def _previous(self) -> str:
-        return self._out[-1].type if self._out and self._out[-1].type != "OP" else ""
+        return self._output[-1].type if self._output and self._output[-1].type != "OP" else ""
 
     def _identifier(self, token: Token) -> None:
         text = token.text
-        before = self._out[-1].type if self._out else ""
+        previous = self._output[-1].type if self._output else ""
         end = self._end_of_parameters(0)
-        if end is not None and self._is_declaration(before) and self._text(end) in ("(", "{", ";"):
+        if end is not None and self._is_declaration(previous) and self._text(end) in ("(", "{", ";"):
             self._emit(token, "NAME")
-            if self._text(end) == "(" and before.lower() not in _DECLARES:
+            if self._text(end) == "(" and previous.lower() not in _DECLARING:
                 self._generic.add(text)
             self._open_parameters()
             return
         if self._returned_parameter(text):
             self._emit(token, "TYPE")
             return
-        if self._is_member(before):
+        if self._is_member(previous):
             self._emit(token, "NAME")
             return
-        after_type = before in ("TYPE", "GT_ARGS", "]") or before in {b.upper() for b in _BASE}
-        if self._is_type(text) and not (after_type and self._text() in ("=", ";", ",", ")")):
-            if before == "." and not any(text in scope.types for scope in self._scopes[1:]):
-                self._out.pop()  # .T is T if no other declaration hides it
+        follows_type = previous in ("TYPE", "GT_ARGS", "]") or previous in {b.upper() for b in _BASE}
+        if self._is_type(text) and not (follows_type and self._text() in ("=", ";", ",", ")")):
+            if previous == "." and not any(text in scope.types for scope in self._scopes[1:]):
+                self._output.pop()  # .T is T if no other declaration hides it
             self._emit(token, "TYPE")
-        elif before == "." or not self._typedef:
+        elif previous == "." or not self._typedef:
             self._emit(token, "NAME")
-            if after_type and self._is_type(text):
+            if follows_type and self._is_type(text):
                 if self._parens:
                     self._parameters.append(text)
                 else:
@@ -210,16 +217,16 @@ class Classifier:
             self._declare(text)
             self._typedef = False
 
-    def _is_member(self, before: str) -> bool:
+    def _is_member(self, previous: str) -> bool:
         """Return whether the name is a member after ``.``, and not a name of the outermost scope."""
-        return before == "." and len(self._out) > 1 and self._out[-2].type in _ENDS_OPERAND
+        return previous == "." and len(self._output) > 1 and self._output[-2].type in _OPERAND_ENDS
 
-    def _is_declaration(self, before: str) -> bool:
-        return before in ("TYPE", "GT_ARGS", "]") or before.lower() in _BASE | _DECLARES | {"extern"}
+    def _is_declaration(self, previous: str) -> bool:
+        return previous in ("TYPE", "GT_ARGS", "]") or previous.lower() in _BASE | _DECLARING | {"extern"}
 
     def _returned_parameter(self, text: str) -> bool:
         """Return whether this is the T of ``T lookahead<T>()``, which comes before its declaration."""
-        if self._is_type(text) or self._at >= len(self._in) or self._in[self._at].type != "NAME":
+        if self._is_type(text) or self._index >= len(self._input) or self._input[self._index].type != "NAME":
             return False
         end = self._end_of_parameters(1)
         if end is None or self._text(end) != "(":
@@ -231,8 +238,8 @@ class Classifier:
         scope = _Scope(self._depth, of_parameters=True)
         self._scopes.append(scope)
         while True:
-            token = self._in[self._at]
-            self._at += 1
+            token = self._input[self._index]
+            self._index += 1
             if token.type == "NAME":
                 scope.types[token.text] = True
                 self._emit(token, "TYPE")
@@ -247,17 +254,17 @@ class Classifier:
     def _operator(self, token: Token) -> None:
         text = token.text
         if text == "<" and self._opens_arguments():
-            self._open.append(self._parens)
+            self._open_lists.append(self._parens)
             self._emit(token, "LT_ARGS")
-        elif text == ">" and self._open and self._open[-1] == self._parens:
-            self._open.pop()
+        elif text == ">" and self._open_lists and self._open_lists[-1] == self._parens:
+            self._open_lists.pop()
             self._emit(token, "GT_ARGS")
         elif text == ">" and self._touches(token, ">"):
-            self._at += 1
-            self._out.append(Token("INFIX", ">>", token.position))
+            self._index += 1
+            self._output.append(Token("INFIX", ">>", token.position))
         elif text == ">" and self._touches(token, ">="):
-            self._at += 1
-            self._out.append(Token("ASSIGN", ">>=", token.position))
+            self._index += 1
+            self._output.append(Token("ASSIGN", ">>=", token.position))
         elif text in _PREFIX:
             self._emit(token, "PREFIX")
         elif text in _INFIX:
@@ -269,27 +276,29 @@ class Classifier:
             self._emit(token, text)
 
     def _touches(self, token: Token, text: str) -> bool:
-        place = token.position
-        return self._text() == text and self._in[self._at].position == place._replace(column=place.column + 1)
+        position = token.position
+        return self._text() == text and self._input[self._index].position == position._replace(
+            column=position.column + 1
+        )
 
     def _opens_arguments(self) -> bool:
-        if not self._out:
+        if not self._output:
             return False
-        before = self._out[-1]
-        return before.type in ("TYPE", "BIT", "INT_TYPE", "VARBIT", "TUPLE", "VALUE_SET") or (
-            before.type == "NAME" and before.text in self._generic and self._is_call()
+        previous = self._output[-1]
+        return previous.type in ("TYPE", "BIT", "INT_TYPE", "VARBIT", "TUPLE", "VALUE_SET") or (
+            previous.type == "NAME" and previous.text in self._generic and self._is_call()
         )
 
     def _is_call(self) -> bool:
         """Return whether the ``<`` before here opens type arguments of a call, and is not a comparison."""
         depth = 1
-        for index in range(self._at, len(self._in)):
-            text = self._in[index].text
+        for index in range(self._index, len(self._input)):
+            text = self._input[index].text
             if text in (";", "{", "}"):
                 return False
             depth += {"<": 1, ">": -1}.get(text, 0)
             if depth == 0:
-                return self._text(index + 1 - self._at) == "("
+                return self._text(index + 1 - self._index) == "("
         return False
 
     def _bracket(self, token: Token) -> None:
@@ -307,8 +316,8 @@ class Classifier:
         elif text == "}":
             if self._depth == 0:
                 raise P4Error(token.position, "unexpected }")
-            if self._entries == self._depth:
-                self._entries = None
+            if self._entries_depth == self._depth:
+                self._entries_depth = None
             while self._scopes[-1].depth >= self._depth and len(self._scopes) > 1:
                 self._scopes.pop()
             self._depth -= 1

@@ -17,7 +17,7 @@ from fanin.sim.switch.embedded.source import Source
 
 
 class ProgramContext(Protocol):
-    """The data of a program that all its blocks share; ``functions`` is the text of their functions."""
+    """Data that all blocks of a program share; ``functions`` is the text of their functions."""
 
     architecture: type
     records: Records
@@ -43,7 +43,7 @@ class ProgramContext(Protocol):
         body: Sequence[ast.Declaration] = (),
         annotations: ast.Annotations | None = None,
     ) -> str:
-        """Make an instance of an extern; return its Python name."""
+        """Emit code of an extern's instance; return its Python name."""
 
     def global_extern(self, node: ast.Instance) -> str:
         """Return the Python name of an extern instance outside all blocks."""
@@ -67,7 +67,7 @@ class BlockContext(Protocol):
     frame: str
     run: str
 
-    def place_of(self, target: ast.Declaration) -> str:
+    def python_name(self, target: ast.Declaration) -> str:
         """Return the Python place of a parameter or variable."""
 
     def extern_of(self, node: ast.Name) -> str:

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 DEFAULT_SIZE = 1024  #: entries of a table without an explicit size, as in p4c
-NOTHING = "NoAction"
+NO_ACTION_NAME = "NoAction"
 ORDERED = ("ternary", "range", "optional")  #: match kinds whose tables have priorities
 
 
 @dataclass(frozen=True)
 class KeyInfo:
-    """A key of a table."""
+    """A key of a table, as the control plane names it; ``width`` in bits."""
 
     name: str
     kind: str
@@ -36,7 +36,8 @@ class ActionInfo:
     types: dict[str, Any] = field(default_factory=dict)
 
 
-NO_ACTION = ActionInfo(NOTHING, {}, "no_action", -1)  #: action on a miss in a table without a default action
+#: Action on a miss in a table without a default action.
+NO_ACTION = ActionInfo(NO_ACTION_NAME, {}, "no_action", -1)
 
 
 @dataclass(frozen=True)
@@ -52,13 +53,13 @@ class RowInfo:
 
 @dataclass(frozen=True)
 class TableInfo:
-    """A table.
+    """Description of a table for the control plane.
 
     - ``default``: name and arguments of the default action.
-    - ``only``: ``"entries"`` or ``"default"``, for each action that is limited to one of these uses.
-    - ``attached``: names of its direct counters and meters.
+    - ``limited_actions``: ``"entries"`` or ``"default"``, for each action that is limited to one of these uses.
+    - ``direct_externs``: names of its direct counters and meters.
     - ``profile``: name of its action profile.
-    - ``ages``: whether its entries have idle timeouts.
+    - ``has_timeouts``: whether its entries have idle timeouts.
     """
 
     name: str
@@ -70,11 +71,11 @@ class TableInfo:
     constant: bool = False
     counters: tuple[str, ...] = field(default=())  # Python names of the direct counters that each hit counts
     size: int = DEFAULT_SIZE
-    only: dict[str, str] = field(default_factory=dict)
-    attached: tuple[str, ...] = ()
+    limited_actions: dict[str, str] = field(default_factory=dict)
+    direct_externs: tuple[str, ...] = ()
     profile: str | None = None
     id: int | None = None
-    ages: bool = False
+    has_timeouts: bool = False
 
 
 @dataclass(frozen=True)

@@ -19,23 +19,26 @@ class Position(NamedTuple):
 
 
 class P4Error(InputError):
-    """An error in a P4 text; message ``file:line:column: what``."""
+    """An error in a P4 text; its text is ``file:line:column: reason``."""
 
     def __init__(self, position: Position, message: str):
         super().__init__(f"{position}: {message}")
         self.position = position
-        self.what = message
+        self.reason = message
 
 
 class Refused(P4Error):
-    """Not implemented, or undefined in P4; refusing is better than a wrong result."""
+    """A construct or value that is not implemented or that P4 leaves undefined.
+
+    Refusing is better than a wrong result.
+    """
 
 
 class Unsupported(Refused):
-    """A construct that this switch does not implement; ``what`` names it with a noun in the singular."""
+    """A construct that this switch does not implement; ``construct`` names it with a noun in the singular."""
 
-    def __init__(self, position: Position, what: str):
-        super().__init__(position, f"{what} is not supported here")
+    def __init__(self, position: Position, construct: str):
+        super().__init__(position, f"{construct} is not supported here")
 
 
 class RunRefused(Exception):

@@ -23,7 +23,7 @@ class Expressions(Scopes):
         return result if expected is None else self.convert(result, expected)
 
     def value(self, node: ast.Expression, expected: Type | None = None) -> ast.Expression:
-        """Like ``expression``, for a value; a name of a type, table or function raises P4Error."""
+        """Check an expression that must have a value. Raises P4Error for a type, table or function."""
         result = self.expression(node, expected)
         if isinstance(result.type, types.Meta | types.Block | types.External | types.SetOf):
             raise P4Error(node.position, f"{result.type} is no value")
@@ -36,11 +36,11 @@ class Expressions(Scopes):
         node.constant = node.value
         return node
 
-    def _truth(self, node: ast.Truth, _: Type | None) -> ast.Expression:
+    def _boolean(self, node: ast.Boolean, _: Type | None) -> ast.Expression:
         node.type, node.constant = BOOL, node.value
         return node
 
-    def _text(self, node: ast.Text, _: Type | None) -> ast.Expression:
+    def _string(self, node: ast.String, _: Type | None) -> ast.Expression:
         node.type, node.constant = types.STRING, node.value
         return node
 
@@ -82,7 +82,7 @@ class Expressions(Scopes):
                 raise P4Error(node.name_position, f"{kind} has no field {node.name}")
             node.type = kind.fields[node.name]
         elif isinstance(kind, types.Stack):
-            node.type = self._of_stack(node, kind)
+            node.type = self._stack_member(node, kind)
         elif isinstance(kind, types.Applied):
             results = {"hit": BOOL, "miss": BOOL, "action_run": types.ActionRun(kind.table)}
             if node.name not in results:
@@ -92,7 +92,7 @@ class Expressions(Scopes):
             raise P4Error(node.name_position, f"{kind} has no member {node.name}")
         return node
 
-    def _of_stack(self, node: ast.Member, kind: types.Stack) -> Type:
+    def _stack_member(self, node: ast.Member, kind: types.Stack) -> Type:
         if node.name in ("next", "last"):
             return kind.element
         if node.name == "size":
@@ -138,10 +138,10 @@ class Expressions(Scopes):
         node.operand = self.value(node.operand)
         kind = self._number_type(node.operand)
         if node.operator == "!":
-            good = node.operand.type is BOOL or node.operand.type == BOOL
+            is_valid = node.operand.type is BOOL or node.operand.type == BOOL
         else:
-            good = isinstance(kind, Bits) or (kind == INTEGER and node.operator != "~")
-        if not good:
+            is_valid = isinstance(kind, Bits) or (kind == INTEGER and node.operator != "~")
+        if not is_valid:
             raise P4Error(node.position, f"{node.operator} of {node.operand.type}")
         node.type = kind
         node.constant = fold_unary(node.operator, node.operand.constant, kind)
@@ -154,17 +154,17 @@ class Expressions(Scopes):
             node.left, node.right = self.convert(node.left, BOOL), self.convert(node.right, BOOL)
             node.type = BOOL
         elif operator in ("==", "!="):
-            self._level(node, equality=True)
+            self._unify_operands(node, equality=True)
             node.type = BOOL
         elif operator in ("<<", ">>"):
             node.type = self._shift(node)
         elif operator == "++":
             node.type = self._concatenation(node)
         else:
-            kind = self._level(node)
+            kind = self._unify_operands(node)
             if not isinstance(kind, Bits) and (kind != INTEGER or operator in ("|+|", "|-|")):
                 raise P4Error(node.position, f"{kind} {operator} {kind}")
-            self._limits_of(node, kind)
+            self._check_division(node, kind)
             node.type = kind
             if operator in ("<", ">", "<=", ">="):
                 node.type = BOOL
@@ -175,7 +175,7 @@ class Expressions(Scopes):
             raise P4Error(node.position, f"a number without width that has more than {MAX_WIDTH} bits")
         return node
 
-    def _limits_of(self, node: ast.Binary, kind: Type) -> None:
+    def _check_division(self, node: ast.Binary, kind: Type) -> None:
         if node.operator not in ("/", "%"):
             return
         if isinstance(kind, Bits) and kind.signed:
@@ -183,11 +183,11 @@ class Expressions(Scopes):
         if node.right.constant == 0 or (kind == INTEGER and min(node.left.constant, node.right.constant) < 0):
             raise P4Error(node.position, f"{node.operator} by 0 or of a negative number")
 
-    def _level(self, node: ast.Binary, equality: bool = False) -> Type:
+    def _unify_operands(self, node: ast.Binary, equality: bool = False) -> Type:
         """Convert both operands to one type and return it; converts only constants, enums and lists."""
         left, right = node.left, node.right
         if equality and not isinstance(left.type, Bits | types.Simple) and left.type == right.type:
-            self._comparable(node.position, left.type)
+            self._check_comparable(node.position, left.type)
             return left.type
         if equality and (_is_list(left) or _is_list(right)):
             if _is_list(left):
@@ -199,10 +199,10 @@ class Expressions(Scopes):
         kind = kinds[1] if kinds[0] == INTEGER else kinds[0]
         node.left, node.right = self.convert(left, kind), self.convert(right, kind)
         if equality:
-            self._comparable(node.position, kind)
+            self._check_comparable(node.position, kind)
         return kind
 
-    def _comparable(self, position: Position, kind: Type) -> None:
+    def _check_comparable(self, position: Position, kind: Type) -> None:
         if isinstance(kind, types.Meta | types.External | types.Block | types.Applied | types.SetOf):
             raise P4Error(position, f"{kind} cannot be compared")
 
@@ -275,13 +275,13 @@ class Expressions(Scopes):
             return node
         from_enum = isinstance(actual, types.Enum) and actual.underlying == kind
         # A number without a width also becomes a value of a type declared by `type`, as in p4c.
-        named = isinstance(kind, types.New) and isinstance(base_of(kind), Bits)
-        if not from_enum and not (actual == INTEGER and (named or isinstance(kind, Bits))):
+        is_new_type = isinstance(kind, types.New) and isinstance(base_of(kind), Bits)
+        if not from_enum and not (actual == INTEGER and (is_new_type or isinstance(kind, Bits))):
             raise P4Error(node.position, f"{actual} where {kind} is needed")
-        result = ast.Cast(node.position, None, node)
-        result.type = kind
-        result.constant = fold_cast(node, kind)
-        return result
+        cast = ast.Cast(node.position, None, node)
+        cast.type = kind
+        cast.constant = fold_cast(node, kind)
+        return cast
 
     def _convert_items(self, node: ast.Expression, kind: Type) -> None:
         if isinstance(node, ast.InvalidValue):
@@ -296,16 +296,18 @@ class Expressions(Scopes):
         if parts is None:
             raise P4Error(node.position, f"a list where {kind} is needed")
         if isinstance(node, ast.StructValue):
-            if not (node.items.keys() <= parts.keys() if node.rest else node.items.keys() == parts.keys()):
+            if not (
+                node.items.keys() <= parts.keys() if node.has_defaults else node.items.keys() == parts.keys()
+            ):
                 raise P4Error(node.position, f"{kind} has the fields {', '.join(map(str, parts))}")
             for name in parts.keys() - node.items.keys():
                 node.items[name] = self._defaultvalue(ast.DefaultValue(node.position), None)
             node.items = {str(name): self.convert(node.items[str(name)], part) for name, part in parts.items()}
         elif isinstance(node, ast.ListValue):
             if node.items and isinstance(node.items[-1], ast.DefaultValue):
-                place = node.items.pop().position
+                position = node.items.pop().position
                 missing = len(parts) - len(node.items)
-                node.items += [self._defaultvalue(ast.DefaultValue(place), None) for _ in range(missing)]
+                node.items += [self._defaultvalue(ast.DefaultValue(position), None) for _ in range(missing)]
             if len(node.items) != len(parts):
                 raise P4Error(node.position, f"{kind} has {len(parts)} parts, not {len(node.items)}")
             node.items = [self.convert(i, p) for i, p in zip(node.items, parts.values(), strict=True)]
@@ -329,10 +331,10 @@ class Expressions(Scopes):
 
     def _listvalue(self, node: ast.ListValue, expected: Type | None) -> ast.Expression:
         parts = parts_of(expected)
-        wanted: list[Type | None] = (
+        kinds: list[Type | None] = (
             [*parts.values()] if parts and len(parts) == len(node.items) else [None] * len(node.items)
         )
-        node.items = [self.value(item, want) for item, want in zip(node.items, wanted, strict=True)]
+        node.items = [self.value(item, kind) for item, kind in zip(node.items, kinds, strict=True)]
         node.type = types.Tuple(tuple(item.type for item in node.items))
         return node
 

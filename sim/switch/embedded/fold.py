@@ -19,8 +19,8 @@ def fold_unary(operator: str, value: Any, kind: Type) -> Any:
         return None
     if operator == "!":
         return not value
-    result = {"-": -value, "~": ~value, "+": value}[operator]
-    return kind.wrap(result) if isinstance(kind, Bits) else result
+    folded = {"-": -value, "~": ~value, "+": value}[operator]
+    return kind.wrap(folded) if isinstance(kind, Bits) else folded
 
 
 def fold_cast(operand: ast.Expression, kind: Type) -> Any:
@@ -51,13 +51,13 @@ def fold_binary(node: ast.Binary) -> Any:
         return node.type.wrap(left << width | right & ((1 << width) - 1))
     if operator in ("<<", ">>"):
         return shift(node.type, operator, left, right)
-    result = _ARITHMETIC[operator.strip("|") if operator != "|" else "|"](left, right)
+    folded = _ARITHMETIC[operator.strip("|") if operator != "|" else "|"](left, right)
     if not isinstance(node.type, Bits):
-        return result
+        return folded
     if operator in ("|+|", "|-|"):
         low, high = node.type.limits
-        return max(low, min(high, result))
-    return node.type.wrap(result)
+        return max(low, min(high, folded))
+    return node.type.wrap(folded)
 
 
 def shift(kind: Type, operator: str, value: int, amount: int) -> int:

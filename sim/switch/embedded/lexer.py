@@ -46,7 +46,7 @@ class Token:
 
     start_pos = line = column = end_line = end_column = end_pos = 0  # lark asks the last token for these
 
-    def moved(self, position: Position) -> Token:
+    def at_position(self, position: Position) -> Token:
         """Return the same token at another position, for the use of a macro."""
         return replace(self, position=position)
 

@@ -15,7 +15,7 @@ _TOO_MANY = f"more than {MAX_ROUNDS} rounds of loops for one frame"
 
 
 @dataclass(slots=True, eq=False)
-class Loop(ast.Statement):
+class ForLoop(ast.Statement):
     """``for (initial; condition; updates) body``."""
 
     initial: list[ast.Statement]
@@ -25,7 +25,7 @@ class Loop(ast.Statement):
 
 
 @dataclass(slots=True, eq=False)
-class Walk(ast.Statement):
+class ForIn(ast.Statement):
     """``for (variable in collection) body``; the collection is a range of numbers or a header stack."""
 
     variable: ast.Variable
@@ -34,7 +34,7 @@ class Walk(ast.Statement):
 
 
 def rounds(switch: Budget) -> Iterator[None]:
-    """Yield once per round of a loop. Raises RunRefused if the frame takes too many rounds."""
+    """Yield once per round of a loop. Raises RunRefused after MAX_ROUNDS rounds of the frame's loops."""
     while switch.rounds_left > 0:
         switch.rounds_left -= 1
         yield
@@ -45,8 +45,8 @@ def numbers(switch: Budget, low: Any, high: Any) -> range:
     """Return the numbers from ``low`` to ``high``, both included. Raises RunRefused."""
     if low is UNDEFINED or high is UNDEFINED:
         raise RunRefused("a loop over an undefined range")
-    result = range(low, high + 1)
-    switch.rounds_left -= len(result)
+    sequence = range(low, high + 1)
+    switch.rounds_left -= len(sequence)
     if switch.rounds_left < 0:
         raise RunRefused(_TOO_MANY)
-    return result
+    return sequence

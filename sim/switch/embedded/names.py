@@ -1,4 +1,4 @@
-"""Names for the control plane: the name in ``@name``, or the declared one."""
+"""Names of a program's objects for the control plane, and other values of annotations."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from fanin.sim.switch.embedded import ast
 from fanin.sim.switch.embedded.lexer import integer
 
 
-def title(node: ast.Declaration) -> str:
+def control_name(node: ast.Declaration) -> str:
     """Return the name in ``@name``, or the declared one."""
     return annotated_name(node.annotations) or node.name
 
@@ -37,29 +37,29 @@ def translation(annotations: ast.Annotations) -> tuple[str, int | None] | None:
     return body[0].text[1:-1], widths[0] if widths else None
 
 
-def spelled(node: ast.Expression) -> str:
-    """Return the text of an expression as the name of a key."""
+def key_name(node: ast.Expression) -> str:
+    """Return the name of a table's key: the text of its expression, as in p4c's P4Info."""
     if isinstance(node, ast.Name):
         return node.name
     if isinstance(node, ast.Member):
         field = _field(node)  # with a leading dot it is the whole name
-        return field[1:] if field.startswith(".") else f"{spelled(node.base)}.{field}"
+        return field[1:] if field.startswith(".") else f"{key_name(node.base)}.{field}"
     if isinstance(node, ast.Index):
         index = node.index.constant
-        return f"{spelled(node.base)}[{spelled(node.index) if index is None else index}]"
+        return f"{key_name(node.base)}[{key_name(node.index) if index is None else index}]"
     if isinstance(node, ast.Slice):
-        return f"{spelled(node.base)}[{node.bounds[0]}:{node.bounds[1]}]"
+        return f"{key_name(node.base)}[{node.bounds[0]}:{node.bounds[1]}]"
     if isinstance(node, ast.Call) and isinstance(node.function, ast.Member):
         name = "$valid$" if node.function.name == "isValid" else f"{node.function.name}()"  # as in P4Info
-        return f"{spelled(node.function.base)}.{name}"
+        return f"{key_name(node.function.base)}.{name}"
     if isinstance(node, ast.Cast):
-        return spelled(node.operand)
+        return key_name(node.operand)
     if isinstance(node, ast.Binary) and node.operator == "&" and isinstance(node.right.constant, int):
-        return f"{spelled(node.left)} & {node.right.constant:#x}"
+        return f"{key_name(node.left)} & {node.right.constant:#x}"
     return "key"
 
 
 def _field(node: ast.Member) -> str:
     """Return a member's name, or the value of ``@name`` at its declaration."""
     declared = getattr(getattr(node.base.type, "declaration", None), "fields", [])
-    return next((title(field) for field in declared if field.name == node.name), node.name)
+    return next((control_name(field) for field in declared if field.name == node.name), node.name)

@@ -22,12 +22,12 @@ class PacketIn:
 
     def take(self, width: int) -> int:
         """Return the next ``width`` bits. Raises Reject if there are fewer."""
-        value = self.look(width)
+        value = self.peek(width)
         self.position += width
         return value
 
-    def look(self, width: int) -> int:
-        """Return the next ``width`` bits without advancing."""
+    def peek(self, width: int) -> int:
+        """Return the next ``width`` bits without advancing. Raises Reject if there are fewer."""
         start = self.position
         end = start + width
         if end > self.bits:
@@ -36,7 +36,7 @@ class PacketIn:
         return value >> (-end & 7) & ((1 << width) - 1)
 
     def advance(self, width: int) -> None:
-        """Skip ``width`` bits."""
+        """Skip ``width`` bits, a multiple of 8. Raises Reject beyond the end."""
         if width is UNDEFINED:
             raise RunRefused("advance by an undefined length")
         if width % 8:
@@ -49,20 +49,24 @@ class PacketIn:
         """Return the bytes of the frame."""
         return len(self.data)
 
-    def varbit_width(self, width: int, fixed: int, most: int) -> int:
-        """Check the width of a varbit field, in a header with ``fixed`` other bits."""
+    def varbit_width(self, width: int, fixed: int, maximum: int) -> int:
+        """Return ``width``, in bits, if a varbit field may have it. Raises Reject if not.
+
+        - ``fixed``: number of the header's other bits.
+        - ``maximum``: the field's declared width.
+        """
         if width is UNDEFINED:
             raise RunRefused("a varbit of an undefined length")
         if width % 8:
             raise Reject(INVALID_ARGUMENT)
         if self.position + fixed + width > self.bits:
             raise Reject(TOO_SHORT)
-        if width > most:
+        if width > maximum:
             raise Reject(HEADER_TOO_SHORT)
         return width
 
-    def rest(self) -> bytes:
-        """Return the bytes that were not read, the payload."""
+    def remainder(self) -> bytes:
+        """Return the payload: the bytes that were not read. Raises RunRefused within a byte."""
         if self.position & 7:
             raise RunRefused("a payload that begins within a byte")
         return self.data[self.position >> 3 :]
@@ -71,72 +75,72 @@ class PacketIn:
 class HeaderStack:
     """A stack of headers or unions."""
 
-    __slots__ = ("items", "kind", "next")
+    __slots__ = ("elements", "kind", "next")
 
     def __init__(self, kind: Any, size: int):
         self.kind = kind
-        self.items = [kind() for _ in range(size)]
+        self.elements = [kind() for _ in range(size)]
         self.next = 0
 
-    def at(self, index: int) -> Any:
+    def element(self, index: int) -> Any:
         """Return element ``index``."""
-        if index is UNDEFINED or not 0 <= index < len(self.items):
-            raise RunRefused(f"element {index!r} of a stack of {len(self.items)}")
-        return self.items[index]
+        if index is UNDEFINED or not 0 <= index < len(self.elements):
+            raise RunRefused(f"element {index!r} of a stack of {len(self.elements)}")
+        return self.elements[index]
 
-    def next_item(self) -> Any:
-        """Return ``next``."""
-        if self.next >= len(self.items):
+    def next_element(self) -> Any:
+        """Return the element that ``next`` names. Raises Reject beyond the end."""
+        if self.next >= len(self.elements):
             raise Reject(OUT_OF_BOUNDS)
-        return self.items[self.next]
+        return self.elements[self.next]
 
-    def last_item(self) -> Any:
-        """Return ``last``."""
-        if not 0 < self.next <= len(self.items):
+    def last_element(self) -> Any:
+        """Return the element that ``last`` names. Raises Reject if no element was extracted."""
+        if not 0 < self.next <= len(self.elements):
             raise Reject(OUT_OF_BOUNDS)
-        return self.items[self.next - 1]
+        return self.elements[self.next - 1]
 
     def last_index(self) -> Any:
         """Return ``lastIndex``; undefined for an empty stack."""
         return self.next - 1 if self.next else UNDEFINED
 
     def push_front(self, count: int) -> None:
-        """Make room for ``count`` elements in front; the new ones are invalid."""
-        count = min(count, len(self.items))
-        self.items = [self.kind() for _ in range(count)] + self.items[: len(self.items) - count]
-        self.next = min(self.next + count, len(self.items))
+        """Insert ``count`` invalid elements in front; the last ones are dropped."""
+        count = min(count, len(self.elements))
+        self.elements = [self.kind() for _ in range(count)] + self.elements[: len(self.elements) - count]
+        self.next = min(self.next + count, len(self.elements))
 
     def pop_front(self, count: int) -> None:
         """Drop ``count`` elements in front; append the same number of invalid ones."""
-        count = min(count, len(self.items))
-        self.items = self.items[count:] + [self.kind() for _ in range(count)]
+        count = min(count, len(self.elements))
+        self.elements = self.elements[count:] + [self.kind() for _ in range(count)]
         self.next = max(self.next - count, 0)
 
     def copy(self) -> HeaderStack:
-        """Return a copy."""
+        """Return a copy with copies of all elements."""
         new = HeaderStack.__new__(HeaderStack)
         new.kind, new.next = self.kind, self.next
-        new.items = [item.copy() for item in self.items]
+        new.elements = [element.copy() for element in self.elements]
         return new
 
     def set(self, other: HeaderStack) -> None:
-        """Become equal to ``other``."""
+        """Copy the elements of ``other``, a stack of the same size."""
         self.next = other.next
-        for mine, its in zip(self.items, other.items, strict=True):
-            mine.set(its)
+        for element, source in zip(self.elements, other.elements, strict=True):
+            element.set(source)
 
     def equals(self, other: HeaderStack) -> Any:
         """Return whether all elements are equal."""
-        result: Any = True
-        for mine, its in zip(self.items, other.items, strict=True):
-            same = mine.equals(its)
-            if same is UNDEFINED:
-                result = same
-            elif not same:
+        all_equal: Any = True
+        for element, counterpart in zip(self.elements, other.elements, strict=True):
+            is_equal = element.equals(counterpart)
+            if is_equal is UNDEFINED:
+                all_equal = is_equal
+            elif not is_equal:
                 return False
-        return result
+        return all_equal
 
-    def emit(self, out: list[bytes]) -> None:
-        """Append the valid elements to ``out``."""
-        for item in self.items:
-            item.emit(out)
+    def emit(self, output: list[bytes]) -> None:
+        """Append the bytes of the valid elements to ``output``."""
+        for element in self.elements:
+            element.emit(output)

@@ -58,6 +58,6 @@ class Pages(Generic[K, V]):
             yield list(page.values())
 
     def values(self) -> Iterator[V]:
-        """Yield the values."""
+        """Yield all values, in the order of insertion."""
         for page in self._pages:
             yield from page.values()

@@ -14,7 +14,7 @@ from fanin.sim.switch.embedded import ast
 from fanin.sim.switch.embedded.classify import Classifier
 from fanin.sim.switch.embedded.errors import P4Error, Position, Unsupported
 from fanin.sim.switch.embedded.lexer import Token, integer
-from fanin.sim.switch.embedded.loops import Loop, Walk
+from fanin.sim.switch.embedded.loops import ForIn, ForLoop
 
 _GRAMMAR = Path(__file__).with_name("grammar.lark")
 _PUNCTUATION = {
@@ -22,11 +22,11 @@ _PUNCTUATION = {
     "[": "_LBRACK", "]": "_RBRACK", "=": "_EQUAL", ".": "_DOT", "?": "_QUESTION", "+": "PLUS", "-": "MINUS",
     "...": "ELLIPSIS", "+:": "_PLUSCOLON", "#": "_HASH",
 }  # fmt: skip
-_WRITTEN = {name: repr(text) for text, name in _PUNCTUATION.items()}
-_WRITTEN |= {"NAME": "a name", "TYPE": "a type", "_LT_ARGS": "'<'", "_GT_ARGS": "'>'"}
-_FEW = 4  # maximum terminals that an error names
+_DESCRIPTIONS = {name: repr(text) for text, name in _PUNCTUATION.items()}
+_DESCRIPTIONS |= {"NAME": "a name", "TYPE": "a type", "_LT_ARGS": "'<'", "_GT_ARGS": "'>'"}
+_MAX_EXPECTED = 4  # maximum terminals that an error names
 # Keywords without information beyond their grammar rule: lark drops names with an underscore.
-_UNTOLD = {
+_DROPPED = {
     "LT_ARGS", "GT_ARGS", "TRANSITION", "PARSER", "CONTROL", "PACKAGE", "ENUM", "TYPEDEF", "TUPLE", "EXTERN",
     "KEY", "ACTIONS", "MATCH_KIND", "APPLY", "PRIORITY", "ACTION", "TABLE", "STATE",
 }  # fmt: skip
@@ -42,18 +42,18 @@ class _Terminals(Lexer):
     """Gives lark the tokens under lark's names; remembers the current position."""
 
     def __init__(self, _: Any):
-        self.here = Position("", 1, 1)
+        self.position_now = Position("", 1, 1)
 
     def lex(self, data: Any, *_: Any) -> Iterator[Any]:
         """Yield the tokens in ``data``."""
         for token in data:
-            self.here = token.position
-            _Builder.here = token.position
+            self.position_now = token.position
+            _Builder.position_now = token.position
             if token.type in _PUNCTUATION:
                 token.type = _PUNCTUATION[token.type]
             elif token.text in ("type", "string") and token.type in _RENAMED:
                 token.type = _RENAMED[token.type]
-            elif token.type in _UNTOLD:
+            elif token.type in _DROPPED:
                 token.type = "_" + token.type
             yield token
 
@@ -68,23 +68,25 @@ def parse(sequence: list[Token], file: str) -> list[ast.Declaration]:
             if error.token.type == "NAME" and "TYPE" in error.expected and "NAME" not in error.expected:
                 raise P4Error(error.token.position, f"{error.token.text} is not a declared type") from None
             raise P4Error(
-                error.token.position, f"syntax error at {error.token.text!r}{_wanted(error)}"
+                error.token.position, f"syntax error at {error.token.text!r}{_expected_text(error)}"
             ) from None
-        raise P4Error(end, f"syntax error: the text ends too early{_wanted(error)}") from None
+        raise P4Error(end, f"syntax error: the text ends too early{_expected_text(error)}") from None
     except lark.exceptions.VisitError as error:
         raise error.orig_exc from None
     declarations: list[ast.Declaration] = result
     return declarations
 
 
-def _wanted(error: lark.exceptions.UnexpectedToken) -> str:
-    """Return text about the tokens that would fit, if they are few, or about a missing semicolon."""
+def _expected_text(error: lark.exceptions.UnexpectedToken) -> str:
+    """Return the end of an error text: the expected tokens, if they are few, or a missing semicolon."""
     terminals = error.accepts or set()
-    fitting = sorted(_WRITTEN.get(name, name.strip("_").lower().replace("_", " ")) for name in terminals)
-    if 0 < len(fitting) <= _FEW:
-        return f", expected {' or '.join(fitting)}"
-    begins = not isinstance(error.token, Token) or error.token.text == "}" or error.token.text.isidentifier()
-    return ", perhaps ';' is missing before it" if begins and "_SEMI" in terminals else ""
+    expected = sorted(_DESCRIPTIONS.get(name, name.strip("_").lower().replace("_", " ")) for name in terminals)
+    if 0 < len(expected) <= _MAX_EXPECTED:
+        return f", expected {' or '.join(expected)}"
+    starts_statement = (
+        not isinstance(error.token, Token) or error.token.text == "}" or error.token.text.isidentifier()
+    )
+    return ", perhaps ';' is missing before it" if starts_statement and "_SEMI" in terminals else ""
 
 
 @cache
@@ -101,15 +103,15 @@ def _grammar() -> lark.Lark:
 class _Builder(lark.Transformer):
     """A method per rule. Names arrive as ``ast.Name``, absent optional parts as an empty list."""
 
-    here = Position("", 1, 1)  # position of the last token, for nodes without a token of their own
+    position_now = Position("", 1, 1)  # position of the last token, for nodes without a token of their own
 
     def start(self, parts: list[Any]) -> list[ast.Declaration]:
         return parts
 
     def declaration(self, parts: list[Any]) -> ast.Declaration:
-        annotations, result = parts
-        result.annotations = annotations
-        return result
+        annotations, node = parts
+        node.annotations = annotations
+        return node
 
     local = abstract_body = declaration
 
@@ -128,7 +130,7 @@ class _Builder(lark.Transformer):
         return ast.StackType(parts[0].position, parts[0], parts[1])
 
     def tuple_type(self, parts: list[Any]) -> ast.TypeNode:
-        return ast.TupleType(self.here, parts[0])
+        return ast.TupleType(self.position_now, parts[0])
 
     def any_type(self, parts: list[Any]) -> ast.TypeNode:
         return ast.AnyType(parts[0].position)
@@ -170,8 +172,8 @@ class _Builder(lark.Transformer):
 
     def constructor(self, parts: list[Any]) -> ast.Function:
         name, parameters = parts
-        nothing = ast.BaseType(name.position, "void", None)
-        return ast.Function(name.position, name.text, nothing, [], parameters, None)
+        void = ast.BaseType(name.position, "void", None)
+        return ast.Function(name.position, name.text, void, [], parameters, None)
 
     def constructor_parameters(self, parts: list[Any]) -> list[ast.Parameter]:
         return parts[0] if parts else []
@@ -183,10 +185,10 @@ class _Builder(lark.Transformer):
 
     def extern_object(self, parts: list[Any]) -> ast.Declaration:
         name, type_parameters, *methods = parts
-        result = ast.Extern(name.position, name.name, type_parameters, methods)
+        extern = ast.Extern(name.position, name.name, type_parameters, methods)
         for method in methods:
-            method.owner = result
-        return result
+            method.owner = extern
+        return extern
 
     def extern_function(self, parts: list[Any]) -> ast.Declaration:
         return parts[0]
@@ -206,9 +208,9 @@ class _Builder(lark.Transformer):
         annotations, kind, name, *size = parts
         if size:
             raise Unsupported(name.position, f"an array's size after its name ({name.name}[...])")
-        result = ast.Variable(name.position, name.name, kind, None)
-        result.annotations = annotations
-        return result
+        variable = ast.Variable(name.position, name.name, kind, None)
+        variable.annotations = annotations
+        return variable
 
     def enumeration(self, parts: list[Any]) -> ast.Declaration:
         *underlying, name, members = parts
@@ -218,25 +220,25 @@ class _Builder(lark.Transformer):
         _, name, *value = parts
         return name.name, value[0] if value else None
 
-    def type_name(self, parts: list[Any]) -> ast.Declaration:
+    def typedef(self, parts: list[Any]) -> ast.Declaration:
         if isinstance(parts[0], ast.Declaration):
             raise Unsupported(parts[0].position, f"a typedef that declares {parts[0].name}")
-        return ast.TypeName(parts[1].position, parts[1].name, parts[0], False)
+        return ast.TypeAlias(parts[1].position, parts[1].name, parts[0], False)
 
     def new_type(self, parts: list[Any]) -> ast.Declaration:
-        return ast.TypeName(parts[1].position, parts[1].name, parts[0], True)
+        return ast.TypeAlias(parts[1].position, parts[1].name, parts[0], True)
 
     def error_names(self, parts: list[Any]) -> ast.Declaration:
-        return ast.Names(parts[0].position, "error", parts[1])
+        return ast.NameList(parts[0].position, "error", parts[1])
 
     def match_kinds(self, parts: list[Any]) -> ast.Declaration:
-        return ast.Names(self.here, "match_kind", parts[0])
+        return ast.NameList(self.position_now, "match_kind", parts[0])
 
     def parameter(self, parts: list[Any]) -> ast.Declaration:
         annotations, direction, kind, name, *default = parts
-        result = ast.Parameter(name.position, name.name, direction, kind, default[0] if default else None)
-        result.annotations = annotations
-        return result
+        parameter = ast.Parameter(name.position, name.name, direction, kind, default[0] if default else None)
+        parameter.annotations = annotations
+        return parameter
 
     def direction(self, parts: list[Any]) -> str:
         return parts[0].text if parts else ""
@@ -244,10 +246,10 @@ class _Builder(lark.Transformer):
     # parsers
 
     def parser(self, parts: list[Any]) -> ast.Declaration:
-        name, type_parameters, parameters, *rest = parts
-        if not rest:
+        name, type_parameters, parameters, *definition = parts
+        if not definition:
             return ast.Parser(name.position, name.name, type_parameters, parameters, [], [], None)
-        constructor, *body = rest
+        constructor, *body = definition
         states = [part for part in body if isinstance(part, ast.State)]
         local = [part for part in body if not isinstance(part, ast.State)]
         return ast.Parser(name.position, name.name, type_parameters, parameters, constructor, local, states)
@@ -257,9 +259,9 @@ class _Builder(lark.Transformer):
         select, cases = None, [ast.Case(name.position, [], "reject")]  # meaning of a state without transition
         if body and isinstance(body[-1], tuple):
             select, cases = body.pop()
-        result = ast.State(name.position, name.name, body, select, cases)
-        result.annotations = annotations
-        return result
+        state = ast.State(name.position, name.name, body, select, cases)
+        state.annotations = annotations
+        return state
 
     def transition(self, parts: list[Any]) -> tuple[list[ast.Expression] | None, list[ast.Case]]:
         if isinstance(parts[0], ast.Name):
@@ -278,28 +280,28 @@ class _Builder(lark.Transformer):
     # controls
 
     def control(self, parts: list[Any]) -> ast.Declaration:
-        name, type_parameters, parameters, *rest = parts
-        if not rest:
+        name, type_parameters, parameters, *definition = parts
+        if not definition:
             return ast.Control(name.position, name.name, type_parameters, parameters, [], [], None)
-        constructor, *local, body = rest
+        constructor, *local, body = definition
         return ast.Control(name.position, name.name, type_parameters, parameters, constructor, local, body)
 
     def table(self, parts: list[Any]) -> ast.Declaration:
         name, *properties = parts
-        result = ast.Table(name.position, name.name, [], [], None, False, {})
-        seen: set[str] = set()
+        table = ast.Table(name.position, name.name, [], [], None, False, {})
+        titles: set[str] = set()
         for key, value in properties:
             title = value.name if isinstance(value, ast.Property) else key
-            if title in seen:
+            if title in titles:
                 raise P4Error(name.position, f"table {name.name} has {title} twice")
-            seen.add(title)
+            titles.add(title)
             if key == "entries":
-                result.entries, result.constant_entries = value
+                table.entries, table.constant_entries = value
             elif isinstance(value, ast.Property):
-                result.properties[value.name] = value
+                table.properties[value.name] = value
             else:
-                setattr(result, key, value)
-        return result
+                setattr(table, key, value)
+        return table
 
     def property(self, parts: list[Any]) -> tuple[str, Any]:
         annotations, (_, value) = parts
@@ -344,10 +346,10 @@ class _Builder(lark.Transformer):
         return parts[1]
 
     def block(self, parts: list[Any]) -> ast.Block:
-        return ast.Block(parts[0].position if parts else self.here, parts)
+        return ast.Block(parts[0].position if parts else self.position_now, parts)
 
     def empty(self, parts: list[Any]) -> ast.Block:
-        return ast.Block(self.here, [])
+        return ast.Block(self.position_now, [])
 
     def variable(self, parts: list[Any]) -> ast.Variable:
         kind, name, *value = parts
@@ -363,27 +365,29 @@ class _Builder(lark.Transformer):
         return ast.CallStatement(parts[0].position, parts[0])
 
     def conditional(self, parts: list[Any]) -> ast.Conditional:
-        place, condition, then, *otherwise = parts
-        return ast.Conditional(place.position, condition, then, otherwise[1] if otherwise else None)
+        keyword, condition, consequence, *alternative = parts
+        return ast.Conditional(
+            keyword.position, condition, consequence, alternative[1] if alternative else None
+        )
 
-    def choice(self, parts: list[Any]) -> ast.Choice:
-        return ast.Choice(parts[0].position, parts[1], parts[2:])
+    def switch_statement(self, parts: list[Any]) -> ast.SwitchStatement:
+        return ast.SwitchStatement(parts[0].position, parts[1], parts[2:])
 
     def switch_case(self, parts: list[Any]) -> ast.SwitchCase:
         label, *block = parts
-        place = label.position if label else self.here
-        return ast.SwitchCase(place, label, block[0] if block else None)
+        position = label.position if label else self.position_now
+        return ast.SwitchCase(position, label, block[0] if block else None)
 
-    def loop(self, parts: list[Any]) -> Loop:
-        place, initial, condition, updates, body = parts
-        return Loop(place.position, initial, condition, updates, body)
+    def for_loop(self, parts: list[Any]) -> ForLoop:
+        keyword, initial, condition, updates, body = parts
+        return ForLoop(keyword.position, initial, condition, updates, body)
 
     def loop_parts(self, parts: list[Any]) -> list[ast.Statement]:
         return parts
 
-    def walk(self, parts: list[Any]) -> Walk:
+    def for_in(self, parts: list[Any]) -> ForIn:
         *_, kind, name, _, collection, body = parts
-        return Walk(parts[0].position, ast.Variable(name.position, name.name, kind, None), collection, body)
+        return ForIn(parts[0].position, ast.Variable(name.position, name.name, kind, None), collection, body)
 
     def jump(self, parts: list[Any]) -> ast.Jump:
         kind, *value = parts
@@ -393,20 +397,20 @@ class _Builder(lark.Transformer):
 
     def binary(self, parts: list[Any]) -> ast.Expression:
         """Build the tree of ``operand operator operand ...`` by precedence climbing."""
-        rest = iter(parts[1:])
-        waiting: list[tuple[ast.Expression, Token]] = []
+        tokens = iter(parts[1:])
+        stack: list[tuple[ast.Expression, Token]] = []
         operand = parts[0]
 
         def close(level: int) -> None:
             nonlocal operand
-            while waiting and _PRECEDENCE[waiting[-1][1].text] >= level:
-                left, operator = waiting.pop()
-                operand = ast.Binary(left.position, operator.text, left, operand)
+            while stack and _PRECEDENCE[stack[-1][1].text] >= level:
+                left_operand, operator = stack.pop()
+                operand = ast.Binary(left_operand.position, operator.text, left_operand, operand)
 
-        for operator in rest:
+        for operator in tokens:
             close(_PRECEDENCE[operator.text])
-            waiting.append((operand, operator))
-            operand = next(rest)
+            stack.append((operand, operator))
+            operand = next(tokens)
         close(0)
         return operand
 
@@ -446,11 +450,11 @@ class _Builder(lark.Transformer):
     def number(self, parts: list[Any]) -> ast.Number:
         return ast.Number(parts[0].position, *integer(parts[0]))
 
-    def truth(self, parts: list[Any]) -> ast.Truth:
-        return ast.Truth(parts[0].position, parts[0].text == "true")
+    def boolean(self, parts: list[Any]) -> ast.Boolean:
+        return ast.Boolean(parts[0].position, parts[0].text == "true")
 
-    def text(self, parts: list[Any]) -> ast.Text:
-        return ast.Text(parts[0].position, parts[0].text[1:-1])
+    def string(self, parts: list[Any]) -> ast.String:
+        return ast.String(parts[0].position, parts[0].text[1:-1])
 
     def reference(self, parts: list[Any]) -> ast.Name:
         return ast.Name(parts[0].position, parts[0].text)
@@ -467,13 +471,13 @@ class _Builder(lark.Transformer):
         return parts[0]
 
     def list_element(self, parts: list[Any]) -> ast.Expression:
-        raise Unsupported(self.here, "an element of a list in braces")
+        raise Unsupported(self.position_now, "an element of a list in braces")
 
     def list_value(self, parts: list[Any]) -> ast.ListValue:
-        return ast.ListValue(parts[0][0].position if parts[0] else self.here, parts[0])
+        return ast.ListValue(parts[0][0].position if parts[0] else self.position_now, parts[0])
 
     def invalid_value(self, _: list[Any]) -> ast.InvalidValue:
-        return ast.InvalidValue(self.here)
+        return ast.InvalidValue(self.position_now)
 
     def default_value(self, parts: list[Any]) -> ast.DefaultValue:
         return ast.DefaultValue(parts[0].position)
@@ -482,9 +486,9 @@ class _Builder(lark.Transformer):
         return parts[0].name, parts[1]
 
     def struct_value(self, parts: list[Any]) -> ast.StructValue:
-        named = [part for part in parts[0] if not isinstance(part, Token)]
-        items = dict(named)
-        place = named[0][1].position
-        if len(items) < len(named):
-            raise P4Error(place, "a field is named twice")
-        return ast.StructValue(place, items, rest=len(named) < len(parts[0]))
+        fields = [part for part in parts[0] if not isinstance(part, Token)]
+        items = dict(fields)
+        position = fields[0][1].position
+        if len(items) < len(fields):
+            raise P4Error(position, "a field is named twice")
+        return ast.StructValue(position, items, has_defaults=len(fields) < len(parts[0]))

@@ -16,39 +16,39 @@ _USES = (
 
 
 class Unset(int):
-    """An uninitialized number. Each switch has a subclass with its own function ``used``, which uses call."""
+    """An uninitialized number; its operators call ``on_use``. Each switch has a subclass with its function."""
 
-    used: Callable[[], None]
+    on_use: Callable[[], None]
 
     @classmethod
-    def kept(cls, value: Any) -> Any:
+    def mark(cls, value: Any) -> Any:
         """Return ``value`` as an uninitialized number."""
         return cls(value) if isinstance(value, int) and not isinstance(value, cls) else value
 
-    def to_bytes(self, *arguments: Any, **named: Any) -> bytes:  # noqa: D102
-        self.used()
-        return super().to_bytes(*arguments, **named)
+    def to_bytes(self, *arguments: Any, **keywords: Any) -> bytes:  # noqa: D102
+        self.on_use()
+        return super().to_bytes(*arguments, **keywords)
 
 
-def _telling(name: str) -> Callable[..., Any]:
-    plain = getattr(int, name)
+def _reporting_operator(name: str) -> Callable[..., Any]:
+    method = getattr(int, name)
 
-    def operator(self: Unset, *others: Any) -> Any:
-        self.used()
-        return plain(self, *others)
+    def operator(self: Unset, *operands: Any) -> Any:
+        self.on_use()
+        return method(self, *operands)
 
     return operator
 
 
 for _name in (f"__{use}__" for use in _USES.split()):
-    setattr(Unset, _name, _telling(_name))
+    setattr(Unset, _name, _reporting_operator(_name))
 
 
-def names(used: Callable[[], None]) -> Mapping[str, Any]:
-    """Return the names that generated code needs for undefined values; each use of one calls ``used``."""
+def names(on_use: Callable[[], None]) -> Mapping[str, Any]:
+    """Return the names that generated code needs for undefined values; each use of one calls ``on_use``."""
 
-    class Own(Unset):
+    class SwitchUnset(Unset):
         pass
 
-    Own.used = staticmethod(used)
-    return {"UNDEFINED": Own(0), "kept": Own.kept}
+    SwitchUnset.on_use = staticmethod(on_use)
+    return {"UNDEFINED": SwitchUnset(0), "mark_unset": SwitchUnset.mark}

@@ -12,16 +12,16 @@ from fanin.base.plain import open_regular
 from fanin.sim.switch.embedded.errors import P4Error, Position, Refused, Unsupported
 from fanin.sim.switch.embedded.lexer import MAX_WIDTH, Token, integer, tokens
 
-OWN_TEXTS = Path(__file__).parent / "include"
+BUNDLED_FILES = Path(__file__).parent / "include"
 _BYTE_ORDER_MARK = "\ufeff"
 MAX_TEXT = 8 << 20  #: maximum characters of a program's texts, including each included file
 MAX_TOKENS = 1_000_000  #: maximum tokens of a program after the preprocessor
-_INCLUDES = 256
-_BITS = MAX_WIDTH  # maximum bits of a value in #if
-_CONDITIONS = 256  # maximum nesting of #if
-_DEPTH = 64  # maximum nesting of macros
-_REPLACED = 1_000_000  # maximum tokens made by all macros together, including those that are replaced again
-_SPELLED = 1 << 24  # maximum characters of these tokens
+_MAX_INCLUDES = 256
+_MAX_BITS = MAX_WIDTH  # maximum bits of a value in #if
+_MAX_CONDITIONS = 256  # maximum nesting of #if
+_MAX_DEPTH = 64  # maximum nesting of macros
+_MAX_MACRO_TOKENS = 1_000_000  # maximum tokens made by all macros, with those that are replaced again
+_MAX_MACRO_CHARACTERS = 1 << 24  # maximum characters of these tokens
 
 _BINARY = {
     "||": (1, lambda a, b: int(bool(a or b))), "&&": (2, lambda a, b: int(bool(a and b))),
@@ -35,7 +35,7 @@ _BINARY = {
     "%": (10, lambda a, b: (abs(a) % abs(b)) * (-1 if a < 0 else 1)),
 }  # fmt: skip
 _UNARY = {"!": lambda a: int(not a), "-": lambda a: -a, "+": lambda a: a, "~": lambda a: ~a}
-_SHIFT = 64  # maximum bits of a shift in #if
+_MAX_SHIFT = 64  # maximum bits of a shift in #if
 
 
 @dataclass
@@ -56,219 +56,229 @@ class Preprocessor:
             for name, text in defines.items()
         }
         self.included: list[str] = []  # names as written, in order
-        self._read = self._replaced = self._spelled = 0  # characters read; tokens and characters made by macros
+        self._read = self._macro_tokens = self._macro_characters = (
+            0  # characters read; tokens and characters made by macros
+        )
 
     def run(self, text: str, file: str, folder: Path | None) -> list[Token]:
         """Return all tokens of ``text``; quoted includes are first searched in ``folder``."""
         check_text(text, file, self._read)
         self._read += len(text)
-        result: list[Token] = []
+        output: list[Token] = []
         pending: list[Token] = []  # a macro's arguments may span several lines
         conditions: list[_Condition] = []
         for line in _lines(text.removeprefix(_BYTE_ORDER_MARK), file):
             if line and line[0].text == "#":
-                result += self._expanded(pending)
+                output += self._expand(pending)
                 pending = []
-                result += self._directive(line, conditions, folder)
+                output += self._directive(line, conditions, folder)
             elif all(c.active for c in conditions):
                 pending += _without_pragma(line)
-            if len(result) + len(pending) > MAX_TOKENS:
-                raise P4Error((result + pending)[MAX_TOKENS].position, f"more than {MAX_TOKENS:,} tokens")
-        result += self._expanded(pending)
+            if len(output) + len(pending) > MAX_TOKENS:
+                raise P4Error((output + pending)[MAX_TOKENS].position, f"more than {MAX_TOKENS:,} tokens")
+        output += self._expand(pending)
         if conditions:
             raise P4Error(conditions[-1].position, "#if without #endif")
-        return result
+        return output
 
     def _directive(self, line: list[Token], conditions: list[_Condition], folder: Path | None) -> list[Token]:
         if len(line) == 1:
             return []
-        name, rest, place = line[1].text, line[2:], line[1].position
+        name, operands, position = line[1].text, line[2:], line[1].position
         if name in ("if", "ifdef", "ifndef", "elif", "else", "endif"):
-            self._conditional(name, rest, place, conditions)
+            self._conditional(name, operands, position, conditions)
         elif not all(c.active for c in conditions):
             pass
         elif name == "include":
-            return self._include(rest, place, folder)
+            return self._include(operands, position, folder)
         elif name == "define":
-            self._define(rest, place)
+            self._define(operands, position)
         elif name == "undef":
-            self._macros.pop(_one_name(rest, place), None)
+            self._macros.pop(_macro_name(operands, position), None)
         elif name == "error":
-            raise P4Error(place, "#error " + " ".join(t.text for t in rest))
+            raise P4Error(position, "#error " + " ".join(t.text for t in operands))
         elif (
             name not in ("line", "pragma", "warning") and line[1].type != "INT"
         ):  # # 12 "file": a line marker of a preprocessor
-            raise Unsupported(place, f"the directive #{name}")
+            raise Unsupported(position, f"the directive #{name}")
         return []
 
-    def _conditional(self, name: str, rest: list[Token], place: Position, conditions: list[_Condition]) -> None:
-        outer = all(c.active for c in (conditions if name.startswith("if") else conditions[:-1]))
+    def _conditional(
+        self, name: str, operands: list[Token], position: Position, conditions: list[_Condition]
+    ) -> None:
+        is_outer_active = all(c.active for c in (conditions if name.startswith("if") else conditions[:-1]))
         if name.startswith("if"):
-            if len(conditions) == _CONDITIONS:
-                raise P4Error(place, f"#{name} nested deeper than {_CONDITIONS}")
-            conditions.append(_Condition(place))
-            holds = outer and self._holds(name, rest, place)
-        elif not conditions or (conditions[-1].last and name != "endif"):
-            raise P4Error(place, f"#{name} without #if")
+            if len(conditions) == _MAX_CONDITIONS:
+                raise P4Error(position, f"#{name} nested deeper than {_MAX_CONDITIONS}")
+            conditions.append(_Condition(position))
+            holds = is_outer_active and self._holds(name, operands, position)
+        elif not conditions or (conditions[-1].has_else and name != "endif"):
+            raise P4Error(position, f"#{name} without #if")
         elif name == "endif":
             conditions.pop()
             return
         else:
-            conditions[-1].last = name == "else"
-            holds = outer and not conditions[-1].taken and (name == "else" or self._holds(name, rest, place))
+            conditions[-1].has_else = name == "else"
+            holds = (
+                is_outer_active
+                and not conditions[-1].has_been_active
+                and (name == "else" or self._holds(name, operands, position))
+            )
         conditions[-1].active = holds
-        conditions[-1].taken |= holds
+        conditions[-1].has_been_active |= holds
 
-    def _holds(self, name: str, rest: list[Token], place: Position) -> bool:
+    def _holds(self, name: str, operands: list[Token], position: Position) -> bool:
         if name in ("ifdef", "ifndef"):
-            return (_one_name(rest, place) in self._macros) == (name == "ifdef")
-        answered: list[Token] = []
-        words = iter(rest)
+            return (_macro_name(operands, position) in self._macros) == (name == "ifdef")
+        sequence: list[Token] = []
+        words = iter(operands)
         for token in words:
             if token.text == "defined":
                 word = next(words, None)
                 if word and word.text == "(":
                     word = next(words, None)
                     next(words, None)
-                known = word is not None and word.text in self._macros
-                answered.append(Token("INT", str(int(known)), token.position))
+                is_defined = word is not None and word.text in self._macros
+                sequence.append(Token("INT", str(int(is_defined)), token.position))
             else:
-                answered.append(token)
-        return bool(_Arithmetic(self._expanded(answered), place).value())
+                sequence.append(token)
+        return bool(_Arithmetic(self._expand(sequence), position).value())
 
-    def _include(self, rest: list[Token], place: Position, folder: Path | None) -> list[Token]:
-        if rest and rest[0].type == "STRING":
-            name = rest[0].text[1:-1]
+    def _include(self, operands: list[Token], position: Position, folder: Path | None) -> list[Token]:
+        if operands and operands[0].type == "STRING":
+            name = operands[0].text[1:-1]
             candidates = ([folder / name] if folder else []) + [d / name for d in self._dirs]
-        elif len(rest) > 2 and rest[0].text == "<":
-            name = "".join(t.text for t in rest[1:-1])
+        elif len(operands) > 2 and operands[0].text == "<":
+            name = "".join(t.text for t in operands[1:-1])
             candidates = [d / name for d in self._dirs]
         else:
-            raise P4Error(place, '#include takes <name> or "name"')
+            raise P4Error(position, '#include takes <name> or "name"')
         # Declarations of this package replace the standard files, even if a copy is found.
-        own = OWN_TEXTS / Path(name).name
-        if own.is_file():
-            candidates.insert(0, own)
-        found = next((c for c in candidates if c.is_file()), None)
-        if found is None:
+        bundled = BUNDLED_FILES / Path(name).name
+        if bundled.is_file():
+            candidates.insert(0, bundled)
+        path = next((c for c in candidates if c.is_file()), None)
+        if path is None:
             raise Refused(
-                place,
+                position,
                 f"#include of {name}: it is in no folder of -I, and of no architecture that fanin has",
             )
         self.included.append(name)
-        if len(self.included) > _INCLUDES:
-            raise P4Error(place, f"more than {_INCLUDES} includes")
+        if len(self.included) > _MAX_INCLUDES:
+            raise P4Error(position, f"more than {_MAX_INCLUDES} includes")
         try:
-            text = _included(found)
+            text = _read_include(path)
         except (OSError, UnicodeDecodeError) as error:
-            raise P4Error(place, f"#include of {name}: {error}") from error
-        return self.run(text, name if found == own else str(found), found.parent)
+            raise P4Error(position, f"#include of {name}: {error}") from error
+        return self.run(text, name if path == bundled else str(path), path.parent)
 
-    def _define(self, rest: list[Token], place: Position) -> None:
-        if not rest or rest[0].type != "NAME":
-            raise P4Error(place, "#define needs a name")
-        name, after = rest[0], rest[1:]
+    def _define(self, operands: list[Token], position: Position) -> None:
+        if not operands or operands[0].type != "NAME":
+            raise P4Error(position, "#define needs a name")
+        name, body = operands[0], operands[1:]
         parameters = None
         # Parameters begin only with a parenthesis that touches the name.
         if (
-            after
-            and after[0].text == "("
-            and after[0].position == name.position._replace(column=name.position.column + len(name.text))
+            body
+            and body[0].text == "("
+            and body[0].position == name.position._replace(column=name.position.column + len(name.text))
         ):
-            end = next((i for i, t in enumerate(after) if t.text == ")"), None)
+            end = next((i for i, t in enumerate(body) if t.text == ")"), None)
             if end is None:
-                raise P4Error(place, "#define without )")
-            parameters = [t.text for t in after[1:end] if t.text != ","]
-            after = after[end + 1 :]
-        if "##" in (after[0].text, after[-1].text) if after else False:
-            raise P4Error(place, "#define: ## needs a token on each side")
-        self._macros[name.text] = Macro(parameters, after)
+                raise P4Error(position, "#define without )")
+            parameters = [t.text for t in body[1:end] if t.text != ","]
+            body = body[end + 1 :]
+        if "##" in (body[0].text, body[-1].text) if body else False:
+            raise P4Error(position, "#define: ## needs a token on each side")
+        self._macros[name.text] = Macro(parameters, body)
 
-    def _expanded(self, sequence: list[Token], hidden: frozenset[str] = frozenset()) -> list[Token]:
-        """Return ``sequence`` with its macros replaced, except those in ``hidden``, which are in progress."""
-        result: list[Token] = []
+    def _expand(self, sequence: list[Token], active: frozenset[str] = frozenset()) -> list[Token]:
+        """Return ``sequence`` with its macros replaced, except those in ``active``, which are in progress."""
+        output: list[Token] = []
         index = 0
         while index < len(sequence):
             token = sequence[index]
             index += 1
             macro = self._macros.get(token.text) if token.type == "NAME" else None
-            if macro is None or token.text in hidden:
-                result.append(token)
+            if macro is None or token.text in active:
+                output.append(token)
                 continue
             body = macro.body
             if macro.parameters is not None:
                 if index >= len(sequence) or sequence[index].text != "(":
-                    result.append(token)
+                    output.append(token)
                     continue
                 arguments, index = _arguments(sequence, index, token)
                 if len(arguments) != len(macro.parameters) and (macro.parameters or arguments != [[]]):
                     raise P4Error(token.position, f"{token.text} takes {len(macro.parameters)} arguments")
-                given = dict(zip(macro.parameters, arguments, strict=False))
-                values = {name: self._expanded(argument, hidden) for name, argument in given.items()}
-                body = self._substituted(body, given, values, token)
-            body = self._pasted(body)
+                arguments_by_name = dict(zip(macro.parameters, arguments, strict=False))
+                values = {name: self._expand(argument, active) for name, argument in arguments_by_name.items()}
+                body = self._substitute(body, arguments_by_name, values, token)
+            body = self._paste(body)
             self._spend(body, token)
-            if len(hidden) > _DEPTH:
-                raise P4Error(token.position, f"macros nested deeper than {_DEPTH}")
-            result += self._expanded([t.moved(token.position) for t in body], hidden | {token.text})
-        return result
+            if len(active) > _MAX_DEPTH:
+                raise P4Error(token.position, f"macros nested deeper than {_MAX_DEPTH}")
+            output += self._expand([t.at_position(token.position) for t in body], active | {token.text})
+        return output
 
-    def _substituted(
-        self, body: list[Token], given: dict[str, list[Token]], values: dict[str, list[Token]], macro: Token
+    def _substitute(
+        self, body: list[Token], arguments: dict[str, list[Token]], values: dict[str, list[Token]], macro: Token
     ) -> list[Token]:
         """Return the body of a macro with its arguments: text after #, unexpanded beside ##, else expanded."""
-        result: list[Token] = []
+        output: list[Token] = []
         index = 0
         while index < len(body):
             token = body[index]
-            around = (
+            neighbours = (
                 [t.text for t in body[max(index - 1, 0) : index + 2 : 2]]
                 if index
                 else [t.text for t in body[1:2]]
             )
             if token.text == "#":
                 index += 1
-                if index >= len(body) or body[index].text not in given:
+                if index >= len(body) or body[index].text not in arguments:
                     raise P4Error(macro.position, f"{macro.text}: # needs a parameter behind it")
-                text = _spelled(given[body[index].text])
-                result.append(Token("STRING", f'"{text}"', token.position))
-                self._spend(result[-1:], macro)
-            elif token.text in given:
-                argument = given[token.text] if "##" in around else values[token.text]
+                text = _token_text(arguments[body[index].text])
+                output.append(Token("STRING", f'"{text}"', token.position))
+                self._spend(output[-1:], macro)
+            elif token.text in arguments:
+                argument = arguments[token.text] if "##" in neighbours else values[token.text]
                 self._spend(argument, macro)
-                result += argument
+                output += argument
             else:
-                result.append(token)
+                output.append(token)
             index += 1
-        return result
+        return output
 
-    def _pasted(self, body: list[Token]) -> list[Token]:
+    def _paste(self, body: list[Token]) -> list[Token]:
         """Return the body with each ``a ## b`` as one token."""
         if not any(token.text == "##" for token in body):
             return body
-        result: list[Token] = []
+        output: list[Token] = []
         paste = False
         for token in body:
             if token.text == "##" and token.type != "STRING":
                 paste = True
-            elif paste and result:
-                joined = result[-1].text + token.text
-                made = [t for t in tokens(joined, token.position.file) if t.type != "NEWLINE"]
-                self._spend(made, token)
-                result[-1:] = [new.moved(token.position) for new in made]  # like cpp, several tokens if not one
+            elif paste and output:
+                text = output[-1].text + token.text
+                pasted = [t for t in tokens(text, token.position.file) if t.type != "NEWLINE"]
+                self._spend(pasted, token)
+                output[-1:] = [
+                    new.at_position(token.position) for new in pasted
+                ]  # like cpp, several tokens if not one
                 paste = False
             else:
-                result.append(token)
+                output.append(token)
                 paste = False
-        return result
+        return output
 
-    def _spend(self, made: Sequence[Token], macro: Token) -> None:
+    def _spend(self, new_tokens: Sequence[Token], macro: Token) -> None:
         """Count the tokens that a macro makes. Raises P4Error for too many or too long ones."""
-        self._replaced += 1 + len(made)
-        self._spelled += sum(len(token.text) for token in made)
-        if self._replaced > _REPLACED or self._spelled > _SPELLED:
-            what = f"{_REPLACED:,} tokens or {_SPELLED:,} characters"
-            raise P4Error(macro.position, f"macros that grow to more than {what}")
+        self._macro_tokens += 1 + len(new_tokens)
+        self._macro_characters += sum(len(token.text) for token in new_tokens)
+        if self._macro_tokens > _MAX_MACRO_TOKENS or self._macro_characters > _MAX_MACRO_CHARACTERS:
+            limits = f"{_MAX_MACRO_TOKENS:,} tokens or {_MAX_MACRO_CHARACTERS:,} characters"
+            raise P4Error(macro.position, f"macros that grow to more than {limits}")
 
 
 @dataclass
@@ -277,24 +287,24 @@ class _Condition:
 
     position: Position
     active: bool = False  # whether this branch is read
-    taken: bool = False  # whether a branch has been read
-    last: bool = False  # whether #else has been seen
+    has_been_active: bool = False  # whether a branch has been read
+    has_else: bool = False  # whether #else has been seen
 
 
 class _Arithmetic:
-    """The expression of an ``#if`` after macro replacement, by precedence climbing."""
+    """Evaluates the expression of an ``#if`` after macro replacement, by precedence climbing."""
 
-    def __init__(self, sequence: list[Token], place: Position):
+    def __init__(self, sequence: list[Token], position: Position):
         self._tokens = sequence
-        self._place = place
+        self._position = position
         self._index = 0
 
     def value(self) -> int:
         """Return the value of all tokens."""
-        result = self._choice()
+        value = self._choice()
         if self._index != len(self._tokens):
-            raise P4Error(self._place, f"#if: unexpected {self._tokens[self._index].text}")
-        return result
+            raise P4Error(self._position, f"#if: unexpected {self._tokens[self._index].text}")
+        return value
 
     def _text(self) -> str:
         """Return the text of the next token; the lexer splits ``>>`` for types, here it is one token."""
@@ -304,12 +314,12 @@ class _Arithmetic:
         return texts[0] if texts else ""
 
     def _touching(self) -> bool:
-        one, other = (token.position for token in self._tokens[self._index : self._index + 2])
-        return other == one._replace(column=one.column + 1)
+        first, second = (token.position for token in self._tokens[self._index : self._index + 2])
+        return second == first._replace(column=first.column + 1)
 
     def _next(self) -> Token:
         if self._index >= len(self._tokens):
-            raise P4Error(self._place, "#if: an operand is missing")
+            raise P4Error(self._position, "#if: an operand is missing")
         self._index += 1
         return self._tokens[self._index - 1]
 
@@ -325,23 +335,23 @@ class _Arithmetic:
 
     def _expect(self, text: str) -> None:
         if self._index >= len(self._tokens) or self._next().text != text:
-            raise P4Error(self._place, f"#if: {text} is missing")
+            raise P4Error(self._position, f"#if: {text} is missing")
 
-    def _binary(self, least: int) -> int:
+    def _binary(self, min_level: int) -> int:
         left = self._operand()
         while operator := self._text():
             level, apply = _BINARY.get(operator, (-1, None))
-            if apply is None or level <= least:
+            if apply is None or level <= min_level:
                 break
             self._index += 2 if operator == ">>" else 1
             right = self._binary(level)
             if operator in ("/", "%") and right == 0:
-                raise P4Error(self._place, f"#if: {operator} by 0")
-            if operator in ("<<", ">>") and not 0 <= right <= _SHIFT:
-                raise P4Error(self._place, f"#if: a shift by {right}; it must be 0 to {_SHIFT}")
+                raise P4Error(self._position, f"#if: {operator} by 0")
+            if operator in ("<<", ">>") and not 0 <= right <= _MAX_SHIFT:
+                raise P4Error(self._position, f"#if: a shift by {right}; it must be 0 to {_MAX_SHIFT}")
             left = apply(left, right)
-            if left.bit_length() > _BITS:
-                raise P4Error(self._place, f"#if: a value of more than {_BITS:,} bits")
+            if left.bit_length() > _MAX_BITS:
+                raise P4Error(self._position, f"#if: a value of more than {_MAX_BITS:,} bits")
         return left
 
     def _operand(self) -> int:
@@ -368,28 +378,28 @@ def read_text(path: Path) -> str:
         return file.read(MAX_TEXT + 1)
 
 
-def _included(path: Path) -> str:
-    """The text of a regular file, as ``read_text`` has it. The file's name is the program's, not the user's.
+def _read_include(path: Path) -> str:
+    """Return the text of a regular file that a program includes, cut off as in ``read_text``.
 
-    A file without a size is empty, or one of /proc, and reading that may wait or take a message from others.
+    A file without a size counts as empty: it may be one of /proc, where reading may block or remove a message.
     """
     with TextIOWrapper(open_regular(path), encoding="utf-8") as file:
         return file.read(MAX_TEXT + 1) if os.fstat(file.fileno()).st_size else ""
 
 
-def check_text(text: str, file: str, before: int = 0) -> None:
-    """Raise P4Error for a text that is too long; ``before``: characters of earlier texts."""
-    if before + len(text) > MAX_TEXT:
-        place = text.count("\n", 0, MAX_TEXT - before) + 1
-        raise P4Error(Position(file, place, 1), f"more than {MAX_TEXT:,} characters, with all includes")
+def check_text(text: str, file: str, earlier: int = 0) -> None:
+    """Raise P4Error for a text that is too long; ``earlier``: number of characters of earlier texts."""
+    if earlier + len(text) > MAX_TEXT:
+        line = text.count("\n", 0, MAX_TEXT - earlier) + 1
+        raise P4Error(Position(file, line, 1), f"more than {MAX_TEXT:,} characters, with all includes")
 
 
-def _spelled(parts: list[Token]) -> str:
-    """Return tokens as a text, with one space for any space between them."""
+def _token_text(parts: list[Token]) -> str:
+    """Return the text of tokens for a string, with one space for any space between them."""
     text = ""
-    for before, token in zip([None, *parts], parts, strict=False):
-        if before is not None:
-            end = before.position._replace(column=before.position.column + len(before.text))
+    for previous, token in zip([None, *parts], parts, strict=False):
+        if previous is not None:
+            end = previous.position._replace(column=previous.position.column + len(previous.text))
             text += "" if end == token.position else " "
         text += token.text
     return text.replace("\\", "\\\\").replace('"', '\\"')
@@ -414,10 +424,10 @@ def _without_pragma(line: list[Token]) -> list[Token]:
     return line
 
 
-def _one_name(rest: list[Token], place: Position) -> str:
-    if not rest or rest[0].type != "NAME":
-        raise P4Error(place, "a name is missing")
-    return rest[0].text
+def _macro_name(operands: list[Token], position: Position) -> str:
+    if not operands or operands[0].type != "NAME":
+        raise P4Error(position, "a name is missing")
+    return operands[0].text
 
 
 def _arguments(sequence: list[Token], index: int, macro: Token) -> tuple[list[list[Token]], int]:

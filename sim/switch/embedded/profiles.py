@@ -12,7 +12,7 @@ import heapq
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from fanin.sim.switch.embedded.checksums import selected
+from fanin.sim.switch.embedded.checksums import selector_hash
 from fanin.sim.switch.embedded.runtime import ExternObject, Tracer
 from fanin.sim.switch.embedded.tables import Entry, Table
 
@@ -63,51 +63,51 @@ class Profile(ExternObject):
     An entry with a direct action, from the program or a control plane without P4Runtime, is a group of one.
     """
 
-    def __init__(self, *arguments: Any, **rest: Any):
-        super().__init__(**rest)
+    def __init__(self, *arguments: Any, **extern: Any):
+        super().__init__(**extern)
         self.selects = len(arguments) > 1
         self.size: int = arguments[1] if self.selects else arguments[0]
         self._algorithm: str = arguments[0] if self.selects else ""
         self.tables: list[Table] = []  #: tables with this implementation
         self.members: dict[int, Member] = {}
         self.groups: dict[int, Group] = {}
-        self.shots: set[Group] = set()  #: groups of one entry each, without ids
+        self.one_shots: set[Group] = set()  #: groups of one entry each, without ids
         self.tracer: Tracer | None = None
         self._down: frozenset[int] = frozenset()
         self._free: list[int] = []
         self._handles = 0
 
-    def chosen(self, choices: Sequence[Entry], data: tuple[int, int]) -> Entry:
+    def choose(self, choices: Sequence[Entry], data: tuple[int, int]) -> Entry:
         """Return the action of a group for a packet. Raises RunRefused if a key is undefined."""
-        place = selected(self._algorithm, data) % len(choices)
+        index = selector_hash(self._algorithm, data) % len(choices)
         if self.tracer is not None:
-            self.tracer.chooses(self.name, place, len(choices), choices[place].action_name)
-        return choices[place]
+            self.tracer.chooses(self.name, index, len(choices), choices[index].action_name)
+        return choices[index]
 
     @property
     def weight(self) -> int:
         """Sum of all groups' weights."""
-        return sum(group.weight for group in (*self.groups.values(), *self.shots))
+        return sum(group.weight for group in (*self.groups.values(), *self.one_shots))
 
     @property
     def shares(self) -> int:
         """Number of shares in all groups."""
-        return sum(len(group.shares) for group in (*self.groups.values(), *self.shots))
+        return sum(len(group.shares) for group in (*self.groups.values(), *self.one_shots))
 
     # members
 
     def add(self, member: Member) -> None:
         """Add a new member. Raises ValueError if a table has no such action."""
         self._check(member.action, member.parameters)
-        self._settle(member)
+        self._allocate_handles(member)
         self.members[member.number] = member
 
     def rewrite(self, member: Member, action: str, parameters: Mapping[str, int]) -> None:
-        """Let a member run another action in all its groups. Raises ValueError."""
+        """Replace the action of a member, in all its groups. Raises ValueError."""
         self._check(action, parameters)
         member.action, member.parameters = action, parameters
         for target in (member, *member.weights):
-            self._show(target)
+            self._update_entries(target)
 
     def drop(self, member: Member) -> None:
         """Remove a member to which nothing points."""
@@ -119,78 +119,78 @@ class Profile(ExternObject):
         if not self.tables:
             raise ValueError(f"{self.name}: no table has it")
         for table in self.tables:
-            table.made(action, parameters)
+            table.unmatched_entry(action, parameters)
 
-    def _settle(self, member: Member) -> None:
-        """Give a member as many handles as its largest weight."""
-        wanted = max(member.weights.values(), default=1)
-        while len(member.handles) < wanted:
+    def _allocate_handles(self, member: Member) -> None:
+        """Set the number of a member's handles to its largest weight."""
+        count = max(member.weights.values(), default=1)
+        while len(member.handles) < count:
             if self._free:
                 member.handles.append(heapq.heappop(self._free))
             else:
                 member.handles.append(self._handles)
                 self._handles += 1
-        while len(member.handles) > wanted:
+        while len(member.handles) > count:
             heapq.heappush(self._free, member.handles.pop())
 
     # groups
 
     def regroup(self, group: Group, shares: Iterable[Share]) -> None:
-        """Give a group these members, each once."""
-        before = [share.member for share in group.shares]
+        """Replace the members of a group; each member appears in at most one of ``shares``."""
+        old_members = [share.member for share in group.shares]
         group.shares = tuple(shares)
-        now = {share.member: share.weight for share in group.shares}
-        for member in before:
-            if member not in now:
+        weights = {share.member: share.weight for share in group.shares}
+        for member in old_members:
+            if member not in weights:
                 del member.weights[group]
-                self._settle(member)
-        for member, weight in now.items():
+                self._allocate_handles(member)
+        for member, weight in weights.items():
             member.weights[group] = weight
-            self._settle(member)
-        self._show(group)
+            self._allocate_handles(member)
+        self._update_entries(group)
 
-    def shot(self, shares: Sequence[Share]) -> Group:
-        """Make a group for one entry, with members of its own. Raises ValueError, and then makes nothing."""
+    def add_one_shot(self, shares: Sequence[Share]) -> Group:
+        """Return a new group for one entry, with members of its own. Raises ValueError before any change."""
         for member in dict.fromkeys(share.member for share in shares):
             self._check(member.action, member.parameters)
         group = Group()
         self.regroup(group, shares)
-        self.shots.add(group)
+        self.one_shots.add(group)
         return group
 
-    def unshot(self, group: Group) -> None:
-        """Remove such a group after its entry."""
+    def remove_one_shot(self, group: Group) -> None:
+        """Remove a group of :meth:`add_one_shot` after the removal of its entry."""
         members = [share.member for share in group.shares]
         self.regroup(group, ())
-        self.shots.remove(group)
+        self.one_shots.remove(group)
         for member in members:
             self.drop(member)
 
     def watch(self, down: frozenset[int]) -> None:
         """Set the ports that are down; all others are up."""
         self._down = down
-        for group in (*self.groups.values(), *self.shots):
+        for group in (*self.groups.values(), *self.one_shots):
             if any(share.port is not None for share in group.shares):
-                self._show(group)
+                self._update_entries(group)
 
     # entries
 
     def point(self, table: Table, entry: Entry, target: Target) -> None:
-        """Let an entry of ``table`` run the action of ``target`` from now on."""
+        """Set the target of an entry of ``table``, whose action the entry runs from now on."""
         entry.point_to(target)
         target.entries[entry] = table
-        self._show(target, {entry: table})
+        self._update_entries(target, {entry: table})
 
-    def _show(self, target: Target, entries: Mapping[Entry, Table] | None = None) -> None:
-        """Update ``entries``, or all entries of ``target``, to its present actions."""
-        pointing = target.entries if entries is None else entries
+    def _update_entries(self, target: Target, entries: Mapping[Entry, Table] | None = None) -> None:
+        """Set the actions of ``entries``, or of all entries of ``target``, to the target's present ones."""
+        entries_to_update = target.entries if entries is None else entries
         if isinstance(target, Member):
-            for entry, table in pointing.items():
+            for entry, table in entries_to_update.items():
                 entry.choices = ()
                 table.rewrite(entry, target.action, target.parameters)
         elif isinstance(target, Group):
             choices: dict[Table, tuple[Entry, ...]] = {}
-            for entry, table in pointing.items():
+            for entry, table in entries_to_update.items():
                 if table not in choices:
                     choices[table] = self._choices(target, table)
                 entry.choices = choices[table]
@@ -200,6 +200,6 @@ class Profile(ExternObject):
         by_handle = {}
         for member, weight, port in group.shares:
             if port not in self._down:
-                made = table.made(member.action, member.parameters)
-                by_handle.update(dict.fromkeys(member.handles[:weight], made))
+                entry = table.unmatched_entry(member.action, member.parameters)
+                by_handle.update(dict.fromkeys(member.handles[:weight], entry))
         return tuple(by_handle[handle] for handle in sorted(by_handle))

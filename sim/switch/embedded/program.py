@@ -16,7 +16,7 @@ from fanin.sim.switch.embedded.checker import Checker
 from fanin.sim.switch.embedded.description import ActionInfo, ControllerHeader, ExternInfo, KeyInfo, TableInfo
 from fanin.sim.switch.embedded.errors import P4Error, Position, Refused, RunRefused, Unsupported
 from fanin.sim.switch.embedded.lexer import Token
-from fanin.sim.switch.embedded.names import annotated_id, title
+from fanin.sim.switch.embedded.names import annotated_id, control_name
 from fanin.sim.switch.embedded.parser import parse
 from fanin.sim.switch.embedded.permissive import names as permissive_names
 from fanin.sim.switch.embedded.preprocessor import Preprocessor, read_text
@@ -69,7 +69,7 @@ def load(
         except (OSError, UnicodeDecodeError) as error:
             raise P4Error(Position(name, 1, 1), f"cannot be read: {error}") from error
     try:
-        tree = parse(_preprocessed(source, name, folder, include_dirs, defines or {}), name)
+        tree = parse(_preprocess(source, name, folder, include_dirs, defines or {}), name)
         checker = Checker()
         checker.check(tree)
         return Program(tree, name, list(checker.errors), permissive=permissive)
@@ -81,7 +81,7 @@ def load(
         raise Refused(Position(name, 1, 1), f"{_INTERNAL}: {type(error).__name__}: {error}") from error
 
 
-def _preprocessed(
+def _preprocess(
     source: str, name: str, folder: Path | None, include_dirs: Sequence[Path], defines: Mapping[str, str]
 ) -> list[Token]:
     """Return the tokens under the macros of the target: Tofino if the program includes tna.p4, else BMv2."""
@@ -95,7 +95,7 @@ def _preprocessed(
 
 
 class Program:
-    """A compiled program.
+    """A compiled P4 program; :meth:`switch` returns a running switch.
 
     ``tables``, ``actions``, ``externs`` and ``digests`` are dictionaries by name. ``registers``, ``counters``
     and ``meters`` (always green) are the names of those externs. ``errors`` are by number.
@@ -134,18 +134,20 @@ class Program:
         self.externs: dict[str, ExternInfo] = {info.name: info for info in generator.externs.values()}
         self.controller_headers = tuple(_controller_headers(tree))
         self.digests = {info.name: info for info in generator.digests.values()}
-        self.registers = self._of(generator.externs, RegisterArray)
-        self.counters = self._of(generator.externs, CounterArray)
-        self.meters = self._of(generator.externs, Meter)
+        self.registers = self._extern_names(generator.externs, RegisterArray)
+        self.counters = self._extern_names(generator.externs, CounterArray)
+        self.meters = self._extern_names(generator.externs, Meter)
 
-    def _of(self, externs: Mapping[str, ExternInfo], shape: type) -> list[str]:
-        return [info.name for info in externs.values() if issubclass(self._runtime.externs[info.kind], shape)]
+    def _extern_names(self, externs: Mapping[str, ExternInfo], extern_class: type) -> list[str]:
+        return [
+            info.name for info in externs.values() if issubclass(self._runtime.externs[info.kind], extern_class)
+        ]
 
     @staticmethod
     def _block(generator: Generator, argument: ast.Argument) -> Instance:
         value = argument.value
         if isinstance(value, ast.Name) and isinstance(value.target, ast.Instance):
-            call, path = value.target.call, title(value.target)
+            call, path = value.target.call, control_name(value.target)
         elif isinstance(value, ast.Call):
             call, path = value, None
         else:
@@ -155,17 +157,17 @@ class Program:
             raise Unsupported(argument.position, f"{kind} as an argument of the package")
         block = kind.declaration
         arguments = {
-            parameter: generator.static(given.value, None)
-            for parameter, given in zip(block.constructor, call.arguments, strict=True)
-            if given.value is not None
+            parameter: generator.static(argument_of_constructor.value, None)
+            for parameter, argument_of_constructor in zip(block.constructor, call.arguments, strict=True)
+            if argument_of_constructor.value is not None
         }
         return Instance(generator, block, path or block.name, arguments)
 
     def _compile(self, generator: Generator, blocks: list[Instance]) -> None:
         emit = generator.objects.emit
-        generator.objects.place = None
+        generator.objects.position = None
         for index, block in enumerate(blocks):
-            slots = [block.place_of(p)[2:] for p in block.node.parameters]
+            slots = [block.python_name(p)[2:] for p in block.node.parameters]
             with generator.objects.block(f"def block_{index}({', '.join(slots)}):"):
                 emit(f"f = {block.frame}()")
                 for slot in slots:
@@ -178,9 +180,9 @@ class Program:
             for index, block in enumerate(blocks)
             if isinstance(block.node, ast.Parser)
         }
-        fresh = [generator.records.new(kind) for kind in self._runtime.fresh_types(blocks)]
-        emit(f"FRESH = ({', '.join(f'lambda: {code}' for code in fresh)},)")
-        self.text, self._places = generator.text()
+        makers = [generator.records.new(kind) for kind in self._runtime.made_types(blocks)]
+        emit(f"MAKERS = ({', '.join(f'lambda: {code}' for code in makers)},)")
+        self.text, self._positions = generator.text()
         self._file = f"<{self.name}>"
         self._code: CodeType = compile(self.text, self._file, "exec")
 
@@ -189,35 +191,35 @@ class Program:
         ports: Iterable[int] = range(8),
         tracer: Tracer | None = None,
         clock: Callable[[], int] | None = None,
-        unset: Callable[[Position], None] = lambda place: None,
+        unset: Callable[[Position], None] = lambda position: None,
     ) -> Switch:
         """Return a running switch with these ports, no table entries except constant ones, and registers at 0.
 
-        - ``tracer``: gets the events of each packet.
+        - ``tracer``: receives the events of each packet.
         - ``clock``: returns microseconds. With a clock, queues are empty; without one, the values of clocks and
           queues are undefined.
-        - ``unset``: gets each place at which a permissive program uses an uninitialized value, once.
+        - ``unset``: called once with each position at which a permissive program uses an uninitialized value.
         """
         switch = Switch(self, frozenset(ports), tracer, unset)
         switch._runtime.clock = clock
         return switch
 
-    def place_of(self, error: BaseException) -> Position:
+    def position_of(self, error: BaseException) -> Position:
         """Return the position in the P4 text at which a run raised ``error``."""
         trace = error.__traceback__
-        found = Position(self.name, 1, 1)
+        position = Position(self.name, 1, 1)
         while trace is not None:
             if trace.tb_frame.f_code.co_filename == self._file:
-                found = self._places[trace.tb_lineno - 1] or found
+                position = self._positions[trace.tb_lineno - 1] or position
             trace = trace.tb_next
-        return found
+        return position
 
-    def place_running(self) -> Position | None:
+    def running_position(self) -> Position | None:
         """Return the position in the P4 text of the caller's run."""
         frame: FrameType | None = sys._getframe(1)
         while frame is not None:
-            if frame.f_code.co_filename == self._file and (found := self._places[frame.f_lineno - 1]):
-                return found
+            if frame.f_code.co_filename == self._file and (position := self._positions[frame.f_lineno - 1]):
+                return position
             frame = frame.f_back
         return None
 
@@ -232,15 +234,17 @@ def _controller_headers(tree: Sequence[ast.Declaration]) -> Iterator[ControllerH
                 for field in node.fields
                 for name, kind in _flat(field.name, node.type.fields[field.name])
             )
-            yield ControllerHeader(title(node), kind[0].text[1:-1], fields, annotated_id(node.annotations))
+            yield ControllerHeader(
+                control_name(node), kind[0].text[1:-1], fields, annotated_id(node.annotations)
+            )
 
 
 def _flat(name: str, kind: types.Type) -> Iterator[tuple[str, types.Type]]:
     """Yield the scalar fields of a field: itself, or for a struct those of its members."""
     base = types.base_of(kind)
     if isinstance(base, types.Record):
-        for inner, of in base.fields.items():
-            yield from _flat(f"{name}.{inner}", of)
+        for inner, member_kind in base.fields.items():
+            yield from _flat(f"{name}.{inner}", member_kind)
     else:
         yield name, kind
 
@@ -269,7 +273,7 @@ class Switch:
         self.program = program
         self.ports = ports
         self._unset = unset
-        self._told: set[Position] = set()
+        self._reported: set[Position] = set()
         self._tracer = tracer
         self._runtime = program._runtime()
         names: dict[str, Any] = {
@@ -277,13 +281,13 @@ class Switch:
             "run_states": run_states,
         }  # fmt: skip
         if program.permissive:
-            names |= permissive_names(self._used)
+            names |= permissive_names(self._report_unset)
         if tracer is not None:
             names["run_states"] = self._traced_states
         try:
             exec(program._code, names)
         except RunRefused as error:
-            raise Refused(program.place_of(error), str(error)) from error
+            raise Refused(program.position_of(error), str(error)) from error
         self._tables: dict[str, Table] = {}
         for python, info in program._python_tables.items():
             table = Table(info, names) if tracer is None else TracedTable(info, names, tracer)
@@ -306,12 +310,12 @@ class Switch:
             )
         self._runtime.start(names)
 
-    def _used(self) -> None:
+    def _report_unset(self) -> None:
         """Report the use of an uninitialized value."""
-        place = self.program.place_running()
-        if place is not None and place not in self._told:
-            self._told.add(place)
-            self._unset(place)
+        position = self.program.running_position()
+        if position is not None and position not in self._reported:
+            self._reported.add(position)
+            self._unset(position)
 
     # control plane
 
@@ -326,7 +330,7 @@ class Switch:
         self.table(entry.table).insert(entry.match, entry.action, entry.parameters, entry.priority)
 
     def modify(self, entry: TableEntry) -> None:
-        """Give an entry another action. Raises ValueError."""
+        """Replace the action of an entry. Raises ValueError."""
         self.table(entry.table).modify(entry.match, entry.action, entry.parameters, entry.priority)
 
     def delete(self, entry: TableEntry) -> None:
@@ -352,13 +356,13 @@ class Switch:
 
     @property
     def multicast_groups(self) -> Mapping[int, MulticastGroup]:
-        """The installed groups, by number."""
+        """Installed multicast groups, by number."""
         return self._runtime.replication.groups
 
-    def _check_ports(self, what: str, replicas: Sequence[Replica]) -> None:
+    def _check_ports(self, subject: str, replicas: Sequence[Replica]) -> None:
         for replica in replicas:
             if replica.port not in self.ports:
-                raise ValueError(f"{what}: there is no port {replica.port}")
+                raise ValueError(f"{subject}: there is no port {replica.port}")
 
     def set_clone_session(
         self,
@@ -372,15 +376,15 @@ class Switch:
 
         Raises ValueError.
         """
-        what = f"clone session {number}"
-        self._runtime.replication.check(what, replicas)
-        self._check_ports(what, replicas)
-        own = [Replica(port)] if port is not None else []
-        self._sessions[number] = Session((*own, *replicas), group)
+        subject = f"clone session {number}"
+        self._runtime.replication.check(subject, replicas)
+        self._check_ports(subject, replicas)
+        port_replicas = [Replica(port)] if port is not None else []
+        self._sessions[number] = Session((*port_replicas, *replicas), group)
 
     @property
     def clone_sessions(self) -> Mapping[int, Session]:
-        """The configured clone sessions, by number."""
+        """Configured clone sessions, by number."""
         return getattr(self._runtime, "sessions", {})
 
     def delete_clone_session(self, number: int) -> None:
@@ -406,12 +410,12 @@ class Switch:
         return counter.packets[index], counter.bytes[index]
 
     def set_counter(self, name: str, index: int, packets: int, octets: int) -> None:
-        """Let a counter continue from these values. Raises ValueError."""
+        """Set a counter, which continues from these values. Raises ValueError."""
         counter = self._counter(name, index)
         counter.packets[index], counter.bytes[index] = packets, octets
 
     def fill_counter(self, name: str, packets: int, octets: int) -> Iterator[bool]:
-        """Let all entries of a counter continue from these values, in steps (:meth:`CounterArray.fill`)."""
+        """Set all entries of a counter to these values, in steps (:meth:`CounterArray.fill`)."""
         counter: CounterArray = self._externs[name]
         return counter.fill(packets, octets)
 
@@ -425,8 +429,8 @@ class Switch:
 
     def direct_counter(self, entry: TableEntry) -> tuple[int, int]:
         """Return packets and bytes of an entry, even of a constant one. Raises ValueError."""
-        found = self.table(entry.table).entry(entry.match, entry.priority)
-        return found.packets, found.bytes
+        table_entry = self.table(entry.table).entry(entry.match, entry.priority)
+        return table_entry.packets, table_entry.bytes
 
     def listen(self, digest: Callable[[str, Any], None]) -> None:
         """Call ``digest`` with name and values of each digest: numbers, and structs as tuples."""
@@ -435,31 +439,33 @@ class Switch:
 
     # packets
 
-    def process(self, port: int, frame: bytes, at: str = "") -> list[tuple[int, bytes]]:
+    def process(self, port: int, frame: bytes, timestamp: str = "") -> list[tuple[int, bytes]]:
         """Return the frames that leave, with their ports, in order, after ``frame`` enters at ``port``.
 
-        A frame to a port that the switch does not have is lost. ``at``: time of the frame, for the tracer.
-        Raises Refused if the result is not known.
+        A frame to a port that the switch does not have is lost. Raises Refused if the result is not known.
+        ``timestamp``: text of the frame's time, for the tracer.
         """
         if port not in self.ports:
             raise ValueError(f"there is no port {port}")
         if self._tracer is not None:
-            self._tracer.arrives(port, frame, at)
+            self._tracer.arrives(port, frame, timestamp)
         try:
-            out: list[tuple[int, bytes]] = self._runtime.process(port, frame)
+            frames: list[tuple[int, bytes]] = self._runtime.process(port, frame)
         except RunRefused as error:
-            raise Refused(self.program.place_of(error), str(error)) from error
+            raise Refused(self.program.position_of(error), str(error)) from error
         except OSError:  # the reader of the trace has gone
             raise
         except Exception as error:  # an unexpected case must not give a wrong result
             raise Refused(
-                self.program.place_of(error), f"{_INTERNAL}: {type(error).__name__}: {error}"
+                self.program.position_of(error), f"{_INTERNAL}: {type(error).__name__}: {error}"
             ) from error
-        left = [(to, data) for to, data in out if to in self.ports]
+        departures = [(destination, data) for destination, data in frames if destination in self.ports]
         if self._tracer is not None:
-            lost = [f"there is no port {to}" for to, _ in out if to not in self.ports]
-            self._tracer.leaves([to for to, _ in left], [*self._runtime.drops, *lost])
-        return left
+            lost = [
+                f"there is no port {destination}" for destination, _ in frames if destination not in self.ports
+            ]
+            self._tracer.leaves([destination for destination, _ in departures], [*self._runtime.drops, *lost])
+        return departures
 
     def _traced_parser(self, index: int, block: Callable[..., Any]) -> Callable[..., Any]:
         """Return a parser that reports its headers to the tracer, even after an error."""
@@ -470,7 +476,7 @@ class Switch:
             try:
                 return block(*arguments)
             finally:
-                tracer.parsed(name, kind, arguments[1])
+                tracer.parses(name, kind, arguments[1])
 
         return run
 
@@ -481,7 +487,7 @@ class Switch:
 
         def run(state: Any) -> Any:
             tracer.enters(names[state.__name__])
-            following = state(frame)
-            return None if following is None else lambda _: run(following)
+            next_state = state(frame)
+            return None if next_state is None else lambda _: run(next_state)
 
         run_states(frame, lambda _: run(state))

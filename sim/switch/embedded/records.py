@@ -12,16 +12,16 @@ from fanin.sim.switch.embedded.errors import Unsupported
 from fanin.sim.switch.embedded.types import BOOL, Bits, Record, Type, base_of
 
 
-def signed(code: str, width: int) -> str:
+def signed_code(code: str, width: int) -> str:
     """Return code of the signed number with the same ``width`` bits as the unsigned ``code``."""
     sign = 1 << (width - 1)
     return f"(({code}) ^ {sign}) - {sign}"
 
 
 class Records:
-    """The classes of a program's records; ``lines`` is their text.
+    """Generator of Python classes for a program's headers, structs and unions; ``lines`` is their text.
 
-    ``permissive``: a field of an invalid header keeps its value (:mod:`permissive`) and can be written.
+    ``permissive``: a field of an invalid header keeps its value (:mod:`permissive`) and is writable.
     """
 
     def __init__(self, *, permissive: bool = False) -> None:
@@ -30,7 +30,7 @@ class Records:
         self.lines: list[str] = []
 
     def new(self, kind: Type) -> str:
-        """Return code that makes a fresh, undefined value of ``kind``."""
+        """Return code of a new, undefined value of ``kind``."""
         base = base_of(kind)
         if isinstance(base, Record):
             return self.name(base) + "()"
@@ -41,7 +41,7 @@ class Records:
         return "UNDEFINED"
 
     def zero(self, kind: Type) -> str:
-        """Return code that makes a value of ``kind`` whose scalars are 0 and whose headers are invalid."""
+        """Return code of a new value of ``kind`` whose scalars are 0 and whose headers are invalid."""
         base = base_of(kind)
         if base == BOOL:
             return "False"
@@ -67,26 +67,28 @@ class Records:
             self.lines += write(kind, self._names[kind], fields)
         return self._names[kind]
 
-    def _common(self, name: str, fields: list[tuple[str, Type]], extra: list[str]) -> list[str]:
-        slots = [field for field, _ in fields] + extra
+    def _common(self, name: str, fields: list[tuple[str, Type]], extra_slots: list[str]) -> list[str]:
+        slots = [field for field, _ in fields] + extra_slots
         lines = [f"class {name}:", f"    __slots__ = {slots!r}", "    def __init__(self):"]
         lines += [f"        self.{field} = {self.new(kind)}" for field, kind in fields]
         return [*lines, "        pass"]
 
     @staticmethod
-    def _copying(fields: list[tuple[str, Type]]) -> tuple[list[str], list[str]]:
+    def _copy_lines(fields: list[tuple[str, Type]]) -> tuple[list[str], list[str]]:
         """Return the lines of ``copy`` and of ``set`` for the fields."""
         copies, sets = [], []
         for field, kind in fields:
-            deep = isinstance(kind, Record | types.Stack)
-            copies.append(f"        new.{field} = self.{field}{'.copy()' if deep else ''}")
+            is_object = isinstance(kind, Record | types.Stack)
+            copies.append(f"        new.{field} = self.{field}{'.copy()' if is_object else ''}")
             sets.append(
-                f"        self.{field}.set(other.{field})" if deep else f"        self.{field} = other.{field}"
+                f"        self.{field}.set(other.{field})"
+                if is_object
+                else f"        self.{field} = other.{field}"
             )
         return copies, sets
 
     def _struct(self, _kind: Record, name: str, fields: list[tuple[str, Type]]) -> list[str]:
-        copies, sets = self._copying(fields)
+        copies, sets = self._copy_lines(fields)
         lines = self._common(name, fields, [])
         lines += ["    def copy(self):", f"        new = {name}.__new__({name})", *copies, "        return new"]
         lines += ["    def set(self, other):", *sets, "        pass"]
@@ -107,12 +109,12 @@ class Records:
 
     @staticmethod
     def _equals(fields: list[tuple[str, Type]], condition: str) -> list[str]:
-        mine = "".join(f"self.{field}, " for field, _ in fields)
-        its = "".join(f"other.{field}, " for field, _ in fields)
+        own_fields = "".join(f"self.{field}, " for field, _ in fields)
+        other_fields = "".join(f"other.{field}, " for field, _ in fields)
         lines = ["    def equals(self, other):"]
         if condition:
             lines.append(condition)
-        return [*lines, f"        return equal_parts(({mine}), ({its}))"]
+        return [*lines, f"        return equal_parts(({own_fields}), ({other_fields}))"]
 
     def _union(self, _kind: Record, name: str, fields: list[tuple[str, Type]]) -> list[str]:
         lines = self._common(name, fields, [])
@@ -127,7 +129,7 @@ class Records:
         for field, _ in fields:  # the valid one last: setting it makes the others invalid
             lines.append(f"        if not other.{field}.valid: self.{field}.set(other.{field})")
         lines += [f"        if other.{field}.valid: self.{field}.set(other.{field})" for field, _ in fields]
-        lines += ["    def only(self, header):"]
+        lines += ["    def invalidate_others(self, header):"]
         for field, _ in fields:
             lines.append(f"        if self.{field} is not header: self.{field}.set_invalid()")
         lines += ["    @property", "    def valid(self):"]
@@ -142,25 +144,25 @@ class Records:
     # headers
 
     def _header(self, kind: Record, name: str, fields: list[tuple[str, Type]]) -> list[str]:
-        plain = [(field, part) for field, part in fields if not isinstance(part, Record)]
-        copies, sets = self._copying(fields)
+        scalars = [(field, part) for field, part in fields if not isinstance(part, Record)]
+        copies, sets = self._copy_lines(fields)
         lines = self._common(name, fields, ["valid", "union"])
         lines += ["        self.valid = False", "        self.union = None"]
         lines += ["    def copy(self):", f"        new = {name}.__new__({name})", *copies]
         lines += ["        new.valid = self.valid", "        new.union = None", "        return new"]
         lines += ["    def set(self, other):"]
-        lines += ["        if self.union is not None and other.valid: self.union.only(self)"]
+        lines += ["        if self.union is not None and other.valid: self.union.invalidate_others(self)"]
         lines += [*sets, "        self.valid = other.valid"]
-        clear = [f"        self.{field} = UNDEFINED" for field, _ in plain]
+        clear = [f"        self.{field} = UNDEFINED" for field, _ in scalars]
         clear += [
             f"        self.{field} = {self.new(part)}" for field, part in fields if isinstance(part, Record)
         ]
-        keep = [f"        self.{field} = kept(self.{field})" for field, _ in plain]
+        keep = [f"        self.{field} = mark_unset(self.{field})" for field, _ in scalars]
         lines += ["    def set_invalid(self):", "        if not self.valid: return"]
         lines += ["        self.valid = False", *(keep if self.permissive else clear)]
         lines += ["    def set_valid(self):", "        if self.valid: return", "        self.valid = True"]
         lines += clear if self.permissive else []
-        lines += ["        if self.union is not None: self.union.only(self)"]
+        lines += ["        if self.union is not None: self.union.invalidate_others(self)"]
         lines += self._equals(
             fields, "        if not (self.valid and other.valid): return self.valid == other.valid"
         )
@@ -175,41 +177,49 @@ class Records:
             if not isinstance(part, types.Varbit)
         )
         varbits = [i for i, (_, part) in enumerate(leaves) if isinstance(part, types.Varbit)]
-        place = kind.declaration.position
+        position = kind.declaration.position
         if len(varbits) > 1:
-            raise Unsupported(place, f"header {kind} with several varbit fields")
+            raise Unsupported(position, f"header {kind} with several varbit fields")
         if varbits:
             return self._variable_wire(leaves, varbits[0], fixed)
         lines = ["    def extract(self, packet):"]
-        lines += _fixed_read(leaves, fixed)
-        lines += ["        self.valid = True", "        if self.union is not None: self.union.only(self)"]
+        lines += _read_lines(leaves, fixed)
+        lines += [
+            "        self.valid = True",
+            "        if self.union is not None: self.union.invalidate_others(self)",
+        ]
         lines += ["    def emit(self, out):", "        if self.valid:"]
         if fixed % 8:
             lines.append(
                 f"            raise RunRefused('a header of {fixed} bits leaves the switch: not whole bytes')"
             )
         elif fixed:
-            lines.append(f"            out.append(({_joined(leaves)}).to_bytes({fixed // 8}, 'big'))")
+            lines.append(f"            out.append(({_concatenation(leaves)}).to_bytes({fixed // 8}, 'big'))")
         else:
             lines.append("            pass")
         return lines
 
     def _variable_wire(self, leaves: list[tuple[str, Type]], index: int, fixed: int) -> list[str]:
-        before, (name, kind), after = leaves[:index], leaves[index], leaves[index + 1 :]
+        leading, (name, kind), trailing = leaves[:index], leaves[index], leaves[index + 1 :]
         assert isinstance(kind, types.Varbit)
-        sizes = [sum(p.width if isinstance(p, Bits) else 1 for _, p in part) for part in (before, after)]
+        sizes = [sum(p.width if isinstance(p, Bits) else 1 for _, p in part) for part in (leading, trailing)]
         lines = ["    def extract(self, packet, width=0):"]
         lines += [f"        width = packet.varbit_width(width, {fixed}, {kind.width})"]
-        lines += _fixed_read(before, sizes[0])
+        lines += _read_lines(leading, sizes[0])
         lines += [f"        {name} = (packet.take(width), width)"]
-        lines += _fixed_read(after, sizes[1])
-        lines += ["        self.valid = True", "        if self.union is not None: self.union.only(self)"]
+        lines += _read_lines(trailing, sizes[1])
+        lines += [
+            "        self.valid = True",
+            "        if self.union is not None: self.union.invalidate_others(self)",
+        ]
         lines += ["    def emit(self, out):", "        if self.valid:"]
         lines += [f"            if {name} is UNDEFINED: {name}.to_bytes()"]
         lines += [f"            value, width = {name}"]
-        lines += [f"            value |= ({_joined(before)}) << width" if before else "            pass"]
-        if after:
-            lines.append(f"            value = value << {sizes[1]} | ({_joined(after)})")
+        lines += [
+            f"            value |= ({_concatenation(leading)}) << width" if leading else "            pass"
+        ]
+        if trailing:
+            lines.append(f"            value = value << {sizes[1]} | ({_concatenation(trailing)})")
         lines += [f"            width += {fixed}"]
         lines += [
             "            if width % 8: raise RunRefused('a header leaves the switch that is not whole bytes')"
@@ -219,26 +229,26 @@ class Records:
 
 def _leaves(kind: Record, prefix: str) -> list[tuple[str, Type]]:
     """Return the scalar fields in order, including those of inner structs, as Python paths."""
-    result: list[tuple[str, Type]] = []
+    leaves: list[tuple[str, Type]] = []
     for name, part in kind.fields.items():
         base = base_of(part)
         path = f"{prefix}.f_{name}"
-        result += _leaves(base, path) if isinstance(base, Record) else [(path, base)]
-    return result
+        leaves += _leaves(base, path) if isinstance(base, Record) else [(path, base)]
+    return leaves
 
 
-def _fixed_read(leaves: list[tuple[str, Type]], width: int) -> list[str]:
+def _read_lines(leaves: list[tuple[str, Type]], width: int) -> list[str]:
     """Return lines that read the next ``width`` bits into ``leaves``."""
     if not leaves:
         return ["        pass"]
     lines = ["        start = packet.position", f"        end = start + {width}"]
     if width % 8 == 0:
         lines += [
-            f"        if end > packet.bits or start & 7: bits = packet.look({width})",
+            f"        if end > packet.bits or start & 7: bits = packet.peek({width})",
             "        else: bits = int.from_bytes(packet.data[start >> 3:end >> 3], 'big')",
         ]
     else:
-        lines += [f"        bits = packet.look({width})"]
+        lines += [f"        bits = packet.peek({width})"]
     lines += ["        packet.position = end"]
     offset = width
     for path, kind in leaves:
@@ -248,12 +258,12 @@ def _fixed_read(leaves: list[tuple[str, Type]], width: int) -> list[str]:
         if offset + size < width:
             code = f"{code} & {(1 << size) - 1}"
         if isinstance(kind, Bits) and kind.signed:
-            code = signed(code, size)
+            code = signed_code(code, size)
         lines.append(f"        {path} = ({code}) == 1" if kind == BOOL else f"        {path} = {code}")
     return lines
 
 
-def _joined(leaves: list[tuple[str, Type]]) -> str:
+def _concatenation(leaves: list[tuple[str, Type]]) -> str:
     """Return code of the number that concatenates ``leaves``."""
     code = ""
     for path, kind in leaves:

@@ -14,7 +14,7 @@ from fanin.sim.switch.embedded.errors import RunRefused
 from fanin.sim.switch.embedded.types import BOOL, Bits, Record, Tuple, Type, base_of, parts_in, width_of
 
 MAX_STATES = 4096  # maximum parser states for one packet
-_AT_ONCE = 512  # entries of an array per step
+_STEP_ENTRIES = 512  # entries of an array per step
 MAX_PASSES = 256  # maximum passes of one frame: resubmitted, recirculated, cloned, replicated
 GROUP_BITS = REPLICA_BITS = 16  # widths of multicast groups and egress_rid, in v1model and TNA
 NAMES: Mapping[str, Any] = {
@@ -23,20 +23,20 @@ NAMES: Mapping[str, Any] = {
         (values, "UNDEFINED Exit Reject shift_left clamp divide modulo equal_parts pack"),
         (packet, "HeaderStack NO_MATCH"),
         (loops, "rounds numbers"),
-        (budget, "late"),
+        (budget, "refuse_late"),
     )
     for name in names.split()
 } | {"RunRefused": RunRefused, "monotonic_ns": time.monotonic_ns}
 
 
 class Tracer(Protocol):
-    """A tracer of externs."""
+    """Tracer of registers and selectors."""
 
-    def changed(self, register: str, index: int, value: Any) -> None:
-        """Take note of a write to a register's entry."""
+    def writes(self, register: str, index: int, value: Any) -> None:
+        """Report a write to a register's entry."""
 
-    def chooses(self, selector: str, place: int, count: int, action: str) -> None:
-        """Take note of the choice among ``count`` actions of a group."""
+    def chooses(self, selector: str, index: int, count: int, action: str) -> None:
+        """Report the choice of action ``index`` among ``count`` actions of a group."""
 
 
 def run_states(frame: Any, state: Any) -> None:
@@ -73,8 +73,11 @@ def takes_frame(method: Any) -> Any:
 class ExternObject:
     """An instance of an extern. Subclasses take the constructor's arguments first.
 
-    - ``fresh``: functions that make undefined values of its type arguments.
-    - ``zeros``: functions that make the initial values of registers, of its type arguments.
+    - ``name``: name for the control plane.
+    - ``types``: its type arguments.
+    - ``makers``: for each type argument, a function that returns an undefined value.
+    - ``zeros``: for each type argument, a function that returns the initial value of a register.
+    - ``arch``: the running architecture.
     """
 
     def __init__(
@@ -82,18 +85,18 @@ class ExternObject:
         *,
         name: str,
         types: tuple[Type, ...],
-        fresh: tuple[Callable[[], Any], ...],
+        makers: tuple[Callable[[], Any], ...],
         zeros: tuple[Callable[[], Any], ...],
         arch: Any,
     ):
         self.name = name
         self.types = types
-        self.fresh = fresh
+        self.makers = makers
         self.zeros = zeros
         self.arch = arch
 
     def _reserve(self, values: int) -> None:
-        """Take room for values. Raises RunRefused if the program has more than ``MAX_VALUES``."""
+        """Count ``values`` of the program's registers and counters. Raises RunRefused above ``MAX_VALUES``."""
         self.arch.values_left -= values
         if self.arch.values_left < 0:
             raise RunRefused(f"{self.name}: registers and counters have more than {MAX_VALUES:,} values in all")
@@ -102,8 +105,8 @@ class ExternObject:
 class RegisterArray(ExternObject):
     """An array of values: numbers, tuples, or structs, which callers outside see as tuples."""
 
-    def __init__(self, size: int, **rest: Any):
-        super().__init__(**rest)
+    def __init__(self, size: int, **extern: Any):
+        super().__init__(**extern)
         self.kind = base_of(self.types[0])
         self._reserve(size * (parts_in(self.kind) + (width_of(self.kind) or 0) // 64))
         self.values: list[Any] = [None] * size
@@ -119,13 +122,13 @@ class RegisterArray(ExternObject):
         self.values[:] = [zero.copy() if hasattr(zero, "copy") else zero for _ in self.values]
 
     def __getitem__(self, index: int) -> Any:
-        return _plain(self.values[index])
+        return _as_tuple(self.values[index])
 
     def __setitem__(self, index: int, value: Any) -> None:
         present = self.values[index]
         _check(f"{self.name}[{index}]", self.kind, value)
         if hasattr(present, "__slots__"):
-            _fill(present, value)
+            _assign_fields(present, value)
         else:
             self.values[index] = value
 
@@ -135,62 +138,62 @@ class RegisterArray(ExternObject):
         Raises ValueError, before any change, if the value does not fit the register.
         """
         _check(self.name, self.kind, value)
-        return self._filled(value)
+        return self._fill_steps(value)
 
-    def _filled(self, value: Any) -> Iterator[bool]:
-        made: list[Any] = []
-        while count := min(_AT_ONCE, len(self.values) - len(made)):
-            made.extend(self._entry(value) for _ in range(count))
+    def _fill_steps(self, value: Any) -> Iterator[bool]:
+        new_values: list[Any] = []
+        while count := min(_STEP_ENTRIES, len(self.values) - len(new_values)):
+            new_values.extend(self._entry(value) for _ in range(count))
             yield True
-        before, self.values = self.values, made
-        yield from _dropped(before)
+        old_values, self.values = self.values, new_values
+        yield from _free(old_values)
 
     def _entry(self, value: Any) -> Any:
         zero = self.zeros[0]()
         if not hasattr(zero, "__slots__"):
             return value
-        _fill(zero, value)
+        _assign_fields(zero, value)
         return zero
 
-    def changed(self, index: int, value: Any) -> None:
+    def trace_write(self, index: int, value: Any) -> None:
         """Report a write to the tracer."""
         if self.tracer is not None:
-            self.tracer.changed(self.name, index, value)
+            self.tracer.writes(self.name, index, value)
 
 
-def _dropped(values: list[Any]) -> Iterator[bool]:
+def _free(values: list[Any]) -> Iterator[bool]:
     """Free a long list in steps."""
     while values:
-        del values[-_AT_ONCE:]
+        del values[-_STEP_ENTRIES:]
         yield True
 
 
-def _plain(value: Any) -> Any:
+def _as_tuple(value: Any) -> Any:
     """Return a value with records as tuples of their fields."""
     if hasattr(value, "__slots__"):
-        return tuple(_plain(getattr(value, field)) for field in value.__slots__)
+        return tuple(_as_tuple(getattr(value, field)) for field in value.__slots__)
     return value
 
 
-def _check(what: str, kind: Type, value: Any) -> None:
+def _check(subject: str, kind: Type, value: Any) -> None:
     """Raise ValueError unless ``value``, which comes from outside, has the type ``kind``."""
     base = base_of(kind)
     if isinstance(base, Record | Tuple):
         parts = tuple(base.fields.values() if isinstance(base, Record) else base.elements)
         if not isinstance(value, tuple) or len(value) != len(parts):
-            raise ValueError(f"{what}: a value of {kind} has {len(parts)} parts, not {value}")
-        for number, (part, of) in enumerate(zip(value, parts, strict=True)):
-            _check(f"{what}, part {number}", of, part)
+            raise ValueError(f"{subject}: a value of {kind} has {len(parts)} parts, not {value}")
+        for number, (part, part_kind) in enumerate(zip(value, parts, strict=True)):
+            _check(f"{subject}, part {number}", part_kind, part)
     elif isinstance(base, Bits) or base == BOOL:
         low, high = base.limits if isinstance(base, Bits) else (0, 1)
         if not low <= value <= high:
-            raise ValueError(f"{what}: {value} does not fit in {kind}")
+            raise ValueError(f"{subject}: {value} does not fit in {kind}")
 
 
-def _fill(record: Any, values: tuple[Any, ...]) -> None:
+def _assign_fields(record: Any, values: tuple[Any, ...]) -> None:
     for field, part in zip(record.__slots__, values, strict=True):
         if isinstance(part, tuple):
-            _fill(getattr(record, field), part)
+            _assign_fields(getattr(record, field), part)
         else:
             setattr(record, field, part)
 
@@ -198,8 +201,8 @@ def _fill(record: Any, values: tuple[Any, ...]) -> None:
 class CounterArray(ExternObject):
     """Packets and bytes, by index."""
 
-    def __init__(self, size: int, _kind: str = "packets_and_bytes", **rest: Any):
-        super().__init__(**rest)
+    def __init__(self, size: int, _kind: str = "packets_and_bytes", **extern: Any):
+        super().__init__(**extern)
         self._reserve(2 * size)
         self.packets = [0] * size
         self.bytes = [0] * size
@@ -213,16 +216,16 @@ class CounterArray(ExternObject):
             self.bytes[index] += self.arch.frame_length
 
     def fill(self, packets: int, octets: int) -> Iterator[bool]:
-        """Let all entries continue from these values, in steps of bounded time; packets see one change."""
-        made: tuple[list[int], list[int]] = ([], [])
-        while count := min(_AT_ONCE, len(self) - len(made[0])):
-            made[0].extend([packets] * count)
-            made[1].extend([octets] * count)
+        """Set all entries to these values in steps of bounded time; packets see all of them change at once."""
+        new_values: tuple[list[int], list[int]] = ([], [])
+        while count := min(_STEP_ENTRIES, len(self) - len(new_values[0])):
+            new_values[0].extend([packets] * count)
+            new_values[1].extend([octets] * count)
             yield True
-        before = self.packets, self.bytes
-        self.packets, self.bytes = made
-        for array in before:
-            yield from _dropped(array)
+        old_values = self.packets, self.bytes
+        self.packets, self.bytes = new_values
+        for array in old_values:
+            yield from _free(array)
 
     def __len__(self) -> int:
         return len(self.packets)
@@ -244,21 +247,21 @@ class Replication:
 
     def set(self, group: MulticastGroup) -> None:
         """Install or replace a group. Raises ValueError."""
-        what = f"multicast group {group.id}"
+        subject = f"multicast group {group.id}"
         if not group.id:
-            raise ValueError(f"{what}: 0 means none")
-        _check_width(what, group.id, GROUP_BITS)
-        self.check(what, group.replicas)
+            raise ValueError(f"{subject}: 0 means none")
+        _check_width(subject, group.id, GROUP_BITS)
+        self.check(subject, group.replicas)
         self.groups[group.id] = group
 
-    def check(self, what: str, replicas: Iterable[Replica]) -> None:
-        """Raise ValueError if one of the replicas of ``what`` has an id that no packet can have."""
+    def check(self, subject: str, replicas: Iterable[Replica]) -> None:
+        """Raise ValueError, with ``subject`` in front, if a replica has an id that no packet can have."""
         for replica in replicas:
-            _check_width(f"{what}: replica id", replica.id, REPLICA_BITS)
+            _check_width(f"{subject}: replica id", replica.id, REPLICA_BITS)
             if replica.exclusion is not None:
                 if not self._exclusion:
-                    raise ValueError(f"{what}: port {replica.port}: only TNA has an exclusion id")
-                _check_width(f"{what}: exclusion id", replica.exclusion, REPLICA_BITS)
+                    raise ValueError(f"{subject}: port {replica.port}: only TNA has an exclusion id")
+                _check_width(f"{subject}: exclusion id", replica.exclusion, REPLICA_BITS)
 
     def delete(self, number: int) -> None:
         """Remove a group. Raises ValueError."""
@@ -267,6 +270,6 @@ class Replication:
         del self.groups[number]
 
 
-def _check_width(what: str, number: int, bits: int) -> None:
+def _check_width(subject: str, number: int, bits: int) -> None:
     if number not in range(1 << bits):
-        raise ValueError(f"{what}: {number} does not fit in {bits} bits")
+        raise ValueError(f"{subject}: {number} does not fit in {bits} bits")

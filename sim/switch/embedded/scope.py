@@ -10,7 +10,7 @@ from fanin.sim.switch.embedded.errors import P4Error, Position, Unsupported
 from fanin.sim.switch.embedded.lexer import MAX_WIDTH
 from fanin.sim.switch.embedded.types import Bits, Type
 
-MAX_STACK = 1 << 10
+MAX_STACK = 1 << 10  # maximum elements of a header stack
 MAX_PARTS = 1 << 16  # maximum values in a struct, tuple or stack
 
 
@@ -22,7 +22,7 @@ class Scope:
         self.names: dict[str, Any] = {}
 
     def find(self, name: str) -> Any:
-        """Return the meaning of ``name`` here, or None."""
+        """Return the declaration, type variable or list of overloads of ``name``; None if it has none."""
         scope: Scope | None = self
         while scope is not None:
             if name in scope.names:
@@ -32,7 +32,7 @@ class Scope:
 
 
 class Scopes:
-    """The checker's current scope, and the types in it."""
+    """The checker's current scope, and conversion of types in the text to types."""
 
     def __init__(self) -> None:
         self.universe = self.scope = Scope()
@@ -43,21 +43,21 @@ class Scopes:
         """Check an expression; return its replacement."""
         raise NotImplementedError
 
-    def declare(self, name: str, what: Any, position: Position) -> None:
-        """Give ``name`` a meaning in the current scope. Raises P4Error if it has one already."""
+    def declare(self, name: str, meaning: Any, position: Position) -> None:
+        """Declare ``name`` in the current scope. Raises P4Error if it has one already."""
         names = self.scope.names
-        if isinstance(what, ast.Function):
+        if isinstance(meaning, ast.Function):
             overloads = names.setdefault(name, [])
-            if not isinstance(overloads, list) or any(_same_shape(f, what) for f in overloads):
+            if not isinstance(overloads, list) or any(_same_arity(f, meaning) for f in overloads):
                 raise P4Error(position, f"{name} is declared twice")
-            overloads.append(what)
+            overloads.append(meaning)
         elif name in names:
             raise P4Error(position, f"{name} is declared twice")
         else:
-            names[name] = what
+            names[name] = meaning
 
-    def enter(self) -> Scope:
-        """Open a scope; return the outer one, to go back to it."""
+    def open_scope(self) -> Scope:
+        """Open a scope; return the outer one, which the caller restores at the scope's end."""
         outer = self.scope
         self.scope = Scope(outer)
         return outer
@@ -71,16 +71,16 @@ class Scopes:
 
     def resolve(self, node: ast.TypeNode) -> Type:
         """Return the type of a type in the text. Raises P4Error."""
-        found = self._resolved(node)
-        if isinstance(found, types.Record | types.Tuple | types.Stack) and types.parts_in(found) > MAX_PARTS:
+        kind = self._resolve_kind(node)
+        if isinstance(kind, types.Record | types.Tuple | types.Stack) and types.parts_in(kind) > MAX_PARTS:
             raise P4Error(node.position, f"a type of more than {MAX_PARTS} values")
-        return found
+        return kind
 
-    def _resolved(self, node: ast.TypeNode) -> Type:
+    def _resolve_kind(self, node: ast.TypeNode) -> Type:
         if isinstance(node, ast.BaseType):
             return self._base(node)
         if isinstance(node, ast.NamedType):
-            return self._named(node)
+            return self._resolve_name(node)
         if isinstance(node, ast.TupleType):
             return types.Tuple(tuple(map(self.resolve, node.elements)))
         if isinstance(node, ast.StackType):
@@ -102,43 +102,45 @@ class Scopes:
             raise P4Error(node.position, "int<0>: a signed number has at least one bit")
         return Bits(width, node.name == "int")
 
-    def constant(self, node: ast.Expression, most: int) -> int:
-        """Return the value of an expression that must be constant, from 0 to ``most``."""
+    def constant(self, node: ast.Expression, maximum: int) -> int:
+        """Return the value of an expression that must be constant, from 0 to ``maximum``. Raises P4Error."""
         value = self.expression(node).constant
         if not isinstance(value, int) or isinstance(value, bool):
             raise P4Error(node.position, "not a number that is known at compile time")
-        if not 0 <= value <= most:
-            raise P4Error(node.position, f"must be 0 to {most}, not {value}")
+        if not 0 <= value <= maximum:
+            raise P4Error(node.position, f"must be 0 to {maximum}, not {value}")
         return value
 
-    def _named(self, node: ast.NamedType) -> Type:
-        found = self.scope.find(node.name)
+    def _resolve_name(self, node: ast.NamedType) -> Type:
+        declaration = self.scope.find(node.name)
         arguments = tuple(map(self.resolve, node.arguments))
-        if isinstance(found, types.Variable):
-            return found
-        if not isinstance(found, ast.Declaration) or found.type is None or not is_type(found):
+        if isinstance(declaration, types.Variable):
+            return declaration
+        if not isinstance(declaration, ast.Declaration) or declaration.type is None or not is_type(declaration):
             raise P4Error(node.position, f"{node.name} is not a type")
-        parameters = getattr(found, "type_parameters", [])
+        parameters = getattr(declaration, "type_parameters", [])
         if arguments and len(arguments) != len(parameters):
             raise P4Error(
                 node.position, f"{node.name} takes {len(parameters)} type arguments, not {len(arguments)}"
             )
-        if isinstance(found, ast.Extern | ast.Control | ast.Parser | ast.Package) and (arguments or parameters):
-            kind = types.External if isinstance(found, ast.Extern) else types.Block
-            return kind(found, arguments)  # type: ignore[arg-type]
-        if isinstance(found.type, types.Record) and parameters:
+        if isinstance(declaration, ast.Extern | ast.Control | ast.Parser | ast.Package) and (
+            arguments or parameters
+        ):
+            kind = types.External if isinstance(declaration, ast.Extern) else types.Block
+            return kind(declaration, arguments)  # type: ignore[arg-type]
+        if isinstance(declaration.type, types.Record) and parameters:
             if not arguments:
                 raise P4Error(node.position, f"{node.name} needs its type arguments")
-            return types.instantiated(found.type, arguments)
-        result: Type = found.type
-        return result
+            return types.instantiate(declaration.type, arguments)
+        kind_of_name: Type = declaration.type
+        return kind_of_name
 
 
 def is_type(declaration: ast.Declaration) -> bool:
     """Return whether a declaration's name is the name of a type."""
     return isinstance(
         declaration,
-        ast.Extern | ast.FieldsType | ast.Enumeration | ast.TypeName | ast.Control | ast.Parser | ast.Package,
+        ast.Extern | ast.FieldsType | ast.Enumeration | ast.TypeAlias | ast.Control | ast.Parser | ast.Package,
     )
 
 
@@ -148,5 +150,5 @@ def refuse_strings(position: Position, kind: Type) -> None:
         raise Unsupported(position, "a stored string")
 
 
-def _same_shape(one: ast.Function, other: ast.Function) -> bool:
-    return len(one.parameters) == len(other.parameters)
+def _same_arity(first: ast.Function, second: ast.Function) -> bool:
+    return len(first.parameters) == len(second.parameters)

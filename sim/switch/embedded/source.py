@@ -9,32 +9,32 @@ from fanin.sim.switch.embedded.errors import Position
 
 
 class Source:
-    """Lines of Python; ``places[i]`` is the P4 position of line i + 1."""
+    """Lines of Python; ``positions[i]`` is the P4 position of line i + 1."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
-        self.places: list[Position | None] = []
-        self.place: Position | None = None
+        self.positions: list[Position | None] = []
+        self.position: Position | None = None
         self._indent = 0
         self._names = 0
 
     def emit(self, line: str) -> None:
-        """Append a line at the current indentation and place."""
+        """Append a line at the current indentation and position."""
         self.lines.append("    " * self._indent + line)
-        self.places.append(self.place)
+        self.positions.append(self.position)
 
     @contextmanager
     def block(self, header: str) -> Iterator[None]:
         """Emit ``header`` and, indented, the lines of the body."""
         self.emit(header)
-        before = len(self.lines)
+        first = len(self.lines)
         self._indent += 1
         yield
-        if len(self.lines) == before:
+        if len(self.lines) == first:
             self.emit("pass")
         self._indent -= 1
 
-    def fresh(self, name: str) -> str:
+    def unique_name(self, name: str) -> str:
         """Return a unique Python name that begins with ``name``."""
         self._names += 1
         return f"{name}_{self._names}"
@@ -42,4 +42,4 @@ class Source:
     def extend(self, other: Source) -> None:
         """Append the lines of ``other``."""
         self.lines += other.lines
-        self.places += other.places
+        self.positions += other.positions

@@ -1,17 +1,17 @@
-"""Checks statements."""
+"""Checks statements, besides calls and expressions."""
 
 from __future__ import annotations
 
 from fanin.sim.switch.embedded import ast, types
 from fanin.sim.switch.embedded.calls import Calls
 from fanin.sim.switch.embedded.errors import P4Error, Unsupported
-from fanin.sim.switch.embedded.loops import Loop, Walk
+from fanin.sim.switch.embedded.loops import ForIn, ForLoop
 from fanin.sim.switch.embedded.scope import refuse_strings
 from fanin.sim.switch.embedded.types import BOOL, VOID, Bits, Type, base_of
 
 
 class Statements(Calls):
-    """Checks statements.
+    """Checks statements, besides calls and expressions.
 
     - ``returns``: result type of the function around a statement; None outside functions.
     - ``jumps``: kinds of jumps that are allowed here.
@@ -25,7 +25,7 @@ class Statements(Calls):
         getattr(self, "_do_" + type(node).__name__.lower())(node)
 
     def _do_block(self, node: ast.Block) -> None:
-        outer = self.enter()
+        outer = self.open_scope()
         for statement in node.statements:
             self.statement(statement)
         self.scope = outer
@@ -61,7 +61,7 @@ class Statements(Calls):
 
     def _do_assignment(self, node: ast.Assignment) -> None:
         node.target = self.value(node.target)
-        self.writable(node.target)
+        self.check_writable(node.target)
         node.value = self.value(node.value, node.target.type)
 
     def _do_callstatement(self, node: ast.CallStatement) -> None:
@@ -73,17 +73,17 @@ class Statements(Calls):
 
     def _do_conditional(self, node: ast.Conditional) -> None:
         node.condition = self.value(node.condition, BOOL)
-        self._nested(node.then)
-        if node.otherwise is not None:
-            self._nested(node.otherwise)
+        self._nested(node.consequence)
+        if node.alternative is not None:
+            self._nested(node.alternative)
 
     def _nested(self, node: ast.Statement) -> None:
-        outer = self.enter()
+        outer = self.open_scope()
         self.statement(node)
         self.scope = outer
 
-    def _do_loop(self, node: Loop) -> None:
-        outer = self.enter()
+    def _do_forloop(self, node: ForLoop) -> None:
+        outer = self.open_scope()
         for statement in node.initial:
             self.statement(statement)
         node.condition = self.value(node.condition, BOOL)
@@ -92,8 +92,8 @@ class Statements(Calls):
         self._rounds(node.body)
         self.scope = outer
 
-    def _do_walk(self, node: Walk) -> None:
-        outer = self.enter()
+    def _do_forin(self, node: ForIn) -> None:
+        outer = self.open_scope()
         node.collection = collection = self.expression(node.collection)
         kind = self.resolve(node.variable.type_node)
         if isinstance(collection, ast.Binary) and collection.operator == ".." and isinstance(kind, Bits):
@@ -109,11 +109,11 @@ class Statements(Calls):
 
     def _rounds(self, body: ast.Statement) -> None:
         """Check the body of a loop."""
-        outside, self.jumps = self.jumps, (*self.jumps, "break", "continue")
+        outer_jumps, self.jumps = self.jumps, (*self.jumps, "break", "continue")
         self._nested(body)
-        self.jumps = outside
+        self.jumps = outer_jumps
 
-    def _do_choice(self, node: ast.Choice) -> None:
+    def _do_switchstatement(self, node: ast.SwitchStatement) -> None:
         node.subject = self.expression(node.subject)
         kind = node.subject.type
         for case in node.cases:
@@ -133,7 +133,7 @@ class Statements(Calls):
             raise P4Error(node.position, "default is not the last case")
 
     def _action_label(self, label: ast.Expression, table: ast.Table) -> None:
-        names = {_spelled(action.expression): action.action for action in table.actions}
+        names = {_action_name(action.expression): action.action for action in table.actions}
         if not isinstance(label, ast.Name) or label.name not in names:
             raise P4Error(label.position, f"{table.name} has no such action")
         label.target = names[label.name]
@@ -150,17 +150,17 @@ class Statements(Calls):
 
     def function(self, node: ast.Function) -> None:
         """Check a function with a body, and declare it."""
-        outer = self.enter()
+        outer = self.open_scope()
         if node.type_parameters:
             raise Unsupported(node.position, "a function with type parameters")
         node.result = self.resolve(node.result_node)
         self.parameters(node.parameters)
         self.returns = node.result
-        outside, self.jumps = self.jumps, ("return",)
+        outer_jumps, self.jumps = self.jumps, ("return",)
         assert node.body
-        with self.counted(node):
+        with self.count_calls(node):
             self._do_block(node.body)
-        self.returns, self.jumps = None, outside
+        self.returns, self.jumps = None, outer_jumps
         self.scope = outer
 
     def parameters(self, nodes: list[ast.Parameter]) -> None:
@@ -174,7 +174,7 @@ class Statements(Calls):
             self.declare(parameter.name, parameter, parameter.position)
 
 
-def _spelled(node: ast.Expression) -> str:
+def _action_name(node: ast.Expression) -> str:
     """Return the name of an action in a table's list, with or without arguments."""
     function = node.function if isinstance(node, ast.Call) else node
     return function.name if isinstance(function, ast.Name) else ""

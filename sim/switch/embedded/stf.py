@@ -40,22 +40,22 @@ class _Entry:
     priority: int
     match: str
     action: str
-    given: str
+    parameters: str
 
     @classmethod
     def of(cls, text: str) -> _Entry | None:
-        """Return an entry's parts, in time proportional to its length; None for another text."""
-        head, opening, rest = text.strip().rpartition("(")
-        given, closing, after = rest.partition(")")
-        head = head.rstrip()
-        start = len(head)
-        while start and (head[start - 1].isalnum() or head[start - 1] in "_.$"):
+        """Return the parts of an entry's text, in time proportional to its length; None if it is malformed."""
+        prefix, opening, call = text.strip().rpartition("(")
+        parameters, closing, suffix = call.partition(")")
+        prefix = prefix.rstrip()
+        start = len(prefix)
+        while start and (prefix[start - 1].isalnum() or prefix[start - 1] in "_.$"):
             start -= 1
-        if not opening or not closing or start == len(head) or not _AFTER_CALL.fullmatch(after):
+        if not opening or not closing or start == len(prefix) or not _AFTER_CALL.fullmatch(suffix):
             return None
-        priority = _PRIORITY.match(head, 0, start)
+        priority = _PRIORITY.match(prefix, 0, start)
         assert priority
-        return cls(int(priority[1] or 0), head[priority.end() : start].strip(), head[start:], given)
+        return cls(int(priority[1] or 0), prefix[priority.end() : start].strip(), prefix[start:], parameters)
 
 
 class StfTest:
@@ -71,11 +71,11 @@ class StfTest:
         ]
         self.switch: Switch = program.switch(self._ports())
         self._expected: dict[int, list[tuple[int, str]]] = defaultdict(list)
-        self._anything: set[int] = set()
+        self._unchecked_ports: set[int] = set()
         self._received: dict[int, list[bytes]] = defaultdict(list)
         self._nodes: list[tuple[int, list[int]]] = []
         self._groups: dict[int, list[int]] = {}
-        self._wrong: list[str] = []
+        self._deviations: list[str] = []
 
     def run(self) -> list[str]:
         """Return the deviations from the expected results, one per line; empty after success.
@@ -83,21 +83,21 @@ class StfTest:
         Raises P4Error for a malformed test, and Refused for a feature that this switch does not have.
         """
         for number, line in self._lines:
-            command, _, rest = line.partition(" ")
+            command, _, arguments = line.partition(" ")
             method = getattr(self, f"_do_{command.lower()}", None)
-            place = Position(self._name, number, 1)
+            position = Position(self._name, number, 1)
             if command.lower() in _SHOW_ONLY:
                 continue
             if method is None:
-                raise Unsupported(place, f"command {command}")
+                raise Unsupported(position, f"command {command}")
             try:
-                method(rest.strip(), number)
+                method(arguments.strip(), number)
             except P4Error:
                 raise
             except (ValueError, IndexError, KeyError) as error:
-                raise P4Error(place, f"{line}: {error}") from error
+                raise P4Error(position, f"{line}: {error}") from error
         self._compare()
-        return self._wrong
+        return self._deviations
 
     def _ports(self) -> set[int]:
         ports = set()
@@ -111,60 +111,60 @@ class StfTest:
 
     # packets
 
-    def _do_packet(self, rest: str, _line: int) -> None:
-        port, *_, data = rest.partition(" ")
-        for to, frame in self.switch.process(int(port), bytes.fromhex(data)):
-            self._received[to].append(frame)
+    def _do_packet(self, arguments: str, _line: int) -> None:
+        port, *_, data = arguments.partition(" ")
+        for egress_port, frame in self.switch.process(int(port), bytes.fromhex(data)):
+            self._received[egress_port].append(frame)
 
-    def _do_expect(self, rest: str, number: int) -> None:
-        port, *_, data = rest.partition(" ")
+    def _do_expect(self, arguments: str, number: int) -> None:
+        port, *_, data = arguments.partition(" ")
         pattern = "".join(data.split()).upper()
         if not re.fullmatch(r"[0-9A-F*]*\$?", pattern):
             raise ValueError("expected data are hexadecimal digits, * and a last $")
         if pattern:
             self._expected[int(port)].append((number, pattern))
         else:
-            self._anything.add(int(port))
+            self._unchecked_ports.add(int(port))
 
     def _compare(self) -> None:
-        for port in sorted({*self._expected, *self._received} - self._anything):
+        for port in sorted({*self._expected, *self._received} - self._unchecked_ports):
             expected, received = self._expected[port], self._received[port]
             for (number, pattern), frame in zip(expected, received, strict=False):
                 if not matches(pattern, frame):
-                    self._wrong.append(
+                    self._deviations.append(
                         f"{self._name}:{number}: port {port} sent {frame.hex().upper()}, not {pattern}"
                     )
             if len(expected) != len(received):
-                self._wrong.append(
+                self._deviations.append(
                     f"{self._name}: port {port} sent {len(received)} frames, not {len(expected)}"
                 )
 
     # tables
 
-    def _do_add(self, rest: str, _line: int) -> None:
-        title, *_, entry = rest.partition(" ")
+    def _do_add(self, arguments: str, _line: int) -> None:
+        title, *_, entry = arguments.partition(" ")
         table = self._table(title)
-        found = _Entry.of(entry)
-        if found is None:
+        parsed = _Entry.of(entry)
+        if parsed is None:
             raise ValueError("add TABLE [PRIORITY] KEY:VALUE ... ACTION(NAME:VALUE, ...)")
         match: dict[str, Match] = {key.name: Exact(0) for key in table.keys if key.kind == "exact"}
-        for word in ":".join(part.strip() for part in found.match.split(":")).split():
+        for word in ":".join(part.strip() for part in parsed.match.split(":")).split():
             name, _, value = word.rpartition(":")
             key = self._key(table, name)
             match[key.name] = _match(key, value)
-        action, parameters = self._action(table, found.action, found.given)
-        self.switch.insert(TableEntry(table.name, match, action, parameters, found.priority))
+        action, parameters = self._action(table, parsed.action, parsed.parameters)
+        self.switch.insert(TableEntry(table.name, match, action, parameters, parsed.priority))
 
-    def _do_setdefault(self, rest: str, _line: int) -> None:
-        title, *_, call = rest.partition(" ")
+    def _do_setdefault(self, arguments: str, _line: int) -> None:
+        title, *_, call = arguments.partition(" ")
         table = self._table(title)
-        found = _Entry.of(call)
-        if found is None or found.match:
+        parsed = _Entry.of(call)
+        if parsed is None or parsed.match:
             raise ValueError("setdefault TABLE ACTION(NAME:VALUE, ...)")
-        self.switch.set_default(table.name, *self._action(table, found.action, found.given))
+        self.switch.set_default(table.name, *self._action(table, parsed.action, parsed.parameters))
 
-    def _do_remove(self, rest: str, _line: int) -> None:
-        if rest.lower() != "all":
+    def _do_remove(self, arguments: str, _line: int) -> None:
+        if arguments.lower() != "all":
             raise ValueError("remove all")
         for table in self._program.tables:
             self.switch.clear(table)
@@ -172,31 +172,31 @@ class StfTest:
     def _table(self, name: str) -> TableInfo:
         return self._program.tables[_by_end(name.strip('"'), list(self._program.tables), "table")]
 
-    def _action(self, table: TableInfo, name: str, given: str) -> tuple[str, dict[str, int]]:
+    def _action(self, table: TableInfo, name: str, parameters: str) -> tuple[str, dict[str, int]]:
         action = _by_end(name, list(table.actions), "action")
-        pairs = (part.split(":") for part in given.split(",") if part.strip())
+        pairs = (part.split(":") for part in parameters.split(",") if part.strip())
         return action, {name.strip(): int(value.strip(), 0) for name, value in pairs}
 
     @staticmethod
     def _key(table: TableInfo, name: str) -> KeyInfo:
-        wanted = re.sub(r"\$(\d+)", r"[\1]", name)
-        wanted = re.sub(r"\.?\$?valid\$?$", ".isValid()", wanted).removeprefix(".")
+        suffix = re.sub(r"\$(\d+)", r"[\1]", name)
+        suffix = re.sub(r"\.?\$?valid\$?$", ".isValid()", suffix).removeprefix(".")
         for key in table.keys:
-            if key.name == wanted or key.name.endswith("." + wanted):
+            if key.name == suffix or key.name.endswith("." + suffix):
                 return key
         raise ValueError(f"table {table.name} has no key {name}")
 
     # multicast, mirroring, registers, counters
 
-    def _do_mc_mgrp_create(self, rest: str, _line: int) -> None:
-        self._groups.setdefault(int(rest, 0), [])
+    def _do_mc_mgrp_create(self, arguments: str, _line: int) -> None:
+        self._groups.setdefault(int(arguments, 0), [])
 
-    def _do_mc_node_create(self, rest: str, _line: int) -> None:
-        replica, *ports = (int(word, 0) for word in rest.split())
+    def _do_mc_node_create(self, arguments: str, _line: int) -> None:
+        replica, *ports = (int(word, 0) for word in arguments.split())
         self._nodes.append((replica, ports))
 
-    def _do_mc_node_associate(self, rest: str, _line: int) -> None:
-        group, node = (int(word, 0) for word in rest.split())
+    def _do_mc_node_associate(self, arguments: str, _line: int) -> None:
+        group, node = (int(word, 0) for word in arguments.split())
         self._groups[group].append(node)
         if sum(len(self._nodes[index][1]) for index in self._groups[group]) > _REPLICAS:
             raise ValueError(f"a group of more than {_REPLICAS:,} replicas")
@@ -208,31 +208,31 @@ class StfTest:
         ]
         self.switch.set_multicast_group(MulticastGroup(group, tuple(replicas)))
 
-    def _do_mirroring_add(self, rest: str, _line: int) -> None:
-        session, port = (int(word, 0) for word in rest.split())
+    def _do_mirroring_add(self, arguments: str, _line: int) -> None:
+        session, port = (int(word, 0) for word in arguments.split())
         self.switch.set_clone_session(session, port=port)
 
-    def _do_mirroring_add_mc(self, rest: str, _line: int) -> None:
-        session, group = (int(word, 0) for word in rest.split())
+    def _do_mirroring_add_mc(self, arguments: str, _line: int) -> None:
+        session, group = (int(word, 0) for word in arguments.split())
         self.switch.set_clone_session(session, group=group)
 
-    def _do_register_write(self, rest: str, _line: int) -> None:
-        name, index, value = rest.split()
+    def _do_register_write(self, arguments: str, _line: int) -> None:
+        name, index, value = arguments.split()
         self.switch.registers[_by_end(name, self._program.registers, "register")][int(index, 0)] = int(value, 0)
 
-    def _do_register_reset(self, rest: str, _line: int) -> None:
-        self.switch.registers[_by_end(rest, self._program.registers, "register")].clear()
+    def _do_register_reset(self, arguments: str, _line: int) -> None:
+        self.switch.registers[_by_end(arguments, self._program.registers, "register")].clear()
 
-    def _do_check_counter(self, rest: str, number: int) -> None:
-        found = _COUNT.fullmatch(rest)
-        if found is None or not found["index"].isdecimal():
+    def _do_check_counter(self, arguments: str, number: int) -> None:
+        parts = _COUNT.fullmatch(arguments)
+        if parts is None or not parts["index"].isdecimal():
             raise ValueError("check_counter NAME(INDEX) [packets|bytes TEST NUMBER]")
-        name = _by_end(found["name"], self._program.counters, "counter")
-        packets, octets = self.switch.counter(name, int(found["index"]))
-        value = octets if found["kind"] == "bytes" else packets
-        test: Callable[[int, int], bool] = _TESTS[found["test"] or "=="]
-        if not test(value, int(found["number"] or 0)):
-            self._wrong.append(f"{self._name}:{number}: counter {name} is {value}")
+        name = _by_end(parts["name"], self._program.counters, "counter")
+        packets, octets = self.switch.counter(name, int(parts["index"]))
+        value = octets if parts["kind"] == "bytes" else packets
+        test: Callable[[int, int], bool] = _TESTS[parts["test"] or "=="]
+        if not test(value, int(parts["number"] or 0)):
+            self._deviations.append(f"{self._name}:{number}: counter {name} is {value}")
 
 
 def matches(pattern: str, frame: bytes) -> bool:
@@ -245,13 +245,15 @@ def matches(pattern: str, frame: bytes) -> bool:
     return all(p in ("*", d) for p, d in zip(pattern, data, strict=False))
 
 
-def _by_end(name: str, names: list[str], what: str) -> str:
+def _by_end(name: str, names: list[str], kind: str) -> str:
     if name in names:
         return name
-    fitting = [n for n in names if n.endswith(name)]
-    if len(fitting) != 1:
-        raise ValueError(f"{what} {name} is {'ambiguous: ' + ', '.join(fitting) if fitting else 'not there'}")
-    return fitting[0]
+    candidates = [n for n in names if n.endswith(name)]
+    if len(candidates) != 1:
+        raise ValueError(
+            f"{kind} {name} is {'ambiguous: ' + ', '.join(candidates) if candidates else 'not there'}"
+        )
+    return candidates[0]
 
 
 def _match(key: KeyInfo, text: str) -> Match:
@@ -268,14 +270,14 @@ def _match(key: KeyInfo, text: str) -> Match:
         raise ValueError(f"{key.name}: a {key.kind} key needs binary, octal or hexadecimal digits, not {text}")
     digits = text[2:]
     value = int(digits.replace("*", "0"), 1 << bits)
-    full = (1 << key.width) - 1
+    all_ones = (1 << key.width) - 1
     if key.kind == "lpm":
-        known = bits * (len(digits) - digits.count("*"))
-        return Lpm(value & full, min(known, key.width))
+        prefix_bits = bits * (len(digits) - digits.count("*"))
+        return Lpm(value & all_ones, min(prefix_bits, key.width))
     if key.kind != "ternary":
         raise ValueError(f"{key.name}: the format has no {key.kind} keys")
-    one = "1" * bits
-    mask = int("".join("0" * bits if digit == "*" else one for digit in digits), 2)
-    if value > full:
+    ones = "1" * bits
+    mask = int("".join("0" * bits if digit == "*" else ones for digit in digits), 2)
+    if value > all_ones:
         raise ValueError(f"{key.name}: {text} does not fit in {key.width} bits")
-    return Ternary(value, mask & full)
+    return Ternary(value, mask & all_ones)

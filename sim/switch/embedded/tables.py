@@ -16,18 +16,18 @@ from fanin.sim.switch.embedded.description import NO_ACTION, ORDERED, ActionInfo
 from fanin.sim.switch.embedded.errors import RunRefused
 from fanin.sim.switch.embedded.pages import Pages
 
-_REMEMBERED = 1 << 16  # maximum keys whose entry a table caches
+_CACHE_KEYS = 1 << 16  # maximum keys whose entry a table caches
 
 
 class Entry:
     """An entry, or a table's default action.
 
     - ``hit``: False for a default action.
-    - ``note``: the controller's own fields.
+    - ``controller_fields``: the controller's own fields.
     - ``target``: the entry's target in an action profile.
     - ``choices``: actions of a group, of which a hash chooses one.
-    - ``touched``: time of the last hit in a table with idle timeouts, in ns of the monotonic clock.
-    - ``told``: time of the controller's last notice that the entry is idle, in ns of the monotonic clock.
+    - ``last_hit``: time of the last hit in a table with idle timeouts, in ns of the monotonic clock.
+    - ``notified``: time of the controller's last notice that the entry is idle, in ns of the monotonic clock.
     """
 
     __slots__ = (
@@ -37,17 +37,17 @@ class Entry:
         "bytes",
         "choices",
         "constant",
+        "controller_fields",
         "function",
         "hit",
         "identity",
+        "last_hit",
         "mask",
-        "note",
+        "notified",
         "packets",
         "priority",
         "ranges",
         "target",
-        "told",
-        "touched",
         "value",
     )  # fmt: skip
 
@@ -59,11 +59,11 @@ class Entry:
         self.ranges: tuple[tuple[int, int, int, int], ...] = ()  # shift, mask, low, high
         self.identity: Any = None
         self.constant = False
-        self.note: Any = None
+        self.controller_fields: Any = None
         self.target: Any = None
         self.choices: tuple[Entry, ...] = ()
-        self.touched = time.monotonic_ns()
-        self.told = 0
+        self.last_hit = time.monotonic_ns()
+        self.notified = 0
 
     def become(self, action: ActionInfo, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
         """Set the action of the entry."""
@@ -80,7 +80,7 @@ class Entry:
 
 
 class _Group:
-    """Entries with the same mask, by masked key; in each list the winner comes first."""
+    """Entries with the same mask, by masked key; each list is in descending order of priority."""
 
     __slots__ = ("best", "entries", "mask")
 
@@ -100,8 +100,8 @@ class Table:
         self._groups: list[_Group] = []  # in descending order of ``best``
         self._by_mask: Pages[int, _Group] = Pages()
         self._entries: Pages[Any, Entry] = Pages()
-        self._found: dict[int, Entry] = {}  # cache by key; cleared when the table changes
-        self.default = self._made(*info.default, hit=False)
+        self._cache: dict[int, Entry] = {}  # cache by key; cleared when the table changes
+        self.default = self._new_entry(*info.default, hit=False)
         self._shifts: dict[str, int] = {}
         shift = 0
         for key in reversed(info.keys):
@@ -118,27 +118,27 @@ class Table:
 
         Raises RunRefused if the choice between two entries is undefined.
         """
-        entry = self._found.get(key)
+        entry = self._cache.get(key)
         if entry is None:
-            if len(self._found) >= _REMEMBERED:
-                self._found.clear()
-            entry = self._found[key] = self._search(key)
+            if len(self._cache) >= _CACHE_KEYS:
+                self._cache.clear()
+            entry = self._cache[key] = self._search(key)
         return entry
 
     def _search(self, key: int) -> Entry:
-        found: Entry | None = None
+        best: Entry | None = None
         for group in self._groups:
-            if found is not None and found.priority > group.best:
+            if best is not None and best.priority > group.best:
                 break
             for entry in group.entries.get(key & group.mask) or ():
-                if found is not None and entry.priority < found.priority:
+                if best is not None and entry.priority < best.priority:
                     break
                 if entry.ranges and not all(low <= key >> s & m <= high for s, m, low, high in entry.ranges):
                     continue
-                if found is not None and entry.priority == found.priority:
+                if best is not None and entry.priority == best.priority:
                     raise RunRefused(f"table {self.info.name}: two entries of one priority match")
-                found = entry
-        return self.default if found is None else found
+                best = entry
+        return self.default if best is None else best
 
     # operations of the control plane
 
@@ -149,26 +149,26 @@ class Table:
         if self.info.constant:
             raise ValueError(f"table {self.info.name}: its entries are constant")
         arguments = self._arguments(action, parameters)
-        return self._add(self._checked(match), action, arguments, priority)
+        return self._add(self._patterns(match), action, arguments, priority)
 
     def modify(
         self, match: Mapping[str, Match], action: str, parameters: Mapping[str, int], priority: int
     ) -> None:
-        """Give an entry another action, and keep its counts. Raises ValueError."""
+        """Replace the action of an entry, and keep its counts. Raises ValueError."""
         entry = self.entry(match, priority)
         if entry.constant:
             raise ValueError(f"table {self.info.name}: the entry is constant")
         self.rewrite(entry, action, parameters)
 
     def rewrite(self, entry: Entry, action: str, parameters: Mapping[str, int]) -> None:
-        """Let an entry run this action, or none if it is empty. Raises ValueError."""
+        """Replace the action of an entry; an empty name means no action. Raises ValueError."""
         arguments = self._arguments(action, parameters)
         info = self.info.actions[action] if action else NO_ACTION
         entry.become(info, self._functions[info.function], arguments)
 
-    def made(self, action: str, parameters: Mapping[str, int]) -> Entry:
-        """Return an entry without a match, for a group of an action profile. Raises ValueError."""
-        return self._made(action, self._arguments(action, parameters), hit=True)
+    def unmatched_entry(self, action: str, parameters: Mapping[str, int]) -> Entry:
+        """Return a new entry without a match, for a group of an action profile. Raises ValueError."""
+        return self._new_entry(action, self._arguments(action, parameters), hit=True)
 
     def delete(self, match: Mapping[str, Match], priority: int) -> None:
         """Remove an entry. Raises ValueError if there is none."""
@@ -179,7 +179,7 @@ class Table:
 
     def remove(self, entry: Entry) -> None:
         """Remove an entry of this table."""
-        self._found.clear()
+        self._cache.clear()
         entry.point_to(None)
         self._entries.remove(entry.identity)
         group = self._by_mask.get(entry.mask)
@@ -190,15 +190,15 @@ class Table:
         if not row:
             group.entries.remove(entry.value)
         if not group.entries:
-            del self._groups[self._place(group)]
+            del self._groups[self._index_of(group)]
             self._by_mask.remove(group.mask)
 
     def entry(self, match: Mapping[str, Match], priority: int) -> Entry:
         """Return the entry with this match and priority. Raises ValueError if there is none."""
-        found = self.find_entry(match, priority)
-        if found is None:
+        entry = self.find_entry(match, priority)
+        if entry is None:
             raise ValueError(f"table {self.info.name} has no such entry: {dict(match)}, priority {priority}")
-        return found
+        return entry
 
     def entries(self) -> list[Entry]:
         """Return all entries, in the order of insertion."""
@@ -208,23 +208,23 @@ class Table:
         """Yield all entries in lists; entries inserted meanwhile may be missing."""
         return self._entries.pages()
 
-    def described(self, entry: Entry) -> TableEntry:
+    def describe(self, entry: Entry) -> TableEntry:
         """Return an entry in the control plane's form; the default has no match."""
         kinds = {key.name: key for key in self.info.keys}
         matches, priority = entry.identity or ((), 0)
-        match = {name: _match(kinds[name], found) for name, found in matches}
+        match = {name: _control_match(kinds[name], pattern) for name, pattern in matches}
         names = self.info.actions.get(entry.action_name, NO_ACTION).parameters
         parameters = {name: int(value) for name, value in zip(names, entry.arguments, strict=True)}
         return TableEntry(self.info.name, match, entry.action_name, parameters, priority)
 
     def find_entry(self, match: Mapping[str, Match], priority: int) -> Entry | None:
         """Return the entry with this match and priority, or None. Raises ValueError if they do not fit."""
-        return self._entries.get(self._identity(self._checked(match), priority))
+        return self._entries.get(self._identity(self._patterns(match), priority))
 
-    def having(self, match: Mapping[str, Match]) -> Callable[[Entry], bool]:
+    def matcher(self, match: Mapping[str, Match]) -> Callable[[Entry], bool]:
         """Return a test for entries with this match, of any priority. Raises ValueError if it does not fit."""
-        wanted = frozenset(self._checked(match).items())
-        return lambda entry: bool(entry.identity[0] == wanted)
+        patterns = frozenset(self._patterns(match).items())
+        return lambda entry: bool(entry.identity[0] == patterns)
 
     def holds(self, entry: Entry) -> bool:
         """Return whether an entry is in the table, or is its default action."""
@@ -235,32 +235,32 @@ class Table:
 
     def clear(self) -> None:
         """Remove all entries except the constant ones."""
-        self._found.clear()
+        self._cache.clear()
         for entry in self._entries.values():
             entry.point_to(None)
-        kept = [entry for entry in self._entries.values() if entry.constant]
+        constant_entries = [entry for entry in self._entries.values() if entry.constant]
         self._entries = Pages()
         self._groups = []
         self._by_mask = Pages()
-        for entry in kept:
+        for entry in constant_entries:
             self._entries.add(entry.identity, entry)
             self._file(entry)
 
     def reset_default(self) -> None:
         """Restore the program's default action."""
-        self.default = self._made(*self.info.default, hit=False)
-        self._found.clear()
+        self.default = self._new_entry(*self.info.default, hit=False)
+        self._cache.clear()
 
     def set_default(self, action: str, parameters: Mapping[str, int]) -> None:
         """Replace the default action. Raises ValueError."""
         if self.info.default_constant:
             raise ValueError(f"table {self.info.name}: its default action is constant")
-        self.default = self._made(action, self._arguments(action, parameters), hit=False)
-        self._found.clear()
+        self.default = self._new_entry(action, self._arguments(action, parameters), hit=False)
+        self._cache.clear()
 
     # checks
 
-    def _made(self, action: str, arguments: tuple[Any, ...], hit: bool) -> Entry:
+    def _new_entry(self, action: str, arguments: tuple[Any, ...], hit: bool) -> Entry:
         info = self.info.actions[action] if action else NO_ACTION
         return Entry(info, self._functions[info.function], arguments, hit)
 
@@ -276,78 +276,78 @@ class Table:
                 f"action {action} takes the parameters {expected}, not {', '.join(parameters) or 'none'}"
             )
         for name, width in info.parameters.items():
-            _fits(f"action {action}: {name}", parameters[name], width)
+            _check_width(f"action {action}: {name}", parameters[name], width)
         return tuple(parameters[name] for name in info.parameters)
 
-    def _checked(self, match: Mapping[str, Match]) -> dict[str, tuple[int, int] | range]:
+    def _patterns(self, match: Mapping[str, Match]) -> dict[str, tuple[int, int] | range]:
         """Return matches as (value, mask) or range, without those that match any value."""
         keys = {key.name: key for key in self.info.keys}
         for name in match:
             if name not in keys:
                 raise ValueError(f"table {self.info.name} has no key {name}; it has {', '.join(keys)}")
-        result: dict[str, tuple[int, int] | range] = {}
+        patterns: dict[str, tuple[int, int] | range] = {}
         for key in self.info.keys:
-            given = match.get(key.name)
-            if given is None:
+            key_match = match.get(key.name)
+            if key_match is None:
                 if key.kind == "exact":
                     raise ValueError(f"table {self.info.name}: the exact key {key.name} is missing")
                 continue
-            found = self._one(key, given)
-            if isinstance(found, range) or found[1]:
-                result[key.name] = found
-        return result
+            pattern = self._pattern(key, key_match)
+            if isinstance(pattern, range) or pattern[1]:
+                patterns[key.name] = pattern
+        return patterns
 
-    def _one(self, key: KeyInfo, given: Match) -> tuple[int, int] | range:
-        place = f"table {self.info.name}: {key.name}"
-        full = (1 << key.width) - 1
-        if isinstance(given, Exact):
-            _fits(place, given.value, key.width)
-            return range(given.value, given.value + 1) if key.kind == "range" else (given.value, full)
-        if isinstance(given, Range) and key.kind == "range":
-            _fits(place, given.low, key.width)
-            _fits(place, given.high, key.width)
-            if given.low > given.high:
-                raise ValueError(f"{place}: the range {given.low} to {given.high} is empty")
-            return range(given.low, given.high + 1)
-        if isinstance(given, Ternary) and key.kind == "ternary":
-            _fits(place, given.value, key.width)
-            _fits(place, given.mask, key.width)
-            return given.value & given.mask, given.mask
-        if isinstance(given, Lpm) and key.kind == "lpm":
-            if not 0 <= given.length <= key.width:
-                raise ValueError(f"{place}: a prefix of {given.length} bits, of {key.width}")
-            _fits(place, given.value, key.width)
-            mask = full ^ (full >> given.length)
-            return given.value & mask, mask
-        raise ValueError(f"{place} is matched {key.kind}, not {type(given).__name__.lower()}")
+    def _pattern(self, key: KeyInfo, match: Match) -> tuple[int, int] | range:
+        subject = f"table {self.info.name}: {key.name}"
+        all_ones = (1 << key.width) - 1
+        if isinstance(match, Exact):
+            _check_width(subject, match.value, key.width)
+            return range(match.value, match.value + 1) if key.kind == "range" else (match.value, all_ones)
+        if isinstance(match, Range) and key.kind == "range":
+            _check_width(subject, match.low, key.width)
+            _check_width(subject, match.high, key.width)
+            if match.low > match.high:
+                raise ValueError(f"{subject}: the range {match.low} to {match.high} is empty")
+            return range(match.low, match.high + 1)
+        if isinstance(match, Ternary) and key.kind == "ternary":
+            _check_width(subject, match.value, key.width)
+            _check_width(subject, match.mask, key.width)
+            return match.value & match.mask, match.mask
+        if isinstance(match, Lpm) and key.kind == "lpm":
+            if not 0 <= match.length <= key.width:
+                raise ValueError(f"{subject}: a prefix of {match.length} bits, of {key.width}")
+            _check_width(subject, match.value, key.width)
+            mask = all_ones ^ (all_ones >> match.length)
+            return match.value & mask, mask
+        raise ValueError(f"{subject} is matched {key.kind}, not {type(match).__name__.lower()}")
 
     # filing
 
-    def _identity(self, match: Mapping[str, Any], priority: int) -> Any:
-        return frozenset(match.items()), priority if self.by_priority else 0
+    def _identity(self, patterns: Mapping[str, Any], priority: int) -> Any:
+        return frozenset(patterns.items()), priority if self.by_priority else 0
 
     def _add(
         self,
-        match: Mapping[str, tuple[int, int] | range],
+        patterns: Mapping[str, tuple[int, int] | range],
         action: str,
         arguments: tuple[Any, ...],
         priority: int,
     ) -> Entry:
-        entry = self._made(action, arguments, hit=True)
-        entry.identity = self._identity(match, priority)
+        entry = self._new_entry(action, arguments, hit=True)
+        entry.identity = self._identity(patterns, priority)
         if entry.identity in self._entries:
-            raise ValueError(f"table {self.info.name} has this entry already: {dict(match)}")
+            raise ValueError(f"table {self.info.name} has this entry already: {dict(patterns)}")
         widths = {key.name: key.width for key in self.info.keys}
         length = 0
         ranges = []
-        for name, found in match.items():
+        for name, pattern in patterns.items():
             shift = self._shifts[name]
-            if isinstance(found, range):
-                ranges.append((shift, (1 << widths[name]) - 1, found.start, found.stop - 1))
+            if isinstance(pattern, range):
+                ranges.append((shift, (1 << widths[name]) - 1, pattern.start, pattern.stop - 1))
             else:
-                entry.value |= found[0] << shift
-                entry.mask |= found[1] << shift
-                length += found[1].bit_count()
+                entry.value |= pattern[0] << shift
+                entry.mask |= pattern[1] << shift
+                length += pattern[1].bit_count()
         entry.ranges = tuple(ranges)
         entry.priority = priority if self.by_priority else length  # of prefixes the longest wins
         self._entries.add(entry.identity, entry)
@@ -356,7 +356,7 @@ class Table:
 
     def _file(self, entry: Entry) -> None:
         """Add an entry to the group of its mask, without a search of all groups or of a whole row."""
-        self._found.clear()
+        self._cache.clear()
         group = self._by_mask.get(entry.mask)
         if group is None:
             group = _Group(entry.mask)
@@ -364,7 +364,7 @@ class Table:
             self._by_mask.add(group.mask, group)
             insort(self._groups, group, key=_by_best)
         elif entry.priority > group.best:
-            del self._groups[self._place(group)]
+            del self._groups[self._index_of(group)]
             group.best = entry.priority
             insort(self._groups, group, key=_by_best)
         row = group.entries.get(entry.value)
@@ -373,7 +373,7 @@ class Table:
         else:
             insort(row, entry, key=_by_priority)
 
-    def _place(self, group: _Group) -> int:
+    def _index_of(self, group: _Group) -> int:
         """Return the index of a group."""
         return self._groups.index(group, bisect_left(self._groups, _by_best(group), key=_by_best))
 
@@ -386,15 +386,15 @@ def _by_priority(entry: Entry) -> int:
     return -entry.priority
 
 
-def _match(key: KeyInfo, found: tuple[int, int] | range) -> Match:
-    if isinstance(found, range):
-        return Range(found.start, found.stop - 1)
-    value, mask = found
+def _control_match(key: KeyInfo, pattern: tuple[int, int] | range) -> Match:
+    if isinstance(pattern, range):
+        return Range(pattern.start, pattern.stop - 1)
+    value, mask = pattern
     if key.kind == "ternary":
         return Ternary(value, mask)
     return Lpm(value, mask.bit_count()) if key.kind == "lpm" else Exact(value)
 
 
-def _fits(place: str, value: int, width: int) -> None:
+def _check_width(subject: str, value: int, width: int) -> None:
     if not 0 <= value < 1 << width:
-        raise ValueError(f"{place}: {value} does not fit in {width} bits")
+        raise ValueError(f"{subject}: {value} does not fit in {width} bits")

@@ -11,7 +11,7 @@ from fanin.sim.switch.embedded.context import BlockContext, ProgramContext
 from fanin.sim.switch.embedded.description import (
     DEFAULT_SIZE,
     NO_ACTION,
-    NOTHING,
+    NO_ACTION_NAME,
     ORDERED,
     ActionInfo,
     KeyInfo,
@@ -19,7 +19,7 @@ from fanin.sim.switch.embedded.description import (
     TableInfo,
 )
 from fanin.sim.switch.embedded.errors import P4Error, Position, Refused, Unsupported
-from fanin.sim.switch.embedded.names import annotated_id, annotated_name, spelled, title
+from fanin.sim.switch.embedded.names import annotated_id, annotated_name, control_name, key_name
 from fanin.sim.switch.embedded.types import BOOL, Bits, base_of
 
 _KINDS = ("exact", "ternary", "lpm", "range", "optional")
@@ -37,17 +37,17 @@ class TableCode:
         self.generator = generator
         self.instance = instance
         self.node = node
-        self._made: dict[ast.Property, str] = {}
+        self._externs: dict[ast.Property, str] = {}
 
     def write(self) -> str:
         """Emit the function, which takes the frame and returns the entry that it ran; return its name."""
         node = self.node
         name = self.instance.name_of(node)
-        for item in node.properties.values():
-            if item.name not in (*_WITHOUT_EFFECT, *_ATTACHED):
-                raise Unsupported(item.position, f"the table property {item.name}")
+        for table_property in node.properties.values():
+            if table_property.name not in (*_WITHOUT_EFFECT, *_ATTACHED):
+                raise Unsupported(table_property.position, f"the table property {table_property.name}")
         function, table = (
-            self.generator.functions.fresh(f"{prefix}_{node.name}") for prefix in ("apply", "table")
+            self.generator.functions.unique_name(f"{prefix}_{node.name}") for prefix in ("apply", "table")
         )
         if any(info.name == name for info in self.generator.tables.values()):
             raise Unsupported(node.position, f"a second table of the name {name}")
@@ -56,10 +56,10 @@ class TableCode:
         default, arguments = self._default(actions, infos)
         counters = self._counters()
         info = TableInfo(
-            name, tuple(map(self._key, self._matched())), infos, (default, arguments),
+            name, tuple(map(self._key, self._match_keys())), infos, (default, arguments),
             "default_action" in node.properties and node.properties["default_action"].constant,
             self._rows(actions), node.constant_entries, counters, self._flag("size", DEFAULT_SIZE),
-            self._only(actions, infos), self._names_of(*_ATTACHED),
+            self._limited_actions(actions, infos), self._names_of(*_ATTACHED),
             next(iter(self._names_of("implementation")), None), annotated_id(node.annotations),
             bool(self._flag("support_timeout", 0)),
         )  # fmt: skip
@@ -67,14 +67,14 @@ class TableCode:
         self._function(function, table, info)
         return function
 
-    def _matched(self) -> list[ast.Key]:
+    def _match_keys(self) -> list[ast.Key]:
         """Return the keys except selector keys, which matter only with groups."""
         return [key for key in self.node.keys if key.kind != "selector"]
 
     def _function(self, function: str, table: str, info: TableInfo) -> None:
         body = CallBody(self.generator, self.instance)
-        body.source.place = self.node.position
-        nodes = [key.expression for key in self._matched()]
+        body.source.position = self.node.position
+        nodes = [key.expression for key in self._match_keys()]
         code = ""
         for part, key in zip(body.values(nodes), info.keys, strict=True):
             if key.signed:
@@ -83,8 +83,8 @@ class TableCode:
         body.source.emit(f"entry = {table}.find({code or '0'})")
         for counter in info.counters:
             body.source.emit(f"{counter}.hit(entry)")
-        if info.ages:
-            body.source.emit("entry.touched = monotonic_ns()")
+        if info.has_timeouts:
+            body.source.emit("entry.last_hit = monotonic_ns()")
         self._choose(body)
         body.source.emit("entry.function(f, *entry.arguments)")
         body.source.emit("return entry")
@@ -95,30 +95,30 @@ class TableCode:
         nodes = [key.expression for key in self.node.keys if key.kind == "selector"]
         if not nodes:
             return
-        item = self.node.properties.get("implementation")
-        if item is None:  # like p4c, ignore such a key
+        implementation = self.node.properties.get("implementation")
+        if implementation is None:  # like p4c, ignore such a key
             return
         with body.source.block("if entry.choices:"):
-            data = body.packed(ast.ListValue(self.node.position, nodes))
-            body.source.emit(f"entry = {self._extern(item)}.chosen(entry.choices, {data})")
+            data = body.pack_code(ast.ListValue(self.node.position, nodes))
+            body.source.emit(f"entry = {self._extern(implementation)}.choose(entry.choices, {data})")
 
-    def _extern(self, item: ast.Property) -> str:
+    def _extern(self, table_property: ast.Property) -> str:
         """Return the Python name of the extern that a property names or constructs."""
-        value = item.value
+        value = table_property.value
         if isinstance(value, ast.Name):
             return self.instance.extern_of(value)
         if not isinstance(value, ast.Call) or not isinstance(value.type, types.External):
-            raise P4Error(item.position, f"{item.name} is no extern")
-        if item not in self._made:
-            name = annotated_name(item.annotations) or self._unnamed(item)
-            self._made[item] = self.generator.extern(
-                value, value.type, name, self.instance, annotations=item.annotations
+            raise P4Error(table_property.position, f"{table_property.name} is no extern")
+        if table_property not in self._externs:
+            name = annotated_name(table_property.annotations) or self._default_extern_name(table_property)
+            self._externs[table_property] = self.generator.extern(
+                value, value.type, name, self.instance, annotations=table_property.annotations
             )
-        return self._made[item]
+        return self._externs[table_property]
 
-    def _unnamed(self, item: ast.Property) -> str:
+    def _default_extern_name(self, table_property: ast.Property) -> str:
         """Return p4c's name of an extern that is constructed in a property."""
-        return self.instance.name_of(self.node) if item.name == "counters" else item.name
+        return self.instance.name_of(self.node) if table_property.name == "counters" else table_property.name
 
     def _key(self, node: ast.Key) -> KeyInfo:
         kind = base_of(node.expression.type)
@@ -134,7 +134,7 @@ class TableCode:
             raise Unsupported(node.position, f"a key of type {node.expression.type}")
         if signed and node.kind == "range":
             raise Unsupported(node.position, "a range of signed numbers")
-        name = annotated_name(node.annotations) or spelled(node.expression)
+        name = annotated_name(node.annotations) or key_name(node.expression)
         return KeyInfo(name, node.kind, width, signed, annotated_id(node.annotations), node.expression.type)
 
     def _action(self, row: ast.TableAction) -> ActionInfo:
@@ -146,24 +146,24 @@ class TableCode:
             body = CallBody(self.generator, self.instance)
             arguments = list(row.expression.arguments)
             for parameter in data:
-                body.places[parameter] = f"a_{parameter.name}"
-                given = ast.Name(row.position, parameter.name)
-                given.target, given.type = parameter, parameter.type
-                arguments.append(ast.Argument(row.position, None, given))
+                body.python_names[parameter] = f"a_{parameter.name}"
+                parameter_name = ast.Name(row.position, parameter.name)
+                parameter_name.target, parameter_name.type = parameter, parameter.type
+                arguments.append(ast.Argument(row.position, None, parameter_name))
             call = ast.Call(row.position, row.expression.function, [], arguments)
             call.callee, call.type = Callee("action", action, action.parameters), types.VOID
-            body.source.place = row.position
+            body.source.position = row.position
             body.call(call)
-            function = self.generator.functions.fresh("bound_" + action.name)
-            names = ", ".join(["f", *(body.places[p] for p in data)])
+            function = self.generator.functions.unique_name("bound_" + action.name)
+            names = ", ".join(["f", *(body.python_names[p] for p in data)])
             self.generator.functions.extend(body.function(f"def {function}({names}):"))
         local = action in self.instance.own_functions
-        name = self.instance.name_of(action) if local else title(action)
-        widths = {title(p): self._data_width(p) for p in data}
-        ids = {title(p): number for p in data if (number := annotated_id(p.annotations)) is not None}
+        name = self.instance.name_of(action) if local else control_name(action)
+        widths = {control_name(p): self._data_width(p) for p in data}
+        ids = {control_name(p): number for p in data if (number := annotated_id(p.annotations)) is not None}
         return ActionInfo(
             name.removeprefix("."), widths, function, self.generator.action_number(action),
-            annotated_id(action.annotations), ids, {title(p): p.type for p in data},
+            annotated_id(action.annotations), ids, {control_name(p): p.type for p in data},
         )  # fmt: skip
 
     @staticmethod
@@ -178,42 +178,44 @@ class TableCode:
     def _default(
         self, actions: dict[ast.Action, ActionInfo], infos: dict[str, ActionInfo]
     ) -> tuple[str, tuple[int, ...]]:
-        item = self.node.properties.get("default_action")
-        if item is not None:
-            assert isinstance(item.value, ast.Call)
-            return actions[item.value.callee.action].name, _constants(item.value)
-        infos.setdefault(NOTHING, NO_ACTION)
-        return NOTHING, ()
+        table_property = self.node.properties.get("default_action")
+        if table_property is not None:
+            assert isinstance(table_property.value, ast.Call)
+            return actions[table_property.value.callee.action].name, _constants(table_property.value)
+        infos.setdefault(NO_ACTION_NAME, NO_ACTION)
+        return NO_ACTION_NAME, ()
 
     def _counters(self) -> tuple[str, ...]:
-        result = []
+        counters = []
         for name in _ATTACHED:
-            item = self.node.properties.get(name)
-            if item is None:
+            table_property = self.node.properties.get(name)
+            if table_property is None:
                 continue
             if name == "counters":
-                result.append(self._extern(item))
+                counters.append(self._extern(table_property))
             elif name != "meters":
-                raise Unsupported(item.position, f"the table property {name}")
-        return tuple(result)
+                raise Unsupported(table_property.position, f"the table property {name}")
+        return tuple(counters)
 
     def _names_of(self, *properties: str) -> tuple[str, ...]:
         """Return the control plane's names of the externs that these properties name."""
-        result = []
+        names = []
         for name in properties:
-            item = self.node.properties.get(name)
-            if item is not None:
-                result.append(self.generator.externs[self._extern(item)].name)
-        return tuple(result)
+            table_property = self.node.properties.get(name)
+            if table_property is not None:
+                names.append(self.generator.externs[self._extern(table_property)].name)
+        return tuple(names)
 
-    def _only(self, actions: dict[ast.Action, ActionInfo], infos: dict[str, ActionInfo]) -> dict[str, str]:
+    def _limited_actions(
+        self, actions: dict[ast.Action, ActionInfo], infos: dict[str, ActionInfo]
+    ) -> dict[str, str]:
         """Return the actions that are only for entries, or only for the default."""
-        result = dict.fromkeys(infos.keys() - {info.name for info in actions.values()}, "default")
+        limits = dict.fromkeys(infos.keys() - {info.name for info in actions.values()}, "default")
         for row in self.node.actions:
-            for annotation, meaning in (("tableonly", "entries"), ("defaultonly", "default")):
+            for annotation, use in (("tableonly", "entries"), ("defaultonly", "default")):
                 if annotation in row.annotations:
-                    result[actions[row.action].name] = meaning
-        return result
+                    limits[actions[row.action].name] = use
+        return limits
 
     # entries of the program
 
@@ -223,7 +225,7 @@ class TableCode:
         delta = self._flag("priority_delta", 1)
         priorities = self._priorities(entries, bool(largest), delta)
         ordered = any(key.kind in ORDERED for key in self.node.keys)
-        places: dict[Any, Position] = {}
+        positions: dict[Any, Position] = {}
         rows = []
         for entry, priority in zip(entries, priorities, strict=True):
             if "priority" in entry.annotations:
@@ -237,22 +239,22 @@ class TableCode:
                 for key, match in pairs
                 if key.kind != "selector"
             )
-            place = places.setdefault((matches, priority if ordered else 0), entry.position)
-            if place != entry.position:
-                raise P4Error(entry.position, f"table {self.node.name} has this entry already, at {place}")
+            position = positions.setdefault((matches, priority if ordered else 0), entry.position)
+            if position != entry.position:
+                raise P4Error(entry.position, f"table {self.node.name} has this entry already, at {position}")
             assert isinstance(entry.action, ast.Call)
             info = actions[entry.action.callee.action]
             constant = self.node.constant_entries or entry.constant
             rows.append(RowInfo(matches, info.name, _constants(entry.action), priority, constant))
         return tuple(rows)
 
-    def _flag(self, name: str, otherwise: int) -> int:
-        item = self.node.properties.get(name)
-        if item is None:
-            return otherwise
-        if item.value.constant is None:
-            raise P4Error(item.position, f"{name} must be known at compile time")
-        return int(item.value.constant)
+    def _flag(self, name: str, default: int) -> int:
+        table_property = self.node.properties.get(name)
+        if table_property is None:
+            return default
+        if table_property.value.constant is None:
+            raise P4Error(table_property.position, f"{name} must be known at compile time")
+        return int(table_property.value.constant)
 
     @staticmethod
     def _priorities(entries: list[ast.Entry], largest: bool, delta: int) -> list[int]:
@@ -263,17 +265,17 @@ class TableCode:
         ``(n - 1) * delta + 1``, or 1 if the smallest priority wins.
         """
         step = -delta if largest else delta
-        given = [None if e.priority is None else int(e.priority.constant) for e in entries]
+        explicit = [None if e.priority is None else int(e.priority.constant) for e in entries]
         first = (len(entries) - 1) * delta + 1 if largest else 1
         numbers: list[int] = []
-        for number in given:
+        for number in explicit:
             numbers.append(number if number is not None else numbers[-1] + step if numbers else first)
         return numbers if largest else [-number for number in numbers]
 
     def _row_match(
         self, key: ast.Key, match: ast.Expression | None, width: int
     ) -> tuple[int, int] | range | None:
-        full = (1 << width) - 1
+        all_ones = (1 << width) - 1
         if match is None:
             if key.kind == "exact":
                 raise P4Error(key.position, "an exact key has to be matched")
@@ -286,13 +288,13 @@ class TableCode:
                 return self._row_range(key, match, low, high)
             if key.kind not in ("ternary", "lpm"):
                 raise P4Error(match.position, f"&&& in a key that is {key.kind}")
-            if key.kind == "lpm" and not _is_prefix(high & full, width):
+            if key.kind == "lpm" and not _is_prefix(high & all_ones, width):
                 raise P4Error(match.position, "the mask of an lpm key is not a prefix")
-            return low & high & full, high & full
+            return low & high & all_ones, high & all_ones
         if match.constant is None:
             raise Unsupported(match.position, "a match that is not known at compile time")
-        value = int(match.constant) & full
-        return range(value, value + 1) if key.kind == "range" else (value, full)
+        value = int(match.constant) & all_ones
+        return range(value, value + 1) if key.kind == "range" else (value, all_ones)
 
     @staticmethod
     def _row_range(key: ast.Key, match: ast.Expression, low: int, high: int) -> range:

@@ -8,7 +8,7 @@ from time import monotonic_ns
 from typing import Any, ClassVar
 
 from fanin.sim.switch.embedded import ast, types
-from fanin.sim.switch.embedded.budget import Budget, late
+from fanin.sim.switch.embedded.budget import Budget, refuse_late
 from fanin.sim.switch.embedded.checksums import as_bytes, digest_of, ones_complement_sum
 from fanin.sim.switch.embedded.errors import RunRefused
 from fanin.sim.switch.embedded.packet import NO_MATCH, TOO_SHORT, PacketIn
@@ -26,8 +26,9 @@ _PORT_METADATA = bytes(8)
 _REJECTED = 0  # rejected by the program itself
 _PARSER_ERRORS = {NO_MATCH: 0x0001, TOO_SHORT: 0x0002}
 _PREFIX = ("ingress_intrinsic_metadata", "egress_intrinsic_metadata")
-# Headers in front of a packet: their bytes, and the fields that a simulation without clock and queues knows.
-_KNOWN = {
+# Headers in front of a packet: size in bytes, and byte offsets of the fields that a simulation knows
+# without clock and queues.
+_KNOWN_FIELDS = {
     "ingress_intrinsic_metadata_t": (8, {"f_ingress_port": 0}),
     "egress_intrinsic_metadata_t": (27, {"f_egress_port": 0, "f_egress_rid": 19}),
 }
@@ -48,8 +49,8 @@ UNSET = _Unset()
 class Register(RegisterArray):
     """``Register``."""
 
-    def __init__(self, size: int, initial: int = 0, **rest: Any):
-        super().__init__(size, **rest)
+    def __init__(self, size: int, initial: int = 0, **extern: Any):
+        super().__init__(size, **extern)
         if initial:
             self.values = [initial] * size
 
@@ -60,22 +61,24 @@ class Register(RegisterArray):
         return index
 
     def read(self, index: int) -> Any:
-        """Return the value."""
+        """Return the value at ``index``. Raises RunRefused if it is out of range."""
         value = self.values[self.checked(index)]
         return value.copy() if hasattr(value, "copy") else value
 
     def write(self, index: int, value: Any) -> Any:
         """Set a value; the result is undefined."""
         self.values[self.checked(index)] = value.copy() if hasattr(value, "copy") else value
-        self.changed(index, value)
+        self.trace_write(index, value)
         return UNDEFINED
 
 
 class RegisterAction(ExternObject):
     """``RegisterAction``: one read, change and write of a register."""
 
-    def __init__(self, register: Register, *, apply: Callable[..., tuple[Any, ...]] | None = None, **rest: Any):
-        super().__init__(**rest)
+    def __init__(
+        self, register: Register, *, apply: Callable[..., tuple[Any, ...]] | None = None, **extern: Any
+    ):
+        super().__init__(**extern)
         if apply is None:
             raise RunRefused("a RegisterAction without apply")
         self.register = register
@@ -89,28 +92,28 @@ class RegisterAction(ExternObject):
         values = register.values
         if index is UNDEFINED or index >= len(values):
             register.checked(index)
-        out = (
+        outputs = (
             self.apply(frame, values[index]) if self.arity == 2 else self.apply(frame, values[index], UNDEFINED)
         )
-        values[index] = out[0]
+        values[index] = outputs[0]
         if register.tracer is not None:
-            register.changed(index, out[0])
-        return out[1] if self.arity == 3 else UNDEFINED
+            register.trace_write(index, outputs[0])
+        return outputs[1] if self.arity == 3 else UNDEFINED
 
 
 class Counter(CounterArray):
     """``Counter`` of packets; not of bytes, since Tofino's count of a packet's bytes is not known here."""
 
-    def __init__(self, size: int, kind: str, **rest: Any):
-        super().__init__(size, kind, **rest)
+    def __init__(self, size: int, kind: str, **extern: Any):
+        super().__init__(size, kind, **extern)
         _only_packets(kind)
 
 
 class DirectCounter(ExternObject):
     """``DirectCounter`` of packets; does not count in a default action."""
 
-    def __init__(self, kind: str, **rest: Any):
-        super().__init__(**rest)
+    def __init__(self, kind: str, **extern: Any):
+        super().__init__(**extern)
         _only_packets(kind)
         self._entry: Any = None
 
@@ -128,8 +131,8 @@ class DirectCounter(ExternObject):
 class Checksum(ExternObject):
     """``Checksum``; each packet starts from an empty one."""
 
-    def __init__(self, **rest: Any):
-        super().__init__(**rest)
+    def __init__(self, **extern: Any):
+        super().__init__(**extern)
         self.arch.checksums.append(self)
         self.clear()
 
@@ -139,7 +142,7 @@ class Checksum(ExternObject):
         self._added = self._subtracted = False
 
     def add(self, data: tuple[int, int]) -> None:
-        """Add 16-bit words."""
+        """Add data of whole bytes to the sum."""
         self._sum += ones_complement_sum(as_bytes(data))
         self._added = True
 
@@ -148,18 +151,18 @@ class Checksum(ExternObject):
         self._sum += 0xFFFF ^ ones_complement_sum(as_bytes(data))
         self._subtracted = True
 
-    def _folded(self) -> int:
+    def _fold(self) -> int:
         return self._sum % 0xFFFF or (0xFFFF if self._sum else 0)
 
     def verify(self) -> bool:
         """Return whether the sum is *not* that of valid data: Tofino's parser reports an error."""
-        return self._folded() != 0xFFFF
+        return self._fold() != 0xFFFF
 
     def get(self) -> int:
         """Return the sum without the subtracted data, to which ``update`` adds the new fields."""
         if self._added or not self._subtracted:
             raise RunRefused("Checksum.get after add, or without subtract")
-        return self._folded()
+        return self._fold()
 
     def update(self, data: tuple[int, int]) -> int:
         """Return the checksum of ``data``."""
@@ -171,8 +174,8 @@ class Hash(ExternObject):
 
     _WIDTHS: ClassVar = {"CRC16": 16, "CRC32": 32, "XOR16": 16, "IDENTITY": 64}
 
-    def __init__(self, algorithm: str, **rest: Any):
-        super().__init__(**rest)
+    def __init__(self, algorithm: str, **extern: Any):
+        super().__init__(**extern)
         width = types.width_of(self.types[0])
         if algorithm not in self._WIDTHS or width is None or width > self._WIDTHS[algorithm]:
             raise RunRefused(f"the hash {algorithm} of {width} bits")
@@ -184,7 +187,7 @@ class Hash(ExternObject):
 
 
 class Tna(Budget):
-    """A running pipe."""
+    """A running pipe of a Tofino 1."""
 
     name = "tna"
     package = "Switch"
@@ -196,10 +199,13 @@ class Tna(Budget):
     @staticmethod
     def constants(blocks: list[Any]) -> dict[str, Any]:
         """Return names for the generated text: parameters of each block; whether ingress reads the error."""
-        return {"WANTS": [_wanted(b) for b in blocks], "READS_ERROR": mentions(blocks[1].node, "parser_err")}
+        return {
+            "PURPOSES": [_parameter_purposes(b) for b in blocks],
+            "READS_ERROR": _mentions(blocks[1].node, "parser_err"),
+        }
 
     @staticmethod
-    def fresh_types(blocks: list[Any]) -> list[Any]:
+    def made_types(blocks: list[Any]) -> list[Any]:
         """Return the type of each parameter of each block, except packets, which have no such type."""
         return [p.type for block in blocks for p in block.node.parameters]
 
@@ -211,9 +217,9 @@ class Tna(Budget):
         self.drops: list[str] = []  #: reasons why copies of the last packet did not leave
 
     def start(self, names: dict[str, Any]) -> None:
-        """Take the generated objects."""
-        blocks, wants, fresh = names["BLOCKS"], names["WANTS"], iter(names["FRESH"])
-        pairs = [[(want, next(fresh)) for want in wanted] for wanted in wants]
+        """Store the generated objects in ``names``: blocks, and functions that return their parameters."""
+        blocks, purposes, makers = names["BLOCKS"], names["PURPOSES"], iter(names["MAKERS"])
+        pairs = [[(purpose, next(makers)) for purpose in block_purposes] for block_purposes in purposes]
         self._ingress = _Gress(blocks[:3], pairs[:3])
         self._egress = _Gress(blocks[3:], pairs[3:])
         self._reads_error: bool = names["READS_ERROR"]
@@ -239,24 +245,28 @@ class Tna(Budget):
         # Without metadata for the traffic manager, the packet has no destination.
         if gress.for_manager is None:
             return self._drop("ingress names no egress port")
-        if _dropped(gress.for_deparser, values):
+        if _is_dropped(gress.for_deparser, values):
             return self._drop("drop_ctl of ingress")
         parts: list[bytes] = []
         values[0] = parts
         gress.run(2, values)
-        data = b"".join(parts) + packet.rest()
+        data = b"".join(parts) + packet.remainder()
         manager = values[gress.for_manager]
-        out: list[tuple[int, bytes]] = []
-        for to, replica in self._copies(manager):
-            if monotonic_ns() > self.until:
-                late()
-            if to is UNDEFINED:
+        departures: list[tuple[int, bytes]] = []
+        for destination, replica in self._copies(manager):
+            if monotonic_ns() > self.deadline:
+                refuse_late()
+            if destination is UNDEFINED:
                 raise RunRefused("an undefined egress port")
-            if _told(manager, "bypass_egress"):
-                out.append((to, data))
+            if _manager_field(manager, "bypass_egress"):
+                departures.append((destination, data))
             else:
-                self._leave(to, replica, data, out)
-        return out if out or self.drops else self._drop("no egress port, and no member of a multicast group")
+                self._send_through_egress(destination, replica, data, departures)
+        return (
+            departures
+            if departures or self.drops
+            else self._drop("no egress port, and no member of a multicast group")
+        )
 
     def _drop(self, reason: str) -> list[tuple[int, bytes]]:
         """Drop the packet; return no frames."""
@@ -276,18 +286,20 @@ class Tna(Budget):
     def _copies(self, manager: Any) -> Iterator[tuple[int, int]]:
         """Yield ports and replica ids of the copies."""
         for field in ("copy_to_cpu", "deflect_on_drop", "level2_exclusion_id"):
-            if _told(manager, field):
+            if _manager_field(manager, field):
                 raise RunRefused(f"{field} for the traffic manager")
         if manager.f_ucast_egress_port is not UNSET:
             yield manager.f_ucast_egress_port, 0
-        excluded = _told(manager, "level1_exclusion_id")
+        excluded = _manager_field(manager, "level1_exclusion_id")
         for field in ("mcast_grp_a", "mcast_grp_b"):
-            group = self.replication.groups.get(_told(manager, field))
+            group = self.replication.groups.get(_manager_field(manager, field))
             for replica in group.replicas if group else ():
                 if replica.exclusion is None or replica.exclusion != excluded:
                     yield replica.port, replica.id
 
-    def _leave(self, port: int, replica: int, data: bytes, out: list[tuple[int, bytes]]) -> None:
+    def _send_through_egress(
+        self, port: int, replica: int, data: bytes, departures: list[tuple[int, bytes]]
+    ) -> None:
         """Send a copy through egress."""
         packet = PacketIn(port.to_bytes(2, "big") + bytes(17) + replica.to_bytes(2, "big") + bytes(6) + data)
         gress = self._egress
@@ -295,23 +307,23 @@ class Tna(Budget):
         if self._parse(gress, values) is not None:
             raise RunRefused("an error of the egress parser")
         gress.run(1, values)
-        if _dropped(gress.for_deparser, values):
+        if _is_dropped(gress.for_deparser, values):
             self._drop("drop_ctl of egress")
             return
         parts: list[bytes] = []
         values[0] = parts
         gress.run(2, values)
-        out.append((port, b"".join(parts) + packet.rest()))
+        departures.append((port, b"".join(parts) + packet.remainder()))
 
     # externs that are functions
 
-    def max(self, one: int, other: int) -> int:
+    def max(self, first: int, second: int) -> int:
         """Return the larger number."""
-        return one if one >= other else other
+        return first if first >= second else second
 
-    def min(self, one: int, other: int) -> int:
+    def min(self, first: int, second: int) -> int:
         """Return the smaller number."""
-        return one if one <= other else other
+        return first if first <= second else second
 
 
 class _Gress:
@@ -322,52 +334,52 @@ class _Gress:
     """
 
     def __init__(self, blocks: Sequence[Any], parameters: list[list[tuple[str, Any]]]):
-        names = {"packet": 0}
+        indices = {"packet": 0}
         self._makers: list[Callable[[], Any]] = []
-        for want, fresh in (pair for block in parameters for pair in block):
-            if want not in names:
-                names[want] = len(names)
-                self._makers.append(_maker(want, fresh))
+        for purpose, make in (pair for block in parameters for pair in block):
+            if purpose not in indices:
+                indices[purpose] = len(indices)
+                self._makers.append(_maker(purpose, make))
         self._blocks = [
-            (block, tuple(names[want] for want, _ in wanted))
-            for block, wanted in zip(blocks, parameters, strict=True)
+            (block, tuple(indices[purpose] for purpose, _ in block_parameters))
+            for block, block_parameters in zip(blocks, parameters, strict=True)
         ]
-        places = {want.partition("metadata_")[2]: place for want, place in names.items()}
-        self.from_parser = places.get("from_parser_t", 0)
-        self.for_deparser = places.get("for_deparser_t")
-        self.for_manager = places.get("for_tm_t")
+        metadata_indices = {purpose.partition("metadata_")[2]: index for purpose, index in indices.items()}
+        self.from_parser = metadata_indices.get("from_parser_t", 0)
+        self.for_deparser = metadata_indices.get("for_deparser_t")
+        self.for_manager = metadata_indices.get("for_tm_t")
 
     def values(self, packet: PacketIn) -> list[Any]:
         """Return fresh values for a packet."""
         return [packet, *[make() for make in self._makers]]
 
     def run(self, number: int, values: list[Any]) -> None:
-        """Run a block."""
-        block, places = self._blocks[number]
-        run_block(block, *[values[place] for place in places])
+        """Run block ``number``: 0 parser, 1 control, 2 deparser."""
+        block, indices = self._blocks[number]
+        run_block(block, *[values[index] for index in indices])
 
 
-def _maker(want: str, fresh: Callable[[], Any]) -> Callable[[], Any]:
+def _maker(purpose: str, make: Callable[[], Any]) -> Callable[[], Any]:
     """Return the function that makes the value of a block's parameter for each packet."""
-    if not want.startswith(_PREFIX):
-        return fresh
-    record = fresh()
-    if want in _KNOWN:
-        return _intrinsic(type(record), *_KNOWN[want])
-    start: Any = UNSET if want.endswith("for_tm_t") else 0
+    if not purpose.startswith(_PREFIX):
+        return make
+    record = make()
+    if purpose in _KNOWN_FIELDS:
+        return _intrinsic(type(record), *_KNOWN_FIELDS[purpose])
+    initial: Any = UNSET if purpose.endswith("for_tm_t") else 0
     for field in record.__slots__:
-        setattr(record, field, UNDEFINED if want.endswith("from_parser_t") else start)
-    if want.endswith("from_parser_t"):
+        setattr(record, field, UNDEFINED if purpose.endswith("from_parser_t") else initial)
+    if purpose.endswith("from_parser_t"):
         record.f_parser_err = 0
     copy: Callable[[], Any] = record.copy
     return copy
 
 
-def _intrinsic(shape: type, size: int, known: dict[str, int]) -> type:
-    """Return a class for a header of ``size`` bytes; ``known``: offsets of its known 16-bit fields."""
+def _intrinsic(base_class: type, size: int, offsets: dict[str, int]) -> type:
+    """Return a class for a header of ``size`` bytes; ``offsets``: byte offsets of its known 16-bit fields."""
 
-    class Intrinsic(shape):
-        """The header; clocks and queues stay undefined."""
+    class Intrinsic(base_class):
+        """A header whose fields of clocks and queues stay undefined."""
 
         __slots__ = ()
 
@@ -377,24 +389,24 @@ def _intrinsic(shape: type, size: int, known: dict[str, int]) -> type:
                 raise RunRefused("intrinsic metadata that is not extracted first")
             packet.position = 8 * size
             setattr(self, "valid", True)  # noqa: B010 -- a slot of the class that is generated
-            for field, place in known.items():
-                setattr(self, field, int.from_bytes(packet.data[place : place + 2], "big"))
+            for field, offset in offsets.items():
+                setattr(self, field, int.from_bytes(packet.data[offset : offset + 2], "big"))
 
     return Intrinsic
 
 
-def _dropped(place: int | None, values: list[Any]) -> bool:
+def _is_dropped(index: int | None, values: list[Any]) -> bool:
     """Return whether a deparser drops the packet. Raises RunRefused for any other request to it."""
-    if place is None:
+    if index is None:
         return False
-    control = values[place]
+    control = values[index]
     for field in control.__slots__:
         if field != "f_drop_ctl" and getattr(control, field) != 0:
             raise RunRefused(f"{field[2:]} for the deparser")
     return bool(control.f_drop_ctl & 1)
 
 
-def _told(manager: Any, field: str) -> Any:
+def _manager_field(manager: Any, field: str) -> Any:
     """Return a field of the traffic manager's metadata; 0 if it is not set."""
     value = getattr(manager, f"f_{field}")
     if value is UNDEFINED:
@@ -402,37 +414,37 @@ def _told(manager: Any, field: str) -> Any:
     return 0 if value is UNSET else value
 
 
-def _wanted(block: Any) -> list[str]:
+def _parameter_purposes(block: Any) -> list[str]:
     """Return the purposes of a block's parameters; its own are headers and metadata, in this order."""
-    own = iter(("headers", "metadata"))
-    result = []
+    program_parameters = iter(("headers", "metadata"))
+    purposes = []
     for parameter in block.node.parameters:
         kind = parameter.type
         if isinstance(kind, types.External):
-            result.append("packet")
+            purposes.append("packet")
         elif isinstance(kind, types.Record) and kind.name.startswith(_PREFIX):
-            result.append(kind.name)
+            purposes.append(kind.name)
         else:
-            result.append(next(own))
-    return result
+            purposes.append(next(program_parameters))
+    return purposes
 
 
-def mentions(node: Any, name: str) -> bool:
+def _mentions(node: Any, name: str) -> bool:
     """Return whether a block, or an instance in it, mentions a member of this name."""
     if isinstance(node, ast.Member) and node.name == name:
         return True
     if isinstance(node, ast.Instance) and isinstance(node.type, types.Block):
-        return mentions(node.type.declaration, name)
+        return _mentions(node.type.declaration, name)
     if isinstance(node, list):
-        return any(mentions(item, name) for item in node)
+        return any(_mentions(child, name) for child in node)
     if not is_dataclass(node) or isinstance(node, types.Type):
         return False
-    inner = (
+    children = (
         getattr(node, field.name)
         for field in fields(node)
         if field.name not in ("target", "type", "callee", "owner")
     )
-    return any(mentions(item, name) for item in inner if isinstance(item, list | ast.Node))
+    return any(_mentions(child, name) for child in children if isinstance(child, list | ast.Node))
 
 
 def _only_packets(kind: str) -> None:

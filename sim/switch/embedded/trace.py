@@ -15,50 +15,50 @@ MAC_BITS, WORD_BITS = 48, 32
 
 
 class Tracer:
-    """Calls ``say`` with a line for each event of a packet, and counts events.
+    """Calls ``report`` with a line for each event of a packet, and counts events.
 
     ``words``: names of 32-bit words, by register, for registers whose entries pack several words into one
     number. The first word is the uppermost.
     """
 
-    def __init__(self, say: Callable[[str], None], words: Mapping[str, Sequence[str]] | None = None):
-        self._say = say
+    def __init__(self, report: Callable[[str], None], words: Mapping[str, Sequence[str]] | None = None):
+        self._report = report
         self._words = words or {}
         self.packets = 0
         self._arrived: Counter[int] = Counter()  # frames, by port
-        self._left: Counter[int] = Counter()
+        self._departed: Counter[int] = Counter()
         self._drops: Counter[str] = Counter()  # packets and copies that did not leave, by reason
         self._lookups: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])  # misses, hits
         self._writes: Counter[str] = Counter()
 
-    def arrives(self, port: int, frame: bytes, at: str) -> None:
-        """Report an arriving packet; ``at`` is its time, if known."""
+    def arrives(self, port: int, frame: bytes, timestamp: str) -> None:
+        """Report an arriving packet; ``timestamp`` is the text of its time, empty if unknown."""
         self.packets += 1
         self._arrived[port] += 1
-        when = f" at {at}" if at else ""
-        self._say(f"packet {self.packets}{when}: port {port}, {len(frame)} bytes")
+        suffix = f" at {timestamp}" if timestamp else ""
+        self._report(f"packet {self.packets}{suffix}: port {port}, {len(frame)} bytes")
 
     def enters(self, state: str) -> None:
         """Report that the parser enters a state."""
-        self._say(f"  parser {state}")
+        self._report(f"  parser {state}")
 
-    def parsed(self, name: str, kind: types.Type, value: Any) -> None:
+    def parses(self, name: str, kind: types.Type, value: Any) -> None:
         """Report the valid headers, decoded, at the end of the parser."""
         for line in _headers(name, kind, value):
-            self._say(f"  header {line}")
+            self._report(f"  header {line}")
 
     def finds(self, table: TableInfo, key: Mapping[str, str], entry: Entry) -> None:
         """Report a look-up in a table."""
         self._lookups[table.name][entry.hit] += 1
         keys = ", ".join(f"{name}={value}" for name, value in key.items())
         arguments = ", ".join(map(str, entry.arguments))
-        result = "hit" if entry.hit else "miss"
-        self._say(f"  table {table.name}({keys}): {result}, {entry.action_name}({arguments})")
+        outcome = "hit" if entry.hit else "miss"
+        self._report(f"  table {table.name}({keys}): {outcome}, {entry.action_name}({arguments})")
 
-    def changed(self, register: str, index: int, value: Any) -> None:
+    def writes(self, register: str, index: int, value: Any) -> None:
         """Report a write to an entry of a register."""
         self._writes[register] += 1
-        self._say(f"  register {register}[{index}]{self._entry(register, value)}")
+        self._report(f"  register {register}[{index}]{self._entry(register, value)}")
 
     def _entry(self, register: str, value: Any) -> str:
         if hasattr(value, "__slots__"):
@@ -70,24 +70,24 @@ class Tracer:
         words = (value >> shift & (1 << WORD_BITS) - 1 for shift in shifts)
         return ": " + ", ".join(f"{name}={word}" for name, word in zip(names, words, strict=True))
 
-    def chooses(self, selector: str, place: int, count: int, action: str) -> None:
+    def chooses(self, selector: str, index: int, count: int, action: str) -> None:
         """Report a selector's choice of an action of a group."""
-        self._say(f"  selector {selector}: {place + 1} of {count}, {action}")
+        self._report(f"  selector {selector}: {index + 1} of {count}, {action}")
 
     def leaves(self, ports: Sequence[int], drops: Sequence[str]) -> None:
         """Report the end of a packet: the ports of its copies, and the reasons for lost copies."""
-        self._left.update(ports)
+        self._departed.update(ports)
         if ports:
-            self._say(f"  -> port{'s' * (len(ports) > 1)} {', '.join(map(str, ports))}")
+            self._report(f"  -> port{'s' * (len(ports) > 1)} {', '.join(map(str, ports))}")
         for reason in drops:
-            self._say(f"  dropped: {reason}")
+            self._report(f"  dropped: {reason}")
         self._drops.update(drops if drops or ports else ["no egress port"])
 
     def summary(self) -> list[str]:
         """Return a summary in lines: ports, drops, tables, registers."""
         lines = [
-            f"  port {port}: {self._arrived[port]} in, {self._left[port]} out"
-            for port in sorted({*self._arrived, *self._left})
+            f"  port {port}: {self._arrived[port]} in, {self._departed[port]} out"
+            for port in sorted({*self._arrived, *self._departed})
         ]
         lines += [f"  dropped: {count} ({reason})" for reason, count in self._drops.most_common()]
         lines += [
@@ -108,7 +108,8 @@ class TracedTable(Table):
         """Look up a key, and report the result."""
         entry = super().find(key)
         parts = {
-            k.name: _number(key >> self._shifts[k.name] & ((1 << k.width) - 1), k.width) for k in self.info.keys
+            k.name: _number_text(key >> self._shifts[k.name] & ((1 << k.width) - 1), k.width)
+            for k in self.info.keys
         }
         self._tracer.finds(self.info, parts, entry)
         return entry
@@ -118,31 +119,32 @@ def _headers(name: str, kind: types.Type, value: Any) -> Iterator[str]:
     """Yield a line for each valid header within a value."""
     kind = types.base_of(kind)
     if isinstance(kind, types.Stack):
-        for index, item in enumerate(value.items):
-            yield from _headers(f"{name}[{index}]", kind.element, item)
+        for index, element in enumerate(value.elements):
+            yield from _headers(f"{name}[{index}]", kind.element, element)
     elif isinstance(kind, types.Record) and kind.kind == "header":
         if value.valid:
             fields = (
-                f"{field}={_shown(getattr(value, f'f_{field}'), of)}" for field, of in kind.fields.items()
+                f"{field}={_field_text(getattr(value, f'f_{field}'), field_kind)}"
+                for field, field_kind in kind.fields.items()
             )
             yield f"{name}: {', '.join(fields)}"
     elif isinstance(kind, types.Record):
-        for field, of in kind.fields.items():
-            yield from _headers(f"{name}.{field}", of, getattr(value, f"f_{field}"))
+        for field, field_kind in kind.fields.items():
+            yield from _headers(f"{name}.{field}", field_kind, getattr(value, f"f_{field}"))
 
 
 def _fields(value: Any) -> list[str]:
     return [slot for slot in value.__slots__ if slot.startswith("f_")]
 
 
-def _shown(value: Any, kind: types.Type) -> str:
+def _field_text(value: Any, kind: types.Type) -> str:
     """Return the text of a header field's value."""
     width = types.width_of(kind)
     if value is UNDEFINED:
         return "undefined"
-    return _number(value, width) if isinstance(value, int) and width else str(value)
+    return _number_text(value, width) if isinstance(value, int) and width else str(value)
 
 
-def _number(value: int, width: int) -> str:
+def _number_text(value: int, width: int) -> str:
     """Return a number in hexadecimal; one of a MAC address's width in that form."""
     return value.to_bytes(6, "big").hex(":") if width == MAC_BITS and value >= 0 else f"{value:#x}"

@@ -48,7 +48,7 @@ class Bits(Type):
 
     @property
     def limits(self) -> tuple[int, int]:
-        """The smallest and the largest value."""
+        """Smallest and largest value."""
         if self.signed:
             return -(1 << (self.width - 1)), (1 << (self.width - 1)) - 1
         return 0, (1 << self.width) - 1
@@ -193,7 +193,7 @@ class Applied(Type):
 
 @dataclass(frozen=True)
 class ActionRun(Type):
-    """The type of ``action_run`` of such a result."""
+    """The type of ``action_run`` of the result of applying a table."""
 
     table: ast.Table
 
@@ -210,8 +210,8 @@ class Bindings:
     def substitute(self, kind: Type) -> Type:
         """Return ``kind`` with known type variables replaced."""
         if isinstance(kind, Variable):
-            found = self.types.get(kind, kind)
-            return found if found is kind else self.substitute(found)
+            bound = self.types.get(kind, kind)
+            return bound if bound is kind else self.substitute(bound)
         if isinstance(kind, Tuple):
             return Tuple(tuple(map(self.substitute, kind.elements)))
         if isinstance(kind, External):
@@ -219,7 +219,7 @@ class Bindings:
         if isinstance(kind, Block):
             return Block(kind.declaration, tuple(map(self.substitute, kind.arguments)))
         if isinstance(kind, Record) and kind.arguments:
-            return instantiated(kind, tuple(map(self.substitute, kind.arguments)))
+            return instantiate(kind, tuple(map(self.substitute, kind.arguments)))
         return kind
 
     def unify(self, formal: Type, actual: Type) -> bool:
@@ -242,16 +242,16 @@ class Bindings:
         return len(formal) == len(actual) and all(map(self.unify, formal, actual))
 
 
-def instantiated(record: Record, arguments: tuple[Type, ...]) -> Record:
+def instantiate(record: Record, arguments: tuple[Type, ...]) -> Record:
     """Return the generic ``record`` with its parameters replaced; one object for equal arguments."""
     generic: Record = record.declaration.type
     if arguments == generic.arguments:
         return generic
     if arguments not in generic.instances:
         bindings = Bindings(dict(zip(generic.arguments, arguments, strict=True)))  # type: ignore[arg-type]
-        new = Record(record.kind, record.name, {}, record.declaration, arguments)
-        generic.instances[arguments] = new
-        new.fields = {name: bindings.substitute(kind) for name, kind in generic.fields.items()}
+        instance = Record(record.kind, record.name, {}, record.declaration, arguments)
+        generic.instances[arguments] = instance
+        instance.fields = {name: bindings.substitute(kind) for name, kind in generic.fields.items()}
     return generic.instances[arguments]
 
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from fanin.p4.control import Replica
 from fanin.sim.switch.embedded import types
-from fanin.sim.switch.embedded.budget import Budget, late
+from fanin.sim.switch.embedded.budget import Budget, refuse_late
 from fanin.sim.switch.embedded.checksums import as_bytes, csum16, digest_of
 from fanin.sim.switch.embedded.errors import RunRefused
 from fanin.sim.switch.embedded.lexer import integer
@@ -30,7 +30,7 @@ from fanin.sim.switch.embedded.values import UNDEFINED, Reject
 
 DROP_PORT = 511
 _TIME = (1 << 48) - 1
-_WHOLE = 1 << 32  # bytes; a length that cuts no frame
+_NO_LIMIT = 1 << 32  # bytes; a length that cuts no frame
 NORMAL, INGRESS_CLONE, EGRESS_CLONE, _, RECIRCULATED, REPLICATED, RESUBMITTED = range(7)
 
 
@@ -43,7 +43,7 @@ class Register(RegisterArray):
             raise RunRefused(f"an undefined index of register {self.name}")
         if index >= len(self.values):
             return (
-                UNDEFINED if isinstance(self.kind, types.Bits) or self.kind == types.BOOL else self.fresh[0]()
+                UNDEFINED if isinstance(self.kind, types.Bits) or self.kind == types.BOOL else self.makers[0]()
             )
         value = self.values[index]
         return value.copy() if hasattr(value, "copy") else value
@@ -54,14 +54,14 @@ class Register(RegisterArray):
             raise RunRefused(f"an undefined index of register {self.name}")
         if index < len(self.values):
             self.values[index] = value.copy() if hasattr(value, "copy") else value
-            self.changed(index, value)
+            self.trace_write(index, value)
 
 
 class DirectCounter(ExternObject):
     """``direct_counter``; counts every hit of its table automatically."""
 
-    def __init__(self, _kind: str, **rest: Any):
-        super().__init__(**rest)
+    def __init__(self, _kind: str, **extern: Any):
+        super().__init__(**extern)
 
     def hit(self, entry: Any) -> None:
         """Count a packet in the entry that it ran."""
@@ -76,8 +76,8 @@ class DirectCounter(ExternObject):
 class Meter(ExternObject):
     """``meter`` and ``direct_meter``, which have no rates here: every packet is green."""
 
-    def __init__(self, *_: Any, **rest: Any):
-        super().__init__(**rest)
+    def __init__(self, *_: Any, **extern: Any):
+        super().__init__(**extern)
 
     def execute_meter(self, _index: int) -> int:
         """Return green."""
@@ -97,7 +97,7 @@ class _Copy(NamedTuple):
     standard: Any
     payload: bytes
     length: int
-    most: int = _WHOLE  # bytes that leave (truncate)
+    max_length: int = _NO_LIMIT  # bytes that leave (truncate)
 
 
 class V1Model(Budget):
@@ -116,7 +116,7 @@ class V1Model(Budget):
         return {"FIELD_LISTS": _field_lists(blocks[0].node.parameters[2].type)}
 
     @staticmethod
-    def fresh_types(blocks: list[Any]) -> list[Any]:
+    def made_types(blocks: list[Any]) -> list[Any]:
         """Return the types of headers, metadata and standard metadata; each packet needs a value of each."""
         return [parameter.type for parameter in blocks[0].node.parameters[1:]]
 
@@ -131,15 +131,15 @@ class V1Model(Budget):
         self.lost_clones: Counter[int] = Counter()  #: to sessions that are not configured, by session
         self.frame_length = 0
         self.drops: list[str] = []  #: reasons why copies of the last packet did not leave
-        self._out: list[tuple[int, bytes]] = []
+        self._departures: list[tuple[int, bytes]] = []
         self._work: deque[tuple[Any, ...]] = deque()
         self._passes = 0
         self._clear()
 
     def start(self, names: dict[str, Any]) -> None:
-        """Take the generated objects: the six blocks, and the types of headers and metadata."""
+        """Store the generated objects in ``names``: six blocks, constructors of headers and metadata."""
         self._parse, self._verify, self._ingress, self._egress, self._compute, self._deparse = names["BLOCKS"]
-        self._headers, self._metadata, self._standard = names["FRESH"]
+        self._headers, self._metadata, self._standard = names["MAKERS"]
         self._lists: dict[int, list[tuple[str, ...]]] = names["FIELD_LISTS"]
 
     def _clear(self) -> None:
@@ -147,32 +147,32 @@ class V1Model(Budget):
         self._resubmit: tuple[int | None] | None = None
         self._recirculate: tuple[int | None] | None = None
         self._checksum_error = 0
-        self._most = _WHOLE
+        self._max_length = _NO_LIMIT
 
     # the path of a packet
 
     def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
         """Return the frames that leave, with their ports, after ``frame`` enters at ``port``."""
-        self._out, self.drops = [], []
+        self._departures, self.drops = [], []
         self.renew()
-        until = self.until
+        deadline = self.deadline
         self._work.clear()
         self._passes = 0
-        self._enter(frame, port, NORMAL, None)
+        self._queue_ingress(frame, port, NORMAL, None)
         while self._work:
             self._passes += 1
             if self._passes > MAX_PASSES:
                 raise RunRefused(f"more than {MAX_PASSES} passes of one frame: copied or sent back without end")
-            if monotonic_ns() > until:
-                late()
+            if monotonic_ns() > deadline:
+                refuse_late()
             step, *arguments = self._work.popleft()
             step(*arguments)
-        return self._out
+        return self._departures
 
-    def _enter(self, frame: bytes, port: Any, kind: int, metadata: Any) -> None:
+    def _queue_ingress(self, frame: bytes, port: Any, kind: int, metadata: Any) -> None:
         self._work.append((self._do_ingress, frame, port, kind, metadata))
 
-    def _parsed(self, frame: bytes, port: Any, kind: int, metadata: Any) -> tuple[Any, Any, Any, PacketIn]:
+    def _parse_frame(self, frame: bytes, port: Any, kind: int, metadata: Any) -> tuple[Any, Any, Any, PacketIn]:
         """Return headers, metadata, standard metadata and packet after parser and checksum verification."""
         headers, standard = self._headers(), self._standard()
         if metadata is None:
@@ -198,23 +198,27 @@ class V1Model(Budget):
         return headers, metadata, standard, packet
 
     def _do_ingress(self, frame: bytes, port: Any, kind: int, preserved: Any) -> None:
-        headers, metadata, standard, packet = self._parsed(frame, port, kind, preserved)
+        headers, metadata, standard, packet = self._parse_frame(frame, port, kind, preserved)
         run_block(self._ingress, headers, metadata, standard)
-        most = self._most
+        max_length = self._max_length
         if self._clone is not None or self._resubmit is not None or standard.f_mcast_grp != 0:
-            _check_whole(most)
+            _refuse_truncated(max_length)
         if self._clone is not None:
             self._clone_ingress(frame, port, metadata)
         if self._resubmit is not None:
-            self._enter(frame, UNDEFINED, RESUBMITTED, self._preserved(metadata, self._resubmit[0]))
+            self._queue_ingress(
+                frame, UNDEFINED, RESUBMITTED, self._preserve_fields(metadata, self._resubmit[0])
+            )
             return
         group, target = standard.f_mcast_grp, standard.f_egress_spec
         if group != 0:
             standard.f_instance_type = REPLICATED
-            self._multicast(group, _Copy(0, headers, metadata, standard, packet.rest(), len(frame)))
+            self._multicast(group, _Copy(0, headers, metadata, standard, packet.remainder(), len(frame)))
         elif target != DROP_PORT:
             standard.f_instance_type = NORMAL
-            self._send(_Copy(target, headers, metadata, standard, packet.rest(), len(frame), most), 0)
+            self._send(
+                _Copy(target, headers, metadata, standard, packet.remainder(), len(frame), max_length), 0
+            )
         else:
             self.drops.append(f"ingress sends it to the drop port, {DROP_PORT}")
 
@@ -233,11 +237,11 @@ class V1Model(Budget):
 
     def _replicate(self, replicas: Sequence[Replica], copy: _Copy) -> None:
         for replica in replicas:
-            own = copy._replace(
+            replica_copy = copy._replace(
                 port=replica.port, headers=copy.headers.copy(), metadata=copy.metadata.copy(),
                 standard=copy.standard.copy(),
             )  # fmt: skip
-            self._send(own, replica.id)
+            self._send(replica_copy, replica.id)
 
     def _do_egress(self, copy: _Copy, replica: int) -> None:
         headers, metadata, standard = copy.headers, copy.metadata, copy.standard
@@ -250,11 +254,11 @@ class V1Model(Budget):
             standard.f_enq_qdepth = standard.f_deq_qdepth = standard.f_deq_timedelta = 0
         standard.f_packet_length = self.frame_length = copy.length
         self._clear()
-        self._most = copy.most
+        self._max_length = copy.max_length
         run_block(self._egress, headers, metadata, standard)
-        most = self._most
+        max_length = self._max_length
         if self._clone is not None or self._recirculate is not None:
-            _check_whole(most)
+            _refuse_truncated(max_length)
         if self._clone is not None:
             self._clone_egress(copy)
         if standard.f_egress_spec is not UNDEFINED and standard.f_egress_spec == DROP_PORT:
@@ -267,18 +271,18 @@ class V1Model(Budget):
         run_block(self._deparse, parts, headers)
         frame = b"".join(parts) + copy.payload
         if recirculate is not None:
-            self._enter(frame, UNDEFINED, RECIRCULATED, self._preserved(metadata, recirculate[0]))
+            self._queue_ingress(frame, UNDEFINED, RECIRCULATED, self._preserve_fields(metadata, recirculate[0]))
         else:
-            self._out.append((copy.port, frame[:most]))
+            self._departures.append((copy.port, frame[:max_length]))
 
     # clones
 
-    def _preserved(self, metadata: Any, number: int | None) -> Any:
-        """Return fresh metadata with the fields of a field list."""
-        result = self._metadata()
-        result.zero()
+    def _preserve_fields(self, metadata: Any, number: int | None) -> Any:
+        """Return new metadata, 0 except for the fields of field list ``number``."""
+        fresh = self._metadata()
+        fresh.zero()
         for path in self._lists.get(number, []) if number is not None else []:
-            source, target = metadata, result
+            source, target = metadata, fresh
             for name in path[:-1]:
                 source, target = getattr(source, name), getattr(target, name)
             value = getattr(source, path[-1])
@@ -286,19 +290,19 @@ class V1Model(Budget):
                 getattr(target, path[-1]).set(value)
             else:
                 setattr(target, path[-1], value)
-        return result
+        return fresh
 
     def _clone_ingress(self, frame: bytes, port: Any, metadata: Any) -> None:
         assert self._clone is not None
         kind, session, fields = self._clone
         if kind != "I2E":
             raise RunRefused("clone of the kind E2E in ingress")
-        preserved = self._preserved(metadata, fields)
+        preserved = self._preserve_fields(metadata, fields)
         resubmit = self._resubmit
-        headers, _, standard, packet = self._parsed(frame, port, INGRESS_CLONE, None)
+        headers, _, standard, packet = self._parse_frame(frame, port, INGRESS_CLONE, None)
         self._resubmit = resubmit
-        self._forget(standard, INGRESS_CLONE)
-        self._to_session(session, _Copy(0, headers, preserved, standard, packet.rest(), len(frame)))
+        self._clear_standard(standard, INGRESS_CLONE)
+        self._clone_to_session(session, _Copy(0, headers, preserved, standard, packet.remainder(), len(frame)))
 
     def _clone_egress(self, copy: _Copy) -> None:
         assert self._clone is not None
@@ -307,30 +311,30 @@ class V1Model(Budget):
             raise RunRefused("clone of the kind I2E in egress")
         standard = self._standard()
         standard.zero()
-        self._forget(standard, EGRESS_CLONE)
-        preserved = self._preserved(copy.metadata, fields)
-        self._to_session(
+        self._clear_standard(standard, EGRESS_CLONE)
+        preserved = self._preserve_fields(copy.metadata, fields)
+        self._clone_to_session(
             session, copy._replace(headers=copy.headers.copy(), metadata=preserved, standard=standard)
         )
 
     @staticmethod
-    def _forget(standard: Any, kind: int) -> None:
+    def _clear_standard(standard: Any, kind: int) -> None:
         """Clear a clone's standard metadata, as simple_switch does, contrary to its documentation."""
         for field in standard.__slots__:
             setattr(standard, field, UNDEFINED)
         standard.f_instance_type = kind
 
-    def _to_session(self, session: int, copy: _Copy) -> None:
+    def _clone_to_session(self, session: int, copy: _Copy) -> None:
         if session is UNDEFINED:
             raise RunRefused("a clone to an undefined session")
-        found = self.sessions.get(session)
-        if found is None:
+        destinations = self.sessions.get(session)
+        if destinations is None:
             self.lost_clones[session] += 1
             self.drops.append(f"a clone: nobody has configured clone session {session}")
             return
-        if found.group is not None:
-            self._multicast(found.group, copy)
-        self._replicate(found.replicas, copy)
+        if destinations.group is not None:
+            self._multicast(destinations.group, copy)
+        self._replicate(destinations.replicas, copy)
 
     # externs that are functions
 
@@ -362,11 +366,11 @@ class V1Model(Budget):
         self.on_digest(name, data)
 
     @takes_widths
-    def hash(self, algorithm: str, base: int, data: tuple[int, int], most: int, widths: tuple[int, ...]) -> int:
+    def hash(self, algorithm: str, base: int, data: tuple[int, int], size: int, widths: tuple[int, ...]) -> int:
         """Return a hash from ``base`` to ``base + most - 1``."""
-        if most is UNDEFINED or most == 0:
+        if size is UNDEFINED or size == 0:
             raise RunRefused("a hash into an empty or undefined range")
-        return (base + digest_of(algorithm, data) % most) & ((1 << widths[0]) - 1)
+        return (base + digest_of(algorithm, data) % size) & ((1 << widths[0]) - 1)
 
     def verify_checksum(self, condition: Any, data: tuple[int, int], checksum: int, algorithm: str) -> None:
         """Record a wrong checksum."""
@@ -379,7 +383,7 @@ class V1Model(Budget):
         """Record a wrong checksum over data and payload."""
         if condition:
             _only_csum16(algorithm)
-            if csum16(as_bytes(data) + self.packet.rest()) != checksum:
+            if csum16(as_bytes(data) + self.packet.remainder()) != checksum:
                 self._checksum_error = 1
 
     @takes_widths
@@ -409,7 +413,7 @@ class V1Model(Budget):
         """Limit the packet to ``length`` bytes; the smallest of several calls applies."""
         if length is UNDEFINED:
             raise RunRefused("truncate to an undefined length")
-        self._most = min(self._most, length)
+        self._max_length = min(self._max_length, length)
 
     def log_msg(self, *_: Any) -> None:
         """Do nothing; the trace has more information."""
@@ -422,9 +426,9 @@ class V1Model(Budget):
     assume = assert_
 
 
-def _check_whole(most: int) -> None:
+def _refuse_truncated(max_length: int) -> None:
     """Raise RunRefused for a copy of a truncated packet, whose payload BMv2 cuts without the parsed headers."""
-    if most < _WHOLE:
+    if max_length < _NO_LIMIT:
         raise RunRefused("a clone, replica or second pass of a packet that was truncated")
 
 
@@ -439,15 +443,15 @@ def _has_undefined(data: Any) -> bool:
 
 def _field_lists(metadata: Any, path: tuple[str, ...] = ()) -> dict[int, list[tuple[str, ...]]]:
     """Return the fields that ``@field_list(n)`` names, by n."""
-    result: dict[int, list[tuple[str, ...]]] = {}
+    lists: dict[int, list[tuple[str, ...]]] = {}
     kind = types.base_of(metadata)
     if not isinstance(kind, types.Record) or kind.kind != "struct":
-        return result
+        return lists
     for field in kind.declaration.fields:
-        here = (*path, f"f_{field.name}")
+        field_path = (*path, f"f_{field.name}")
         for token in field.annotations.get("field_list", []):
             if token.type == "INT":
-                result.setdefault(integer(token)[0], []).append(here)
-        for number, paths in _field_lists(kind.fields[field.name], here).items():
-            result.setdefault(number, []).extend(paths)
-    return result
+                lists.setdefault(integer(token)[0], []).append(field_path)
+        for number, paths in _field_lists(kind.fields[field.name], field_path).items():
+            lists.setdefault(number, []).extend(paths)
+    return lists

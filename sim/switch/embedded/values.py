@@ -38,9 +38,9 @@ UNDEFINED = Undefined()
 
 
 class Exit(Exception):
-    """``exit`` during its propagation; ``out`` holds the out parameters of the action that it leaves."""
+    """``exit`` during its propagation; ``out_values``: out parameters of the action that it leaves."""
 
-    out: Any = ()
+    out_values: Any = ()
 
 
 class Reject(Exception):
@@ -64,30 +64,32 @@ def clamp(value: Any, low: int, high: int) -> Any:
     return low if value < low else high if value > high else value
 
 
-def divide(value: Any, by: Any) -> Any:
+def divide(value: Any, divisor: Any) -> Any:
     """Return ``value / by`` of unsigned numbers."""
-    if by == 0 and by is not UNDEFINED:
+    if divisor == 0 and divisor is not UNDEFINED:
         raise RunRefused("a division by 0")
-    return value // by
+    return value // divisor
 
 
-def modulo(value: Any, by: Any) -> Any:
+def modulo(value: Any, divisor: Any) -> Any:
     """Return ``value % by`` of unsigned numbers."""
-    if by == 0 and by is not UNDEFINED:
+    if divisor == 0 and divisor is not UNDEFINED:
         raise RunRefused("a division by 0")
-    return value % by
+    return value % divisor
 
 
-def equal_parts(one: tuple[Any, ...], other: tuple[Any, ...]) -> Any:
+def equal_parts(first: tuple[Any, ...], second: tuple[Any, ...]) -> Any:
     """Return whether tuples are equal. In Python two undefined values would be equal, as the same object."""
-    result = True
-    for a, b in zip(one, other, strict=True):
-        same = a.equals(b) if hasattr(a, "equals") else equal_parts(a, b) if isinstance(a, tuple) else a == b
-        if same is UNDEFINED:
-            result = UNDEFINED
-        elif not same:
+    all_equal = True
+    for a, b in zip(first, second, strict=True):
+        is_equal = (
+            a.equals(b) if hasattr(a, "equals") else equal_parts(a, b) if isinstance(a, tuple) else a == b
+        )
+        if is_equal is UNDEFINED:
+            all_equal = UNDEFINED
+        elif not is_equal:
             return False  # whatever the other parts are
-    return result
+    return all_equal
 
 
 def pack(*parts: Any) -> tuple[int, int]:

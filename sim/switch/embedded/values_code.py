@@ -10,28 +10,33 @@ from typing import Any
 
 from fanin.sim.switch.embedded import ast, types
 from fanin.sim.switch.embedded.errors import Unsupported
-from fanin.sim.switch.embedded.records import Records, signed
+from fanin.sim.switch.embedded.records import Records, signed_code
 from fanin.sim.switch.embedded.source import Source
 from fanin.sim.switch.embedded.types import BOOL, Bits, Type, base_of, is_scalar
 
-_PLAIN = {"&": "&", "|": "|", "^": "^", "<": "<", ">": ">", "<=": "<=", ">=": ">=", "==": "==", "!=": "!="}
+_DIRECT = {"&": "&", "|": "|", "^": "^", "<": "<", ">": ">", "<=": "<=", ">=": ">=", "==": "==", "!=": "!="}
 
 
 class ValueCode:
-    """Turns expressions into code. ``places``: Python names of declarations."""
+    """Turns expressions into Python code.
 
-    def __init__(self, source: Source, records: Records, places: dict[Any, str]):
+    - ``source``: receives the statements of calls with effects.
+    - ``records``: classes of headers and structs.
+    - ``python_names``: Python names of declarations.
+    """
+
+    def __init__(self, source: Source, records: Records, python_names: dict[Any, str]):
         self.source = source
         self.records = records
-        self.places = places
+        self.python_names = python_names
 
     def call(self, node: ast.Call) -> str:
         """Return code of a call's result; emit the call itself if it has effects."""
         raise NotImplementedError
 
-    def place_of(self, target: ast.Declaration) -> str:
+    def python_name(self, target: ast.Declaration) -> str:
         """Return the Python name of a declaration."""
-        return self.places[target]
+        return self.python_names[target]
 
     # entry points
 
@@ -48,22 +53,22 @@ class ValueCode:
         for index, node in enumerate(nodes):
             code = self.value(node)
             if any(map(has_effects, nodes[index + 1 :])):
-                code = self.saved(code, node.type)
+                code = self.save(code, node.type)
             codes.append(code)
         return codes
 
-    def fresh(self, node: ast.Expression) -> str:
-        """Return code of a value without other references."""
+    def copy_code(self, node: ast.Expression) -> str:
+        """Return code of a value to which no other variable refers: a copy, where necessary."""
         code = self.value(node)
-        made = isinstance(node, ast.ListValue | ast.StructValue | ast.InvalidValue | ast.DefaultValue)
-        copies = not is_scalar(node.type) and not made
-        return f"{code}.copy()" if copies and not isinstance(base_of(node.type), types.Tuple) else code
+        is_new = isinstance(node, ast.ListValue | ast.StructValue | ast.InvalidValue | ast.DefaultValue)
+        needs_copy = not is_scalar(node.type) and not is_new
+        return f"{code}.copy()" if needs_copy and not isinstance(base_of(node.type), types.Tuple) else code
 
-    def saved(self, code: str, kind: Type) -> str:
-        """Emit code that saves the present value; return its name."""
-        name = self.source.fresh("t")
-        copies = isinstance(base_of(kind), types.Record | types.Stack)
-        self.source.emit(f"{name} = {code}{'.copy()' if copies else ''}")
+    def save(self, code: str, kind: Type) -> str:
+        """Emit code that saves the present value of ``code`` in a new variable; return its name."""
+        name = self.source.unique_name("t")
+        needs_copy = isinstance(base_of(kind), types.Record | types.Stack)
+        self.source.emit(f"{name} = {code}{'.copy()' if needs_copy else ''}")
         return name
 
     # leaves
@@ -71,9 +76,9 @@ class ValueCode:
     def _name(self, node: ast.Name) -> str:
         if isinstance(node.target, ast.Constant):
             return self.value(node.target.value)
-        return self.place_of(node.target)
+        return self.python_name(node.target)
 
-    def _text(self, node: ast.Text) -> str:
+    def _string(self, node: ast.String) -> str:
         return repr(node.value)
 
     def _call(self, node: ast.Call) -> str:
@@ -81,7 +86,7 @@ class ValueCode:
 
     def _listvalue(self, node: ast.ListValue) -> str:
         kind = base_of(node.type)
-        codes = self.values_fresh(node.items)
+        codes = self.copy_codes(node.items)
         if isinstance(kind, types.Record):
             return self._record(kind, dict(zip(kind.fields, codes, strict=True)))
         if isinstance(kind, types.Stack):
@@ -89,7 +94,7 @@ class ValueCode:
         return "(" + "".join(code + ", " for code in codes) + ")"
 
     def _structvalue(self, node: ast.StructValue) -> str:
-        codes = self.values_fresh(list(node.items.values()))
+        codes = self.copy_codes(list(node.items.values()))
         return self._record(base_of(node.type), dict(zip(node.items, codes, strict=True)))
 
     def _invalidvalue(self, node: ast.InvalidValue) -> str:
@@ -98,17 +103,17 @@ class ValueCode:
     def _defaultvalue(self, node: ast.DefaultValue) -> str:
         return self.records.zero(node.type)
 
-    def values_fresh(self, nodes: list[ast.Expression]) -> list[str]:
+    def copy_codes(self, nodes: list[ast.Expression]) -> list[str]:
         """Return code of several values as ``values`` does, each without other references."""
         codes = []
         for index, node in enumerate(nodes):
-            code = self.fresh(node)
-            codes.append(self.saved(code, node.type) if any(map(has_effects, nodes[index + 1 :])) else code)
+            code = self.copy_code(node)
+            codes.append(self.save(code, node.type) if any(map(has_effects, nodes[index + 1 :])) else code)
         return codes
 
     def _record(self, kind: Type, codes: dict[str, str]) -> str:
         assert isinstance(kind, types.Record)
-        name = self.source.fresh("t")
+        name = self.source.unique_name("t")
         self.source.emit(f"{name} = {self.records.new(kind)}")
         if kind.kind == "header":
             self.source.emit(f"{name}.valid = True")
@@ -123,7 +128,7 @@ class ValueCode:
         code = self.value(base)
         if isinstance(base.type, types.Stack):
             return code + {
-                "next": ".next_item()", "last": ".last_item()", "lastIndex": ".last_index()"
+                "next": ".next_element()", "last": ".last_element()", "lastIndex": ".last_index()"
             }[name]  # fmt: skip
         if isinstance(base.type, types.Applied):
             return {"hit": f"{code}.hit", "miss": f"(not {code}.hit)", "action_run": f"{code}.action"}[name]
@@ -135,8 +140,8 @@ class ValueCode:
         if isinstance(base_of(node.base.type), types.Tuple):
             return f"{base}[{index}]"
         if node.index.constant is not None:
-            return f"{base}.items[{index}]"
-        return f"{base}.at({index})"
+            return f"{base}.elements[{index}]"
+        return f"{base}.element({index})"
 
     def _slice(self, node: ast.Slice) -> str:
         high, low = node.bounds
@@ -151,7 +156,7 @@ class ValueCode:
             return f"(not {code})"
         if node.operator == "+":
             return code
-        return wrapped(f"{node.operator}{code}", node.type)
+        return wrap(f"{node.operator}{code}", node.type)
 
     def _binary(self, node: ast.Binary) -> str:
         if node.operator in ("&&", "||"):
@@ -160,22 +165,22 @@ class ValueCode:
         kind = base_of(node.left.type)
         if node.operator in ("==", "!="):
             return self._equality(node.operator, kind, left, right)
-        if node.operator in _PLAIN:
-            return f"({left} {_PLAIN[node.operator]} {right})"
+        if node.operator in _DIRECT:
+            return f"({left} {_DIRECT[node.operator]} {right})"
         if node.operator in ("<<", ">>"):
-            return self._shifted(node, left, right)
+            return self._shift(node, left, right)
         if node.operator == "++":
             width = base_of(node.right.type).width  # type: ignore[attr-defined]
             if base_of(node.right.type).signed:  # type: ignore[attr-defined]
                 right = f"({right} & {(1 << width) - 1})"
             code = f"({left} << {width} | {right})"
-            return wrapped(code, node.type) if node.type.signed else code
+            return wrap(code, node.type) if node.type.signed else code
         if node.operator in ("|+|", "|-|"):
             low, high = node.type.limits
             return f"clamp({left} {node.operator[1]} {right}, {low}, {high})"
         if node.operator in ("/", "%"):
             return f"{'divide' if node.operator == '/' else 'modulo'}({left}, {right})"
-        return wrapped(f"{left} {node.operator} {right}", node.type)
+        return wrap(f"{left} {node.operator} {right}", node.type)
 
     @staticmethod
     def _equality(operator: str, kind: Type, left: str, right: str) -> str:
@@ -187,21 +192,21 @@ class ValueCode:
             return f"({left} {operator} {right})"
         return code if operator == "==" else f"(not {code})"
 
-    def _shifted(self, node: ast.Binary, left: str, right: str) -> str:
+    def _shift(self, node: ast.Binary, left: str, right: str) -> str:
         kind = node.type
         assert isinstance(kind, Bits)
         if node.operator == ">>":
             return f"({left} >> {right})"
         if node.right.constant is None:
-            return wrapped(f"shift_left({left}, {right}, {kind.width})", kind)
-        return wrapped(f"{left} << {right}", kind) if node.right.constant < kind.width else f"({left} & 0)"
+            return wrap(f"shift_left({left}, {right}, {kind.width})", kind)
+        return wrap(f"{left} << {right}", kind) if node.right.constant < kind.width else f"({left} & 0)"
 
     def _short_circuit(self, node: ast.Binary) -> str:
         left = self.value(node.left)
         word = {"&&": "and", "||": "or"}[node.operator]
         if not has_effects(node.right):
             return f"({left} {word} {self.value(node.right)})"
-        name = self.saved(left, BOOL)
+        name = self.save(left, BOOL)
         with self.source.block(f"if {name}:" if word == "and" else f"if not {name}:"):
             self.source.emit(f"{name} = {self.value(node.right)}")
         return name
@@ -210,11 +215,11 @@ class ValueCode:
         condition = self.value(node.condition)
         if not has_effects(node.yes) and not has_effects(node.no) and is_scalar(node.type):
             return f"({self.value(node.yes)} if {condition} else {self.value(node.no)})"
-        name = self.source.fresh("t")
+        name = self.source.unique_name("t")
         with self.source.block(f"if {condition}:"):
-            self.source.emit(f"{name} = {self.fresh(node.yes)}")
+            self.source.emit(f"{name} = {self.copy_code(node.yes)}")
         with self.source.block("else:"):
-            self.source.emit(f"{name} = {self.fresh(node.no)}")
+            self.source.emit(f"{name} = {self.copy_code(node.no)}")
         return name
 
     def _cast(self, node: ast.Cast) -> str:
@@ -227,11 +232,11 @@ class ValueCode:
         if not isinstance(actual, Bits):
             return code
         if actual.signed == kind.signed:
-            return code if kind.width >= actual.width else wrapped(code, kind)
-        return f"({signed(code, kind.width)})" if kind.signed else f"({code} & {(1 << kind.width) - 1})"
+            return code if kind.width >= actual.width else wrap(code, kind)
+        return f"({signed_code(code, kind.width)})" if kind.signed else f"({code} & {(1 << kind.width) - 1})"
 
 
-def wrapped(code: str, kind: Type) -> str:
+def wrap(code: str, kind: Type) -> str:
     """Return ``code`` cut to the width of ``kind``."""
     if not isinstance(kind, Bits):
         return f"({code})"

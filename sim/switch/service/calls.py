@@ -15,14 +15,14 @@ from typing import TypeVar
 from finsy.proto import rpc_code
 
 from fanin.sim.switch.service.faults import Fault
-from fanin.sim.switch.service.link import Kind, Link, Message, ending, pieces
+from fanin.sim.switch.service.link import Kind, Link, Message, answer_fragments, encode_end
 
 T = TypeVar("T")
 Steps = Generator[bool, None, T]
 WINDOW = 1 << 18  #: bytes of answers that a call may have in flight to its client
-STREAM_WINDOW = 1 << 20  #: bytes in flight on a controller's stream; further messages are lost
+STREAM_WINDOW = 1 << 20  #: bytes that a controller's stream may have in flight; further messages are lost
 STALL = 10.0  #: seconds that a client may do nothing while its call waits for it
-_AT_ONCE = 64  # messages of the front per visit, before calls have their turn
+_BATCH = 64  # messages of the front that are handled before calls take steps
 
 
 @dataclass(frozen=True)
@@ -42,49 +42,50 @@ class Method:
 class Call:
     """A call of a controller.
 
-    - ``number``: its number between the two processes.
+    - ``number``: number of the call on the link between front and forwarding process.
     - ``method``: the P4Runtime method.
     - ``peer``: address of the client, without its port.
-    - ``waiting``: bytes of answers that the client has not yet taken.
-    - ``patient``: True for a stream that may be silent because its controller has made a bid.
+    - ``in_flight``: bytes of answers that the client has not yet read.
+    - ``may_idle``: True for a stream that may be silent because its controller has made a bid.
+    - ``wake``: resumes the call after it has yielded False.
     """
 
     def __init__(self, link: Link, number: int, method: Method, peer: str, wake: Callable[[Call], None]):
         self.number = number
         self.method = method
         self.peer = peer
-        self.waiting = 0
-        self.patient = False
+        self.in_flight = 0
+        self.may_idle = False
         self.steps: Steps[None] = method.carry_out(self)
         self._link = link
         self._wake = wake
         self._parts: deque[bytes] = deque()
         self._complete = False
-        self._asked = False
-        self._heard = self._taken = time.monotonic()  # times of the client's last message, and last taking
+        self._awaits_part = False
+        self._last_message = self._last_credit = time.monotonic()  # times of the client's messages
 
     def next_part(self) -> Steps[bytes | None]:
         """Return the next part of the request; None after the last."""
-        self._asked = True
-        self._link.send(self.number, Kind.MORE)
+        self._awaits_part = True
+        self._link.send(self.number, Kind.NEXT)
         while not self._parts and not self._complete:
             yield False
-        self._asked = False
+        self._awaits_part = False
         return self._parts.popleft() if self._parts else None
 
     def answer(self, data: bytes, *, last: bool = True) -> Steps[None]:
-        """Send an answer, or a piece of one, when the client has room for it."""
-        for kind, piece in pieces(data):
-            while self.waiting >= WINDOW:
+        """Send an answer, or a fragment of one, when the client has room for it."""
+        for kind, fragment in answer_fragments(data):
+            while self.in_flight >= WINDOW:
                 yield False
-            self._send(kind if last else Kind.PIECE, piece)
+            self._send(kind if last else Kind.FRAGMENT, fragment)
 
     def put(self, data: bytes) -> bool:
         """Send an answer at once; return False if the client has too many bytes to take."""
-        if self.waiting + len(data) > STREAM_WINDOW:
+        if self.in_flight + len(data) > STREAM_WINDOW:
             return False
-        for kind, piece in pieces(data):
-            self._send(kind, piece)
+        for kind, fragment in answer_fragments(data):
+            self._send(kind, fragment)
         return True
 
     def report(self, statuses: bytes) -> None:
@@ -92,33 +93,33 @@ class Call:
         self._link.send(self.number, Kind.STATUS, statuses)
 
     def wake(self) -> None:
-        """Let the call continue after it has yielded False."""
+        """Resume the call after it has yielded False."""
         self._wake(self)
 
-    def _send(self, kind: Kind, piece: bytes) -> None:
-        if not self.waiting:
-            self._taken = time.monotonic()
-        self.waiting += len(piece)
-        self._link.send(self.number, kind, piece)
+    def _send(self, kind: Kind, fragment: bytes) -> None:
+        if not self.in_flight:
+            self._last_credit = time.monotonic()
+        self.in_flight += len(fragment)
+        self._link.send(self.number, kind, fragment)
 
     def take(self, message: Message) -> None:
-        """Take in a message of the front."""
+        """Handle a message of the front: a credit, a part of the request, or its end."""
         now = time.monotonic()
-        if message.kind is Kind.TAKEN:
-            self._taken = now
-            self.waiting -= int(message.payload)
+        if message.kind is Kind.CREDIT:
+            self._last_credit = now
+            self.in_flight -= int(message.payload)
         else:
-            self._heard = now
+            self._last_message = now
             self._complete = message.kind is Kind.LAST
             if message.kind is Kind.PART:
                 self._parts.append(message.payload)
         self.wake()
 
-    def complaint(self, now: float) -> Fault | None:
-        """Return the reason to end the call if its client does nothing, else None."""
-        if self.waiting and now - self._taken >= STALL:
+    def stall_fault(self, now: float) -> Fault | None:
+        """Return the fault of a call whose client has done nothing for STALL seconds; None for any other."""
+        if self.in_flight and now - self._last_credit >= STALL:
             return Fault(rpc_code.DEADLINE_EXCEEDED, f"the client has taken no answer for {STALL:g} seconds")
-        if self._asked and not self.patient and now - self._heard >= STALL:
+        if self._awaits_part and not self.may_idle and now - self._last_message >= STALL:
             return Fault(rpc_code.DEADLINE_EXCEEDED, f"the client has sent nothing for {STALL:g} seconds")
         return None
 
@@ -129,8 +130,8 @@ class Order:
     def __init__(self) -> None:
         self._queue: deque[Call] = deque()
 
-    def turn(self, call: Call, steps: Steps[T]) -> Steps[T]:
-        """Carry out ``steps`` when all earlier calls have ended."""
+    def run_in_turn(self, call: Call, steps: Steps[T]) -> Steps[T]:
+        """Carry out ``steps`` after the steps of all earlier calls have ended."""
         self._queue.append(call)
         try:
             while self._queue[0] is not call:
@@ -166,16 +167,16 @@ class Calls:
 
     @property
     def ready(self) -> bool:
-        """True if a call need not wait for the front."""
+        """True if a call can take a step without a message of the front."""
         return bool(self._ready)
 
     def work(self, end: float) -> bool:
-        """Take messages of the front and let calls take steps, until ``end`` or until all wait.
+        """Handle messages of the front, and run steps of calls, until ``end`` or until all calls wait.
 
         ``end`` is of the monotonic clock. Returns False if the front has gone.
         """
         while True:
-            for _ in range(_AT_ONCE):
+            for _ in range(_BATCH):
                 try:
                     message = self._link.receive()
                 except BlockingIOError:
@@ -192,17 +193,17 @@ class Calls:
                 if time.monotonic() >= end:
                     return True
 
-    def look(self, now: float) -> None:
+    def end_stalled(self, now: float) -> None:
         """End the calls whose clients do nothing."""
         for call in list(self._calls.values()):
-            fault = call.complaint(now)
+            fault = call.stall_fault(now)
             if fault is not None:
                 self.end(call, fault)
 
     def end(self, call: Call, fault: Fault) -> None:
-        """End a call at once."""
+        """End a call with ``fault``, without waiting for its client."""
         if self._close(call):
-            self._link.send(call.number, Kind.KILL, ending(fault.code, fault.message))
+            self._link.send(call.number, Kind.KILL, encode_end(fault.code, fault.message))
 
     def end_all(self, fault: Fault) -> None:
         """End all calls at once."""
@@ -224,13 +225,13 @@ class Calls:
         name, _, peer = message.payload.decode().partition(" ")
         method = self._methods[name]
         call = Call(self._link, message.call, method, peer, self._wake)
-        others = [other for other in self._calls.values() if other.method.group == method.group]
-        if len(others) >= method.limit:
-            victim = self._victim(others, peer)
+        group_calls = [other for other in self._calls.values() if other.method.group == method.group]
+        if len(group_calls) >= method.limit:
+            victim = self._victim(group_calls, peer)
             if victim is None:
                 text = f"there are {method.limit} {method.group} at a time at most"
                 fault = Fault(rpc_code.RESOURCE_EXHAUSTED, text)
-                self._link.send(call.number, Kind.KILL, ending(fault.code, fault.message))
+                self._link.send(call.number, Kind.KILL, encode_end(fault.code, fault.message))
                 return
             self.end(victim, Fault(rpc_code.RESOURCE_EXHAUSTED, "another client had fewer calls"))
         self._calls[call.number] = call
@@ -256,16 +257,16 @@ class Calls:
                 self._ready[call] = None
             return
         except StopIteration:
-            end = ending(rpc_code.OK, "")
+            end = encode_end(rpc_code.OK, "")
         except Fault as error:
-            end = ending(error.code, error.message)
+            end = encode_end(error.code, error.message)
         except Exception as error:
-            end = ending(rpc_code.INTERNAL, self._fail("a call", error))
+            end = encode_end(rpc_code.INTERNAL, self._fail("a call", error))
         if self._close(call):
             self._link.send(call.number, Kind.END, end)
 
     def _close(self, call: Call) -> bool:
-        """Forget a call, and let it undo what it holds; return False if it had ended."""
+        """Remove a call and run its clean-up; return False if it had already ended."""
         if self._calls.pop(call.number, None) is None:
             return False
         self._ready.pop(call, None)

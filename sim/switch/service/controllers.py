@@ -27,7 +27,7 @@ class Stream:
 
 
 class Controllers:
-    """The streams of one device; the primary controller has the highest election id."""
+    """Streams of the controllers of one device; the primary controller has the highest election id."""
 
     def __init__(self, device: int):
         self.device = device
@@ -40,38 +40,41 @@ class Controllers:
         All controllers are notified when the bid makes ``stream`` primary, leaves it primary, or ends that.
         """
         election = number_of(update.election_id) if update.HasField("election_id") else None
-        live = stream in self._streams
-        self._check_bid(update, live=live)
-        others = (other.election for other in self._streams if other is not stream)
-        if election is not None and election in others:
+        is_repeated = stream in self._streams
+        self._check_bid(update, is_repeated=is_repeated)
+        other_elections = (other.election for other in self._streams if other is not stream)
+        if election is not None and election in other_elections:
             raise invalid(f"another controller has the election id {election}")
-        before = self._primary()
+        old_primary = self._primary()
         stream.election = election
-        if not live:
+        if not is_repeated:
             self._streams.append(stream)
         if election is not None:
             self._highest = election if self._highest is None else max(self._highest, election)
-        stream.call.patient = True
-        self._notify(self._streams if stream in (before, self._primary()) else [stream])
+        stream.call.may_idle = True
+        self._notify(self._streams if stream in (old_primary, self._primary()) else [stream])
 
-    def _check_bid(self, update: p4r.MasterArbitrationUpdate, *, live: bool) -> None:
-        """Raise Fault unless a bid is for this device and the default role; ``live``: it is not the first."""
+    def _check_bid(self, update: p4r.MasterArbitrationUpdate, *, is_repeated: bool) -> None:
+        """Raise Fault unless a bid is for this device and the default role.
+
+        ``is_repeated``: the stream has made a bid before.
+        """
         if update.device_id != self.device:
-            code = rpc_code.FAILED_PRECONDITION if live else rpc_code.NOT_FOUND
+            code = rpc_code.FAILED_PRECONDITION if is_repeated else rpc_code.NOT_FOUND
             raise Fault(code, f"there is no device {update.device_id}; there is {self.device}")
         if update.role.name or update.role.id:
-            if live:
+            if is_repeated:
                 raise Fault(rpc_code.FAILED_PRECONDITION, "the stream has the default role")
             raise missing("roles are not implemented")
         if update.role.HasField("config"):
             raise invalid("the default role has no configuration")
 
-    def leave(self, stream: Stream) -> None:
+    def remove(self, stream: Stream) -> None:
         """Remove a controller whose stream has ended."""
         if stream in self._streams:
-            before = self._primary()
+            old_primary = self._primary()
             self._streams.remove(stream)
-            if before is stream:
+            if old_primary is stream:
                 self._notify(self._streams)
 
     def check(self, device: int, election: p4r.Uint128, role: str) -> None:
@@ -88,12 +91,12 @@ class Controllers:
         return self._primary() is stream
 
     def is_of_primary(self, call: Call) -> bool:
-        """True for the call that carries the stream of the primary controller."""
+        """Return whether ``call`` carries the stream of the primary controller."""
         primary = self._primary()
         return primary is not None and primary.call is call
 
     def send(self, message: p4r.StreamMessageResponse) -> bool:
-        """Hand a message to the primary controller; False where there is none, or it does not read."""
+        """Send a message to the primary controller; return False if there is none, or it does not read."""
         primary = self._primary()
         return primary is not None and primary.put(message)
 
@@ -108,7 +111,7 @@ class Controllers:
         for stream in sorted(streams, key=lambda stream: stream is primary):
             answer = p4r.MasterArbitrationUpdate(device_id=self.device)
             if self._highest is not None:
-                answer.election_id.CopyFrom(_wide(self._highest))
+                answer.election_id.CopyFrom(_uint128(self._highest))
             if stream is primary:
                 status = rpc_status.Status(code=rpc_code.OK)
             elif primary is not None:
@@ -127,10 +130,10 @@ def check_role(role: str) -> None:
         raise unknown(f"there is no role {role}; there is the default role")
 
 
-def number_of(wide: p4r.Uint128) -> int:
+def number_of(message: p4r.Uint128) -> int:
     """Return the 128-bit number of a message."""
-    return wide.high << 64 | wide.low
+    return message.high << 64 | message.low
 
 
-def _wide(number: int) -> p4r.Uint128:
+def _uint128(number: int) -> p4r.Uint128:
     return p4r.Uint128(high=number >> 64, low=number & (1 << 64) - 1)

@@ -12,8 +12,10 @@ from fanin.sim.switch.service.faults import Fault, invalid
 
 
 class TypeSpecs:
-    """Writes descriptions of types; a type with a name is described once, in ``info``.
-    ``errors``: names of the program's errors, in order.
+    """Writer of P4Info's descriptions of types.
+
+    - ``info``: receives the description of each named type, once.
+    - ``errors``: names of the program's errors, in order.
     """
 
     def __init__(self, info: p4t.P4TypeInfo, errors: list[str]):
@@ -64,24 +66,24 @@ class TypeSpecs:
         return types.width_of(kind) or 0
 
     def _new(self, kind: types.New) -> None:
-        described = self._info.new_types[kind.name]
+        description = self._info.new_types[kind.name]
         if kind.translation is None:
-            described.original_type.CopyFrom(self.spec(types.base_of(kind.base)))
+            description.original_type.CopyFrom(self.spec(types.base_of(kind.base)))
             return
-        described.translated_type.uri, width = kind.translation
+        description.translated_type.uri, width = kind.translation
         if width is None:
-            described.translated_type.sdn_string.SetInParent()
+            description.translated_type.sdn_string.SetInParent()
         else:
-            described.translated_type.sdn_bitwidth = width
+            description.translated_type.sdn_bitwidth = width
 
     def _serializable(self, kind: types.Enum) -> None:
         assert kind.underlying is not None
         if kind.name in self._info.serializable_enums:
             return
-        described = self._info.serializable_enums[kind.name]
-        described.underlying_type.bitwidth = kind.underlying.width
+        description = self._info.serializable_enums[kind.name]
+        description.underlying_type.bitwidth = kind.underlying.width
         for name, value in kind.members.items():
-            described.members.add(name=name, value=as_bytes(value, kind.underlying.width))
+            description.members.add(name=name, value=as_bytes(value, kind.underlying.width))
 
 
 def as_bytes(value: int, width: int) -> bytes:
@@ -95,13 +97,13 @@ def shortest(value: bytes) -> bytes:
     return value.lstrip(b"\0") or b"\0"
 
 
-def number_in(value: bytes, width: int, what: str) -> int:
+def number_in(value: bytes, width: int, subject: str) -> int:
     """Return an unsigned number from any number of bytes. Raises Fault if it exceeds ``width`` bits."""
     if not value:
-        raise Fault(rpc_code.OUT_OF_RANGE, f"{what}: an empty value")
+        raise Fault(rpc_code.OUT_OF_RANGE, f"{subject}: an empty value")
     number = int.from_bytes(value, "big")
     if number >> width:
-        raise Fault(rpc_code.OUT_OF_RANGE, f"{what}: {number} does not fit in {width} bits")
+        raise Fault(rpc_code.OUT_OF_RANGE, f"{subject}: {number} does not fit in {width} bits")
     return number
 
 
@@ -117,20 +119,25 @@ def indices(message: Any, size: int) -> range:
     return range(index, index + 1)
 
 
-def encoded(value: Any, kind: types.Type, errors: list[str]) -> p4d.P4Data:
+def encode(value: Any, kind: types.Type, errors: list[str]) -> p4d.P4Data:
     """Return the message for a value of ``kind``; ``value`` is a number, or for a struct or tuple a tuple."""
     match kind:
         case types.New():
-            return encoded(value, kind.base, errors)
+            return encode(value, kind.base, errors)
         case types.Enum(underlying=None):
             return p4d.P4Data(enum=next(name for name, number in kind.members.items() if number == value))
         case types.Enum():
             assert kind.underlying is not None
             return p4d.P4Data(enum_value=as_bytes(int(value), kind.underlying.width))
         case types.Record() | types.Tuple():
-            members = [encoded(part, of, errors) for part, of in zip(value, _parts(kind), strict=True)]
-            whole = p4d.P4StructLike(members=members)
-            return p4d.P4Data(struct=whole) if isinstance(kind, types.Record) else p4d.P4Data(tuple=whole)
+            members = [
+                encode(part, part_kind, errors)
+                for part, part_kind in zip(value, _part_kinds(kind), strict=True)
+            ]
+            composite = p4d.P4StructLike(members=members)
+            return (
+                p4d.P4Data(struct=composite) if isinstance(kind, types.Record) else p4d.P4Data(tuple=composite)
+            )
         case types.Bits():
             bits = (value if value >= 0 else ~value).bit_length() + kind.signed  # a sign takes a bit
             size = max(1, (bits + 7) // 8)
@@ -140,28 +147,28 @@ def encoded(value: Any, kind: types.Type, errors: list[str]) -> p4d.P4Data:
     return p4d.P4Data(bool=bool(value))
 
 
-def decoded(data: p4d.P4Data, kind: types.Type) -> Any:
+def decode(data: p4d.P4Data, kind: types.Type) -> Any:
     """Return the value of ``kind`` in a controller's message. Raises Fault."""
-    given = data.WhichOneof("data")
+    form = data.WhichOneof("data")
     while isinstance(kind, types.New):
         kind = kind.base
     if isinstance(kind, types.Record):
-        if given != "struct" or len(data.struct.members) != len(kind.fields):
+        if form != "struct" or len(data.struct.members) != len(kind.fields):
             raise invalid(f"a cell of {kind} takes a struct of {len(kind.fields)} members")
-        pairs = zip(data.struct.members, _parts(kind), strict=True)
-        return tuple(decoded(part, of) for part, of in pairs)
+        pairs = zip(data.struct.members, _part_kinds(kind), strict=True)
+        return tuple(decode(part, part_kind) for part, part_kind in pairs)
     if isinstance(kind, types.Enum) and kind.underlying is None:
-        if given != "enum" or data.enum not in kind.members:
+        if form != "enum" or data.enum not in kind.members:
             raise invalid(f"a cell of {kind} takes the name of a member")
         return kind.members[data.enum]
-    wanted = {types.Bits: "bitstring", types.Enum: "enum_value"}.get(type(kind), "bool")
-    if given != wanted:
-        raise invalid(f"a cell of {kind} takes no {given}")
-    if wanted == "bool":
+    expected = {types.Bits: "bitstring", types.Enum: "enum_value"}.get(type(kind), "bool")
+    if form != expected:
+        raise invalid(f"a cell of {kind} takes no {form}")
+    if expected == "bool":
         return data.bool
     base = types.base_of(kind)
     assert isinstance(base, types.Bits)
-    value: bytes = getattr(data, wanted)
+    value: bytes = getattr(data, expected)
     if not value:
         raise Fault(rpc_code.OUT_OF_RANGE, "an empty value")
     number = int.from_bytes(value, "big", signed=base.signed)
@@ -171,7 +178,7 @@ def decoded(data: p4d.P4Data, kind: types.Type) -> Any:
     return number
 
 
-def _parts(kind: types.Record | types.Tuple) -> list[types.Type]:
+def _part_kinds(kind: types.Record | types.Tuple) -> list[types.Type]:
     fields: Mapping[Any, types.Type] = (
         kind.fields if isinstance(kind, types.Record) else dict(enumerate(kind.elements))
     )

@@ -13,7 +13,7 @@ from fanin.sim.switch.embedded import Switch
 from fanin.sim.switch.embedded.runtime import GROUP_BITS, REPLICA_BITS, Session
 from fanin.sim.switch.service.ageing import Ageing
 from fanin.sim.switch.service.calls import Steps
-from fanin.sim.switch.service.data import decoded, encoded, indices, number_in, shortest
+from fanin.sim.switch.service.data import decode, encode, indices, number_in, shortest
 from fanin.sim.switch.service.digests import Digests
 from fanin.sim.switch.service.faults import Fault, invalid, missing, unknown
 from fanin.sim.switch.service.meters import Meters
@@ -22,7 +22,7 @@ from fanin.sim.switch.service.profiles import Profiles
 from fanin.sim.switch.service.tables import TableEntries
 
 M = TypeVar("M", p4r.MulticastGroupEntry, p4r.CloneSessionEntry)
-MAX_REPLICATION_BYTES = 1 << 23  #: of all multicast groups and clone sessions, in the form controllers write
+MAX_REPLICATION_BYTES = 1 << 23  #: maximum bytes of all groups and clone sessions, as messages
 _PORT_BITS = 9
 _INSERT, _MODIFY, _DELETE = p4r.Update.INSERT, p4r.Update.MODIFY, p4r.Update.DELETE
 
@@ -76,8 +76,8 @@ class Entities:
             "direct_meter_entry": self._meters.read_direct,
             "register_entry": self._read_registers,
             "digest_entry": self.digests.read,
-            "value_set_entry": lambda wanted: _none_of("value set", wanted.value_set_id),
-            "extern_entry": lambda wanted: _none_of("extern type", wanted.extern_type_id),
+            "value_set_entry": lambda query: _none_of("value set", query.value_set_id),
+            "extern_entry": lambda query: _none_of("extern type", query.extern_type_id),
         }
 
     def write(self, update: p4r.Update) -> Iterator[bool]:
@@ -121,7 +121,7 @@ class Entities:
     def _write_counter(self, kind: int, message: p4r.CounterEntry) -> Iterator[bool] | None:
         if kind != _MODIFY:
             raise invalid("a counter is modified, not inserted or deleted")
-        info = self._names.other("counters", message.counter_id)
+        info = self._names.extern("counters", message.counter_id)
         cells = indices(message, info.size)
         if not message.HasField("data"):
             return None
@@ -131,9 +131,9 @@ class Entities:
         self._switch.set_counter(info.preamble.name, cells.start, *values)
         return None
 
-    def _read_counters(self, wanted: p4r.CounterEntry) -> Iterator[p4r.Entity]:
-        for info in self._names.wanted("counters", wanted.counter_id):
-            for index in indices(wanted, info.size) if wanted.counter_id else range(info.size):
+    def _read_counters(self, query: p4r.CounterEntry) -> Iterator[p4r.Entity]:
+        for info in self._names.select_externs("counters", query.counter_id):
+            for index in indices(query, info.size) if query.counter_id else range(info.size):
                 packets, octets = self._switch.counter(info.preamble.name, index)
                 data = p4r.CounterData(packet_count=packets, byte_count=octets)
                 yield p4r.Entity(
@@ -147,24 +147,24 @@ class Entities:
     def _write_register(self, kind: int, message: p4r.RegisterEntry) -> Iterator[bool] | None:
         if kind != _MODIFY:
             raise invalid("a register is modified, not inserted or deleted")
-        info = self._names.other("registers", message.register_id)
+        info = self._names.extern("registers", message.register_id)
         register = self._switch.registers[info.preamble.name]
-        value = decoded(message.data, register.types[0])
+        value = decode(message.data, register.types[0])
         cells = indices(message, len(register))
         if not message.HasField("index"):
             return register.fill(value)
         register[cells.start] = value
         return None
 
-    def _read_registers(self, wanted: p4r.RegisterEntry) -> Iterator[p4r.Entity]:
-        for info in self._names.wanted("registers", wanted.register_id):
+    def _read_registers(self, query: p4r.RegisterEntry) -> Iterator[p4r.Entity]:
+        for info in self._names.select_externs("registers", query.register_id):
             register = self._switch.registers[info.preamble.name]
-            for index in indices(wanted, len(register)) if wanted.register_id else range(len(register)):
+            for index in indices(query, len(register)) if query.register_id else range(len(register)):
                 yield p4r.Entity(
                     register_entry=p4r.RegisterEntry(
                         register_id=info.preamble.id,
                         index=p4r.Index(index=index),
-                        data=encoded(register[index], register.types[0], self._switch.program.errors),
+                        data=encode(register[index], register.types[0], self._switch.program.errors),
                     )
                 )
 
@@ -176,91 +176,91 @@ class Entities:
             return
         group = message.multicast_group_entry
         number = group.multicast_group_id
-        what = f"multicast group {number}"
-        _check_presence(kind, number, number in self._switch.multicast_groups, what)
+        subject = f"multicast group {number}"
+        _check_presence(kind, number, number in self._switch.multicast_groups, subject)
         if kind == _DELETE:
             self._switch.delete_multicast_group(number)
-            self._keep(self._groups, number, None)
+            self._store(self._groups, number, None)
         else:
-            _check_width(number, GROUP_BITS, what)
-            replicas = yield from self._replicas(group.replicas, what)
-            stored: p4r.MulticastGroupEntry = yield from _stored(group)
-            self._check_room(what, stored)
+            _check_width(number, GROUP_BITS, subject)
+            replicas = yield from self._replicas(group.replicas, subject)
+            stored: p4r.MulticastGroupEntry = yield from _canonical_copy(group)
+            self._check_room(subject, stored)
             self._switch.set_multicast_group(MulticastGroup(number, replicas))
-            self._keep(self._groups, number, stored)
+            self._store(self._groups, number, stored)
 
     def _write_session(self, kind: int, session: p4r.CloneSessionEntry) -> Iterator[bool]:
         number = session.session_id
-        what = f"clone session {number}"
-        _check_presence(kind, number, number in self._switch.clone_sessions, what)
+        subject = f"clone session {number}"
+        _check_presence(kind, number, number in self._switch.clone_sessions, subject)
         if kind == _DELETE:
             self._switch.delete_clone_session(number)
-            self._keep(self._sessions, number, None)
+            self._store(self._sessions, number, None)
             return
         if session.packet_length_bytes:
-            raise missing(f"{what}: cutting clones is not implemented")
-        replicas = yield from self._replicas(session.replicas, what)
-        stored = yield from _stored(session)
-        self._check_room(what, stored)
+            raise missing(f"{subject}: cutting clones is not implemented")
+        replicas = yield from self._replicas(session.replicas, subject)
+        stored = yield from _canonical_copy(session)
+        self._check_room(subject, stored)
         self._switch.set_clone_session(number, replicas=replicas)
-        self._keep(self._sessions, number, stored)
+        self._store(self._sessions, number, stored)
 
-    def _check_room(self, what: str, message: M) -> None:
+    def _check_room(self, subject: str, message: M) -> None:
         """Raise Fault if groups and sessions would take too much memory."""
         if self._replication_bytes + message.ByteSize() > MAX_REPLICATION_BYTES:
             raise Fault(
                 rpc_code.RESOURCE_EXHAUSTED,
-                f"{what}: groups and sessions have {MAX_REPLICATION_BYTES} bytes together at most",
+                f"{subject}: groups and sessions have {MAX_REPLICATION_BYTES} bytes together at most",
             )
 
-    def _keep(self, store: dict[int, M], number: int, message: M | None) -> None:
-        """Keep a group or session for reads, in place of an earlier one; None removes it."""
-        before = store.get(number)
-        if before is not None:
-            self._replication_bytes -= before.ByteSize()
+    def _store(self, store: dict[int, M], number: int, message: M | None) -> None:
+        """Store a group or session for reads, in place of an earlier one; None removes it."""
+        old = store.get(number)
+        if old is not None:
+            self._replication_bytes -= old.ByteSize()
         if message is None:
             store.pop(number, None)
         else:
             self._replication_bytes += message.ByteSize()
             store[number] = message
 
-    def _replicas(self, given: Any, what: str) -> Steps[tuple[Replica, ...]]:
+    def _replicas(self, messages: Any, subject: str) -> Steps[tuple[Replica, ...]]:
         """Return the destinations of copies. Raises Fault if one is impossible or equals another."""
-        found = []
-        for item in given:
-            if item.backup_replicas:
-                raise missing(f"{what}: backup replicas are not implemented")
-            port = item.egress_port
-            if item.WhichOneof("port_kind") == "port":
-                port = number_in(item.port, _PORT_BITS, f"{what}: port")
+        replicas = []
+        for message in messages:
+            if message.backup_replicas:
+                raise missing(f"{subject}: backup replicas are not implemented")
+            port = message.egress_port
+            if message.WhichOneof("port_kind") == "port":
+                port = number_in(message.port, _PORT_BITS, f"{subject}: port")
             if port not in self._switch.ports:
-                raise invalid(f"{what}: there is no port {port}")
-            _check_width(item.instance, REPLICA_BITS, f"{what}: instance")
-            found.append(Replica(port, item.instance))
+                raise invalid(f"{subject}: there is no port {port}")
+            _check_width(message.instance, REPLICA_BITS, f"{subject}: instance")
+            replicas.append(Replica(port, message.instance))
             yield True
-        if len({(replica.port, replica.id) for replica in found}) < len(found):
-            raise invalid(f"{what}: a port twice with one instance")
-        return tuple(found)
+        if len({(replica.port, replica.id) for replica in replicas}) < len(replicas):
+            raise invalid(f"{subject}: a port twice with one instance")
+        return tuple(replicas)
 
-    def _read_replication(self, wanted: p4r.PacketReplicationEngineEntry) -> Iterator[p4r.Entity]:
-        kind = wanted.WhichOneof("type")
+    def _read_replication(self, query: p4r.PacketReplicationEngineEntry) -> Iterator[p4r.Entity]:
+        kind = query.WhichOneof("type")
         entries = []
         if kind != "clone_session_entry":
-            number = wanted.multicast_group_entry.multicast_group_id
+            number = query.multicast_group_entry.multicast_group_id
             for group in list(self._switch.multicast_groups.values()):
                 if number in (0, group.id):
-                    message = self._groups.get(group.id) or _encoded_group(group)
+                    message = self._groups.get(group.id) or _encode_group(group)
                     entries.append(p4r.PacketReplicationEngineEntry(multicast_group_entry=message))
         if kind != "multicast_group_entry":
             for number, session in list(self._switch.clone_sessions.items()):
-                if wanted.clone_session_entry.session_id in (0, number):
-                    message = self._sessions.get(number) or _encoded_session(number, session)
+                if query.clone_session_entry.session_id in (0, number):
+                    message = self._sessions.get(number) or _encode_session(number, session)
                     entries.append(p4r.PacketReplicationEngineEntry(clone_session_entry=message))
         for entry in entries:
             yield p4r.Entity(packet_replication_engine_entry=entry)
 
 
-def _stored(message: M) -> Steps[M]:
+def _canonical_copy(message: M) -> Steps[M]:
     """Return a copy of a group or session in the form of reads: ports have the fewest bytes that hold them."""
     copy = type(message).FromString(message.SerializeToString())
     for replica in copy.replicas:
@@ -270,30 +270,30 @@ def _stored(message: M) -> Steps[M]:
     return copy
 
 
-def _check_width(number: int, bits: int, what: str) -> None:
+def _check_width(number: int, bits: int, subject: str) -> None:
     if number >> bits:
-        raise invalid(f"{what}: {number} does not fit in {bits} bits")
+        raise invalid(f"{subject}: {number} does not fit in {bits} bits")
 
 
-def _encoded_group(group: MulticastGroup) -> p4r.MulticastGroupEntry:
-    return p4r.MulticastGroupEntry(multicast_group_id=group.id, replicas=_encoded_replicas(group.replicas))
+def _encode_group(group: MulticastGroup) -> p4r.MulticastGroupEntry:
+    return p4r.MulticastGroupEntry(multicast_group_id=group.id, replicas=_encode_replicas(group.replicas))
 
 
-def _encoded_session(number: int, session: Session) -> p4r.CloneSessionEntry:
-    return p4r.CloneSessionEntry(session_id=number, replicas=_encoded_replicas(session.replicas))
+def _encode_session(number: int, session: Session) -> p4r.CloneSessionEntry:
+    return p4r.CloneSessionEntry(session_id=number, replicas=_encode_replicas(session.replicas))
 
 
-def _encoded_replicas(replicas: Iterable[Replica]) -> list[p4r.Replica]:
+def _encode_replicas(replicas: Iterable[Replica]) -> list[p4r.Replica]:
     return [p4r.Replica(egress_port=replica.port, instance=replica.id) for replica in replicas]
 
 
-def _check_presence(kind: int, number: int, present: bool, what: str) -> None:
+def _check_presence(kind: int, number: int, present: bool, subject: str) -> None:
     if not number:
-        raise invalid(f"{what}: 0 means none")
+        raise invalid(f"{subject}: 0 means none")
     if kind == _INSERT and present:
-        raise Fault(rpc_code.ALREADY_EXISTS, f"{what} exists")
+        raise Fault(rpc_code.ALREADY_EXISTS, f"{subject} exists")
     if kind != _INSERT and not present:
-        raise unknown(f"there is no {what}")
+        raise unknown(f"there is no {subject}")
 
 
 def _none_of(kind: str, number: int) -> Iterator[p4r.Entity]:

@@ -28,21 +28,21 @@ from google.protobuf.message import DecodeError
 from fanin.sim.switch.service import protobuf
 from fanin.sim.switch.service.faults import Fault, invalid
 from fanin.sim.switch.service.link import (
+    BARE_P4INFO,
     COOKIE,
     DEVICE,
-    ESSENCE,
+    FRAGMENT_BYTES,
     MAX_PART_BYTES,
     P4INFO,
-    PIECE_BYTES,
     Kind,
     Message,
-    ended,
-    ending,
-    packed,
-    received,
+    decode_end,
+    encode_end,
+    pack,
+    receive,
 )
 from fanin.sim.switch.service.statuses import abort, finish_batch
-from fanin.sim.switch.service.verify import Verifier, essence
+from fanin.sim.switch.service.verify import Verifier, bare_p4info
 
 SERVICE = "/p4.v1.P4Runtime/"
 MAX_REQUEST_BYTES = 1 << 24  #: maximum bytes of a request
@@ -56,7 +56,7 @@ _ENTITIES = 2  # field of ReadRequest
 _CONFIG = 5  # field of SetForwardingPipelineConfigRequest
 _NICE = 5  # lower priority than forwarding, for machines with few processors
 _GRACE = 1.0  # seconds that calls have to end
-_GONE = Message(0, Kind.END, ending(rpc_code.UNAVAILABLE, "the switch ends"))
+_SWITCH_ENDED = Message(0, Kind.END, encode_end(rpc_code.UNAVAILABLE, "the switch ends"))
 _OPTIONS = [
     ("grpc.so_reuseport", 0),
     ("grpc.max_receive_message_length", MAX_REQUEST_BYTES),
@@ -85,29 +85,29 @@ class _Call:
 
     def send(self, kind: Kind, payload: bytes = b"") -> None:
         """Send a message on this call."""
-        self._front.send(packed(self.number, kind, payload))
+        self._front.send(pack(self.number, kind, payload))
 
-    def answers(self, more: Callable[[], None], statuses: list[bytes] | None = None) -> Iterator[bytes]:
+    def answers(self, send_part: Callable[[], None], statuses: list[bytes] | None = None) -> Iterator[bytes]:
         """Yield the answers. Raises Fault if the call ends with one.
 
-        - ``more``: sends the next part of the request.
-        - ``statuses``: takes the statuses of a batch.
+        - ``send_part``: sends the next part of the request; called for each NEXT.
+        - ``statuses``: list to which the statuses of a batch's parts are appended.
         """
-        pieces: list[bytes] = []
+        fragments: list[bytes] = []
         while True:
             message = self.messages.get()  # waits until the call ends; the switch ends inactive calls
-            if message.kind is Kind.MORE:
-                more()
-            elif message.kind in (Kind.PIECE, Kind.DATA):
-                pieces.append(message.payload)
+            if message.kind is Kind.NEXT:
+                send_part()
+            elif message.kind in (Kind.FRAGMENT, Kind.DATA):
+                fragments.append(message.payload)
                 if message.kind is Kind.DATA:
-                    yield b"".join(pieces)  # until the client has room for it
-                    pieces.clear()
-                self.send(Kind.TAKEN, str(len(message.payload)).encode())
+                    yield b"".join(fragments)  # until the client has room for it
+                    fragments.clear()
+                self.send(Kind.CREDIT, str(len(message.payload)).encode())
             elif message.kind is Kind.STATUS and statuses is not None:
-                statuses += protobuf.divided(message.payload)
+                statuses += protobuf.split(message.payload)
             elif message.kind is Kind.END:
-                code, text = ended(message.payload)
+                code, text = decode_end(message.payload)
                 if code:
                     raise Fault(code, text)
                 return
@@ -130,15 +130,15 @@ class Front(grpc.GenericRpcHandler):
         self._verifier = verifier
         self._sending = threading.Lock()
         self._calls: dict[int, _Call] = {}
-        self._numbers = itertools.count(1)
-        self._gone = False
+        self._call_numbers = itertools.count(1)
+        self._ended = False
         self._methods: dict[str, Callable[[_Call, Iterator[bytes]], Iterator[bytes]]] = {
             "StreamChannel": self._stream,
             "Write": self._write,
             "Read": self._read,
             "SetForwardingPipelineConfig": self._configure,
-            "GetForwardingPipelineConfig": self._plain,
-            "Capabilities": self._plain,
+            "GetForwardingPipelineConfig": self._single,
+            "Capabilities": self._single,
         }
 
     def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
@@ -160,7 +160,7 @@ class Front(grpc.GenericRpcHandler):
 
     def run(self) -> None:
         """Pass the messages of the forwarding process to their calls until it ends the link."""
-        while (message := received(self._end)) is not None:
+        while (message := receive(self._end)) is not None:
             call = self._calls.get(message.call)
             if call is None:  # it has ended meanwhile
                 continue
@@ -171,9 +171,9 @@ class Front(grpc.GenericRpcHandler):
                 timer.start()
             else:
                 call.messages.put(message)
-        self._gone = True
+        self._ended = True
         for call in list(self._calls.values()):
-            call.messages.put(_GONE)
+            call.messages.put(_SWITCH_ENDED)
 
     def _cancel(self, call: _Call) -> None:
         """Cancel a call that has not ended yet."""
@@ -187,11 +187,11 @@ class Front(grpc.GenericRpcHandler):
         requests: Iterator[bytes],
         context: grpc.ServicerContext,
     ) -> Iterator[bytes]:
-        number = next(self._numbers)
+        number = next(self._call_numbers)
         call = self._calls[number] = _Call(self, number, context)
         try:
-            if self._gone or not context.add_callback(lambda: call.messages.put(_GONE)):
-                call.messages.put(_GONE)
+            if self._ended or not context.add_callback(lambda: call.messages.put(_SWITCH_ENDED)):
+                call.messages.put(_SWITCH_ENDED)
             call.send(Kind.OPEN, f"{name} {_address(context.peer())}".encode())
             yield from method(call, requests)
         except grpc.RpcError:  # the client has gone
@@ -204,19 +204,19 @@ class Front(grpc.GenericRpcHandler):
 
     # methods
 
-    def _plain(self, call: _Call, requests: Iterator[bytes]) -> Iterator[bytes]:
-        yield from call.answers(call.part_of(map(_small, requests)))
+    def _single(self, call: _Call, requests: Iterator[bytes]) -> Iterator[bytes]:
+        yield from call.answers(call.part_of(map(_check_size, requests)))
 
     def _write(self, call: _Call, requests: Iterator[bytes]) -> Iterator[bytes]:
         statuses: list[bytes] = []
-        parts = _divided(requests, _UPDATES, MAX_UPDATES, "updates")
+        parts = _split_request(requests, _UPDATES, MAX_UPDATES, "updates")
         yield from call.answers(call.part_of(parts), statuses)
         finish_batch(call.context, statuses)
         yield b""
 
     def _read(self, call: _Call, requests: Iterator[bytes]) -> Iterator[bytes]:
         statuses: list[bytes] = []
-        parts = _divided(requests, _ENTITIES, MAX_ENTITIES, "entities")
+        parts = _split_request(requests, _ENTITIES, MAX_ENTITIES, "entities")
         yield from call.answers(call.part_of(parts), statuses)
         finish_batch(call.context, statuses)
 
@@ -228,52 +228,52 @@ class Front(grpc.GenericRpcHandler):
 
         The forwarding process asks for the second part only from the primary controller, one call at a time.
         """
-        request = _whole(requests)
-        config = protobuf.value(request, _CONFIG)
-        rest, _, _ = protobuf.without(request, _CONFIG)
+        request = _single_request(requests)
+        config = protobuf.field_value(request, _CONFIG)
+        remainder, _, _ = protobuf.remove_fields(request, _CONFIG)
         if config is None:
-            yield _small(rest)
+            yield _check_size(remainder)
             return
-        info = protobuf.value(config, P4INFO)
+        info = protobuf.field_value(config, P4INFO)
         presence = b"" if info is None else protobuf.prefix(P4INFO, 0)
-        yield _small(rest + protobuf.prefix(_CONFIG, len(presence)) + presence)
-        yield from _pieces(ESSENCE, self._essence(info or b""))
+        yield _check_size(remainder + protobuf.prefix(_CONFIG, len(presence)) + presence)
+        yield from _config_fragments(BARE_P4INFO, self._bare_p4info(info or b""))
         for number in (P4INFO, DEVICE, COOKIE):
-            value = protobuf.value(config, number)
+            value = protobuf.field_value(config, number)
             if value is not None:
-                yield from _pieces(number, value)
+                yield from _config_fragments(number, value)
 
-    def _essence(self, data: bytes) -> bytes:
+    def _bare_p4info(self, data: bytes) -> bytes:
         """Return serialized P4Info without its documentation. Raises Fault."""
         if len(data) > MAX_P4INFO_BYTES:
-            raise _large(f"P4Info of {len(data)} bytes", MAX_P4INFO_BYTES)
+            raise _size_fault(f"P4Info of {len(data)} bytes", MAX_P4INFO_BYTES)
         try:
             info = p4i.P4Info.FromString(data)
         except DecodeError as error:
             raise invalid("the bytes are not valid P4Info") from error
         self._verifier.check(info)
-        return essence(info).SerializeToString()
+        return bare_p4info(info).SerializeToString()
 
     def _stream(self, call: _Call, requests: Iterator[bytes]) -> Iterator[bytes]:
         """Read requests in a separate thread, each after the previous one has been carried out."""
-        wanted = threading.Semaphore(0)
+        permits = threading.Semaphore(0)
 
         def read() -> None:
             try:
                 for request in requests:
-                    wanted.acquire()
-                    call.send(Kind.PART, _small(request))
+                    permits.acquire()
+                    call.send(Kind.PART, _check_size(request))
                 call.send(Kind.LAST)
             except grpc.RpcError:  # the client has gone
                 pass
             except Fault as fault:
-                call.messages.put(Message(call.number, Kind.END, ending(fault.code, fault.message)))
+                call.messages.put(Message(call.number, Kind.END, encode_end(fault.code, fault.message)))
 
         threading.Thread(target=read, daemon=True).start()
-        yield from call.answers(wanted.release)
+        yield from call.answers(permits.release)
 
 
-def _whole(requests: Iterator[bytes]) -> bytes:
+def _single_request(requests: Iterator[bytes]) -> bytes:
     """Return the request of a call that has exactly one. Raises Fault."""
     request = next(requests, None)
     if request is None:
@@ -281,33 +281,33 @@ def _whole(requests: Iterator[bytes]) -> bytes:
     return request
 
 
-def _divided(requests: Iterator[bytes], field: int, limit: int, what: str) -> Iterator[bytes]:
+def _split_request(requests: Iterator[bytes], field: int, limit: int, noun: str) -> Iterator[bytes]:
     """Yield a request without the elements of ``field``, then these elements in parts. Raises Fault."""
-    request = _whole(requests)
-    rest, count, largest = protobuf.without(request, field)
+    request = _single_request(requests)
+    remainder, count, largest = protobuf.remove_fields(request, field)
     if count > limit:
-        raise _large(f"{count} {what} in a request", limit)
+        raise _size_fault(f"{count} {noun} in a request", limit)
     if largest > MAX_PART_BYTES:
-        raise _large(f"one of the {what} has {largest} bytes", MAX_PART_BYTES)
-    yield _small(rest)
-    yield from protobuf.batches(request, field, count=_PARTS_AT_ONCE, size=PIECE_BYTES)
+        raise _size_fault(f"one of the {noun} has {largest} bytes", MAX_PART_BYTES)
+    yield _check_size(remainder)
+    yield from protobuf.batches(request, field, count=_PARTS_AT_ONCE, size=FRAGMENT_BYTES)
 
 
-def _small(request: bytes) -> bytes:
+def _check_size(request: bytes) -> bytes:
     """Return a request that stays in one part. Raises Fault if it is too large."""
     if len(request) > MAX_PART_BYTES:
-        raise _large(f"a message of {len(request)} bytes", MAX_PART_BYTES)
+        raise _size_fault(f"a message of {len(request)} bytes", MAX_PART_BYTES)
     return request
 
 
-def _large(what: str, limit: int) -> Fault:
-    return Fault(rpc_code.RESOURCE_EXHAUSTED, f"{what}; the limit is {limit}")
+def _size_fault(subject: str, limit: int) -> Fault:
+    return Fault(rpc_code.RESOURCE_EXHAUSTED, f"{subject}; the limit is {limit}")
 
 
-def _pieces(number: int, value: bytes) -> Iterator[bytes]:
-    """Yield a field of a configuration, in pieces that begin with its number."""
-    for begin in range(0, max(len(value), 1), PIECE_BYTES):
-        yield bytes([number]) + value[begin : begin + PIECE_BYTES]
+def _config_fragments(number: int, value: bytes) -> Iterator[bytes]:
+    """Yield a field of a configuration, in fragments that begin with its number."""
+    for begin in range(0, max(len(value), 1), FRAGMENT_BYTES):
+        yield bytes([number]) + value[begin : begin + FRAGMENT_BYTES]
 
 
 def _address(peer: str) -> str:
@@ -322,14 +322,14 @@ def main() -> None:
     os.nice(_NICE)
     end = socket.socket(fileno=int(sys.argv[1]))
     time.sleep(float(sys.argv[2]))
-    start = received(end)
+    start = receive(end)
     if start is None:
         return
-    address, name = (part.decode() for part in protobuf.divided(start.payload))
+    address, name = (part.decode() for part in protobuf.split(start.payload))
     info = bytearray()
-    while (piece := received(end)) is not None:
-        info += piece.payload
-        if piece.kind is Kind.DATA:
+    while (fragment := receive(end)) is not None:
+        info += fragment.payload
+        if fragment.kind is Kind.DATA:
             break
     front = Front(end, Verifier(p4i.P4Info.FromString(bytes(info)), name))
     server = grpc.server(
@@ -341,7 +341,7 @@ def main() -> None:
         port = 0
     if port:
         server.start()
-    front.send(packed(0, Kind.READY, str(port).encode()))
+    front.send(pack(0, Kind.READY, str(port).encode()))
     if not port:  # the forwarding process starts another front, or asks its user for another address
         return
     front.run()

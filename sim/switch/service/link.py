@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 _HEADER = struct.Struct("!IB")
 _END = struct.Struct("!I")
-_MAX = 1 << 17  # bytes of a datagram
-P4INFO, DEVICE, COOKIE = 1, 2, 3  #: fields of ForwardingPipelineConfig; first byte of a piece of one
-ESSENCE = 0  #: first byte of a piece of P4Info without its documentation, which is never returned
-PIECE_BYTES = 1 << 15  #: maximum bytes of a divisible part of a request or piece of an answer
+_MAX_DATAGRAM = 1 << 17  # bytes of a datagram
+P4INFO, DEVICE, COOKIE = 1, 2, 3  #: fields of ForwardingPipelineConfig; first byte of a fragment of one
+BARE_P4INFO = 0  #: first byte of a fragment of P4Info without documentation, which reads never return
+FRAGMENT_BYTES = 1 << 15  #: maximum bytes of a divisible part of a request or fragment of an answer
 MAX_PART_BYTES = 1 << 15  #: maximum bytes of one update, entity or stream message, which is indivisible
 
 
@@ -26,17 +26,17 @@ class Kind(enum.IntEnum):
     """Kinds of messages, by sender: the front sends OPEN to CANCEL, the forwarding process the others.
 
     - ``START``: begin to listen; payload: a joined list of address and name of the program. P4Info follows as
-      PIECE and DATA messages, like an answer.
+      FRAGMENT and DATA messages, like an answer.
     - ``READY``: the port at which the front listens, as a decimal number; 0 if the address is unavailable.
     - ``OPEN``: a call has begun; payload: its method, a space, and the address of the peer.
-    - ``PART``: the next part of a call's request, in reply to MORE.
+    - ``PART``: the next part of a call's request, in reply to NEXT.
     - ``LAST``: the request has no more parts.
-    - ``TAKEN``: bytes of answers that the client has taken, as a decimal number.
+    - ``CREDIT``: number of bytes of answers that the client has read since the last CREDIT, in decimal.
     - ``CANCEL``: the client has ended the call.
-    - ``MORE``: request for the next part.
-    - ``PIECE``: a piece of an answer that is not the last piece.
-    - ``DATA``: an answer, or its last piece.
-    - ``STATUS``: a joined list (:func:`fanin.sim.switch.service.protobuf.joined`) of ``p4.Error``, one for each
+    - ``NEXT``: request for the next part.
+    - ``FRAGMENT``: a fragment of an answer that is not the last fragment.
+    - ``DATA``: an answer, or its last fragment.
+    - ``STATUS``: a joined list (:func:`fanin.sim.switch.service.protobuf.join`) of ``p4.Error``, one for each
       part of a batch.
     - ``END``: the call has ended; payload: status code and text.
     - ``KILL``: like END, but without waiting for the client to take the remaining answers.
@@ -47,10 +47,10 @@ class Kind(enum.IntEnum):
     OPEN = 3
     PART = 4
     LAST = 5
-    TAKEN = 6
+    CREDIT = 6
     CANCEL = 7
-    MORE = 8
-    PIECE = 9
+    NEXT = 8
+    FRAGMENT = 9
     DATA = 10
     STATUS = 11
     END = 12
@@ -70,15 +70,15 @@ def pair() -> tuple[socket.socket, socket.socket]:
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
 
-def packed(call: int, kind: Kind, payload: bytes = b"") -> bytes:
+def pack(call: int, kind: Kind, payload: bytes = b"") -> bytes:
     """Return the datagram of a message."""
     return _HEADER.pack(call, kind) + payload
 
 
-def received(end: socket.socket) -> Message | None:
+def receive(end: socket.socket) -> Message | None:
     """Return the next message; None if the other end is closed. Raises BlockingIOError."""
     try:
-        data = end.recv(_MAX)
+        data = end.recv(_MAX_DATAGRAM)
     except ConnectionError:
         return None
     if not data:
@@ -88,45 +88,45 @@ def received(end: socket.socket) -> Message | None:
 
 
 class Link:
-    """The forwarding process's end of a link, which never waits.
+    """The forwarding process's end of a link to the front; its methods never block.
 
-    Messages for which the socket has no room are kept; :class:`fanin.sim.switch.service.calls.Call` bounds
-    them.
+    Messages for which the socket has no room wait in a backlog, which
+    :class:`fanin.sim.switch.service.calls.Call` bounds.
     """
 
     def __init__(self, end: socket.socket):
         end.setblocking(False)
         self._end = end
-        self._kept: deque[bytes] = deque()
+        self._backlog: deque[bytes] = deque()
 
     @property
-    def full(self) -> bool:
-        """True while messages are kept."""
-        return bool(self._kept)
+    def has_backlog(self) -> bool:
+        """True while messages wait for room in the socket."""
+        return bool(self._backlog)
 
     def fileno(self) -> int:
         """Return the file number of the socket."""
         return self._end.fileno()
 
     def send(self, call: int, kind: Kind, payload: bytes = b"") -> None:
-        """Send a message, or keep it."""
-        self._kept.append(packed(call, kind, payload))
+        """Send a message, after those in the backlog; without room it joins the backlog."""
+        self._backlog.append(pack(call, kind, payload))
         self.flush()
 
     def flush(self) -> None:
-        """Send the messages that were kept, as far as there is room."""
+        """Send messages of the backlog until the socket has no more room."""
         try:
-            while self._kept:
-                self._end.send(self._kept[0])
-                self._kept.popleft()
+            while self._backlog:
+                self._end.send(self._backlog[0])
+                self._backlog.popleft()
         except BlockingIOError:
             pass
         except OSError:  # the front has gone; ``receive`` reports it
-            self._kept.clear()
+            self._backlog.clear()
 
     def receive(self) -> Message | None:
         """Return the next message; None if the front has gone. Raises BlockingIOError if there is none."""
-        return received(self._end)
+        return receive(self._end)
 
     def shut(self) -> None:
         """End the link at both ends; the socket stays open."""
@@ -138,18 +138,18 @@ class Link:
         self._end.close()
 
 
-def pieces(data: bytes) -> Iterator[tuple[Kind, bytes]]:
-    """Yield an answer as messages: PIECE, …, DATA."""
-    for begin in range(0, max(len(data), 1), PIECE_BYTES):
-        last = begin + PIECE_BYTES >= len(data)
-        yield Kind.DATA if last else Kind.PIECE, data[begin : begin + PIECE_BYTES]
+def answer_fragments(data: bytes) -> Iterator[tuple[Kind, bytes]]:
+    """Yield kinds and payloads of an answer's messages: FRAGMENT, …, DATA."""
+    for begin in range(0, max(len(data), 1), FRAGMENT_BYTES):
+        last = begin + FRAGMENT_BYTES >= len(data)
+        yield Kind.DATA if last else Kind.FRAGMENT, data[begin : begin + FRAGMENT_BYTES]
 
 
-def ending(code: int, text: str) -> bytes:
-    """Return the payload of END and KILL."""
+def encode_end(code: int, text: str) -> bytes:
+    """Return the payload of an END or KILL message."""
     return _END.pack(code) + text.encode(errors="replace")
 
 
-def ended(payload: bytes) -> tuple[int, str]:
-    """Return the status code and text of END and KILL."""
+def decode_end(payload: bytes) -> tuple[int, str]:
+    """Return status code and text of the payload of an END or KILL message."""
     return _END.unpack_from(payload)[0], payload[_END.size :].decode(errors="replace")

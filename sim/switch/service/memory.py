@@ -14,15 +14,15 @@ import gc
 
 _NEVER = 1 << 30  # collections of the middle generation before a full one
 _M_MMAP_THRESHOLD = -3  # a parameter of mallopt
-_MOVABLE = 1 << 18  # bytes from which a block of memory grows without a copy
+_MMAP_BYTES = 1 << 18  # bytes from which a block of memory grows without a copy
 
 
 def prepare() -> None:
     """Turn off full collections, and let large arrays grow without a copy if the C library can."""
-    young, middle, _ = gc.get_threshold()
-    gc.set_threshold(young, middle, _NEVER)
+    young_threshold, middle_threshold, _ = gc.get_threshold()
+    gc.set_threshold(young_threshold, middle_threshold, _NEVER)
     with contextlib.suppress(AttributeError, OSError):  # a C library without mallopt
-        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _MOVABLE)
+        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _MMAP_BYTES)
 
 
 def set_aside() -> None:

@@ -25,31 +25,31 @@ class Meters:
         self._tables = tables
 
     def write(self, kind: int, message: p4r.MeterEntry) -> None:
-        """Give cells of a meter the default configuration; refuse any other."""
+        """Set cells of a meter to the default configuration; refuse any other."""
         _check(kind, message)
-        indices(message, self._names.other("meters", message.meter_id).size)
+        indices(message, self._names.extern("meters", message.meter_id).size)
         if message.HasField("config"):
             raise missing(NO_RATES)
 
-    def read(self, wanted: p4r.MeterEntry) -> Iterator[p4r.Entity]:
+    def read(self, query: p4r.MeterEntry) -> Iterator[p4r.Entity]:
         """Read one cell, or all cells of one meter or of all meters."""
-        _check_colors(wanted)
-        for info in self._names.wanted("meters", wanted.meter_id):
-            for index in indices(wanted, info.size) if wanted.meter_id else range(info.size):
+        _check_colors(query)
+        for info in self._names.select_externs("meters", query.meter_id):
+            for index in indices(query, info.size) if query.meter_id else range(info.size):
                 entry = p4r.MeterEntry(meter_id=info.preamble.id, index=p4r.Index(index=index))
                 yield p4r.Entity(meter_entry=entry)
 
     def write_direct(self, kind: int, message: p4r.DirectMeterEntry) -> None:
-        """Give the meter of a table entry the default configuration; refuse any other."""
+        """Set the meter of a table entry to the default configuration; refuse any other."""
         _check(kind, message)
         self._tables.entry_with_meter(message.table_entry)
         if message.HasField("config"):
             raise missing(NO_RATES)
 
-    def read_direct(self, wanted: p4r.DirectMeterEntry) -> Iterator[p4r.Entity | None]:
+    def read_direct(self, query: p4r.DirectMeterEntry) -> Iterator[p4r.Entity | None]:
         """Read the meters of the entries that match; None after an entry that does not."""
-        _check_colors(wanted)
-        for entry in self._tables.entries_with_meters(wanted.table_entry):
+        _check_colors(query)
+        for entry in self._tables.entries_with_meters(query.table_entry):
             direct = p4r.DirectMeterEntry(table_entry=entry)
             yield p4r.Entity(direct_meter_entry=direct) if entry else None
 

@@ -24,95 +24,97 @@ class Names:
         self.info = info
         self.tables = {message.preamble.id: message for message in info.tables}
         self.actions = {message.preamble.id: message for message in info.actions}
-        self._action_ids = {message.preamble.name: message for message in info.actions}
-        self._others = {
+        self._actions_by_name = {message.preamble.name: message for message in info.actions}
+        self._externs = {
             kind: {message.preamble.id: message for message in getattr(info, kind)} for kind in LISTS[2:]
         }
 
     def table(self, number: int) -> Any:
-        """Return a table's P4Info."""
+        """Return the P4Info of the table with the id ``number``. Raises Fault."""
         if number not in self.tables:
             raise unknown(f"there is no table with the id {number}")
         return self.tables[number]
 
     def action(self, number: int) -> str:
-        """Return an action's name."""
+        """Return the name of the action with the id ``number``. Raises Fault."""
         if number not in self.actions:
             raise unknown(f"there is no action with the id {number}")
         return str(self.actions[number].preamble.name)
 
-    def other(self, kind: str, number: int) -> Any:
-        """Return the P4Info of an extern; ``kind`` is the name of P4Info's list."""
-        if number not in self._others[kind]:
+    def extern(self, kind: str, number: int) -> Any:
+        """Return the P4Info of an extern; ``kind`` is the name of P4Info's list. Raises Fault."""
+        if number not in self._externs[kind]:
             raise unknown(f"there is nothing of {kind} with the id {number}")
-        return self._others[kind][number]
+        return self._externs[kind][number]
 
-    def all_of(self, kind: str) -> list[Any]:
+    def externs(self, kind: str) -> list[Any]:
         """Return the P4Info of all externs of a kind."""
-        return list(self._others[kind].values())
+        return list(self._externs[kind].values())
 
-    def wanted(self, kind: str, number: int) -> list[Any]:
-        """Return the P4Info of the externs of a read: one, or with id 0 all of a kind. Raises Fault."""
-        return [self.other(kind, number)] if number else self.all_of(kind)
+    def select_externs(self, kind: str, number: int) -> list[Any]:
+        """Return the P4Info of the extern with the id ``number``, of all of the kind if 0. Raises Fault."""
+        return [self.extern(kind, number)] if number else self.externs(kind)
 
-    def decoded(self, entry: p4r.TableEntry) -> TableEntry:
+    def decode_entry(self, entry: p4r.TableEntry) -> TableEntry:
         """Return key and priority of a controller's entry, without its action. Raises Fault."""
         table = self.table(entry.table_id)
         if entry.priority < 0:
             raise invalid(f"table {table.preamble.name}: priority {entry.priority}")
-        return TableEntry(table.preamble.name, self._decoded_match(table, entry.match), "", {}, entry.priority)
+        return TableEntry(table.preamble.name, self._decode_match(table, entry.match), "", {}, entry.priority)
 
-    def _decoded_match(self, table: p4i.Table, given: Any) -> dict[str, Match]:
+    def _decode_match(self, table: p4i.Table, matches: Any) -> dict[str, Match]:
         fields = {field.id: field for field in table.match_fields}
-        match: dict[str, Match] = {}
-        for item in given:
-            if item.field_id not in fields:
-                raise invalid(f"table {table.preamble.name} has no key with the id {item.field_id}")
-            field = fields[item.field_id]
-            kind = item.WhichOneof("field_match_type")
-            if kind != p4i.MatchField.MatchType.Name(field.match_type).lower() or field.name in match:
+        decoded: dict[str, Match] = {}
+        for message in matches:
+            if message.field_id not in fields:
+                raise invalid(f"table {table.preamble.name} has no key with the id {message.field_id}")
+            field = fields[message.field_id]
+            kind = message.WhichOneof("field_match_type")
+            if kind != p4i.MatchField.MatchType.Name(field.match_type).lower() or field.name in decoded:
                 raise invalid(f"table {table.preamble.name}: {field.name} is matched {kind}, or twice")
-            match[field.name] = _decoded_field(
-                getattr(item, kind), field, f"{table.preamble.name}: {field.name}"
+            decoded[field.name] = _decode_field(
+                getattr(message, kind), field, f"{table.preamble.name}: {field.name}"
             )
-        return match
+        return decoded
 
-    def call(self, table: p4i.Table, given: p4r.Action, *, default: bool = False) -> tuple[str, dict[str, int]]:
+    def decode_call(
+        self, table: p4i.Table, message: p4r.Action, *, default: bool = False
+    ) -> tuple[str, dict[str, int]]:
         """Return name and parameters of an entry's action, or of a default action. Raises Fault."""
         allowed = {ref.id: ref.scope for ref in table.action_refs}
-        if given.action_id not in allowed or given.action_id not in self.actions:
-            raise invalid(f"table {table.preamble.name} has no action with the id {given.action_id}")
-        action = self.actions[given.action_id]
-        other = p4i.ActionRef.TABLE_ONLY if default else p4i.ActionRef.DEFAULT_ONLY
-        if allowed[given.action_id] == other:
-            where = "an entry's" if default else "the default"
+        if message.action_id not in allowed or message.action_id not in self.actions:
+            raise invalid(f"table {table.preamble.name} has no action with the id {message.action_id}")
+        action = self.actions[message.action_id]
+        excluded_scope = p4i.ActionRef.TABLE_ONLY if default else p4i.ActionRef.DEFAULT_ONLY
+        if allowed[message.action_id] == excluded_scope:
+            holder = "an entry's" if default else "the default"
             raise Fault(
                 rpc_code.PERMISSION_DENIED,
-                f"table {table.preamble.name}: {action.preamble.name} is {where} action only",
+                f"table {table.preamble.name}: {action.preamble.name} is {holder} action only",
             )
         params = {param.id: param for param in action.params}
         parameters: dict[str, int] = {}
-        for item in given.params:
-            if item.param_id not in params:
-                raise invalid(f"action {action.preamble.name} has no parameter with the id {item.param_id}")
-            param = params[item.param_id]
+        for argument in message.params:
+            if argument.param_id not in params:
+                raise invalid(f"action {action.preamble.name} has no parameter with the id {argument.param_id}")
+            param = params[argument.param_id]
             if param.name in parameters:
                 raise invalid(f"action {action.preamble.name}: {param.name} is given twice")
-            parameters[param.name] = _number(item.value, param, f"{action.preamble.name}: {param.name}")
+            parameters[param.name] = _number(argument.value, param, f"{action.preamble.name}: {param.name}")
         return action.preamble.name, parameters
 
-    def encoded(self, entry: TableEntry) -> p4r.TableEntry:
-        """Return key and priority of an entry, for a controller that reads."""
+    def encode_entry(self, entry: TableEntry) -> p4r.TableEntry:
+        """Return key and priority of an entry in a controller's form, without its action."""
         table = next(t for t in self.tables.values() if t.preamble.name == entry.table)
-        result = p4r.TableEntry(table_id=table.preamble.id, priority=entry.priority)
+        message = p4r.TableEntry(table_id=table.preamble.id, priority=entry.priority)
         for field in table.match_fields:
             if field.name in entry.match:
-                _encode_match(result.match.add(field_id=field.id), entry.match[field.name], field)
-        return result
+                _encode_match(message.match.add(field_id=field.id), entry.match[field.name], field)
+        return message
 
-    def encoded_call(self, name: str, parameters: Mapping[str, int]) -> p4r.Action:
-        """Return an action with its parameters."""
-        action = self._action_ids[name]
+    def encode_call(self, name: str, parameters: Mapping[str, int]) -> p4r.Action:
+        """Return an action with its parameters in a controller's form."""
+        action = self._actions_by_name[name]
         params = [
             p4r.Action.Param(param_id=param.id, value=as_bytes(parameters[param.name], param.bitwidth))
             for param in action.params
@@ -120,48 +122,48 @@ class Names:
         return p4r.Action(action_id=action.preamble.id, params=params)
 
 
-def _encode_match(item: Any, match: Match, field: p4i.MatchField) -> None:
+def _encode_match(message: Any, match: Match, field: p4i.MatchField) -> None:
     width = field.bitwidth
     match match:
         case Exact(value) if field.match_type == p4i.MatchField.OPTIONAL:
-            item.optional.value = as_bytes(value, width)
+            message.optional.value = as_bytes(value, width)
         case Exact(value):
-            item.exact.value = as_bytes(value, width)
+            message.exact.value = as_bytes(value, width)
         case Ternary(value, mask):
-            item.ternary.value, item.ternary.mask = as_bytes(value, width), as_bytes(mask, width)
+            message.ternary.value, message.ternary.mask = as_bytes(value, width), as_bytes(mask, width)
         case Lpm(value, length):
-            item.lpm.value, item.lpm.prefix_len = as_bytes(value, width), length
+            message.lpm.value, message.lpm.prefix_len = as_bytes(value, width), length
         case Range(low, high):
-            item.range.low, item.range.high = as_bytes(low, width), as_bytes(high, width)
+            message.range.low, message.range.high = as_bytes(low, width), as_bytes(high, width)
 
 
-def _decoded_field(found: Any, field: p4i.MatchField, what: str) -> Match:
+def _decode_field(message: Any, field: p4i.MatchField, subject: str) -> Match:
     """Return a match in the only form that the specification allows. Raises Fault."""
-    read = functools.partial(_number, of=field, what=what)
-    full = (1 << field.bitwidth) - 1
+    read = functools.partial(_number, field=field, subject=subject)
+    all_ones = (1 << field.bitwidth) - 1
     match: Match
     if field.match_type in (p4i.MatchField.EXACT, p4i.MatchField.OPTIONAL):
-        return Exact(read(found.value))
+        return Exact(read(message.value))
     if field.match_type == p4i.MatchField.TERNARY:
-        match = Ternary(read(found.value), read(found.mask))
-        any_value, beyond = not match.mask, match.value & ~match.mask
+        match = Ternary(read(message.value), read(message.mask))
+        matches_all, unmatched_bits = not match.mask, match.value & ~match.mask
     elif field.match_type == p4i.MatchField.LPM:
-        match = Lpm(read(found.value), found.prefix_len)
+        match = Lpm(read(message.value), message.prefix_len)
         if not 0 <= match.length <= field.bitwidth:
-            raise invalid(f"{what}: a prefix of {match.length} bits, of {field.bitwidth}")
-        any_value, beyond = not match.length, match.value & full >> match.length
+            raise invalid(f"{subject}: a prefix of {match.length} bits, of {field.bitwidth}")
+        matches_all, unmatched_bits = not match.length, match.value & all_ones >> match.length
     else:
-        match = Range(read(found.low), read(found.high))
-        any_value, beyond = (match.low, match.high) == (0, full), 0
-    if any_value:
-        raise invalid(f"{what}: it matches anything; such a match is left out")
-    if beyond:
-        raise invalid(f"{what}: the value has bits that are not matched")
+        match = Range(read(message.low), read(message.high))
+        matches_all, unmatched_bits = (match.low, match.high) == (0, all_ones), 0
+    if matches_all:
+        raise invalid(f"{subject}: it matches anything; such a match is left out")
+    if unmatched_bits:
+        raise invalid(f"{subject}: the value has bits that are not matched")
     return match
 
 
-def _number(value: bytes, of: Any, what: str) -> int:
+def _number(value: bytes, field: Any, subject: str) -> int:
     """Return the number for a key or a parameter. Raises Fault."""
-    if not of.bitwidth:
-        raise missing(f"{what}: a value that controllers know as a text")
-    return number_in(value, of.bitwidth, what)
+    if not field.bitwidth:
+        raise missing(f"{subject}: a value that controllers know as a text")
+    return number_in(value, field.bitwidth, subject)

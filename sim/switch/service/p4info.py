@@ -47,7 +47,7 @@ _EXTERNS = {
 
 def p4info(program: Program) -> p4i.P4Info:
     """Return the P4Info of ``program``, without value sets and externs of the program's own."""
-    return _Writer(program).written()
+    return _Writer(program).write()
 
 
 class _Writer:
@@ -58,7 +58,7 @@ class _Writer:
         self._tables = {t.name: t.id for t in program.tables.values()}
         self._actions = {a.name: a.id for a in program.actions.values()}
         self._headers = {h.name: h.id for h in program.controller_headers}
-        attached = {name for table in program.tables.values() for name in table.attached}
+        attached = {name for table in program.tables.values() for name in table.direct_externs}
         self._externs = {
             e.name: e
             for e in program.externs.values()
@@ -71,13 +71,13 @@ class _Writer:
             p4i.P4Ids.DIGEST: ids_of(p4i.P4Ids.DIGEST, dict.fromkeys(program.digests)),
         }
         for prefix in sorted({prefix for _, prefix in _EXTERNS.values()}):
-            own = {e.name: e.id for e in self._externs.values() if _EXTERNS[e.kind][1] == prefix}
-            self._ids[prefix] = ids_of(prefix, own)
+            explicit_ids = {e.name: e.id for e in self._externs.values() if _EXTERNS[e.kind][1] == prefix}
+            self._ids[prefix] = ids_of(prefix, explicit_ids)
         self._aliases = aliases(name for ids in self._ids.values() for name in ids)
         self._result = p4i.P4Info(pkg_info=p4i.PkgInfo(arch=program.architecture))
         self._types = TypeSpecs(self._result.type_info, program.errors)
 
-    def written(self) -> p4i.P4Info:
+    def write(self) -> p4i.P4Info:
         """Return the whole P4Info."""
         for table in self._program.tables.values():
             self._table(table)
@@ -89,7 +89,7 @@ class _Writer:
             message = self._result.controller_packet_metadata.add()
             self._preamble(message, p4i.P4Ids.CONTROLLER_HEADER, header.name)
             message.preamble.name = message.preamble.alias = header.kind  # as in p4c, whatever the type's name
-            for number, field in _numbered(header.fields):
+            for number, field in _number_fields(header.fields):
                 self._typed(message.metadata.add(id=number, name=field.name), field.type)
         for digest in self._program.digests.values():
             self._digest(digest)
@@ -115,17 +115,18 @@ class _Writer:
         message = self._result.tables.add(size=table.size, is_const_table=table.constant)
         message.has_initial_entries = bool(table.rows)
         self._preamble(message, p4i.P4Ids.TABLE, table.name)
-        for number, key in _numbered(table.keys):
+        for number, key in _number_fields(table.keys):
             field = message.match_fields.add(id=number, name=key.name, match_type=MATCHES[key.kind])
             self._typed(field, key.type)
             field.bitwidth = field.bitwidth or key.width * (not field.HasField("type_name"))
-        if table.ages:
+        if table.has_timeouts:
             message.idle_timeout_behavior = p4i.Table.NOTIFY_CONTROL
         actions = self._ids[p4i.P4Ids.ACTION]
         scopes = {"entries": p4i.ActionRef.TABLE_ONLY, "default": p4i.ActionRef.DEFAULT_ONLY}
         for name in table.actions:
             message.action_refs.add(
-                id=actions[name], scope=scopes.get(table.only.get(name, ""), p4i.ActionRef.TABLE_AND_DEFAULT)
+                id=actions[name],
+                scope=scopes.get(table.limited_actions.get(name, ""), p4i.ActionRef.TABLE_AND_DEFAULT),
             )
         default, arguments = table.default
         if table.default_constant:
@@ -138,7 +139,7 @@ class _Writer:
             initial.arguments.add(param_id=numbers[name], value=as_bytes(int(value), width))
         if table.profile is not None:
             message.implementation_id = self._ids[p4i.P4Ids.ACTION_PROFILE][table.profile]
-        for name in table.attached:
+        for name in table.direct_externs:
             message.direct_resource_ids.append(self._ids[_EXTERNS[self._externs[name].kind][1]][name])
 
     def _action(self, action: ActionInfo) -> None:
@@ -149,25 +150,25 @@ class _Writer:
             self._typed(message.params.add(id=numbers[name], name=name), action.types[name])
 
     def _extern(self, extern: ExternInfo) -> None:
-        lists, prefix = _EXTERNS[extern.kind]
-        message = getattr(self._result, lists).add()
+        list_name, prefix = _EXTERNS[extern.kind]
+        message = getattr(self._result, list_name).add()
         self._preamble(message, prefix, extern.name)
         size = next((a for a in extern.arguments if isinstance(a, int)), 0)
         unit = next((a for a in extern.arguments if isinstance(a, str)), "packets_and_bytes").lower()
-        tables = [t for t in self._program.tables.values() if extern.name in (*t.attached, t.profile)]
+        tables = [t for t in self._program.tables.values() if extern.name in (*t.direct_externs, t.profile)]
         numbers = [self._ids[p4i.P4Ids.TABLE][table.name] for table in tables]
-        if lists == "registers":
+        if list_name == "registers":
             message.size = size
             message.type_spec.CopyFrom(self._types.spec(extern.types[0]))
-        elif lists in ("counters", "direct_counters"):
+        elif list_name in ("counters", "direct_counters"):
             message.spec.unit = _UNITS.get(unit, p4i.CounterSpec.BOTH)
-        elif lists in ("meters", "direct_meters"):
+        elif list_name in ("meters", "direct_meters"):
             message.spec.unit = _METERS.get(unit, p4i.MeterSpec.UNSPECIFIED)
-        if lists in ("counters", "meters"):
+        if list_name in ("counters", "meters"):
             message.size = size
-        elif lists in ("direct_counters", "direct_meters"):
+        elif list_name in ("direct_counters", "direct_meters"):
             message.direct_table_id = numbers[0] if numbers else 0
-        elif lists == "action_profiles":
+        elif list_name == "action_profiles":
             message.size = size
             message.table_ids.extend(numbers)
             if extern.kind == "action_selector":
@@ -176,16 +177,16 @@ class _Writer:
     @staticmethod
     def _selector(message: p4i.ActionProfile, annotations: Mapping[str, str]) -> None:
         message.with_selector = True
-        message.max_group_size = _number(annotations, "max_group_size")
+        message.max_group_size = _annotation_number(annotations, "max_group_size")
         if annotations.get("selector_size_semantics") == "sum_of_members":
             message.sum_of_members.SetInParent()
             if "max_member_weight" in annotations:
-                message.sum_of_members.max_member_weight = _number(annotations, "max_member_weight")
+                message.sum_of_members.max_member_weight = _annotation_number(annotations, "max_member_weight")
         elif "selector_size_semantics" in annotations:
             message.sum_of_weights.SetInParent()
 
 
-def _number(annotations: Mapping[str, str], name: str) -> int:
+def _annotation_number(annotations: Mapping[str, str], name: str) -> int:
     """Return an annotation's number, 0 without the annotation. Raises InputError."""
     text = annotations.get(name, "0")
     try:
@@ -194,64 +195,68 @@ def _number(annotations: Mapping[str, str], name: str) -> int:
         raise InputError(f"@{name}({text}): must be a number") from None
 
 
-def _numbered(fields: Iterable[KeyInfo]) -> Iterator[tuple[int, KeyInfo]]:
+def _number_fields(fields: Iterable[KeyInfo]) -> Iterator[tuple[int, KeyInfo]]:
     fields = tuple(fields)
-    return zip(_numbers([field.id for field in fields]), fields, strict=True)
+    return zip(_assign_numbers([field.id for field in fields]), fields, strict=True)
 
 
 def parameter_ids(action: ActionInfo) -> dict[str, int]:
     """Return P4Info's ids of an action's parameters."""
-    given = [action.ids.get(name) for name in action.parameters]
-    return dict(zip(action.parameters, _numbers(given), strict=True))
+    explicit_ids = [action.ids.get(name) for name in action.parameters]
+    return dict(zip(action.parameters, _assign_numbers(explicit_ids), strict=True))
 
 
-def _numbers(given: list[int | None]) -> list[int]:
+def _assign_numbers(explicit_ids: list[int | None]) -> list[int]:
     """Return p4c's ids of parameters or fields: the value of ``@id``, or else the next free position."""
-    taken = {number for number in given if number is not None}
-    result, place = [], 1
-    for number in given:
+    used = {number for number in explicit_ids if number is not None}
+    numbers, position = [], 1
+    for number in explicit_ids:
         if number is not None:
-            place += 1
-            result.append(number)
+            position += 1
+            numbers.append(number)
             continue
-        while place in taken:
-            place += 1
-        taken.add(place)
-        result.append(place)
-    return result
+        while position in used:
+            position += 1
+        used.add(position)
+        numbers.append(position)
+    return numbers
 
 
 def ids_of(prefix: int, names: Mapping[str, int | None]) -> dict[str, int]:
     """Return the ids of all objects of one kind; ``names`` holds the value of ``@id``, or None, for each."""
-    result = {name: prefix << 24 | given & 0xFFFFFF for name, given in names.items() if given is not None}
-    taken = set(result.values())
+    ids = {
+        name: prefix << 24 | explicit_id & 0xFFFFFF
+        for name, explicit_id in names.items()
+        if explicit_id is not None
+    }
+    used = set(ids.values())
     for name in sorted(names, key=str.encode):
-        if name not in result:
-            number = _hashed(name.encode())
-            while (found := prefix << 24 | number & 0xFFFFFF) in taken:
-                number += 1
-            taken.add(found)
-            result[name] = found
-    return result
+        if name not in ids:
+            hash_value = _hash(name.encode())
+            while (candidate := prefix << 24 | hash_value & 0xFFFFFF) in used:
+                hash_value += 1
+            used.add(candidate)
+            ids[name] = candidate
+    return ids
 
 
-def _hashed(name: bytes) -> int:
+def _hash(name: bytes) -> int:
     """Return Jenkins' one-at-a-time hash."""
-    result = 0
+    hash_value = 0
     for byte in name:
-        result = (result + byte) * 1025 & 0xFFFFFFFF
-        result ^= result >> 6
-    result = result * 9 & 0xFFFFFFFF
-    result ^= result >> 11
-    return result * 32769 & 0xFFFFFFFF
+        hash_value = (hash_value + byte) * 1025 & 0xFFFFFFFF
+        hash_value ^= hash_value >> 6
+    hash_value = hash_value * 9 & 0xFFFFFFFF
+    hash_value ^= hash_value >> 11
+    return hash_value * 32769 & 0xFFFFFFFF
 
 
 def aliases(names: Iterable[str]) -> dict[str, str]:
     """Return for each name its shortest end, in whole parts, that no other name has."""
-    parts = {name: name.split(".") for name in names}
-    ends = Counter(tuple(p[i:]) for p in parts.values() for i in range(len(p)))
-    result = {}
-    for name, own in parts.items():
-        begin = next((i for i in range(len(own) - 1, -1, -1) if ends[tuple(own[i:])] == 1), 0)
-        result[name] = ".".join(own[begin:])
-    return result
+    parts_of = {name: name.split(".") for name in names}
+    ends = Counter(tuple(p[i:]) for p in parts_of.values() for i in range(len(p)))
+    shortest = {}
+    for name, name_parts in parts_of.items():
+        begin = next((i for i in range(len(name_parts) - 1, -1, -1) if ends[tuple(name_parts[i:])] == 1), 0)
+        shortest[name] = ".".join(name_parts[begin:])
+    return shortest

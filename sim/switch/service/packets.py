@@ -27,13 +27,16 @@ class ControllerPackets:
     def frame_of(self, packet: p4r.PacketOut) -> bytes:
         """Return the frame that enters at the CPU port. Raises Fault where metadata are not the header's."""
         fields = self._fields(OUT)
-        if sorted(item.metadata_id for item in packet.metadata) != sorted(field.id for field in fields):
+        if sorted(metadata.metadata_id for metadata in packet.metadata) != sorted(field.id for field in fields):
             raise invalid(f"a packet to the switch has the metadata {[field.name for field in fields]}")
-        given = {item.metadata_id: item.value for item in packet.metadata}
+        values = {metadata.metadata_id: metadata.value for metadata in packet.metadata}
         bits = width = 0
         for field in fields:
-            own = self._widths[OUT][field.name]
-            bits, width = bits << own | _value(given[field.id], field, own), width + own
+            field_width = self._widths[OUT][field.name]
+            bits, width = (
+                bits << field_width | _field_value(values[field.id], field, field_width),
+                width + field_width,
+            )
         if width % 8:
             raise missing(f"a {OUT} header of {width} bits")
         return bits.to_bytes(width // 8, "big") + packet.payload
@@ -48,9 +51,9 @@ class ControllerPackets:
             return None
         bits = int.from_bytes(frame[:size], "big") >> (8 * size - width)
         packet = p4r.PacketIn(payload=frame[size:])
-        for field, own in zip(fields, widths, strict=True):
-            width -= own
-            packet.metadata.add(metadata_id=field.id, value=as_bytes(bits >> width, own))
+        for field, field_width in zip(fields, widths, strict=True):
+            width -= field_width
+            packet.metadata.add(metadata_id=field.id, value=as_bytes(bits >> width, field_width))
         return packet
 
     def _fields(self, kind: str) -> list[p4i.ControllerPacketMetadata.Metadata]:
@@ -58,12 +61,12 @@ class ControllerPackets:
         return list(header.metadata) if header else []
 
 
-def _value(given: bytes, field: p4i.ControllerPacketMetadata.Metadata, width: int) -> int:
-    """The value of a field of ``width`` bits in the program. Raises Fault."""
+def _field_value(data: bytes, field: p4i.ControllerPacketMetadata.Metadata, width: int) -> int:
+    """Return the value of a field that has ``width`` bits in the program. Raises Fault."""
     if not field.bitwidth:
         raise missing(f"{field.name}: a value that controllers know as a text")
-    number = int.from_bytes(given, "big")
-    if not given or number >> min(width, field.bitwidth):
-        value = number if given else "an empty value"
+    number = int.from_bytes(data, "big")
+    if not data or number >> min(width, field.bitwidth):
+        value = number if data else "an empty value"
         raise invalid(f"{field.name}: {value} does not fit in {min(width, field.bitwidth)} bits")
     return number

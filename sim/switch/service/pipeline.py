@@ -18,7 +18,7 @@ from fanin.sim.switch.embedded import Program, Switch
 from fanin.sim.switch.service.entities import Entities
 from fanin.sim.switch.service.faults import invalid, missing, unknown
 from fanin.sim.switch.service.forwarding import Forwarding
-from fanin.sim.switch.service.link import COOKIE, DEVICE, ESSENCE, P4INFO
+from fanin.sim.switch.service.link import BARE_P4INFO, COOKIE, DEVICE, P4INFO
 from fanin.sim.switch.service.memory import collect_all
 from fanin.sim.switch.service.names import Names
 from fanin.sim.switch.service.p4info import p4info
@@ -31,30 +31,30 @@ _Get = p4r.GetForwardingPipelineConfigRequest
 
 @dataclass(frozen=True)
 class Config:
-    """A configuration as the front sends it: serialized, in pieces.
+    """A configuration as the front sends it: serialized, in fragments.
 
-    ``pieces``: pieces by field number, including the link's ESSENCE; a field that is not set has none.
+    ``fragments``: fragments by field number, including the link's BARE_P4INFO; none for an unset field.
     """
 
-    pieces: dict[int, list[bytes]] = field(default_factory=dict)
+    fragments: dict[int, list[bytes]] = field(default_factory=dict)
 
     def add(self, part: bytes) -> None:
-        """Take a piece: a byte with the field's number, and bytes of its value."""
-        self.pieces.setdefault(part[0], []).append(part[1:])
+        """Add a fragment: a byte with the field's number, then bytes of its value."""
+        self.fragments.setdefault(part[0], []).append(part[1:])
 
     @property
     def info(self) -> p4i.P4Info:
         """Return the P4Info, without its documentation."""
-        return p4i.P4Info.FromString(b"".join(self.pieces[ESSENCE]))
+        return p4i.P4Info.FromString(b"".join(self.fragments[BARE_P4INFO]))
 
-    def described(self, numbers: tuple[int, ...]) -> tuple[int, list[bytes]]:
-        """Return size and pieces of a message with those of these fields that are set."""
-        found: list[bytes] = []
+    def fragments_of(self, numbers: tuple[int, ...]) -> tuple[int, list[bytes]]:
+        """Return size and fragments of a message with those of these fields that are set."""
+        message: list[bytes] = []
         for number in numbers:
-            if number in self.pieces:
-                pieces = self.pieces[number]
-                found += [prefix(number, sum(map(len, pieces))), *pieces]
-        return sum(map(len, found)), found
+            if number in self.fragments:
+                fragments = self.fragments[number]
+                message += [prefix(number, sum(map(len, fragments))), *fragments]
+        return sum(map(len, message)), message
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Pipelines:
 
     While a pipeline is saved, reads and writes go to its switch; frames still go to the active one.
 
-    - ``fresh``: makes a switch in its initial state.
+    - ``make_switch``: returns a new switch in its initial state.
     - ``send``: sends a message to the primary controller.
     """
 
@@ -86,17 +86,17 @@ class Pipelines:
         self,
         program: Program,
         forwarding: Forwarding[Switch],
-        fresh: Callable[[], Switch],
+        make_switch: Callable[[], Switch],
         send: Callable[[p4r.StreamMessageResponse], bool],
     ):
         self._program = program
         self._forwarding = forwarding
-        self._fresh = fresh
+        self._make_switch = make_switch
         self._send = send
         self._saved: Pipeline | None = None
         info = p4info(program).SerializeToString()
-        config = Config({P4INFO: [info], ESSENCE: [info]})
-        self._realise(self._prepared(config, forwarding.switch))
+        config = Config({P4INFO: [info], BARE_P4INFO: [info]})
+        self._realise(self._prepare(config, forwarding.switch))
 
     @property
     def entities(self) -> Entities:
@@ -133,27 +133,27 @@ class Pipelines:
             assert self._saved is not None
             self._realise(self._saved)
         elif action == _Set.VERIFY_AND_SAVE:
-            self._saved = self._prepared(config, self._fresh())
+            self._saved = self._prepare(config, self._make_switch())
         else:
-            self._realise(self._prepared(config, self._fresh()))
+            self._realise(self._prepare(config, self._make_switch()))
         collect_all()  # the replaced switch is full of cycles
 
-    def _prepared(self, config: Config, switch: Switch) -> Pipeline:
+    def _prepare(self, config: Config, switch: Switch) -> Pipeline:
         info = config.info
         names = Names(info)
         entities = Entities(switch, names, self._send, self._forwarding.wake)
         return Pipeline(config, switch, entities, ControllerPackets(info, self._program))
 
     def _realise(self, pipeline: Pipeline) -> None:
-        """Let frames go through the switch of ``pipeline``."""
+        """Make ``pipeline`` the active one: frames go through its switch."""
         self.active = pipeline
         self._saved = None
         self._forwarding.switch = pipeline.switch
         self._forwarding.timer = pipeline.entities.run
-        self._forwarding.look_at(pipeline.entities.profiles.watch)
+        self._forwarding.watch_ports(pipeline.entities.profiles.watch)
 
-    def described(self, kind: int) -> tuple[int, list[bytes]]:
-        """Return size and pieces of the configuration that Read and Write use.
+    def config_fragments(self, kind: int) -> tuple[int, list[bytes]]:
+        """Return size and fragments of the configuration that Read and Write use.
 
         ``kind`` (ResponseType) selects its parts.
         """
@@ -162,4 +162,4 @@ class Pipelines:
             fields.append(P4INFO)
         if kind in (_Get.ALL, _Get.DEVICE_CONFIG_AND_COOKIE):
             fields.append(DEVICE)
-        return (self._saved or self.active).config.described(tuple(fields))
+        return (self._saved or self.active).config.fragments_of(tuple(fields))

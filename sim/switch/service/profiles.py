@@ -25,7 +25,7 @@ class Profiles:
     def __init__(self, switch: Switch, names: Names):
         self._switch = switch
         self._names = names
-        self._written: dict[Group, Any] = {}  # the controller's messages, for reads
+        self._messages: dict[Group, Any] = {}  # the controller's messages, for reads
 
     def watch(self, down: frozenset[int]) -> None:
         """Set the ports that are down now."""
@@ -34,45 +34,50 @@ class Profiles:
 
     # what entries point to
 
-    def target(self, table: p4i.Table, action: p4r.TableAction, before: Target | None) -> Target:
+    def target(self, table: p4i.Table, action: p4r.TableAction, old_target: Target | None) -> Target:
         """Return the new target of an entry of ``table``; an action set becomes a group.
 
-        ``before``: the entry's old target, which the caller still has to release.
+        ``old_target``: the entry's target before the change, which the caller still has to release.
         """
         info, profile = self._profile(table.implementation_id)
         kind = action.WhichOneof("type")
         number = getattr(action, kind) if kind else 0
         if kind == "action_profile_member_id":
-            return _found(profile.members, number, f"{profile.name}: member")
+            return _look_up(profile.members, number, f"{profile.name}: member")
         if not profile.selects or kind in (None, "action"):
             raise invalid(
                 f"table {table.preamble.name}: its entries point to {profile.name}, they have no {kind}"
             )
         if kind == "action_profile_group_id":
-            return _found(profile.groups, number, f"{profile.name}: group")
-        return self._shot(table, info, profile, action.action_profile_action_set, before)
+            return _look_up(profile.groups, number, f"{profile.name}: group")
+        return self._one_shot(table, info, profile, action.action_profile_action_set, old_target)
 
-    def _shot(
-        self, table: p4i.Table, info: p4i.ActionProfile, profile: Profile, given: Any, before: Target | None
+    def _one_shot(
+        self,
+        table: p4i.Table,
+        info: p4i.ActionProfile,
+        profile: Profile,
+        action_set: Any,
+        old_target: Target | None,
     ) -> Group:
         if profile.members or profile.groups:
             raise invalid(f"{profile.name} has members or groups: entries bring no action sets then")
-        if given.action_selection_mode != _Set.DEFAULT_MODE_DETERMINED_BY_ACTION_SELECTOR or (
-            given.size_semantics != _Set.DEFAULT_SIZE_DETERMINED_BY_ACTION_SELECTOR
+        if action_set.action_selection_mode != _Set.DEFAULT_MODE_DETERMINED_BY_ACTION_SELECTOR or (
+            action_set.size_semantics != _Set.DEFAULT_SIZE_DETERMINED_BY_ACTION_SELECTOR
         ):
             raise missing(f"{profile.name}: a group's own mode or size semantics")
-        weights = [item.weight for item in given.action_profile_actions]
+        weights = [entry.weight for entry in action_set.action_profile_actions]
         _check_weights(info, weights, 0)
-        self._check_room(info, profile, weights, before if isinstance(before, Group) else None)
+        self._check_room(info, profile, weights, old_target if isinstance(old_target, Group) else None)
         shares = [
-            Share(Member(*self._names.call(table, item.action)), item.weight, self._port(item))
-            for item in given.action_profile_actions
+            Share(Member(*self._names.decode_call(table, entry.action)), entry.weight, self._port(entry))
+            for entry in action_set.action_profile_actions
         ]
-        group = profile.shot(shares)
-        self._written[group] = stored = p4r.ActionProfileActionSet.FromString(given.SerializeToString())
-        for item in stored.action_profile_actions:
-            _shorten_watch(item)
-            for param in item.action.params:
+        group = profile.add_one_shot(shares)
+        self._messages[group] = stored = p4r.ActionProfileActionSet.FromString(action_set.SerializeToString())
+        for entry in stored.action_profile_actions:
+            _shorten_watch(entry)
+            for param in entry.action.params:
                 param.value = shortest(param.value)
         return group
 
@@ -80,18 +85,18 @@ class Profiles:
         """Release the old target of an entry."""
         if isinstance(target, Group):
             _, profile = self._profile(table.implementation_id)
-            if target in profile.shots:
-                profile.unshot(target)
-                del self._written[target]
+            if target in profile.one_shots:
+                profile.remove_one_shot(target)
+                del self._messages[target]
 
-    def encoded(self, table: p4i.Table, target: Target) -> p4r.TableAction:
+    def encode_target(self, table: p4i.Table, target: Target) -> p4r.TableAction:
         """Return the action of an entry that points to ``target``."""
         _, profile = self._profile(table.implementation_id)
         if isinstance(target, Member):
             return p4r.TableAction(action_profile_member_id=target.number)
         assert isinstance(target, Group)
-        if target in profile.shots:
-            return p4r.TableAction(action_profile_action_set=self._written[target])
+        if target in profile.one_shots:
+            return p4r.TableAction(action_profile_action_set=self._messages[target])
         return p4r.TableAction(action_profile_group_id=target.number)
 
     # members
@@ -99,19 +104,19 @@ class Profiles:
     def write_member(self, kind: int, message: p4r.ActionProfileMember) -> None:
         """Insert, modify or delete a member."""
         info, profile = self._profile(message.action_profile_id)
-        what, member = f"{profile.name}: member", profile.members.get(message.member_id)
-        _check_presence(kind, message.member_id, member, what)
+        subject, member = f"{profile.name}: member", profile.members.get(message.member_id)
+        _check_presence(kind, message.member_id, member, subject)
         if kind == _DELETE:
             assert member is not None
             if member.entries or member.weights:
-                raise _in_use(f"{what} {message.member_id}")
+                raise _in_use_fault(f"{subject} {message.member_id}")
             profile.drop(member)
             return
         if not message.HasField("action"):
-            raise invalid(f"{what} {message.member_id} without an action")
+            raise invalid(f"{subject} {message.member_id} without an action")
         if not info.table_ids:
             raise invalid(f"{profile.name}: no table has it")
-        call = self._names.call(self._names.table(info.table_ids[0]), message.action)
+        call = self._names.decode_call(self._names.table(info.table_ids[0]), message.action)
         if member is not None:
             profile.rewrite(member, *call)
             return
@@ -120,15 +125,15 @@ class Profiles:
             raise Fault(rpc_code.RESOURCE_EXHAUSTED, f"{profile.name} is full: {profile.size} members")
         profile.add(Member(*call, number=message.member_id))
 
-    def read_members(self, wanted: p4r.ActionProfileMember) -> Iterator[p4r.Entity]:
+    def read_members(self, query: p4r.ActionProfileMember) -> Iterator[p4r.Entity]:
         """Yield one member, all of one profile, or all."""
-        for info, profile in self._wanted(wanted.action_profile_id):
+        for info, profile in self._select_profiles(query.action_profile_id):
             for number, member in list(profile.members.items()):
-                if wanted.member_id in (0, number):
+                if query.member_id in (0, number):
                     message = p4r.ActionProfileMember(
                         action_profile_id=info.preamble.id,
                         member_id=number,
-                        action=self._names.encoded_call(member.action, member.parameters),
+                        action=self._names.encode_call(member.action, member.parameters),
                     )
                     yield p4r.Entity(action_profile_member=message)
 
@@ -139,75 +144,77 @@ class Profiles:
         info, profile = self._profile(message.action_profile_id)
         if not profile.selects:
             raise invalid(f"{profile.name} is no selector: it has no groups")
-        what, group = f"{profile.name}: group", profile.groups.get(message.group_id)
-        _check_presence(kind, message.group_id, group, what)
+        subject, group = f"{profile.name}: group", profile.groups.get(message.group_id)
+        _check_presence(kind, message.group_id, group, subject)
         if kind == _DELETE:
             assert group is not None
             if group.entries:
-                raise _in_use(f"{what} {message.group_id}")
+                raise _in_use_fault(f"{subject} {message.group_id}")
             del profile.groups[message.group_id]
-            del self._written[group]
+            del self._messages[group]
             profile.regroup(group, ())
             return
-        if group is not None and self._written[group].max_size != message.max_size:
+        if group is not None and self._messages[group].max_size != message.max_size:
             raise invalid(
-                f"{what} {message.group_id}: its max_size is {self._written[group].max_size} for good"
+                f"{subject} {message.group_id}: its max_size is {self._messages[group].max_size} for good"
             )
         shares = self._shares(info, profile, message, group)
         if group is None:
             self._check_style(profile)
             group = profile.groups[message.group_id] = Group(message.group_id)
         profile.regroup(group, shares)
-        self._written[group] = stored = p4r.ActionProfileGroup.FromString(message.SerializeToString())
-        for item in stored.members:
-            _shorten_watch(item)
+        self._messages[group] = stored = p4r.ActionProfileGroup.FromString(message.SerializeToString())
+        for member in stored.members:
+            _shorten_watch(member)
 
     def _shares(
         self, info: p4i.ActionProfile, profile: Profile, message: p4r.ActionProfileGroup, group: Group | None
     ) -> list[Share]:
         """Return the shares of a group by ascending member id, which is the order in BMv2's server."""
-        what = f"{profile.name}: group {message.group_id}"
-        given = {item.member_id: item for item in message.members}
-        if len(given) < len(message.members):
-            raise invalid(f"{what}: a member appears twice; use its weight instead")
+        subject = f"{profile.name}: group {message.group_id}"
+        members = {member.member_id: member for member in message.members}
+        if len(members) < len(message.members):
+            raise invalid(f"{subject}: a member appears twice; use its weight instead")
         if not 0 <= message.max_size <= (info.max_group_size or message.max_size):
-            raise invalid(f"{what}: max_size {message.max_size}, of {info.max_group_size}")
+            raise invalid(f"{subject}: max_size {message.max_size}, of {info.max_group_size}")
         if info.max_group_size and not message.max_size:
-            raise invalid(f"{what}: max_size is 1 to {info.max_group_size}")
-        weights = [item.weight for item in given.values()]
+            raise invalid(f"{subject}: max_size is 1 to {info.max_group_size}")
+        weights = [member.weight for member in members.values()]
         _check_weights(info, weights, message.max_size)
         self._check_room(info, profile, weights, group)
         return [
             Share(
-                _found(profile.members, number, f"{profile.name}: member"),
-                given[number].weight,
-                self._port(given[number]),
+                _look_up(profile.members, number, f"{profile.name}: member"),
+                members[number].weight,
+                self._port(members[number]),
             )
-            for number in sorted(given)
+            for number in sorted(members)
         ]
 
-    def read_groups(self, wanted: p4r.ActionProfileGroup) -> Iterator[p4r.Entity]:
+    def read_groups(self, query: p4r.ActionProfileGroup) -> Iterator[p4r.Entity]:
         """Yield one group, all of one selector, or all."""
-        for _, profile in self._wanted(wanted.action_profile_id):
+        for _, profile in self._select_profiles(query.action_profile_id):
             for number, group in list(profile.groups.items()):
-                if wanted.group_id in (0, number) and group in self._written:
-                    yield p4r.Entity(action_profile_group=self._written[group])
+                if query.group_id in (0, number) and group in self._messages:
+                    yield p4r.Entity(action_profile_group=self._messages[group])
 
     # checks
 
     def _profile(self, number: int) -> tuple[p4i.ActionProfile, Profile]:
-        info = self._names.other("action_profiles", number)
+        info = self._names.extern("action_profiles", number)
         return info, self._switch.profiles[info.preamble.name]
 
-    def _wanted(self, number: int) -> list[tuple[p4i.ActionProfile, Profile]]:
+    def _select_profiles(self, number: int) -> list[tuple[p4i.ActionProfile, Profile]]:
         infos = (
-            [self._names.other("action_profiles", number)] if number else self._names.all_of("action_profiles")
+            [self._names.extern("action_profiles", number)]
+            if number
+            else self._names.externs("action_profiles")
         )
         return [(info, self._switch.profiles[info.preamble.name]) for info in infos]
 
     @staticmethod
     def _check_style(profile: Profile) -> None:
-        if profile.shots:
+        if profile.one_shots:
             raise invalid(f"{profile.name}: its entries bring action sets; it has no members and groups then")
 
     @staticmethod
@@ -222,21 +229,21 @@ class Profiles:
         if size > profile.size:
             raise Fault(rpc_code.RESOURCE_EXHAUSTED, f"{profile.name} is full: {profile.size}")
 
-    def _port(self, item: Any) -> int | None:
+    def _port(self, member: Any) -> int | None:
         """Return the port that a member of a group depends on."""
-        kind = item.WhichOneof("watch_kind")
-        if kind is None or not getattr(item, kind):
+        kind = member.WhichOneof("watch_kind")
+        if kind is None or not getattr(member, kind):
             return None
-        port = item.watch if kind == "watch" else number_in(item.watch_port, _PORT_BITS, "watch_port")
+        port = member.watch if kind == "watch" else number_in(member.watch_port, _PORT_BITS, "watch_port")
         if port not in self._switch.ports:
             raise invalid(f"watch_port: there is no port {port}")
         return port
 
 
-def _shorten_watch(item: Any) -> None:
+def _shorten_watch(member: Any) -> None:
     """Shorten the watched port of a member to its canonical form."""
-    if item.WhichOneof("watch_kind") == "watch_port" and item.watch_port:
-        item.watch_port = shortest(item.watch_port)
+    if member.WhichOneof("watch_kind") == "watch_port" and member.watch_port:
+        member.watch_port = shortest(member.watch_port)
 
 
 def _check_weights(info: p4i.ActionProfile, weights: list[int], max_size: int) -> None:
@@ -244,11 +251,11 @@ def _check_weights(info: p4i.ActionProfile, weights: list[int], max_size: int) -
     name = info.preamble.name
     if any(weight < 1 for weight in weights):
         raise invalid(f"{name}: weights are 1 or more")
-    members = info.HasField("sum_of_members")
-    most = info.sum_of_members.max_member_weight if members else 0
-    if most and any(weight > most for weight in weights):
-        raise invalid(f"{name}: weights are at most {most}")
-    size = len(weights) if members else sum(weights)
+    counts_members = info.HasField("sum_of_members")
+    max_weight = info.sum_of_members.max_member_weight if counts_members else 0
+    if max_weight and any(weight > max_weight for weight in weights):
+        raise invalid(f"{name}: weights are at most {max_weight}")
+    size = len(weights) if counts_members else sum(weights)
     if sum(weights) > _MAX_WEIGHT:
         raise Fault(rpc_code.RESOURCE_EXHAUSTED, f"{name}: a group's weights are {_MAX_WEIGHT} at most")
     limit = max_size or info.max_group_size
@@ -257,20 +264,20 @@ def _check_weights(info: p4i.ActionProfile, weights: list[int], max_size: int) -
         raise Fault(code, f"{name}: a group of {size}; it may have {limit}")
 
 
-def _check_presence(kind: int, number: int, present: Target | None, what: str) -> None:
+def _check_presence(kind: int, number: int, present: Target | None, subject: str) -> None:
     if not number:
-        raise invalid(f"{what}: 0 means none")
+        raise invalid(f"{subject}: 0 means none")
     if kind == _INSERT and present is not None:
-        raise Fault(rpc_code.ALREADY_EXISTS, f"{what} {number} exists")
+        raise Fault(rpc_code.ALREADY_EXISTS, f"{subject} {number} exists")
     if kind != _INSERT and present is None:
-        raise unknown(f"there is no {what} {number}")
+        raise unknown(f"there is no {subject} {number}")
 
 
-def _in_use(what: str) -> Fault:
-    return Fault(rpc_code.FAILED_PRECONDITION, f"{what} is in use")
+def _in_use_fault(subject: str) -> Fault:
+    return Fault(rpc_code.FAILED_PRECONDITION, f"{subject} is in use")
 
 
-def _found(known: dict[int, Any], number: int, what: str) -> Any:
-    if number not in known:
-        raise unknown(f"there is no {what} {number}")
-    return known[number]
+def _look_up(objects: dict[int, Any], number: int, subject: str) -> Any:
+    if number not in objects:
+        raise unknown(f"there is no {subject} {number}")
+    return objects[number]

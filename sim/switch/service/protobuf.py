@@ -25,7 +25,7 @@ class Field(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of the value."""
+        """Size of the value in bytes."""
         return self.end - self.value
 
 
@@ -39,14 +39,14 @@ def varint(number: int) -> bytes:
     return bytes(result)
 
 
-def _varint_at(data: bytes, place: int) -> tuple[int, int]:
+def _varint_at(data: bytes, offset: int) -> tuple[int, int]:
     number = shift = 0
     while True:
-        byte = data[place]
-        place += 1
+        byte = data[offset]
+        offset += 1
         number |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return number, place
+            return number, offset
         shift += 7
         if shift > 63:
             raise MalformedError("a number of more than ten bytes")
@@ -54,43 +54,43 @@ def _varint_at(data: bytes, place: int) -> tuple[int, int]:
 
 def fields(data: bytes) -> Iterator[Field]:
     """Yield the fields of a message, in order. Raises MalformedError."""
-    place, size = 0, len(data)
+    offset, size = 0, len(data)
     try:
-        while place < size:
-            begin = place
-            tag, place = _varint_at(data, place)
+        while offset < size:
+            begin = offset
+            tag, offset = _varint_at(data, offset)
             kind = tag & 7
-            value = place
+            value = offset
             if kind == _BYTES:
-                length, value = _varint_at(data, place)
-                place = value + length
+                length, value = _varint_at(data, offset)
+                offset = value + length
             elif kind == _VARINT:
-                _, place = _varint_at(data, place)
+                _, offset = _varint_at(data, offset)
             elif kind in (_FIXED32, _FIXED64):
-                place += 4 if kind == _FIXED32 else 8
+                offset += 4 if kind == _FIXED32 else 8
             else:
                 raise MalformedError(f"a field of wire type {kind}")
-            if place > size:
+            if offset > size:
                 raise MalformedError("a field that is cut off")
-            yield Field(tag >> 3, begin, value, place)
+            yield Field(tag >> 3, begin, value, offset)
     except IndexError:
         raise MalformedError("a field that is cut off") from None
 
 
-def without(data: bytes, number: int) -> tuple[bytes, int, int]:
+def remove_fields(data: bytes, number: int) -> tuple[bytes, int, int]:
     """Return a message without its fields of ``number``, the count of these, and the size of the largest.
 
     Raises MalformedError.
     """
-    kept, count, largest, begin = [], 0, 0, 0
+    parts, count, largest, begin = [], 0, 0, 0
     for field in fields(data):
         if field.number == number:
-            kept.append(data[begin : field.begin])
+            parts.append(data[begin : field.begin])
             begin = field.end
             count += 1
             largest = max(largest, field.size)
-    kept.append(data[begin:])
-    return b"".join(kept), count, largest
+    parts.append(data[begin:])
+    return b"".join(parts), count, largest
 
 
 def batches(data: bytes, number: int, *, count: int, size: int) -> Iterator[bytes]:
@@ -113,10 +113,10 @@ def batches(data: bytes, number: int, *, count: int, size: int) -> Iterator[byte
         yield b"".join(parts)
 
 
-def value(data: bytes, number: int) -> bytes | None:
+def field_value(data: bytes, number: int) -> bytes | None:
     """Return all values of field ``number``, concatenated, as messages merge; None without one."""
-    found = [data[field.value : field.end] for field in fields(data) if field.number == number]
-    return b"".join(found) if found else None
+    values = [data[field.value : field.end] for field in fields(data) if field.number == number]
+    return b"".join(values) if values else None
 
 
 def prefix(number: int, size: int) -> bytes:
@@ -124,11 +124,11 @@ def prefix(number: int, size: int) -> bytes:
     return varint(number << 3 | _BYTES) + varint(size)
 
 
-def joined(values: Iterable[bytes]) -> bytes:
+def join(values: Iterable[bytes]) -> bytes:
     """Return a message whose field 1 has these values, in order."""
     return b"".join(prefix(1, len(value)) + value for value in values)
 
 
-def divided(data: bytes) -> list[bytes]:
-    """Return the values of a message made by :func:`joined`."""
+def split(data: bytes) -> list[bytes]:
+    """Return the values of a message made by :func:`join`."""
     return [data[field.value : field.end] for field in fields(data)]

@@ -18,9 +18,9 @@ from fanin.sim.switch.service.calls import Call, Method, Order, Steps
 from fanin.sim.switch.service.controllers import Controllers, Stream, check_role
 from fanin.sim.switch.service.faults import Fault, invalid, missing
 from fanin.sim.switch.service.forwarding import Forwarding
-from fanin.sim.switch.service.link import PIECE_BYTES
+from fanin.sim.switch.service.link import FRAGMENT_BYTES
 from fanin.sim.switch.service.pipeline import Config, Pipelines
-from fanin.sim.switch.service.protobuf import joined, prefix
+from fanin.sim.switch.service.protobuf import join, prefix
 
 M = TypeVar("M", bound=Message)
 VERSION = "1.4.1"
@@ -30,15 +30,20 @@ MAX_WRITES = 8  #: maximum simultaneous calls that change the switch; one of the
 
 
 class P4RuntimeService:
-    """P4Runtime's calls. ``fresh`` makes a switch in its initial state."""
+    """P4Runtime's methods of the device with the id ``device``.
+
+    - ``program``: the program that the switch executes.
+    - ``forwarding``: the loop that owns the switch.
+    - ``make_switch``: returns a new switch in its initial state.
+    """
 
     def __init__(
-        self, program: Program, forwarding: Forwarding[Switch], fresh: Callable[[], Switch], device: int
+        self, program: Program, forwarding: Forwarding[Switch], make_switch: Callable[[], Switch], device: int
     ):
         self.program = program
         self.forwarding = forwarding
         self.controllers = Controllers(device)
-        self._pipelines = Pipelines(program, forwarding, fresh, self.controllers.send)
+        self._pipelines = Pipelines(program, forwarding, make_switch, self.controllers.send)
         self._order = Order()  # of bids and writes: a bid waits for the write in progress
         forwarding.controller = self._packet_in
 
@@ -64,8 +69,8 @@ class P4RuntimeService:
     # the pipeline
 
     def _set_pipeline(self, call: Call) -> Steps[None]:
-        request = yield from _first(call, p4r.SetForwardingPipelineConfigRequest)
-        yield from self._order.turn(call, self._configure(call, request))
+        request = yield from _first_part(call, p4r.SetForwardingPipelineConfigRequest)
+        yield from self._order.run_in_turn(call, self._configure(call, request))
         yield from call.answer(b"")
 
     def _configure(self, call: Call, request: p4r.SetForwardingPipelineConfigRequest) -> Steps[None]:
@@ -78,53 +83,53 @@ class P4RuntimeService:
         self._pipelines.configure(request.action, config)
 
     def _get_pipeline(self, call: Call) -> Steps[None]:
-        request = yield from _first(call, p4r.GetForwardingPipelineConfigRequest)
+        request = yield from _first_part(call, p4r.GetForwardingPipelineConfigRequest)
         self._check_device(request.device_id)
-        size, pieces = self._pipelines.described(request.response_type)
-        yield from call.answer(prefix(1, size), last=not pieces)
-        for number, piece in enumerate(pieces, 1):
-            yield from call.answer(piece, last=number == len(pieces))
+        size, fragments = self._pipelines.config_fragments(request.response_type)
+        yield from call.answer(prefix(1, size), last=not fragments)
+        for number, fragment in enumerate(fragments, 1):
+            yield from call.answer(fragment, last=number == len(fragments))
 
     def _capabilities(self, call: Call) -> Steps[None]:
-        yield from _first(call, p4r.CapabilitiesRequest)
+        yield from _first_part(call, p4r.CapabilitiesRequest)
         yield from call.answer(p4r.CapabilitiesResponse(p4runtime_api_version=VERSION).SerializeToString())
 
     # entities
 
     def _write(self, call: Call) -> Steps[None]:
-        request = yield from _first(call, p4r.WriteRequest)
-        yield from self._order.turn(call, self._updates(call, request))
+        request = yield from _first_part(call, p4r.WriteRequest)
+        yield from self._order.run_in_turn(call, self._updates(call, request))
 
     def _updates(self, call: Call, request: p4r.WriteRequest) -> Steps[None]:
         self.controllers.check(request.device_id, request.election_id, request.role)
         if request.atomicity != p4r.WriteRequest.CONTINUE_ON_ERROR:
-            raise missing(f"{_atomicity(request.atomicity)} is not implemented")
+            raise missing(f"{_atomicity_name(request.atomicity)} is not implemented")
         entities = self._pipelines.entities
         while (part := (yield from call.next_part())) is not None:
             statuses = []
-            for update in _parsed(p4r.WriteRequest, part).updates:
+            for update in _parse(p4r.WriteRequest, part).updates:
                 statuses.append((yield from self._status_of(entities.write(update))))
                 yield True
-            call.report(joined(statuses))
+            call.report(join(statuses))
 
     def _read(self, call: Call) -> Steps[None]:
-        request = yield from _first(call, p4r.ReadRequest)
+        request = yield from _first_part(call, p4r.ReadRequest)
         self._check_device(request.device_id)
         check_role(request.role)
         while (part := (yield from call.next_part())) is not None:
             statuses = []
-            for entity in _parsed(p4r.ReadRequest, part).entities:
-                statuses.append((yield from self._status_of(self._found(call, entity))))
-            call.report(joined(statuses))
+            for entity in _parse(p4r.ReadRequest, part).entities:
+                statuses.append((yield from self._status_of(self._read_entity(call, entity))))
+            call.report(join(statuses))
 
-    def _found(self, call: Call, wanted: p4r.Entity) -> Steps[None]:
-        """Send the entities that ``wanted`` matches, in messages of bounded size."""
+    def _read_entity(self, call: Call, query: p4r.Entity) -> Steps[None]:
+        """Send the entities that ``query`` matches, in messages of bounded size."""
         answer = bytearray()
-        for entity in self._pipelines.entities.read(wanted):
+        for entity in self._pipelines.entities.read(query):
             if entity is not None:
                 data = entity.SerializeToString()
                 answer += prefix(1, len(data)) + data
-            if len(answer) >= PIECE_BYTES:
+            if len(answer) >= FRAGMENT_BYTES:
                 yield from call.answer(bytes(answer))
                 answer.clear()
             yield True
@@ -136,7 +141,7 @@ class P4RuntimeService:
         try:
             yield from steps
         except Exception as error:  # not kept in a variable, which would make a cycle
-            return _status(self._as_fault("a part of a batch", error))
+            return _encode_status(self._as_fault("a part of a batch", error))
         return b""
 
     # the stream
@@ -145,16 +150,16 @@ class P4RuntimeService:
         stream = Stream(call)
         try:
             while (part := (yield from call.next_part())) is not None:
-                yield from self._taken(call, stream, _parsed(p4r.StreamMessageRequest, part))
+                yield from self._handle_message(call, stream, _parse(p4r.StreamMessageRequest, part))
         finally:
-            self.controllers.leave(stream)
+            self.controllers.remove(stream)
 
-    def _taken(self, call: Call, stream: Stream, request: p4r.StreamMessageRequest) -> Steps[None]:
+    def _handle_message(self, call: Call, stream: Stream, request: p4r.StreamMessageRequest) -> Steps[None]:
         """Carry out a stream message; answer a fault, and end the stream after a fault of a bid."""
         kind = request.WhichOneof("update")
         try:
             if kind == "arbitration":
-                yield from self._order.turn(call, self._bid(stream, request.arbitration))
+                yield from self._order.run_in_turn(call, self._bid(stream, request.arbitration))
             elif kind == "packet":
                 self._packet_out(stream, request.packet)
             elif kind == "digest_ack":
@@ -197,19 +202,19 @@ class P4RuntimeService:
         if device != self.controllers.device:
             raise Fault(rpc_code.NOT_FOUND, f"there is no device {device}; there is {self.controllers.device}")
 
-    def _as_fault(self, what: str, error: Exception) -> Fault:
-        """Return the fault to answer; count and report any other exception, which becomes INTERNAL."""
+    def _as_fault(self, activity: str, error: Exception) -> Fault:
+        """Return ``error`` if it is a Fault; count and report any other exception, and return INTERNAL."""
         if isinstance(error, Fault):
             return error
-        return Fault(rpc_code.INTERNAL, self.forwarding.fail(what, error))
+        return Fault(rpc_code.INTERNAL, self.forwarding.fail(activity, error))
 
 
-def _first(call: Call, kind: type[M]) -> Steps[M]:
+def _first_part(call: Call, kind: type[M]) -> Steps[M]:
     """Return the first part of a request: all of it, or all except the fields of further parts."""
-    return _parsed(kind, (yield from call.next_part()) or b"")
+    return _parse(kind, (yield from call.next_part()) or b"")
 
 
-def _parsed(kind: type[M], data: bytes) -> M:
+def _parse(kind: type[M], data: bytes) -> M:
     """Return the message in ``data``. Raises Fault."""
     try:
         return kind.FromString(data)
@@ -217,12 +222,12 @@ def _parsed(kind: type[M], data: bytes) -> M:
         raise invalid(f"the bytes are not a valid {kind.DESCRIPTOR.name}") from error
 
 
-def _atomicity(number: int) -> str:
+def _atomicity_name(number: int) -> str:
     kinds = p4r.WriteRequest.Atomicity
     return str(kinds.Name(number)) if number in kinds.values() else f"atomicity {number}"
 
 
-def _status(fault: Fault) -> bytes:
+def _encode_status(fault: Fault) -> bytes:
     """Return a serialized ``p4.Error``."""
     return p4r.Error(canonical_code=fault.code, message=fault.message).SerializeToString()
 

@@ -12,17 +12,17 @@ from finsy.proto import rpc_code
 from fanin.base.errors import InputError
 from fanin.sim.switch.service.calls import Calls
 from fanin.sim.switch.service.faults import Fault
-from fanin.sim.switch.service.link import Kind, Link, pair, pieces
+from fanin.sim.switch.service.link import Kind, Link, answer_fragments, pair
 from fanin.sim.switch.service.p4info import p4info
-from fanin.sim.switch.service.protobuf import joined
+from fanin.sim.switch.service.protobuf import join
 from fanin.sim.switch.service.requests import P4RuntimeService
 
-_START = 60.0  # seconds that the front may take until it listens
-_PATIENCE = 5.0  # seconds that the front may take until it ends
+_START_TIMEOUT = 60.0  # seconds that the front may take until it listens
+_STOP_TIMEOUT = 5.0  # seconds that the front may take until it ends
 
 
 class P4RuntimeServer:
-    """The service at ``address``, until :meth:`close`. Raises InputError if the address is unavailable.
+    """P4Runtime server at ``address``, until :meth:`close`. Raises InputError if the address is unavailable.
 
     If the front ends while the switch runs, it starts again at the same port.
 
@@ -35,7 +35,7 @@ class P4RuntimeServer:
         self._info = p4info(service.program).SerializeToString()
         self._finished = False
         self._start(address, delay=0)
-        self.port = self._listening()
+        self.port = self._await_port()
         if not self.port:
             self.close()
             raise InputError(f"--grpc {address}: the address is in use, or not this machine's")
@@ -51,11 +51,11 @@ class P4RuntimeServer:
     @property
     def blocked(self) -> bool:
         """True if the front has to read first."""
-        return self._link.full
+        return self._link.has_backlog
 
     @property
     def ready(self) -> bool:
-        """True if a call need not wait for the front."""
+        """True if a call can take a step without a message of the front."""
         return self._calls.ready
 
     def work(self, end: float) -> None:
@@ -64,9 +64,9 @@ class P4RuntimeServer:
         if not self._calls.work(end):
             self._restart()
 
-    def look(self) -> None:
+    def check_clocks(self) -> None:
         """End the calls whose clients do nothing."""
-        self._calls.look(time.monotonic())
+        self._calls.end_stalled(time.monotonic())
 
     def finish(self) -> None:
         """End all calls, and the front."""
@@ -79,39 +79,39 @@ class P4RuntimeServer:
     def close(self) -> None:
         """End all calls, and wait for the front to end."""
         if self._forwarding.running:
-            self._forwarding.ask(self._leave)
+            self._forwarding.run_in_loop(self._detach)
         else:
-            self._leave()
+            self._detach()
         try:
-            self._process.wait(_PATIENCE)
+            self._process.wait(_STOP_TIMEOUT)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
         self._link.close()
 
-    def _leave(self) -> None:
+    def _detach(self) -> None:
         if not self._finished:
             self.finish()
         self._forwarding.detach(self)
 
     def _start(self, address: str, *, delay: int) -> None:
         """Start a front that listens at ``address`` after ``delay`` seconds."""
-        ours, theirs = pair()
-        with theirs:
-            number = theirs.fileno()
+        link_end, front_end = pair()
+        with front_end:
+            number = front_end.fileno()
             command = [sys.executable, "-m", "fanin.sim.switch.service.front", str(number), str(delay)]
             self._process = subprocess.Popen(
                 command, pass_fds=[number], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
             )
-        self._link = Link(ours)
+        self._link = Link(link_end)
         self._calls = Calls(self._link, self._service.methods, self._forwarding.fail, self._service.keep)
-        self._link.send(0, Kind.START, joined([address.encode(), self._service.program.name.encode()]))
-        for kind, piece in pieces(self._info):
-            self._link.send(0, kind, piece)
+        self._link.send(0, Kind.START, join([address.encode(), self._service.program.name.encode()]))
+        for kind, fragment in answer_fragments(self._info):
+            self._link.send(0, kind, fragment)
 
-    def _listening(self) -> int:
+    def _await_port(self) -> int:
         """Wait for the port at which the front listens; return 0 if it does not listen."""
-        end = time.monotonic() + _START
+        end = time.monotonic() + _START_TIMEOUT
         with selectors.DefaultSelector() as selector:
             selector.register(self._link, selectors.EVENT_READ)
             while time.monotonic() < end:

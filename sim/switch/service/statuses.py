@@ -13,8 +13,8 @@ from finsy.proto import p4r, rpc_code, rpc_status
 from fanin.sim.switch.service.faults import Fault
 from fanin.sim.switch.service.protobuf import prefix
 
-ROOM_BYTES = 7168  #: bytes of a trailer that every client accepts
-ROOM_KEY = "fanin-status-bytes"  #: metadata by which a client asks for larger trailers
+DEFAULT_LIMIT = 7168  #: bytes of statuses in a trailer that every client accepts
+LIMIT_KEY = "fanin-status-bytes"  #: metadata by which a client asks for larger trailers
 _TRAILER = "grpc-status-details-bin"
 _TYPE = b"p4.v1.Error"
 _URL, _SHORT_URL = b"type.googleapis.com/" + _TYPE, b"/" + _TYPE
@@ -37,42 +37,42 @@ def finish_batch(context: grpc.ServicerContext, statuses: list[bytes]) -> None:
     if not faults:
         return
     text = p4r.Error.FromString(faults[0]).message
-    room = ROOM_BYTES
+    limit = DEFAULT_LIMIT
     for key, value in context.invocation_metadata():
-        if key == ROOM_KEY and str(value).isdecimal():
-            room = int(value)
-    details, count = details_of(statuses, room)
+        if key == LIMIT_KEY and str(value).isdecimal():
+            limit = int(value)
+    details, count = encode_details(statuses, limit)
     if count < len(statuses):
         text += (
-            f" ({len(faults)} of {len(statuses)} parts failed; {room} bytes have the first {count} statuses; "
-            f"metadata {ROOM_KEY} asks for more)"
+            f" ({len(faults)} of {len(statuses)} parts failed; {limit} bytes have the first {count} statuses; "
+            f"metadata {LIMIT_KEY} asks for more)"
         )
     status = rpc_status.Status(code=rpc_code.UNKNOWN, message=text).SerializeToString()
     context.set_trailing_metadata(((_TRAILER, status + details),))
     abort(context, Fault(rpc_code.UNKNOWN, text))
 
 
-def details_of(statuses: list[bytes], room: int) -> tuple[bytes, int]:
-    """Return field ``details`` of a ``google.rpc.Status``, at most ``room`` bytes, and its number of statuses.
+def encode_details(statuses: list[bytes], limit: int) -> tuple[bytes, int]:
+    """Return field ``details`` of a ``google.rpc.Status``, at most ``limit`` bytes, and its number of statuses.
 
     If the statuses do not fit, they lose their messages and get a short URL of their type.
     """
-    if len(statuses) * len(_URL) <= room:
-        whole = b"".join(_detail(_URL, status) for status in statuses)
-        if len(whole) <= room:
-            return whole, len(statuses)
-    found: list[bytes] = []
+    if len(statuses) * len(_URL) <= limit:
+        details = b"".join(_encode_detail(_URL, status) for status in statuses)
+        if len(details) <= limit:
+            return details, len(statuses)
+    short_details: list[bytes] = []
     for status in statuses:
         code = p4r.Error.FromString(status).canonical_code
-        detail = _detail(_SHORT_URL, p4r.Error(canonical_code=code).SerializeToString())
-        room -= len(detail)
-        if room < 0:
+        detail = _encode_detail(_SHORT_URL, p4r.Error(canonical_code=code).SerializeToString())
+        limit -= len(detail)
+        if limit < 0:
             break
-        found.append(detail)
-    return b"".join(found), len(found)
+        short_details.append(detail)
+    return b"".join(short_details), len(short_details)
 
 
-def _detail(url: bytes, status: bytes) -> bytes:
+def _encode_detail(url: bytes, status: bytes) -> bytes:
     """Return a status as one of the details, a ``google.protobuf.Any``."""
     value = prefix(1, len(url)) + url + (prefix(2, len(status)) + status if status else b"")
     return prefix(3, len(value)) + value

@@ -20,7 +20,7 @@ LISTS = (
 )  # fmt: skip
 _HEADERS = "controller_packet_metadata"
 #: By list: the property of an object that must equal the program's, and a function that reads it.
-_SAME: dict[str, tuple[str, Callable[[Any], Any]]] = {
+_COMPARED: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "tables": ("keys of table", lambda table: [(f.name, f.bitwidth, f.match_type) for f in table.match_fields]),
     "actions": ("parameters of", lambda action: [(p.name, p.bitwidth) for p in action.params]),
     "counters": ("cells of", lambda counter: counter.size),
@@ -36,7 +36,7 @@ _PARTS = {"tables": "match_fields", "actions": "params", _HEADERS: "metadata"}
 _DOCUMENTATION = ("annotations", "annotation_locations", "structured_annotations", "doc", "type_spec")
 
 
-def essence(info: p4i.P4Info) -> p4i.P4Info:
+def bare_p4info(info: p4i.P4Info) -> p4i.P4Info:
     """Remove documentation and types, which no call reads, from ``info``; return a copy of the rest."""
     info.DiscardUnknownFields()
     copy = p4i.P4Info()
@@ -57,24 +57,26 @@ def _strip(message: Any) -> None:
 
 
 class Verifier:
-    """Checks P4Info against ``own``, the P4Info of the program with the name ``program``."""
+    """Checks a controller's P4Info against ``program_info``, the P4Info of the program named ``program``."""
 
-    def __init__(self, own: p4i.P4Info, program: str):
+    def __init__(self, program_info: p4i.P4Info, program: str):
         self._program = program
-        self._known = {
-            kind: {message.preamble.name: message for message in getattr(own, kind)}
+        self._program_objects = {
+            kind: {message.preamble.name: message for message in getattr(program_info, kind)}
             for kind in (*LISTS, _HEADERS)
         }
-        actions = {action.preamble.id: action.preamble.name for action in own.actions}
-        profiles = {profile.preamble.id: profile.preamble.name for profile in own.action_profiles}
+        actions = {action.preamble.id: action.preamble.name for action in program_info.actions}
+        profiles = {profile.preamble.id: profile.preamble.name for profile in program_info.action_profiles}
         self._actions = {
-            table.preamble.name: {actions[ref.id] for ref in table.action_refs} for table in own.tables
+            table.preamble.name: {actions[ref.id] for ref in table.action_refs} for table in program_info.tables
         }
-        self._profiles = {table.preamble.name: profiles.get(table.implementation_id) for table in own.tables}
-        tables = {table.preamble.id: table.preamble.name for table in own.tables}
+        self._profiles = {
+            table.preamble.name: profiles.get(table.implementation_id) for table in program_info.tables
+        }
+        tables = {table.preamble.id: table.preamble.name for table in program_info.tables}
         self._direct = {
             resource.preamble.name: tables[resource.direct_table_id]
-            for resource in (*own.direct_counters, *own.direct_meters)
+            for resource in (*program_info.direct_counters, *program_info.direct_meters)
             if resource.direct_table_id in tables
         }
 
@@ -95,32 +97,32 @@ class Verifier:
         name = message.preamble.name
         if kind in _PARTS:
             _check_ids(f"a part of {name}", [part.id for part in getattr(message, _PARTS[kind])])
-        own = self._known[kind].get(name)
-        if own is not None:
-            what, found = _SAME.get(kind, ("", lambda message: None))
-            if found(message) != found(own):
-                raise self._others(f"the {what} {name}")
+        original = self._program_objects[kind].get(name)
+        if original is not None:
+            property_name, property_of = _COMPARED.get(kind, ("", lambda message: None))
+            if property_of(message) != property_of(original):
+                raise self._mismatch(f"the {property_name} {name}")
         elif kind != "actions":  # p4c also lists actions that no table uses
             raise invalid(f"P4Info: the program {self._program} has no {name} in {kind}")
 
     def _check_table(self, info: p4i.P4Info, table: p4i.Table) -> None:
         """Raise Fault if a table refers to other actions or profiles than the program's table."""
         name = table.preamble.name
-        own = self._actions[name]
+        program_actions = self._actions[name]
         actions = {action.preamble.id: action.preamble.name for action in info.actions}
-        missed = sorted(own - set(actions.values()))
-        if missed:
-            raise invalid(f"P4Info: it has table {name}, but not its action {missed[0]}")
+        missing_actions = sorted(program_actions - set(actions.values()))
+        if missing_actions:
+            raise invalid(f"P4Info: it has table {name}, but not its action {missing_actions[0]}")
         _check_ids(f"an action of table {name}", [ref.id for ref in table.action_refs])
         for ref in table.action_refs:
-            if actions.get(ref.id) not in own:
+            if actions.get(ref.id) not in program_actions:
                 raise invalid(f"P4Info: table {name} has no action with the id {ref.id}")
             if ref.scope not in p4i.ActionRef.Scope.values():
                 raise invalid(f"P4Info: table {name}: {ref.scope} is no scope of an action")
         profiles = {profile.preamble.id: profile.preamble.name for profile in info.action_profiles}
-        found = profiles.get(table.implementation_id)
-        if found != self._profiles[name] or bool(table.implementation_id) != bool(found):
-            raise self._others(f"the action profile of table {name}")
+        profile = profiles.get(table.implementation_id)
+        if profile != self._profiles[name] or bool(table.implementation_id) != bool(profile):
+            raise self._mismatch(f"the action profile of table {name}")
 
     def _check_direct(self, info: p4i.P4Info) -> None:
         """Raise Fault if a direct counter or meter does not belong to its table."""
@@ -128,7 +130,7 @@ class Verifier:
         for resource in (*info.direct_counters, *info.direct_meters):
             table = tables.get(resource.direct_table_id)
             if table is None or self._direct.get(resource.preamble.name) != table:
-                raise self._others(f"the table of {resource.preamble.name}")
+                raise self._mismatch(f"the table of {resource.preamble.name}")
 
     def _check_profiles(self, info: p4i.P4Info) -> None:
         """Raise Fault if an action profile does not belong to its tables, or has a limit below 0."""
@@ -136,34 +138,34 @@ class Verifier:
         for profile in info.action_profiles:
             name = profile.preamble.name
             if any(self._profiles.get(tables.get(number, "")) != name for number in profile.table_ids):
-                raise self._others(f"the tables of {name}")
+                raise self._mismatch(f"the tables of {name}")
             if min(profile.max_group_size, profile.sum_of_members.max_member_weight) < 0:
                 raise invalid(f"P4Info: {name} has a size or a weight below 0")
 
-    def _others(self, what: str) -> Fault:
-        return invalid(f"P4Info: {what} must be as in {self._program}")
+    def _mismatch(self, subject: str) -> Fault:
+        return invalid(f"P4Info: {subject} must be as in {self._program}")
 
 
 def _check_distinct(kind: str, messages: Iterable[Any]) -> None:
     """Raise Fault if an object has no id, or the id or name of another one."""
-    seen: dict[int, str] = {}
+    names_by_id: dict[int, str] = {}
     names: set[str] = set()
     for message in messages:
         number, name = message.preamble.id, message.preamble.name
         if not number:
             raise invalid(f"P4Info: {name} of {kind} has the id 0")
-        if number in seen:
-            raise invalid(f"P4Info: {seen[number]} and {name} of {kind} have one id, {number}")
+        if number in names_by_id:
+            raise invalid(f"P4Info: {names_by_id[number]} and {name} of {kind} have one id, {number}")
         if name in names:
             raise invalid(f"P4Info: {name} of {kind} appears twice")
-        seen[number] = name
+        names_by_id[number] = name
         names.add(name)
 
 
-def _check_ids(what: str, numbers: list[int]) -> None:
+def _check_ids(subject: str, numbers: list[int]) -> None:
     """Raise Fault unless ids of parts are distinct, and none of them is 0."""
     if 0 in numbers:
-        raise invalid(f"P4Info: {what} has the id 0")
-    twice = next((number for number, count in Counter(numbers).items() if count > 1), None)
-    if twice is not None:
-        raise invalid(f"P4Info: {what} has the id {twice}, which another one has as well")
+        raise invalid(f"P4Info: {subject} has the id 0")
+    duplicate = next((number for number, count in Counter(numbers).items() if count > 1), None)
+    if duplicate is not None:
+        raise invalid(f"P4Info: {subject} has the id {duplicate}, which another one has as well")

@@ -22,7 +22,7 @@ from fanin.glm.golden.layout import pack_samples, split_ports
 from fanin.glm.run.boards import read_boards
 from fanin.hdl.boards.registers import board_registers
 from fanin.host.board import TIMEOUT, BoardClient
-from fanin.sim.glm.boards import TRIES, BoardAddress, Boards
+from fanin.sim.glm.boards import REQUEST_TRIES, BoardAddress, Boards
 from tests.support import new_seed
 
 BOUND_S = 600
@@ -99,7 +99,7 @@ def test_a_file_that_is_not_called_toml_is_refused(tmp_path):
 )
 def test_a_set_is_held_to_the_memory_of_its_build(tmp_path, capsys, monkeypatch, memory, cause):
     """Before any board is asked."""
-    monkeypatch.setattr("fanin.sim.glm.boards.TRIES", 2)
+    monkeypatch.setattr("fanin.sim.glm.boards.REQUEST_TRIES", 2)
     build(tmp_path / "a", board="colorlight_i9", preset="ecp5-45", **({"memory": memory} if memory else {}))
     large = tmp_path / "large.svm"
     large.write_text("1 1:0.5\n-1 2:0.25\n" * 2052)
@@ -114,7 +114,7 @@ def test_a_set_is_held_to_the_memory_of_its_build(tmp_path, capsys, monkeypatch,
     ("l2", "cause"), [(False, "the weights of the nodes cannot decay"), (True, "no answer")]
 )
 def test_l2_needs_boards_that_were_built_with_it(tmp_path, capsys, monkeypatch, l2, cause):
-    monkeypatch.setattr("fanin.sim.glm.boards.TRIES", 2)
+    monkeypatch.setattr("fanin.sim.glm.boards.REQUEST_TRIES", 2)
     build(tmp_path / "a", l2=l2)
     path = written(tmp_path, board("127.0.0.1", "a"))
     words = ["train", "breast_cancer", "--l2", "0.002", "--on", str(path), "-o", str(tmp_path / "run")]
@@ -124,7 +124,7 @@ def test_l2_needs_boards_that_were_built_with_it(tmp_path, capsys, monkeypatch, 
 
 
 def test_boards_that_do_not_answer_end_the_run(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("fanin.sim.glm.boards.TRIES", 2)
+    monkeypatch.setattr("fanin.sim.glm.boards.REQUEST_TRIES", 2)
     build(tmp_path / "a")
     path = written(tmp_path, board("127.0.0.1", "a"))
     status = main(["train", "breast_cancer", "--on", str(path), "-o", str(tmp_path / "run")])
@@ -251,7 +251,7 @@ def test_a_simulated_board_that_dies_in_mid_run_ends_it_and_the_other_is_free(tm
         killer.start()
         status = main(f"train breast_cancer --on {path} --epochs 200 -o {tmp_path / 'run'}".split())
         killer.join()
-        cause = f"board {hosts[1]}: no answer to {TRIES} requests in {TRIES * TIMEOUT:g} s"
+        cause = f"board {hosts[1]}: no answer to {REQUEST_TRIES} requests in {REQUEST_TRIES * TIMEOUT:g} s"
         assert (status, capsys.readouterr().err.splitlines()[-1]) == (1, f"fanin: error: {cause}")
         with closing(BoardClient(hosts[0])) as other:
             assert other.hello().holder is None

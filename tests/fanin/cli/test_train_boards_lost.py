@@ -120,7 +120,7 @@ class Cluster:
 
 @pytest.fixture
 def cluster(tmp_path, monkeypatch):
-    monkeypatch.setattr("fanin.sim.glm.boards.TRIES", TRIES)
+    monkeypatch.setattr("fanin.sim.glm.boards.REQUEST_TRIES", TRIES)
     monkeypatch.setattr("fanin.sim.glm.boards.EPOCH_TIMEOUT_S", 2 * LONGEST_S)
     monkeypatch.setattr("fanin.sim.glm.boards.UDP_PORT", PORT)
     with ExitStack() as stack:

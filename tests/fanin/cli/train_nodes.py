@@ -9,7 +9,7 @@ from fanin.hdl.glm.node_registers import COUNTERS, ROUND_TRIPS
 from fanin.p4.aggregation import ProgramConfig
 from fanin.sim.cosim.run import Progress, RunResult
 from fanin.sim.cosim.simulator import SimulationFailed
-from fanin.sim.glm.course import WHOLE, TrainRun
+from fanin.sim.glm.course import WHOLE_TRAINING, TrainRun
 from fanin.sim.switch.operations import OperationTimes
 
 CYCLES = 2500  # of an epoch: 10 µs
@@ -42,7 +42,7 @@ class GoldenNodes:
         epochs,
         decay,
         network,
-        course=WHOLE,
+        course=WHOLE_TRAINING,
         pcap=None,
         progress=None,
     ):
@@ -67,7 +67,7 @@ class GoldenNodes:
             )
             if progress:
                 progress(Progress(cycle=CYCLES * trained, phases=trained, operations=trained, frames=trained))
-            if course.keep and (course.kept(number, epochs) or number == epochs):
+            if course.keep and (course.is_checkpoint(number, epochs) or number == epochs):
                 course.keep(run)
         return run
 

@@ -7,7 +7,7 @@ from fanin.fixed import Loss
 from fanin.glm.golden import metrics
 from fanin.glm.golden.float64 import train_float64
 from fanin.sim.glm import data
-from fanin.sim.glm.recipes import BUNDLED, OF_A_FILE, rate_of
+from fanin.sim.glm.recipes import BUNDLED, FILE_RATES, rate_of
 from fanin.sim.glm.result import warning_of
 
 BATCH, EPOCHS, PRECISION = 32, 40, 4
@@ -25,7 +25,7 @@ def _warning(source, loss, rate):
 
 def test_every_bundled_set_has_rates():
     assert set(BUNDLED) == set(data.BUNDLED)
-    assert rate_of("my.libsvm", Loss.HINGE) == OF_A_FILE.hinge
+    assert rate_of("my.libsvm", Loss.HINGE) == FILE_RATES.hinge
 
 
 @pytest.mark.parametrize("loss", Loss)

@@ -119,8 +119,8 @@ def test_a_bad_csv_file_is_named_with_line_column_and_cause(write, text, where, 
 )
 def test_what_takes_too_much_memory_is_refused(write, monkeypatch, text, where, cause):
     path = write(text)
-    monkeypatch.setattr(tables, "MOST_RECORD", 40)
-    monkeypatch.setattr(tables, "MOST_WORDS", 2)
+    monkeypatch.setattr(tables, "MAX_RECORD_BYTES", 40)
+    monkeypatch.setattr(tables, "MAX_WORDS", 2)
     monkeypatch.setattr(archive, "MOST_BYTES", 400)
     monkeypatch.setattr(archive, "MOST_TIMES", 0)
     with pytest.raises(InputError, match=f"^{path}{where}: {cause}"):

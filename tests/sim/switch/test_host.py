@@ -86,7 +86,7 @@ def test_every_operation_is_the_sum_of_all_workers(loss):
             time.sleep(0.001)  # it is noted behind the last RESULT
         assert server.failure is None
         assert len(server.latencies_ns) == OPERATIONS
-        assert server.strange == 0
+        assert server.foreign_datagrams == 0
     expected = [tuple(map(sum, zip(*own, strict=True))) for own in zip(*values, strict=True)]
     assert sums == [expected] * WORKERS
 
@@ -96,9 +96,9 @@ def test_what_comes_from_elsewhere_is_dropped_and_counted():
         stranger.sendto(bytes(60), server.address)
         boards[0].sendto(b"short", server.address)
         end = time.monotonic() + BOUND_S
-        while server.strange < 2 and time.monotonic() < end:
+        while server.foreign_datagrams < 2 and time.monotonic() < end:
             time.sleep(0.01)
-        assert (server.strange, server.frames) == (2, 0)
+        assert (server.foreign_datagrams, server.frames) == (2, 0)
         with pytest.raises(TimeoutError):
             stranger.recv(2048)
 

@@ -43,7 +43,7 @@ def test_the_parts_of_an_allreduce_are_the_whole():
 
 
 def test_first_operations_are_left_out():
-    moments = made().behind(3)
+    moments = made().skip(3)
     assert {getattr(moments, f.name).shape for f in fields(moments)} == {(2, 13)}
     assert moments.pa[0, 0] == 30_000_000
 

@@ -11,7 +11,7 @@ from fanin.fixed import Loss
 from fanin.glm.golden import metrics
 from fanin.glm.golden.model import GlmModel
 from fanin.glm.golden.quantise import ColumnRanges, quantise
-from fanin.glm.golden.targets import AS_THEY_ARE, TargetScale
+from fanin.glm.golden.targets import UNSCALED, TargetScale
 from tests.support import new_seed
 
 MODEL = GlmModel(
@@ -119,7 +119,7 @@ def test_another_file_is_refused(tmp_path, changes, cause):
 def test_a_model_of_format_2_has_targets_as_they_are(tmp_path):
     path = saved(VARIANTS[2], tmp_path / "model.npz")
     rewritten(path, format=2, target_offset=None, target_scale=None)
-    assert GlmModel.load(path).scale == AS_THEY_ARE
+    assert GlmModel.load(path).scale == UNSCALED
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\3\4 torn", b"\x93NUMPY\1\0"])

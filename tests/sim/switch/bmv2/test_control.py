@@ -14,7 +14,7 @@ from fanin.p4.control import Exact, Lpm, MulticastGroup, Range, Replica, TableEn
 from fanin.p4.deployment import default_deployment
 from fanin.p4.installation import job_installation, station_installation, switch_installation
 from fanin.p4.readback import RunningJob, program_config, running_jobs
-from fanin.sim.switch.bmv2.p4runtime import P4Runtime, Unreachable, decoded, encoded
+from fanin.sim.switch.bmv2.p4runtime import P4Runtime, Unreachable, decode_entry, encode_entry
 from fanin.sim.switch.bmv2.thrift import Registers, connect_thrift
 from fanin.wire.aggregation import Encap, Protocol
 from tests.sim.switch.bmv2.fake import FakeSwitch, compiled, p4info
@@ -43,8 +43,8 @@ def _schema(config):
 
 def _returned(schema, entry):
     """As it comes back from a switch."""
-    message = encoded(schema, entry).encode(schema)
-    return decoded(schema, p4entity.P4TableEntry.decode(message, schema))
+    message = encode_entry(schema, entry).encode(schema)
+    return decode_entry(schema, p4entity.P4TableEntry.decode(message, schema))
 
 
 @pytest.mark.parametrize("config", CONFIGS)
@@ -86,7 +86,7 @@ def test_a_ternary_value_is_masked():
 def test_what_p4info_does_not_have_is_refused(entry, wrong):
     schema = _schema(CONFIGS[0])
     with pytest.raises(ValueError, match=wrong):
-        encoded(schema, entry).encode(schema)
+        encode_entry(schema, entry).encode(schema)
 
 
 @pytest.mark.parametrize("config", CONFIGS)

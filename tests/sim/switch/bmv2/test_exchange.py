@@ -6,7 +6,7 @@ import pytest
 
 from fanin.base.errors import ToolFailed
 from fanin.sim.switch.bmv2 import exchange
-from fanin.sim.switch.bmv2.exchange import Exchange, marker_entries, spare_port
+from fanin.sim.switch.bmv2.exchange import Exchange, choose_marker_port, marker_entries
 from fanin.sim.switch.bmv2.frames import Frames
 
 PORTS, SPARE = (0, 1, 2), 510
@@ -80,7 +80,7 @@ class Silent(Slow):
 
 
 def test_a_switch_that_forwards_nothing_is_given_up(monkeypatch):
-    monkeypatch.setattr(exchange, "PATIENCE", 0.0)
+    monkeypatch.setattr(exchange, "MARKER_TIMEOUT", 0.0)
     with pytest.raises(ToolFailed, match="forwarded nothing to port 510 in 0 s"):
         _exchange(Silent()).process(0, FRAME)
 
@@ -96,7 +96,7 @@ def test_a_switch_that_died_is_asked_why():
 
 
 def test_markers_have_a_port_and_entries_of_their_own():
-    assert spare_port([510, 509, 3]) == 508
+    assert choose_marker_port([510, 509, 3]) == 508
     to_spare, from_spare = marker_entries(508)
     assert to_spare.parameters == {"to": 508}
     assert from_spare.match["port"].value == 508

@@ -68,7 +68,7 @@ def test_one_that_dies_while_it_is_waited_for_ends_the_wait(install, tmp_path):
     install("echo bad option; exit 1")
     switch = BmvProcess([0], veth=False)
     with pytest.raises(ToolFailed, match=r"exit status 1\); its last lines: bad option"):
-        connect(switch.p4runtime, compiled(CONFIGS[0], tmp_path), limit=60, alive=switch.check)
+        connect(switch.p4runtime, compiled(CONFIGS[0], tmp_path), timeout=60, check_alive=switch.check)
     switch.close()
 
 
@@ -76,7 +76,7 @@ def test_one_that_never_answers_is_given_up(install, tmp_path):
     install(WAITS)
     switch = BmvProcess([0], veth=False)
     with pytest.raises(Unreachable, match="no P4Runtime server answers"):
-        connect(switch.p4runtime, compiled(CONFIGS[0], tmp_path), limit=0.5, alive=switch.check)
+        connect(switch.p4runtime, compiled(CONFIGS[0], tmp_path), timeout=0.5, check_alive=switch.check)
     switch.close()
 
 
@@ -95,7 +95,7 @@ def test_a_folder_whose_path_is_too_long_for_a_socket_is_not_used(install, monke
 
 def test_one_without_thrift_is_told_so(install, monkeypatch):
     install(WAITS)
-    monkeypatch.setattr(process, "_PATIENCE", 0.2)
+    monkeypatch.setattr(process, "_SYSTEM_TIMEOUT", 0.2)
     switch = BmvProcess([0], veth=False)
     with pytest.raises(ToolFailed, match="must have been built with Thrift"):
         switch.thrift_socket()
@@ -147,7 +147,7 @@ def test_veth_pairs_live_and_die_with_the_switch(install):
     install(WAITS)
     switch = BmvProcess([0, 7], veth=True)
     _until(lambda: "four" in switch.last_lines())
-    names = switch.inside(lambda: Path("/proc/thread-self/net/dev").read_text())
+    names = switch.run_in_namespace(lambda: Path("/proc/thread-self/net/dev").read_text())
     for name in ("host0", "switch0", "host7", "switch7"):
         assert f"{name}:" in names
     assert os.listdir("/sys/class/net") == before
@@ -172,7 +172,7 @@ def test_frames_cross_a_veth_pair_as_they_are(install):
         other.bind(("switch0", 0))
         return other
 
-    other = switch.inside(open_other_end)
+    other = switch.run_in_namespace(open_other_end)
     tagged = bytes(12) + b"\x81\x00\x20\x07\x88\xb5" + bytes(range(40))  # the kernel takes VLAN tags out
     short = bytes(12) + b"\x88\xb5"
     for frame in (short, tagged, bytes(9014)):

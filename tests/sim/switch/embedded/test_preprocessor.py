@@ -96,8 +96,8 @@ def test_what_is_wrong(text, what):
     ids=["to nothing", "unused", "pasted", "in quotes", "doubled"],
 )
 def test_macros_that_grow_without_bound_end_in_one_line(monkeypatch, text):
-    monkeypatch.setattr(preprocessor, "_REPLACED", 10_000)
-    monkeypatch.setattr(preprocessor, "_SPELLED", 100_000)
+    monkeypatch.setattr(preprocessor, "_MAX_MACRO_TOKENS", 10_000)
+    monkeypatch.setattr(preprocessor, "_MAX_MACRO_CHARACTERS", 100_000)
     with pytest.raises(
         P4Error, match=r"^text\.p4:\d+:\d+: macros that grow to more than 10,000 tokens or 100,000"
     ):

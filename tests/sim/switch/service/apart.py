@@ -106,7 +106,7 @@ class Served:
         self.said = []
         fresh = lambda: self.program.switch(range(511))  # noqa: E731
         ports = {0: Outside(number), 1: FakeInterface(), 2: self.flood}
-        self.forwarding = Forwarding(fresh(), ports, cpu=100, say=self.said.append)
+        self.forwarding = Forwarding(fresh(), ports, cpu=100, report=self.said.append)
         self.server = P4RuntimeServer(
             P4RuntimeService(self.program, self.forwarding, fresh, DEVICE), "127.0.0.1:0"
         )
@@ -116,7 +116,7 @@ class Served:
         """Carry out commands until there are no more."""
         print(self.server.port, flush=True)
         for line in sys.stdin:
-            answer = self.forwarding.ask(partial(self._answer, *line.split()))
+            answer = self.forwarding.run_in_loop(partial(self._answer, *line.split()))
             print(json.dumps(answer), flush=True)
         self.server.close()
         self.forwarding.stop()

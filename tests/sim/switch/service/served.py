@@ -176,7 +176,7 @@ class Served:
         self.interfaces = {port: FakeInterface() for port in ports}
         self.said = []
         fresh = lambda: self.program.switch(range(511))  # noqa: E731
-        self.forwarding = Forwarding(fresh(), self.interfaces, cpu=cpu, say=self.said.append)
+        self.forwarding = Forwarding(fresh(), self.interfaces, cpu=cpu, report=self.said.append)
         self.service = P4RuntimeService(self.program, self.forwarding, fresh, 7)
         self.server = P4RuntimeServer(self.service, "127.0.0.1:0")
         self.address = f"127.0.0.1:{self.server.port}"

@@ -14,7 +14,7 @@ from fanin.sim.switch.embedded import load
 from fanin.sim.switch.service import calls, entities
 from fanin.sim.switch.service.calls import STREAM_WINDOW, WINDOW, Calls, Method
 from fanin.sim.switch.service.faults import Fault
-from fanin.sim.switch.service.link import PIECE_BYTES, Kind, Link, pair, received
+from fanin.sim.switch.service.link import FRAGMENT_BYTES, Kind, Link, pair, receive
 from tests.sim.switch.service.client import (
     DELETE,
     DEVICE,
@@ -54,7 +54,7 @@ def _until(condition, limit=LIMIT):
 
 def _under_way(served, group):
     """Calls of a group, as the loop's thread sees them."""
-    return served.forwarding.ask(
+    return served.forwarding.run_in_loop(
         lambda: [call for call in served.server._calls._calls.values() if call.method.group == group]
     )
 
@@ -72,26 +72,26 @@ def test_a_call_that_is_cancelled_stops(wide):
         ]
         write = client.stub.Write.future(write_request(updates))
         table = wide.forwarding.switch.table("I.stations")
-        _until(lambda: wide.forwarding.ask(lambda: len(table)))
+        _until(lambda: wide.forwarding.run_in_loop(lambda: len(table)))
         write.cancel()
         _until(lambda: not _under_way(wide, "writes"), SOON)
-        count = wide.forwarding.ask(lambda: len(table))
+        count = wide.forwarding.run_in_loop(lambda: len(table))
         assert 0 < count < len(updates)
         assert client.write(INSERT, table_entry=client.station(b"\xff" * 6)) == 0  # the next one's turn
-        assert wide.forwarding.ask(lambda: len(table)) == count + 1
+        assert wide.forwarding.run_in_loop(lambda: len(table)) == count + 1
 
 
 def test_answers_have_bounded_bytes_and_wait_for_a_reader(wide):
     with contextlib.closing(Client(wide, NARROW)) as client:
         answers = client.stub.Read(ALL_CELLS)
         first = next(answers)
-        assert PIECE_BYTES - 100 <= first.ByteSize() <= PIECE_BYTES + 100
-        _until(lambda: _under_way(wide, "reads")[0].waiting >= WINDOW)
+        assert FRAGMENT_BYTES - 100 <= first.ByteSize() <= FRAGMENT_BYTES + 100
+        _until(lambda: _under_way(wide, "reads")[0].in_flight >= WINDOW)
         (call,) = _under_way(wide, "reads")
         time.sleep(0.1)
-        assert WINDOW <= call.waiting <= WINDOW + PIECE_BYTES + 100
+        assert WINDOW <= call.in_flight <= WINDOW + FRAGMENT_BYTES + 100
         found = [first, *answers]
-    assert max(answer.ByteSize() for answer in found) <= PIECE_BYTES + 100
+    assert max(answer.ByteSize() for answer in found) <= FRAGMENT_BYTES + 100
     indices = [e.register_entry.index.index for answer in found for e in answer.entities]
     assert sorted(indices) == sorted([*range(CELLS), *range(2), *range(2)])
 
@@ -99,7 +99,7 @@ def test_answers_have_bounded_bytes_and_wait_for_a_reader(wide):
 def test_a_reader_that_does_not_read_is_ended(wide, monkeypatch):
     with contextlib.closing(Client(wide, NARROW)) as client:
         answers = client.stub.Read(ALL_CELLS)
-        _until(lambda: any(call.waiting >= WINDOW for call in _under_way(wide, "reads")))
+        _until(lambda: any(call.in_flight >= WINDOW for call in _under_way(wide, "reads")))
         monkeypatch.setattr(calls, "STALL", 0.2)
         _until(lambda: not _under_way(wide, "reads"))
         with pytest.raises(grpc.RpcError) as caught:
@@ -120,8 +120,8 @@ def test_a_stream_that_does_not_read_loses_packets_and_is_closed(served, monkeyp
         frame = frame_to(0x30, payload=bytes(8000))
         while served.forwarding.no_controller == 0:
             served.send(0, frame)
-        primary = served.forwarding.ask(lambda: served.service.controllers._primary())
-        assert STREAM_WINDOW // 2 <= primary.call.waiting <= STREAM_WINDOW
+        primary = served.forwarding.run_in_loop(lambda: served.service.controllers._primary())
+        assert STREAM_WINDOW // 2 <= primary.call.in_flight <= STREAM_WINDOW
         assert served.forwarding.to_controller > served.forwarding.no_controller
         monkeypatch.setattr(calls, "STALL", 0.2)
         _until(lambda: primary not in served.service.controllers._streams)
@@ -167,10 +167,10 @@ def test_a_bid_waits_for_the_write_that_is_under_way(wide):
         ]
         write = client.stub.Write.future(write_request(updates))
         table = wide.forwarding.switch.table("I.stations")
-        _until(lambda: wide.forwarding.ask(lambda: len(table)))
+        _until(lambda: wide.forwarding.run_in_loop(lambda: len(table)))
         other.bid(2)
         assert other.told() == (2, rpc_code.OK)
-        assert wide.forwarding.ask(lambda: len(table)) == 3000
+        assert wide.forwarding.run_in_loop(lambda: len(table)) == 3000
         write.result(LIMIT)
 
 
@@ -265,7 +265,7 @@ def test_a_front_whose_port_is_taken_meanwhile_is_started_until_it_is_free(serve
         served.server._process.wait()
         other.bind(("127.0.0.1", served.server.port))
         other.listen()
-        _until(lambda: served.forwarding.ask(lambda: served.forwarding.failed) >= 2)
+        _until(lambda: served.forwarding.run_in_loop(lambda: served.forwarding.failed) >= 2)
     with grpc.insecure_channel(served.address) as channel:
         grpc.channel_ready_future(channel).result(LIMIT)
 
@@ -288,7 +288,7 @@ class _Front:
         self.calls._open(calls.Message(number, Kind.OPEN, f"Call {peer}".encode()))
         ended = []
         with contextlib.suppress(BlockingIOError):
-            while message := received(self.end):
+            while message := receive(self.end):
                 ended.append(message.call)
         return ended
 

@@ -4,7 +4,7 @@ import pytest
 from finsy.proto import p4d, rpc_code
 
 from fanin.sim.switch.embedded import types
-from fanin.sim.switch.service.data import as_bytes, decoded, encoded, number_in
+from fanin.sim.switch.service.data import as_bytes, decode, encode, number_in
 from fanin.sim.switch.service.faults import Fault
 
 ERRORS = ["NoError", "NoMatch"]
@@ -30,9 +30,9 @@ NESTED = types.Record("struct", "Nested", {"pair": PAIR, "code": CODE}, None)
     ],
 )
 def test_there_and_back(value, kind, data):
-    found = encoded(value, kind, ERRORS)
+    found = encode(value, kind, ERRORS)
     assert data in (None, found)
-    assert decoded(found, kind) == value
+    assert decode(found, kind) == value
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_there_and_back(value, kind, data):
     ],
 )
 def test_what_only_digests_hold(value, kind, data):
-    assert encoded(value, kind, ERRORS) == data
+    assert encode(value, kind, ERRORS) == data
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_what_only_digests_hold(value, kind, data):
 )
 def test_what_does_not_fit(data, kind, code):
     with pytest.raises(Fault) as caught:
-        decoded(data, kind)
+        decode(data, kind)
     assert caught.value.code == code
 
 

@@ -129,7 +129,7 @@ def test_no_damaged_p4info_breaks_what_comes_after_it(text, rounds):
             client.send(packet=p4r.PacketOut(payload=frame_to(number), metadata=_some_metadata(rng)))
             served.send(0, frame_to(rng.randrange(4), source=rng.randrange(4)))
         assert accepted, seed
-        assert served.forwarding.ask(lambda: served.forwarding.failed) == 0, (seed, served.said)
+        assert served.forwarding.run_in_loop(lambda: served.forwarding.failed) == 0, (seed, served.said)
 
 
 def _all_of(kind):
@@ -153,11 +153,11 @@ def _fail(*args):
 def _works(served, client):
     """Whether frames and requests still pass; how often something failed, and what was reported."""
     entry = TableEntry("I.stations", {"hdr.ethernet.destination": Exact(0x10)}, "I.forward", {"port": 1})
-    served.forwarding.ask(lambda: served.forwarding.switch.insert(entry))
+    served.forwarding.run_in_loop(lambda: served.forwarding.switch.insert(entry))
     served.send(0, frame_to(0x10))
     assert served.receive(1) == frame_to(0x10)
     assert len(client.entries(table_id=client.id("I.stations"))) == 1
-    served.forwarding.ask(lambda: None)
+    served.forwarding.run_in_loop(lambda: None)
     (said,) = served.said
     assert "\n" not in said
     assert "KeyError" in said
@@ -182,7 +182,7 @@ def test_an_exception_on_the_way_to_the_controller_costs_this_frame(served, clie
     assert client.write(INSERT, table_entry=entry) == 0
     monkeypatch.setattr(ControllerPackets, "packet_of", _fail)
     served.send(0, frame_to(0x20))
-    served.forwarding.ask(lambda: None)
+    served.forwarding.run_in_loop(lambda: None)
     monkeypatch.undo()
     served.send(0, frame_to(0x20))
     assert client.receive().packet.payload == frame_to(0x20)
@@ -209,9 +209,9 @@ def test_an_exception_of_what_the_loop_calls_ends_nothing(served, client, hook):
             served.forwarding.timer = _fail
             served.forwarding.wake(0.0)
         else:
-            served.forwarding.look_at(_fail)
+            served.forwarding.watch_ports(_fail)
 
-    served.forwarding.ask(set_hook)
+    served.forwarding.run_in_loop(set_hook)
     assert _works(served, client) == 1
 
 

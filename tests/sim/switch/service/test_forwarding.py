@@ -33,7 +33,7 @@ def served():
 
 def _forward(served, mac, port):
     entry = TableEntry("I.stations", {"hdr.ethernet.destination": Exact(mac)}, "I.forward", {"port": port})
-    served.forwarding.ask(lambda: served.forwarding.switch.insert(entry))
+    served.forwarding.run_in_loop(lambda: served.forwarding.switch.insert(entry))
 
 
 def test_frames_and_bytes_are_counted_by_port(served):
@@ -46,7 +46,7 @@ def test_frames_and_bytes_are_counted_by_port(served):
     served.send(2, frame_to(0x12))  # dropped by the program
     served.send(2, frame_to(0x10))
     served.receive(1)
-    served.forwarding.ask(lambda: None)  # the last frame has been counted
+    served.forwarding.run_in_loop(lambda: None)  # the last frame has been counted
     counters = served.forwarding.counters
     assert (counters[0].frames_in, counters[0].bytes_in) == (3, 3 * 14 + 110)
     assert (counters[1].frames_out, counters[1].bytes_out) == (4, 4 * 14 + 117)
@@ -86,7 +86,7 @@ def test_fuzzed_frames_leave_counters_exact(served):
             assert served.receive(1) == frame
     served.send(0, frame_to(0x10))
     served.receive(1)
-    served.forwarding.ask(lambda: None)
+    served.forwarding.run_in_loop(lambda: None)
     counters = served.forwarding.counters
     assert counters[0].frames_in == sent + 1
     assert counters[1].frames_out == good + 1
@@ -96,8 +96,8 @@ def test_fuzzed_frames_leave_counters_exact(served):
 def test_requests_are_carried_out_between_frames_and_errors_are_the_askers(served):
     _forward(served, 0x10, 1)
     with pytest.raises(ZeroDivisionError):
-        served.forwarding.ask(lambda: 1 // 0)
-    owner = served.forwarding.ask(threading.current_thread)
+        served.forwarding.run_in_loop(lambda: 1 // 0)
+    owner = served.forwarding.run_in_loop(threading.current_thread)
     assert owner is not threading.current_thread()
     served.send(0, frame_to(0x10))
     assert served.receive(1) == frame_to(0x10)
@@ -106,37 +106,37 @@ def test_requests_are_carried_out_between_frames_and_errors_are_the_askers(serve
 def test_nobody_waits_for_a_loop_that_has_ended(served):
     served.forwarding.stop()
     with pytest.raises(CancelledError):
-        served.forwarding.ask(lambda: None)
+        served.forwarding.run_in_loop(lambda: None)
 
 
 def test_what_was_given_up_is_not_carried_out_later(served, monkeypatch):
-    monkeypatch.setattr(forwarding, "_LIMIT", 0.1)
+    monkeypatch.setattr(forwarding, "_REQUEST_TIMEOUT", 0.1)
     held, holds, done = threading.Event(), threading.Event(), []
 
     def hold():
         with contextlib.suppress(TimeoutError):
-            served.forwarding.ask(lambda: (holds.set(), held.wait(20)))
+            served.forwarding.run_in_loop(lambda: (holds.set(), held.wait(20)))
 
     holder = threading.Thread(target=hold)
     holder.start()
     assert holds.wait(20)
     with pytest.raises(TimeoutError):
-        served.forwarding.ask(lambda: done.append(1))
+        served.forwarding.run_in_loop(lambda: done.append(1))
     held.set()
     holder.join(20)
-    monkeypatch.setattr(forwarding, "_LIMIT", 20)
-    served.forwarding.ask(lambda: None)
+    monkeypatch.setattr(forwarding, "_REQUEST_TIMEOUT", 20)
+    served.forwarding.run_in_loop(lambda: None)
     assert done == []
 
 
 def test_frames_to_nowhere_are_told(served):
     _forward(served, 0x11, 400)
     served.send(2, frame_to(0x11))
-    served.forwarding.ask(lambda: None)
+    served.forwarding.run_in_loop(lambda: None)
     served.send(2, frame_to(0x12))
-    served.forwarding.ask(lambda: None)
+    served.forwarding.run_in_loop(lambda: None)
     while served.forwarding.counters[2].frames_in < 2:
-        served.forwarding.ask(lambda: None)
+        served.forwarding.run_in_loop(lambda: None)
     text = totals(served.forwarding, {0: "a", 1: "b", 2: "c"})
     assert "to ports without an interface: 1" in text
 
@@ -213,14 +213,14 @@ def test_an_interface_that_goes_ends_the_loop_and_every_wait():
 
     def ask():
         try:
-            loop.ask(lambda: None)
+            loop.run_in_loop(lambda: None)
         except CancelledError as error:
             outcome.append(error)
 
     loop._selector.unregister(loop._wake)  # the request stays in the queue
     asker = threading.Thread(target=ask)
     asker.start()
-    while loop._asked.empty():
+    while loop._requests.empty():
         time.sleep(0.01)
     with pytest.raises(InterfaceLost):
         loop.run(lambda: None)

@@ -483,5 +483,5 @@ def test_what_is_accepted_is_there_and_nothing_else(text, rounds, capfd):
             if number % 20 == 19 or number == rounds - 1:
                 assert session.read() == model.state, seed
         served.send(0, frame_to(0x10))
-        assert served.forwarding.ask(lambda: served.forwarding.failed) == 0, (seed, served.said)
+        assert served.forwarding.run_in_loop(lambda: served.forwarding.failed) == 0, (seed, served.said)
     assert "Traceback" not in capfd.readouterr().err

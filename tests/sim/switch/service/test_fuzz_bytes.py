@@ -139,7 +139,7 @@ class Target:
         if self.apart:
             found = self.served.ask("stats")
             return found["failed"], found["said"]
-        return self.served.forwarding.ask(lambda: (self.served.forwarding.failed, self.served.said))
+        return self.served.forwarding.run_in_loop(lambda: (self.served.forwarding.failed, self.served.said))
 
 
 @pytest.fixture

@@ -45,7 +45,7 @@ def router():
     for port, net in NET.items():
         key = {"hdr.ipv4.destination": Lpm(net, 24)}
         entry = TableEntry("Router.route", key, "Router.forward", {"to": HOSTS[port], "port": port})
-        served.forwarding.ask(partial(served.forwarding.switch.insert, entry))
+        served.forwarding.run_in_loop(partial(served.forwarding.switch.insert, entry))
     yield served
     served.close()
 
@@ -80,7 +80,7 @@ def test_damaged_frames_leave_a_router_as_its_program_says(router, length):
             assert router.receive(to) == expected
     router.send(1, marker)
     assert router.receive(2) == _routed(marker)[1]
-    counters = router.forwarding.ask(lambda: router.forwarding.counters)
+    counters = router.forwarding.run_in_loop(lambda: router.forwarding.counters)
     assert (
         sum(one.frames_out for one in counters.values())
         == sum(one.frames_in for one in counters.values()) - dropped
@@ -134,7 +134,7 @@ def test_damaged_frames_at_a_port_of_a_controller_end_no_program(length):
             if number % 3:
                 served.send(rng.randrange(3), frame)
             else:
-                served.forwarding.ask(partial(served.forwarding.inject, frame))
+                served.forwarding.run_in_loop(partial(served.forwarding.inject, frame))
             for interface in served.interfaces.values():
                 interface.host.setblocking(False)
                 try:
@@ -142,7 +142,7 @@ def test_damaged_frames_at_a_port_of_a_controller_end_no_program(length):
                         interface.host.recv(65536)
                 except BlockingIOError:
                     pass
-        assert served.forwarding.ask(lambda: served.forwarding.failed) == 0, served.said
+        assert served.forwarding.run_in_loop(lambda: served.forwarding.failed) == 0, served.said
         assert memory.growth < GROWTH
     finally:
         served.close()

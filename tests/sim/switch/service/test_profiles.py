@@ -115,11 +115,11 @@ def test_a_member_is_left_out_while_its_watched_port_is_down(served, control):
     assert 1 in both
     assert _leaves(served, sources) == both
     served.interfaces[5].carrier = False
-    served.forwarding.ask(served.forwarding._look_at_ports)
+    served.forwarding.run_in_loop(served.forwarding._check_ports)
     assert _leaves(served, sources) == [2] * len(sources)
     assert control._read(_group(1))[0].members[0].weight == (1, 5)  # what was written
     served.interfaces[5].carrier = True
-    served.forwarding.ask(served.forwarding._look_at_ports)
+    served.forwarding.run_in_loop(served.forwarding._check_ports)
     assert _leaves(served, sources) == both
 
 

@@ -9,13 +9,13 @@ from google.protobuf.message import DecodeError
 from fanin.sim.switch.service.protobuf import (
     MalformedError,
     batches,
-    divided,
+    field_value,
     fields,
-    joined,
+    join,
     prefix,
-    value,
+    remove_fields,
+    split,
     varint,
-    without,
 )
 from tests.support import new_seed
 
@@ -34,7 +34,7 @@ def test_a_request_is_divided_without_loss():
     rng = random.Random(new_seed())
     request = _request(rng, 300)
     data = request.SerializeToString()
-    rest, count, largest = without(data, UPDATES)
+    rest, count, largest = remove_fields(data, UPDATES)
     sizes = [update.ByteSize() for update in request.updates]
     assert (count, largest) == (300, max(sizes))
     parts = [p4r.WriteRequest.FromString(part) for part in batches(data, UPDATES, count=64, size=4000)]
@@ -45,8 +45,8 @@ def test_a_request_is_divided_without_loss():
 
 
 def test_an_element_that_is_too_large_is_a_part_of_its_own():
-    data = joined([b"a", bytes(100), b"b"])
-    assert [divided(part) for part in batches(data, 1, count=9, size=10)] == [[b"a"], [bytes(100)], [b"b"]]
+    data = join([b"a", bytes(100), b"b"])
+    assert [split(part) for part in batches(data, 1, count=9, size=10)] == [[b"a"], [bytes(100)], [b"b"]]
 
 
 def test_parts_of_one_message_merge_as_a_parser_merges_them():
@@ -54,8 +54,8 @@ def test_parts_of_one_message_merge_as_a_parser_merges_them():
     two = p4r.SetForwardingPipelineConfigRequest(config={"cookie": {"cookie": 5}})
     data = one.SerializeToString() + two.SerializeToString()
     merged = p4r.SetForwardingPipelineConfigRequest.FromString(data)
-    assert p4r.ForwardingPipelineConfig.FromString(value(data, CONFIG)) == merged.config
-    assert value(data, 4) is None
+    assert p4r.ForwardingPipelineConfig.FromString(field_value(data, CONFIG)) == merged.config
+    assert field_value(data, 4) is None
 
 
 @pytest.mark.parametrize(

@@ -225,7 +225,9 @@ def test_a_group_or_session_reads_as_it_was_written(client, make):
 
 
 def test_a_clone_session_of_the_entries_is_read_replaced_and_deleted(served, client):
-    served.forwarding.ask(lambda: served.forwarding.switch.set_clone_session(3, replicas=[Replica(2, 5)]))
+    served.forwarding.run_in_loop(
+        lambda: served.forwarding.switch.set_clone_session(3, replicas=[Replica(2, 5)])
+    )
     wanted = p4r.CloneSessionEntry(session_id=3)
     found = client.read(p4r.Entity(packet_replication_engine_entry={"clone_session_entry": wanted}))[0]
     (session,) = (entity.packet_replication_engine_entry.clone_session_entry for entity in found)

@@ -243,14 +243,14 @@ def test_what_is_refused_says_why(control, write, message):
 
 def test_a_batch_goes_on_and_names_each_fault(served, control):
     entities = [_station(1, port=1), _station(1, port=1), _station(2, port=1)]
-    from fanin.sim.switch.bmv2.p4runtime import encoded
+    from fanin.sim.switch.bmv2.p4runtime import encode_entry
 
     with pytest.raises(ToolFailed, match="ALREADY_EXISTS"):
-        control._write(p4r.Update.INSERT, *(encoded(control.schema, e) for e in entities))
+        control._write(p4r.Update.INSERT, *(encode_entry(control.schema, e) for e in entities))
     assert len(control.entries(STATIONS)) == 2
     stub = p4r_grpc.P4RuntimeStub(grpc.insecure_channel(served.address))
     updates = [
-        p4r.Update(type=p4r.Update.INSERT, entity=encoded(control.schema, e).encode(control.schema))
+        p4r.Update(type=p4r.Update.INSERT, entity=encode_entry(control.schema, e).encode(control.schema))
         for e in entities
     ]
     request = p4r.WriteRequest(device_id=7, updates=updates, election_id=control._election)

@@ -4,7 +4,7 @@ import grpc
 import pytest
 from finsy.proto import p4r, p4r_grpc, rpc_code, rpc_status
 
-from fanin.sim.switch.service.statuses import ROOM_BYTES, ROOM_KEY, details_of
+from fanin.sim.switch.service.statuses import DEFAULT_LIMIT, LIMIT_KEY, encode_details
 from tests.sim.switch.service.client import INSERT, INVALID, statuses_of, write_request
 
 EXISTS = rpc_code.ALREADY_EXISTS
@@ -26,20 +26,20 @@ def _statuses(*faults):
 
 def test_few_statuses_have_messages():
     faults = [(EXISTS, "there"), (0, ""), (INVALID, "no")]
-    details, count = details_of(_statuses(*faults), ROOM_BYTES)
+    details, count = encode_details(_statuses(*faults), DEFAULT_LIMIT)
     assert (count, _errors(details)) == (3, faults)
     assert b"type.googleapis.com/p4.v1.Error" in details
 
 
 def test_statuses_that_do_not_fit_lose_messages_first_and_then_the_last_of_them():
     faults = [(EXISTS if n % 3 else 0, "a message " * 5 if n % 3 else "") for n in range(300)]
-    details, count = details_of(_statuses(*faults), ROOM_BYTES)
+    details, count = encode_details(_statuses(*faults), DEFAULT_LIMIT)
     assert (count, _errors(details)) == (300, [(code, "") for code, _ in faults])
-    details, count = details_of(_statuses(*faults), 1000)
+    details, count = encode_details(_statuses(*faults), 1000)
     assert 40 < count < 60
     assert len(details) <= 1000
     assert _errors(details) == [(code, "") for code, _ in faults[:count]]
-    assert details_of(_statuses(*faults), 10**6)[1] == 300
+    assert encode_details(_statuses(*faults), 10**6)[1] == 300
 
 
 @pytest.mark.parametrize("count", [101, 350])
@@ -58,12 +58,12 @@ def test_a_client_with_room_has_all_statuses_and_another_learns_how(served, clie
     request = write_request(updates)
     with pytest.raises(grpc.RpcError) as caught:
         client.stub.Write(request)
-    assert f"({MANY} of {MANY} parts failed; {ROOM_BYTES} bytes have the first " in caught.value.details()
+    assert f"({MANY} of {MANY} parts failed; {DEFAULT_LIMIT} bytes have the first " in caught.value.details()
     details = dict(caught.value.trailing_metadata())["grpc-status-details-bin"]
     assert {code for code, _ in _errors(details)} == {INVALID}
     options = [("grpc.max_metadata_size", 1 << 20)]
     with grpc.insecure_channel(served.address, options=options) as channel:
         write = p4r_grpc.P4RuntimeStub(channel).Write
-        metadata = ((ROOM_KEY, str(1 << 20)),)
+        metadata = ((LIMIT_KEY, str(1 << 20)),)
         codes = statuses_of(lambda asked: write(asked, metadata=metadata), request)
     assert codes == [INVALID] * MANY
