@@ -16,7 +16,7 @@ from tests.support import new_seed
 class Job:
     """Servers and workers whose writes arrive when the test says so."""
 
-    def __init__(self, config, *, rate=1.0, initial=None, waits=True, broadcast=False):
+    def __init__(self, config, *, rate=1.0, initial=None, waits_for_credit=True, broadcast=False):
         self.config = config
         initial = np.zeros(config.parameters, np.float32) if initial is None else initial
         starts = [config.shard_start(s) for s in range(1, config.servers)]
@@ -26,7 +26,8 @@ class Job:
             for shard, part in enumerate(parts)
         ]
         self.workers = [
-            WorkerEndpoint(number, WorkerLayout(config), initial, waits) for number in range(config.workers)
+            WorkerEndpoint(number, WorkerLayout(config), initial, waits_for_credit)
+            for number in range(config.workers)
         ]
 
     def up(self, push):
@@ -184,7 +185,7 @@ def test_a_read_that_a_write_gets_in_the_way_of_is_noticed_whatever_part_has_arr
 
 
 def test_without_the_wait_a_gradient_is_lost_and_counted():
-    job = Job(ParamServerConfig(parameters=16, workers=2), waits=False)
+    job = Job(ParamServerConfig(parameters=16, workers=2), waits_for_credit=False)
     job.push(0, np.ones(16))
     job.push(0, np.full(16, 5))
     job.push(1, np.ones(16))

@@ -21,8 +21,8 @@ def test_workers_and_gradients_of_a_training():
     outcome = Outcome(
         spans=[Span(1, "compute", 1e-6, 3e-6), Span(0, "compute", 0, 2e-6), Span(0, "push", 2e-6, 4e-6)],
         updates=[
-            Applied(0, 0, 1, made=5e-6, came=4e-6, arrived=7e-6),
-            Applied(0, 1, 1, made=6e-6, came=4.5e-6, arrived=math.nan),  # its worker has stopped
+            Applied(0, 0, 1, stored=5e-6, arrival=4e-6, received=7e-6),
+            Applied(0, 1, 1, stored=6e-6, arrival=4.5e-6, received=math.nan),  # its worker has stopped
         ],
         began=1e-3,
     )
