@@ -68,7 +68,7 @@ class WorkerAggregator:
 
     def __call__(self, gradients: Sequence[Float32], traffic: Traffic) -> Float32:
         """Return the sum in the workers' order."""
-        total = _gathered(gradients, traffic, "gradients up", self.codec)
+        total = _aggregate(gradients, traffic, "gradients up", self.codec)
         traffic.send(WEIGHTS, total, times=len(gradients))  # as many values as weights
         return total
 
@@ -82,8 +82,8 @@ class AggregatorTree:
 
     def __call__(self, gradients: Sequence[Float32], traffic: Traffic) -> Float32:
         """Return the sum of the groups' sums."""
-        add = partial(_gathered, traffic=traffic, leg="gradients up, groups", codec=self.codec)
-        total = _gathered(_grouped(gradients, self.groups, add), traffic, "gradients up, root", self.codec)
+        add = partial(_aggregate, traffic=traffic, leg="gradients up, groups", codec=self.codec)
+        total = _aggregate(_sum_groups(gradients, self.groups, add), traffic, "gradients up, root", self.codec)
         traffic.send(WEIGHTS, total, times=self.groups + len(gradients))
         return total
 
@@ -98,7 +98,7 @@ class RingsUnderAggregator:
     def __call__(self, gradients: Sequence[Float32], traffic: Traffic) -> Float32:
         """Return the sum of the groups' sums, added by the aggregator."""
         ring = partial(Ring(self.codec, "rings of workers"), traffic=traffic)
-        total = _gathered(_grouped(gradients, self.groups, ring), traffic, "gradients up", self.codec)
+        total = _aggregate(_sum_groups(gradients, self.groups, ring), traffic, "gradients up", self.codec)
         traffic.send(WEIGHTS, total, times=len(gradients))
         return total
 
@@ -113,20 +113,20 @@ class RingOfRings:
     def __call__(self, gradients: Sequence[Float32], traffic: Traffic) -> Float32:
         """Return the sum of the groups' sums; first workers also keep it as the others receive it."""
         ring = partial(Ring(self.codec, "rings of workers"), traffic=traffic)
-        total = Ring(self.codec, "ring of groups")(_grouped(gradients, self.groups, ring), traffic)
+        total = Ring(self.codec, "ring of groups")(_sum_groups(gradients, self.groups, ring), traffic)
         return traffic.send(BROADCAST, total, self.codec, times=len(gradients) - self.groups)
 
 
-def _gathered(gradients: Sequence[Float32], traffic: Traffic, leg: str, codec: AnyCodec) -> Float32:
+def _aggregate(gradients: Sequence[Float32], traffic: Traffic, leg: str, codec: AnyCodec) -> Float32:
     """Return an aggregator's sum of the gradients that are sent to it."""
-    total, *others = [traffic.send(leg, gradient, codec) for gradient in gradients]
+    total, *rest = [traffic.send(leg, gradient, codec) for gradient in gradients]
     total = total.copy()
-    for gradient in others:
+    for gradient in rest:
         total += gradient
     return total
 
 
-def _grouped(
+def _sum_groups(
     gradients: Sequence[Float32], groups: int, add: Callable[[Sequence[Float32]], Float32]
 ) -> list[Float32]:
     """Return the sum of each of ``groups`` equal groups. Raises ValueError if they cannot be equal."""

@@ -26,9 +26,9 @@ class Cores:
     lone_add: float
     slowdown: float
 
-    def seconds(self, values: int, nodes: int, *, alone: bool) -> float:
+    def seconds(self, values: int, nodes: int, *, single_thread: bool) -> float:
         """Return the seconds of a ring all-reduce of ``values`` values."""
-        add = self.lone_add if alone else self.link.add
+        add = self.lone_add if single_thread else self.link.add
         return ring(nodes, values * FLOAT_BITS / 8, Link(self.link.latency, self.link.byte, add))
 
 

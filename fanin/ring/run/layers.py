@@ -12,7 +12,7 @@ _WIDTH = re.compile(r"\d{1,9}", re.ASCII)
 
 
 def is_list(text: str) -> bool:
-    """Whether a text is widths, and no file's name."""
+    """Return whether a text is a list of widths, not a file's name."""
     return _LIST.fullmatch(text) is not None
 
 

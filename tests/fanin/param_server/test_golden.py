@@ -209,7 +209,7 @@ def test_what_a_lost_worker_pushed_is_not_missed():
     list(job.workers[1].push(np.ones(16), [0]))  # posted, but never sent
     job.serve(0)
     assert Tally.of(job.workers, job.servers).lost == 1
-    assert Tally.of(job.workers, job.servers, gone={1}) == Tally(1, 1, 0, 0)
+    assert Tally.of(job.workers, job.servers, stopped={1}) == Tally(1, 1, 0, 0)
 
 
 def test_a_replacement_begins_with_the_newest_w_and_goes_on_with_its_versions():
@@ -222,7 +222,7 @@ def test_a_replacement_begins_with_the_newest_w_and_goes_on_with_its_versions():
         server.apply(worker.number)
         job.down(server.push(worker.number))
     job.up(next(one.push(99 * ones, [0])))
-    assert server.fresh(0)
+    assert server.has_gradient(0)
     assert server.readmit(0) == 2
     replacement = WorkerEndpoint(0, WorkerLayout(job.config), np.zeros(3, np.float32), joins=True)
     job.workers[0] = replacement
@@ -230,7 +230,7 @@ def test_a_replacement_begins_with_the_newest_w_and_goes_on_with_its_versions():
     assert not replacement.may_push  # no row has come
     found = server.apply(0)
     assert (found.version, found.staleness) == (2, 0)
-    assert not server.fresh(0)
+    assert not server.has_gradient(0)
     job.down(server.push(0))
     replacement.join(2)
     w, others = replacement.end_read(replacement.begin_read())
