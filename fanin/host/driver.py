@@ -61,9 +61,9 @@ class Batch:
         if len(words) != expected:
             raise ValueError(f"words must be the {expected} that were read, not {len(words)}")
         values: list[Value] = []
-        rest = iter(words)
+        remaining_words = iter(words)
         for register in self._reads:
-            bits = sum(next(rest) << WORD_BITS * n for n in range(register.words))
+            bits = sum(next(remaining_words) << WORD_BITS * n for n in range(register.words))
             fields = register.unpack(bits)
             values.append(fields if register.fields else fields[register.name])
         return values
@@ -180,12 +180,12 @@ class BaseDriver:
 
     def check_identity(self, values: Sequence[Value]) -> None:
         """Raise ValueError unless the node is of the kind that the driver was made for."""
-        found: dict[str, int] = {}
+        identity: dict[str, int] = {}
         for name, value in zip(self._identity, values, strict=True):
-            found |= value if isinstance(value, dict) else {name: value}
+            identity |= value if isinstance(value, dict) else {name: value}
         for name, value in self._constants.items():
-            if found[name] != value:
-                raise ValueError(f"the node's {name} must be {value}, not {found[name]}")
+            if identity[name] != value:
+                raise ValueError(f"the node's {name} must be {value}, not {identity[name]}")
 
     def counters(self) -> Batch:
         """Read all counters; :meth:`counters_of` decodes them."""

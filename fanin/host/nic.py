@@ -18,7 +18,7 @@ from fanin.base.errors import InputError, ToolFailed
 from fanin.base.records import parse_json
 from fanin.rdma.facts import Ending
 
-_PIECE = 1 << 16  # bytes
+_READ_BYTES = 1 << 16  # bytes
 _MAX_LINE = 1 << 20  # bytes of an answer
 
 
@@ -42,11 +42,11 @@ class RdmaNic:
         except OSError as error:
             self._socket.close()
             raise InputError(f"{self._name}: no node serves it: {error.strerror or error}") from error
-        self._rest = b""  # received bytes not yet processed
+        self._unparsed = b""  # received bytes not yet processed
 
     def info(self) -> dict[str, Any]:
         """Return the node's addresses, sizes, connected queue pairs, regions, and memory file."""
-        return self.ask("info")
+        return self.request("info")
 
     def memory(self) -> npt.NDArray[np.uint8]:
         """Map the node's memory, shared with the node, for reading and writing."""
@@ -63,7 +63,7 @@ class RdmaNic:
         - ``mtu``, ``window``, ``retries``: as in ``Connection``.
         - ``mac``: of the other end; by default found by ARP.
         """
-        self.ask("connect", pair=pair, ip=ip, **fields)
+        self.request("connect", pair=pair, ip=ip, **fields)
 
     def set_regions(self, *regions: dict[str, Any]) -> None:
         """Allow peers to write these regions and no others.
@@ -71,7 +71,7 @@ class RdmaNic:
         Each region has an ``rkey``. By default its ``base`` and ``length`` cover the whole memory, and its
         ``pairs`` are all queue pairs.
         """
-        self.ask("regions", regions=list(regions))
+        self.request("regions", regions=list(regions))
 
     def write(self, length: int, **fields: int) -> Ending:
         """Write ``length`` bytes from ``local`` to the peer's ``remote``; return the result.
@@ -95,26 +95,26 @@ class RdmaNic:
         """
         self._socket.settimeout(self._seconds + seconds)
         try:
-            return self.ask("arrival", seconds=seconds)["arrival"]
+            return self.request("arrival", seconds=seconds)["arrival"]
         finally:
             self._socket.settimeout(self._seconds)
 
     def counters(self) -> dict[str, int]:
         """Return the node's counters by the names of its registers."""
-        return self.ask("counters")["counters"]
+        return self.request("counters")["counters"]
 
-    def ask(self, do: str, **fields: Any) -> dict[str, Any]:
+    def request(self, kind: str, **fields: Any) -> dict[str, Any]:
         """Send any request; return its answer."""
-        return self._answer(self._send(do, **fields))
+        return self._answer(self._send(kind, **fields))
 
     def close(self) -> None:
         """Close the connection; posted writes are still carried out."""
         self._socket.close()
 
-    def _send(self, do: str, **fields: Any) -> int:
+    def _send(self, kind: str, **fields: Any) -> int:
         self._last += 1
         try:
-            self._socket.sendall(json.dumps({"id": self._last, "do": do, **fields}).encode() + b"\n")
+            self._socket.sendall(json.dumps({"id": self._last, "do": kind, **fields}).encode() + b"\n")
         except OSError as error:
             raise ToolFailed(f"{self._name}: the node has ended") from error
         return self._last
@@ -129,13 +129,13 @@ class RdmaNic:
                 line = b""
             if not line:
                 raise ToolFailed(f"{self._name}: the node has ended")
-            self._keep(line)
-        found = self._answers.pop(number)
-        if "error" in found:
-            raise InputError(f"{self._name}: {found['error']}")
-        return found
+            self._store(line)
+        answer = self._answers.pop(number)
+        if "error" in answer:
+            raise InputError(f"{self._name}: {answer['error']}")
+        return answer
 
-    def _keep(self, line: bytes) -> None:
+    def _store(self, line: bytes) -> None:
         """Store an answer under its request's number. Raises ToolFailed for a line that is not an answer."""
         try:
             answer = parse_json(line)
@@ -147,14 +147,14 @@ class RdmaNic:
 
     def _line(self) -> bytes:
         """Return the next line; empty if the node has ended. Bytes received before a timeout are kept."""
-        while b"\n" not in self._rest:
-            more = self._socket.recv(_PIECE)
-            if not more:
+        while b"\n" not in self._unparsed:
+            chunk = self._socket.recv(_READ_BYTES)
+            if not chunk:
                 return b""
-            self._rest += more
-            if len(self._rest) > _MAX_LINE:
+            self._unparsed += chunk
+            if len(self._unparsed) > _MAX_LINE:
                 break
-        line, _, self._rest = self._rest.partition(b"\n")
+        line, _, self._unparsed = self._unparsed.partition(b"\n")
         return line
 
     def __enter__(self) -> Self:

@@ -13,7 +13,7 @@ from fanin.rdma.nic_driver import NicDriver
 
 @dataclass(frozen=True)
 class Completed:
-    """Completion of a write: index of its queue pair, its tag, and its result."""
+    """Completion of a write: index of its queue pair, tag, and result (``ending``)."""
 
     index: int
     tag: int

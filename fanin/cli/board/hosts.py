@@ -92,7 +92,7 @@ def _status(client: BoardClient) -> Facts:
     from fanin.hdl.boards.memory_map import BOARD
     from fanin.hdl.boards.registers import board_registers
     from fanin.hdl.bus.register_map import Access
-    from fanin.host.board import Held
+    from fanin.host.board import BoardHeld
     from fanin.host.driver import Batch
 
     facts = _about(client.hello())
@@ -104,7 +104,7 @@ def _status(client: BoardClient) -> Facts:
     try:
         with client:
             values = client.run(batch)
-    except Held:
+    except BoardHeld:
         return facts
     return facts | dict(zip(names, values, strict=True))
 

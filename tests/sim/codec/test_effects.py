@@ -30,7 +30,9 @@ def test_a_spread_is_the_mean_and_the_deviation_of_a_sample():
 
 def test_losses_are_taken_seed_by_seed():
     """Both lose one point of different accuracies: the loss does not scatter, though accuracies do."""
-    effect = Effect([_run(89.0, uncompressed=8, sent=2), _run(95.0, uncompressed=8, sent=4)], [_run(90.0), _run(96.0)])
+    effect = Effect(
+        [_run(89.0, uncompressed=8, sent=2), _run(95.0, uncompressed=8, sent=4)], [_run(90.0), _run(96.0)]
+    )
     assert effect.lost == Spread(1, 0)
     assert effect.accuracy == spread([89, 95])
     assert effect.ratio == spread([4, 2])
