@@ -80,7 +80,7 @@ class PseudoChannel:
         self._due = hbm.refresh + number % CHANNELS * hbm.refresh // CHANNELS
 
     def read(self, block: int, known_at: int) -> int:
-        """Read a block that the controller knows of since cycle ``known_at``; return the read command's cycle."""
+        """Read a block, known to the controller since cycle ``known_at``; return the read command's cycle."""
         location = place(self.hbm, block)
         while (planned := self._plan(location, known_at))[-1].cycle >= self._due:
             self._refresh()

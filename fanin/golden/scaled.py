@@ -40,7 +40,7 @@ def largest(sums: Int32) -> int:
 
 
 def fraction_bits(largest: int, workers: int) -> int:
-    """Return the fraction bits of the integers: as many as no sum of ``workers`` integers overflows."""
+    """Return the fraction bits of the integers: the largest number with which no sum overflows."""
     return fixed.clamp_bits(workers) - (largest + 1 - EXPONENT_BIAS)
 
 

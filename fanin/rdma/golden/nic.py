@@ -200,7 +200,7 @@ class Requester:
 
 @dataclass
 class _OpenMessage:
-    """A message in progress: address of its next byte, bytes to come, and its length."""
+    """A message in progress: address of its next byte, remaining bytes, and length."""
 
     address: int
     remaining: int

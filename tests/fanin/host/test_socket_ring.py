@@ -105,7 +105,7 @@ def test_packets_with_values_are_marked_and_notes_are_not():
     def life(rank, addresses):
         with Ring(rank, addresses, timeout=20) as ring:
             neighbours = ring._neighbours
-            both = neighbours.data, *(c for c in neighbours._to.values() if c is not neighbours.data)
+            both = neighbours.data, *(c for c in neighbours._outgoing.values() if c is not neighbours.data)
             return [connection.getsockopt(socket.IPPROTO_IP, socket.IP_TOS) for connection in both]
 
     assert _ranks(2, life) == [[0x28, 0]] * 2
