@@ -79,8 +79,8 @@ class BusFault(BoardError):
 
 
 @dataclass(frozen=True)
-class About:
-    """Description that a board gives to any host."""
+class BoardDescription:
+    """Description of a board, which it sends to any host."""
 
     holder: IPv4Address | None  #: the host that holds it
     board: int  #: kind of board
@@ -225,12 +225,12 @@ class BoardClient:
         """Close the channel; without a release the lease ends after a minute of silence."""
         self._channel.close()
 
-    def hello(self) -> About:
+    def hello(self) -> BoardDescription:
         """Return the board's description and holder; possible for any host."""
         self._hellos = (self._hellos + 1) % _NUMBERS
         return _description_of(self._exchange(hello_request(self._hellos, lease=self._lease)))
 
-    def acquire(self) -> About:
+    def acquire(self) -> BoardDescription:
         """Take a new lease of the board; an earlier lease of this client ends first.
 
         Another host's hello before our first request invalidates our offer; the client then tries again after a
@@ -239,18 +239,18 @@ class BoardClient:
         with contextlib.suppress(BoardError):  # after a reset of the board the lease no longer exists
             self.release()
         for _ in range(OFFERS):
-            about = self.hello()
-            self._check_expected(about)
-            if self._accept_offer(about.offer):
-                return about
+            description = self.hello()
+            self._check_expected(description)
+            if self._accept_offer(description.offer):
+                return description
             time.sleep(random.uniform(0, self.timeout))
         raise BoardLost(
             f"board {self.host}: other hosts' hellos ended its {OFFERS} offers to us; try again later"
         )
 
-    def _check_expected(self, about: About) -> None:
+    def _check_expected(self, description: BoardDescription) -> None:
         for name, expected in self._expected.items():
-            actual = getattr(about, name)
+            actual = getattr(description, name)
             if expected is not None and actual != expected:
                 raise WrongBoard(f"board {self.host}: its {name} must be {expected:#x}, not {actual:#x}")
 
@@ -385,11 +385,13 @@ def _answers(reply: ControlFrame, request: ControlFrame) -> bool:
     )
 
 
-def _description_of(reply: ControlFrame) -> About:
+def _description_of(reply: ControlFrame) -> BoardDescription:
     fields = unpack_fields(ABOUT, pack_words(reply.words))
     holder = IPv4Address(fields["holder"]) if fields["holder"] else None
     version, board = divmod(fields["board"], 1 << VERSION_AT)
-    return About(holder, board, version, *(fields[name] for name in ("build", "uptime", "state", "offer")))
+    return BoardDescription(
+        holder, board, version, *(fields[name] for name in ("build", "uptime", "state", "offer"))
+    )
 
 
 def _parts(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:

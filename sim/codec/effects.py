@@ -190,7 +190,7 @@ def _cosine(a: Float64, b: Float64) -> float:
     return float(a @ b) / product if product else 0.0
 
 
-def legs(
+def leg_traffic(
     training: Training, exchanges: Mapping[str, Exchange] = EXCHANGES
 ) -> Iterator[tuple[str, str, float, float]]:
     """Yield exchange, leg, MB of all nodes in an average iteration, and compression ratio."""

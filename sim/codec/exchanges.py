@@ -119,9 +119,9 @@ class RingOfRings:
 
 def _aggregate(gradients: Sequence[Float32], traffic: Traffic, leg: str, codec: AnyCodec) -> Float32:
     """Return an aggregator's sum of the gradients that are sent to it."""
-    total, *rest = [traffic.send(leg, gradient, codec) for gradient in gradients]
+    total, *other_gradients = [traffic.send(leg, gradient, codec) for gradient in gradients]
     total = total.copy()
-    for gradient in rest:
+    for gradient in other_gradients:
         total += gradient
     return total
 

@@ -89,13 +89,13 @@ def ring(gradient: Float32, members: Sequence[int], node: int, leg: Leg, packets
     and keeps the result, so that all members have the same bits.
     """
     count, index = len(members), members.index(node)
-    previous, following = members[index - 1], members[(index + 1) % count]
+    previous, next_member = members[index - 1], members[(index + 1) % count]
     slices, local = blocks(gradient.size, count), gradient.copy()
     yield Phase(f"reduce-scatter, {leg.label}")
     for step in range(1, 2 * count - 1):
         if step == count:
             yield Phase(f"all-aggregate, {leg.label}")
-        yield Send(following, leg, local[slices[(index - step + 1) % count]])
+        yield Send(next_member, leg, local[slices[(index - step + 1) % count]])
         block = slices[(index - step) % count]
         received = yield from receive(previous, leg, block.stop - block.start)
         if step >= count:
@@ -112,9 +112,9 @@ def ring(gradient: Float32, members: Sequence[int], node: int, leg: Leg, packets
 
 def aggregate(members: Sequence[int], leg: Leg, count: int) -> Program[Float32]:
     """Receive the gradients of ``members`` at an aggregator, in their order; return the sum."""
-    first, *rest = members
+    first, *other_members = members
     total = yield from receive(first, leg, count)
-    for member in rest:
+    for member in other_members:
         received = yield from receive(member, leg, count)
         total = total + received
         yield Spend(Work.SUM, received.nbytes)

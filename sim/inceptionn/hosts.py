@@ -102,7 +102,7 @@ class Hosts(ABC):
     @property
     def done(self) -> bool:
         """Whether all programs have ended, and all bytes are acknowledged."""
-        return not self._running and all(each.idle for each in self.hosts)
+        return not self._running and all(node_host.idle for node_host in self.hosts)
 
     def may_skip(self) -> bool:
         """Return True: NICs count no time."""
@@ -121,7 +121,7 @@ class Hosts(ABC):
     @property
     def counters(self) -> list[Counters]:
         """Counters of each node's transport."""
-        return [each.counters for each in self.hosts]
+        return [node_host.counters for node_host in self.hosts]
 
 
 @dataclass
@@ -174,7 +174,9 @@ class ExchangeHosts(Hosts):
     def result(self) -> ExchangeResult:
         """Return the run's result."""
         sum_times = [self._sum_times[node] for node in sorted(self._sum_times)]
-        return ExchangeResult(self._golden, sum_times, [each.seconds for each in self.hosts], self.counters)
+        return ExchangeResult(
+            self._golden, sum_times, [node_host.seconds for node_host in self.hosts], self.counters
+        )
 
 
 #: Function that makes the hosts of a run.

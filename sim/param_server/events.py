@@ -32,14 +32,16 @@ class _Clock:
     """Queue of events in order of time; events of equal times are in order of creation."""
 
     def __init__(self) -> None:
-        self.now = 0.0
+        self.now = 0.0  # seconds
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
 
     def at(self, seconds: float, callback: Callable[[], None]) -> None:
+        """Call ``callback`` at ``seconds``."""
         heapq.heappush(self._events, (seconds, next(self._numbers), callback))
 
     def run(self) -> None:
+        """Handle all events."""
         while self._events:
             self.now, _, callback = heapq.heappop(self._events)
             callback()
@@ -56,7 +58,7 @@ class _Worker(Worker):
     def send(self, pushes: Sequence[Push]) -> None:
         """Post one write after the other."""
         for push in pushes:
-            self.run.after(push.shard * self.run.job.costs.post, partial(self._send, push))
+            self.run.call_after(push.shard * self.run.job.costs.post, partial(self._send, push))
 
     def _send(self, push: Push) -> None:
         """Send a write in parts over the worker's link, then the server's; it is stored with its last part."""
@@ -221,7 +223,7 @@ class _Server:
         receivers, self._receivers = self._receivers, []
         returning, self._returning = self._returning, []
         for worker in returning:
-            self.run.after(0.0, partial(self.readmit, worker))
+            self.run.call_after(0.0, partial(self.readmit, worker))
         if receivers and self.run.job.broadcasts:
             receivers = list(range(self.engine.config.workers))
         excluded = self._excluded
@@ -335,6 +337,7 @@ class _Run:
         self._slot_bytes = [self._bytes(server.shard, server.slot(0, 0).size) for server in layouts]
 
     def run(self) -> Outcome:
+        """Simulate the job to its end. Raises CheckFailed if Sync-DSGD cannot continue."""
         for worker in self.workers:
             worker.advance()
         for number, seconds in self.job.returns.items():
@@ -357,19 +360,24 @@ class _Run:
 
     @property
     def seconds(self) -> float:
+        """Simulated time since the start."""
         return self.clock.now
 
     @property
     def copy_seconds(self) -> float:
+        """Seconds to take the model out of its buffers."""
         return self.job.costs.copy * sum(map(self.row_bytes, range(self.job.servers)))
 
     def note(self, worker: int, kind: str, begin: float) -> None:
+        """Note a worker's activity that began at ``begin`` and ends now."""
         self.account.note(worker, kind, begin, self.clock.now)
 
-    def after(self, seconds: float, callback: Callable[[], None]) -> None:
+    def call_after(self, seconds: float, callback: Callable[[], None]) -> None:
+        """Call ``callback`` after ``seconds``."""
         self.clock.at(self.clock.now + seconds, callback)
 
     def update_seconds(self, shard: int) -> float:
+        """Return the seconds of an update with one gradient."""
         return self.job.costs.update * self.row_bytes(shard)
 
     def give_up_seconds(self, shard: int) -> float:
@@ -378,12 +386,15 @@ class _Run:
         return (1 + MAX_RETRIES) * timeout_seconds(self.config.writes_on_a_link, seconds)
 
     def row_bytes(self, shard: int) -> float:
+        """Return the bytes of a server's row on links and in memory."""
         return self._row_bytes[shard]
 
     def slot_bytes(self, shard: int) -> float:
+        """Return the bytes of a gradient for a server on links and in memory."""
         return self._slot_bytes[shard]
 
     def _bytes(self, shard: int, size: int) -> float:
+        """Return ``size``, or the shard's part of the job's ``model_bytes``."""
         if self.job.model_bytes is None:
             return size
         return self.job.model_bytes * self.config.shard_values(shard) / self.config.parameters

@@ -170,9 +170,9 @@ class _Worker(Worker):
         if self.dead:
             self._stop()
         elif self.number in self.hosts.job.stops:
-            self.hosts.after(self.hosts.job.stops[self.number], self._stop)
+            self.hosts.call_after(self.hosts.job.stops[self.number], self._stop)
         if self.number in self.hosts.job.returns:
-            self.hosts.after(self.hosts.job.returns[self.number], self._return)
+            self.hosts.call_after(self.hosts.job.returns[self.number], self._return)
         self.advance()
 
     def _return(self) -> None:
@@ -245,7 +245,7 @@ class _Worker(Worker):
         """Set an alarm for the time after which a queue pair in use may have ended."""
         if self.hosts.give_up_seconds is not None and not self._watching:
             self._watching = True
-            self.hosts.after(self.hosts.give_up_seconds, self._expire)
+            self.hosts.call_after(self.hosts.give_up_seconds, self._expire)
 
     def _expire(self) -> None:
         self._watching = False
@@ -397,7 +397,7 @@ class Hosts:
         """Report a worker's activity that ends now."""
         self.board.tell(worker, ActivityEnded(kind, begin))
 
-    def after(self, seconds: float, callback: Then) -> None:
+    def call_after(self, seconds: float, callback: Then) -> None:
         """Call ``callback`` after ``seconds``."""
         self.board.at(self.board.now + round(seconds * PS), callback)
 

@@ -31,7 +31,7 @@ class Site(Protocol):
     def note(self, worker: int, kind: str, begin: float) -> None:
         """Note a worker's activity that ends now."""
 
-    def after(self, seconds: float, callback: Callable[[], None]) -> None:
+    def call_after(self, seconds: float, callback: Callable[[], None]) -> None:
         """Call ``callback`` after ``seconds``."""
 
 
@@ -103,7 +103,7 @@ class Worker(ABC):
             else:
                 self._compute(begin, *model)
 
-        self.site.after(self.site.copy_seconds, done)
+        self.site.call_after(self.site.copy_seconds, done)
 
     def _compute(self, begin: float, w: npt.NDArray[np.float32], others: list[int]) -> None:
         job, endpoint = self.site.job, self.endpoint
@@ -117,4 +117,4 @@ class Worker(ABC):
             self._busy = False
             self.advance()
 
-        self.site.after(job.compute.seconds(self.number, job.batch, self._rng), done)
+        self.site.call_after(job.compute.seconds(self.number, job.batch, self._rng), done)

@@ -68,7 +68,7 @@ class GroupHosts(Hosts):
         super().__init__(
             board, config=config, nodes=plan.workers, learners=learners, stops=stops, reduce=reduce
         )
-        self.rounds = Rounds(board, self.driver, plan, jobs, name=self.name, is_cut=self.dead.__contains__)
+        self.rounds = Rounds(board, self.driver, plan, jobs, name=self.name, is_cut=self.cut_nodes.__contains__)
         board.ordered = self.rounds.obey
 
     def _handle(self, node: int, event: Any) -> None:

@@ -128,7 +128,7 @@ class Host:
 
     def _failure(self, cause: Failure) -> str:
         name = self.hosts.name(self._fetched)
-        if cause is Failure.TIMEOUT and self.node in self.hosts.dead:
+        if cause is Failure.TIMEOUT and self.node in self.hosts.cut_nodes:
             return f"node {self.node} has stopped answering: its link is cut in {name}"
         if cause is Failure.TIMEOUT:
             silent_node = (self.node + 1) % self.hosts.nodes
@@ -205,7 +205,7 @@ class Hosts:
         self.board, self.nodes, self.first_step = board, nodes, learners.first_step
         self.driver, self.buffers = RingDriver(config), Buffers(config, tuple(learners.counts))
         self.sums = Sums(reduce or partial(all_reduce, config=config), nodes)
-        self.dead: set[int] = set()
+        self.cut_nodes: set[int] = set()
         self._learners, self._stops, self._start_ps = learners, stops, board.now
         self._handling = False
         workers = learners.workers(lambda: self.seconds, board.tell)
@@ -252,7 +252,7 @@ class Hosts:
 
     def _stop(self, node: int) -> None:
         self.board.cut(node)
-        self.dead.add(node)
+        self.cut_nodes.add(node)
 
     def name(self, descriptor: int) -> str:
         """Return the name of a descriptor's all-reduce."""

@@ -106,6 +106,7 @@ class _Simulation:
             raise
 
     def all_reduce(self, vectors: Sequence[Float32], deadline: float) -> ServedSum:
+        """Return the sum by ``deadline``, a time of the monotonic clock; raises as ``RingService``."""
         assert self._hosts
         assert self._watcher
         _limit_send_time(self._hosts, deadline)
@@ -126,6 +127,7 @@ class _Simulation:
         raise SimulationFailed(_TIMED_OUT)
 
     def close(self) -> None:
+        """End both processes, and remove the folder of the sockets."""
         for connection in (self._hosts, self._watcher):
             if connection:
                 connection.close()

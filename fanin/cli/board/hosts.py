@@ -11,7 +11,7 @@ from fanin.base.errors import CheckFailed, InputError
 from fanin.runs.output import add_json, print_json, table
 
 if TYPE_CHECKING:  # --help must not wait for Amaranth to load
-    from fanin.host.board import About, BoardClient
+    from fanin.host.board import BoardClient, BoardDescription
 
 Facts = dict[str, Any]
 
@@ -77,7 +77,7 @@ def _board_name(number: int) -> str:
     return names.get(number, f"number {number}")
 
 
-def _about(about: About) -> Facts:
+def _about(about: BoardDescription) -> Facts:
     return {
         "board": _board_name(about.board),
         "version": about.version,

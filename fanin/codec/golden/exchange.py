@@ -151,8 +151,8 @@ def host_ring(gradients: Sequence[Float32], codec: CodecConfig | None) -> Float3
 
 def aggregate(gradients: Sequence[Float32], wire: Wire, leg: Leg) -> Float32:
     """Return the sum, in order, of gradients as they arrive at an aggregator."""
-    total, *rest = [wire.send(leg, gradient) for gradient in gradients]
-    for gradient in rest:
+    total, *other_gradients = [wire.send(leg, gradient) for gradient in gradients]
+    for gradient in other_gradients:
         total = total + gradient
     return total
 

@@ -45,6 +45,7 @@ class _Packet:
 
     @property
     def is_udp(self) -> bool:
+        """True for UDP, False for TCP."""
         return self.ip["protocol"] == IP_PROTOCOL_UDP
 
     @property
@@ -54,6 +55,7 @@ class _Packet:
 
     @cached_property
     def payload(self) -> bytes:
+        """Payload of the datagram or segment."""
         return self.frame[self.start : _IP_START + self.ip["length"]]
 
     def with_tos(self, tos: int) -> bytes:

@@ -64,7 +64,7 @@ def table(runs: Sequence[Metrics]) -> list[list[str]]:
 
 def timelines(runs: Sequence[Metrics], outcomes: Sequence[Outcome]) -> list[Chart]:
     """Return a timeline per run, all with the time axis of the slowest run's window."""
-    spans_of_runs = [each.spans for each in outcomes]
+    spans_of_runs = [outcome.spans for outcome in outcomes]
     if not all(spans_of_runs):
         return []
     end = max(charts.window(spans) for spans in spans_of_runs)

@@ -50,6 +50,7 @@ from fanin.sim.param_server.breakdown import server_seconds, waiting_beside_work
 from fanin.sim.param_server.training import Epoch, Outcome
 
 if TYPE_CHECKING:  # Amaranth takes a second to load
+    from fanin.sim.cosim.run import RunResult
     from fanin.sim.cosim.waves import Waveform
 
 SHOWN_EPOCHS = 20
@@ -82,13 +83,10 @@ def _run(
     output: Path,
     wave: Waveform | None,
 ) -> list[Outcome]:
-    """Train, write the run's folder, print the summary; return all outcomes. Raises CheckFailed as
-    ``execute``.
-    """
+    """Train, write the run's folder and print the summary; return all outcomes. Raises as ``execute``."""
     setups = [setup_of(run_options, call) for run_options in (options, *runs_beside(options))]
     setup = setups[0]
     elsewhere = {PCAP_FILE: options.pcap} if options.pcap else {}
-    stop: BaseException | None = None
     meetings = Meetings()
     live = LiveFile(output, "ps train", title=setup.options.data, unit="gradients")
     directory = run_directory(output, PARAM_SERVER_RUN, asked(call, options), elsewhere=elsewhere, held=True)
@@ -97,13 +95,7 @@ def _run(
         outputs = {"pcap": folder / PCAP_FILE if options.pcap else None, "link_log": folder / LINK_LOG}
         learner = _learner(setup, status)
         tracked_runs = _tracked_runs(setups, options.beside or (), learner.workload, status)
-        outcomes: list[Outcome] = []
-        try:
-            outcomes.append(tracked_runs[0].train(learner, wave=wave, finished=meetings.add, **outputs))
-            for tracked in tracked_runs[1:]:
-                outcomes.append(tracked.train(_learner(tracked.setup, status), finished=meetings.add))
-        except (CheckFailed, *OUTSIDE) as failure:
-            stop = failure
+        outcomes, stop = _train_all(tracked_runs, learner, status, finished=meetings.add, wave=wave, **outputs)
         metrics = _metrics(tracked_runs, outcomes, stop)
         if outcomes:
             page = param_server_page(metrics, outcomes)
@@ -132,6 +124,28 @@ def _run(
     if metrics["error"]:
         raise CheckFailed(metrics["error"])
     return outcomes
+
+
+def _train_all(
+    tracked_runs: Sequence[_TrackedRun],
+    learner: Training,
+    status: RunStatus,
+    *,
+    finished: Callable[[RunResult], None],
+    **outputs: Any,
+) -> tuple[list[Outcome], BaseException | None]:
+    """Train all runs; return the outcomes of the finished ones, and the failure that stopped the next run.
+
+    ``learner`` is that of the first run, which alone has ``outputs``.
+    """
+    outcomes: list[Outcome] = []
+    try:
+        outcomes.append(tracked_runs[0].train(learner, finished=finished, **outputs))
+        for tracked in tracked_runs[1:]:
+            outcomes.append(tracked.train(_learner(tracked.setup, status), finished=finished))
+    except (CheckFailed, *OUTSIDE) as failure:
+        return outcomes, failure
+    return outcomes, None
 
 
 def _tracked_runs(

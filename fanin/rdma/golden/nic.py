@@ -77,12 +77,15 @@ class Arrival:
 
 @dataclass
 class _Message:
+    """A write in progress: its first PSN, and its number of packets."""
+
     write: Write
-    first: int  # PSN
+    first: int
     packets: int
 
     @property
     def last(self) -> int:
+        """PSN of the message's last packet."""
         return psn_after(self.first, self.packets - 1)
 
 

@@ -40,8 +40,8 @@ def widths_text(widths: tuple[int, ...]) -> str:
     return ",".join(map(str, widths))
 
 
-def _widths(text: str, where: str) -> tuple[int, ...]:
+def _widths(text: str, place: str) -> tuple[int, ...]:
     words = text.replace(",", " ").split()
     if wrong := [word for word in words if not _WIDTH.fullmatch(word)]:
-        raise InputError(f"{where}: {wrong[0]!r} is not a width")
+        raise InputError(f"{place}: {wrong[0]!r} is not a width")
     return tuple(map(int, words))

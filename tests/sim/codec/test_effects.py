@@ -7,7 +7,17 @@ import pytest
 
 from fanin.codec.facts import Inceptionn, Mode
 from fanin.sim.codec import effects, tags, tasks
-from fanin.sim.codec.effects import CODECS, Effect, Run, Spread, fidelities, legs, more_epochs, run, spread
+from fanin.sim.codec.effects import (
+    CODECS,
+    Effect,
+    Run,
+    Spread,
+    fidelities,
+    leg_traffic,
+    more_epochs,
+    run,
+    spread,
+)
 from fanin.sim.codec.exchanges import Ring, WorkerAggregator
 from fanin.sim.codec.tasks import TASKS, hdc
 from fanin.sim.codec.trainers import Training
@@ -88,7 +98,7 @@ def test_sums_keep_direction_and_length_without_a_codec_and_lose_both_to_24_bits
 
 
 def test_legs_have_the_bytes_of_an_average_iteration():
-    rows = list(legs(SMALL, {"WA": WorkerAggregator(), "INC": Ring()}))
+    rows = list(leg_traffic(SMALL, {"WA": WorkerAggregator(), "INC": Ring()}))
     size = 4 * 4 * SMALL.network.count / 1e6
     assert rows[:2] == [("WA", "gradients up", size, 1.0), ("WA", "weights down", size, 1.0)]
     assert rows[2][:2] == ("INC", "ring")
