@@ -180,12 +180,8 @@ def serve(hbm: Hbm, bursts: Sequence[Sequence[Burst]], *, period_ps: int, number
     entry, last = _LONG_AGO, len(ports) - 1
     while fronts := [port.waiting[0].arrival for port in ports if port.waiting]:
         entry = max(entry + hbm.access, in_queue[0], min(fronts))
-        port_order = [(last + 1 + index_of_turn) % len(ports) for index_of_turn in range(len(ports))]
-        last = next(
-            index_of_turn
-            for index_of_turn in port_order
-            if ports[index_of_turn].waiting and ports[index_of_turn].waiting[0].arrival <= entry
-        )
+        port_order = [(last + step) % len(ports) for step in range(1, len(ports) + 1)]
+        last = next(n for n in port_order if ports[n].waiting and ports[n].waiting[0].arrival <= entry)
         access = ports[last].waiting.popleft()
         read = channel.read(access.block, entry)
         in_queue.append(read)

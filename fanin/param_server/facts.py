@@ -119,7 +119,7 @@ class ParamServerConfig:
 
         Shards are whole words. If the words do not divide evenly, the first shards have one more.
         """
-        words, longer = divmod(self.words, self.servers)
+        words, longer = divmod(self.words, self.servers)  # words of a shard; shards with one word more
         return min((shard * words + min(shard, longer)) * self.lanes, self.parameters)
 
     def shard_values(self, shard: int) -> int:

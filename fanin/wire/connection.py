@@ -75,7 +75,7 @@ class RowFrames:
     def payloads(self) -> tuple[int, ...]:
         """Bytes of each frame's payload, with padding; all are equal except the last."""
         beats = (*(self.frames - 1) * (self.frame_beats,), self.beats - (self.frames - 1) * self.frame_beats)
-        return tuple(frame_beats * self.data_width // 8 for frame_beats in beats)
+        return tuple(payload_beats * self.data_width // 8 for payload_beats in beats)
 
     def wire_bytes(self, encap: Encap = Encap.L2) -> tuple[int, ...]:
         """Return the bytes that each frame of a row takes on the link, including preamble, FCS and gap."""
@@ -89,8 +89,8 @@ class RowFrames:
     @property
     def in_flight(self) -> int:
         """Frames in flight: the power of two that covers ``IN_FLIGHT_BYTES`` of a row's average frames."""
-        frames = -(-8 * IN_FLIGHT_BYTES * self.frames // (self.beats * self.data_width))
-        return min(max(2, 1 << (frames - 1).bit_length()), MAX_FRAMES)
+        frame_count = -(-8 * IN_FLIGHT_BYTES * self.frames // (self.beats * self.data_width))
+        return min(max(2, 1 << (frame_count - 1).bit_length()), MAX_FRAMES)
 
 
 @dataclass(frozen=True)

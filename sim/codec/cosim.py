@@ -77,16 +77,14 @@ class CodecRtl:
         streams = [encode_frame(frame, config) for frame in frames]
         groups = sum(-(-len(frame) // self.word_bytes) for frame in frames)
         run = self.compress(frames, config, stalls=stalls, seed=seed)
-        differences = [
-            _stream_difference(*arguments, config)
-            for arguments in zip(frames, run.frames, streams, strict=True)
-        ]
+        triples = zip(frames, run.frames, streams, strict=True)
+        differences = [_stream_difference(*triple, config) for triple in triples]
         yield _summarise("compress", frames, groups, differences, run)
         run = self.decompress(streams, [len(frame) for frame in frames], stalls=stalls, seed=seed)
         decoded = [
-            decode_frame(*arguments, config) for arguments in zip(streams, map(len, frames), strict=True)
+            decode_frame(stream, len(frame), config) for stream, frame in zip(streams, frames, strict=True)
         ]
-        differences = [_difference(*arguments) for arguments in zip(frames, run.frames, decoded, strict=True)]
+        differences = [_difference(*triple) for triple in zip(frames, run.frames, decoded, strict=True)]
         yield _summarise("decompress", frames, groups, differences, run)
 
 

@@ -94,7 +94,7 @@ class LegBytes:
 
 @dataclass
 class Traffic:
-    """Bytes of all nodes' messages sum_legs, leg by leg, without headers."""
+    """Bytes of the messages of all nodes together, by leg, without headers."""
 
     legs: dict[str, LegBytes] = field(default_factory=dict)
 

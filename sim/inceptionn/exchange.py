@@ -85,8 +85,8 @@ def receive(source: int, leg: Leg, count: int) -> Program[Float32]:
 def ring(gradient: Float32, members: Sequence[int], node: int, leg: Leg, packets: Packets) -> Program[Float32]:
     """Run algorithm 1 at one of ``members``; return the sum, with the same bits at each of them.
 
-    The owner of a block's total applies the codec to it before it circulates,
-    and keeps the result, so that all members have the same bits.
+    The owner of a block's total applies the codec to it before it circulates, and keeps the result, so that all
+    members have the same bits.
     """
     count, index = len(members), members.index(node)
     previous, next_member = members[index - 1], members[(index + 1) % count]
@@ -94,7 +94,7 @@ def ring(gradient: Float32, members: Sequence[int], node: int, leg: Leg, packets
     yield Phase(f"reduce-scatter, {leg.label}")
     for step in range(1, 2 * count - 1):
         if step == count:
-            yield Phase(f"all-aggregate, {leg.label}")
+            yield Phase(f"all-gather, {leg.label}")
         yield Send(next_member, leg, local[slices[(index - step + 1) % count]])
         block = slices[(index - step) % count]
         received = yield from receive(previous, leg, block.stop - block.start)

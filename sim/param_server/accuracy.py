@@ -184,9 +184,8 @@ def every_epoch(study: Study, outcomes_by_setup: Mapping[str, Sequence[Outcome]]
         cells = " | ".join(f"{100 * accuracy:.1f} %" for accuracy in mean)
         yield f"| {name} | {cells} | {100 * distance:.1f} % ({epoch}) |"
     draws_of_wild = [accuracies(outcomes_by_setup["wild"][draw::draws]) for draw in range(draws)]
-    spread = " | ".join(
-        f"{100 * (max(accuracy) - min(accuracy)):.1f} %" for accuracy in zip(*draws_of_wild, strict=True)
-    )
+    spreads = (max(epoch) - min(epoch) for epoch in zip(*draws_of_wild, strict=True))
+    spread = " | ".join(f"{100 * difference:.1f} %" for difference in spreads)
     yield f"| wild, between draws | {spread} | |"
 
 

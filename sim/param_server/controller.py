@@ -249,16 +249,13 @@ class Controller:
             versions = {server.shard: server.unapplied(worker.number) for server in self._servers}
             first = min((version for version in versions.values() if version), default=None)
             if first is None:
-                senders = [
-                    server for server in self._servers if server.in_flight_since(worker.number) is not None
-                ]
-                awaited = f"server {_join_numbers(server.shard for server in senders)}'s row"
+                senders = (s.shard for s in self._servers if s.in_flight_since(worker.number) is not None)
+                awaited = f"server {_join_numbers(senders)}'s row"
             else:
                 lacking = (shard for shard, version in versions.items() if version == first)
                 awaited = f"server {_join_numbers(lacking)} to apply gradient {first}"
-            descriptions.append(
-                f"worker {worker.number} has pushed gradient {worker.version} and waits for {awaited}"
-            )
+            pushed = f"worker {worker.number} has pushed gradient {worker.version}"
+            descriptions.append(f"{pushed} and waits for {awaited}")
         return "; ".join(descriptions) or "no worker waits"
 
     def result(self) -> Outcome:

@@ -160,9 +160,8 @@ class Rows:
             del self._gradients[key]
         self.due.forget(worker)
         slot = golden.layout.slot(worker, self._sizes.slot_of(zeros_version))
-        self._gradients[worker, zeros_version] = _Gradient(
-            since, bytes(golden.memory[slot.base : slot.base + slot.size])
-        )
+        zeros = bytes(golden.memory[slot.base : slot.base + slot.size])
+        self._gradients[worker, zeros_version] = _Gradient(since, zeros)
         return zeros_version
 
     def apply(self, row: bytes) -> tuple[int, int, int]:

@@ -21,9 +21,8 @@ class ScannedRows:
         workers = range(golden.config.workers)
         self._golden, self._broadcast, self._all = golden, broadcast, workers
         self._updates: list[Applied] = []  # index + 1 is the version of w after the update
-        self._due: list[list[tuple[int, int]]] = [
-            [] for _ in workers
-        ]  # by worker: versions of its rows in flight, and times in ps
+        # By worker: version of each row in flight, and the time in ps since which it is due.
+        self._due: list[list[tuple[int, int]]] = [[] for _ in workers]
         self._received = [[0] for _ in workers]  # versions of a worker's rows, from the initial version 0 on
 
     def note_stored(self, update: Applied, row: bytes, begin: float, since: int, now: int) -> Sequence[int]:
@@ -81,12 +80,10 @@ class ScannedRows:
         received = [set(versions) for versions in self._received]
         ends = sorted(set().union(*received))
         for start, end in pairwise(ends):
-            scan = [worker.worker for worker in self._updates[start:end] if worker.worker not in dead]
+            scan = [update.worker for update in self._updates[start:end] if update.worker not in dead]
             name = f"server {self._golden.layout.shard}, versions {start + 1} to {end}"
             if any(later <= earlier for earlier, later in pairwise(scan)):
                 raise CheckFailed(f"{name}: no scan finds gradients of workers {scan} in this order")
             receivers = self._all if self._broadcast else scan
-            if lacking := [
-                worker for worker in receivers if worker not in dead and end not in received[worker]
-            ]:
+            if lacking := [n for n in receivers if n not in dead and end not in received[n]]:
                 raise CheckFailed(f"{name}: their row did not go to workers {lacking}")

@@ -45,9 +45,7 @@ class RingRun:
     status: list[RingStatus] = field(default_factory=list)  # per node
     counters: list[dict[str, int]] = field(default_factory=list)  # per node
     intact: bool = True  # memory around the vectors is unchanged
-    flow_counters: list[FlowCounters] = field(
-        default_factory=list
-    )  # per host, frames of the flow beside the all-reduce
+    flow_counters: list[FlowCounters] = field(default_factory=list)  # per host
     raw: RunResult = field(default_factory=RunResult)
 
     @property

@@ -171,7 +171,7 @@ class Controller:
             self._board.order(End())
 
     def _begin_exchange(self) -> None:
-        """BeginRound the next exchange, if none is in progress and every worker has posted it."""
+        """Begin the next exchange, if none is in progress and every worker has posted it."""
         if self._current or not all(self._posted_exchanges):
             return
         self._current, *_ = [queue.popleft() for queue in self._posted_exchanges]
@@ -183,8 +183,10 @@ class Controller:
         assert self._current is not None
         self._unfinished = len(self._members)
         at = self._board.told_at + self._barrier
-        address_and_count = self._current.address, self._current.count
-        self._board.order(BeginRound(self._exchanges, self._round, self._jobs, *address_and_count, at))
+        exchange = self._current
+        self._board.order(
+            BeginRound(self._exchanges, self._round, self._jobs, exchange.address, exchange.count, at)
+        )
         self._jobs += 1
 
     def _end_round(self, begin: int) -> None:
@@ -314,7 +316,7 @@ class Rounds:
             silent_node = ring.members[(ring.members.index(node) + 1) % len(ring.members)]
             raise CheckFailed(f"node {silent_node} has stopped answering: node {node} gives up {name}")
         if status.failed or status.completed != 1:
-            raise CheckFailed(f"node {node} finished in {name} with {explain(status.cause)}")
+            raise CheckFailed(f"node {node} ended in {name} with {explain(status.cause)}")
 
     def _read_sent(self, node: int, number: int) -> None:
         """Read a node's sent bytes after the round, since a node with all sums may still have to send."""

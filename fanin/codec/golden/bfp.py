@@ -67,7 +67,7 @@ def decompress(exponents: UInt8, codes: UInt32, config: Bfp) -> Float32:
     bits = np.where((magnitude == 0) | (exponent <= 0), 0, bits)
     infinity = 1 << config.mantissa - 1
     special = shared == SPECIAL_EXPONENT
-    bits = np.where(special & (magnitude > infinity), QUIET_NAN, bits)  # == infinite: exponent 255, fraction 0
+    bits = np.where(special & (magnitude > infinity), QUIET_NAN, bits)  # == infinity: exponent 255, fraction 0
     return bits.reshape(-1).astype(np.uint32).view(np.float32)
 
 

@@ -45,9 +45,8 @@ class Packets:
         A packet that does not shrink arrives unchanged.
         """
         values_per_packet = self.mss // VALUE_BYTES
-        counts = np.diff(
-            np.append(np.arange(0, values.size, values_per_packet), values.size)
-        )  # values of each packet
+        starts = np.arange(0, values.size, values_per_packet)
+        counts = np.diff(np.append(starts, values.size))  # values of each packet
         raw_bytes = counts * VALUE_BYTES
         if self.codec is None:
             return values, raw_bytes
@@ -55,9 +54,8 @@ class Packets:
         rows.reshape(-1)[: values.size] = values
         tags, _ = inceptionn.compress(rows.reshape(-1), self.codec)
         groups = -(-counts // self.codec.group)
-        coded_bytes = (
-            LENGTH_BYTES + groups * self.codec.tag_bytes + _SIZES[tags].reshape(rows.shape).sum(axis=1)
-        )
+        value_bytes = _SIZES[tags].reshape(rows.shape).sum(axis=1)
+        coded_bytes = LENGTH_BYTES + groups * self.codec.tag_bytes + value_bytes
         shrinks = coded_bytes < raw_bytes
         received = np.where(shrinks[:, None], inceptionn.roundtrip(rows, self.codec), rows)
         return received.reshape(-1)[: values.size], np.where(shrinks, coded_bytes, raw_bytes)

@@ -190,9 +190,8 @@ def _group_starts(data: UInt8, groups: int, config: Inceptionn) -> tuple[npt.NDA
         if position + config.tag_bytes > len(stream):
             raise InputError(f"compressed stream: it ends in group {group} of {groups}")
         starts.append(position)
-        position += config.tag_bytes + sum(
-            _BYTES_OF_TAGS[byte] for byte in stream[position : position + config.tag_bytes]
-        )
+        tags = stream[position : position + config.tag_bytes]
+        position += config.tag_bytes + sum(_BYTES_OF_TAGS[byte] for byte in tags)
     if position > len(stream):
         raise InputError(f"compressed stream: it ends in group {groups - 1} of {groups}")
     return np.array(starts, dtype=np.int64), position

@@ -36,12 +36,10 @@ def samples(count: int, seed: int) -> Float32:
     corner = rng.permutation(corners())[: count // 2]
     remaining = count - len(corner)
     bits = rng.integers(0, 1 << 32, remaining // 2, dtype=np.uint32)
-    scales = np.exp2(rng.uniform(-24, 2, -(-(remaining - len(bits)) // 256))).repeat(256)[
-        : remaining - len(bits)
-    ]
+    count_of_gradients = remaining - len(bits)
+    scales = np.exp2(rng.uniform(-24, 2, -(-count_of_gradients // 256))).repeat(256)[:count_of_gradients]
     gradients = (rng.standard_normal(len(scales)) * scales).astype(np.float32)
     scattered = rng.permutation(np.concatenate([corner, bits]))
     position = rng.integers(0, len(scattered) + 1)  # gradients stay together, but begin anywhere
-    return np.concatenate([scattered[:position], gradients.view(np.uint32), scattered[position:]]).view(
-        np.float32
-    )
+    parts = [scattered[:position], gradients.view(np.uint32), scattered[position:]]
+    return np.concatenate(parts).view(np.float32)

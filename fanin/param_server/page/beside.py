@@ -23,8 +23,8 @@ def names_of(runs: Sequence[Metrics]) -> list[str]:
         for options_of_run in options
     ]
     return [
-        ", ".join(f"{key.replace('_', '-')} {value}" for key, value in options_of_run.items())
-        for options_of_run in changes
+        ", ".join(f"{key.replace('_', '-')} {value}" for key, value in changes_of_run.items())
+        for changes_of_run in changes
     ]
 
 

@@ -10,20 +10,13 @@ from fanin.sim.link_log import LinkLog, LoggedFrame
 from fanin.sim.param_server.training import Outcome
 from fanin.wire.rdma import ACK_SYNDROME, Opcode, read_headers
 
-_WORKER_ACTIVITIES = ("compute", "push", "wait")  # of a worker's spans
-_SERVER_ACTIVITIES = {
-    "update": "update for worker",
-    "push": "row to worker",
-}  # of a server's spans, on the event model
+#: Kinds of a worker's spans.
+_WORKER_ACTIVITIES = ("compute", "push", "wait")
+#: Kinds of a server's spans, on the event model, and their descriptions.
+_SERVER_ACTIVITIES = {"update": "update for worker", "push": "row to worker"}
 _NS = 1e9  # nanoseconds per second
-_HIDDEN_FIELDS = (
-    "solicited",
-    "migration",
-    "version",
-    "partition",
-    "congestion",
-    "reserved",
-)  # no use to readers
+#: Header fields without use to readers.
+_HIDDEN_FIELDS = ("solicited", "migration", "version", "partition", "congestion", "reserved")
 
 
 def param_server_trace(outcome: Outcome | None, log: LinkLog, *, workers: int, servers: int) -> str:

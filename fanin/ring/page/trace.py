@@ -27,9 +27,9 @@ def ring_trace(
 ) -> str:
     """Return the trace of a run from step ``first_step`` on.
 
-    ``times`` are the hosts', in seconds from ``start`` on; empty for a failed run. ``start``: in seconds of the
-    simulation. ``log`` has no frames if the
-    run used a model of the NICs' time.
+    - ``times``: of the hosts, in seconds from ``start`` on; empty for a failed run.
+    - ``log``: frames on the links; none if the run used a model of the NICs' time.
+    - ``start``: simulated time, in seconds, at which all ``times`` are 0.
     """
     trace, names = Trace(), [f"node {node}" for node in range(job.nodes)]
     for name in names:
@@ -95,9 +95,10 @@ class _Jobs:
 def _data_of(sent: Sequence[Sent], node: int) -> list[Sent]:
     """Return the first transmissions of a node's DATA frames, in the order of its all-reduces."""
     return [
-        frame
-        for frame in sent
-        if frame.logged.up and frame.logged.port == node and frame.frame.number is not None and not frame.again
+        sending
+        for sending in sent
+        if sending.logged.up and sending.logged.port == node
+        if sending.frame.number is not None and not sending.again
     ]
 
 
@@ -131,15 +132,15 @@ class _AllReduces:
 
 def _add_all_reduces(trace: Trace, name: str, sent: Sequence[Sent], all_reduces: _AllReduces) -> None:
     """Add a slice per all-reduce of a node, and per phase of its segments, for the time in which it sends."""
-    operations = groupby(sent, key=lambda frame: (frame.frame.stream, frame.frame.facts["operation"]))
-    for number, (_, frames) in enumerate(operations):
-        data_frames = list(frames)
+    operations = groupby(sent, key=lambda sending: (sending.frame.stream, sending.frame.facts["operation"]))
+    for number, (_, sendings) in enumerate(operations):
+        data_frames = list(sendings)
         text, nodes = all_reduces.describe(number)
         values = data_frames[0].frame.facts["count"]
         trace.slice(name, FRAMES, text, data_frames[0].begin_ns, data_frames[-1].end_ns, values=values)
         order = zip(data_frames, phases(all_reduces.job.config, values, nodes), strict=False)
         for (segment, phase), pairs in groupby(order, key=lambda pair: pair[1]):
-            part = [frame for frame, _ in pairs]
+            part = [sending for sending, _ in pairs]
             begin, end = part[0].begin_ns, part[-1].end_ns
             trace.slice(name, SEGMENTS, f"{phase}, segment {segment}", begin, end, frames=len(part))
 

@@ -24,7 +24,7 @@ def test_workers_and_gradients_of_a_training():
             Applied(0, 0, 1, stored=5e-6, arrival=4e-6, received=7e-6),
             Applied(0, 1, 1, stored=6e-6, arrival=4.5e-6, received=math.nan),  # its worker has stopped
         ],
-        began=1e-3,
+        start=1e-3,
     )
     found = read(param_server_trace(outcome, LinkLog(), **SIZES)).slices
     assert {track: [one[:3] for one in each] for track, each in found.items()} == {
