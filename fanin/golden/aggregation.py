@@ -72,7 +72,7 @@ class Received:
 
 
 class WorkerEndpoint:
-    """One worker of a job.
+    """Endpoint of a worker in a job.
 
     - ``member``: the worker's one-hot bit.
     - ``retries``: R, retransmissions of a packet until TransportTimeout.

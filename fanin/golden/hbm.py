@@ -57,6 +57,8 @@ def place(hbm: Hbm, block: int) -> Place:
 
 @dataclass
 class _Bank:
+    """A bank: its open row, and the cycles of its last activation and read."""
+
     row: int | None = None
     activated: int = _LONG_AGO
     read: int = _LONG_AGO
@@ -157,6 +159,8 @@ class Burst:
 
 @dataclass
 class _Access:
+    """An access of a port to a block, which the controller knows of from cycle ``arrival`` on."""
+
     block: int
     arrival: int
     words: int  # words of the burst in the block
@@ -164,6 +168,8 @@ class _Access:
 
 @dataclass
 class _Port:
+    """A port: its waiting accesses in order, and the arrival times in ps of words read."""
+
     waiting: deque[_Access] = field(default_factory=deque)
     arrived: list[int] = field(default_factory=list)
 

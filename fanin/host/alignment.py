@@ -26,7 +26,7 @@ _VALUE_BYTES = FLOAT_BITS // 8
 
 
 class Alignment:
-    """Tracks the connections that a host opens and accepts. ``unaligned`` counts segments sent uncompressed.
+    """Tracker of a host's TCP connections. ``unaligned``: number of segments marked against compression.
 
     The first byte of a stream is the first byte of a value. A connection whose SYN was not seen is never
     compressed.

@@ -151,7 +151,7 @@ class UdpChannel:
 
 
 class BoardClient:
-    """Client of the board at ``host``; also a context manager.
+    """Client of the board at ``host``, which may be used as a context manager.
 
     The client holds the board from :meth:`acquire`, or its first request, to :meth:`release`.
 

@@ -33,7 +33,7 @@ class Cause:
 
 @dataclass(frozen=True)
 class Causes:
-    """Causes of one enumeration."""
+    """Causes of all members of an enumeration in a node's registers."""
 
     title: str  #: the node and the kind of failure
     members: Mapping[Enum, Cause | None]  #: cause by member; None for a member that is no failure

@@ -18,7 +18,7 @@ class Operation(NamedTuple):
 
 
 class Batch:
-    """Register accesses in order, as bus operations that can be sent together.
+    """Batch of register accesses in order, as bus operations that can be sent together.
 
     ``base``: bus address of the map. Send ``operations`` to the hardware, then pass the words that its reads
     returned to :meth:`results`.
@@ -74,7 +74,7 @@ class Batch:
 
 
 class RegisterDriver:
-    """Reads and writes registers by name through any two functions that access one 32-bit word."""
+    """Driver that accesses registers by name through two functions, which read and write one 32-bit word."""
 
     def __init__(
         self,
@@ -144,7 +144,7 @@ class AsyncRegisterDriver:
 
 
 class BaseDriver:
-    """Makes the batches of register accesses that all nodes have in common.
+    """Base of drivers: makes the batches of register accesses that all nodes have in common.
 
     Run each batch with any :class:`RegisterDriver`, and pass the values of its reads to the method ``…_of``.
     ``constants``: fields that identify the node, with their expected values.

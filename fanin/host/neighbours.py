@@ -32,8 +32,9 @@ Address = tuple[str, int]
 
 
 class Neighbours:
-    """Connections of ``rank`` with its neighbours; ``addresses`` are those of all ranks, at least two.
+    """TCP connections of ``rank`` with the next and the previous rank of a ring.
 
+    - ``addresses``: host and port of each rank, at least two.
     - ``timeout``: longest wait for another rank, in seconds.
     - ``mss``: bytes of a segment of values, at most; None: the path's.
 

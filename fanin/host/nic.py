@@ -23,7 +23,7 @@ _MAX_LINE = 1 << 20  # bytes of an answer
 
 
 class RdmaNic:
-    """Node at a control socket, used as a context manager from one thread.
+    """Client of the node at a control socket, used as a context manager from one thread.
 
     ``seconds``: longest wait for an answer, not counting waits for messages. Raises InputError if no node
     serves the socket. Each call raises InputError with the node's message if the node refuses the request, and

@@ -20,14 +20,14 @@ from fanin.wire.ethernet import Endpoint
 
 @dataclass(frozen=True)
 class ServerStatus:
-    """Progress of a server.
+    """Status of a parameter server.
 
     - ``busy``: the server is at work.
     - ``exhausted``: all versions of w are used up.
     - ``version``: number of updates begun.
     - ``staleness``: sum of the staleness of all updates.
     - ``stalest``: largest staleness of an update.
-    - ``gone``: workers that are left out.
+    - ``gone``: workers that the server has excluded.
     """
 
     busy: bool

@@ -26,7 +26,7 @@ BROADCAST = "sum down"
 
 
 class Exchange(Protocol):
-    """A way of adding up gradients."""
+    """Exchange, which adds up the workers' gradients."""
 
     def __call__(self, gradients: Sequence[Float32], traffic: Traffic) -> Float32:
         """Return the sum; ``traffic`` counts the bytes sent."""
@@ -34,8 +34,7 @@ class Exchange(Protocol):
 
 @dataclass(frozen=True)
 class Ring:
-    """The gradient-centric exchange (algorithm 1): every hop compresses, with the arithmetic of
-    docs/systems/ring.md.
+    """Gradient-centric exchange (algorithm 1): each hop compresses, as in docs/systems/ring.md.
 
     A slice's bytes are those of whole words, with the zeros after the vector's end.
     """
@@ -62,7 +61,7 @@ class Ring:
 
 @dataclass(frozen=True)
 class WorkerAggregator:
-    """The baseline: gradients up to one aggregator, and weights down, which are not compressed."""
+    """Baseline exchange: gradients go up to one aggregator, and weights go down without compression."""
 
     codec: AnyCodec = None
 
@@ -75,7 +74,7 @@ class WorkerAggregator:
 
 @dataclass(frozen=True)
 class AggregatorTree:
-    """Figure 1(a): an aggregator for each group, and one above them."""
+    """Exchange of figure 1(a): an aggregator for each group, and one above them."""
 
     groups: int
     codec: AnyCodec = None
@@ -90,7 +89,7 @@ class AggregatorTree:
 
 @dataclass(frozen=True)
 class RingsUnderAggregator:
-    """Figure 1(b): a ring in each group, whose first worker sends to an aggregator and distributes weights."""
+    """Exchange of figure 1(b): rings in the groups, an aggregator of their sums, and weights sent down."""
 
     groups: int
     codec: AnyCodec = None
@@ -105,7 +104,7 @@ class RingsUnderAggregator:
 
 @dataclass(frozen=True)
 class RingOfRings:
-    """Figure 1(c): a ring in each group, a ring of their first workers, and the sum sent down to the others."""
+    """Exchange of figure 1(c): rings in the groups, a ring of their first workers, which send the sum down."""
 
     groups: int
     codec: AnyCodec = None

@@ -78,5 +78,5 @@ def _line(stage: str, bound: int, mode: str, form_shares: Sequence[float]) -> st
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m fanin.sim.codec.gradients", description=__doc__)
     parser.add_argument("folder", type=Path)
-    found = gradients()
-    print(*save(found, parser.parse_args().folder), *table(found), sep="\n")
+    gradients_by_stage = gradients()
+    print(*save(gradients_by_stage, parser.parse_args().folder), *table(gradients_by_stage), sep="\n")

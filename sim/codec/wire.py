@@ -68,7 +68,7 @@ def transfer(values: Float32, codec: AnyCodec) -> Transfer:
 
 @dataclass
 class LegBytes:
-    """Traffic of one leg of an exchange.
+    """Bytes of one leg of an exchange.
 
     - ``uncompressed``: bytes as float32.
     - ``sent``: bytes on the wire.

@@ -14,7 +14,7 @@ _TIMEOUT = 30.0  # seconds without a byte
 
 @dataclass(frozen=True)
 class Sockets:
-    """Measured costs.
+    """Measured costs of TCP at a host.
 
     - ``byte``: processor seconds per byte of a message at one end, averaged over both ends.
     - ``latency``: seconds from sending a small message to having received it.

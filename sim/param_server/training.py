@@ -22,7 +22,7 @@ from fanin.sim.param_server.costs import Compute, Costs
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingJob:
-    """A run: each of ``workers`` pushes a gradient of each of its mini-batches, ``epochs`` times.
+    """Training job: each worker pushes a gradient of each of its mini-batches, ``epochs`` times.
 
     - ``workers``, ``slots``, ``servers``: sizes of the protocol.
     - ``warm_up``: first epochs in which workers use one of their slots.
@@ -164,7 +164,7 @@ class Epoch:
 
 @dataclass
 class Outcome:
-    """Result of a run; the last epoch is its end, and ``w`` the model then.
+    """Result of a training run; ``epochs`` ends with the run, and ``w`` is the model then.
 
     - ``staleness``: number of gradients, at every server, by the number of others' updates that their model
       lacked; with Sync-DSGD, whose N updates count as one, always 0.

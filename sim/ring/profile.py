@@ -34,7 +34,7 @@ class Cores:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerProfile:
-    """Speeds of a worker.
+    """Speeds of a worker's processor, memory and PCIe.
 
     - ``flops``: operations a second.
     - ``memory_bandwidth``: bytes a second.

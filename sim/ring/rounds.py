@@ -34,7 +34,11 @@ _PS = 1e12
 
 @dataclass(frozen=True, kw_only=True)
 class JobSettings:
-    """Settings of all jobs: ``barrier`` in seconds before each job, ``timeout`` in cycles, and ``retries``.
+    """Settings of all jobs.
+
+    - ``barrier``: seconds before each job.
+    - ``timeout``: cycles until an unacknowledged frame is sent again.
+    - ``retries``: retransmissions of a frame until a node fails.
 
     Raises ValueError for a barrier below 0.
     """
@@ -208,6 +212,8 @@ class Controller:
 
 @dataclass(frozen=True)
 class _Posted:
+    """A posted vector, and the callback for its sum."""
+
     vector: Float32
     on_sum: Then
 

@@ -31,7 +31,7 @@ class Overlap(StrEnum):
 
 @dataclass(frozen=True)
 class Schedule:
-    """Order of a host's work.
+    """Settings of a host's schedule.
 
     - ``overlap``: whether all-reduces run during the backward pass.
     - ``outstanding``: unfinished descriptors at which a host blocks; 1 is figure 3b.
@@ -115,7 +115,7 @@ class Span:
 
 @dataclass
 class Times:
-    """Times of one host.
+    """Measured times of one host.
 
     - ``steps``: the end of each step, in seconds.
     - ``blocked``: seconds of waiting for all-reduces.

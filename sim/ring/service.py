@@ -80,7 +80,7 @@ class RingService:
 
 
 class _Simulation:
-    """A simulation, and the process that watches it."""
+    """A simulation in a child process, and the process that watches it."""
 
     def __init__(self, nodes: Nodes, deadline: float):
         self._folder = tempfile.mkdtemp(prefix="fanin-")

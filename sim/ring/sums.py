@@ -1,4 +1,4 @@
-"""Golden model beside a run: the expected sum of each descriptor."""
+"""Expected sums of a run's descriptors, by the golden model."""
 
 from __future__ import annotations
 

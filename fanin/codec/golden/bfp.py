@@ -60,9 +60,10 @@ def decompress(exponents: UInt8, codes: UInt32, config: Bfp) -> Float32:
     shared = np.where(exponent_codes == config.special, SPECIAL_EXPONENT, exponent_codes + config.lowest)
     code = codes.astype(np.int64).reshape(-1, config.block)
     magnitude, sign = code & (1 << config.mantissa) - 1, code >> config.mantissa
-    place = np.frexp(magnitude.astype(np.float64))[1].astype(np.int64)  # of the leading one, from 1; 0: no one
-    exponent = shared - config.mantissa + place
-    fraction = (magnitude << FRACTION_BITS + 1 - np.maximum(place, 1)) & (1 << FRACTION_BITS) - 1
+    # Bits from the leading one on; 0 without a one.
+    length = np.frexp(magnitude.astype(np.float64))[1].astype(np.int64)
+    exponent = shared - config.mantissa + length
+    fraction = (magnitude << FRACTION_BITS + 1 - np.maximum(length, 1)) & (1 << FRACTION_BITS) - 1
     bits = sign << 31 | exponent << FRACTION_BITS | fraction
     bits = np.where((magnitude == 0) | (exponent <= 0), 0, bits)
     infinity = 1 << config.mantissa - 1

@@ -83,9 +83,8 @@ def decompress(tags: UInt8, words: UInt32) -> Float32:
     bits = np.where(tags == Tag.RAW, word, 0)
     for tag, fraction_bits in SHORT_FRACTION.items():
         magnitude = word & (1 << fraction_bits) - 1
-        length = np.frexp(magnitude.astype(np.float64))[1].astype(
-            np.int64
-        )  # bits, from the leading one on; 0: none
+        # Bits from the leading one on; 0 without a one.
+        length = np.frexp(magnitude.astype(np.float64))[1].astype(np.int64)
         exponent = EXPONENT_BIAS - (fraction_bits + 1 - length)
         fraction = (magnitude << FRACTION_BITS + 1 - np.maximum(length, 1)) & (1 << FRACTION_BITS) - 1
         value = (word >> fraction_bits) << 31 | exponent << FRACTION_BITS | fraction

@@ -37,7 +37,7 @@ class Row:
 
 
 class Meter:
-    """Accumulates the measurements of a codec on values that arrive in pieces."""
+    """Accumulator of a codec's measurements on values that arrive in pieces."""
 
     def __init__(self, config: CodecConfig):
         self.config = config

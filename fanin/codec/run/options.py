@@ -1,4 +1,4 @@
-"""Options of a codec, and the codec that they name."""
+"""Options of a codec, and the configuration that they select."""
 
 from __future__ import annotations
 

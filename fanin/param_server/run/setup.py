@@ -51,7 +51,7 @@ class Backend(Protocol):
 
 @dataclass(frozen=True)
 class Setup:
-    """A run as requested.
+    """Inputs of a run, from its options.
 
     - ``options``: options, with the defaults of model and data filled in.
     - ``data``: folder or archive with MNIST; None for the bundled digits.

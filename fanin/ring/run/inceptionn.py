@@ -19,7 +19,7 @@ PARTS = ("compute", "sum", "update", "communicate")
 
 @dataclass(frozen=True)
 class InceptionnRtl:
-    """INCEPTIONN's NICs in Verilator; weights are compared with the golden model's after every step."""
+    """Backend of INCEPTIONN's NICs in Verilator; weights are compared with the golden model's in every step."""
 
     training: DataParallel
     plan: Plan

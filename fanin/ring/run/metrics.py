@@ -1,4 +1,4 @@
-"""A run of ``fanin ring train`` as JSON: run.json."""
+"""Content of ``run.json`` for a run of ``fanin ring train``."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ _PROFILE = ("flops", "memory_bandwidth", "pcie")
 
 @dataclass(frozen=True)
 class Setup:
-    """A run as requested, and its initial state.
+    """Inputs of a run, from its options, and its initial state.
 
     ``configuration``: the options by name, as in ``run.json``.
     """

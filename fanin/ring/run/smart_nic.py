@@ -21,7 +21,7 @@ from fanin.sim.ring.training import Outcome, RingTraining, references
 
 @dataclass(frozen=True)
 class _Ring(ABC):
-    """Common part of these backends; ``job`` is the job as it is run."""
+    """Base of the backends for smart NICs; ``job``: the job as it is run."""
 
     job: RingTraining
 
@@ -90,7 +90,7 @@ class _Ring(ABC):
 
 @dataclass(frozen=True)
 class Rtl(_Ring):
-    """Ring nodes in Verilator; every sum is compared with the golden model's."""
+    """Backend of ring nodes in Verilator; every sum is compared with the golden model's."""
 
     link: LinkConfig
 
@@ -108,7 +108,7 @@ class Rtl(_Ring):
 
 @dataclass(frozen=True)
 class Model(_Ring):
-    """Model with the golden sums; an all-reduce of n values takes ``seconds(n)``. There are no frames."""
+    """Backend on the event model, without frames; an all-reduce of n values takes ``seconds(n)``."""
 
     seconds: Callable[[int], float]
 
