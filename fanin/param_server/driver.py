@@ -132,7 +132,7 @@ class ParamServerDriver(NicDriver):
         return batch.write("worker_buffers", buffers).write("worker_key", rkey).write("control", set_worker=1)
 
     def exclude(self, worker: int) -> Batch:
-        """Leave a worker out of the job, as the server does by itself when a push to the worker fails."""
+        """Exclude a worker from the job. The server does this itself when a push to the worker fails."""
         self._check_index(worker)
         return self.batch().write("worker", worker).write("control", exclude=1)
 

@@ -165,8 +165,8 @@ class RowLayout:
     3. the LGVnum vector, one entry per worker, in whole words; the last word ends with the version of w again.
 
     A write of the row goes in increasing address order, so both versions are equal only if everything between
-    them has arrived. The zeros in front are there for Wireshark, which takes a payload that begins with an
-    EtherType and two zeros for IP over InfiniBand. Versions 6 and 8 would look like that.
+    them has arrived. Wireshark takes a payload that begins with an EtherType and two zeros for IP over
+    InfiniBand. Without the zeros in front, versions 6 and 8 would look like that.
     """
 
     config: ParamServerConfig

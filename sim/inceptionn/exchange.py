@@ -126,8 +126,8 @@ def broadcast(
 ) -> Program[Float32]:
     """Send ``values`` of the first of ``members`` to all, down a binomial tree, in a message per block.
 
-    Returns the values at each member. Sends block, like those of an MPI broadcast: the link serves one child at
-    a time, and the first child can forward the message while the next one receives it.
+    Returns the values at each member. Sends block, like those of an MPI broadcast, so the link serves one child
+    at a time. The first child can forward the message while the next one receives it.
     """
     parent, children = relays(members, node)
     received = np.empty(slices[-1].stop, np.float32) if values is None else values

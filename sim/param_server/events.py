@@ -149,11 +149,14 @@ class _Server:
     def _pass(self, start: int) -> None:
         """Update with the arrived gradients from worker ``start`` on, and push each row while it is made.
 
-        A row for several workers is pushed from memory: with Sync-DSGD the row of a round's last gradient,
-        otherwise the row of a scan's last gradient, or every row if rows are broadcast. A Sync-DSGD round
-        applies gradients in order of arrival, since the hardware searches for the next gradient during an
-        update; rows are posted in the same order. A scan therefore continues its search when its last update
-        begins.
+        A row for several workers is pushed from memory instead. This is:
+
+        - with Sync-DSGD, the row of a round's last gradient;
+        - with pushes after scans, the row of a scan's last gradient;
+        - with broadcasts, every row.
+
+        The hardware searches for the next gradient during an update. A Sync-DSGD round therefore applies
+        gradients, and posts rows, in order of arrival. A scan continues its search when its last update begins.
         """
         job, clock, costs = self.run.job, self.run.clock, self.run.job.costs
         wild, scans = job.algorithm is Algorithm.WILD, job.pushes_after_scan

@@ -1,6 +1,6 @@
 """Time model of an all-reduce on fanin's ring nodes, in cycles, and its bottleneck (docs/systems/ring.md).
 
-It extends the AI Smart NIC's model (section IV-C: the maximum of T_ring, T_add and T_mem) by headers,
+The AI Smart NIC's model (section IV-C) is the maximum of T_ring, T_add and T_mem. This model adds headers,
 preambles, gaps, acknowledgements, and the latency of the first and the last word.
 """
 
