@@ -41,8 +41,9 @@ class WorkerProfile:
     - ``pcie``: bit/s in each direction.
     - ``slowdown``: factor of the backward pass's time if some cores do other work.
 
-    The defaults are the paper's worker (docs/systems/gradient-training.md): 28 cores at a mini-batch of 448;
-    six channels of DDR4-2933, of which a stream reaches three quarters; PCIe Gen3 x8, of which 81 % are payload.
+    The defaults are the paper's worker (docs/systems/gradient-training.md) at a mini-batch of 448. It has 28
+    cores, six channels of DDR4-2933, and PCIe Gen3 x8. A memory stream reaches three quarters of the channels'
+    rate, and 81 % of PCIe are payload.
     Raises ValueError for a value that is not above 0.
     """
 
