@@ -115,7 +115,8 @@ class _Server:
         """Workers that the server has given up: it ignores their gradients, and pushes no rows to them."""
         return [worker for worker, end in self._give_up_times.items() if end <= self.run.clock.now]
 
-    def _new_gradients(self) -> list[int]:
+    def _workers_with_gradients(self) -> list[int]:
+        """Return the workers whose next gradients are present, without excluded workers."""
         excluded, workers = self._excluded, range(self.engine.config.workers)
         return [worker for worker in workers if worker not in excluded and self.engine.has_gradient(worker)]
 
@@ -142,7 +143,7 @@ class _Server:
             return
         one_pass = self.run.job.costs.one_pass
         all_first = self.run.job.algorithm is Algorithm.SYNC and not one_pass
-        if len(self._new_gradients()) >= (self.engine.config.workers if all_first else 1):
+        if len(self._workers_with_gradients()) >= (self.engine.config.workers if all_first else 1):
             self.busy = True
             (self._pass if one_pass else self._scan)(0)
 
@@ -164,7 +165,7 @@ class _Server:
         worker = (
             self.engine.scan(start, self._excluded)
             if wild
-            else min(self._new_gradients(), key=self._arrivals.__getitem__, default=None)
+            else min(self._workers_with_gradients(), key=self._arrivals.__getitem__, default=None)
         )
         if worker is None:
             self.busy = False
@@ -193,7 +194,7 @@ class _Server:
         if job.algorithm is Algorithm.SYNC:
             return len(self._receivers) == self.engine.config.workers
         if job.pushes_after_scan:
-            return not any(other > worker for other in self._new_gradients())
+            return not any(other > worker for other in self._workers_with_gradients())
         return job.broadcasts
 
     def _scan(self, start: int) -> None:

@@ -45,7 +45,7 @@ class Worker(ABC):
         self._idle_since: float | None = None
         self._replaced = False
         self._zeros_version: int | None = None  # version of the gradient of zeros of a worker that joins a run
-        self._gradients = site.job.gradients_each(site.learner)
+        self._gradient_count = site.job.gradients_each(site.learner)
 
     @abstractmethod
     def send(self, pushes: Sequence[Push]) -> None:
@@ -79,7 +79,7 @@ class Worker(ABC):
                 self.endpoint.join(self._zeros_version)
             if self.endpoint.joins:
                 return
-        if self._busy or self.dead or self.endpoint.version == self._gradients:
+        if self._busy or self.dead or self.endpoint.version == self._gradient_count:
             return
         if not self.endpoint.may_push:
             self._idle_since = now if self._idle_since is None else self._idle_since
@@ -91,10 +91,11 @@ class Worker(ABC):
         self._take_model(now)
 
     def _take_model(self, begin: float) -> None:
+        """Copy the model, again if a row was written meanwhile, then compute."""
         endpoint = self.endpoint
         reading = endpoint.begin_read()
 
-        def done() -> None:
+        def end_copy() -> None:
             if endpoint is not self.endpoint:
                 return
             model = endpoint.end_read(reading)
@@ -103,12 +104,13 @@ class Worker(ABC):
             else:
                 self._compute(begin, *model)
 
-        self.site.call_after(self.site.copy_seconds, done)
+        self.site.call_after(self.site.copy_seconds, end_copy)
 
     def _compute(self, begin: float, w: npt.NDArray[np.float32], others: list[int]) -> None:
+        """Compute a gradient at ``w``, then push it; ``others``: from ``WorkerEndpoint.end_read``."""
         job, endpoint = self.site.job, self.endpoint
 
-        def done() -> None:
+        def end_compute() -> None:
             if self.dead or endpoint is not self.endpoint:
                 return
             gradient = self.site.learner.gradient(self.number, self.endpoint.version, w)
@@ -117,4 +119,4 @@ class Worker(ABC):
             self._busy = False
             self.advance()
 
-        self.site.call_after(job.compute.seconds(self.number, job.batch, self._rng), done)
+        self.site.call_after(job.compute.seconds(self.number, job.batch, self._rng), end_compute)

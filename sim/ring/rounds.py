@@ -152,8 +152,11 @@ class Controller:
         self._board, self._plan, self._barrier = board, plan, round(barrier * _PS)
         self._posted_exchanges: list[deque[ExchangePosted]] = [deque() for _ in range(plan.workers)]
         self._current: ExchangePosted | None = None  # exchange in progress
-        self._round = self._unfinished = self._unread = self._finished_workers = 0
-        self._exchanges = self._jobs = 0
+        self._round = 0  # number of the round in its exchange
+        self._unfinished = 0  # jobs of the round in progress
+        self._unread = 0  # nodes whose sent bytes have not been read
+        self._finished_workers = 0
+        self._exchanges = self._jobs = 0  # numbers of the next exchange and job
         self.figures = [RoundFigures(plan_round.level) for plan_round in plan.rounds]
 
     def handle(self, node: int, fact: Fact) -> None:
