@@ -16,7 +16,7 @@ from fanin.param_server.facts import Algorithm, ParamServerConfig
 from fanin.sim.cosim.live import Board
 from fanin.sim.learning.learner import Learner
 from fanin.sim.param_server.rows import Rows
-from fanin.sim.param_server.training import Account, Applied, Outcome, TrainingJob, sync_ends
+from fanin.sim.param_server.training import Account, Outcome, ServerUpdate, TrainingJob, sync_ends
 
 PS = 10**12  # picoseconds per second
 
@@ -294,7 +294,7 @@ class Controller:
         arrival = self._arrivals.pop((shard, worker, self._sizes.slot_of(version)), math.nan)
         begin, self._last_stored[shard] = max(self._last_stored[shard], arrival), now
         self._account.note_server(shard, worker, "update", begin, now)
-        update = Applied(shard, worker, version, now, arrival)
+        update = ServerUpdate(shard, worker, version, now, arrival)
         for receiver in server.note_stored(update, row, begin, self._board.told_at):
             self._start_watch(self._workers[receiver])
         self._account.outcome.updates.append(update)

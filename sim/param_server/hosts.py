@@ -50,7 +50,7 @@ from fanin.sim.param_server.controller import (
     WatchExpired,
     WorkerStopped,
 )
-from fanin.sim.param_server.training import Applied, Outcome, TrainingJob
+from fanin.sim.param_server.training import Outcome, ServerUpdate, TrainingJob
 from fanin.sim.param_server.worker import Worker
 from fanin.sim.rdma.cosim import Pair, connect, disconnect, post, take_completion
 
@@ -67,7 +67,7 @@ class WildRun:
     raw: RunResult = field(default_factory=RunResult)
 
     @property
-    def updates(self) -> list[Applied]:
+    def updates(self) -> list[ServerUpdate]:
         """All updates, in order."""
         return self.outcome.updates
 
@@ -235,7 +235,7 @@ class _Worker(Worker):
         for word in reads:
             if self.dead:
                 return
-            ending = driver.completed_of(driver.take_completion().results([word])).ending
+            ending = driver.completion_of(driver.take_completion().results([word])).ending
             if ending in (Ending.RETRIES, Ending.FLUSHED):
                 self.give_up()
             elif ending is not Ending.DONE:

@@ -14,7 +14,7 @@ from fanin.base.errors import CheckFailed
 from fanin.param_server.facts import Algorithm, ParamServerConfig, PushAfter, ServerLayout
 from fanin.param_server.golden import ParameterServer, Push
 from fanin.sim.param_server.scans import ScannedRows
-from fanin.sim.param_server.training import Applied, TrainingJob
+from fanin.sim.param_server.training import ServerUpdate, TrainingJob
 
 
 @dataclass(frozen=True)
@@ -38,19 +38,21 @@ class _DueRow:
     since: int
     row: bytes
     push: Push
-    update: Applied
+    update: ServerUpdate
 
 
 class DueRows(Protocol):
     """Receivers of a server's rows, and rows in flight; all times except ``begin`` are in ps."""
 
-    def note_stored(self, update: Applied, row: bytes, begin: float, since: int, now: int) -> Sequence[int]:
+    def note_stored(
+        self, update: ServerUpdate, row: bytes, begin: float, since: int, now: int
+    ) -> Sequence[int]:
         """Note that an update's row is in memory; return the workers to which it, or a later row, is now due.
 
         ``begin``: start of the update in seconds. ``since``: its gradient was sent; ``now``: time of the call.
         """
 
-    def note_arrival(self, worker: int, address: int, row: bytes) -> tuple[float, Applied | None]:
+    def note_arrival(self, worker: int, address: int, row: bytes) -> tuple[float, ServerUpdate | None]:
         """Note a row's arrival; return its ``sent`` in seconds, and the worker's update that is new in it.
 
         Raises CheckFailed unless the row may come next.
@@ -78,11 +80,13 @@ class RoundRows:
         self._size = workers if job.algorithm is Algorithm.SYNC else 1
         #: Whether each row goes to one worker, while it is made.
         self._one_receiver = self._size == 1 and not job.broadcasts
-        self._round: list[tuple[Applied, int]] = []  # updates that have not been pushed, with ``since``
+        self._round: list[tuple[ServerUpdate, int]] = []  # updates that have not been pushed, with ``since``
         self._due: list[deque[_DueRow]] = [deque() for _ in range(workers)]
         self._joining: set[int] = set()  # replacements that have not received a row
 
-    def note_stored(self, update: Applied, row: bytes, begin: float, since: int, now: int) -> Sequence[int]:
+    def note_stored(
+        self, update: ServerUpdate, row: bytes, begin: float, since: int, now: int
+    ) -> Sequence[int]:
         """Note a row; a round's last row is due to its workers, or to all. Its other rows are not pushed."""
         self._round.append((update, since))
         if len(self._round) < self._size:
@@ -97,7 +101,7 @@ class RoundRows:
             self._due[worker].append(_DueRow(due_since, row, self._golden.push(worker), update_in_row))
         return receivers
 
-    def note_arrival(self, worker: int, address: int, row: bytes) -> tuple[float, Applied | None]:
+    def note_arrival(self, worker: int, address: int, row: bytes) -> tuple[float, ServerUpdate | None]:
         """Note a row's arrival: it must be the next row made for the worker."""
         name = f"server {self._golden.layout.shard}"
         if not self._due[worker]:
@@ -191,7 +195,7 @@ class Rows:
             raise CheckFailed(f"{name} for worker {worker}: the row differs from the golden server's")
         return worker, version, applied.staleness
 
-    def note_stored(self, update: Applied, row: bytes, begin: float, now: int) -> Sequence[int]:
+    def note_stored(self, update: ServerUpdate, row: bytes, begin: float, now: int) -> Sequence[int]:
         """Return the workers to which an update's row, or a later row, is now due; see :class:`DueRows`."""
         return self.due.note_stored(update, row, begin, self._since[update.worker], now)
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from fanin.base.errors import CheckFailed
 from fanin.param_server.golden import ParameterServer
-from fanin.sim.param_server.training import Applied
+from fanin.sim.param_server.training import ServerUpdate
 
 
 class ScannedRows:
@@ -20,12 +20,14 @@ class ScannedRows:
     def __init__(self, golden: ParameterServer, *, broadcast: bool):
         workers = range(golden.config.workers)
         self._golden, self._broadcast, self._all = golden, broadcast, workers
-        self._updates: list[Applied] = []  # index + 1 is the version of w after the update
+        self._updates: list[ServerUpdate] = []  # index + 1 is the version of w after the update
         # By worker: version of each row in flight, and the time in ps since which it is due.
         self._due: list[list[tuple[int, int]]] = [[] for _ in workers]
         self._received = [[0] for _ in workers]  # versions of a worker's rows, from the initial version 0 on
 
-    def note_stored(self, update: Applied, row: bytes, begin: float, since: int, now: int) -> Sequence[int]:
+    def note_stored(
+        self, update: ServerUpdate, row: bytes, begin: float, since: int, now: int
+    ) -> Sequence[int]:
         """Note that a row is in memory; return the workers to which it, or a later row, is now due."""
         self._updates.append(update)
         receivers = self._all if self._broadcast else (update.worker,)
@@ -41,7 +43,7 @@ class ScannedRows:
         """Return the time since which the first row in flight to a worker is due."""
         return self._due[worker][0][1] if self._due[worker] else None
 
-    def note_arrival(self, worker: int, address: int, row: bytes) -> tuple[float, Applied | None]:
+    def note_arrival(self, worker: int, address: int, row: bytes) -> tuple[float, ServerUpdate | None]:
         """Note a row's arrival; return when it was made, and the worker's own update that is new in it.
 
         Raises CheckFailed unless it is a golden row at a scan's end, in the buffer that the worker expects.

@@ -129,7 +129,7 @@ class ServerSpan:
 
 
 @dataclass
-class Applied:
+class ServerUpdate:
     """An update of a server with a worker's gradient; all times in seconds.
 
     - ``shard``: number of the server.
@@ -181,7 +181,7 @@ class Outcome:
     staleness: Counter[int] = field(default_factory=Counter)
     spans: list[Span] = field(default_factory=list)
     server_spans: list[ServerSpan] = field(default_factory=list)
-    updates: list[Applied] = field(default_factory=list)
+    updates: list[ServerUpdate] = field(default_factory=list)
     start: float = 0.0
     stopped: tuple[int, ...] = ()
     gradients_each: int = 0

@@ -10,7 +10,7 @@ from fanin.ring.facts import RingConfig
 from fanin.ring.golden.groups import exchange
 from fanin.ring.groups import Plan
 from fanin.sim.cosim.live import Board
-from fanin.sim.ring.hosts import Float32, Host, Hosts, HostsResult, Posted
+from fanin.sim.ring.hosts import Float32, GradientPosted, Host, Hosts, HostsResult
 from fanin.sim.ring.rounds import Fact, JobSettings, Rounds
 from fanin.sim.ring.schedule import Learners
 
@@ -26,7 +26,7 @@ class GroupHost(Host):
         self._more_than: int | None = None  # the program waits until more exchanges than this are complete
 
     def _post(self, layer: int, gradient: Float32) -> None:
-        self.board.tell(self.node, Posted(self._posted, gradient.copy()))
+        self.board.tell(self.node, GradientPosted(self._posted, gradient.copy()))
         self._posted += 1
         self.hosts.rounds.post(self.node, self.hosts.buffers.addresses[layer], gradient, self._end_exchange)
         self.advance()

@@ -58,7 +58,7 @@ class Buffers:
 
 
 @dataclass(frozen=True)
-class Posted:
+class GradientPosted:
     """Event: a host has posted a gradient; ``descriptor``: its number in the run."""
 
     descriptor: int
@@ -66,7 +66,7 @@ class Posted:
 
 
 @dataclass(frozen=True)
-class Fetched:
+class SumFetched:
     """Event: a host has read the sum of a descriptor (``total``) from memory."""
 
     descriptor: int
@@ -101,7 +101,7 @@ class Host:
                 self.advance(self._fetch(layer))
 
     def _post(self, layer: int, gradient: Float32) -> None:
-        self.board.tell(self.node, Posted(self._posted, gradient.copy()))
+        self.board.tell(self.node, GradientPosted(self._posted, gradient.copy()))
         self._posted += 1
         self._vector(layer)[:] = gradient
         count, address = gradient.size, self.hosts.buffers.addresses[layer]
@@ -138,7 +138,7 @@ class Host:
     def _fetch(self, layer: int) -> Float32:
         """Return the sum in memory, and send it to rank 0 for comparison with the golden model."""
         total = self._vector(layer).copy()
-        self.board.tell(self.node, Fetched(self._fetched, layer, total))
+        self.board.tell(self.node, SumFetched(self._fetched, layer, total))
         self._fetched += 1
         return total
 
@@ -224,16 +224,16 @@ class Hosts:
     def _handle(self, node: int, event: Any) -> None:
         """Handle an event of a host of any rank, at rank 0. Raises CheckFailed."""
         match event:
-            case Posted(descriptor, gradient):
+            case GradientPosted(descriptor, gradient):
                 self.sums.post(descriptor, node, gradient)
-            case Fetched():
+            case SumFetched():
                 self._check(node, event)
             case _:
                 self._handling = True
                 self._learners.handle(node, event)
                 self._handling = False
 
-    def _check(self, node: int, fetched: Fetched) -> None:
+    def _check(self, node: int, fetched: SumFetched) -> None:
         total, expected = fetched.total, self.sums.take(fetched.descriptor)
         if total.tobytes() != expected.tobytes():
             wrong = int((total.view(np.uint32) != expected.view(np.uint32)).sum())

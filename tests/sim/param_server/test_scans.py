@@ -7,7 +7,7 @@ from fanin.base.errors import CheckFailed
 from fanin.param_server.facts import ParamServerConfig, ServerLayout
 from fanin.param_server.golden import ParameterServer
 from fanin.sim.param_server.scans import ScannedRows
-from fanin.sim.param_server.training import Applied
+from fanin.sim.param_server.training import ServerUpdate
 
 SIZES = ParamServerConfig(parameters=8, workers=3, width=128)
 
@@ -30,7 +30,9 @@ class Server:
             self.golden.memory[gvnum : gvnum + 4] = version.to_bytes(4, "little")
             self.golden.apply(worker)
             made = self.golden.version
-            self.rows.note_stored(Applied(0, worker, version, stored=float(made)), b"", 0.0, made - 10, made)
+            self.rows.note_stored(
+                ServerUpdate(0, worker, version, stored=float(made)), b"", 0.0, made - 10, made
+            )
 
     def owes(self):
         """Since when a row for each worker is due."""
