@@ -46,7 +46,7 @@ class RdmaNic:
 
     def info(self) -> dict[str, Any]:
         """Return the node's addresses, sizes, connected queue pairs, regions, and memory file."""
-        return self.request("info")
+        return self.ask("info")
 
     def memory(self) -> npt.NDArray[np.uint8]:
         """Map the node's memory, shared with the node, for reading and writing."""
@@ -63,7 +63,7 @@ class RdmaNic:
         - ``mtu``, ``window``, ``retries``: as in ``Connection``.
         - ``mac``: of the other end; by default found by ARP.
         """
-        self.request("connect", pair=pair, ip=ip, **fields)
+        self.ask("connect", pair=pair, ip=ip, **fields)
 
     def set_regions(self, *regions: dict[str, Any]) -> None:
         """Allow peers to write these regions and no others.
@@ -71,7 +71,7 @@ class RdmaNic:
         Each region has an ``rkey``. By default its ``base`` and ``length`` cover the whole memory, and its
         ``pairs`` are all queue pairs.
         """
-        self.request("regions", regions=list(regions))
+        self.ask("regions", regions=list(regions))
 
     def write(self, length: int, **fields: int) -> Ending:
         """Write ``length`` bytes from ``local`` to the peer's ``remote``; return the result.
@@ -95,26 +95,26 @@ class RdmaNic:
         """
         self._socket.settimeout(self._seconds + seconds)
         try:
-            return self.request("arrival", seconds=seconds)["arrival"]
+            return self.ask("arrival", seconds=seconds)["arrival"]
         finally:
             self._socket.settimeout(self._seconds)
 
     def counters(self) -> dict[str, int]:
         """Return the node's counters by the names of its registers."""
-        return self.request("counters")["counters"]
+        return self.ask("counters")["counters"]
 
-    def request(self, kind: str, **fields: Any) -> dict[str, Any]:
-        """Send any request; return its answer."""
-        return self._answer(self._send(kind, **fields))
+    def ask(self, do: str, **fields: Any) -> dict[str, Any]:
+        """Send the request ``do`` with ``fields``; return its answer."""
+        return self._answer(self._send(do, **fields))
 
     def close(self) -> None:
         """Close the connection; posted writes are still carried out."""
         self._socket.close()
 
-    def _send(self, kind: str, **fields: Any) -> int:
+    def _send(self, do: str, **fields: Any) -> int:
         self._last += 1
         try:
-            self._socket.sendall(json.dumps({"id": self._last, "do": kind, **fields}).encode() + b"\n")
+            self._socket.sendall(json.dumps({"id": self._last, "do": do, **fields}).encode() + b"\n")
         except OSError as error:
             raise ToolFailed(f"{self._name}: the node has ended") from error
         return self._last
