@@ -18,6 +18,6 @@ def causes_page(markdown: Callable[[list[list[str]]], str]) -> str:
     parts = [HEAD]
     for causes in CAUSES.values():
         rows = [["cause", "what happened", "what helps"]]
-        rows += [[member.name, each.what, each.helps] for member, each in causes.members.items() if each]
+        rows += [[member.name, each.fault, each.remedy] for member, each in causes.members.items() if each]
         parts.append(f"\n## {causes.title[0].upper()}{causes.title[1:]}\n\n{markdown(rows)}\n")
     return "".join(parts)

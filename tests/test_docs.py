@@ -233,7 +233,7 @@ def test_bounds_of_inputs_are_those_of_the_page_on_security():
         runtime.MAX_STATES,
         budget.MAX_ROUNDS,
         budget.MAX_SECONDS,
-        lobby.MOST,
+        lobby.MAX_PENDING,
         hosts.MAX_CLIENTS,
         watch.CONNECTIONS,
         watch.REQUEST_SECONDS,

@@ -18,7 +18,7 @@ from fanin.codec.facts import CONFIGS, Bfp, Codec, CodecConfig, Inceptionn, Mode
 from fanin.codec.golden.codecs import encode, roundtrip
 from fanin.codec.golden.file import HEADER_BYTES, Header, decode_pieces
 from fanin.codec.run.measure import Meter, Row
-from fanin.codec.run.values import as_float32, naming, open_input
+from fanin.codec.run.values import as_float32, errors_naming, open_input
 from fanin.report.html import Rows
 
 Float32 = npt.NDArray[np.float32]
@@ -102,7 +102,7 @@ def decompress(path: str | Path) -> Float32:
     InputError.
     """
     path = path_of("path", path)
-    with open_input(path) as (file, size), naming(path):
+    with open_input(path) as (file, size), errors_naming(path):
         header = Header.unpack(file.read(HEADER_BYTES))
         header.check_size(size - HEADER_BYTES)
         return np.concatenate(list(decode_pieces(file, header)))

@@ -241,7 +241,7 @@ class CnnDriver(BaseDriver):
             return f"{status.cause.name}: {network.stages[network_ends(network)[status.connection]].name}"
         cause = cause_of(status.cause)
         if status.waits is not None and cause:
-            return f"{status.cause.name}: what {self.name_of(status.waits)} is not taken; {cause.helps}"
+            return f"{status.cause.name}: what {self.name_of(status.waits)} is not taken; {cause.remedy}"
         if status.cause is Failure.NONE and status.refused:
             return "REFUSED: the node was not idle when the job was to begin"
         return explain(status.cause)

@@ -72,12 +72,12 @@ class Received:
 
 
 class WorkerEndpoint:
-    """One worker of a job.
+    """Endpoint of a worker in a job.
 
     - ``member``: the worker's one-hot bit.
-    - ``retries``: R, most retransmissions of a packet.
-    - ``slots``: slots of the job at the switch.
-    - ``window``: most operations in flight.
+    - ``retries``: R, retransmissions of a packet until TransportTimeout.
+    - ``base``, ``slots``: first slot of the job at the switch, and number of slots.
+    - ``window``: operations in flight, at most.
     """
 
     def __init__(
@@ -187,13 +187,13 @@ class WorkerEndpoint:
 
     def _deliver(self) -> list[Values]:
         """Return the FAs that are next in order."""
-        out = []
+        delivered = []
         while self.delivered < self.submitted:
             index = self.delivered % len(self._slots)
             slot = self._slots[index]
             if not slot.fa:
                 break
-            out.append(slot.fa)
+            delivered.append(slot.fa)
             self._slots[index] = slot._replace(fa=())
             self.delivered += 1
-        return out
+        return delivered

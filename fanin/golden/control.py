@@ -53,7 +53,7 @@ from fanin.wire.icmp import ICMP_ECHO, IP_PROTOCOL_ICMP, EchoType, encode_icmp
 
 LEASE_SECONDS = 60.0
 #: Shortest frame, in bytes, whose destination can be determined: it includes the word with the UDP port.
-LEAST_FRAME = 40
+MIN_FRAME = 40
 _HALF_SEQUENCE = 1 << 31
 
 
@@ -67,17 +67,22 @@ class Destination(Enum):
 
 def destination(frame: bytes, own: Endpoint) -> Destination:
     """Return the addressee of a frame; bytes missing in its last word count as 0."""
-    if len(frame) <= LEAST_FRAME - WORD_BYTES:
+    if len(frame) <= MIN_FRAME - WORD_BYTES:
         return Destination.NOBODY
     frame = frame.ljust(CONTROL_AT, b"\0")
     ethernet, ip = unpack_fields(ETHERNET, frame), unpack_fields(IPV4, frame[IP_AT:])
-    mine = ethernet["destination"] == own.mac
-    if not mine and not frame[0] & 1:
+    to_board = ethernet["destination"] == own.mac
+    if not to_board and not frame[0] & 1:
         return Destination.NOBODY
     if ethernet["ethertype"] == ETHERTYPE_ARP:
         return Destination.BOARD
-    whole = (ip["version"], ip["ihl"], ip["flags"] & 1, ip["fragment"]) == (4, 5, 0, 0)
-    if not mine or ethernet["ethertype"] != ETHERTYPE_IPV4 or not whole or ip["destination"] != own.ip:
+    unfragmented = (ip["version"], ip["ihl"], ip["flags"] & 1, ip["fragment"]) == (4, 5, 0, 0)
+    if (
+        not to_board
+        or ethernet["ethertype"] != ETHERTYPE_IPV4
+        or not unfragmented
+        or ip["destination"] != own.ip
+    ):
         return Destination.NODE
     icmp, udp = unpack_fields(ICMP_ECHO, frame[REST_AT:]), unpack_fields(UDP, frame[REST_AT:])
     echo = ip["protocol"] == IP_PROTOCOL_ICMP and (icmp["type"], icmp["code"]) == (EchoType.REQUEST, 0)
@@ -112,8 +117,10 @@ class Offer:
 
 
 class BoardModel:
-    """A board: frames in, replies out, and accesses to ``bus``. Times are numbers in any unit.
+    """Model of a board: frames in, replies out, and accesses to ``bus``. Times are numbers in any unit.
 
+    - ``own``: addresses of the board.
+    - ``lease_time``: time without a request after which the lease ends.
     - ``about``: returns the words of ABOUT between holder and offer.
     - ``draw``: returns a random 32-bit number; it is called again for a number that cannot be offered.
     - ``counters``: those of the RTL: ``requests`` carried out, ``repeats``, ``stale``, ``refused``,
@@ -137,16 +144,16 @@ class BoardModel:
         self.offer: Offer | None = None  #: last offer, until it is taken
         self.counters: Counter[str] = Counter()
         self.lease = 0  # last lease that held the board
-        self._held = False  # whether that lease still holds it
+        self._is_held = False  # whether that lease still holds it
         self._host = Endpoint(0, 0)  # host of that lease
-        self._heard = 0.0
+        self._last_request = 0.0  # time of its last request
         self._sequence = 0
         self._answer = _Answer(Status.DONE)
 
     def holder(self, now: float) -> int:
         """Return the IPv4 address of the host that holds the board; 0 for none."""
-        self._held = self._held and now - self._heard < self.lease_time
-        return self._host.ip if self._held else 0
+        self._is_held = self._is_held and now - self._last_request < self.lease_time
+        return self._host.ip if self._is_held else 0
 
     def answer(self, frame: bytes, now: float) -> bytes | None:
         """Return the reply to a frame for the board, without padding; None if there is none."""
@@ -159,11 +166,11 @@ class BoardModel:
         if internet_checksum(frame[IP_AT:REST_AT]) or IP_AT + ip["length"] > len(frame):
             self.counters["malformed"] += 1
             return None
-        inside = frame[REST_AT : IP_AT + ip["length"]]
+        ip_payload = frame[REST_AT : IP_AT + ip["length"]]
         sender = Endpoint(unpack_fields(ETHERNET, frame)["source"], ip["source"])
         if ip["protocol"] == IP_PROTOCOL_ICMP:
-            return self._echo(inside, sender)
-        return self._datagram(inside, sender, now)
+            return self._echo(ip_payload, sender)
+        return self._datagram(ip_payload, sender, now)
 
     def _arp(self, frame: bytes) -> bytes | None:
         if len(frame) < IP_AT + byte_length(ARP):
@@ -175,29 +182,29 @@ class BoardModel:
         if arp["operation"] != Operation.REQUEST or arp["target_ip"] != self.own.ip:
             return None
         self.counters["arps"] += 1
-        asks = Endpoint(arp["sender_mac"], arp["sender_ip"])
-        return encode_arp(Operation.REPLY, sender=self.own, target=asks, destination=asks.mac)
+        requester = Endpoint(arp["sender_mac"], arp["sender_ip"])
+        return encode_arp(Operation.REPLY, sender=self.own, target=requester, destination=requester.mac)
 
-    def _echo(self, inside: bytes, sender: Endpoint) -> bytes | None:
+    def _echo(self, message: bytes, sender: Endpoint) -> bytes | None:
         """Return the echo reply: the same bytes, type and checksum updated; a wrong checksum stays wrong."""
-        if len(inside) < byte_length(ICMP_ECHO):
+        if len(message) < byte_length(ICMP_ECHO):
             self.counters["malformed"] += 1
             return None
         self.counters["echoes"] += 1
-        echo = unpack_fields(ICMP_ECHO, inside)
+        echo = unpack_fields(ICMP_ECHO, message)
         checksum = echo["checksum"] + (EchoType.REQUEST << 8)
         echo |= {"type": EchoType.REPLY, "checksum": (checksum & 0xFFFF) + (checksum >> 16)}
-        reply = pack_fields(ICMP_ECHO, echo) + inside[byte_length(ICMP_ECHO) :]
+        reply = pack_fields(ICMP_ECHO, echo) + message[byte_length(ICMP_ECHO) :]
         return encode_icmp(reply, source=self.own, destination=sender)
 
-    def _datagram(self, inside: bytes, sender: Endpoint, now: float) -> bytes | None:
-        if len(inside) < byte_length(UDP) or unpack_fields(UDP, inside)["length"] != len(inside):
+    def _datagram(self, datagram: bytes, sender: Endpoint, now: float) -> bytes | None:
+        if len(datagram) < byte_length(UDP) or unpack_fields(UDP, datagram)["length"] != len(datagram):
             self.counters["malformed"] += 1
             return None
-        reply = self.control(inside[byte_length(UDP) :], sender, now)
+        reply = self.control(datagram[byte_length(UDP) :], sender, now)
         if reply is None:
             return None
-        port = unpack_fields(UDP, inside)["source_port"]
+        port = unpack_fields(UDP, datagram)["source_port"]
         return encode_udp(
             reply, source=replace(self.own, port=CONTROL_PORT), destination=replace(sender, port=port)
         )
@@ -235,27 +242,27 @@ class BoardModel:
             self.counters["requests"] += 1
             self.offer = self._draw_offer(host)
             return _Answer(Status.DONE, (holder, *self.about(), self.offer.lease))
-        known = header["lease"] == self.lease
-        if known and host != self._host:
+        is_current = header["lease"] == self.lease
+        if is_current and host != self._host:
             self.counters["refused"] += 1
             return None
-        takes = self.offer == Offer(header["lease"], host) and header["sequence"] == FIRST_SEQUENCE
-        if not known and (self._held or not takes):
+        takes_offer = self.offer == Offer(header["lease"], host) and header["sequence"] == FIRST_SEQUENCE
+        if not is_current and (self._is_held or not takes_offer):
             self.counters["refused"] += 1
-            return _Answer(Status.HELD if self._held else Status.UNKNOWN)
-        ahead = (header["sequence"] - self._sequence) % (2 * _HALF_SEQUENCE)
-        if known and ahead >= _HALF_SEQUENCE:
+            return _Answer(Status.HELD if self._is_held else Status.UNKNOWN)
+        distance = (header["sequence"] - self._sequence) % (2 * _HALF_SEQUENCE)
+        if is_current and distance >= _HALF_SEQUENCE:
             self.counters["stale"] += 1
             return None
-        self._heard = now
-        if known and not ahead:
+        self._last_request = now
+        if is_current and not distance:
             self.counters["repeats"] += 1
             return self._answer
         self.counters["requests"] += 1
-        if not known:
+        if not is_current:
             self.offer = None
         self.lease, self._sequence, self._host = header["lease"], header["sequence"], host
-        self._held = header["kind"] != Kind.RELEASE
+        self._is_held = header["kind"] != Kind.RELEASE
         self._answer = self._carry_out(Kind(header["kind"]), header["count"], unpack_words(body))
         return self._answer
 
@@ -306,7 +313,7 @@ def _accesses(kind: Kind, count: int, words: Sequence[int]) -> list[tuple[int, i
     """Return addresses in order, each with the data to write, or None for a read."""
     if kind is Kind.ACCESS:
         pairs = zip(words[::2], words[1::2], strict=True)
-        return [(at & ~WRITE_BIT, data if at & WRITE_BIT else None) for at, data in pairs]
+        return [(address & ~WRITE_BIT, data if address & WRITE_BIT else None) for address, data in pairs]
     if kind is Kind.RELEASE:
         return []
     count = words[1] if kind is Kind.CHECKSUM else count

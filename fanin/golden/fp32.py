@@ -12,7 +12,7 @@ import numpy.typing as npt
 from fanin.codec.facts import QUIET_NAN
 
 Float32 = npt.NDArray[np.float32]
-_LEAST = np.float32(2.0**-126)  # least normal magnitude
+_MIN_NORMAL = np.float32(2.0**-126)  # least normal magnitude
 _NAN = np.uint32(QUIET_NAN).view(np.float32)
 
 
@@ -27,14 +27,14 @@ def multiply(a: npt.ArrayLike, b: npt.ArrayLike) -> Float32:
     """Return a · b, elementwise with broadcasting, as FP32Multiplier computes it."""
     with np.errstate(all="ignore"):
         exact = np.multiply(flushed(a), flushed(b), dtype=np.float64)  # exact: 48 bits
-        return canonical(np.where(np.abs(exact) < _LEAST, np.copysign(0, exact), exact).astype(np.float32))
+        return canonical(np.where(np.abs(exact) < _MIN_NORMAL, np.copysign(0, exact), exact).astype(np.float32))
 
 
 def flushed(values: npt.ArrayLike) -> Float32:
     """Replace subnormals by zeros of their sign."""
     x = np.asarray(values, dtype=np.float32)
     with np.errstate(invalid="ignore"):
-        return x * (np.abs(x) >= _LEAST)  # three times as fast as np.where; NaN · 0 stays NaN
+        return x * (np.abs(x) >= _MIN_NORMAL)  # three times as fast as np.where; NaN · 0 stays NaN
 
 
 def canonical(values: Float32) -> Float32:

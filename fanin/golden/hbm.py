@@ -48,15 +48,17 @@ class Place:
 
 def place(hbm: Hbm, block: int) -> Place:
     """Return the location of a block by the address map."""
-    parts = dict.fromkeys("GBC", 0)
+    coordinates = dict.fromkeys("GBC", 0)
     width = len(hbm.address_map)
-    for index, part in enumerate(hbm.address_map):
-        parts[part] = 2 * parts[part] + (block >> (width - 1 - index) & 1)
-    return Place(parts["G"], parts["B"], block >> width, parts["C"])
+    for index, bit in enumerate(hbm.address_map):
+        coordinates[bit] = 2 * coordinates[bit] + (block >> (width - 1 - index) & 1)
+    return Place(coordinates["G"], coordinates["B"], block >> width, coordinates["C"])
 
 
 @dataclass
 class _Bank:
+    """A bank: its open row, and the cycles of its last activation and read."""
+
     row: int | None = None
     activated: int = _LONG_AGO
     read: int = _LONG_AGO
@@ -79,67 +81,67 @@ class PseudoChannel:
         self._refreshed = 0  # first cycle after a refresh at which banks may be activated
         self._due = hbm.refresh + number % CHANNELS * hbm.refresh // CHANNELS
 
-    def read(self, block: int, seen: int) -> int:
-        """Read a block that the controller knows of from cycle ``seen`` on; return the read command's cycle."""
-        where = place(self.hbm, block)
-        while (planned := self._plan(where, seen))[-1].cycle >= self._due:
+    def read(self, block: int, known_at: int) -> int:
+        """Read a block, known to the controller since cycle ``known_at``; return the read command's cycle."""
+        location = place(self.hbm, block)
+        while (planned := self._plan(location, known_at))[-1].cycle >= self._due:
             self._refresh()
-        bank = self._bank(where)
+        bank = self._bank(location)
         for command in planned:
             if command.kind is Kind.ACTIVATE:
-                bank.row, bank.activated = where.row, command.cycle
+                bank.row, bank.activated = location.row, command.cycle
                 self._activates.append(command.cycle)
-                self._group_activates[where.group] = command.cycle
+                self._group_activates[location.group] = command.cycle
         self.commands += planned
-        self._last_read = self._group_reads[where.group] = bank.read = planned[-1].cycle
+        self._last_read = self._group_reads[location.group] = bank.read = planned[-1].cycle
         return bank.read
 
-    def _bank(self, where: Place) -> _Bank:
-        return self._banks.setdefault((where.group, where.bank), _Bank())
+    def _bank(self, location: Place) -> _Bank:
+        return self._banks.setdefault((location.group, location.bank), _Bank())
 
-    def _plan(self, where: Place, seen: int) -> list[Command]:
+    def _plan(self, location: Place, known_at: int) -> list[Command]:
         """Return the commands for a read, each as early as possible."""
-        hbm, bank = self.hbm, self._bank(where)
+        hbm, bank = self.hbm, self._bank(location)
         commands: list[Command] = []
-        opened = bank.activated
-        if bank.row != where.row:
-            opened = max(
-                seen,
+        activate = bank.activated
+        if bank.row != location.row:
+            activate = max(
+                known_at,
                 self._refreshed,
                 self._activates[-1] + hbm.activates,
                 self._activates[0] + hbm.four_activates,
-                self._group_activates.get(where.group, _LONG_AGO) + hbm.activates_same_group,
+                self._group_activates.get(location.group, _LONG_AGO) + hbm.activates_same_group,
             )
             if bank.row is not None:
-                closed = max(
-                    seen, bank.activated + hbm.activate_to_precharge, bank.read + hbm.read_to_precharge
+                precharge = max(
+                    known_at, bank.activated + hbm.activate_to_precharge, bank.read + hbm.read_to_precharge
                 )
-                commands.append(Command(Kind.PRECHARGE, closed, where.group, where.bank))
-                opened = max(opened, closed + hbm.precharge)
-            commands.append(Command(Kind.ACTIVATE, opened, where.group, where.bank, where.row))
+                commands.append(Command(Kind.PRECHARGE, precharge, location.group, location.bank))
+                activate = max(activate, precharge + hbm.precharge)
+            commands.append(Command(Kind.ACTIVATE, activate, location.group, location.bank, location.row))
         read = max(
-            seen,
-            opened + hbm.activate_to_read,
+            known_at,
+            activate + hbm.activate_to_read,
             self._last_read + hbm.access,
-            self._group_reads.get(where.group, _LONG_AGO) + hbm.same_group,
+            self._group_reads.get(location.group, _LONG_AGO) + hbm.same_group,
         )
-        return [*commands, Command(Kind.READ, read, where.group, where.bank, where.row)]
+        return [*commands, Command(Kind.READ, read, location.group, location.bank, location.row)]
 
     def _refresh(self) -> None:
         """Close all banks, then refresh them."""
         hbm = self.hbm
         begin = self._due
-        opened = [bank for bank in self._banks.values() if bank.row is not None]
-        if opened:
-            closed = max(
+        open_banks = [bank for bank in self._banks.values() if bank.row is not None]
+        if open_banks:
+            precharge = max(
                 begin,
-                *(bank.activated + hbm.activate_to_precharge for bank in opened),
-                *(bank.read + hbm.read_to_precharge for bank in opened),
+                *(bank.activated + hbm.activate_to_precharge for bank in open_banks),
+                *(bank.read + hbm.read_to_precharge for bank in open_banks),
             )
-            self.commands.append(Command(Kind.PRECHARGE, closed))
-            begin = closed + hbm.precharge
+            self.commands.append(Command(Kind.PRECHARGE, precharge))
+            begin = precharge + hbm.precharge
         self.commands.append(Command(Kind.REFRESH, begin))
-        for bank in opened:
+        for bank in open_banks:
             bank.row = None
         self._refreshed = begin + hbm.refresh_cycle
         self._due += hbm.refresh
@@ -157,6 +159,8 @@ class Burst:
 
 @dataclass
 class _Access:
+    """An access of a port to a block, which the controller knows of from cycle ``arrival`` on."""
+
     block: int
     arrival: int
     words: int  # words of the burst in the block
@@ -164,6 +168,8 @@ class _Access:
 
 @dataclass
 class _Port:
+    """A port: its waiting accesses in order, and the arrival times in ps of words read."""
+
     waiting: deque[_Access] = field(default_factory=deque)
     arrived: list[int] = field(default_factory=list)
 
@@ -174,14 +180,14 @@ def serve(hbm: Hbm, bursts: Sequence[Sequence[Burst]], *, period_ps: int, number
     ``bursts``: bursts of each port, in order. The controller accepts at most one access every ``access``
     cycles, round-robin over the ports that have one, and answers in that order.
     """
-    ports = [_Port(_accesses(hbm, own, index, period_ps)) for index, own in enumerate(bursts)]
+    ports = [_Port(_accesses(hbm, port_bursts, index, period_ps)) for index, port_bursts in enumerate(bursts)]
     channel = PseudoChannel(hbm, number)
     in_queue: deque[int] = deque([_LONG_AGO] * hbm.queue, maxlen=hbm.queue)
     entry, last = _LONG_AGO, len(ports) - 1
     while fronts := [port.waiting[0].arrival for port in ports if port.waiting]:
         entry = max(entry + hbm.access, in_queue[0], min(fronts))
-        turns = [(last + 1 + turn) % len(ports) for turn in range(len(ports))]
-        last = next(turn for turn in turns if ports[turn].waiting and ports[turn].waiting[0].arrival <= entry)
+        port_order = [(last + step) % len(ports) for step in range(1, len(ports) + 1)]
+        last = next(n for n in port_order if ports[n].waiting and ports[n].waiting[0].arrival <= entry)
         access = ports[last].waiting.popleft()
         read = channel.read(access.block, entry)
         in_queue.append(read)

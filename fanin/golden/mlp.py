@@ -20,7 +20,7 @@ Int64 = npt.NDArray[np.int64]
 _LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10  # 0x3fe62e42_fee00000 and the rest
 _LOG2_E = 1.4426950408889634
 _TERMS = 12  # of e^r's series: |r| <= ln 2 / 2, so the truncation error is below 2^-51
-_LEAST_EXPONENT = -700.0  # e^-700 is a normal binary64, and 0 as binary32
+_MIN_EXPONENT = -700.0  # e^-700 is a normal binary64, and 0 as binary32
 
 
 def product(a: Floats, b: Floats) -> Floats:
@@ -42,9 +42,9 @@ def exp(x: Floats) -> Floats:
     C libraries differ in an exponential's last bit. This function computes n = round(x·log2 e), r = x − n·ln 2
     in two parts, the series of e^r by Horner's scheme, and 2^n.
     """
-    wide = np.maximum(x.astype(np.float64), _LEAST_EXPONENT)
-    n = np.rint(wide * _LOG2_E)
-    r = (wide - n * _LN2_HIGH) - n * _LN2_LOW
+    x64 = np.maximum(x.astype(np.float64), _MIN_EXPONENT)
+    n = np.rint(x64 * _LOG2_E)
+    r = (x64 - n * _LN2_HIGH) - n * _LN2_LOW
     total = np.ones_like(r)
     for k in range(_TERMS, 0, -1):
         total = total * r / k + 1.0
@@ -91,13 +91,13 @@ class Mlp:
         0.
         """
         rng = np.random.default_rng(seed)
-        found: list[Floats] = []
+        parameters: list[Floats] = []
         for layer in range(self.layers):
             matrix = np.zeros(self.shape(layer), np.float32)
             scale = np.float32((2 / self.widths[layer]) ** 0.5)
             matrix[:-1] = rng.standard_normal(matrix[:-1].shape, dtype=np.float32) * scale
-            found.append(matrix.reshape(-1))
-        return found
+            parameters.append(matrix.reshape(-1))
+        return parameters
 
     def matrix(self, layer: int, values: Floats) -> Floats:
         """Return a layer's vector as its matrix, a view."""
@@ -105,13 +105,13 @@ class Mlp:
 
     def forward(self, parameters: Sequence[Floats], images: Floats) -> list[Floats]:
         """Return the inputs of each layer, then the scores of the last; each is (samples, width)."""
-        found = [images.astype(parameters[0].dtype)]
+        values = [images.astype(parameters[0].dtype)]
         for layer in range(self.layers):
-            scores = product(_with_one(found[-1]), self.matrix(layer, parameters[layer]))
+            scores = product(_with_one(values[-1]), self.matrix(layer, parameters[layer]))
             if layer < self.layers - 1:
                 scores = np.where(scores <= 0, scores.dtype.type(0), scores)  # a NaN stays NaN
-            found.append(scores)
-        return found
+            values.append(scores)
+        return values
 
     def output_error(self, scores: Floats, labels: Int64) -> Floats:
         """Return the mean cross-entropy's derivative by the scores: (softmax − one-hot) / samples.
@@ -119,8 +119,8 @@ class Mlp:
         Softmax is e^(score − greatest) divided by the sum of these, added from class 0 on.
         """
         powers = exp(scores - scores.max(axis=1, keepdims=True))
-        ones = np.ones((scores.shape[1], 1), scores.dtype)
-        error = powers / product(powers, ones)
+        ones_column = np.ones((scores.shape[1], 1), scores.dtype)
+        error = powers / product(powers, ones_column)
         error[np.arange(len(labels)), labels] -= 1
         return error / scores.dtype.type(len(labels))
 
@@ -131,8 +131,8 @@ class Mlp:
         returned derivative is masked by the inputs. The gradient adds the samples in order.
         """
         gradient = product(_with_one(inputs).T, error)
-        before = product(error, self.matrix(layer, parameters)[:-1].T)
-        return gradient.reshape(-1), np.where(inputs > 0, before, before.dtype.type(0))
+        input_error = product(error, self.matrix(layer, parameters)[:-1].T)
+        return gradient.reshape(-1), np.where(inputs > 0, input_error, input_error.dtype.type(0))
 
 
 def _with_one(inputs: Floats) -> Floats:

@@ -34,19 +34,21 @@ def _arp_reply(frame: bytes, own: Endpoint) -> bytes | None:
     form = tuple(
         arp[name] for name in ("hardware", "protocol", "hardware_bytes", "protocol_bytes", "operation")
     )
-    asked = (HARDWARE_ETHERNET, ETHERTYPE_IPV4, MAC_BYTES, IPV4_BYTES, Operation.REQUEST)
-    if form != asked or arp["target_ip"] != own.ip:
+    expected = (HARDWARE_ETHERNET, ETHERTYPE_IPV4, MAC_BYTES, IPV4_BYTES, Operation.REQUEST)
+    if form != expected or arp["target_ip"] != own.ip:
         return None
-    asks = Endpoint(arp["sender_mac"], arp["sender_ip"])
-    to = unpack_fields(ETHERNET, frame)["source"]
-    return encode_arp(Operation.REPLY, sender=own, target=asks, destination=to) + frame[HEADER_BYTES:]
+    requester = Endpoint(arp["sender_mac"], arp["sender_ip"])
+    sender_mac = unpack_fields(ETHERNET, frame)["source"]
+    return (
+        encode_arp(Operation.REPLY, sender=own, target=requester, destination=sender_mac) + frame[HEADER_BYTES:]
+    )
 
 
 def _echo_reply(frame: bytes, own: Endpoint) -> bytes | None:
     ethernet, ip = unpack_fields(ETHERNET, frame), unpack_fields(IPV4, frame[_IP:])
     icmp = unpack_fields(ICMP_ECHO, frame[_ICMP:])
-    plain = (ip["version"], ip["ihl"], ip["flags"] & 1, ip["fragment"], ip["protocol"], ip["destination"])
-    if plain != (4, 5, 0, 0, IP_PROTOCOL_ICMP, own.ip) or (icmp["type"], icmp["code"]) != (EchoType.REQUEST, 0):
+    form = (ip["version"], ip["ihl"], ip["flags"] & 1, ip["fragment"], ip["protocol"], ip["destination"])
+    if form != (4, 5, 0, 0, IP_PROTOCOL_ICMP, own.ip) or (icmp["type"], icmp["code"]) != (EchoType.REQUEST, 0):
         return None
     checksum = icmp["checksum"] + (EchoType.REQUEST << 8)
     icmp |= {"type": EchoType.REPLY, "checksum": (checksum + (checksum >> 16)) & 0xFFFF}

@@ -27,11 +27,11 @@ def exponent(values: Float32) -> int:
     return int((bits >> FRACTION_BITS & SPECIAL_EXPONENT).max())
 
 
-def places(largest: int) -> Int32:
-    """Return the 256 integers that a worker sends for its exponent."""
-    given = np.zeros(PLACES, np.int32)
-    given[largest] = 1
-    return given
+def one_hot(largest: int) -> Int32:
+    """Return the 256 integers that a worker sends for its exponent: a one at index ``largest``, and zeros."""
+    integers_of_worker = np.zeros(PLACES, np.int32)
+    integers_of_worker[largest] = 1
+    return integers_of_worker
 
 
 def largest(sums: Int32) -> int:
@@ -40,7 +40,7 @@ def largest(sums: Int32) -> int:
 
 
 def fraction_bits(largest: int, workers: int) -> int:
-    """Return the fraction bits of the integers: the most for which no sum of ``workers`` overflows."""
+    """Return the fraction bits of the integers: the largest number with which no sum overflows."""
     return fixed.clamp_bits(workers) - (largest + 1 - EXPONENT_BIAS)
 
 
@@ -64,8 +64,8 @@ def not_finite(count: int) -> Float32:
 def all_reduce(vectors: Sequence[Float32]) -> Float32:
     """Return the sum that every worker ends with."""
     workers = len(vectors)
-    most = largest(np.sum([places(exponent(own)) for own in vectors], axis=0, dtype=np.int32))
-    if most == SPECIAL_EXPONENT:
+    exponent_of_all = largest(np.sum([one_hot(exponent(vector)) for vector in vectors], axis=0, dtype=np.int32))
+    if exponent_of_all == SPECIAL_EXPONENT:
         return not_finite(vectors[0].size)
-    given = [integers(own, most, workers) for own in vectors]
-    return floats(np.sum(given, axis=0, dtype=np.int32), most, workers)
+    integers_of_workers = [integers(vector, exponent_of_all, workers) for vector in vectors]
+    return floats(np.sum(integers_of_workers, axis=0, dtype=np.int32), exponent_of_all, workers)

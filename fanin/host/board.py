@@ -49,7 +49,7 @@ OFFERS = 20  # offers that a client tries to take before it gives up
 _NUMBERS = 1 << 32  # number of sequence numbers
 CHECKED = 4096  # words per checksum; a simulated board must read them before the host gives up
 POLL_INTERVAL = 0.002  # seconds
-_LARGEST = 65536  # bytes; above the size of any datagram
+_MAX_DATAGRAM = 65536  # bytes of any datagram, at most
 
 Item = TypeVar("Item")
 
@@ -66,7 +66,7 @@ class LeaseUnknown(BoardLost):
     """The board does not know our lease, or no longer offers it."""
 
 
-class Held(BoardError):
+class BoardHeld(BoardError):
     """Another host holds the board."""
 
 
@@ -79,8 +79,8 @@ class BusFault(BoardError):
 
 
 @dataclass(frozen=True)
-class About:
-    """Description that a board gives to any host."""
+class BoardDescription:
+    """Description of a board, which it sends to any host."""
 
     holder: IPv4Address | None  #: the host that holds it
     board: int  #: kind of board
@@ -137,9 +137,9 @@ class UdpChannel:
         end = time.monotonic() + timeout
         try:
             self._socket.send(payload)
-            while (left := end - time.monotonic()) > 0:
-                self._socket.settimeout(left)
-                yield self._socket.recv(_LARGEST)
+            while (remaining := end - time.monotonic()) > 0:
+                self._socket.settimeout(remaining)
+                yield self._socket.recv(_MAX_DATAGRAM)
         except TimeoutError:
             return
         except OSError:  # no listener (yet), or the network is down: equivalent to no answer
@@ -151,17 +151,18 @@ class UdpChannel:
 
 
 class BoardClient:
-    """Client of the board at ``host``; also a context manager.
+    """Client of the board at ``host``, which may be used as a context manager.
 
     The client holds the board from :meth:`acquire`, or its first request, to :meth:`release`.
 
     - ``timeout``: seconds until a request is sent again.
-    - ``tries``: most transmissions of a request.
+    - ``tries``: transmissions of a request until the board counts as lost.
     - ``board``, ``build``, ``version``: if given, the values that the board must report when it is acquired.
     - ``channel``: transport; UDP by default. Errors name ``host`` in any case.
 
-    All methods raise BoardLost if the board does not answer or has dropped the lease, and Held if another host
-    holds it. After a request without an answer, each request is sent only once until the board answers again.
+    All methods raise BoardLost if the board does not answer or has dropped the lease, and BoardHeld if another
+    host holds it. After a request without an answer, each request is sent only once until the board answers
+    again.
     """
 
     def __init__(
@@ -224,36 +225,36 @@ class BoardClient:
         """Close the channel; without a release the lease ends after a minute of silence."""
         self._channel.close()
 
-    def hello(self) -> About:
+    def hello(self) -> BoardDescription:
         """Return the board's description and holder; possible for any host."""
         self._hellos = (self._hellos + 1) % _NUMBERS
-        return _about(self._exchange(hello_request(self._hellos, lease=self._lease)))
+        return _description_of(self._exchange(hello_request(self._hellos, lease=self._lease)))
 
-    def acquire(self) -> About:
+    def acquire(self) -> BoardDescription:
         """Take a new lease of the board; an earlier lease of this client ends first.
 
         Another host's hello before our first request invalidates our offer; the client then tries again after a
-        random delay. Raises WrongBoard, and Held, which names the other host.
+        random delay. Raises WrongBoard, and BoardHeld, which names the other host.
         """
         with contextlib.suppress(BoardError):  # after a reset of the board the lease no longer exists
             self.release()
         for _ in range(OFFERS):
-            about = self.hello()
-            self._check_expected(about)
-            if self._take(about.offer):
-                return about
+            description = self.hello()
+            self._check_expected(description)
+            if self._accept_offer(description.offer):
+                return description
             time.sleep(random.uniform(0, self.timeout))
         raise BoardLost(
             f"board {self.host}: other hosts' hellos ended its {OFFERS} offers to us; try again later"
         )
 
-    def _check_expected(self, about: About) -> None:
+    def _check_expected(self, description: BoardDescription) -> None:
         for name, expected in self._expected.items():
-            found = getattr(about, name)
-            if expected is not None and found != expected:
-                raise WrongBoard(f"board {self.host}: its {name} must be {expected:#x}, not {found:#x}")
+            actual = getattr(description, name)
+            if expected is not None and actual != expected:
+                raise WrongBoard(f"board {self.host}: its {name} must be {expected:#x}, not {actual:#x}")
 
-    def _take(self, offer: int) -> bool:
+    def _accept_offer(self, offer: int) -> bool:
         """Make the first request with the offered lease; return False if the offer is no longer valid."""
         self._lease, self._sequence = offer, FIRST_SEQUENCE - 1
         try:
@@ -281,10 +282,10 @@ class BoardClient:
     def operate(self, operations: Sequence[Operation]) -> list[int]:
         """Perform any number of accesses in order; return the words that were read."""
         read: list[int] = []
-        for some in _parts(operations, MAX_OPERATIONS):
-            pairs = [(at, 0) if data is None else (at | WRITE_BIT, data) for at, data in some]
+        for part in _parts(operations, MAX_OPERATIONS):
+            pairs = [(address, 0) if data is None else (address | WRITE_BIT, data) for address, data in part]
             words = tuple(word for pair in pairs for word in pair)
-            read += self._request(Kind.ACCESS, len(some), words, reads=sum(data is None for _, data in some))
+            read += self._request(Kind.ACCESS, len(part), words, reads=sum(data is None for _, data in part))
         return read
 
     def read32(self, address: int) -> int:
@@ -297,21 +298,21 @@ class BoardClient:
 
     def load(self, address: int, words: Sequence[int]) -> None:
         """Write consecutive words, then compare a checksum on the board. Raises BoardError if it differs."""
-        for n, some in enumerate(_parts(words, MAX_LOAD)):
-            at = address + n * MAX_LOAD * WORD_BYTES
-            self._request(Kind.LOAD, len(some), (at, *map(int, some)))
-        for n, some in enumerate(_parts(words, CHECKED)):
-            at = address + n * CHECKED * WORD_BYTES
-            if self._checksum(at, len(some)) != zlib.crc32(memory_bytes(some)):
-                end = at + len(some) * WORD_BYTES
-                raise BoardError(f"board {self.host}: {at:#x} to {end:#x} does not hold what was loaded")
+        for n, part in enumerate(_parts(words, MAX_LOAD)):
+            start = address + n * MAX_LOAD * WORD_BYTES
+            self._request(Kind.LOAD, len(part), (start, *map(int, part)))
+        for n, part in enumerate(_parts(words, CHECKED)):
+            start = address + n * CHECKED * WORD_BYTES
+            if self._checksum(start, len(part)) != zlib.crc32(memory_bytes(part)):
+                end = start + len(part) * WORD_BYTES
+                raise BoardError(f"board {self.host}: {start:#x} to {end:#x} does not hold what was loaded")
 
     def dump(self, address: int, count: int) -> list[int]:
         """Read ``count`` consecutive words."""
         read: list[int] = []
         while len(read) < count:
-            some = min(MAX_DUMP, count - len(read))
-            read += self._request(Kind.DUMP, some, (address + len(read) * WORD_BYTES,), reads=some)
+            part_words = min(MAX_DUMP, count - len(read))
+            read += self._request(Kind.DUMP, part_words, (address + len(read) * WORD_BYTES,), reads=part_words)
         return read
 
     def _checksum(self, address: int, count: int) -> int:
@@ -332,8 +333,8 @@ class BoardClient:
     def _exchange(self, request: ControlFrame) -> ControlFrame:
         """Send a request until it is answered; return the reply, whose status is DONE."""
         payload = encode_control(request)
-        tries = 1 if self._lost else self.tries
-        for attempt in range(tries):
+        transmissions = 1 if self._lost else self.tries
+        for attempt in range(transmissions):
             self.resent += attempt > 0
             reply = self._send(payload, request)
             if reply is not None:
@@ -341,8 +342,8 @@ class BoardClient:
                 self._check(reply)
                 return reply
         self._lost = True
-        seconds = tries * self.timeout
-        raise BoardLost(f"board {self.host}: no answer to {tries} requests in {seconds:g} s")
+        seconds = transmissions * self.timeout
+        raise BoardLost(f"board {self.host}: no answer to {transmissions} requests in {seconds:g} s")
 
     def _send(self, payload: bytes, request: ControlFrame) -> ControlFrame | None:
         """Send once and wait; return the reply, or None after the timeout. Late earlier replies are ignored."""
@@ -358,7 +359,7 @@ class BoardClient:
                 return
             case Status.HELD:
                 holder = self.hello().holder
-                raise Held(f"board {self.host}: {holder or 'another host'} holds it")
+                raise BoardHeld(f"board {self.host}: {holder or 'another host'} holds it")
             case Status.UNKNOWN:
                 raise LeaseUnknown(f"board {self.host}: it was reset, or heard nothing for too long")
             case Status.BUS:
@@ -376,26 +377,28 @@ def _answers(reply: ControlFrame, request: ControlFrame) -> bool:
     if reply.status == Status.REQUEST or reply.count != len(reply.words):
         return False
     if reply.status == Status.DONE:
-        whole = reply.kind != Kind.HELLO or reply.count == ABOUT_WORDS
+        complete = reply.kind != Kind.HELLO or reply.count == ABOUT_WORDS
     else:
-        whole = reply.count == (reply.status == Status.BUS)
-    return whole and all(
+        complete = reply.count == (reply.status == Status.BUS)
+    return complete and all(
         getattr(reply, name) == getattr(request, name) for name in ("kind", "lease", "sequence")
     )
 
 
-def _about(reply: ControlFrame) -> About:
-    found = unpack_fields(ABOUT, pack_words(reply.words))
-    holder = IPv4Address(found["holder"]) if found["holder"] else None
-    version, board = divmod(found["board"], 1 << VERSION_AT)
-    return About(holder, board, version, *(found[name] for name in ("build", "uptime", "state", "offer")))
+def _description_of(reply: ControlFrame) -> BoardDescription:
+    fields = unpack_fields(ABOUT, pack_words(reply.words))
+    holder = IPv4Address(fields["holder"]) if fields["holder"] else None
+    version, board = divmod(fields["board"], 1 << VERSION_AT)
+    return BoardDescription(
+        holder, board, version, *(fields[name] for name in ("build", "uptime", "state", "offer"))
+    )
 
 
 def _parts(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
     """Yield ``items`` in parts of at most ``size``; one empty part if there are none."""
     yield items[:size]
-    for at in range(size, len(items), size):
-        yield items[at : at + size]
+    for start in range(size, len(items), size):
+        yield items[start : start + size]
 
 
 def poll_field(
@@ -411,10 +414,10 @@ def poll_field(
     """Wait until a field of the register ``name`` has a value. Raises BoardError after ``timeout`` seconds."""
     end = time.monotonic() + timeout
     while True:
-        (found,) = board.run(Batch(registers, base=base).read(name))
-        found = found[field] if isinstance(found, dict) else found
-        if found == value:
+        (actual,) = board.run(Batch(registers, base=base).read(name))
+        actual = actual[field] if isinstance(actual, dict) else actual
+        if actual == value:
             return
         if time.monotonic() >= end:
-            raise BoardError(f"board {board.host}: {field} is still {found}, not {value}, after {timeout:g} s")
+            raise BoardError(f"board {board.host}: {field} is still {actual}, not {value}, after {timeout:g} s")
         time.sleep(POLL_INTERVAL)

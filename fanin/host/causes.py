@@ -22,18 +22,18 @@ from fanin.rdma.facts import Refusal as WriteRefusal
 
 @dataclass(frozen=True)
 class Cause:
-    """A cause: ``what`` happened, and what ``helps``; each text is part of a line."""
+    """Cause of a failure: the ``fault`` and its ``remedy``; each text is part of a line."""
 
-    what: str
-    helps: str
+    fault: str
+    remedy: str
 
     def __str__(self) -> str:
-        return f"{self.what}; {self.helps}"
+        return f"{self.fault}; {self.remedy}"
 
 
 @dataclass(frozen=True)
 class Causes:
-    """Causes of one enumeration."""
+    """Causes of all members of an enumeration in a node's registers."""
 
     title: str  #: the node and the kind of failure
     members: Mapping[Enum, Cause | None]  #: cause by member; None for a member that is no failure
@@ -223,5 +223,5 @@ def explain(member: Enum) -> str:
 
 def explain_name(kind: type[Enum], name: object) -> str | None:
     """Return :func:`explain` of the member with that name; None if there is no such member."""
-    found = next((member for member in CAUSES[kind].members if member.name == name), None)
-    return explain(found) if found else None
+    named = next((member for member in CAUSES[kind].members if member.name == name), None)
+    return explain(named) if named else None

@@ -18,7 +18,7 @@ class Operation(NamedTuple):
 
 
 class Batch:
-    """Register accesses in order, as bus operations that can be sent together.
+    """Batch of register accesses in order, as bus operations that can be sent together.
 
     ``base``: bus address of the map. Send ``operations`` to the hardware, then pass the words that its reads
     returned to :meth:`results`.
@@ -61,9 +61,9 @@ class Batch:
         if len(words) != expected:
             raise ValueError(f"words must be the {expected} that were read, not {len(words)}")
         values: list[Value] = []
-        rest = iter(words)
+        remaining_words = iter(words)
         for register in self._reads:
-            bits = sum(next(rest) << WORD_BITS * n for n in range(register.words))
+            bits = sum(next(remaining_words) << WORD_BITS * n for n in range(register.words))
             fields = register.unpack(bits)
             values.append(fields if register.fields else fields[register.name])
         return values
@@ -74,7 +74,7 @@ class Batch:
 
 
 class RegisterDriver:
-    """Reads and writes registers by name through any two functions that access one 32-bit word."""
+    """Driver that accesses registers by name through two functions, which read and write one 32-bit word."""
 
     def __init__(
         self,
@@ -144,7 +144,7 @@ class AsyncRegisterDriver:
 
 
 class BaseDriver:
-    """Makes the batches of register accesses that all nodes have in common.
+    """Base of drivers: makes the batches of register accesses that all nodes have in common.
 
     Run each batch with any :class:`RegisterDriver`, and pass the values of its reads to the method ``…_of``.
     ``constants``: fields that identify the node, with their expected values.
@@ -180,12 +180,12 @@ class BaseDriver:
 
     def check_identity(self, values: Sequence[Value]) -> None:
         """Raise ValueError unless the node is of the kind that the driver was made for."""
-        found: dict[str, int] = {}
+        identity: dict[str, int] = {}
         for name, value in zip(self._identity, values, strict=True):
-            found |= value if isinstance(value, dict) else {name: value}
+            identity |= value if isinstance(value, dict) else {name: value}
         for name, value in self._constants.items():
-            if found[name] != value:
-                raise ValueError(f"the node's {name} must be {value}, not {found[name]}")
+            if identity[name] != value:
+                raise ValueError(f"the node's {name} must be {value}, not {identity[name]}")
 
     def counters(self) -> Batch:
         """Read all counters; :meth:`counters_of` decodes them."""

@@ -19,10 +19,10 @@ from types import TracebackType
 from typing import Self
 
 from fanin.base.errors import InputError
-from fanin.host.offload import OFFLOAD_BYTES, finished
+from fanin.host.offload import OFFLOAD_BYTES, wire_frames
 
-BATCH = 64  #: most frames that a call of receive() returns
-_LONGEST = OFFLOAD_BYTES + 65536 + 18  # largest frame that segmentation offload delivers
+BATCH = 64  #: frames that a call of receive() returns, at most
+_MAX_READ = OFFLOAD_BYTES + 65536 + 18  # largest frame that segmentation offload delivers
 _QUEUE = 1 << 22  # bytes of the kernel's receive queue
 _HEADER = 14
 _ALL_PROTOCOLS = 3  # ETH_P_ALL
@@ -44,7 +44,7 @@ _ETHERNET = 1  # ARPHRD_ETHER
 
 
 class Interface(ABC):
-    """A port on a Linux interface.
+    """Exclusive port on a Linux interface, through which frames are sent and received.
 
     - ``lost``: received frames that could not be read.
     - ``unsent``: frames that the interface refused. Its queue was full, the frame was longer than the MTU or
@@ -55,8 +55,8 @@ class Interface(ABC):
         self.name = name
         self.lost = 0
         self.unsent = 0
-        self._claim = _claimed(name)
-        self._buffer = bytearray(_LONGEST)
+        self._claim = _claim_name(name)
+        self._buffer = bytearray(_MAX_READ)
         self._view = memoryview(self._buffer)
 
     @abstractmethod
@@ -79,7 +79,7 @@ class Interface(ABC):
     def up(self) -> bool:
         """Return whether frames can leave: the interface is up and has a carrier."""
         try:
-            flags = struct.unpack_from("=H", _asked_by(self._claim, _GIFFLAGS, self.name), 16)[0]
+            flags = struct.unpack_from("=H", _query_by(self._claim, _GIFFLAGS, self.name), 16)[0]
         except OSError:  # the interface was removed
             return False
         return flags & _CARRIES == _CARRIES
@@ -127,9 +127,9 @@ def open_interface(name: str) -> Interface:
     """
     if name not in _names():
         raise InputError(f"{name}: no such interface; available are {', '.join(_names())}")
-    if not struct.unpack_from("=H", _asked(_GIFFLAGS, name), 16)[0] & _IFF_UP:
+    if not struct.unpack_from("=H", _query(_GIFFLAGS, name), 16)[0] & _IFF_UP:
         raise InputError(f"{name}: the interface is down: ip link set {name} up")
-    if struct.unpack_from("=H", _asked(_GIFHWADDR, name), 16)[0] != _ETHERNET:
+    if struct.unpack_from("=H", _query(_GIFHWADDR, name), 16)[0] != _ETHERNET:
         raise InputError(f"{name}: is not an Ethernet interface")
     try:
         return TapInterface(name) if _driver(name) == "tun" else PacketInterface(name)
@@ -144,7 +144,7 @@ def open_interface(name: str) -> Interface:
 
 def mtu_of(name: str) -> int:
     """Return the MTU of an existing interface: most bytes of a frame after its Ethernet header."""
-    return int(struct.unpack_from("=i", _asked(_GIFMTU, name), 16)[0])
+    return int(struct.unpack_from("=i", _query(_GIFMTU, name), 16)[0])
 
 
 def _names() -> list[str]:
@@ -152,28 +152,28 @@ def _names() -> list[str]:
     return [name for _, name in socket.if_nameindex()]
 
 
-def _asked(question: int, name: str, pointer: int = 0) -> bytes:
+def _query(request: int, name: str, pointer: int = 0) -> bytes:
     """Return the kernel's answer about an interface, a ``struct ifreq``."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
-        return _asked_by(asking, question, name, pointer)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as query_socket:
+        return _query_by(query_socket, request, name, pointer)
 
 
-def _asked_by(asking: socket.socket, question: int, name: str, pointer: int = 0) -> bytes:
-    """Return the kernel's answer about an interface in the namespace of the socket ``asking``."""
-    return fcntl.ioctl(asking, question, struct.pack("=16sQ16x", name.encode(), pointer))
+def _query_by(query_socket: socket.socket, request: int, name: str, pointer: int = 0) -> bytes:
+    """Return the kernel's answer about an interface in the namespace of ``query_socket``."""
+    return fcntl.ioctl(query_socket, request, struct.pack("=16sQ16x", name.encode(), pointer))
 
 
 def _driver(name: str) -> str:
     """Return the name of an interface's driver; empty if it has none."""
     answer = array.array("B", struct.pack("=I192x", _GET_DRIVER))
     try:
-        _asked(_ETHTOOL, name, answer.buffer_info()[0])
+        _query(_ETHTOOL, name, answer.buffer_info()[0])
     except OSError:
         return ""
     return answer.tobytes()[4:36].rstrip(b"\0").decode()
 
 
-def _claimed(name: str) -> socket.socket:
+def _claim_name(name: str) -> socket.socket:
     """Claim an interface until the process ends, by binding an abstract socket name in its namespace."""
     claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     try:
@@ -214,7 +214,7 @@ class PacketInterface(Interface):
         try:
             while len(frames) < BATCH:
                 length, ancillary, _, _ = self._socket.recvmsg_into([self._buffer], _ANCILLARY)
-                self._take(length, ancillary, frames)
+                self._add_frames(length, ancillary, frames)
         except BlockingIOError:
             pass
         except OSError as error:
@@ -222,41 +222,43 @@ class PacketInterface(Interface):
                 self.lost += 1
             elif error.errno != errno.ENETDOWN:  # it can come up again
                 raise
-            self._check_there()
+            self._check_exists()
         return frames
 
-    def _check_there(self) -> None:
+    def _check_exists(self) -> None:
         """Raise InterfaceLost if the interface was removed: the socket is then bound to none."""
         if not self._socket.getsockname()[0]:
             raise InterfaceLost(f"{self.name}: the interface is gone")
 
-    def _take(
+    def _add_frames(
         self, length: int, ancillary: list[tuple[int, int, bytes]], frames: list[tuple[int, bytes]]
     ) -> None:
-        at = 0
+        time_ns = 0
         frame = bytes(self._view[OFFLOAD_BYTES:length])
         offload = bytes(self._view[:OFFLOAD_BYTES])
         tag = None
         for level, kind, data in ancillary:
             if level == socket.SOL_SOCKET and kind == _SO_TIMESTAMPNS:
                 seconds, nanoseconds = struct.unpack("=qq", data)
-                at = seconds * 10**9 + nanoseconds
+                time_ns = seconds * 10**9 + nanoseconds
             elif level == _SOL_PACKET and kind == _AUXDATA:
                 status, *_, tci, tpid = _AUX.unpack(data[: _AUX.size])
                 if status & _VLAN_VALID:
                     tag = struct.pack(">HH", tpid or 0x8100, tci)
         try:
-            whole = [frame] if offload == _NO_OFFLOAD else finished(offload, frame)
+            complete = [frame] if offload == _NO_OFFLOAD else wire_frames(offload, frame)
         except ValueError:
             self.lost += 1
             return
-        frames += [(at, one if tag is None else one[:12] + tag + one[12:]) for one in whole]
+        frames += [
+            (time_ns, untagged if tag is None else untagged[:12] + tag + untagged[12:]) for untagged in complete
+        ]
 
     def _send(self, frame: bytes) -> None:
         self._socket.send(_NO_OFFLOAD + frame)
 
     def overrun(self) -> int:  # noqa: D102
-        self._check_there()  # an interface that was down first is removed without an error
+        self._check_exists()  # an interface that was down first is removed without an error
         _, drops = struct.unpack("=II", self._socket.getsockopt(_SOL_PACKET, _STATISTICS, 8))
         return drops
 

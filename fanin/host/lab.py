@@ -22,10 +22,10 @@ from fanin.base.errors import InputError, ToolFailed
 from fanin.base.tools import program
 
 T = TypeVar("T")
-_NEEDED = 1 << 12 | 1 << 13 | 1 << 21  # CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_ADMIN
+_CAPABILITIES = 1 << 12 | 1 << 13 | 1 << 21  # CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_ADMIN
 _CLONE_NEWNET = 0x4000_0000
 _LIMIT = 30.0  # seconds per command
-_QUIET = (
+_DISABLE_IPV6 = (
     "echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6; echo 1 > /proc/sys/net/ipv6/conf/default/disable_ipv6"
 )
 
@@ -34,13 +34,13 @@ def may_have_namespace() -> bool:
     """Return whether this process may create a network namespace; root in a container may not."""
     status = Path("/proc/self/status").read_text()
     capabilities = re.search(r"^CapEff:\s*([0-9a-f]+)", status, re.MULTILINE)
-    return capabilities is not None and int(capabilities[1], 16) & _NEEDED == _NEEDED
+    return capabilities is not None and int(capabilities[1], 16) & _CAPABILITIES == _CAPABILITIES
 
 
 def in_namespace(pid: int, action: Callable[[], T]) -> T:
     """Run ``action`` in a process's network namespace; return its result. Its sockets stay usable outside."""
 
-    def enter() -> T:
+    def run_inside() -> T:
         with open(f"/proc/{pid}/ns/net") as namespace:
             libc = ctypes.CDLL(None, use_errno=True)
             if libc.setns(namespace.fileno(), _CLONE_NEWNET):
@@ -51,7 +51,7 @@ def in_namespace(pid: int, action: Callable[[], T]) -> T:
 
     def carry_out() -> None:
         try:
-            future.set_result(enter())
+            future.set_result(run_inside())
         except BaseException as error:  # raised in the caller's thread
             future.set_exception(error)
 
@@ -64,7 +64,7 @@ def in_namespace(pid: int, action: Callable[[], T]) -> T:
 
 
 class Lab:
-    """Namespaces by name, with only a loopback. Raises InputError if they cannot be created.
+    """Network namespaces by name, each with only a loopback. Raises InputError if they cannot be created.
 
     IPv6 is off in them, so that hosts send no unrequested frames.
     """
@@ -88,13 +88,13 @@ class Lab:
                 try:
                     holder.stdin.write(b"\n")
                     holder.stdin.flush()
-                    there = holder.stdout.read(1)
+                    confirmation = holder.stdout.read(1)
                 except BrokenPipeError:
-                    there = b""
-                if not there:
+                    confirmation = b""
+                if not confirmation:
                     raise InputError("network namespaces may not be made here: that needs CAP_SYS_ADMIN (root)")
                 self.run(name, ["ip", "link", "set", "lo", "up"])
-                self.run(name, ["sh", "-c", _QUIET], check=False)  # a kernel may have no IPv6
+                self.run(name, ["sh", "-c", _DISABLE_IPV6], check=False)  # a kernel may have no IPv6
         except BaseException:
             self.close()
             raise
@@ -109,7 +109,7 @@ class Lab:
     ) -> str:
         """Run a command; return its output. Raises ToolFailed if it fails or exceeds ``limit`` seconds."""
         try:
-            done = subprocess.run(
+            process = subprocess.run(
                 self.inside(name, command),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -119,9 +119,9 @@ class Lab:
             )
         except subprocess.TimeoutExpired as error:
             raise ToolFailed(f"{name}: {command[0]} did not end in {limit:g} s") from error
-        if check and done.returncode:
-            raise ToolFailed(f"{name}: {' '.join(map(str, command))}: {' '.join(done.stdout.split())}")
-        return done.stdout
+        if check and process.returncode:
+            raise ToolFailed(f"{name}: {' '.join(map(str, command))}: {' '.join(process.stdout.split())}")
+        return process.stdout
 
     def start(self, name: str, command: Sequence[str | Path], **options: Any) -> subprocess.Popen[Any]:
         """Start a command; ``options`` as for Popen. The caller must end it."""
@@ -131,13 +131,13 @@ class Lab:
         """Run ``action`` in a namespace; return its result. Its sockets stay usable outside."""
         return in_namespace(self._holders[name].pid, action)
 
-    def wire(self, one: str, interface: str, other: str, peer: str) -> None:
-        """Add a veth pair, both ends up: ``interface`` in namespace ``one``, ``peer`` in ``other``."""
-        pid = str(self._holders[other].pid)
+    def wire(self, first: str, interface: str, second: str, peer: str) -> None:
+        """Add a veth pair, both ends up: ``interface`` in namespace ``first``, ``peer`` in ``second``."""
+        pid = str(self._holders[second].pid)
         self.run(
-            one, ["ip", "link", "add", "name", interface, "type", "veth", "peer", "name", peer, "netns", pid]
+            first, ["ip", "link", "add", "name", interface, "type", "veth", "peer", "name", peer, "netns", pid]
         )
-        for name, end in ((one, interface), (other, peer)):
+        for name, end in ((first, interface), (second, peer)):
             self.run(name, ["ip", "link", "set", end, "up"])
 
     def address(
@@ -160,8 +160,8 @@ class Lab:
         if mac:
             self.run(name, ["ip", "link", "set", interface, "address", mac])
         self.run(name, ["ip", "address", "add", ip, "dev", interface])
-        for neighbour, of in (neighbours or {}).items():
-            self.run(name, ["ip", "neighbour", "replace", neighbour, "lladdr", of, "dev", interface])
+        for neighbour, neighbour_mac in (neighbours or {}).items():
+            self.run(name, ["ip", "neighbour", "replace", neighbour, "lladdr", neighbour_mac, "dev", interface])
         if gateway:
             self.run(name, ["ip", "route", "add", "default", "via", gateway])
 

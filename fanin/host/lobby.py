@@ -1,4 +1,4 @@
-"""Accepts connections at a listening socket that each identify themselves by a hello of fixed size."""
+"""Acceptor of connections that each identify themselves by a hello of fixed size."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ import time
 from types import TracebackType
 from typing import Self
 
-MOST = 256  #: most connections whose hello is incomplete
+MAX_PENDING = 256  #: connections whose hello is incomplete, at most
 
 
 class Lobby:
-    """Accepts connections at ``server``, and waits for a hello of ``size`` bytes on all of them at once.
+    """Acceptor of connections at ``server``, which waits for hellos of ``size`` bytes in parallel.
 
-    A connection that sends nothing does not delay the others. Above ``MOST`` such connections the oldest one is
-    closed. The server remains open afterwards.
+    A connection that sends nothing does not delay the others. Above ``MAX_PENDING`` such connections the oldest
+    one is closed. The server remains open afterwards.
     """
 
     def __init__(self, server: socket.socket, size: int):
         self._server, self._size = server, size
-        self._said: dict[socket.socket, bytes] = {}
+        self._hellos: dict[socket.socket, bytes] = {}
         self._selector = selectors.DefaultSelector()
         server.setblocking(False)
         self._selector.register(server, selectors.EVENT_READ)
@@ -29,7 +29,7 @@ class Lobby:
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        for connection in self._said:
+        for connection in self._hellos:
             connection.close()
         self._selector.close()
 
@@ -43,43 +43,43 @@ class Lobby:
             ready = self._selector.select(max(deadline - time.monotonic(), 0))
             for key, _ in ready:
                 if key.fileobj is self._server:
-                    self._take()
-                elif isinstance(key.fileobj, socket.socket) and key.fileobj in self._said:
-                    hello = self._hear(key.fileobj)
+                    self._accept()
+                elif isinstance(key.fileobj, socket.socket) and key.fileobj in self._hellos:
+                    hello = self._receive(key.fileobj)
                     if hello is not None:
                         return key.fileobj, hello
             if time.monotonic() >= deadline:
                 raise TimeoutError
 
-    def _take(self) -> None:
+    def _accept(self) -> None:
         try:
             connection, _ = self._server.accept()
         except (BlockingIOError, ConnectionAbortedError):  # the client has closed it already
             return
-        if len(self._said) >= MOST:
-            self._leave(next(iter(self._said))).close()
+        if len(self._hellos) >= MAX_PENDING:
+            self._remove(next(iter(self._hellos))).close()
         connection.setblocking(False)
-        self._said[connection] = b""
+        self._hellos[connection] = b""
         self._selector.register(connection, selectors.EVENT_READ)
 
-    def _hear(self, connection: socket.socket) -> bytes | None:
+    def _receive(self, connection: socket.socket) -> bytes | None:
         try:
-            said = connection.recv(self._size - len(self._said[connection]))
+            chunk = connection.recv(self._size - len(self._hellos[connection]))
         except BlockingIOError:
             return None
         except OSError:
-            said = b""
-        if not said:
-            self._leave(connection).close()
+            chunk = b""
+        if not chunk:
+            self._remove(connection).close()
             return None
-        self._said[connection] += said
-        hello = self._said[connection]
+        self._hellos[connection] += chunk
+        hello = self._hellos[connection]
         if len(hello) < self._size:
             return None
-        self._leave(connection).setblocking(True)
+        self._remove(connection).setblocking(True)
         return hello
 
-    def _leave(self, connection: socket.socket) -> socket.socket:
-        del self._said[connection]
+    def _remove(self, connection: socket.socket) -> socket.socket:
+        del self._hellos[connection]
         self._selector.unregister(connection)
         return connection

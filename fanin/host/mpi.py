@@ -20,7 +20,7 @@ from mpi4py import MPI
 
 from fanin.codec.facts import CodecConfig
 from fanin.codec.golden.codecs import decode, encode
-from fanin.host.algorithm1 import all_reduce, check, facts
+from fanin.host.algorithm1 import all_reduce, array_facts, check_facts
 
 Float32 = npt.NDArray[np.float32]
 _TAG = 0x28  # MPI tag of these messages: the ToS of compressed packets
@@ -36,19 +36,19 @@ def allreduce(comm: MPI.Comm, array: Float32, *, codec: CodecConfig | None = Non
     Raises ValueError on every rank, naming a rank that differs, unless all have float32 arrays of one shape and
     the same codec.
     """
-    check(comm.allgather(facts(array, codec)))
+    check_facts(comm.allgather(array_facts(array, codec)))
     with _Hops(comm, codec) as hops:
         return all_reduce(hops, array)
 
 
 class _Hops:
-    """Sends to the next rank and receives from the previous one, with or without a codec."""
+    """Transport of the ring on MPI, with or without a codec: :class:`fanin.host.algorithm1.Hops`."""
 
     def __init__(self, comm: MPI.Comm, codec: CodecConfig | None):
         self._comm = comm.Dup()  # a communicator of our own, separate from the program's messages
         self._codec = codec
         self.rank, self.size = comm.rank, comm.size
-        self._next, self._before = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+        self._next, self._previous = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
 
     def __enter__(self) -> Self:
         return self
@@ -56,12 +56,12 @@ class _Hops:
     def __exit__(self, *error: object) -> None:
         self._comm.Free()
 
-    def encoded(self, values: Float32) -> bytes:
+    def encode(self, values: Float32) -> bytes:
         return values.tobytes() if self._codec is None else encode(values, self._codec)
 
-    settled = encoded  # a total is forwarded as it was first encoded
+    encode_total = encode  # a total is forwarded as it was first encoded
 
-    def decoded(self, stream: bytes, count: int) -> Float32:
+    def decode(self, stream: bytes, count: int) -> Float32:
         if self._codec is None:
             return np.frombuffer(stream, dtype=np.float32)
         return decode(stream, count, self._codec)
@@ -70,8 +70,8 @@ class _Hops:
         """Exchange streams of any length, which depends on the values; MPI transmits it with the message."""
         sending = self._comm.Isend([stream, MPI.BYTE], dest=self._next, tag=_TAG)
         status = MPI.Status()
-        self._comm.Probe(source=self._before, tag=_TAG, status=status)
+        self._comm.Probe(source=self._previous, tag=_TAG, status=status)
         received = bytearray(status.Get_count(MPI.BYTE))
-        self._comm.Recv([received, MPI.BYTE], source=self._before, tag=_TAG)
+        self._comm.Recv([received, MPI.BYTE], source=self._previous, tag=_TAG)
         sending.Wait()
         return bytes(received)

@@ -23,7 +23,7 @@ from fanin.host.lobby import Lobby
 from fanin.host.sockets import limit_segments, refuse_self
 
 _FRAME_BYTES = 1024  # of a note, padded with spaces; values after a hello stay at multiples of 4
-_AHEAD = 4  # most queued notes of the previous rank, per rank: it is at most two rounds ahead
+_MAX_NOTES_AHEAD = 4  # queued notes of the previous rank, per rank: it is at most two rounds ahead
 _CAUSE_LENGTH = 150  # characters of another rank's message: fits a frame even if all are escaped
 _GRACE_SECONDS = 2.0  # wait for a note in flight or an answer
 _RETRY_SECONDS = 0.05  # delay between connection attempts to a rank that does not listen yet
@@ -32,10 +32,11 @@ Address = tuple[str, int]
 
 
 class Neighbours:
-    """Connections of ``rank`` with its neighbours; ``addresses`` are those of all ranks, at least two.
+    """TCP connections of ``rank`` with the next and the previous rank of a ring.
 
+    - ``addresses``: host and port of each rank, at least two.
     - ``timeout``: longest wait for another rank, in seconds.
-    - ``mss``: most bytes of a segment of values; None: the path's.
+    - ``mss``: bytes of a segment of values, at most; None: the path's.
 
     Raises InputError if the rank cannot listen at its own address. Raises ConnectionError of one line that
     names the rank if another rank does not connect or has another number of ranks.
@@ -46,14 +47,14 @@ class Neighbours:
             if not 0 < port < 1 << 16:
                 raise InputError(f"{host}:{port}: a port is 1 to {(1 << 16) - 1}")
         self._rank, self._size, self._timeout = rank, len(addresses), timeout
-        self._next, self._before = (rank + 1) % self._size, (rank - 1) % self._size
-        self._to: dict[str, socket.socket] = {}
-        self._from: dict[str, socket.socket] = {}
+        self._next, self._previous = (rank + 1) % self._size, (rank - 1) % self._size
+        self._outgoing: dict[str, socket.socket] = {}
+        self._incoming: dict[str, socket.socket] = {}
         self._partial: dict[socket.socket, bytes] = {}  # incomplete notes
         self._notes: deque[Any] = deque()  # notes from the previous rank, in order
-        self._noting: list[socket.socket] = []  # connections on which notes can still arrive
-        self._answered = False
-        self._failure = ""
+        self._note_connections: list[socket.socket] = []  # connections on which notes can still arrive
+        self._previous_waits = False  # the previous rank has answered a probe
+        self._failure = ""  # cause of the first failure
         with contextlib.ExitStack() as stack:
             stack.callback(self.close)
             self._join(addresses, mss)
@@ -62,11 +63,11 @@ class Neighbours:
     @property
     def data(self) -> socket.socket:
         """Connection that carries this rank's values."""
-        return self._to[_DATA]
+        return self._outgoing[_DATA]
 
     def close(self) -> None:
         """Close all connections."""
-        for connection in (*self._to.values(), *self._from.values()):
+        for connection in (*self._outgoing.values(), *self._incoming.values()):
             connection.close()
 
     def exchange(self, stream: bytes, size: int) -> bytes:
@@ -74,20 +75,21 @@ class Neighbours:
 
         Raises ConnectionError of one line that names a rank, the same on all ranks.
         """
-        taken = bytearray(size)
-        self._carry(memoryview(stream), memoryview(taken))
-        return bytes(taken)
+        received = bytearray(size)
+        self._transfer(memoryview(stream), memoryview(received))
+        return bytes(received)
 
-    def hand_round(self, note: Any) -> list[Any]:
-        """Exchange a note with every rank; return the notes by rank. A note fits a frame as JSON. Raises as
-        ``exchange`` does.
+    def all_gather(self, note: Any) -> list[Any]:
+        """Exchange notes with all ranks; return the notes by rank.
+
+        ``note`` must fit a frame as JSON. Raises as ``exchange`` does.
         """
-        said = {self._rank: note}
+        notes = {self._rank: note}
         for step in range(1, self._size):
-            self._send_note(self._to[_NOTES], {"said": note})
-            self._carry(memoryview(b""), memoryview(b""), note=True)
-            note = said[(self._rank - step) % self._size] = self._notes.popleft()
-        return [said[rank] for rank in range(self._size)]
+            self._send_note(self._outgoing[_NOTES], {"said": note})
+            self._transfer(memoryview(b""), memoryview(b""), note=True)
+            note = notes[(self._rank - step) % self._size] = self._notes.popleft()
+        return [notes[rank] for rank in range(self._size)]
 
     # ---- joining the ring ----
 
@@ -100,24 +102,24 @@ class Neighbours:
             raise InputError(f"rank {self._rank}: {host}:{port}: {error.strerror}") from error
         with server:
             for kind in _KINDS:
-                self._to[kind] = self._call(addresses[self._next], kind, deadline, mss)
-            until = max(deadline, time.monotonic() + _RETRY_SECONDS)
+                self._outgoing[kind] = self._connect(addresses[self._next], kind, deadline, mss)
+            hello_deadline = max(deadline, time.monotonic() + _RETRY_SECONDS)
             with Lobby(server, _FRAME_BYTES) as lobby:
-                while len(self._from) < len(_KINDS):
-                    self._take(lobby, until)
-        for connection in self._to.values():  # each hello is answered before values follow it
+                while len(self._incoming) < len(_KINDS):
+                    self._accept(lobby, hello_deadline)
+        for connection in self._outgoing.values():  # each hello is answered before values follow it
             reply = _read_frame(connection, deadline)
             if reply is None:
-                raise ConnectionError(self._absent(self._next))
+                raise ConnectionError(self._absence(self._next))
             if "failed" in reply:
-                raise ConnectionError(self._cause(reply))
-        for connection in (self._to[_DATA], self._from[_DATA]):
+                raise ConnectionError(self._failure_text(reply))
+        for connection in (self._outgoing[_DATA], self._incoming[_DATA]):
             connection.settimeout(None)
-        self._noting = [self._to[_NOTES], self._from[_NOTES]]
-        for connection in self._noting:  # a rank that does not read answers must not block the others
+        self._note_connections = [self._outgoing[_NOTES], self._incoming[_NOTES]]
+        for connection in self._note_connections:  # a rank that does not read answers must not block the others
             connection.settimeout(self._timeout)
 
-    def _call(self, address: Address, kind: str, deadline: float, mss: int | None) -> socket.socket:
+    def _connect(self, address: Address, kind: str, deadline: float, mss: int | None) -> socket.socket:
         hello = {"rank": self._rank, "ranks": self._size, "kind": kind}
         while True:
             connection = socket.socket()
@@ -135,24 +137,24 @@ class Neighbours:
                 if time.monotonic() > deadline:
                     host, port = address
                     raise ConnectionError(
-                        f"{self._absent(self._next)}, at {host}:{port}: {error.strerror or error}"
+                        f"{self._absence(self._next)}, at {host}:{port}: {error.strerror or error}"
                     ) from error
                 time.sleep(_RETRY_SECONDS)
 
-    def _take(self, lobby: Lobby, deadline: float) -> None:
+    def _accept(self, lobby: Lobby, deadline: float) -> None:
         """Accept a connection of the previous rank; connections without a valid hello are ignored."""
         try:
-            connection, said = lobby.next(deadline)
+            connection, data = lobby.next(deadline)
         except TimeoutError as error:
-            raise ConnectionError(self._absent(self._before)) from error
-        hello = _note(said)
+            raise ConnectionError(self._absence(self._previous)) from error
+        hello = _note(data)
         if hello is None or hello.get("kind") not in _KINDS:
             connection.close()
             return
-        caller = (hello.get("rank"), hello.get("ranks"))
-        fits = caller == (self._before, self._size)
+        sender = (hello.get("rank"), hello.get("ranks"))
+        fits = sender == (self._previous, self._size)
         message = (
-            f"rank {caller[0]!r:.40} of {caller[1]!r:.40} has called rank {self._rank} of {self._size}: "
+            f"rank {sender[0]!r:.40} of {sender[1]!r:.40} has called rank {self._rank} of {self._size}: "
             "all ranks must have the same addresses"
         )
         try:
@@ -160,146 +162,144 @@ class Neighbours:
         except OSError:
             connection.close()
             return
-        if earlier := self._from.get(hello["kind"]):
+        if earlier := self._incoming.get(hello["kind"]):
             earlier.close()
-        self._from[hello["kind"]] = connection
+        self._incoming[hello["kind"]] = connection
         if not fits:
             raise ConnectionError(message)
 
-    def _absent(self, rank: int) -> str:
+    def _absence(self, rank: int) -> str:
         return f"rank {rank} has not come in {self._timeout:g} s"
 
     # ---- exchanging messages ----
 
-    def _carry(self, given: memoryview, taken: memoryview, *, note: bool = False) -> None:
-        """Send all of ``given`` and fill ``taken``; with ``note``, also wait for a note of the previous
-        rank.
-        """
+    def _transfer(self, unsent: memoryview, missing: memoryview, *, note: bool = False) -> None:
+        """Send ``unsent`` and fill ``missing``; with ``note``, also wait for the previous rank's note."""
         if self._failure:
             raise ConnectionError(self._failure)
-        sender, receiver = self._to[_DATA], self._from[_DATA]
-        deadline, asked = self._deadline(), 0
-        while given or taken or (note and not self._notes):
-            ready = self._ready([receiver] * bool(taken), [sender] * bool(given), deadline)
+        sender, receiver = self._outgoing[_DATA], self._incoming[_DATA]
+        deadline, probes = self._deadline(), 0
+        while unsent or missing or (note and not self._notes):
+            ready = self._wait_ready([receiver] * bool(missing), [sender] * bool(unsent), deadline)
             if receiver in ready:
-                taken = taken[self._received(receiver, taken) :]
+                missing = missing[self._receive(receiver, missing) :]
             if sender in ready:
-                given = given[self._sent(sender, given) :]
-            if note and not self._notes and self._before_is_gone():
-                self._broken(self._before)
+                unsent = unsent[self._send(sender, unsent) :]
+            if note and not self._notes and self._previous_is_gone():
+                self._fail_lost(self._previous)
             if ready:
                 deadline = self._deadline()
             elif time.monotonic() >= deadline:
-                asked += 1
-                self._ask(bool(taken) or note, last=asked > self._size)
+                probes += 1
+                self._probe(bool(missing) or note, last=probes > self._size)
                 deadline = self._deadline()
 
     def _deadline(self) -> float:
         return time.monotonic() + self._timeout
 
-    def _received(self, connection: socket.socket, taken: memoryview) -> int:
+    def _receive(self, connection: socket.socket, buffer: memoryview) -> int:
         try:
-            count = connection.recv_into(taken)
+            count = connection.recv_into(buffer)
         except OSError:
             count = 0
-        return count or self._broken(self._before)
+        return count or self._fail_lost(self._previous)
 
-    def _sent(self, connection: socket.socket, given: memoryview) -> int:
+    def _send(self, connection: socket.socket, stream: memoryview) -> int:
         try:
-            return connection.send(given, socket.MSG_DONTWAIT)
+            return connection.send(stream, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return 0
         except OSError:
-            self._broken(self._next)
+            self._fail_lost(self._next)
 
-    def _ready(
+    def _wait_ready(
         self, reading: Sequence[socket.socket], writing: Sequence[socket.socket], deadline: float
     ) -> set[Any]:
-        """Return connections that are ready by the deadline; empty if only notes arrived, which are read."""
+        """Read notes, and return the other connections that are ready by ``deadline``."""
         with selectors.PollSelector() as selector:
-            for connection in (*reading, *self._noting):
+            for connection in (*reading, *self._note_connections):
                 selector.register(connection, selectors.EVENT_READ)
             for connection in writing:
                 selector.register(connection, selectors.EVENT_WRITE)
             ready = {key.fileobj for key, _ in selector.select(max(0.0, deadline - time.monotonic()))}
-        noted = [connection for connection in self._noting if connection in ready]
-        for connection in noted:
+        with_notes = [connection for connection in self._note_connections if connection in ready]
+        for connection in with_notes:
             self._read_notes(connection)
-        return ready.difference(noted)
+        return ready.difference(with_notes)
 
     # ---- notes ----
 
     def _read_notes(self, connection: socket.socket) -> None:
         try:
-            more = connection.recv(1 << 16)
+            chunk = connection.recv(1 << 16)
         except OSError:
-            more = b""
-        if not more:
-            self._noting.remove(connection)
-        whole = self._partial.get(connection, b"") + more
-        while len(whole) >= _FRAME_BYTES:
-            if (note := _note(whole[:_FRAME_BYTES])) is not None:
-                self._noted(note)
-            whole = whole[_FRAME_BYTES:]
-        self._partial[connection] = whole
+            chunk = b""
+        if not chunk:
+            self._note_connections.remove(connection)
+        buffer = self._partial.get(connection, b"") + chunk
+        while len(buffer) >= _FRAME_BYTES:
+            if (note := _note(buffer[:_FRAME_BYTES])) is not None:
+                self._handle_note(note)
+            buffer = buffer[_FRAME_BYTES:]
+        self._partial[connection] = buffer
 
-    def _noted(self, note: dict[str, Any]) -> None:
+    def _handle_note(self, note: dict[str, Any]) -> None:
         if "failed" in note:
-            self._fail(self._cause(note))
+            self._fail(self._failure_text(note))
         if "said" in note:
             self._notes.append(note["said"])
-            if len(self._notes) > _AHEAD * self._size:
-                self._fail(f"rank {self._before} sends notes that no rank waits for")
+            if len(self._notes) > _MAX_NOTES_AHEAD * self._size:
+                self._fail(f"rank {self._previous} sends notes that no rank waits for")
         if "asked" in note:
-            self._send_note(self._to[_NOTES], {"waiting": True})
-        self._answered |= "waiting" in note
+            self._send_note(self._outgoing[_NOTES], {"waiting": True})
+        self._previous_waits |= "waiting" in note
 
     def _send_note(self, connection: socket.socket, note: dict[str, Any]) -> None:
         try:
             connection.sendall(_frame(note))
         except OSError:
-            self._broken(self._next if connection is self._to[_NOTES] else self._before)
+            self._fail_lost(self._next if connection is self._outgoing[_NOTES] else self._previous)
 
-    def _cause(self, note: dict[str, Any]) -> str:
+    def _failure_text(self, note: dict[str, Any]) -> str:
         """Return the reason in another rank's failure note."""
         text = note["failed"]
         if isinstance(text, str) and text.isprintable() and text:
             return text[:_CAUSE_LENGTH]
         return f"a rank beside rank {self._rank} has failed, and gives no cause"
 
-    def _before_is_gone(self) -> bool:
-        return self._from[_NOTES] not in self._noting
+    def _previous_is_gone(self) -> bool:
+        return self._incoming[_NOTES] not in self._note_connections
 
     # ---- diagnosis ----
 
-    def _ask(self, of_before: bool, *, last: bool) -> None:
-        """Handle a timeout without progress: raise, unless the previous rank is itself waiting."""
-        if of_before and not last and not self._before_is_gone():
-            self._answered = False
-            self._send_note(self._from[_NOTES], {"asked": True})
-            self._serve(lambda: self._answered)
-            if self._answered:
+    def _probe(self, waits_for_previous: bool, *, last: bool) -> None:
+        """Handle a timeout without progress: raise, unless the previous rank answers that it waits, too."""
+        if waits_for_previous and not last and not self._previous_is_gone():
+            self._previous_waits = False
+            self._send_note(self._incoming[_NOTES], {"asked": True})
+            self._serve_notes(lambda: self._previous_waits)
+            if self._previous_waits:
                 return
-        rank = self._before if of_before else self._next
-        self._fail(f"{self._absent(rank)}, or has stopped answering")
+        rank = self._previous if waits_for_previous else self._next
+        self._fail(f"{self._absence(rank)}, or has stopped answering")
 
-    def _broken(self, rank: int) -> NoReturn:
+    def _fail_lost(self, rank: int) -> NoReturn:
         """Raise for a connection to ``rank`` that has ended, or for the cause in a note that is in flight."""
-        self._serve(lambda: rank == self._before and self._before_is_gone())
+        self._serve_notes(lambda: rank == self._previous and self._previous_is_gone())
         self._fail(f"rank {rank} has ended, or closed its connections")
 
-    def _serve(self, done: Callable[[], bool]) -> None:
-        """Read and answer notes until ``done``, for at most the grace period."""
+    def _serve_notes(self, done: Callable[[], bool]) -> None:
+        """Read and answer notes until ``done()``, for at most the grace period."""
         deadline = time.monotonic() + _GRACE_SECONDS
         while not done() and time.monotonic() < deadline:
-            self._ready([], [], deadline)
+            self._wait_ready([], [], deadline)
 
     def _fail(self, message: str) -> NoReturn:
         """Raise the failure, and report it to the next rank."""
         if not self._failure:
             self._failure = message
             with contextlib.suppress(OSError):
-                self._to[_NOTES].sendall(_frame({"failed": message}))
+                self._outgoing[_NOTES].sendall(_frame({"failed": message}))
         raise ConnectionError(self._failure)
 
 
@@ -309,17 +309,17 @@ def _frame(note: dict[str, Any]) -> bytes:
 
 def _read_frame(connection: socket.socket, deadline: float) -> dict[str, Any] | None:
     """Read a note by the deadline; return None if none arrives, or something else."""
-    whole, end = b"", max(deadline, time.monotonic() + _RETRY_SECONDS)
+    buffer, end = b"", max(deadline, time.monotonic() + _RETRY_SECONDS)
     try:
-        while len(whole) < _FRAME_BYTES:
+        while len(buffer) < _FRAME_BYTES:
             connection.settimeout(max(end - time.monotonic(), 1e-3))
-            more = connection.recv(_FRAME_BYTES - len(whole))
-            if not more or time.monotonic() > end:
+            chunk = connection.recv(_FRAME_BYTES - len(buffer))
+            if not chunk or time.monotonic() > end:
                 return None
-            whole += more
+            buffer += chunk
     except OSError:
         return None
-    return _note(whole)
+    return _note(buffer)
 
 
 def _note(data: bytes) -> dict[str, Any] | None:

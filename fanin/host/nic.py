@@ -18,12 +18,12 @@ from fanin.base.errors import InputError, ToolFailed
 from fanin.base.records import parse_json
 from fanin.rdma.facts import Ending
 
-_PIECE = 1 << 16  # bytes
+_READ_BYTES = 1 << 16  # bytes
 _MAX_LINE = 1 << 20  # bytes of an answer
 
 
 class RdmaNic:
-    """Node at a control socket, used as a context manager from one thread.
+    """Client of the node at a control socket, used as a context manager from one thread.
 
     ``seconds``: longest wait for an answer, not counting waits for messages. Raises InputError if no node
     serves the socket. Each call raises InputError with the node's message if the node refuses the request, and
@@ -42,7 +42,7 @@ class RdmaNic:
         except OSError as error:
             self._socket.close()
             raise InputError(f"{self._name}: no node serves it: {error.strerror or error}") from error
-        self._rest = b""  # received bytes not yet processed
+        self._unparsed = b""  # received bytes not yet processed
 
     def info(self) -> dict[str, Any]:
         """Return the node's addresses, sizes, connected queue pairs, regions, and memory file."""
@@ -104,7 +104,7 @@ class RdmaNic:
         return self.ask("counters")["counters"]
 
     def ask(self, do: str, **fields: Any) -> dict[str, Any]:
-        """Send any request; return its answer."""
+        """Send the request ``do`` with ``fields``; return its answer."""
         return self._answer(self._send(do, **fields))
 
     def close(self) -> None:
@@ -129,13 +129,13 @@ class RdmaNic:
                 line = b""
             if not line:
                 raise ToolFailed(f"{self._name}: the node has ended")
-            self._keep(line)
-        found = self._answers.pop(number)
-        if "error" in found:
-            raise InputError(f"{self._name}: {found['error']}")
-        return found
+            self._store(line)
+        answer = self._answers.pop(number)
+        if "error" in answer:
+            raise InputError(f"{self._name}: {answer['error']}")
+        return answer
 
-    def _keep(self, line: bytes) -> None:
+    def _store(self, line: bytes) -> None:
         """Store an answer under its request's number. Raises ToolFailed for a line that is not an answer."""
         try:
             answer = parse_json(line)
@@ -147,14 +147,14 @@ class RdmaNic:
 
     def _line(self) -> bytes:
         """Return the next line; empty if the node has ended. Bytes received before a timeout are kept."""
-        while b"\n" not in self._rest:
-            more = self._socket.recv(_PIECE)
-            if not more:
+        while b"\n" not in self._unparsed:
+            chunk = self._socket.recv(_READ_BYTES)
+            if not chunk:
                 return b""
-            self._rest += more
-            if len(self._rest) > _MAX_LINE:
+            self._unparsed += chunk
+            if len(self._unparsed) > _MAX_LINE:
                 break
-        line, _, self._rest = self._rest.partition(b"\n")
+        line, _, self._unparsed = self._unparsed.partition(b"\n")
         return line
 
     def __enter__(self) -> Self:

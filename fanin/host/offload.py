@@ -12,7 +12,7 @@ from fanin.wire.ethernet import internet_checksum
 
 OFFLOAD = struct.Struct("=BBHHHH")  # flags, gso_type, hdr_len, gso_size, csum_start, csum_offset
 OFFLOAD_BYTES = OFFLOAD.size
-MAX_SEGMENTS = 256  #: most segments of a large send; 64 KiB in IPv4's smallest segments, 536 bytes, are 123
+MAX_SEGMENTS = 256  #: segments of a large send, at most; 64 KiB in IPv4's smallest segments, 536 bytes, are 123
 _NEEDS_CHECKSUM = 1
 _TCP4, _TCP6, _UDP = 1, 4, 5  # VIRTIO_NET_HDR_GSO_*
 _ECN = 0x80
@@ -21,7 +21,7 @@ _FIN, _PSH, _CWR = 0x01, 0x08, 0x80
 _IPV4_AT = 14  # the kernel removes VLAN tags
 
 
-def finished(offload: bytes, frame: bytes) -> list[bytes]:
+def wire_frames(offload: bytes, frame: bytes) -> list[bytes]:
     """Return the frames that a wire would carry, at most ``MAX_SEGMENTS``.
 
     Raises ValueError if the kernel requests another offload, or a sender more segments.
@@ -55,9 +55,9 @@ def _transport_at(frame: bytes, protocol: int) -> int | None:
 
 def _with_checksum(frame: bytes, start: int, offset: int) -> bytes:
     """Complete a checksum whose field holds the pseudo-header's sum."""
-    at = start + offset
-    found = internet_checksum(frame[start:])
-    return frame[:at] + (found or 0xFFFF).to_bytes(2, "big") + frame[at + 2 :]
+    position = start + offset
+    checksum = internet_checksum(frame[start:])
+    return frame[:position] + (checksum or 0xFFFF).to_bytes(2, "big") + frame[position + 2 :]
 
 
 def _segments(frame: bytes, start: int, offset: int, size: int, *, tcp: bool) -> list[bytes]:
@@ -65,47 +65,47 @@ def _segments(frame: bytes, start: int, offset: int, size: int, *, tcp: bool) ->
     payload = frame[header:]
     if len(payload) > size * MAX_SEGMENTS:
         raise ValueError(f"{len(payload)} bytes in segments of {size}")
-    result = []
+    segments = []
     for number, begin in enumerate(range(0, len(payload), size)):
         part = payload[begin : begin + size]
-        head = bytearray(frame[:header])
-        _shorten(head, start, offset, header + len(part), number)
+        headers = bytearray(frame[:header])
+        _shorten(headers, start, offset, header + len(part), number)
         if tcp:
-            sequence = (int.from_bytes(head[start + 4 : start + 8], "big") + begin) & 0xFFFFFFFF
-            head[start + 4 : start + 8] = sequence.to_bytes(4, "big")
+            sequence = (int.from_bytes(headers[start + 4 : start + 8], "big") + begin) & 0xFFFFFFFF
+            headers[start + 4 : start + 8] = sequence.to_bytes(4, "big")
             if begin + size < len(payload):
-                head[start + 13] &= ~(_FIN | _PSH)
+                headers[start + 13] &= ~(_FIN | _PSH)
             if begin:
-                head[start + 13] &= ~_CWR
-        result.append(_with_checksum(bytes(head) + part, start, offset))
-    return result
+                headers[start + 13] &= ~_CWR
+        segments.append(_with_checksum(bytes(headers) + part, start, offset))
+    return segments
 
 
-def _shorten(head: bytearray, start: int, offset: int, length: int, number: int) -> None:
+def _shorten(headers: bytearray, start: int, offset: int, length: int, number: int) -> None:
     """Set lengths, identification and pseudo-header sum of one segment of ``length`` bytes."""
-    before = int.from_bytes(head[start + offset : start + offset + 2], "big")
-    whole = _length_in_pseudo_header(head, start)
-    if head[_IPV4_AT] >> 4 == 4:
-        head[_IPV4_AT + 2 : _IPV4_AT + 4] = (length - _IPV4_AT).to_bytes(2, "big")
-        identification = (int.from_bytes(head[_IPV4_AT + 4 : _IPV4_AT + 6], "big") + number) & 0xFFFF
-        head[_IPV4_AT + 4 : _IPV4_AT + 6] = identification.to_bytes(2, "big")
-        head[_IPV4_AT + 10 : _IPV4_AT + 12] = bytes(2)
-        own = internet_checksum(bytes(head[_IPV4_AT : _IPV4_AT + (head[_IPV4_AT] & 15) * 4]))
-        head[_IPV4_AT + 10 : _IPV4_AT + 12] = own.to_bytes(2, "big")
+    old_sum = int.from_bytes(headers[start + offset : start + offset + 2], "big")
+    old_length = _length_in_pseudo_header(headers, start)
+    if headers[_IPV4_AT] >> 4 == 4:
+        headers[_IPV4_AT + 2 : _IPV4_AT + 4] = (length - _IPV4_AT).to_bytes(2, "big")
+        identification = (int.from_bytes(headers[_IPV4_AT + 4 : _IPV4_AT + 6], "big") + number) & 0xFFFF
+        headers[_IPV4_AT + 4 : _IPV4_AT + 6] = identification.to_bytes(2, "big")
+        headers[_IPV4_AT + 10 : _IPV4_AT + 12] = bytes(2)
+        header_checksum = internet_checksum(bytes(headers[_IPV4_AT : _IPV4_AT + (headers[_IPV4_AT] & 15) * 4]))
+        headers[_IPV4_AT + 10 : _IPV4_AT + 12] = header_checksum.to_bytes(2, "big")
     else:
-        head[_IPV4_AT + 4 : _IPV4_AT + 6] = (length - _IPV4_AT - 40).to_bytes(2, "big")
+        headers[_IPV4_AT + 4 : _IPV4_AT + 6] = (length - _IPV4_AT - 40).to_bytes(2, "big")
     if offset == 6:  # UDP
-        head[start + 4 : start + 6] = (length - start).to_bytes(2, "big")
-    changed = (
-        before + (~whole & 0xFFFF) + (length - start)
+        headers[start + 4 : start + 6] = (length - start).to_bytes(2, "big")
+    new_sum = (
+        old_sum + (~old_length & 0xFFFF) + (length - start)
     )  # one's complement: the old length out, the new one in
-    while changed >> 16:
-        changed = (changed & 0xFFFF) + (changed >> 16)
-    head[start + offset : start + offset + 2] = changed.to_bytes(2, "big")
+    while new_sum >> 16:
+        new_sum = (new_sum & 0xFFFF) + (new_sum >> 16)
+    headers[start + offset : start + offset + 2] = new_sum.to_bytes(2, "big")
 
 
-def _length_in_pseudo_header(head: bytearray, start: int) -> int:
+def _length_in_pseudo_header(headers: bytearray, start: int) -> int:
     """Return the bytes from the transport header on, according to the large send's IP header."""
-    if head[_IPV4_AT] >> 4 == 4:
-        return _IPV4_AT + int.from_bytes(head[_IPV4_AT + 2 : _IPV4_AT + 4], "big") - start
-    return _IPV4_AT + 40 + int.from_bytes(head[_IPV4_AT + 4 : _IPV4_AT + 6], "big") - start
+    if headers[_IPV4_AT] >> 4 == 4:
+        return _IPV4_AT + int.from_bytes(headers[_IPV4_AT + 2 : _IPV4_AT + 4], "big") - start
+    return _IPV4_AT + 40 + int.from_bytes(headers[_IPV4_AT + 4 : _IPV4_AT + 6], "big") - start

@@ -27,7 +27,7 @@ from fanin.wire.rdma import BTH, PATH_MTUS, PSN_BITS, RETH
 FORMAT = "fanin-rdma 1"
 LOOPBACK = "127.0.0.1"
 TIMEOUT = 30.0  # seconds in which an end must answer
-_LONGEST = 4096  # bytes of a line
+_MAX_LINE = 4096  # bytes of a line
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 _RETRY = 0.1  # seconds until a connection is tried again
 # Numeric parameters of an end and their limits; queue pairs 0 and 1 are for management.
@@ -42,7 +42,7 @@ _FIRST_PORT = 0xC000  # first of RoCEv2's source ports
 _LABEL_BITS = 20  # bits of an IPv6 flow label
 
 
-def _shown(value: object) -> str:
+def _excerpt(value: object) -> str:
     """Return the beginning of a peer's value, for messages."""
     return f"{value!r:.60}"
 
@@ -92,23 +92,30 @@ class End:
         for name, (low, high) in limits.items():
             value = getattr(self, name)
             if type(value) is not int or not low <= value <= high:
-                raise InputError(f"{name} must be {low} to {high:#x}, not {_shown(value)}")
+                raise InputError(f"{name} must be {low} to {high:#x}, not {_excerpt(value)}")
         if type(self.mtu) is not int or self.mtu not in PATH_MTUS:
-            raise InputError(f"mtu must be one of {', '.join(map(str, PATH_MTUS))}, not {_shown(self.mtu)}")
+            raise InputError(f"mtu must be one of {', '.join(map(str, PATH_MTUS))}, not {_excerpt(self.mtu)}")
         if not _is_gid(self.gid):
-            raise InputError(f"gid must be an IPv6 address like ::ffff:10.0.0.1, not {_shown(self.gid)}")
+            raise InputError(f"gid must be an IPv6 address like ::ffff:10.0.0.1, not {_excerpt(self.gid)}")
         if not isinstance(self.mac, str) or not _MAC.fullmatch(self.mac):
-            raise InputError(f"mac must be like 02:00:00:00:00:01, not {_shown(self.mac)}")
+            raise InputError(f"mac must be like 02:00:00:00:00:01, not {_excerpt(self.mac)}")
 
     @classmethod
     def of_node(
-        cls, index: int, own: Endpoint, region: Region, *, psn: int, mtu: int = 4096, vlan: int | None = None
+        cls,
+        index: int,
+        endpoint: Endpoint,
+        region: Region,
+        *,
+        psn: int,
+        mtu: int = 4096,
+        vlan: int | None = None,
     ) -> End:
-        """Return the end of the queue pair at ``index`` of a node at ``own``, with its writable region."""
-        mac = own.mac.to_bytes(6, "big").hex(":")
-        gid = mapped_gid(IPv4Address(own.ip))
-        there = {"rkey": region.rkey, "address": region.base, "length": region.length}
-        return cls(FIRST_QUEUE_PAIR + index, psn, gid, mac, mtu, vlan=vlan, **there)
+        """Return the end of the queue pair at ``index`` of a node at ``endpoint``, with its writable region."""
+        mac = endpoint.mac.to_bytes(6, "big").hex(":")
+        gid = mapped_gid(IPv4Address(endpoint.ip))
+        region_fields = {"rkey": region.rkey, "address": region.base, "length": region.length}
+        return cls(FIRST_QUEUE_PAIR + index, psn, gid, mac, mtu, vlan=vlan, **region_fields)
 
     @property
     def ipv4(self) -> int | None:
@@ -133,57 +140,57 @@ class End:
     def from_json(cls, line: str, *, source: str) -> End:
         """Parse the line of JSON of an end. Raises InputError that names ``source`` and the cause."""
         try:
-            said = parse_json(line)
+            values_of_peer = parse_json(line)
         except ValueError as error:
             raise InputError(f"{source}: not a line of JSON: {line[:40]!r}") from error
-        if not isinstance(said, Mapping) or said.get("format") != FORMAT:
+        if not isinstance(values_of_peer, Mapping) or values_of_peer.get("format") != FORMAT:
             raise InputError(f"{source}: not an end of a queue pair: no format {FORMAT!r}")
-        known = {field.name for field in fields(cls)}
-        values = {name: value for name, value in said.items() if name in known}
+        names = {field.name for field in fields(cls)}
+        values = {name: value for name, value in values_of_peer.items() if name in names}
         try:
             return cls(**values)
         except InputError as error:
             raise InputError(f"{source}: {error}") from error
         except TypeError as error:
-            missing = sorted(known - values.keys())
+            missing = sorted(names - values.keys())
             raise InputError(f"{source}: missing {', '.join(missing)}") from error
 
 
-def negotiate(ours: End, theirs: End, **settings: Any) -> Connection:
-    """Return the connection of ``ours`` with ``theirs``; both ends use the smaller path MTU.
+def negotiate(local: End, peer: End, **settings: Any) -> Connection:
+    """Return the connection of ``local`` with ``peer``; both ends use the smaller path MTU.
 
     ``settings``: this end's window, retries, traffic_class and priority. Raises InputError that names the
     conflict between the ends.
     """
-    if theirs.ipv4 is None or ours.ipv4 is None:
-        other = theirs if theirs.ipv4 is None else ours
+    if peer.ipv4 is None or local.ipv4 is None:
+        other = peer if peer.ipv4 is None else local
         raise InputError(f"the GID {other.gid} is not an IPv4 address; fanin's RoCEv2 uses IPv4 only")
-    if ours.ipv4 == theirs.ipv4:
-        raise InputError(f"the peer has the same address, {theirs.gid}")
-    if ours.mac == theirs.mac:
-        raise InputError(f"the peer has this end's MAC address, {theirs.mac}")
-    if int(theirs.mac[:2], 16) & 1 or not theirs.mac.strip("0:"):
-        raise InputError(f"the peer's MAC address {theirs.mac} is not that of one station")
-    if ours.vlan != theirs.vlan:
-        here, there = ("no VLAN" if end.vlan is None else f"VLAN {end.vlan}" for end in (ours, theirs))
-        raise InputError(f"{here} here, {there} at the peer; the VLANs must be equal")
-    if theirs.address + theirs.length > 1 << field_bits(RETH, "address"):
-        raise InputError(f"the peer's region, {theirs.length} bytes from {theirs.address:#x}, has no end")
-    mtu = min(ours.mtu, theirs.mtu)
-    numbers = {"send_psn": ours.psn, "receive_psn": theirs.psn}
+    if local.ipv4 == peer.ipv4:
+        raise InputError(f"the peer has the same address, {peer.gid}")
+    if local.mac == peer.mac:
+        raise InputError(f"the peer has this end's MAC address, {peer.mac}")
+    if int(peer.mac[:2], 16) & 1 or not peer.mac.strip("0:"):
+        raise InputError(f"the peer's MAC address {peer.mac} is not that of one station")
+    if local.vlan != peer.vlan:
+        local_vlan, peer_vlan = ("no VLAN" if end.vlan is None else f"VLAN {end.vlan}" for end in (local, peer))
+        raise InputError(f"{local_vlan} here, {peer_vlan} at the peer; the VLANs must be equal")
+    if peer.address + peer.length > 1 << field_bits(RETH, "address"):
+        raise InputError(f"the peer's region, {peer.length} bytes from {peer.address:#x}, has no end")
+    mtu = min(local.mtu, peer.mtu)
+    numbers = {"send_psn": local.psn, "receive_psn": peer.psn}
     try:
-        return Connection(theirs.queue_pair, mtu=mtu, vlan=ours.vlan, **numbers, **settings)
+        return Connection(peer.queue_pair, mtu=mtu, vlan=local.vlan, **numbers, **settings)
     except ValueError as error:
         raise InputError(str(error)) from error
 
 
-def source_port(ours: End, theirs: End) -> int:
-    """Return the UDP port that ``ours`` sends from, from 0xC000 on.
+def source_port(local: End, peer: End) -> int:
+    """Return the UDP port that ``local`` sends from, at least 0xC000.
 
     The port is the same for all packets of a queue pair and differs between queue pairs, so that networks
     spread their load. The formula is that of Linux (``rdma_calc_flow_label``).
     """
-    label = ours.queue_pair * theirs.queue_pair
+    label = local.queue_pair * peer.queue_pair
     label ^= label >> _LABEL_BITS ^ label >> 2 * _LABEL_BITS
     label %= 1 << _LABEL_BITS
     return _FIRST_PORT | (label ^ label >> 14) & 0x3FFF
@@ -199,7 +206,7 @@ class Rendezvous:
         self.name = name
         self._timeout = timeout
         self._stream = stream
-        self._rest = b""
+        self._unparsed = b""
 
     @classmethod
     def listen(cls, port: int, *, host: str = LOOPBACK, timeout: float = TIMEOUT) -> Self:
@@ -235,10 +242,10 @@ class Rendezvous:
             except (OSError, OverflowError) as error:
                 raise InputError(f"{name}: cannot connect: {error}") from error
 
-    def exchange(self, ours: End) -> End:
+    def exchange(self, local: End) -> End:
         """Send our parameters to the other end; return its parameters."""
-        self._send(ours.to_json())
-        return End.from_json(self._line(), source=self.name)
+        self._send(local.to_json())
+        return End.from_json(self._receive_line(), source=self.name)
 
     def wait(self, word: str) -> None:
         """Synchronise: both ends send the same ``word``, and continue when they have received it.
@@ -246,8 +253,8 @@ class Rendezvous:
         The first such point is needed for queue pairs: no end may send before the other one is connected.
         """
         self._send(word)
-        if (said := self._line()) != word:
-            raise InputError(f"{self.name}: the peer sent {said[:40]!r} instead of {word!r}")
+        if (reply := self._receive_line()) != word:
+            raise InputError(f"{self.name}: the peer sent {reply[:40]!r} instead of {word!r}")
 
     def _send(self, line: str) -> None:
         try:
@@ -256,22 +263,22 @@ class Rendezvous:
         except OSError as error:
             raise InputError(f"{self.name}: the connection has ended: {error}") from error
 
-    def _line(self) -> str:
+    def _receive_line(self) -> str:
         end = time.monotonic() + self._timeout
-        while b"\n" not in self._rest:
-            if len(self._rest) > _LONGEST:
-                raise InputError(f"{self.name}: a line of more than {_LONGEST} bytes")
+        while b"\n" not in self._unparsed:
+            if len(self._unparsed) > _MAX_LINE:
+                raise InputError(f"{self.name}: a line of more than {_MAX_LINE} bytes")
             try:
                 self._stream.settimeout(max(end - time.monotonic(), 1e-3))
-                more = self._stream.recv(_LONGEST)
+                chunk = self._stream.recv(_MAX_LINE)
             except TimeoutError as error:
                 raise InputError(f"{self.name}: no answer for {self._timeout:g} s") from error
             except OSError as error:
                 raise InputError(f"{self.name}: the connection has ended: {error}") from error
-            if not more:
+            if not chunk:
                 raise InputError(f"{self.name}: the peer closed the connection")
-            self._rest += more
-        line, self._rest = self._rest.split(b"\n", 1)
+            self._unparsed += chunk
+        line, self._unparsed = self._unparsed.split(b"\n", 1)
         return line.decode(errors="replace")
 
     def close(self) -> None:

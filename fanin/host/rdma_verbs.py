@@ -1,4 +1,4 @@
-"""A standard NIC's end of a queue pair through rdma-core's pyverbs: ConnectX, soft-RoCE and others.
+"""Queue pair of a standard NIC (ConnectX, soft-RoCE and others) through rdma-core's pyverbs.
 
 Contract: docs/systems/rdma.md, "A standard peer". pyverbs comes with rdma-core (Debian: python3-pyverbs). It is
 not on PyPI, and is imported only when a :class:`VerbsPeer` is made.
@@ -27,12 +27,12 @@ _TIMEOUT = 14  # 4.096 µs · 2^14, some 67 ms without an answer
 _RNR_TIMER = 12  # 0.64 ms
 _RNR_RETRIES = 7  # unlimited
 _HOPS = 64
-_QUEUE = 64  # most unfinished work requests
+_QUEUE = 64  # unfinished work requests, at most
 _MAX_GIDS = 256
 _POLL = 1e-4  # seconds
 
 
-def _module(name: str) -> Any:
+def _import(name: str) -> Any:
     try:
         return importlib.import_module(f"pyverbs.{name}")
     except ImportError as error:
@@ -42,12 +42,12 @@ def _module(name: str) -> Any:
 
 
 @contextmanager
-def _explained(what: str) -> Iterator[None]:
+def _input_errors(device: str) -> Iterator[None]:
     """Turn pyverbs' errors into InputErrors of one line."""
     try:
         yield
-    except _module("pyverbs_error").PyverbsError as error:
-        raise InputError(f"{what}: {' '.join(str(error).split())}") from error
+    except _import("pyverbs_error").PyverbsError as error:
+        raise InputError(f"{device}: {' '.join(str(error).split())}") from error
 
 
 class VerbsPeer:
@@ -64,20 +64,20 @@ class VerbsPeer:
     """
 
     def __init__(self, device: str, *, length: int, psn: int, gid_index: int | None = None, port: int = 1):
-        self._verbs = {name: _module(name) for name in ("device", "pd", "cq", "mr", "qp", "addr", "wr")}
-        self._enums = _module("enums")
+        self._verbs = {name: _import(name) for name in ("device", "pd", "cq", "mr", "qp", "addr", "wr")}
+        self._enums = _import("enums")
         self.device, self.port = device, port
         self._open = ExitStack()
         try:
-            with _explained(device):
-                self._make(length)
-                self._gid = self._chosen_gid(gid_index)
-                self.end = self._own_end(length, psn)
+            with _input_errors(device):
+                self._create(length)
+                self._gid = self._select_gid(gid_index)
+                self.end = self._describe_end(length, psn)
         except BaseException:
             self._open.close()
             raise
 
-    def _make(self, length: int) -> None:
+    def _create(self, length: int) -> None:
         """Make a queue pair in state INIT, and its resources."""
         verbs, enums = self._verbs, self._enums
         self._context = self._open.enter_context(verbs["device"].Context(name=self.device))
@@ -85,32 +85,34 @@ class VerbsPeer:
         access = enums.IBV_ACCESS_LOCAL_WRITE | enums.IBV_ACCESS_REMOTE_WRITE
         self._region = self._open.enter_context(verbs["mr"].MR(self._domain, length, access))
         self._completions = self._open.enter_context(verbs["cq"].CQ(self._context, 2 * _QUEUE))
-        room = verbs["qp"].QPCap(max_send_wr=_QUEUE, max_recv_wr=_QUEUE, max_send_sge=1, max_recv_sge=1)
+        capacity = verbs["qp"].QPCap(max_send_wr=_QUEUE, max_recv_wr=_QUEUE, max_send_sge=1, max_recv_sge=1)
         kind = verbs["qp"].QPInitAttr(
-            qp_type=enums.IBV_QPT_RC, scq=self._completions, rcq=self._completions, cap=room, sq_sig_all=1
+            qp_type=enums.IBV_QPT_RC, scq=self._completions, rcq=self._completions, cap=capacity, sq_sig_all=1
         )
         start = verbs["qp"].QPAttr(port_num=self.port)
         start.qp_access_flags = access
         self._pair = self._open.enter_context(verbs["qp"].QP(self._domain, kind, start))
 
-    def _chosen_gid(self, index: int | None) -> Any:
+    def _select_gid(self, index: int | None) -> Any:
         """Return the entry of the GID table, which must be RoCEv2 with an IPv4 address."""
         table = self._context.query_gid_table(_MAX_GIDS)
-        fit = [
+        candidates = [
             entry
             for entry in table
             if entry.port_num == self.port
             and entry.gid_type == self._enums.IBV_GID_TYPE_ROCE_V2
             and IPv6Address(entry.gid_str()).ipv4_mapped
         ]
-        for entry in fit:
+        for entry in candidates:
             if index is None or entry.gid_index == index:
                 return entry
-        which = "no GID" if index is None else f"GID {index} is not one"
-        known = ", ".join(f"{entry.gid_index} {_mapped(entry)}" for entry in fit) or "none"
-        raise InputError(f"{self.device}: {which} of RoCEv2 with an IPv4 address on port {self.port} ({known})")
+        mismatch = "no GID" if index is None else f"GID {index} is not one"
+        available = ", ".join(f"{entry.gid_index} {_mapped(entry)}" for entry in candidates) or "none"
+        raise InputError(
+            f"{self.device}: {mismatch} of RoCEv2 with an IPv4 address on port {self.port} ({available})"
+        )
 
-    def _own_end(self, length: int, psn: int) -> End:
+    def _describe_end(self, length: int, psn: int) -> End:
         interface = Path("/sys/class/net", _interface(self._gid.ndev_ifindex))
         mtu = 128 << self._context.query_port(self.port).active_mtu
         return End(
@@ -125,17 +127,17 @@ class VerbsPeer:
             vlan=_vlan(interface.name),
         )
 
-    def connect(self, connection: Connection, theirs: End) -> None:
+    def connect(self, connection: Connection, peer: End) -> None:
         """Bring the queue pair to RTS with the negotiated parameters."""
         verbs = self._verbs
-        with _explained(self.device):
+        with _input_errors(self.device):
             # pyverbs expects a GID as eight groups of four digits
-            there = verbs["addr"].GID(IPv6Address(theirs.gid).exploded)
-            way = verbs["addr"].GlobalRoute(
-                dgid=there, sgid_index=self._gid.gid_index, hop_limit=_HOPS,
+            gid = verbs["addr"].GID(IPv6Address(peer.gid).exploded)
+            route = verbs["addr"].GlobalRoute(
+                dgid=gid, sgid_index=self._gid.gid_index, hop_limit=_HOPS,
                 traffic_class=connection.traffic_class,
             )  # fmt: skip
-            address = verbs["addr"].AHAttr(port_num=self.port, is_global=1, gr=way, sl=connection.priority)
+            address = verbs["addr"].AHAttr(port_num=self.port, is_global=1, gr=route, sl=connection.priority)
             attributes = verbs["qp"].QPAttr(port_num=self.port)
             attributes.path_mtu = (connection.mtu >> 7).bit_length() - 1
             attributes.dest_qp_num = connection.peer
@@ -159,16 +161,16 @@ class VerbsPeer:
     def await_immediate(self) -> None:
         """Post a receive; each message with immediate data consumes one."""
         wr = self._verbs["wr"]
-        with _explained(self.device):
+        with _input_errors(self.device):
             empty = wr.SGE(self._region.buf, 0, self._region.lkey)
             self._pair.post_recv(wr.RecvWR(num_sge=1, sg=[empty]))
 
     def write(self, tag: int, offset: int, length: int, *, remote: int, rkey: int) -> None:
         """Post a write of ``length`` bytes of its memory into the peer's."""
         wr, enums = self._verbs["wr"], self._enums
-        with _explained(self.device):
-            piece = wr.SGE(self._region.buf + offset, length, self._region.lkey)
-            request = wr.SendWR(wr_id=tag, opcode=enums.IBV_WR_RDMA_WRITE, num_sge=1, sg=[piece])
+        with _input_errors(self.device):
+            segment = wr.SGE(self._region.buf + offset, length, self._region.lkey)
+            request = wr.SendWR(wr_id=tag, opcode=enums.IBV_WR_RDMA_WRITE, num_sge=1, sg=[segment])
             request.set_wr_rdma(rkey, remote)
             self._pair.post_send(request)
 
@@ -179,11 +181,11 @@ class VerbsPeer:
         """
         end = time.monotonic() + timeout
         while time.monotonic() < end:
-            with _explained(self.device):
-                count, found = self._completions.poll()
+            with _input_errors(self.device):
+                count, completions = self._completions.poll()
             if count:
-                (done,) = found
-                return done.wr_id, self._verbs["cq"].cqe_status_to_str(done.status).lower()
+                (completion,) = completions
+                return completion.wr_id, self._verbs["cq"].cqe_status_to_str(completion.status).lower()
             time.sleep(_POLL)
         raise InputError(f"{self.device}: no completion for {timeout:g} s")
 
@@ -217,7 +219,7 @@ def _interface(index: int) -> str:
 def _vlan(interface: str) -> int | None:
     """Return the VLAN of a VLAN interface; None for other interfaces."""
     try:
-        said = Path("/proc/net/vlan", interface).read_text()
+        text = Path("/proc/net/vlan", interface).read_text()
     except OSError:
         return None
-    return int(said.split("VID:")[1].split()[0])
+    return int(text.split("VID:")[1].split()[0])

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from fanin.base.errors import InputError
 from fanin.codec.facts import Inceptionn
 from fanin.codec.golden.codecs import roundtrip
-from fanin.host.algorithm1 import all_reduce, check, facts
+from fanin.host.algorithm1 import all_reduce, array_facts, check_facts
 from fanin.host.neighbours import Address, Neighbours
 from fanin.host.sockets import compressed
 from fanin.inceptionn.facts import VALUE_BYTES
@@ -66,8 +66,8 @@ class Ring:
         and the same codec. Raises ConnectionError that names the rank if a rank has ended or does not answer;
         all later calls then raise the same error.
         """
-        own = facts(array, self._codec)
-        check(self._neighbours.hand_round(own) if self._neighbours else [own])
+        own_facts = array_facts(array, self._codec)
+        check_facts(self._neighbours.all_gather(own_facts) if self._neighbours else [own_facts])
         return all_reduce(_Hops(self.rank, self.size, self._neighbours, self._codec), array)
 
     def close(self) -> None:
@@ -83,22 +83,22 @@ class Ring:
 
 
 class _Hops:
-    """Sends values uncompressed; NICs compress them on the wire."""
+    """Transport of the ring on TCP, without a codec: NICs compress the values on the wire."""
 
     def __init__(self, rank: int, size: int, neighbours: Neighbours | None, codec: Inceptionn | None):
         self.rank, self.size = rank, size
         self._neighbours, self._codec = neighbours, codec
 
-    def encoded(self, values: Float32) -> bytes:
+    def encode(self, values: Float32) -> bytes:
         return values.astype("<f4", copy=False).tobytes()
 
-    def settled(self, values: Float32) -> bytes:
+    def encode_total(self, values: Float32) -> bytes:
         """Return the values after two round trips, which pass NICs unchanged
         (``fanin.codec.golden.exchange``).
         """
-        return self.encoded(roundtrip(roundtrip(values, self._codec), self._codec))
+        return self.encode(roundtrip(roundtrip(values, self._codec), self._codec))
 
-    def decoded(self, stream: bytes, count: int) -> Float32:
+    def decode(self, stream: bytes, count: int) -> Float32:
         return np.frombuffer(stream, "<f4", count).astype(np.float32, copy=False)
 
     def exchange(self, stream: bytes, count: int) -> bytes:

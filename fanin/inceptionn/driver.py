@@ -15,5 +15,7 @@ class InceptionnDriver(BaseDriver):
 
     def configure(self, codec: Inceptionn | None) -> Batch:
         """Set bound and mode, or let all frames pass (None), while the NIC has no packet with ToS 0x28."""
-        used, on = codec or Inceptionn(), codec is not None
-        return self.batch().write("settings", compress=on, decompress=on, mode=used.mode, bound=used.bound)
+        settings, enabled = codec or Inceptionn(), codec is not None
+        return self.batch().write(
+            "settings", compress=enabled, decompress=enabled, mode=settings.mode, bound=settings.bound
+        )

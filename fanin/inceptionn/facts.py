@@ -55,8 +55,8 @@ class TransportConfig:
     - ``window``: segments in flight per connection.
     - ``ack_every``: segments per acknowledgement; the end of a message is always acknowledged.
     - ``timeout``: seconds until a segment is sent again.
-    - ``retries``: most retransmissions of a segment.
-    - ``probe``: seconds for which a connection may be silent while the host waits for it.
+    - ``retries``: retransmissions of a segment until the connection fails.
+    - ``probe``: seconds without a segment until a waiting host probes its peer.
     """
 
     mss: int = 1460
@@ -67,9 +67,9 @@ class TransportConfig:
     probe: float = 50e-3
 
     def __post_init__(self) -> None:
-        most = (MAX_FRAME - HEADER_BYTES) // VALUE_BYTES * VALUE_BYTES
-        if self.mss % VALUE_BYTES or not VALUE_BYTES <= self.mss <= most:
-            raise ValueError(f"mss must be whole values, {VALUE_BYTES} to {most} bytes, not {self.mss!r}")
+        max_mss = (MAX_FRAME - HEADER_BYTES) // VALUE_BYTES * VALUE_BYTES
+        if self.mss % VALUE_BYTES or not VALUE_BYTES <= self.mss <= max_mss:
+            raise ValueError(f"mss must be whole values, {VALUE_BYTES} to {max_mss} bytes, not {self.mss!r}")
         if not 1 <= self.window <= MAX_WINDOW_BYTES // self.mss:
             limit = MAX_WINDOW_BYTES // self.mss
             raise ValueError(f"window must be 1 to {limit} segments of {self.mss} bytes, not {self.window!r}")
@@ -157,12 +157,12 @@ class Topology:
 
 
 def relays(members: Sequence[int], node: int) -> tuple[int | None, list[int]]:
-    """Return a node's place in the binomial tree that spreads a message from the first of ``members``.
+    """Return a node's parent and children in the binomial tree of a broadcast from the first of ``members``.
 
-    The place is the node's sender, None for the first member, and its receivers in order.
+    The parent of the first member is None. Children are in the order of sending.
     """
     rank, count = members.index(node), len(members)
     bit = 1 << max(count - 1, 1).bit_length() if rank == 0 else rank & -rank
-    before = None if rank == 0 else members[rank - bit]
+    parent = None if rank == 0 else members[rank - bit]
     steps = [1 << n for n in reversed(range(bit.bit_length() - 1))]
-    return before, [members[rank + step] for step in steps if rank + step < count]
+    return parent, [members[rank + step] for step in steps if rank + step < count]

@@ -20,14 +20,14 @@ from fanin.wire.ethernet import Endpoint
 
 @dataclass(frozen=True)
 class ServerStatus:
-    """Progress of a server.
+    """Status of a parameter server.
 
     - ``busy``: the server is at work.
     - ``exhausted``: all versions of w are used up.
     - ``version``: number of updates begun.
     - ``staleness``: sum of the staleness of all updates.
     - ``stalest``: largest staleness of an update.
-    - ``gone``: workers that are left out.
+    - ``gone``: workers that the server has excluded.
     """
 
     busy: bool
@@ -132,7 +132,7 @@ class ParamServerDriver(NicDriver):
         return batch.write("worker_buffers", buffers).write("worker_key", rkey).write("control", set_worker=1)
 
     def exclude(self, worker: int) -> Batch:
-        """Leave a worker out of the job, as the server does by itself when a push to the worker fails."""
+        """Exclude a worker from the job. The server does this itself when a push to the worker fails."""
         self._check_index(worker)
         return self.batch().write("worker", worker).write("control", exclude=1)
 
@@ -176,9 +176,9 @@ class ParamServerDriver(NicDriver):
             version,
             low | high << 32,
             stalest,
-            _flagged(flags[:words]),
+            _set_bits(flags[:words]),
             Refusal(status["refused"]),
-            _flagged(flags[words:]),
+            _set_bits(flags[words:]),
         )
 
 
@@ -195,8 +195,8 @@ def vacated(layout: ServerLayout, worker: int, *, lgvnum: int, version: int) -> 
     base, size = layout.region(worker)
     slot = layout.slot(worker, layout.config.slot_of(lgvnum + 1))
     content = bytearray(size)
-    for place, value in (slot.others, version - lgvnum), (slot.gvnum, lgvnum + 1):
-        content[place - base : place - base + VERSION_BYTES] = value.to_bytes(VERSION_BYTES, "little")
+    for address, value in (slot.others, version - lgvnum), (slot.gvnum, lgvnum + 1):
+        content[address - base : address - base + VERSION_BYTES] = value.to_bytes(VERSION_BYTES, "little")
     return bytes(content)
 
 
@@ -205,8 +205,8 @@ def lgvnum_of(
 ) -> int | None:
     """Return a worker's LGVnum in a row of ``version`` or later; None until the server has such a row."""
 
-    def word(place: int) -> int:
-        return int.from_bytes(memory[place : place + VERSION_BYTES], "little")
+    def word(address: int) -> int:
+        return int.from_bytes(memory[address : address + VERSION_BYTES], "little")
 
     for row in map(layout.row, range(layout.config.rows)):
         if word(row.head_version) == word(row.tail_version) >= version:
@@ -214,6 +214,6 @@ def lgvnum_of(
     return None
 
 
-def _flagged(words: Sequence[int]) -> tuple[int, ...]:
+def _set_bits(words: Sequence[int]) -> tuple[int, ...]:
     flags = sum(word << 32 * n for n, word in enumerate(words))
     return tuple(n for n in range(flags.bit_length()) if flags >> n & 1)

@@ -76,7 +76,7 @@ class ParamServerConfig:
     width: int = 512
 
     def __post_init__(self) -> None:
-        for name, most in (
+        for name, limit in (
             ("parameters", MAX_PARAMETERS),
             ("workers", MAX_WORKERS),
             ("slots", MAX_SLOTS),
@@ -84,8 +84,8 @@ class ParamServerConfig:
             ("rows", MAX_ROWS),
         ):
             value = getattr(self, name)
-            if not isinstance(value, int) or not 1 <= value <= most:
-                raise ValueError(f"{name} must be 1 to {most}, not {value!r}")
+            if not isinstance(value, int) or not 1 <= value <= limit:
+                raise ValueError(f"{name} must be 1 to {limit}, not {value!r}")
         if self.width not in WIDTHS:
             raise ValueError(f"width must be one of {', '.join(map(str, WIDTHS))}, not {self.width!r}")
         if self.servers > self.words:
@@ -119,8 +119,8 @@ class ParamServerConfig:
 
         Shards are whole words. If the words do not divide evenly, the first shards have one more.
         """
-        each, more = divmod(self.words, self.servers)
-        return min((shard * each + min(shard, more)) * self.lanes, self.parameters)
+        words, longer = divmod(self.words, self.servers)  # words of a shard; shards with one word more
+        return min((shard * words + min(shard, longer)) * self.lanes, self.parameters)
 
     def shard_values(self, shard: int) -> int:
         """Return the number of values of w that a server owns."""
@@ -165,8 +165,8 @@ class RowLayout:
     3. the LGVnum vector, one entry per worker, in whole words; the last word ends with the version of w again.
 
     A write of the row goes in increasing address order, so both versions are equal only if everything between
-    them has arrived. The zeros in front are there for Wireshark, which takes a payload that begins with an
-    EtherType and two zeros for IP over InfiniBand. Versions 6 and 8 would look like that.
+    them has arrived. Wireshark takes a payload that begins with an EtherType and two zeros for IP over
+    InfiniBand. Without the zeros in front, versions 6 and 8 would look like that.
     """
 
     config: ParamServerConfig
@@ -261,8 +261,8 @@ class ServerLayout:
 
     def region(self, worker: int) -> tuple[int, int]:
         """Return address and bytes of the region that a worker may write."""
-        own = self.slot(worker, 0)
-        return own.base, self.config.slots * own.size
+        first = self.slot(worker, 0)
+        return first.base, self.config.slots * first.size
 
     @property
     def size(self) -> int:
@@ -286,9 +286,9 @@ class WorkerLayout:
 
     def buffer(self, shard: int, number: int) -> RowLayout:
         """Return the layout of one of a shard's model buffers."""
-        before = sum(MODEL_BUFFERS * self._row(other).size for other in range(shard))
+        offset = sum(MODEL_BUFFERS * self._row(other).size for other in range(shard))
         row = self._row(shard)
-        return RowLayout(self.config, shard, self.base + before + number * row.size)
+        return RowLayout(self.config, shard, self.base + offset + number * row.size)
 
     def region(self, shard: int) -> tuple[int, int]:
         """Return address and bytes of the region that a shard's server may write."""

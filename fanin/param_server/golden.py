@@ -33,7 +33,7 @@ Memory = bytearray | npt.NDArray[np.uint8]
 
 
 _MAGNITUDE = np.uint32(0x7FFF_FFFF)
-_LEAST = np.uint32(0x0080_0000)  # bits of the least normal magnitude
+_MIN_NORMAL = np.uint32(0x0080_0000)  # bits of the least normal magnitude
 
 
 def update(w: Float32, gradient: Float32, step: np.float32) -> Float32:
@@ -44,18 +44,18 @@ def update(w: Float32, gradient: Float32, step: np.float32) -> Float32:
     with np.errstate(all="ignore"):
         product = gradient * step
         total = w - product
-    if all(map(_ordinary, (w, gradient, np.reshape(step, 1), product, total))):
+    if all(map(_is_normal, (w, gradient, np.reshape(step, 1), product, total))):
         return total
     return fp32.add(w, fp32.multiply(-step, gradient))
 
 
-def _ordinary(values: Float32) -> bool:
+def _is_normal(values: Float32) -> bool:
     """Return whether all values are finite, and zero or above the least normal, to which a product may
     round.
     """
     with np.errstate(all="ignore"):
         finite = np.isfinite(values.sum())
-    return bool(finite and ((values.view(np.uint32) & _MAGNITUDE) - np.uint32(1)).min() >= _LEAST)
+    return bool(finite and ((values.view(np.uint32) & _MAGNITUDE) - np.uint32(1)).min() >= _MIN_NORMAL)
 
 
 class _Row:
@@ -142,64 +142,67 @@ class ParameterServer:
             for worker in range(self.config.workers)
         ]
         self._row_bytes = layout.row(0).size
-        theirs = WorkerLayout(self.config)
-        self._buffers = [theirs.buffer(layout.shard, number) for number in range(MODEL_BUFFERS)]
+        worker_layout = WorkerLayout(self.config)
+        self._buffers = [worker_layout.buffer(layout.shard, number) for number in range(MODEL_BUFFERS)]
 
     @property
     def row(self) -> _Row:
         """The row that holds the current w."""
         return self.rows[self.config.row_of(self.version)]
 
-    def fresh(self, worker: int) -> bool:
-        """Return whether the worker's next gradient is present: GVnum > LGVnum in the slot whose turn it is."""
+    def has_gradient(self, worker: int) -> bool:
+        """Return whether the worker's next gradient is present: GVnum > LGVnum in the next slot."""
         consumed = int(self.row.lgvnum[worker])
         return int(self._next_slot(worker).gvnum[0]) > consumed
 
     def scan(self, start: int = 0, excluded: Container[int] = ()) -> int | None:
-        """Return the first worker with a fresh gradient, searching cyclically from ``start``; skip
+        """Return the first worker with a new gradient, searching cyclically from ``start``; skip
         ``excluded``.
         """
         workers = self.config.workers
         order = ((start + step) % workers for step in range(workers))
-        return next((worker for worker in order if worker not in excluded and self.fresh(worker)), None)
+        return next((worker for worker in order if worker not in excluded and self.has_gradient(worker)), None)
 
     def apply(self, worker: int) -> Update:
-        """Consume a worker's fresh gradient: write w, its version and the LGVnum vector to the next row.
+        """Consume a worker's new gradient: write w, its version and the LGVnum vector to the next row.
 
         The caller must wait for pushes of the row that is overwritten. LGVnum becomes the gradient's GVnum, so
-        a gradient that was overwritten in its slot is never applied. Raises ValueError if there is no fresh
+        a gradient that was overwritten in its slot is never applied. Raises ValueError if there is no new
         gradient, OverflowError after the last version of w.
         """
-        if not self.fresh(worker):
+        if not self.has_gradient(worker):
             raise ValueError(f"worker {worker} has no gradient after {int(self.row.lgvnum[worker])}")
         if self.version == MAX_VERSION:
             raise OverflowError(f"the server has used up its {MAX_VERSION} versions of w")
         slot = self._next_slot(worker)
         version = int(slot.gvnum[0])
         staleness = self.version - int(self.row.lgvnum[worker]) - int(slot.others[0])
-        old, self.version = self.row, self.version + 1
-        self.row.w[:] = update(old.w, slot.gradient, self.step)
-        self.row.lgvnum[:] = old.lgvnum
+        previous, self.version = self.row, self.version + 1
+        self.row.w[:] = update(previous.w, slot.gradient, self.step)
+        self.row.lgvnum[:] = previous.lgvnum
         self.row.lgvnum[worker] = version
         self.row.set_version(self.version)
         self.applied[worker, version] += 1
         return Update(worker, version, staleness)
 
     def push(self, worker: int) -> Push:
-        """Return the write of the current row to the worker, into the buffer whose turn it is.
+        """Return the write of the current row to the worker, into the worker's next buffer.
 
         In barter, the worker's LGVnum selects the buffer; every row for the worker changes it. Broadcast rows
         alternate between the two buffers of all workers.
         """
         if self.version != self._pushed:
             self._pushed, self._rows_pushed = self.version, self._rows_pushed + 1
-        turn = self._rows_pushed if self._broadcast else int(self.row.lgvnum[worker])
+        row_number = self._rows_pushed if self._broadcast else int(self.row.lgvnum[worker])
         row = self.row.layout
-        return Push(worker, row.shard, row.base, self.buffer(turn), self._row_bytes)
+        return Push(worker, row.shard, row.base, self.buffer(row_number), self._row_bytes)
 
-    def buffer(self, turn: int) -> int:
-        """Return the address of a worker's buffer; ``turn`` is its LGVnum, or the number of broadcast rows."""
-        return self._buffers[self.config.buffer_of(turn)].base
+    def buffer(self, row_number: int) -> int:
+        """Return the address of the worker's buffer for a row.
+
+        ``row_number``: the worker's LGVnum in the row; if rows are broadcast, the number of pushed rows.
+        """
+        return self._buffers[self.config.buffer_of(row_number)].base
 
     def readmit(self, worker: int, version: int | None = None) -> int:
         """Empty the slots of an excluded worker for its replacement; its next gradient is one of zeros.
@@ -234,7 +237,7 @@ class WorkerEndpoint:
 
     - ``number``: the worker's number.
     - ``initial``: initial values of w.
-    - ``waits``: False omits line 8 of algorithm 2, for tests: unconsumed gradients are overwritten.
+    - ``waits_for_credit``: False omits line 8 of algorithm 2, for tests: unconsumed gradients are overwritten.
     - ``warm_up``: this many first gradients each wait for the previous one, as with one slot.
     - ``version``: of the newest gradient.
     - ``rereads``: reads of the model that a write invalidated.
@@ -245,7 +248,7 @@ class WorkerEndpoint:
     number: int
     layout: WorkerLayout
     initial: npt.ArrayLike
-    waits: bool = True
+    waits_for_credit: bool = True
     warm_up: int = 0
     version: int = 0
     rereads: int = 0
@@ -265,7 +268,7 @@ class WorkerEndpoint:
             [_Slot(self.memory, self.layout.slot(slot, shard)) for shard in shards]
             for slot in range(self.config.slots)
         ]
-        self._cuts = [self.config.shard_start(shard) for shard in shards[1:]]
+        self._shard_starts = [self.config.shard_start(shard) for shard in shards[1:]]
         self._pushes = [
             [self._push_of(number, shard) for shard in shards] for number in range(self.config.slots)
         ]
@@ -287,7 +290,7 @@ class WorkerEndpoint:
             return False
         if self.version == MAX_VERSION:
             raise OverflowError(f"worker {self.number} has used up its {MAX_VERSION} versions")
-        if not self.waits:
+        if not self.waits_for_credit:
             return True
         if self.version < self.warm_up:
             return self.consumed == self.version
@@ -342,12 +345,12 @@ class WorkerEndpoint:
         return tails.index(max(tails))
 
     def _push_of(self, number: int, shard: int) -> Push:
-        here = self.layout.slot(number, shard)
-        there = ServerLayout(self.config, shard).slot(self.number, number)
-        return Push(self.number, shard, here.base, there.base, here.size)
+        local = self.layout.slot(number, shard)
+        remote = ServerLayout(self.config, shard).slot(self.number, number)
+        return Push(self.number, shard, local.base, remote.base, local.size)
 
     def _parts(self, values: Float32) -> list[Float32]:
-        return np.split(values, self._cuts)
+        return np.split(values, self._shard_starts)
 
 
 class Pusher(Protocol):
@@ -359,7 +362,10 @@ class Pusher(Protocol):
 
 @dataclass(frozen=True)
 class Tally:
-    """Count of gradients per shard by their fate; a gradient is a (worker, version)."""
+    """Counts of gradients, summed over shards: pushed, applied, lost, and applied repeatedly.
+
+    A gradient is a (worker, version).
+    """
 
     pushed: int
     applied: int
@@ -368,10 +374,10 @@ class Tally:
 
     @classmethod
     def of(
-        cls, workers: Sequence[Pusher], servers: Sequence[ParameterServer], gone: Container[int] = ()
+        cls, workers: Sequence[Pusher], servers: Sequence[ParameterServer], stopped: Container[int] = ()
     ) -> Tally:
-        """Count the gradients of a finished run; pushes of workers that are ``gone`` may be missing."""
-        pushed = {(w.number, v) for w in workers if w.number not in gone for v in range(1, w.version + 1)}
+        """Count the gradients of a finished run; gradients of ``stopped`` workers do not count as pushed."""
+        pushed = {(w.number, v) for w in workers if w.number not in stopped for v in range(1, w.version + 1)}
         counts = [count for server in servers for count in server.applied.values()]
         lost = sum(1 for server in servers for key in pushed if not server.applied[key])
         return cls(len(pushed) * len(servers), sum(counts), lost, sum(count - 1 for count in counts))

@@ -12,8 +12,8 @@ from fanin.rdma.nic_driver import NicDriver
 
 
 @dataclass(frozen=True)
-class Completed:
-    """Completion of a write: index of its queue pair, its tag, and its result."""
+class Completion:
+    """Completion of a write: index of its queue pair, tag, and result (``ending``)."""
 
     index: int
     tag: int
@@ -21,7 +21,7 @@ class Completed:
 
 
 @dataclass(frozen=True)
-class Arrived:
+class Arrival:
     """A message with immediate data that has been written to memory."""
 
     index: int
@@ -54,11 +54,11 @@ class RdmaDriver(NicDriver):
         return self.batch().read("completion").write("control", take_completion=1)
 
     @staticmethod
-    def completed_of(values: Sequence[Value]) -> Completed:
+    def completion_of(values: Sequence[Value]) -> Completion:
         """Decode the completion that was read."""
         (word,) = values
         assert isinstance(word, dict)
-        return Completed(word["completed_index"], word["completed_tag"], Ending(word["ending"]))
+        return Completion(word["completed_index"], word["completed_tag"], Ending(word["ending"]))
 
     def take_arrival(self) -> Batch:
         """Read and remove the oldest message with immediate data; ``arrived`` must be 1."""
@@ -66,10 +66,10 @@ class RdmaDriver(NicDriver):
         return batch.write("control", take_arrival=1)
 
     @staticmethod
-    def arrived_of(values: Sequence[Value]) -> Arrived:
+    def arrival_of(values: Sequence[Value]) -> Arrival:
         """Decode the message that was read."""
         word, immediate, length = values
         assert isinstance(word, dict)
         assert isinstance(immediate, int)
         assert isinstance(length, int)
-        return Arrived(word["arrived_index"], immediate, length)
+        return Arrival(word["arrived_index"], immediate, length)

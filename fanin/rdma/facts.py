@@ -1,4 +1,4 @@
-"""NIC of one-sided writes: its sizes, and the numbering of its queue pairs (docs/systems/rdma.md)."""
+"""NIC of one-sided writes: sizes, limits, descriptors, regions and connections (docs/systems/rdma.md)."""
 
 from __future__ import annotations
 
@@ -80,8 +80,9 @@ class RdmaConfig:
 
     - ``width``: bits of a word at MAC and memory.
     - ``address_width``: bits of a byte address in memory.
-    - ``queue_pairs``, ``regions``: numbers of each; powers of two.
-    - ``descriptors``: most unfinished writes per queue pair; a power of two.
+    - ``queue_pairs``: number of queue pairs; a power of two.
+    - ``regions``: number of regions; a power of two.
+    - ``descriptors``: unfinished writes per queue pair, at most; a power of two.
     - ``buffer_words``: words of the receive buffer.
     - ``fetch_words``: words of payload that are read ahead of the MAC.
     - ``start_words``: words of payload that are read before a frame starts; 0: the whole payload. For any other
@@ -129,7 +130,10 @@ class RdmaConfig:
 
 @dataclass(frozen=True)
 class Region:
-    """Memory that peers may write with the key ``rkey`` over the listed queue pairs."""
+    """Memory that peers may write with a key: ``length`` bytes from ``base``.
+
+    ``queue_pairs``: numbers of the queue pairs over which they may write.
+    """
 
     base: int
     length: int
@@ -137,7 +141,7 @@ class Region:
     queue_pairs: frozenset[int]
     writable: bool = True
 
-    def has(self, address: int, length: int) -> bool:
+    def contains(self, address: int, length: int) -> bool:
         """Return whether the range lies within the region."""
         return self.base <= address and address + length <= self.base + self.length
 
@@ -173,14 +177,14 @@ class Write:
 
 @dataclass(frozen=True)
 class Connection:
-    """One end of a queue pair. Raises ValueError that names field, value and limit.
+    """Parameters of one end of a queue pair. Raises ValueError that names field, value and limit.
 
     - ``peer``: number of the peer's queue pair.
     - ``send_psn``, ``receive_psn``: first packet sequence numbers in each direction. They are 0 for a queue
       pair's first connection; later connections take them from :func:`next_psn`.
     - ``mtu``: path MTU in bytes.
-    - ``window``: most packets in flight.
-    - ``retries``: most retransmissions of a packet.
+    - ``window``: packets in flight, at most.
+    - ``retries``: retransmissions of a packet until the queue pair fails, 0 to 7.
     - ``traffic_class``: IPv4's ToS byte (DSCP and ECN).
     - ``vlan``, ``priority``: of the frames' 802.1Q tag; no tag if ``vlan`` is None.
     """

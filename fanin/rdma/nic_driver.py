@@ -46,8 +46,8 @@ class NicDriver(BaseDriver):
         marks = {"traffic_class": connection.traffic_class}
         if self.config.vlan:
             tci = {"priority": connection.priority, "vlan": connection.vlan or 0}
-            packed = int.from_bytes(pack_fields(TCI, tci), "big")
-            marks |= {"tag_present": connection.vlan is not None, "tag_tci": packed}
+            tci_value = int.from_bytes(pack_fields(TCI, tci), "big")
+            marks |= {"tag_present": connection.vlan is not None, "tag_tci": tci_value}
         elif connection.vlan is not None:
             raise ValueError(f"vlan {connection.vlan}: this node has no tags (RdmaConfig.vlan)")
         batch = self.batch().write(

@@ -29,7 +29,7 @@ DIFFERENCES = JOB_DIFFERENCES | FRAME_DIFFERENCES
 
 @dataclass(frozen=True, kw_only=True)
 class RingMember:
-    """One node's part in a ring. Raises ValueError that names parameter, value and limit.
+    """Settings of a node for a job of a ring. Raises ValueError that names parameter, value and limit.
 
     - ``id``: number of the job.
     - ``macs``: addresses of all nodes in the ring's order; ``rank``: the node's index among them.
@@ -115,8 +115,12 @@ class RingFindings:
         if self.cause is Failure.TIMEOUT and self.heard_next:
             return "the next node answered at first, and is silent now"
         if self.cause is Failure.TIMEOUT:
-            heard = "the previous node was heard" if self.heard_previous else "nor was the previous node heard"
-            return f"the next node does not answer in this job: dead, not started, or cabled elsewhere; {heard}"
+            previous = (
+                "the previous node was heard" if self.heard_previous else "nor was the previous node heard"
+            )
+            return (
+                f"the next node does not answer in this job: dead, not started, or cabled elsewhere; {previous}"
+            )
         return None
 
 

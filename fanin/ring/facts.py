@@ -45,7 +45,7 @@ class RingConfig:
     - ``frame_words``: words per frame.
     - ``slice_frames``: frames per slice.
     - ``buffer_frames``: frames that the receive buffer holds, a power of two.
-    - ``replay_frames``: most unacknowledged frames.
+    - ``replay_frames``: unacknowledged frames that the link keeps, at most.
     - ``address_width``: bits of a byte address in memory.
     - ``memory_words``: words buffered in each direction in addition to those that memory latency needs. They
       help a memory slower than the lanes: a segment's first half only reads words, its second half also stores
@@ -141,8 +141,8 @@ class RingConfig:
         """
         words, start = self.words(count), 0
         while start < words:
-            rest = -(-(words - start) // nodes)
-            size = rest if rest <= self.slice_words else min(self.slice_words, -(-rest // 2))
+            remaining = -(-(words - start) // nodes)
+            size = remaining if remaining <= self.slice_words else min(self.slice_words, -(-remaining // 2))
             yield [Slice(start + c * size, size) for c in range(nodes)]
             start += nodes * size
 

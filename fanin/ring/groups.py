@@ -21,14 +21,15 @@ class Scheme(StrEnum):
 
 @dataclass(frozen=True)
 class Ring:
-    """One job of ``members`` in ring order.
+    """Job of a ring of ``members``, in ring order.
 
-    Members in ``gives`` contribute their vectors, the others zeros. Members in ``takes`` keep the job's result.
+    - ``contributors``: members that contribute their vectors; the other members contribute zeros.
+    - ``receivers``: members that keep the job's result.
     """
 
     members: tuple[int, ...]
-    gives: tuple[int, ...]
-    takes: tuple[int, ...]
+    contributors: tuple[int, ...]
+    receivers: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Round:
 
 @dataclass(frozen=True)
 class Plan:
-    """An exchange: nodes 0 to ``workers`` - 1 begin with a vector each, the other nodes with zeros.
+    """Plan of an exchange: nodes 0 to ``workers`` - 1 begin with a vector each, the other nodes with zeros.
 
     After the last round all workers hold the sum.
     """
@@ -54,21 +55,24 @@ class Plan:
         """Return the number of the last round in which a node takes part."""
         return max(
             number
-            for number, each in enumerate(self.rounds)
-            if any(node in ring.members for ring in each.rings)
+            for number, plan_round in enumerate(self.rounds)
+            if any(node in ring.members for ring in plan_round.rings)
         )
 
 
 def one_ring(workers: int) -> Plan:
     """Return a plan with all workers in one ring, for comparison."""
-    everyone = tuple(range(workers))
-    return Plan(workers, workers, (Round("ring", (Ring(everyone, everyone, everyone),)),))
+    all_workers = tuple(range(workers))
+    return Plan(workers, workers, (Round("ring", (Ring(all_workers, all_workers, all_workers),)),))
 
 
 @dataclass(frozen=True)
 class Groups:
-    """``groups`` groups of ``members`` workers each, and the exchange within (``below``) and between groups
-    (``above``).
+    """Division of workers into groups, and the exchanges of an all-reduce in groups.
+
+    - ``groups``: number of groups.
+    - ``members``: workers per group.
+    - ``below``, ``above``: schemes within a group and between groups.
 
     Raises ValueError that names parameter, value and limit.
     """
@@ -120,38 +124,38 @@ class Groups:
     @property
     def plan(self) -> Plan:
         """Rounds of an exchange."""
-        teams = [tuple(range(first, first + self.members)) for first in range(0, self.workers, self.members)]
+        groups = [tuple(range(first, first + self.members)) for first in range(0, self.workers, self.members)]
         if self.below is Scheme.RING:
-            hubs = tuple(team[0] for team in teams)
+            hubs = tuple(group[0] for group in groups)
         else:
             hubs = tuple(range(self.workers, self.workers + self.groups))
-        pairs = list(zip(hubs, teams, strict=True))
-        rounds = _rounds("groups, up", [_up(hub, team) for hub, team in pairs])
+        pairs = list(zip(hubs, groups, strict=True))
+        rounds = _rounds("groups, up", [_gather_rings(hub, group) for hub, group in pairs])
         if self.above is Scheme.RING:
-            rounds.append(Round("above", (Ring(hubs, gives=hubs, takes=hubs),)))
+            rounds.append(Round("above", (Ring(hubs, contributors=hubs, receivers=hubs),)))
         else:
-            rounds += _rounds("above, up", [_up(self._root, hubs)])
-            rounds += _rounds("above, down", [_down(self._root, hubs)])
-        rounds += _rounds("groups, down", [_down(hub, team) for hub, team in pairs])
+            rounds += _rounds("above, up", [_gather_rings(self._root, hubs)])
+            rounds += _rounds("above, down", [_copy_rings(self._root, hubs)])
+        rounds += _rounds("groups, down", [_copy_rings(hub, group) for hub, group in pairs])
         return Plan(self.workers, self.nodes, tuple(rounds))
 
 
-def _up(hub: int, members: tuple[int, ...]) -> list[Ring]:
+def _gather_rings(hub: int, members: tuple[int, ...]) -> list[Ring]:
     """Return consecutive rings that leave the sum with the hub, which may be a member."""
     if hub in members:
-        return [Ring(members, gives=members, takes=(hub,))]
-    return [Ring((hub, member), gives=(hub, member), takes=(hub,)) for member in members]
+        return [Ring(members, contributors=members, receivers=(hub,))]
+    return [Ring((hub, member), contributors=(hub, member), receivers=(hub,)) for member in members]
 
 
-def _down(hub: int, members: tuple[int, ...]) -> list[Ring]:
+def _copy_rings(hub: int, members: tuple[int, ...]) -> list[Ring]:
     """Return consecutive rings that copy the hub's vector to all members."""
     if hub in members:
-        return [Ring(members, gives=(hub,), takes=members)]
-    return [Ring((hub, member), gives=(hub,), takes=(member,)) for member in members]
+        return [Ring(members, contributors=(hub,), receivers=members)]
+    return [Ring((hub, member), contributors=(hub,), receivers=(member,)) for member in members]
 
 
-def _rounds(level: str, of_groups: Sequence[Sequence[Ring]]) -> list[Round]:
+def _rounds(level: str, rings_by_group: Sequence[Sequence[Ring]]) -> list[Round]:
     """Return rounds in which each group's rings run one after the other, and all groups run at the same
     time.
     """
-    return [Round(level, rings) for rings in zip(*of_groups, strict=True)]
+    return [Round(level, rings) for rings in zip(*rings_by_group, strict=True)]

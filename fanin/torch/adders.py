@@ -12,7 +12,7 @@ import numpy.typing as npt
 from fanin.codec.facts import SPECIAL_EXPONENT
 from fanin.codec.golden.codecs import roundtrip
 from fanin.golden import scaled
-from fanin.ring.golden.all_reduce import owned, padded_to_words, slice_total
+from fanin.ring.golden.all_reduce import padded_to_words, slice_total, slices_by_owner
 from fanin.torch.options import Options
 from fanin.torch.wire import Wire
 
@@ -47,7 +47,7 @@ class GoldenRing:
         """Return the sum of :func:`fanin.ring.golden.all_reduce.all_reduce`."""
         wire, config = self._wire, self._config
         padded = padded_to_words(own, config, wire.size)
-        parts = owned(own.size, config, wire.size)
+        parts = slices_by_owner(own.size, config, wire.size)
         words = np.stack(wire.exchange([np.concatenate([padded[at] for at in part]) for part in parts]))
         totals = np.concatenate(
             [slice_total(words[:, at], wire.rank, self._hop) for at in _packed(parts[wire.rank])]

@@ -186,7 +186,7 @@ def _train(rank: int, way: Way, training: Training) -> Outcome:
     for step, batches in enumerate(training.batches()):
         if step == SETTLED:
             settled = time(group)
-        own = batches.of_workers[rank]
+        own = batches.samples[rank]
         optimizer.param_groups[0]["lr"] = descent.rate_at(batches.done)
         optimizer.zero_grad()
         cross_entropy(model(network.inputs(own)), torch.from_numpy(own.digits)).backward()

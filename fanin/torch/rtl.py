@@ -78,7 +78,7 @@ class EmittedSwitch:
 
     def _add(self, vectors: list[Float32]) -> tuple[list[Float32], float]:
         workers = len(vectors)
-        sums, seconds = self._through([scaled.places(scaled.exponent(own)) for own in vectors])
+        sums, seconds = self._through([scaled.one_hot(scaled.exponent(own)) for own in vectors])
         largest = scaled.largest(sums)
         if largest == SPECIAL_EXPONENT:
             return [scaled.not_finite(vectors[0].size)] * workers, seconds

@@ -75,7 +75,7 @@ class RowFrames:
     def payloads(self) -> tuple[int, ...]:
         """Bytes of each frame's payload, with padding; all are equal except the last."""
         beats = (*(self.frames - 1) * (self.frame_beats,), self.beats - (self.frames - 1) * self.frame_beats)
-        return tuple(each * self.data_width // 8 for each in beats)
+        return tuple(payload_beats * self.data_width // 8 for payload_beats in beats)
 
     def wire_bytes(self, encap: Encap = Encap.L2) -> tuple[int, ...]:
         """Return the bytes that each frame of a row takes on the link, including preamble, FCS and gap."""
@@ -89,8 +89,8 @@ class RowFrames:
     @property
     def in_flight(self) -> int:
         """Frames in flight: the power of two that covers ``IN_FLIGHT_BYTES`` of a row's average frames."""
-        needed = -(-8 * IN_FLIGHT_BYTES * self.frames // (self.beats * self.data_width))
-        return min(max(2, 1 << (needed - 1).bit_length()), MAX_FRAMES)
+        frame_count = -(-8 * IN_FLIGHT_BYTES * self.frames // (self.beats * self.data_width))
+        return min(max(2, 1 << (frame_count - 1).bit_length()), MAX_FRAMES)
 
 
 @dataclass(frozen=True)
@@ -133,9 +133,9 @@ def encode_connection(
         ethernet = {"destination": destination.mac, "source": source.mac, "ethertype": ETHERTYPE_LINK}
         return (pack_fields(ETHERNET, ethernet) + header + payload).ljust(size, b"\0")
     at = CONNECTION_LINK.header_at(encap)
-    behind = header.ljust(CONNECTION_LINK.header_bytes(encap) - at, b"\0") + payload
+    link_data = header.ljust(CONNECTION_LINK.header_bytes(encap) - at, b"\0") + payload
     source, destination = replace(source, port=LINK_PORT), replace(destination, port=LINK_PORT)
-    payload = behind.ljust(size - at, b"\0")
+    payload = link_data.ljust(size - at, b"\0")
     return encode_udp(payload, source=source, destination=destination, tos=priority << TOS_SHIFT)
 
 
@@ -163,6 +163,6 @@ def _to_link_port(packet: bytes) -> bool:
     checksum.
     """
     ip, udp = unpack_fields(IPV4, packet), unpack_fields(UDP, packet[byte_length(IPV4) :])
-    fixed = (ip["version"], ip["ihl"], ip["flags"] & 1, ip["fragment"], ip["protocol"])
-    right = fixed == (4, 5, 0, 0, IP_PROTOCOL_UDP) and internet_checksum(packet[: byte_length(IPV4)]) == 0
-    return right and ip["length"] <= len(packet) and udp["destination_port"] == LINK_PORT
+    form = (ip["version"], ip["ihl"], ip["flags"] & 1, ip["fragment"], ip["protocol"])
+    valid = form == (4, 5, 0, 0, IP_PROTOCOL_UDP) and internet_checksum(packet[: byte_length(IPV4)]) == 0
+    return valid and ip["length"] <= len(packet) and udp["destination_port"] == LINK_PORT

@@ -42,15 +42,15 @@ class Status(IntEnum):
     UNKNOWN = 5  #: no lease holds the board, and this one is neither the last nor offered to this address
 
 
-def _named(values: Iterable[IntEnum]) -> str:
+def _meanings(values: Iterable[IntEnum]) -> str:
     return ", ".join(f"{value.value} {value.name.lower()}" for value in values)
 
 
 CONTROL = (
     Field("magic", 16, f"0x{MAGIC:X}"),
     Field("version", 4, str(VERSION)),
-    Field("kind", 4, _named(Kind)),
-    Field("status", 8, f"0 in a request; reply: {_named(list(Status)[1:])}"),
+    Field("kind", 4, _meanings(Kind)),
+    Field("status", 8, f"0 in a request; reply: {_meanings(list(Status)[1:])}"),
     Field("lease", 32, "number that the board has offered; any number in a hello, else not 0"),
     Field("sequence", 32, "of the request; a lease's first is 1"),
     Field("count", 16, "operations or words that follow; dump: words to be read"),

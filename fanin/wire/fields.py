@@ -42,8 +42,8 @@ def unpack_fields(fields: Sequence[Field], data: bytes) -> dict[str, int]:
     if len(data) < size:
         raise ValueError(f"header needs {size} bytes, not {len(data)}")
     word = int.from_bytes(data[:size], "big")
-    out = {}
+    values = {}
     for f in reversed(fields):
-        out[f.name] = word & ((1 << f.bits) - 1)
+        values[f.name] = word & ((1 << f.bits) - 1)
         word >>= f.bits
-    return out
+    return values

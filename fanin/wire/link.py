@@ -18,11 +18,11 @@ _UDP_HEADER_BYTES = 64  # headers with UDP, padded with zeros to a whole beat
 
 _IP_AT = byte_length(ETHERNET)
 _UDP_AT = _IP_AT + byte_length(IPV4)
-_BEHIND_UDP = _UDP_AT + byte_length(UDP)
+_AFTER_UDP = _UDP_AT + byte_length(UDP)
 #: Field after the header of a control frame. Bit i: frame ``sequence`` + 1 + i has arrived; 0 in a PROBE.
 ARRIVED = (Field("arrived", ARRIVED_BITS, "ACK and NAK: bit i is 1 if frame sequence + 1 + i has arrived"),)
 #: Offset of a link's header by EtherType.
-_HEADER_AT = {ETHERTYPE_LINK.to_bytes(2, "big"): _IP_AT, ETHERTYPE_IPV4.to_bytes(2, "big"): _BEHIND_UDP}
+_HEADER_AT = {ETHERTYPE_LINK.to_bytes(2, "big"): _IP_AT, ETHERTYPE_IPV4.to_bytes(2, "big"): _AFTER_UDP}
 
 
 class LinkKind(IntEnum):
@@ -71,23 +71,23 @@ class LinkFormat:
 
     def header_at(self, encap: Encap) -> int:
         """Return the bytes of a frame before the link's header."""
-        return _BEHIND_UDP if encap is Encap.UDP else _IP_AT
+        return _AFTER_UDP if encap is Encap.UDP else _IP_AT
 
     def read_header(self, frame: bytes) -> dict[str, int] | None:
         """Decode the header of a frame, of which the beginning suffices; None for other traffic.
 
         Traffic is recognised by EtherType (and UDP port), version and kind. Nothing else is checked.
         """
-        at = _HEADER_AT.get(frame[_IP_AT - 2 : _IP_AT])
-        if at is None or len(frame) < at + byte_length(self.fields):
+        offset = _HEADER_AT.get(frame[_IP_AT - 2 : _IP_AT])
+        if offset is None or len(frame) < offset + byte_length(self.fields):
             return None
-        if at == _BEHIND_UDP:
+        if offset == _AFTER_UDP:
             ip, udp = unpack_fields(IPV4, frame[_IP_AT:]), unpack_fields(UDP, frame[_UDP_AT:])
             if (ip["protocol"], udp["destination_port"]) != (IP_PROTOCOL_UDP, LINK_PORT):
                 return None
-        header = unpack_fields(self.fields, frame[at:])
-        ours = header["version"] == self.version and header["kind"] < len(LinkKind)
-        return header if ours else None
+        header = unpack_fields(self.fields, frame[offset:])
+        is_link_header = header["version"] == self.version and header["kind"] < len(LinkKind)
+        return header if is_link_header else None
 
     def frame_bytes(self, kind: int, payload: int, *, encap: Encap, beat_bytes: int) -> int:
         """Return the bytes of a frame without FCS: whole beats, at least the length of a control frame."""

@@ -129,13 +129,13 @@ REST_AT = BTH_AT + byte_length(BTH)
 
 def _bytes_of(fields: tuple[Field, ...], *names: str) -> list[int]:
     """Return the offsets of some fields' bytes in their header."""
-    at = 0
-    found: list[int] = []
+    position = 0
+    offsets: list[int] = []
     for field in fields:
         if field.name in names:
-            found += range(at // 8, (at + field.bits) // 8)
-        at += field.bits
-    return found
+            offsets += range(position // 8, (position + field.bits) // 8)
+        position += field.bits
+    return offsets
 
 
 # Bytes that a router may change, replaced by ones in the ICRC: offsets from the IPv4 header.
@@ -170,10 +170,10 @@ class RdmaPacket:
 
 def extensions(opcode: int) -> list[tuple[Field, ...]]:
     """Return the headers between BTH and payload. Raises ValueError for an unsupported opcode."""
-    known = Opcode(opcode)
-    if known is Opcode.ACKNOWLEDGE:
+    kind = Opcode(opcode)
+    if kind is Opcode.ACKNOWLEDGE:
         return [AETH]
-    return [RETH] * known.begins + [IMMEDIATE] * known.has_immediate
+    return [RETH] * kind.begins + [IMMEDIATE] * kind.has_immediate
 
 
 def _extension_fields(opcode: int) -> tuple[Field, ...]:
@@ -196,18 +196,18 @@ def read_headers(frame: bytes) -> dict[str, int] | None:
     """
     if len(frame) < REST_AT:
         return None
-    found = (
+    protocols = (
         unpack_fields(ETHERNET, frame)["ethertype"],
         unpack_fields(IPV4, frame[IP_AT:])["protocol"],
         unpack_fields(UDP, frame[UDP_AT:])["destination_port"],
     )
     bth = unpack_fields(BTH, frame[BTH_AT:])
-    if found != (ETHERTYPE_IPV4, IP_PROTOCOL_UDP, ROCE_PORT) or bth["opcode"] not in set(Opcode):
+    if protocols != (ETHERTYPE_IPV4, IP_PROTOCOL_UDP, ROCE_PORT) or bth["opcode"] not in set(Opcode):
         return None
-    behind = _extension_fields(bth["opcode"])
-    if len(frame) < REST_AT + byte_length(behind):
+    extension = _extension_fields(bth["opcode"])
+    if len(frame) < REST_AT + byte_length(extension):
         return None
-    return bth | unpack_fields(behind, frame[REST_AT:])
+    return bth | unpack_fields(extension, frame[REST_AT:])
 
 
 def icrc(frame: bytes) -> int:
@@ -217,8 +217,8 @@ def icrc(frame: bytes) -> int:
     change count as ones.
     """
     covered = bytearray(frame[IP_AT:])
-    for at in MUTABLE:
-        covered[at] = 0xFF
+    for offset in MUTABLE:
+        covered[offset] = 0xFF
     return zlib.crc32(LINK_HEADER + covered)
 
 
@@ -227,19 +227,21 @@ def encode(packet: RdmaPacket, *, source: Endpoint, destination: Endpoint, tos: 
     pad = -len(packet.payload) % 4
     names = {f.name: int(getattr(packet, f.name)) for f in BTH if hasattr(packet, f.name)}
     header = pack_fields(BTH, names | {"migration": 1, "pad": pad})
-    behind = _extension_fields(packet.opcode)
-    header += pack_fields(behind, {f.name: getattr(packet, f.name) for f in behind})
+    extension = _extension_fields(packet.opcode)
+    header += pack_fields(extension, {f.name: getattr(packet, f.name) for f in extension})
     body = header + packet.payload + bytes(pad)
-    to = Endpoint(destination.mac, destination.ip, ROCE_PORT)
+    roce_destination = Endpoint(destination.mac, destination.ip, ROCE_PORT)
     body += bytes(ICRC_BYTES)
-    frame = encode_udp(body, source=source, destination=to, tos=tos, flags=DONT_FRAGMENT)[:-ICRC_BYTES]
+    frame = encode_udp(body, source=source, destination=roce_destination, tos=tos, flags=DONT_FRAGMENT)[
+        :-ICRC_BYTES
+    ]
     return (frame + icrc(frame).to_bytes(ICRC_BYTES, "little")).ljust(MIN_FRAME_BYTES, b"\0")
 
 
 def decode(frame: bytes) -> RdmaPacket | None:
     """Return the packet of a frame, or None if the frame has a :class:`Fault`; addresses are not checked."""
-    found = judge(frame)
-    return found if isinstance(found, RdmaPacket) else None
+    judged = judge(frame)
+    return judged if isinstance(judged, RdmaPacket) else None
 
 
 def judge(frame: bytes, *, own: Endpoint | None = None) -> RdmaPacket | Fault:
@@ -251,10 +253,10 @@ def judge(frame: bytes, *, own: Endpoint | None = None) -> RdmaPacket | Fault:
     if len(frame) < UDP_AT:
         return Fault.FOREIGN
     ethernet, ip = unpack_fields(ETHERNET, frame), unpack_fields(IPV4, frame[IP_AT:])
-    wanted = {"version": 4, "ihl": 5, "protocol": IP_PROTOCOL_UDP, "fragment": 0}
+    expected = {"version": 4, "ihl": 5, "protocol": IP_PROTOCOL_UDP, "fragment": 0}
     if (
         ethernet["ethertype"] != ETHERTYPE_IPV4
-        or any(ip[name] != value for name, value in wanted.items())
+        or any(ip[name] != value for name, value in expected.items())
         or ip["flags"] & 1  # more fragments
         or (own and (ethernet["destination"], ip["destination"]) != (own.mac, own.ip))
         or frame[UDP_AT + 2 : UDP_AT + 4] != ROCE_PORT.to_bytes(2, "big")
@@ -271,20 +273,20 @@ def judge(frame: bytes, *, own: Endpoint | None = None) -> RdmaPacket | Fault:
 def _judge_transport(frame: bytes, check: bytes) -> RdmaPacket | Fault:
     """Judge BTH and later headers of a frame that ends before its ICRC; ``check`` is that ICRC."""
     bth = unpack_fields(BTH, frame[BTH_AT:])
-    spoken = bth["opcode"] in set(Opcode)
-    behind = _extension_fields(bth["opcode"]) if spoken else ()
-    body = frame[REST_AT + byte_length(behind) :]
-    too_short = len(frame) < REST_AT + byte_length(behind) + bth["pad"]
-    too_long = spoken and len(body) - bth["pad"] > max(PATH_MTUS)
+    supported = bth["opcode"] in set(Opcode)
+    extension = _extension_fields(bth["opcode"]) if supported else ()
+    body = frame[REST_AT + byte_length(extension) :]
+    too_short = len(frame) < REST_AT + byte_length(extension) + bth["pad"]
+    too_long = supported and len(body) - bth["pad"] > max(PATH_MTUS)
     if icrc(frame).to_bytes(ICRC_BYTES, "little") != check or len(body) % 4 or too_short or too_long:
         return Fault.DAMAGED
     if bth["opcode"] == CONGESTION_NOTICE:
         return Fault.CONGESTION
-    if not spoken and bth["opcode"] not in REFUSED_OPCODES:
+    if not supported and bth["opcode"] not in REFUSED_OPCODES:
         return Fault.OPCODE
     if bth["version"] or (bth["partition"] ^ PARTITION) % (1 << PARTITION_BITS):
         return Fault.UNKNOWN
-    known = {name: bth[name] for name in ("opcode", "queue_pair", "psn", "partition", "version")}
-    fields = unpack_fields(behind, frame[REST_AT:])
+    bth_fields = {name: bth[name] for name in ("opcode", "queue_pair", "psn", "partition", "version")}
+    fields = unpack_fields(extension, frame[REST_AT:])
     payload = body[: len(body) - bth["pad"]]
-    return RdmaPacket(acknowledge=bool(bth["acknowledge"]), payload=payload, **known, **fields)
+    return RdmaPacket(acknowledge=bool(bth["acknowledge"]), payload=payload, **bth_fields, **fields)

@@ -72,8 +72,8 @@ def decode_tcp(frame: bytes) -> Segment | None:
     if len(frame) < _PAYLOAD:
         return None
     ethernet, ip = unpack_fields(ETHERNET, frame), unpack_fields(IPV4, frame[_IP:])
-    plain = (ethernet["ethertype"], ip["version"], ip["ihl"], ip["fragment"], ip["flags"] & 1, ip["protocol"])
-    if plain != (ETHERTYPE_IPV4, 4, 5, 0, 0, IP_PROTOCOL_TCP) or internet_checksum(frame[_IP:_TCP]):
+    form = (ethernet["ethertype"], ip["version"], ip["ihl"], ip["fragment"], ip["flags"] & 1, ip["protocol"])
+    if form != (ETHERTYPE_IPV4, 4, 5, 0, 0, IP_PROTOCOL_TCP) or internet_checksum(frame[_IP:_TCP]):
         return None
     end = _IP + ip["length"]
     tcp = unpack_fields(TCP, frame[_TCP:])

@@ -31,7 +31,7 @@ class Outcome:
     values: int
     groups: int  #: words of the uncompressed side
     mismatches: int  #: values that differ, plus frames whose stream differs although no value does
-    first: str  #: text of the first mismatch, or empty
+    first: str  #: description of the first mismatch, or empty
     run: StreamRun
 
     @property
@@ -73,25 +73,28 @@ class CodecRtl:
 
         Raises CheckFailed as ``StreamFile.run``.
         """
-        frames = cut(values, seed)
+        frames = make_frames(values, seed)
         streams = [encode_frame(frame, config) for frame in frames]
         groups = sum(-(-len(frame) // self.word_bytes) for frame in frames)
         run = self.compress(frames, config, stalls=stalls, seed=seed)
-        wrong = [_stream_difference(*of, config) for of in zip(frames, run.frames, streams, strict=True)]
-        yield _outcome("compress", frames, groups, wrong, run)
+        triples = zip(frames, run.frames, streams, strict=True)
+        differences = [_stream_difference(*triple, config) for triple in triples]
+        yield _summarise("compress", frames, groups, differences, run)
         run = self.decompress(streams, [len(frame) for frame in frames], stalls=stalls, seed=seed)
-        decoded = [decode_frame(*of, config) for of in zip(streams, map(len, frames), strict=True)]
-        wrong = [_difference(*of) for of in zip(frames, run.frames, decoded, strict=True)]
-        yield _outcome("decompress", frames, groups, wrong, run)
+        decoded = [
+            decode_frame(stream, len(frame), config) for stream, frame in zip(streams, frames, strict=True)
+        ]
+        differences = [_difference(*triple) for triple in zip(frames, run.frames, decoded, strict=True)]
+        yield _summarise("decompress", frames, groups, differences, run)
 
 
-def cut(values: Float32, seed: int) -> list[bytes]:
+def make_frames(values: Float32, seed: int) -> list[bytes]:
     """Return frames of 1 to ``MAX_FRAME_VALUES`` values; in some frames the last value lacks bytes."""
     rng = np.random.default_rng(seed)
-    frames, at = [], 0
-    while at < len(values):
-        frame = values[at : at + rng.integers(1, MAX_FRAME_VALUES + 1)]
-        at += len(frame)
+    frames, position = [], 0
+    while position < len(values):
+        frame = values[position : position + rng.integers(1, MAX_FRAME_VALUES + 1)]
+        position += len(frame)
         missing = rng.integers(1, _VALUE_BYTES) if rng.random() < _CUT_SHARE else 0
         frames.append(frame.astype("<f4").tobytes()[: len(frame) * _VALUE_BYTES - missing])
     return frames
@@ -121,46 +124,49 @@ class _Difference:
     text: str
 
 
-def _difference(frame: bytes, got: bytes, expected: bytes) -> _Difference | None:
+def _difference(frame: bytes, actual: bytes, expected: bytes) -> _Difference | None:
     """Compare a frame's result with the expected one, value by value."""
-    if got == expected:
+    if actual == expected:
         return None
-    if len(got) != len(expected):
-        return _Difference(len(_padded(frame)), f"{len(got)} bytes, not {len(expected)}")
-    values, given, right = (_padded(part).view(np.uint32) for part in (frame, got, expected))
-    wrong = np.flatnonzero(given != right)
+    if len(actual) != len(expected):
+        return _Difference(len(_padded(frame)), f"{len(actual)} bytes, not {len(expected)}")
+    values, actual_values, expected_values = (
+        _padded(part).view(np.uint32) for part in (frame, actual, expected)
+    )
+    wrong = np.flatnonzero(actual_values != expected_values)
     first = wrong[0]
-    text = f"value {first}, 0x{values[first]:08x}, becomes 0x{given[first]:08x}, not 0x{right[first]:08x}"
+    became = f"0x{actual_values[first]:08x}, not 0x{expected_values[first]:08x}"
+    text = f"value {first}, 0x{values[first]:08x}, becomes {became}"
     return _Difference(len(wrong), text)
 
 
-def _stream_difference(frame: bytes, got: bytes, expected: bytes, config: CodecConfig) -> _Difference | None:
+def _stream_difference(frame: bytes, actual: bytes, expected: bytes, config: CodecConfig) -> _Difference | None:
     """Compare a compressed frame; count the values that differ, if it can be decoded."""
-    if got == expected:
+    if actual == expected:
         return None
-    place = next((at for at, (a, b) in enumerate(zip(got, expected, strict=False)) if a != b), None)
-    text = f"{len(got)} bytes, not {len(expected)}"
-    if place is not None:
-        text = f"byte {place} of the stream is 0x{got[place]:02x}, not 0x{expected[place]:02x}"
+    position = next((index for index, (a, b) in enumerate(zip(actual, expected, strict=False)) if a != b), None)
+    text = f"{len(actual)} bytes, not {len(expected)}"
+    if position is not None:
+        text = f"byte {position} of the stream is 0x{actual[position]:02x}, not 0x{expected[position]:02x}"
     try:
-        decoded = decode_frame(got, len(frame), config)
+        decoded = decode_frame(actual, len(frame), config)
     except InputError:
         return _Difference(len(_padded(frame)), text)
     inner = _difference(frame, decoded, decode_frame(expected, len(frame), config))
     return _Difference(inner.count, f"{text}; {inner.text}") if inner else _Difference(1, text)
 
 
-def _outcome(
+def _summarise(
     direction: str,
     frames: Sequence[bytes],
     groups: int,
-    wrong: Sequence[_Difference | None],
+    differences: Sequence[_Difference | None],
     run: StreamRun,
 ) -> Outcome:
-    found = [(number, difference) for number, difference in enumerate(wrong) if difference]
-    count = sum(difference.count for _, difference in found)
+    numbered = [(number, difference) for number, difference in enumerate(differences) if difference]
+    count = sum(difference.count for _, difference in numbered)
     if run.errors.any():
         count += int(run.errors.sum())
-    first = f"frame {found[0][0]}: {found[0][1].text}" if found else "error is set" if count else ""
+    first = f"frame {numbered[0][0]}: {numbered[0][1].text}" if numbered else "error is set" if count else ""
     values = sum(-(-len(frame) // _VALUE_BYTES) for frame in frames)
     return Outcome(direction, values, groups, count, first, run)

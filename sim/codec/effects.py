@@ -23,31 +23,31 @@ from fanin.sim.codec.exchanges import (
 )
 from fanin.sim.codec.tags import BOUNDS
 from fanin.sim.codec.trainers import Training
-from fanin.sim.codec.wire import AnyCodec, Leg, Traffic, Truncation, together
+from fanin.sim.codec.wire import AnyCodec, LegBytes, Traffic, Truncation, sum_legs
 
 Float64 = npt.NDArray[np.float64]
 
-NONE = "none"
+NO_CODEC = "none"
 TRUNCATIONS = (16, 22, 24)
 CODECS: dict[str, AnyCodec] = {
-    NONE: None,
+    NO_CODEC: None,
     **{f"INCEPTIONN 2^-{b}, {mode.name.lower()}": Inceptionn(b, mode) for b in BOUNDS for mode in Mode},
     **{f"{dropped} LSBs truncated": Truncation(dropped) for dropped in TRUNCATIONS},
     "BFP16": Bfp(),
 }
-STRICT = Inceptionn()
+STRICT_CODEC = Inceptionn()
 EXCHANGES: dict[str, Exchange] = {
     "WA": WorkerAggregator(),
-    "WA+C": WorkerAggregator(STRICT),
+    "WA+C": WorkerAggregator(STRICT_CODEC),
     "INC": Ring(),
-    "INC+C": Ring(STRICT),
-    "figure 1(a), +C": AggregatorTree(2, STRICT),
-    "figure 1(b), +C": RingsUnderAggregator(2, STRICT),
-    "figure 1(c), +C": RingOfRings(2, STRICT),
+    "INC+C": Ring(STRICT_CODEC),
+    "figure 1(a), +C": AggregatorTree(2, STRICT_CODEC),
+    "figure 1(b), +C": RingsUnderAggregator(2, STRICT_CODEC),
+    "figure 1(c), +C": RingOfRings(2, STRICT_CODEC),
 }
 TOLERANCE = 0.5  # percentage points by which an accuracy may be lower and still count as equal
-MORE = (1, 2, 4, 8)  # additional epochs that are tried, one after another
-SAMPLED = 20  # interval, in iterations, at which a sum is compared with the exact one
+EXTRA_EPOCHS = (1, 2, 4, 8)  # additional epochs that are tried, one after another
+SAMPLE_INTERVAL = 20  # interval, in iterations, at which a sum is compared with the exact one
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,8 @@ class Spread:
 
 def spread(values: Iterable[float]) -> Spread:
     """Return the spread of at least one value."""
-    found = list(values)
-    return Spread(float(np.mean(found)), float(np.std(found, ddof=1)) if len(found) > 1 else 0.0)
+    samples = list(values)
+    return Spread(float(np.mean(samples)), float(np.std(samples, ddof=1)) if len(samples) > 1 else 0.0)
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Run:
     """A training: accuracy after each epoch in per cent, and all traffic."""
 
     accuracies: tuple[float, ...]
-    traffic: Leg
+    traffic: LegBytes
 
     @property
     def last(self) -> float:
@@ -83,8 +83,8 @@ class Run:
 def run(training: Training, exchange: Exchange) -> Run:
     """Train once, and return its accuracies and traffic."""
     epochs = list(training.run(exchange))
-    whole = together(epoch.traffic.total for epoch in epochs)
-    return Run(tuple(100 * epoch.accuracy for epoch in epochs), whole)
+    traffic = sum_legs(epoch.traffic.total for epoch in epochs)
+    return Run(tuple(100 * epoch.accuracy for epoch in epochs), traffic)
 
 
 @dataclass(frozen=True)
@@ -112,23 +112,28 @@ class Effect:
     @property
     def shares(self) -> tuple[Spread, ...]:
         """Per cent of the values in each of INCEPTIONN's forms. Raises ValueError for another codec."""
-        return tuple(spread(of) for of in zip(*(run.traffic.shares for run in self.runs), strict=True))
+        return tuple(
+            spread(form_shares) for form_shares in zip(*(run.traffic.shares for run in self.runs), strict=True)
+        )
 
 
 def effects(
     training: Training,
     seeds: int,
     codecs: Mapping[str, AnyCodec] = CODECS,
-    ran: Callable[[], None] = lambda: None,
+    on_run: Callable[[], None] = lambda: None,
 ) -> Iterator[tuple[str, Effect]]:
-    """Yield the effect of each codec on a ring's training over ``seeds`` seeds; call ``ran`` after each run."""
+    """Yield the effect of each codec on a ring's training over ``seeds`` seeds.
+
+    ``on_run`` is called after each run.
+    """
 
     def runs(codec: AnyCodec) -> list[Run]:
-        found = []
+        results = []
         for seed in range(seeds):
-            found.append(run(replace(training, seed=seed), Ring(codec)))
-            ran()
-        return found
+            results.append(run(replace(training, seed=seed), Ring(codec)))
+            on_run()
+        return results
 
     base = runs(None)
     for name, codec in codecs.items():
@@ -139,20 +144,20 @@ def more_epochs(training: Training, codec: AnyCodec, effect: Effect) -> list[int
     """Return, for each seed, the extra epochs that the codec needs for the accuracy without one (figure 13).
 
     The rate's reductions are spread over the longer training. The result is the least of 0 and the numbers in
-    ``MORE`` that is enough, or None.
+    ``EXTRA_EPOCHS`` that is enough, or None.
     """
 
-    def enough(seed: int, goal: float) -> int | None:
-        for more in MORE:
-            longer = replace(training, seed=seed, epochs=training.epochs + more)
+    def extra_epochs(seed: int, goal: float) -> int | None:
+        for extra in EXTRA_EPOCHS:
+            longer = replace(training, seed=seed, epochs=training.epochs + extra)
             if run(longer, Ring(codec)).last >= goal:
-                return more
+                return extra
         return None
 
     goals = [base.last - TOLERANCE for base in effect.base]
     ends = [run.last for run in effect.runs]
     return [
-        0 if end >= goal else enough(seed, goal)
+        0 if end >= goal else extra_epochs(seed, goal)
         for seed, (end, goal) in enumerate(zip(ends, goals, strict=True))
     ]
 
@@ -168,24 +173,24 @@ class Fidelity:
 def fidelities(training: Training, codecs: Mapping[str, AnyCodec] = CODECS) -> dict[str, Fidelity]:
     """Return the fidelity of each codec, over iterations of a training without a codec."""
     steps = training.steps(Ring(), Traffic())
-    gradients = [step.gradients for index, step in enumerate(steps) if index % SAMPLED == 0]
-    exact = [np.asarray(np.sum(of, axis=0, dtype=np.float64)) for of in gradients]
-    found = {}
+    gradients = [step.gradients for index, step in enumerate(steps) if index % SAMPLE_INTERVAL == 0]
+    exact = [np.asarray(np.sum(workers, axis=0, dtype=np.float64)) for workers in gradients]
+    fidelity_by_codec = {}
     for name, codec in codecs.items():
-        sums = [Ring(codec)(of, Traffic()).astype(np.float64) for of in gradients]
+        sums = [Ring(codec)(workers, Traffic()).astype(np.float64) for workers in gradients]
         lengths = [float(np.linalg.norm(a) / np.linalg.norm(b)) for a, b in zip(sums, exact, strict=True)]
         cosines = [_cosine(a, b) for a, b in zip(sums, exact, strict=True)]
-        found[name] = Fidelity(spread(lengths), spread(cosines))
-    return found
+        fidelity_by_codec[name] = Fidelity(spread(lengths), spread(cosines))
+    return fidelity_by_codec
 
 
 def _cosine(a: Float64, b: Float64) -> float:
     """Return the cosine of two vectors; 0 if one of them is 0."""
-    size = float(np.linalg.norm(a) * np.linalg.norm(b))
-    return float(a @ b) / size if size else 0.0
+    product = float(np.linalg.norm(a) * np.linalg.norm(b))
+    return float(a @ b) / product if product else 0.0
 
 
-def legs(
+def leg_traffic(
     training: Training, exchanges: Mapping[str, Exchange] = EXCHANGES
 ) -> Iterator[tuple[str, str, float, float]]:
     """Yield exchange, leg, MB of all nodes in an average iteration, and compression ratio."""
@@ -193,5 +198,5 @@ def legs(
         epochs = list(training.run(exchange))
         iterations = sum(epoch.iterations for epoch in epochs)
         for leg in epochs[0].traffic.legs:
-            whole = together(epoch.traffic.legs[leg] for epoch in epochs)
-            yield name, leg, whole.sent / iterations / 1e6, whole.ratio
+            total = sum_legs(epoch.traffic.legs[leg] for epoch in epochs)
+            yield name, leg, total.sent / iterations / 1e6, total.ratio

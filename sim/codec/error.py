@@ -22,10 +22,10 @@ SAMPLES = 64  # samples per bin
 
 def largest_errors(config: Inceptionn) -> tuple[Float64, Float64]:
     """Return magnitudes, and the largest |decoded - value| in the interval from each to the next."""
-    at = np.exp2(np.arange(-SMALLEST, 0, 1 / (BINS * SAMPLES)))
-    values = at.astype(np.float32)
+    magnitudes = np.exp2(np.arange(-SMALLEST, 0, 1 / (BINS * SAMPLES)))
+    values = magnitudes.astype(np.float32)
     errors = np.abs(inceptionn.roundtrip(values, config).astype(np.float64) - values.astype(np.float64))
-    return at[::SAMPLES], errors.reshape(-1, SAMPLES).max(axis=1)
+    return magnitudes[::SAMPLES], errors.reshape(-1, SAMPLES).max(axis=1)
 
 
 def draw(path: Path) -> None:
@@ -38,8 +38,8 @@ def draw(path: Path) -> None:
     drawing = pyplot.figure(figsize=(10, 4), layout="constrained")
     for axes, bound in zip(drawing.subplots(1, len(BOUNDS), sharey=True), BOUNDS, strict=True):
         for mode, colour in ((Mode.PUBLISHED, "tab:orange"), (Mode.STRICT, "tab:blue")):
-            at, errors = largest_errors(Inceptionn(bound, mode))
-            axes.plot(at, errors, color=colour, label=mode.name.lower(), linewidth=1.3)
+            magnitudes, errors = largest_errors(Inceptionn(bound, mode))
+            axes.plot(magnitudes, errors, color=colour, label=mode.name.lower(), linewidth=1.3)
         axes.axhline(2.0**-bound, color="black", linestyle=":", label="bound")
         axes.set_xscale("log", base=2)
         axes.set_yscale("log", base=2, nonpositive="clip")

@@ -26,7 +26,7 @@ BROADCAST = "sum down"
 
 
 class Exchange(Protocol):
-    """A way of adding up gradients."""
+    """Exchange, which adds up the workers' gradients."""
 
     def __call__(self, gradients: Sequence[Float32], traffic: Traffic) -> Float32:
         """Return the sum; ``traffic`` counts the bytes sent."""
@@ -34,8 +34,7 @@ class Exchange(Protocol):
 
 @dataclass(frozen=True)
 class Ring:
-    """The gradient-centric exchange (algorithm 1): every hop compresses, with the arithmetic of
-    docs/systems/ring.md.
+    """Gradient-centric exchange (algorithm 1): each hop compresses, as in docs/systems/ring.md.
 
     A slice's bytes are those of whole words, with the zeros after the vector's end.
     """
@@ -62,35 +61,35 @@ class Ring:
 
 @dataclass(frozen=True)
 class WorkerAggregator:
-    """The baseline: gradients up to one aggregator, and weights down, which are not compressed."""
+    """Baseline exchange: gradients go up to one aggregator, and weights go down without compression."""
 
     codec: AnyCodec = None
 
     def __call__(self, gradients: Sequence[Float32], traffic: Traffic) -> Float32:
         """Return the sum in the workers' order."""
-        total = _gathered(gradients, traffic, "gradients up", self.codec)
+        total = _aggregate(gradients, traffic, "gradients up", self.codec)
         traffic.send(WEIGHTS, total, times=len(gradients))  # as many values as weights
         return total
 
 
 @dataclass(frozen=True)
 class AggregatorTree:
-    """Figure 1(a): an aggregator for each group, and one above them."""
+    """Exchange of figure 1(a): an aggregator for each group, and one above them."""
 
     groups: int
     codec: AnyCodec = None
 
     def __call__(self, gradients: Sequence[Float32], traffic: Traffic) -> Float32:
         """Return the sum of the groups' sums."""
-        add = partial(_gathered, traffic=traffic, leg="gradients up, groups", codec=self.codec)
-        total = _gathered(_grouped(gradients, self.groups, add), traffic, "gradients up, root", self.codec)
+        add = partial(_aggregate, traffic=traffic, leg="gradients up, groups", codec=self.codec)
+        total = _aggregate(_sum_groups(gradients, self.groups, add), traffic, "gradients up, root", self.codec)
         traffic.send(WEIGHTS, total, times=self.groups + len(gradients))
         return total
 
 
 @dataclass(frozen=True)
 class RingsUnderAggregator:
-    """Figure 1(b): a ring in each group, whose first worker sends to an aggregator and distributes weights."""
+    """Exchange of figure 1(b): rings in the groups, an aggregator of their sums, and weights sent down."""
 
     groups: int
     codec: AnyCodec = None
@@ -98,14 +97,14 @@ class RingsUnderAggregator:
     def __call__(self, gradients: Sequence[Float32], traffic: Traffic) -> Float32:
         """Return the sum of the groups' sums, added by the aggregator."""
         ring = partial(Ring(self.codec, "rings of workers"), traffic=traffic)
-        total = _gathered(_grouped(gradients, self.groups, ring), traffic, "gradients up", self.codec)
+        total = _aggregate(_sum_groups(gradients, self.groups, ring), traffic, "gradients up", self.codec)
         traffic.send(WEIGHTS, total, times=len(gradients))
         return total
 
 
 @dataclass(frozen=True)
 class RingOfRings:
-    """Figure 1(c): a ring in each group, a ring of their first workers, and the sum sent down to the others."""
+    """Exchange of figure 1(c): rings in the groups, a ring of their first workers, which send the sum down."""
 
     groups: int
     codec: AnyCodec = None
@@ -113,20 +112,20 @@ class RingOfRings:
     def __call__(self, gradients: Sequence[Float32], traffic: Traffic) -> Float32:
         """Return the sum of the groups' sums; first workers also keep it as the others receive it."""
         ring = partial(Ring(self.codec, "rings of workers"), traffic=traffic)
-        total = Ring(self.codec, "ring of groups")(_grouped(gradients, self.groups, ring), traffic)
+        total = Ring(self.codec, "ring of groups")(_sum_groups(gradients, self.groups, ring), traffic)
         return traffic.send(BROADCAST, total, self.codec, times=len(gradients) - self.groups)
 
 
-def _gathered(gradients: Sequence[Float32], traffic: Traffic, leg: str, codec: AnyCodec) -> Float32:
+def _aggregate(gradients: Sequence[Float32], traffic: Traffic, leg: str, codec: AnyCodec) -> Float32:
     """Return an aggregator's sum of the gradients that are sent to it."""
-    total, *others = [traffic.send(leg, gradient, codec) for gradient in gradients]
+    total, *other_gradients = [traffic.send(leg, gradient, codec) for gradient in gradients]
     total = total.copy()
-    for gradient in others:
+    for gradient in other_gradients:
         total += gradient
     return total
 
 
-def _grouped(
+def _sum_groups(
     gradients: Sequence[Float32], groups: int, add: Callable[[Sequence[Float32]], Float32]
 ) -> list[Float32]:
     """Return the sum of each of ``groups`` equal groups. Raises ValueError if they cannot be equal."""

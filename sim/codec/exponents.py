@@ -29,9 +29,9 @@ def cost(values: Float32, config: Bfp) -> tuple[float, float]:
     return float(np.sqrt(error)), float(((received == 0) & (values != 0)).mean())
 
 
-def table(found: Mapping[str, Float32]) -> Iterator[str]:
+def table(gradients_by_name: Mapping[str, Float32]) -> Iterator[str]:
     """Yield a Markdown table: a row per format, with the costs on each of the gradients."""
-    head = [f"error: {', '.join(found)}", f"to zero: {', '.join(found)}"]
+    head = [f"error: {', '.join(gradients_by_name)}", f"to zero: {', '.join(gradients_by_name)}"]
     ratio = f"ratio, blocks of {Bfp().block} (of {SMALL_BLOCK})"
     yield f"| {' | '.join(['exponent, offset', 'scales', ratio, *head])} |"
     yield "|" + "---|" * 5
@@ -39,7 +39,7 @@ def table(found: Mapping[str, Float32]) -> Iterator[str]:
         config = Bfp(exponent=exponent, offset=offset)
         small = Bfp(block=SMALL_BLOCK, exponent=exponent, offset=offset)
         scales = (f"2^{limit - EXPONENT_BIAS}" for limit in (config.lowest, config.highest))
-        costs = [cost(values, config) for values in found.values()]
+        costs = [cost(values, config) for values in gradients_by_name.values()]
         errors = ", ".join(f"{100 * error:.3g} %" for error, _ in costs)
         zeros = ", ".join(f"{share:.0%}".replace("%", " %") for _, share in costs)
         ratio = f"{config.ratio:.2f} ({small.ratio:.2f})"

@@ -33,8 +33,8 @@ def gradients(
     ``training`` replaces the whole run with its seed. Raises KeyError for an unknown stage.
     """
     run = training or Training(seed=seed)
-    taken = [step.gradients[0] for step in run.steps(WorkerAggregator(), Traffic())]
-    return {stage: taken[round(STAGES[stage] * (len(taken) - 1))] for stage in stages}
+    step_gradients = [step.gradients[0] for step in run.steps(WorkerAggregator(), Traffic())]
+    return {stage: step_gradients[round(STAGES[stage] * (len(step_gradients) - 1))] for stage in stages}
 
 
 BINS = 64  # bins of the histogram, from -1 to 1
@@ -45,24 +45,24 @@ def histogram(values: Float32) -> list[tuple[float, float]]:
     counts, edges = np.histogram(values, BINS, (-1, 1))
     middles = (edges[:-1] + edges[1:]) / 2
     shares = 100 * counts / values.size
-    return [(float(at), float(share)) for at, share in zip(middles, shares, strict=True) if share]
+    return [(float(middle), float(share)) for middle, share in zip(middles, shares, strict=True) if share]
 
 
-def save(found: Mapping[str, Float32], folder: Path) -> list[Path]:
+def save(gradients_by_stage: Mapping[str, Float32], folder: Path) -> list[Path]:
     """Write each gradient as little-endian float32 to ``gradient-STAGE.f32``; return the paths."""
     paths = []
-    for stage, values in found.items():
+    for stage, values in gradients_by_stage.items():
         paths.append(folder / f"gradient-{stage}.f32")
         write_file(paths[-1], values.astype("<f4").tobytes())
     return paths
 
 
-def table(found: Mapping[str, Float32]) -> list[str]:
+def table(gradients_by_stage: Mapping[str, Float32]) -> list[str]:
     """Return a Markdown table of the forms' shares, for the paper's bounds and both modes, and table III's."""
     lines = ["| gradient | bound | mode | 2 bits | 10 bits | 18 bits | 34 bits | bits/value |"]
     lines.append("|" + "---|" * 8)
     for row, bound in enumerate(tags.BOUNDS):
-        for stage, values in found.items():
+        for stage, values in gradients_by_stage.items():
             for mode in Mode:
                 config = Inceptionn(bound, mode)
                 lines.append(_line(stage, bound, mode.name.lower(), tags.shares(values, config)))
@@ -70,13 +70,13 @@ def table(found: Mapping[str, Float32]) -> list[str]:
     return lines
 
 
-def _line(stage: str, bound: int, mode: str, of: Sequence[float]) -> str:
-    cells = " | ".join(f"{share:.1f} %" for share in of)
-    return f"| {stage} | 2^-{bound} | {mode} | {cells} | {tags.bits(of):.2f} |"
+def _line(stage: str, bound: int, mode: str, form_shares: Sequence[float]) -> str:
+    cells = " | ".join(f"{share:.1f} %" for share in form_shares)
+    return f"| {stage} | 2^-{bound} | {mode} | {cells} | {tags.bits(form_shares):.2f} |"
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m fanin.sim.codec.gradients", description=__doc__)
     parser.add_argument("folder", type=Path)
-    found = gradients()
-    print(*save(found, parser.parse_args().folder), *table(found), sep="\n")
+    gradients_by_stage = gradients()
+    print(*save(gradients_by_stage, parser.parse_args().folder), *table(gradients_by_stage), sep="\n")

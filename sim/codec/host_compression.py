@@ -68,9 +68,9 @@ def truncation(dropped: int) -> HostCodec:
     kind, step = np.dtype(f"<u{size}"), 4 // size
 
     def decompress(data: npt.NDArray[Any], count: int) -> Float32:
-        whole = np.zeros(count * step, kind)
-        whole[step - 1 :: step] = data
-        return whole.view("<f4")
+        padded = np.zeros(count * step, kind)
+        padded[step - 1 :: step] = data
+        return padded.view("<f4")
 
     return HostCodec(lambda values: values.view(kind)[step - 1 :: step].copy(), decompress)
 
@@ -86,8 +86,8 @@ CODECS: dict[str, Callable[[], HostCodec]] = {
 def cost(codec: HostCodec, values: Float32, repeats: int = REPEATS) -> Cost:
     """Time both directions on one core, as the best of ``repeats``. Raises ValueError if too much is lost."""
     data = codec.compress(values)
-    arrived = codec.decompress(data, values.size)
-    lost = float(np.abs(arrived - values).max())
+    received = codec.decompress(data, values.size)
+    lost = float(np.abs(received - values).max())
     if lost > max(BOUND, float(np.abs(transfer(values, Truncation(24)).values - values).max())):
         raise ValueError(f"a compressor that loses {lost:g} of a value")
     seconds = (
@@ -99,9 +99,9 @@ def cost(codec: HostCodec, values: Float32, repeats: int = REPEATS) -> Cost:
 
 def _best(work: Callable[[], object], repeats: int) -> float:
     """Return the least CPU seconds of some repetitions."""
-    found = []
+    seconds = []
     for _ in range(repeats):
         begin = time.process_time()
         work()
-        found.append(time.process_time() - begin)
-    return min(found)
+        seconds.append(time.process_time() - begin)
+    return min(seconds)

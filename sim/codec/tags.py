@@ -36,37 +36,39 @@ def shares(values: Float32, config: Inceptionn) -> tuple[float, ...]:
     return tuple((100 * np.bincount(tags, minlength=len(Tag)) / len(tags)).tolist())
 
 
-def bits(of: Sequence[float]) -> float:
+def bits(form_shares: Sequence[float]) -> float:
     """Return the bits of a value with its tag, for these shares."""
-    return sum(share * size for share, size in zip(of, FORM_BITS, strict=True)) / sum(of)
+    return sum(share * size for share, size in zip(form_shares, FORM_BITS, strict=True)) / sum(form_shares)
 
 
-def ratio(of: Sequence[float]) -> float:
+def ratio(form_shares: Sequence[float]) -> float:
     """Return the compression ratio for these shares."""
-    return FLOAT_BITS / bits(of)
+    return FLOAT_BITS / bits(form_shares)
 
 
-def gradients(of: Sequence[float], count: int, workers: int, seed: int = 0) -> list[Float32]:
-    """Return ``count`` values for up to 8 workers each; ``of`` per cent take each form, published mode, 2^-10.
+def gradients(form_shares: Sequence[float], count: int, workers: int, seed: int = 0) -> list[Float32]:
+    """Return ``count`` values for up to 8 workers each, with these shares of forms in published mode at 2^-10.
 
     The workers' values at one place have the same form and sign, and so does any sum of them.
     """
     rng = np.random.default_rng(seed)
-    form = rng.choice(len(Tag), size=count, p=np.array(of) / sum(of))
+    form = rng.choice(len(Tag), size=count, p=np.array(form_shares) / sum(form_shares))
     sign = rng.choice([-1, 1], size=count)
-    least, most = np.array(_EXPONENTS).T
-    exponents = rng.uniform(least[form], most[form], size=(workers, count))
+    low, high = np.array(_EXPONENTS).T
+    exponents = rng.uniform(low[form], high[form], size=(workers, count))
     return list((sign * 2.0**exponents).astype(np.float32))
 
 
-def strict(published: Sequence[float], bound: int, within: float | None = None) -> tuple[float, ...]:
+def strict_shares(
+    published: Sequence[float], bound: int, short_share: float | None = None
+) -> tuple[float, ...]:
     """Return an estimate of strict mode's shares from those of published mode.
 
-    Zeros and raw values are the same in both modes. Of the others, strict mode sends the share ``within`` in 8
-    bits: the values of which the 8-bit form cuts off at most the bound. Default: the cut-off parts are evenly
-    distributed over 2^-7.
+    Zeros and raw values are the same in both modes. Of the other values, strict mode sends ``short_share``
+    (0 to 1) in 8 bits: those of which the 8-bit form cuts off at most the bound. Default: the cut-off parts are
+    evenly distributed over 2^-7.
     """
-    zero, short, long, raw = published
-    if within is None:
-        within = min(1.0, 2.0 ** (SHORT_FRACTION[Tag.BITS8] - bound))
-    return zero, within * (short + long), (1 - within) * (short + long), raw
+    zero, bits8, bits16, raw = published
+    if short_share is None:
+        short_share = min(1.0, 2.0 ** (SHORT_FRACTION[Tag.BITS8] - bound))
+    return zero, short_share * (bits8 + bits16), (1 - short_share) * (bits8 + bits16), raw

@@ -34,17 +34,18 @@ class Network(Protocol):
 
 @dataclass(frozen=True)
 class Batches:
-    """The mini-batch of each worker in an iteration.
+    """Mini-batches of the workers in an iteration.
 
     - ``epoch``: number of its epoch, from 1.
-    - ``last``: it is the last iteration of its epoch.
-    - ``done``: share of the training before it.
+    - ``last``: whether the iteration is the last of its epoch.
+    - ``done``: share of the training before the iteration, 0 to 1.
+    - ``samples``: per worker.
     """
 
     epoch: int
     last: bool
     done: float
-    of_workers: list[Samples]
+    samples: list[Samples]
 
 
 @dataclass(frozen=True)
@@ -104,8 +105,8 @@ class Training:
             for index in range(iterations):
                 batch = slice(index * self.batch, (index + 1) * self.batch)
                 done = (epoch * iterations + index) / (self.epochs * iterations)
-                of_workers = [samples[order[batch]] for order in orders]
-                yield Batches(epoch + 1, index == iterations - 1, done, of_workers)
+                batches = [samples[order[batch]] for order in orders]
+                yield Batches(epoch + 1, index == iterations - 1, done, batches)
 
     def steps(self, exchange: Exchange, traffic: Traffic) -> Iterator[Step]:
         """Train, iteration by iteration; add the bytes sent to ``traffic``."""
@@ -113,7 +114,7 @@ class Training:
         received = transfer(parameters, self.weights).values
         velocity = np.zeros_like(parameters)
         for batches in self.batches():
-            gradients = [self.network.gradient(received, own) for own in batches.of_workers]
+            gradients = [self.network.gradient(received, worker_samples) for worker_samples in batches.samples]
             mean = exchange(gradients, traffic) / np.float32(self.workers)
             self.descent.step(parameters, velocity, mean, batches.done)
             received = transfer(parameters, self.weights).values

@@ -51,8 +51,8 @@ def transfer(values: Float32, codec: AnyCodec) -> Transfer:
         case None:
             return Transfer(values, values.nbytes)
         case Truncation():
-            kept = np.uint32((1 << FLOAT_BITS) - (1 << codec.dropped))
-            received = (np.ascontiguousarray(values).view(np.uint32) & kept).view(np.float32)
+            mask = np.uint32((1 << FLOAT_BITS) - (1 << codec.dropped))
+            received = (np.ascontiguousarray(values).view(np.uint32) & mask).view(np.float32)
             return Transfer(received, -(-values.size * (FLOAT_BITS - codec.dropped) // 8))
         case Inceptionn():
             received, tags = inceptionn.deliver(values, codec)
@@ -67,22 +67,22 @@ def transfer(values: Float32, codec: AnyCodec) -> Transfer:
 
 
 @dataclass
-class Leg:
-    """Traffic of one leg of an exchange.
+class LegBytes:
+    """Bytes of one leg of an exchange.
 
-    - ``plain``: bytes as float32.
+    - ``uncompressed``: bytes as float32.
     - ``sent``: bytes on the wire.
     - ``forms``: values in each of INCEPTIONN's forms, of those sent by its codec.
     """
 
-    plain: int = 0
+    uncompressed: int = 0
     sent: int = 0
     forms: tuple[int, ...] = field(default=(0,) * len(Tag), compare=False)
 
     @property
     def ratio(self) -> float:
         """Compression ratio; 1 without traffic."""
-        return self.plain / self.sent if self.sent else 1.0
+        return self.uncompressed / self.sent if self.sent else 1.0
 
     @property
     def shares(self) -> tuple[float, ...]:
@@ -94,26 +94,28 @@ class Leg:
 
 @dataclass
 class Traffic:
-    """Bytes of all nodes' messages together, leg by leg, without headers."""
+    """Bytes of the messages of all nodes together, by leg, without headers."""
 
-    legs: dict[str, Leg] = field(default_factory=dict)
+    legs: dict[str, LegBytes] = field(default_factory=dict)
 
     def send(self, leg: str, values: Float32, codec: AnyCodec = None, *, times: int = 1) -> Float32:
         """Count a vector that is sent ``times`` times; return the received values."""
-        arrived = transfer(values, codec)
-        forms = tuple(times * count for count in arrived.forms)
-        sent = Leg(times * values.nbytes, times * arrived.size, forms)
-        self.legs[leg] = together([self.legs.get(leg, Leg()), sent])
-        return arrived.values
+        received = transfer(values, codec)
+        forms = tuple(times * count for count in received.forms)
+        sent = LegBytes(times * values.nbytes, times * received.size, forms)
+        self.legs[leg] = sum_legs([self.legs.get(leg, LegBytes()), sent])
+        return received.values
 
     @property
-    def total(self) -> Leg:
+    def total(self) -> LegBytes:
         """Sum of all legs."""
-        return together(self.legs.values())
+        return sum_legs(self.legs.values())
 
 
-def together(legs: Iterable[Leg]) -> Leg:
+def sum_legs(legs: Iterable[LegBytes]) -> LegBytes:
     """Return the sum of legs."""
-    whole = list(legs)
-    forms = tuple(map(sum, zip(*(leg.forms for leg in whole), strict=True)))
-    return Leg(sum(leg.plain for leg in whole), sum(leg.sent for leg in whole), forms or Leg().forms)
+    leg_list = list(legs)
+    forms = tuple(map(sum, zip(*(leg.forms for leg in leg_list), strict=True)))
+    return LegBytes(
+        sum(leg.uncompressed for leg in leg_list), sum(leg.sent for leg in leg_list), forms or LegBytes().forms
+    )

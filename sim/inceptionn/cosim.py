@@ -24,7 +24,7 @@ from fanin.sim.cosim.run import Phase, RunResult
 from fanin.sim.cosim.simulator import Group
 from fanin.sim.cosim.view import FrameFormat
 from fanin.sim.cosim.waves import Waveform
-from fanin.sim.inceptionn.hosts import Exchanged, ExchangeHosts, MakeHosts, Plan
+from fanin.sim.inceptionn.hosts import ExchangeHosts, ExchangeResult, MakeHosts, Plan
 from fanin.sim.inceptionn.meter import LegTraffic, Meter, legs_of
 from fanin.sim.network import LinkConfig
 from fanin.wire.ethernet import ETHERNET, IPV4, TCP
@@ -42,14 +42,14 @@ QUIET_CYCLES = 300  # above the time that a frame of any length takes through a 
 class ExchangeRun:
     """Result of an exchange: its sum, times, and the traffic of each leg."""
 
-    outcome: Exchanged
+    outcome: ExchangeResult
     legs: dict[Leg, LegTraffic] = field(default_factory=dict)
     raw: RunResult = field(default_factory=RunResult)
 
     @property
     def seconds(self) -> float:
         """Seconds from the start, when all have their gradients, until the last node has the sum or weights."""
-        return max(self.outcome.ended)
+        return max(self.outcome.sum_times)
 
 
 class InceptionnCosim:

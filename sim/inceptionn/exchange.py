@@ -1,4 +1,4 @@
-"""Exchanges as the hosts carry them out: one program per node, which sends, receives, and spends time.
+"""Programs of the nodes in an exchange: what each node sends, receives and computes.
 
 A program is a generator: it yields steps, and gets received values back. :class:`Host` runs it.
 """
@@ -33,7 +33,7 @@ class Work(StrEnum):
 class Send:
     """Step: give a message to the transport; the program continues at once."""
 
-    to: int
+    destination: int
     leg: Leg
     values: Float32
 
@@ -42,7 +42,7 @@ class Send:
 class Drain:
     """Step: wait until everything sent to a node on a leg is acknowledged; after ``Send``, a blocking send."""
 
-    to: int
+    destination: int
     leg: Leg
 
 
@@ -82,130 +82,140 @@ def receive(source: int, leg: Leg, count: int) -> Program[Float32]:
     return values
 
 
-def ring(own: Float32, members: Sequence[int], node: int, leg: Leg, packets: Packets) -> Program[Float32]:
+def ring(gradient: Float32, members: Sequence[int], node: int, leg: Leg, packets: Packets) -> Program[Float32]:
     """Run algorithm 1 at one of ``members``; return the sum, with the same bits at each of them.
 
-    The owner of a block's total applies the codec to it before it circulates, and keeps the result, as all
-    others receive it.
+    The owner of a block's total applies the codec to it before it circulates, and keeps the result, so that all
+    members have the same bits.
     """
-    count, place = len(members), members.index(node)
-    before, after = members[place - 1], members[(place + 1) % count]
-    cuts, local = blocks(own.size, count), own.copy()
+    count, index = len(members), members.index(node)
+    previous, next_member = members[index - 1], members[(index + 1) % count]
+    slices, local = blocks(gradient.size, count), gradient.copy()
     yield Phase(f"reduce-scatter, {leg.label}")
     for step in range(1, 2 * count - 1):
         if step == count:
             yield Phase(f"all-gather, {leg.label}")
-        yield Send(after, leg, local[cuts[(place - step + 1) % count]])
-        block = cuts[(place - step) % count]
-        received = yield from receive(before, leg, block.stop - block.start)
+        yield Send(next_member, leg, local[slices[(index - step + 1) % count]])
+        block = slices[(index - step) % count]
+        received = yield from receive(previous, leg, block.stop - block.start)
         if step >= count:
             local[block] = received
             continue
         local[block] = received + local[block]
         yield Spend(Work.SUM, received.nbytes)
         if step == count - 1:
-            local[block] = packets.settled(local[block])
+            local[block] = packets.settle(local[block])
             yield Spend(Work.SUM, received.nbytes)
     yield Phase()
     return local
 
 
-def gather(members: Sequence[int], leg: Leg, count: int) -> Program[Float32]:
-    """Run an aggregator's part: return the sum of the gradients that ``members`` send, in their order."""
-    first, *others = members
+def aggregate(members: Sequence[int], leg: Leg, count: int) -> Program[Float32]:
+    """Receive the gradients of ``members`` at an aggregator, in their order; return the sum."""
+    first, *other_members = members
     total = yield from receive(first, leg, count)
-    for member in others:
+    for member in other_members:
         received = yield from receive(member, leg, count)
         total = total + received
         yield Spend(Work.SUM, received.nbytes)
     return total
 
 
-def spread(
-    values: Float32 | None, members: Sequence[int], node: int, leg: Leg, cuts: Sequence[slice]
+def broadcast(
+    values: Float32 | None, members: Sequence[int], node: int, leg: Leg, slices: Sequence[slice]
 ) -> Program[Float32]:
-    """Send ``values`` of the first of ``members`` to all, down a binomial tree, in a message per cut.
+    """Send ``values`` of the first of ``members`` to all, down a binomial tree, in a message per block.
 
-    Returns the values at each member. Sends block, like those of an MPI broadcast: the link serves one child at
-    a time, and the first child can forward the message while the next one receives it.
+    Returns the values at each member. Sends block, like those of an MPI broadcast, so the link serves one child
+    at a time. The first child can forward the message while the next one receives it.
     """
-    before, after = relays(members, node)
-    whole = np.empty(cuts[-1].stop, np.float32) if values is None else values
-    for block in cuts:
-        if before is not None:
-            whole[block] = yield from receive(before, leg, block.stop - block.start)
-        for to in after:
-            yield Send(to, leg, whole[block])
-            yield Drain(to, leg)
-    return whole
+    parent, children = relays(members, node)
+    received = np.empty(slices[-1].stop, np.float32) if values is None else values
+    for block in slices:
+        if parent is not None:
+            received[block] = yield from receive(parent, leg, block.stop - block.start)
+        for child in children:
+            yield Send(child, leg, received[block])
+            yield Drain(child, leg)
+    return received
 
 
 @dataclass(frozen=True)
-class Part:
-    """A node's part in the exchanges of a ``topology``; ``packets`` models the NICs' effect on gradients."""
+class Participant:
+    """Programs of a node in a ``topology``'s exchanges; ``packets`` models the NICs' effect on gradients."""
 
     topology: Topology
     node: int
     packets: Packets
 
-    def add_up(self, own: Float32 | None, count: int) -> Program[Float32 | None]:
-        """Return the sum of all workers' gradients (``own`` is the node's); None at nodes that do not get it.
+    def reduce(self, gradient: Float32 | None, count: int) -> Program[Float32 | None]:
+        """Return the sum of all gradients (``gradient`` is the node's); None at nodes that do not get it.
 
         Workers in rings only get the sum; otherwise the aggregator that updates the weights gets it.
         """
         topology, node = self.topology, self.node
         if topology.groups == 1:
             if topology.below is Scheme.RING:
-                return (yield from ring(_own(own), range(topology.workers), node, Leg.RING, self.packets))
-            return (yield from self._up(own, range(topology.workers), node, topology.nodes - 1, Leg.UP, count))
-        total = own
+                return (
+                    yield from ring(_require(gradient), range(topology.workers), node, Leg.RING, self.packets)
+                )
+            return (
+                yield from self._send_up(
+                    gradient, range(topology.workers), node, topology.nodes - 1, Leg.UP, count
+                )
+            )
+        total = gradient
         if group := self._group:
             if topology.below is Scheme.RING:
-                total = yield from ring(_own(own), group, node, Leg.GROUP_RING, self.packets)
+                total = yield from ring(_require(gradient), group, node, Leg.GROUP_RING, self.packets)
             else:
                 leader = topology.leaders[topology.members.index(group)]
-                total = yield from self._up(own, group, node, leader, Leg.GROUP_UP, count)
-        return (yield from self._above(total, count))
+                total = yield from self._send_up(gradient, group, node, leader, Leg.GROUP_UP, count)
+        return (yield from self._reduce_groups(total, count))
 
-    def _above(self, total: Float32 | None, count: int) -> Program[Float32 | None]:
-        """Run the leaders' part with their groups' sums."""
+    def _reduce_groups(self, total: Float32 | None, count: int) -> Program[Float32 | None]:
+        """Add up the groups' sums among the leaders; return the sum, or None at nodes that do not get it."""
         topology, node = self.topology, self.node
         leaders = topology.leaders
         if topology.above is Scheme.AGGREGATOR:
             if node in leaders or node == topology.aggregator:
                 assert topology.aggregator is not None
-                return (yield from self._up(total, leaders, node, topology.aggregator, Leg.UP, count))
+                return (yield from self._send_up(total, leaders, node, topology.aggregator, Leg.UP, count))
             return None
         if node in leaders:
-            total = yield from ring(_own(total), leaders, node, Leg.UPPER_RING, self.packets)
-        cuts = blocks(count, topology.groups)
-        return (yield from spread(total if node in leaders else None, self._group, node, Leg.SUM_DOWN, cuts))
+            total = yield from ring(_require(total), leaders, node, Leg.UPPER_RING, self.packets)
+        slices = blocks(count, topology.groups)
+        return (
+            yield from broadcast(total if node in leaders else None, self._group, node, Leg.SUM_DOWN, slices)
+        )
 
-    def _up(
-        self, own: Float32 | None, members: Sequence[int], node: int, aggregator: int, leg: Leg, count: int
+    def _send_up(
+        self, gradient: Float32 | None, members: Sequence[int], node: int, aggregator: int, leg: Leg, count: int
     ) -> Program[Float32 | None]:
         if node == aggregator:
-            return (yield from gather(members, leg, count))
-        yield Send(aggregator, leg, _own(own))
+            return (yield from aggregate(members, leg, count))
+        yield Send(aggregator, leg, _require(gradient))
         return None
 
-    def hand_down(self, weights: Float32 | None, count: int) -> Program[Float32]:
+    def distribute(self, weights: Float32 | None, count: int) -> Program[Float32]:
         """Distribute the aggregator's ``weights`` to every node, and return them."""
         topology, node = self.topology, self.node
         assert topology.aggregator is not None
-        whole = [slice(0, count)]
+        one_block = [slice(0, count)]
         if topology.groups == 1:
             members = (topology.aggregator, *range(topology.workers))
-            return (yield from spread(weights, members, node, Leg.DOWN, whole))
+            return (yield from broadcast(weights, members, node, Leg.DOWN, one_block))
         leaders = (topology.aggregator, *topology.leaders)
         if node in leaders:
-            weights = yield from spread(weights, leaders, node, Leg.DOWN, whole)
+            weights = yield from broadcast(weights, leaders, node, Leg.DOWN, one_block)
         if node == topology.aggregator:
-            return _own(weights)
+            return _require(weights)
         group = self._group
         leader = topology.leaders[topology.members.index(group)]
         members = group if leader == group[0] else (leader, *group)
-        return (yield from spread(weights if node == leader else None, members, node, Leg.GROUP_DOWN, whole))
+        return (
+            yield from broadcast(weights if node == leader else None, members, node, Leg.GROUP_DOWN, one_block)
+        )
 
     @property
     def _group(self) -> tuple[int, ...]:
@@ -217,6 +227,6 @@ class Part:
         return ()
 
 
-def _own(values: Float32 | None) -> Float32:
+def _require(values: Float32 | None) -> Float32:
     assert values is not None
     return values

@@ -1,4 +1,4 @@
-"""A host: runs a program over its connections, and models the time of its processor."""
+"""Host of an INCEPTIONN node, which runs a program over TCP and models the time of its processor."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ class HostCosts:
                 raise ValueError(f"{name} must be at least 0 s, not {value!r}")
 
     def seconds(self, spend: Spend) -> float:
-        """Return the time of a piece of work."""
-        of_byte = {Work.SUM: self.sum, Work.UPDATE: self.update, Work.COMPUTE: 0.0}
-        return spend.seconds + spend.size * of_byte[spend.work]
+        """Return the seconds of a step's work."""
+        byte_seconds = {Work.SUM: self.sum, Work.UPDATE: self.update, Work.COMPUTE: 0.0}
+        return spend.seconds + spend.size * byte_seconds[spend.work]
 
 
 class Activity(StrEnum):
@@ -60,7 +60,7 @@ class Activity(StrEnum):
 
 @dataclass(frozen=True)
 class Span:
-    """An activity or wait of a host, with times in ps."""
+    """Activity or wait of a host, with times in ps."""
 
     activity: Activity
     name: str
@@ -74,15 +74,15 @@ class Board(Scheduler, Protocol):
     def send(self, node: int, frame: bytes) -> None:
         """Send a frame to a node's host port."""
 
-    def on_frame(self, node: int, then: Callable[[bytes], None]) -> None:
-        """Call ``then`` for each frame from a node's host port."""
+    def on_frame(self, node: int, callback: Callable[[bytes], None], /) -> None:
+        """Call ``callback`` for each frame from a node's host port."""
 
 
 class Host:
-    """A node's host: connections to others by leg, and one program at a time.
+    """Host of a node, with a connection per peer and leg, which runs one program at a time.
 
     - ``compresses``: mark segments with gradients for the NIC's codec.
-    - ``dead``: nodes whose links are cut.
+    - ``cut_nodes``: nodes whose links are cut.
     """
 
     def __init__(
@@ -93,73 +93,75 @@ class Host:
         transport: TransportConfig,
         costs: HostCosts,
         compresses: bool,
-        dead: Container[int] = (),
+        cut_nodes: Container[int] = (),
     ):
         self.board, self.node, self.costs = board, node, costs
-        self._transport, self._compresses, self._dead = transport, compresses, dead
+        self._transport, self._compresses, self._cut_nodes = transport, compresses, cut_nodes
         self._connections: dict[tuple[int, Leg], Connection] = {}
         self._core_free = 0
         self.seconds: defaultdict[Work, float] = defaultdict(float)
         self.waits_for = "nothing"
         self.timeline: FirstSpans[Span] = FirstSpans()
-        self._phase, self._phase_began = "", 0
-        board.on_frame(node, self._arrived)
+        self._phase, self._phase_begin = "", 0
+        board.on_frame(node, self._receive_frame)
 
-    def run(self, program: Program[Any], then: Callable[[Any], None]) -> None:
-        """Carry out a program; call ``then`` with its return value."""
-        self._advance(program, then)
+    def run(self, program: Program[Any], callback: Callable[[Any], None]) -> None:
+        """Carry out a program; call ``callback`` with its return value."""
+        self._advance(program, callback)
 
-    def _advance(self, program: Program[Any], then: Callable[[Any], None], data: bytes | None = None) -> None:
+    def _advance(
+        self, program: Program[Any], callback: Callable[[Any], None], data: bytes | None = None
+    ) -> None:
         """Continue the program until it waits; ``data`` is the message that it has waited for."""
         try:
             step = program.send(None if data is None else np.frombuffer(data, "<f4"))
             while isinstance(step, Send | Phase):
                 if isinstance(step, Send):
-                    self._connection(step.to, step.leg).send(step.values.astype("<f4").tobytes())
+                    self._connection(step.destination, step.leg).send(step.values.astype("<f4").tobytes())
                 else:
                     self._begin_phase(step.name)
                 step = program.send(None)
         except StopIteration as end:
             self.waits_for = "nothing"
-            then(end.value)
+            callback(end.value)
             return
-        self._begin(step, partial(self._advance, program, then))
+        self._begin(step, partial(self._advance, program, callback))
 
-    def note(self, activity: Activity, name: str, began: int) -> None:
-        """Note an activity that began at ``began`` and ends now."""
-        self.timeline.note(Span(activity, name, began, self.board.now))
+    def note(self, activity: Activity, name: str, begin: int) -> None:
+        """Note an activity that began at ``begin``, in ps, and ends now."""
+        self.timeline.note(Span(activity, name, begin, self.board.now))
 
     def _begin_phase(self, name: str) -> None:
         if self._phase:
-            self.note(Activity.PHASE, self._phase, self._phase_began)
-        self._phase, self._phase_began = name, self.board.now
+            self.note(Activity.PHASE, self._phase, self._phase_begin)
+        self._phase, self._phase_begin = name, self.board.now
 
-    def _begin(self, step: Step, go_on: Callable[[Any], None]) -> None:
-        began = self.board.now
+    def _begin(self, step: Step, resume: Callable[[Any], None]) -> None:
+        begin = self.board.now
 
-        def then(data: bytes | None = None) -> None:
+        def end_step(data: bytes | None = None) -> None:
             if isinstance(step, Spend):
-                self.note(Activity.WORK, step.work, began)
+                self.note(Activity.WORK, step.work, begin)
             else:
-                self.note(Activity.WAIT, self.waits_for, began)
-            go_on(data)
+                self.note(Activity.WAIT, self.waits_for, begin)
+            resume(data)
 
         if isinstance(step, Receive):
             self.waits_for = f"{step.count} values of node {step.source}, {step.leg.label}"
             connection = self._connection(step.source, step.leg)
-            connection.read(VALUE_BYTES * step.count, partial(self._soon, then))
+            connection.read(VALUE_BYTES * step.count, partial(self._defer, end_step))
         elif isinstance(step, Drain):
-            self.waits_for = f"node {step.to} to acknowledge, {step.leg.label}"
-            self._connection(step.to, step.leg).drain(partial(self._soon, then))
+            self.waits_for = f"node {step.destination} to acknowledge, {step.leg.label}"
+            self._connection(step.destination, step.leg).drain(partial(self._defer, end_step))
         elif isinstance(step, Spend):
             self.waits_for = f"itself: {step.work}"
             seconds = self.costs.seconds(step)
             self.seconds[step.work] += seconds
-            self.board.at(self.board.now + round(seconds * _PS), partial(then, None))
+            self.board.at(self.board.now + round(seconds * _PS), partial(end_step, None))
 
-    def _soon(self, then: Callable[[Any], None], data: bytes | None = None) -> None:
+    def _defer(self, callback: Callable[[Any], None], data: bytes | None = None) -> None:
         """Continue a moment later: a program must not continue inside the call that it has made."""
-        self.board.at(self.board.now, partial(then, data))
+        self.board.at(self.board.now, partial(callback, data))
 
     @property
     def idle(self) -> bool:
@@ -168,7 +170,7 @@ class Host:
 
     @property
     def counters(self) -> Counters:
-        """Counters of all its connections together."""
+        """Sums of the counters of all connections."""
         total: Counter[str] = Counter()
         for connection in self._connections.values():
             total.update(asdict(connection.counters))
@@ -176,16 +178,16 @@ class Host:
 
     def _connection(self, peer: int, leg: Leg) -> Connection:
         if (peer, leg) not in self._connections:
-            own, other = (replace(worker_endpoint(node), port=leg.port) for node in (self.node, peer))
+            local, remote = (replace(worker_endpoint(node), port=leg.port) for node in (self.node, peer))
             self._connections[peer, leg] = Connection(
-                own,
-                other,
+                local,
+                remote,
                 self._transport,
                 scheduler=self.board,
                 transmit=self._transmit,
                 tos=TOS_COMPRESSIBLE if leg.gradients and self._compresses else 0,
                 names=(f"node {self.node}", f"node {peer}"),
-                cut=lambda: self.node in self._dead,
+                is_cut=lambda: self.node in self._cut_nodes,
             )
         return self._connections[peer, leg]
 
@@ -194,7 +196,7 @@ class Host:
     def _transmit(self, frame: bytes) -> None:
         self._process(len(frame), partial(self.board.send, self.node, frame))
 
-    def _arrived(self, frame: bytes) -> None:
+    def _receive_frame(self, frame: bytes) -> None:
         """Receive a frame from the NIC; drop it if it is damaged or no segment for this host."""
         segment = decode_tcp(frame)
         if segment is None or segment.destination.ip != worker_endpoint(self.node).ip:
@@ -206,12 +208,12 @@ class Host:
         receive = partial(self._connection(peer, leg).receive, segment)
         self._process(HEADER_BYTES + len(segment.payload), receive)
 
-    def _process(self, size: int, then: Callable[[], None]) -> None:
-        """Call ``then`` when the core has processed a frame."""
+    def _process(self, size: int, callback: Callable[[], None]) -> None:
+        """Call ``callback`` when the network core has processed a frame of ``size`` bytes."""
         now = self.board.now
         cost = round(self.costs.packet * _PS) if size > HEADER_BYTES else 0
         self._core_free = max(self._core_free, now) + cost
         if self._core_free == now:
-            then()
+            callback()
         else:
-            self.board.at(self._core_free, then)
+            self.board.at(self._core_free, callback)

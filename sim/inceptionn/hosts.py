@@ -1,4 +1,4 @@
-"""All hosts of a run, as live hosts, each of which runs its node's program."""
+"""Live hosts of INCEPTIONN's nodes, each of which runs its node's program."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fanin.codec.facts import Inceptionn
 from fanin.codec.golden.exchange import Packets, Wire, exchange
 from fanin.inceptionn.facts import Topology, TransportConfig
 from fanin.sim.inceptionn import host
-from fanin.sim.inceptionn.exchange import Part, Program, Spend, Work
+from fanin.sim.inceptionn.exchange import Participant, Program, Spend, Work
 from fanin.sim.inceptionn.host import Host, HostCosts
 from fanin.sim.inceptionn.transport import Counters
 
@@ -51,14 +51,14 @@ class Plan:
 
 
 class Hosts(ABC):
-    """Live hosts that run a program each. The run ends when all programs have ended and all is acknowledged."""
+    """Live hosts that run a program each, until all programs have ended and all bytes are acknowledged."""
 
     def __init__(self, board: Board, plan: Plan):
         self.board, self.plan = board, plan
-        self._began = board.now
+        self._start_ps = board.now
         nodes = range(plan.topology.nodes)
-        self.parts = [Part(plan.topology, node, plan.packets) for node in nodes]
-        self.dead: set[int] = set()
+        self.participants = [Participant(plan.topology, node, plan.packets) for node in nodes]
+        self.cut_nodes: set[int] = set()
         self.hosts = [
             Host(
                 board,
@@ -66,7 +66,7 @@ class Hosts(ABC):
                 transport=plan.transport,
                 costs=plan.costs,
                 compresses=plan.codec is not None,
-                dead=self.dead,
+                cut_nodes=self.cut_nodes,
             )
             for node in nodes
         ]
@@ -88,21 +88,21 @@ class Hosts(ABC):
     def start(self) -> None:
         """Start all hosts, and schedule the cuts."""
         for node, seconds in self.plan.stops.items():
-            self.board.at(self._began + round(seconds * _PS), partial(self._stop, node))
-        for each in self.hosts:
-            each.run(self.program(each.node), partial(self._ended, each.node))
+            self.board.at(self._start_ps + round(seconds * _PS), partial(self._stop, node))
+        for node_host in self.hosts:
+            node_host.run(self.program(node_host.node), partial(self._finish, node_host.node))
 
     def _stop(self, node: int) -> None:
         self.board.cut(node)
-        self.dead.add(node)
+        self.cut_nodes.add(node)
 
-    def _ended(self, node: int, result: None) -> None:
+    def _finish(self, node: int, result: None) -> None:
         self._running.remove(node)
 
     @property
     def done(self) -> bool:
-        """Whether all programs have ended, and everything sent is acknowledged."""
-        return not self._running and all(each.idle for each in self.hosts)
+        """Whether all programs have ended, and all bytes are acknowledged."""
+        return not self._running and all(node_host.idle for node_host in self.hosts)
 
     def may_skip(self) -> bool:
         """Return True: NICs count no time."""
@@ -110,32 +110,38 @@ class Hosts(ABC):
 
     def waiting(self) -> str:
         """Return which node waits for what."""
-        waits = [f"node {node} waits for {self.hosts[node].waits_for}" for node in sorted(self._running)]
-        return "; ".join(waits) or "no node waits"
+        lines = [f"node {node} waits for {self.hosts[node].waits_for}" for node in sorted(self._running)]
+        return "; ".join(lines) or "no node waits"
 
     @property
     def seconds(self) -> float:
         """Simulated time since the start."""
-        return (self.board.now - self._began) / _PS
+        return (self.board.now - self._start_ps) / _PS
 
     @property
     def counters(self) -> list[Counters]:
         """Counters of each node's transport."""
-        return [each.counters for each in self.hosts]
+        return [node_host.counters for node_host in self.hosts]
 
 
 @dataclass
-class Exchanged:
-    """Result of one exchange: when each node had its sum, in seconds, and the hosts' work."""
+class ExchangeResult:
+    """Result of one exchange.
+
+    - ``total``: golden sum.
+    - ``sum_times``: per node, seconds from the start until it had the sum or weights.
+    - ``work``: per node, seconds of each kind of work.
+    - ``transport``: per node, counters of its transport.
+    """
 
     total: Float32
-    ended: list[float]
+    sum_times: list[float]
     work: list[dict[Work, float]]
     transport: list[Counters]
 
 
 class ExchangeHosts(Hosts):
-    """One exchange of ``gradients``, one for each worker. An aggregator's weights are the sum itself.
+    """Live hosts of one exchange of ``gradients``, one per worker. An aggregator's weights are the sum itself.
 
     Raises CheckFailed unless all nodes get the golden sum.
     """
@@ -144,31 +150,33 @@ class ExchangeHosts(Hosts):
         super().__init__(board, plan)
         self._gradients = gradients
         self._golden = exchange(plan.topology, gradients, Wire(plan.packets))
-        self._ends: dict[int, float] = {}
+        self._sum_times: dict[int, float] = {}
 
     def program(self, node: int) -> Program[None]:
         """Add up the gradients, and distribute the sum."""
-        part, topology = self.parts[node], self.plan.topology
+        participant, topology = self.participants[node], self.plan.topology
         count = self._golden.size
-        own = self._gradients[node] if node < topology.workers else None
-        total = yield from part.add_up(own, count)
+        gradient = self._gradients[node] if node < topology.workers else None
+        total = yield from participant.reduce(gradient, count)
         if topology.aggregator is not None:
             if total is not None:
                 yield Spend(Work.UPDATE, total.nbytes)
-            total = yield from part.hand_down(total, count)
+            total = yield from participant.distribute(total, count)
         if total is None or total.tobytes() != self._golden.tobytes():
             raise CheckFailed(f"node {node}: the sum differs from the golden model's")
-        self._ends[node] = self.seconds
+        self._sum_times[node] = self.seconds
 
     @property
     def progress(self) -> int:
         """Number of nodes that have finished."""
-        return len(self._ends)
+        return len(self._sum_times)
 
-    def result(self) -> Exchanged:
+    def result(self) -> ExchangeResult:
         """Return the run's result."""
-        ended = [self._ends[node] for node in sorted(self._ends)]
-        return Exchanged(self._golden, ended, [each.seconds for each in self.hosts], self.counters)
+        sum_times = [self._sum_times[node] for node in sorted(self._sum_times)]
+        return ExchangeResult(
+            self._golden, sum_times, [node_host.seconds for node_host in self.hosts], self.counters
+        )
 
 
 #: Function that makes the hosts of a run.

@@ -23,7 +23,7 @@ from fanin.wire.fields import byte_length, unpack_fields
 
 _IP = byte_length(ETHERNET)
 _TCP = _IP + byte_length(IPV4)
-_LEGS = {leg.port: leg for leg in Leg}
+_LEG_OF_PORT = {leg.port: leg for leg in Leg}
 
 
 @dataclass
@@ -68,13 +68,13 @@ class MeterCounters(SwitchCounters):
 
 
 def legs_of(counters: Mapping[str, int]) -> dict[Leg, LegTraffic]:
-    """Return the counts of a :class:`Meter`, from the counters of a run's switch."""
-    found: dict[Leg, LegTraffic] = {}
+    """Return the traffic of each leg, from the counters of a run whose switch was a :class:`Meter`."""
+    traffic: dict[Leg, LegTraffic] = {}
     for name, value in counters.items():
         leg, _, counter = name.partition(" ")
         if counter:
-            setattr(found.setdefault(Leg[leg], LegTraffic()), counter, value)
-    return found
+            setattr(traffic.setdefault(Leg[leg], LegTraffic()), counter, value)
+    return traffic
 
 
 class Meter(Forwarder):
@@ -82,7 +82,7 @@ class Meter(Forwarder):
 
     def __init__(self, ports: Mapping[int, int]):
         super().__init__(ports)
-        self._legs: dict[Leg, LegTraffic] = {}
+        self._traffic: dict[Leg, LegTraffic] = {}
 
     @classmethod
     def of(cls, macs: Sequence[int]) -> Meter:
@@ -91,7 +91,7 @@ class Meter(Forwarder):
 
     def counters(self) -> MeterCounters:
         """Return the forwarder's counters, and each leg's."""
-        return MeterCounters(**vars(super().counters()), legs=self._legs)
+        return MeterCounters(**vars(super().counters()), legs=self._traffic)
 
     def inject(self, port: int, frame: bytes, time: int) -> list[Delivery]:
         """Count a frame, and return it at its destination's port."""
@@ -102,11 +102,11 @@ class Meter(Forwarder):
     def _count(self, frame: bytes) -> None:
         ip = unpack_fields(IPV4, frame[_IP:])
         ethertype = unpack_fields(ETHERNET, frame)["ethertype"]
-        leg = _LEGS.get(unpack_fields(TCP, frame[_TCP:])["destination_port"])
+        leg = _LEG_OF_PORT.get(unpack_fields(TCP, frame[_TCP:])["destination_port"])
         if (ethertype, ip["protocol"]) != (ETHERTYPE_IPV4, IP_PROTOCOL_TCP) or leg is None:
             return
         payload = ip["length"] - (HEADER_BYTES - _IP)
-        traffic = self._legs.setdefault(leg, LegTraffic())
+        traffic = self._traffic.setdefault(leg, LegTraffic())
         traffic.packets += payload > 0
         traffic.acknowledgements += payload == 0
         traffic.raw += payload > 0 and ip["tos"] == TOS_RAW

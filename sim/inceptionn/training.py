@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from fanin.base.errors import CheckFailed
 from fanin.base.limits import CLOCK_MHZ
-from fanin.codec.golden.exchange import Wire, exchange, hand_down
+from fanin.codec.golden.exchange import Wire, count_weights, exchange
 from fanin.inceptionn.facts import VALUE_BYTES, Leg
 from fanin.sim.cosim.run import Progress as RunProgress
 from fanin.sim.cosim.run import RunResult
@@ -65,8 +65,8 @@ class Epoch:
 
 
 @dataclass
-class Trained:
-    """Result of a training: the last state, equal at all nodes, and each epoch and iteration.
+class TrainingResult:
+    """Result of a training; ``state``: last state, equal at all nodes.
 
     - ``golden``: packets and payload bytes of each leg without loss.
     - ``transport``: counters of each node's transport.
@@ -107,8 +107,8 @@ class TrainingHosts(Hosts):
         super().__init__(board, plan)
         self.job, self.data, self.state = job, data, state.copy()  # the golden state
         self._steps = job.epochs * data.steps
-        self._ended_by_all = 0  # steps that all nodes have ended
-        self._cuts = np.cumsum(job.network.counts)[:-1]
+        self._finished_steps = 0  # steps that all nodes have ended
+        self._layer_starts = np.cumsum(job.network.counts)[:-1]
         self._wire = Wire(plan.packets)
         self._gradients: dict[int, dict[int, Float32]] = defaultdict(dict)  # by step and worker
         self._weights: dict[int, bytes] = {}  # golden weights after each step, until all nodes have ended it
@@ -121,23 +121,23 @@ class TrainingHosts(Hosts):
         """Run all steps of a worker or an aggregator."""
         topology, count = self.plan.topology, sum(self.job.network.counts)
         replica = Replica(self.job, self.data, node, self.state.copy())  # an aggregator's has no samples
-        part = self.parts[node]
+        participant = self.participants[node]
         while replica.state.step < self._steps:
-            began, before, now = self.seconds, self.hosts[node].seconds.copy(), self.board.now
-            own = None
+            begin, work_before, begin_ps = self.seconds, self.hosts[node].seconds.copy(), self.board.now
+            gradient = None
             if node < topology.workers:
-                own = self._gradient(replica)
+                gradient = self._gradient(replica)
                 yield Spend(Work.COMPUTE, seconds=self.plan.costs.compute)
-            total = yield from part.add_up(own, count)
+            total = yield from participant.reduce(gradient, count)
             if total is not None:
                 yield Spend(Work.UPDATE, total.nbytes)
                 self._update(replica, total)
             if topology.aggregator is not None:
                 weights = flat(replica.state.parameters) if node == topology.aggregator else None
-                weights = yield from part.hand_down(weights, count)
-                replica.state.parameters = np.split(weights, self._cuts)
-            self.hosts[node].note(Activity.STEP, f"step {replica.state.step}", now)
-            self._end_step(node, replica, began, before)
+                weights = yield from participant.distribute(weights, count)
+                replica.state.parameters = np.split(weights, self._layer_starts)
+            self.hosts[node].note(Activity.STEP, f"step {replica.state.step}", begin_ps)
+            self._end_step(node, replica, begin, work_before)
 
     def _gradient(self, replica: Replica) -> Float32:
         """Return a worker's gradient of its next mini-batch, with all layers together, as it is exchanged."""
@@ -148,27 +148,27 @@ class TrainingHosts(Hosts):
         return gradient
 
     def _update(self, replica: Replica, total: Float32) -> None:
-        for layer, part in enumerate(np.split(total, self._cuts)):
+        for layer, part in enumerate(np.split(total, self._layer_starts)):
             replica.update(layer, part)
 
-    def _end_step(self, node: int, replica: Replica, began: float, before: dict[Work, float]) -> None:
+    def _end_step(self, node: int, replica: Replica, begin: float, work_before: dict[Work, float]) -> None:
         step = replica.state.step
         replica.end_step()
         if step not in self._weights:
             self._step_golden(step)
         if flat(replica.state.parameters).tobytes() != self._weights[step]:
             raise CheckFailed(f"node {node}, step {step}: the weights differ from the golden model's")
-        now = self.hosts[node].seconds
-        self._work[step][node] = {kind: now[kind] - before[kind] for kind in Work}
+        work = self.hosts[node].seconds
+        self._work[step][node] = {kind: work[kind] - work_before[kind] for kind in Work}
         if node < self.plan.topology.workers:
-            self._seconds[step].append(self.seconds - began)
+            self._seconds[step].append(self.seconds - begin)
         if len(self._work[step]) == len(self.hosts):
             self._close_step(step)
 
     def _close_step(self, step: int) -> None:
         """Close a step that all nodes have ended."""
         del self._weights[step]
-        self._ended_by_all += 1
+        self._finished_steps += 1
         if step in self._measures:
             number = (step + 1) // self.data.steps
             self._epochs.append(Epoch(number, self.seconds, self._measures.pop(step)))
@@ -182,7 +182,7 @@ class TrainingHosts(Hosts):
         golden.end_step()
         weights = flat(self.state.parameters)
         if topology.aggregator is not None:
-            hand_down(topology, weights, self._wire)
+            count_weights(topology, weights, self._wire)
         self._weights[step] = weights.tobytes()
         if self.state.step % self.data.steps == 0:
             self._measures[step] = measure(self.job, self.data, self.state.parameters)
@@ -190,7 +190,7 @@ class TrainingHosts(Hosts):
     @property
     def progress(self) -> int:
         """Number of steps that all nodes have ended."""
-        return self._ended_by_all
+        return self._finished_steps
 
     def _iteration(self, step: int) -> Iteration:
         topology, work = self.plan.topology, self._work[step]
@@ -208,11 +208,11 @@ class TrainingHosts(Hosts):
         total = max(self._seconds[step])
         return Iteration(total, slowest(Work.COMPUTE), slowest(Work.SUM), slowest(Work.UPDATE))
 
-    def result(self) -> Trained:
+    def result(self) -> TrainingResult:
         """Return the run's result."""
         iterations = [self._iteration(step) for step in sorted(self._work)]
         timelines = [host.timeline for host in self.hosts]
-        return Trained(
+        return TrainingResult(
             self.state, self._epochs, iterations, self._wire, self.counters, self.seconds, timelines=timelines
         )
 
@@ -230,7 +230,7 @@ def run(
     link_log: Path | None = None,
     wave: Waveform | None = None,
     progress: Callable[[int], None] | None = None,
-) -> Trained:
+) -> TrainingResult:
     """Train on simulated NICs from ``state``, which is not changed.
 
     - ``link``: links; default: 10 Gb/s.
@@ -245,16 +245,16 @@ def run(
         raise ValueError(f"nodes must be the {plan.topology.workers} workers, not {job.nodes}")
     cosim = InceptionnCosim(nodes=plan.topology.nodes, clock_mhz=clock_mhz, wave=wave, quiet=quiet)
 
-    def report(now: RunProgress) -> None:
-        if progress and now.phases:
-            progress(now.operations)
+    def report(state_of_run: RunProgress) -> None:
+        if progress and state_of_run.phases:
+            progress(state_of_run.operations)
 
     hosts = functools.partial(TrainingHosts, plan=plan, job=job, data=data, state=state or State.initial(job))
     link = link or LinkConfig(gbps=GBPS)
     raw = cosim.run(plan, hosts, seed=job.seed, link=link, pcap=pcap, link_log=link_log, progress=report)
-    trained: Trained = raw.hosts
-    trained.legs, trained.raw = legs_of(raw.switch), raw
-    return trained
+    result: TrainingResult = raw.hosts
+    result.legs, result.raw = legs_of(raw.switch), raw
+    return result
 
 
 def reducer(plan: Plan) -> Exchange:
@@ -263,6 +263,6 @@ def reducer(plan: Plan) -> Exchange:
 
 
 def references(job: DataParallel, data: Dataset, plan: Plan) -> References:
-    """Train by the plan in NumPy, three times."""
-    plain = None if plan.codec is None else reducer(replace(plan, codec=None))
-    return compare(job, data, reducer(plan), plain, whole=True)
+    """Train by the plan in NumPy three times: with the codec, without it, and in binary64."""
+    uncompressed = None if plan.codec is None else reducer(replace(plan, codec=None))
+    return compare(job, data, reducer(plan), uncompressed, whole=True)

@@ -1,4 +1,4 @@
-"""The hosts' transport: reliable, in-order TCP segments, of a subset of TCP.
+"""Transport of INCEPTIONN's hosts: a subset of TCP, reliable and in order.
 
 docs/systems/inceptionn-training.md states the subset. The transport is driven by events and knows no network:
 frames are sent through a function and received by a call, and a scheduler provides time.
@@ -23,14 +23,14 @@ _DUPLICATES = 3  # equal acknowledgements after which the oldest segment counts 
 
 
 class Scheduler(Protocol):
-    """Time, in ps."""
+    """Simulated time, in ps, and callbacks."""
 
     @property
     def now(self) -> int:
-        """Present time."""
+        """Time of the current callback."""
 
-    def at(self, time_ps: int, then: Callable[[], None]) -> None:
-        """Call ``then`` once, at ``time_ps``."""
+    def at(self, time_ps: int, callback: Callable[[], None], /) -> None:
+        """Call ``callback`` once, at ``time_ps``."""
 
 
 @dataclass
@@ -53,11 +53,11 @@ def _distance(sequence: int, base: int) -> int:
 class Connection:
     """One end of an established connection: both streams begin at byte 0.
 
-    - ``own``, ``peer``: addresses of the ends.
+    - ``local``, ``peer``: addresses of this end and the other one.
     - ``transmit``: called with each frame to send.
     - ``tos``: type of service of segments with payload.
-    - ``names``: own node and peer, for messages.
-    - ``cut``: returns whether the own link is cut, which is then named as the cause of a failure.
+    - ``names``: names of this end and the peer, for messages.
+    - ``is_cut``: returns whether the link of this end is cut, which a failure then names as its cause.
 
     Bytes arrive in order, exactly once; ``read`` delivers them. The scheduler's call raises CheckFailed if the
     peer has not answered after all retries.
@@ -65,7 +65,7 @@ class Connection:
 
     def __init__(
         self,
-        own: Endpoint,
+        local: Endpoint,
         peer: Endpoint,
         config: TransportConfig,
         *,
@@ -73,57 +73,57 @@ class Connection:
         transmit: Callable[[bytes], None],
         tos: int = 0,
         names: tuple[str, str] = ("this end", "the other end"),
-        cut: Callable[[], bool] = lambda: False,
+        is_cut: Callable[[], bool] = lambda: False,
     ):
-        self._own, self._peer, self._config, self._tos, self._names = own, peer, config, tos, names
-        self._scheduler, self._transmit, self._cut = scheduler, transmit, cut
+        self._local, self._peer, self._config, self._tos, self._names = local, peer, config, tos, names
+        self._scheduler, self._transmit, self._is_cut = scheduler, transmit, is_cut
         self.counters = Counters()
         self._unsent: deque[tuple[bytes, int]] = deque()  # payload and flags
-        self._flying: deque[tuple[int, bytes, int]] = deque()  # first byte, payload and flags
+        self._in_flight: deque[tuple[int, bytes, int]] = deque()  # first byte, payload and flags
         self._next = 0  # next byte to send
         self._recover = 0  # end of the bytes that were sent when a loss was detected
-        self._same = 0  # consecutive acknowledgements of nothing new
+        self._duplicate_acks = 0  # consecutive acknowledgements of the same byte
         self._expected = 0  # next byte to receive
-        self._early: dict[int, bytes] = {}
+        self._out_of_order: dict[int, bytes] = {}  # payloads after a gap, by first byte
         self._unacknowledged = 0  # segments received since the last acknowledgement
         self._stream = bytearray()
-        self._wanted: tuple[int, Callable[[bytes], None]] | None = None
-        self._drained: Callable[[], None] | None = None
-        self._alarm: int | None = None  # time of the next timeout check
-        self._tries = 0  # consecutive timeouts without an answer of the peer
-        self._heard = 0  # time of the peer's last answer, or when waiting for it began
+        self._pending_read: tuple[int, Callable[[bytes], None]] | None = None
+        self._on_drained: Callable[[], None] | None = None
+        self._alarm: int | None = None  # time in ps of the next timeout check
+        self._retries = 0  # consecutive timeouts without an answer from the peer
+        self._last_answer = 0  # time in ps of the peer's last answer, or begin of the wait for it
 
     # ---- sending ----
 
     def send(self, message: bytes) -> None:
         """Send a message: segments begin at its start, and keep their bounds when they are sent again."""
         mss = self._config.mss
-        parts = [message[at : at + mss] for at in range(0, len(message), mss)]
+        parts = [message[start : start + mss] for start in range(0, len(message), mss)]
         self._unsent += [(part, ACK if part is not parts[-1] else ACK | PSH) for part in parts]
-        self._pump()
+        self._fill_window()
 
-    def drain(self, then: Callable[[], None]) -> None:
-        """Call ``then`` when everything sent is acknowledged, perhaps at once; one caller at a time."""
-        assert self._drained is None
-        self._drained = then
-        self._tell_drained()
+    def drain(self, callback: Callable[[], None]) -> None:
+        """Call ``callback`` when all bytes are acknowledged, possibly at once; one drain may be pending."""
+        assert self._on_drained is None
+        self._on_drained = callback
+        self._report_drained()
 
-    def _tell_drained(self) -> None:
-        if self.idle and self._drained is not None:
-            then, self._drained = self._drained, None
-            then()
+    def _report_drained(self) -> None:
+        if self.idle and self._on_drained is not None:
+            callback, self._on_drained = self._on_drained, None
+            callback()
 
     @property
     def idle(self) -> bool:
-        """Whether everything sent is acknowledged."""
-        return not self._flying and not self._unsent
+        """Whether all bytes are sent and acknowledged."""
+        return not self._in_flight and not self._unsent
 
-    def _pump(self) -> None:
-        while self._unsent and len(self._flying) < self._config.window:
-            if not self._flying:
-                self._heard = self._scheduler.now
+    def _fill_window(self) -> None:
+        while self._unsent and len(self._in_flight) < self._config.window:
+            if not self._in_flight:
+                self._last_answer = self._scheduler.now
             payload, flags = self._unsent.popleft()
-            self._flying.append((self._next, payload, flags))
+            self._in_flight.append((self._next, payload, flags))
             self._send(self._next, payload, flags)
             self._next += len(payload)
         self._arm()
@@ -135,7 +135,7 @@ class Connection:
             self.counters.acknowledgements += 1
         self._unacknowledged = 0
         segment = Segment(
-            self._own,
+            self._local,
             self._peer,
             first % _SEQUENCES,
             self._expected % _SEQUENCES,
@@ -149,121 +149,121 @@ class Connection:
     def _acknowledge(self) -> None:
         self._send(self._next, b"", ACK)
 
-    def _repeat(self) -> None:
+    def _retransmit(self) -> None:
         """Send the oldest segment in flight again."""
         self.counters.repeated += 1
-        self._send(*self._flying[0])
+        self._send(*self._in_flight[0])
 
     # ---- receiving ----
 
-    def read(self, count: int, then: Callable[[bytes], None]) -> None:
-        """Call ``then`` with the next ``count`` bytes once they arrive, perhaps at once; one read at a time."""
-        assert self._wanted is None
-        self._wanted = (count, then)
-        self._heard = self._scheduler.now if self.idle else self._heard
-        self._hand_over()
+    def read(self, count: int, callback: Callable[[bytes], None]) -> None:
+        """Call ``callback`` with the next ``count`` bytes, possibly at once; one read may be pending."""
+        assert self._pending_read is None
+        self._pending_read = (count, callback)
+        self._last_answer = self._scheduler.now if self.idle else self._last_answer
+        self._deliver()
         self._arm()
 
-    def _hand_over(self) -> None:
-        if self._wanted is None or len(self._stream) < self._wanted[0]:
+    def _deliver(self) -> None:
+        if self._pending_read is None or len(self._stream) < self._pending_read[0]:
             return
-        (count, then), self._wanted = self._wanted, None
+        (count, callback), self._pending_read = self._pending_read, None
         data = bytes(self._stream[:count])
         del self._stream[:count]
-        then(data)
+        callback(data)
 
     def receive(self, segment: Segment) -> None:
         """Receive a segment from the peer."""
-        self._tries = 0
+        self._retries = 0
         if self.idle:
-            self._heard = self._scheduler.now
+            self._last_answer = self._scheduler.now
         self._take_acknowledgement(segment)
         first = _distance(segment.sequence, self._expected)
         if segment.payload:
             self._take_payload(first, segment)
         elif first < self._expected:  # a probe
             self._acknowledge()
-        self._pump()
-        self._hand_over()
-        self._tell_drained()
+        self._fill_window()
+        self._deliver()
+        self._report_drained()
 
     def _take_acknowledgement(self, segment: Segment) -> None:
-        oldest = self._flying[0][0] if self._flying else self._next
+        oldest = self._in_flight[0][0] if self._in_flight else self._next
         acknowledged = _distance(segment.acknowledgement, oldest)
         if oldest < acknowledged <= self._next:
-            while self._flying and self._flying[0][0] < acknowledged:
-                self._flying.popleft()
-            self._same, self._heard = 0, self._scheduler.now
-            if self._flying and acknowledged < self._recover:
-                self._repeat()  # fill the next gap
-        elif acknowledged == oldest and self._flying and not segment.payload:
-            self._same += 1
-            if self._same == _DUPLICATES and oldest >= self._recover:
+            while self._in_flight and self._in_flight[0][0] < acknowledged:
+                self._in_flight.popleft()
+            self._duplicate_acks, self._last_answer = 0, self._scheduler.now
+            if self._in_flight and acknowledged < self._recover:
+                self._retransmit()  # fill the next gap
+        elif acknowledged == oldest and self._in_flight and not segment.payload:
+            self._duplicate_acks += 1
+            if self._duplicate_acks == _DUPLICATES and oldest >= self._recover:
                 self._recover = self._next
-                self._repeat()
+                self._retransmit()
 
     def _take_payload(self, first: int, segment: Segment) -> None:
         config = self._config
-        if first < self._expected or first in self._early:
+        if first < self._expected or first in self._out_of_order:
             self.counters.duplicates += 1
             self._acknowledge()
             return
         if first >= self._expected + config.window * config.mss:
             return
-        self._early[first] = segment.payload
-        in_order = first == self._expected and len(self._early) == 1
-        while (payload := self._early.pop(self._expected, None)) is not None:
+        self._out_of_order[first] = segment.payload
+        in_order = first == self._expected and len(self._out_of_order) == 1
+        while (payload := self._out_of_order.pop(self._expected, None)) is not None:
             self._stream += payload
             self._expected += len(payload)
             self._unacknowledged += 1
-        full = self._unacknowledged >= min(config.ack_every, config.window)
-        if full or segment.flags & PSH or not in_order:
+        due = self._unacknowledged >= min(config.ack_every, config.window)
+        if due or segment.flags & PSH or not in_order:
             self._acknowledge()
 
     # ---- time ----
 
     @property
-    def _patience(self) -> int | None:
-        """Time in ps that the peer may be silent; None while no answer is expected."""
-        if self._flying:
+    def _timeout_ps(self) -> int | None:
+        """Time in ps until a retry; None while no answer of the peer is expected."""
+        if self._in_flight:
             return round(self._config.timeout * _PS)
-        return round(self._config.probe * _PS) if self._wanted else None
+        return round(self._config.probe * _PS) if self._pending_read else None
 
     def _arm(self) -> None:
-        if self._patience is None:
+        if self._timeout_ps is None:
             return
-        due = max(self._heard + self._patience, self._scheduler.now + 1)
+        due = max(self._last_answer + self._timeout_ps, self._scheduler.now + 1)
         if self._alarm is None or due < self._alarm:
             self._alarm = due
-            self._scheduler.at(due, partial(self._expired, due))
+            self._scheduler.at(due, partial(self._check_timeout, due))
 
-    def _expired(self, due: int) -> None:
+    def _check_timeout(self, due: int) -> None:
         if due != self._alarm:
             return  # replaced by an earlier alarm
         self._alarm = None
-        if self._patience is not None and self._heard + self._patience <= self._scheduler.now:
-            self._insist()
+        if self._timeout_ps is not None and self._last_answer + self._timeout_ps <= self._scheduler.now:
+            self._retry()
         self._arm()
 
-    def _insist(self) -> None:
-        """Handle a silent peer: send the oldest segment again, or a probe for an acknowledgement."""
-        self._tries += 1
-        if self._tries > self._config.retries:
-            raise self._lost()
-        self._heard = self._scheduler.now
-        if self._flying:
+    def _retry(self) -> None:
+        """Handle a timeout: send the oldest segment again, or without one a probe for an acknowledgement."""
+        self._retries += 1
+        if self._retries > self._config.retries:
+            raise self._failure()
+        self._last_answer = self._scheduler.now
+        if self._in_flight:
             self.counters.timeouts += 1
-            self._recover, self._same = self._next, 0
-            self._repeat()
+            self._recover, self._duplicate_acks = self._next, 0
+            self._retransmit()
         else:
             self._send(self._next - 1, b"", ACK)  # a number that the peer has already received, so it answers
 
-    def _lost(self) -> CheckFailed:
-        own, peer = self._names
-        if self._cut():
-            return CheckFailed(f"{own} has stopped answering: its link is cut")
-        config, what, seconds = self._config, "answer", self._config.probe
-        if self._flying:
-            what, seconds = f"acknowledgement of byte {self._flying[0][0]}", config.timeout
-        tries = f"after {config.retries} retries, {seconds:g} s apart"
-        return CheckFailed(f"{peer} has stopped answering: {own} has no {what} {tries}")
+    def _failure(self) -> CheckFailed:
+        local_name, peer_name = self._names
+        if self._is_cut():
+            return CheckFailed(f"{local_name} has stopped answering: its link is cut")
+        config, awaited, seconds = self._config, "answer", self._config.probe
+        if self._in_flight:
+            awaited, seconds = f"acknowledgement of byte {self._in_flight[0][0]}", config.timeout
+        attempts = f"after {config.retries} retries, {seconds:g} s apart"
+        return CheckFailed(f"{peer_name} has stopped answering: {local_name} has no {awaited} {attempts}")

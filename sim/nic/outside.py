@@ -143,7 +143,7 @@ class InterfaceHosts(OutsideHosts):
             if self.board.unsent(node):
                 continue  # the kernel's queue keeps the frames
             for _, frame in interface.receive():
-                self.board.send(node, self._alignments[node].checked(frame))
+                self.board.send(node, self._alignments[node].prepare(frame))
                 self.progress += 1
                 found = True
         return found

@@ -19,7 +19,7 @@ class InceptionnPorts:
     def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
         """Return the frame that an input frame becomes, as [(port, frame)]; empty if the NIC drops it."""
         if port == HOST:
-            to, left = WIRE, self.nic.transmit(self.alignment.checked(frame))
+            to, left = WIRE, self.nic.transmit(self.alignment.prepare(frame))
         else:
             to, left = HOST, self.nic.receive(frame)
         return [] if left is None else [(to, left)]

@@ -169,12 +169,12 @@ class RdmaHosts(OutsideHosts):
         self._run(HostProgram().extend(batch.operations), functools.partial(then, batch))
 
     def _completed(self, batch: Batch, reads: list[int]) -> None:
-        completed = self._driver.completed_of(batch.results(reads))
+        completed = self._driver.completion_of(batch.results(reads))
         self._posted[completed.index].popleft()(completed.ending)
         self._post_more()
 
     def _arrived(self, batch: Batch, reads: list[int]) -> None:
-        self._control.arrived(self._driver.arrived_of(batch.results(reads)))
+        self._control.arrived(self._driver.arrival_of(batch.results(reads)))
 
 
 class RdmaNicCosim:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Protocol
 
 from fanin.base.errors import InputError
-from fanin.rdma.driver import Arrived
+from fanin.rdma.driver import Arrival
 from fanin.rdma.facts import FIRST_QUEUE_PAIR, Connection, Ending, Region, Write
 from fanin.sim.nic.address import Address
 from fanin.sim.nic.control import Answer, Request
@@ -68,7 +68,7 @@ class RdmaControl:
 
     def __init__(self, node: Node, settings: RdmaSettings, address: Address, *, kind: str):
         self._node, self._settings, self._address, self._kind = node, settings, address, kind
-        self._arrivals: deque[Arrived] = deque(maxlen=MAX_ARRIVALS)
+        self._arrivals: deque[Arrival] = deque(maxlen=MAX_ARRIVALS)
         self._waiting: deque[_Waiting] = deque()
         self._resolutions: list[_Resolution] = []
         self._connected: dict[int, tuple[Connection, int]] = {}
@@ -97,7 +97,7 @@ class RdmaControl:
         except (InputError, ValueError) as error:
             answer({"error": str(error).replace("\n", "\\n")})  # a request's text may have any characters
 
-    def arrived(self, message: Arrived) -> None:
+    def arrived(self, message: Arrival) -> None:
         """Note a message with immediate data, which is in memory."""
         self._arrivals.append(message)
         self._hand_out()

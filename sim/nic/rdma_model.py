@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from fanin.base.limits import CLOCK_MHZ
 from fanin.hdl.rdma.registers import TIMEOUT
 from fanin.host.ethernet import Interface
-from fanin.rdma.driver import Arrived
+from fanin.rdma.driver import Arrival
 from fanin.rdma.facts import DROPPED, FIRST_QUEUE_PAIR, Connection, Ending, Region, Write
 from fanin.rdma.golden.node import Node
 from fanin.sim.nic.address import Address
@@ -56,7 +56,7 @@ class RdmaNicModel:
         *,
         timeout: float,
         send: Callable[[bytes], object],
-        arrived: Callable[[Arrived], None] = lambda message: None,
+        arrived: Callable[[Arrival], None] = lambda message: None,
     ):
         self.memory, self.timeout, self.arrived = memory, timeout, arrived
         self._node = Node(own, memory, tags=False)
@@ -125,7 +125,7 @@ class RdmaNicModel:
             posted.popleft()(ending)
         while arrivals:
             message = arrivals.pop(0)
-            self.arrived(Arrived(index, message.immediate, message.length))
+            self.arrived(Arrival(index, message.immediate, message.length))
 
 
 class RdmaModelService:

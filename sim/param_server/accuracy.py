@@ -22,10 +22,9 @@ from fanin.evaluation.models import rdma_wild as paper
 from fanin.param_server.facts import Algorithm
 from fanin.sim.learning.learner import Training
 from fanin.sim.learning.workloads import Workload, build, load
-from fanin.sim.param_server.costs import ALONE, Compute
+from fanin.sim.param_server.costs import COMPUTE_ONLY, Compute
 from fanin.sim.param_server.events import run
-from fanin.sim.param_server.recipes import DIGITS, Recipe, recipes_of
-from fanin.sim.param_server.recipes import table as recipe_table
+from fanin.sim.param_server.recipes import DIGITS, Recipe, recipe_table, recipes_of
 from fanin.sim.param_server.training import Outcome, TrainingJob
 
 SETUPS: dict[str, dict[str, Any]] = {
@@ -40,7 +39,7 @@ SETUPS: dict[str, dict[str, Any]] = {
 SINGLE = "single node"
 PLACES = ("design", "cluster")
 DRAWN_EPOCHS = 5
-SHOWN = (2, 5, 10, 20)  # epochs in the table, in addition to the last one
+TABLE_EPOCHS = (2, 5, 10, 20)  # epochs in the table, in addition to the last one
 
 
 @dataclass(frozen=True)
@@ -70,66 +69,68 @@ class Study:
 
     def workload(self, seed: int) -> Workload:
         """Return the model with the data split and random features of ``seed``."""
-        it = self.recipe
+        recipe = self.recipe
         data = load(self.data, seed)
-        return build(self.model, data, decay=it.decay, features=it.features, gamma=it.gamma, seed=seed)
+        return build(
+            self.model, data, decay=recipe.decay, features=recipe.features, gamma=recipe.gamma, seed=seed
+        )
 
     def job(self, seed: int, **changes: Any) -> TrainingJob:
         """Return the job with the times of the paper's model."""
-        row, recipe = paper.PAPER[self.model], self.recipe
+        figures, recipe = paper.PAPER[self.model], self.recipe
         hyper = {"lr": recipe.lr, "epochs": recipe.epochs, "warm_up": recipe.warm_up}
         fields = {**hyper, "seed": seed, **self.changes, **changes}
         if self.place == "design":
-            return paper.design(row, **fields)
-        return paper.job(row, paper.cluster(row), **fields)
+            return paper.design(figures, **fields)
+        return paper.job(figures, paper.cluster(figures), **fields)
 
     def single(self, seed: int) -> TrainingJob:
         """Return the job of a single node, with mini-batches as large as those of all workers together."""
         base = self.job(seed)
         batch = base.workers * base.batch
         compute = Compute(per_sample=base.compute.per_sample)
-        return replace(base, workers=1, batch=batch, algorithm=Algorithm.SYNC, costs=ALONE, compute=compute)
+        return replace(
+            base, workers=1, batch=batch, algorithm=Algorithm.SYNC, costs=COMPUTE_ONLY, compute=compute
+        )
 
 
 def outcomes(study: Study, seeds: Sequence[int], *, convergence: bool = True) -> dict[str, list[Outcome]]:
     """Return the runs of every seed for a single node, and for each of ``SETUPS``."""
-    found: dict[str, list[Outcome]] = {SINGLE: [], **{name: [] for name in SETUPS}}
-    with _progress(study, len(seeds) * len(found)) as bar:
+    runs: dict[str, list[Outcome]] = {SINGLE: [], **{name: [] for name in SETUPS}}
+    with _progress(study, len(seeds) * len(runs)) as bar:
         for seed in seeds:
             work = study.workload(seed)
-            setups = {name: study.job(seed, **each) for name, each in SETUPS.items()}
+            setups = {name: study.job(seed, **fields) for name, fields in SETUPS.items()}
             for name, setup in {SINGLE: study.single(seed), **setups}.items():
-                found[name].append(trained(work, setup, convergence=convergence))
+                runs[name].append(train(work, setup, convergence=convergence))
                 bar.update()
-    return found
+    return runs
 
 
-def drawn(study: Study, seeds: Sequence[int], draws: int) -> dict[str, list[Outcome]]:
+def outcomes_of_draws(study: Study, seeds: Sequence[int], draws: int) -> dict[str, list[Outcome]]:
     """Return the runs of every seed, ``draws`` times with the same data and other times of the workers.
 
     Two runs of one setup differ only by these times, which decide the order of gradients.
     """
-    found: dict[str, list[Outcome]] = {name: [] for name in SETUPS}
-    with _progress(study, len(seeds) * len(found) * draws) as bar:
+    runs: dict[str, list[Outcome]] = {name: [] for name in SETUPS}
+    with _progress(study, len(seeds) * len(runs) * draws) as bar:
         for seed in seeds:
             work = study.workload(seed)
             for name, fields in SETUPS.items():
                 for draw in range(draws):
-                    times = seed + draw * len(seeds)
-                    setup = study.job(times, **fields)
-                    found[name].append(trained(work, setup, seed, convergence=False))
+                    times_seed = seed + draw * len(seeds)
+                    setup = study.job(times_seed, **fields)
+                    runs[name].append(train(work, setup, seed, convergence=False))
                     bar.update()
-    return found
+    return runs
 
 
 def _progress(study: Study, runs: int) -> tqdm:
     return tqdm(total=runs, desc=f"{study.model}, {study.place}", unit="run", disable=None)
 
 
-def trained(
-    work: Workload, setup: TrainingJob, seed: int | None = None, *, convergence: bool = True
-) -> Outcome:
-    """Return a run on data shuffled by ``seed``, or by the job's own seed."""
+def train(work: Workload, setup: TrainingJob, seed: int | None = None, *, convergence: bool = True) -> Outcome:
+    """Train on data shuffled by ``seed``, or by the job's seed; return the outcome."""
     seed = setup.seed if seed is None else seed
     learner = Training(work, workers=setup.workers, batch=setup.batch, seed=seed, convergence=convergence)
     return run(setup, learner)
@@ -143,15 +144,15 @@ def accuracies(runs: Sequence[Outcome]) -> list[float]:
     ]
 
 
-def farthest(one: Sequence[float], other: Sequence[float]) -> tuple[float, int]:
+def farthest(first: Sequence[float], second: Sequence[float]) -> tuple[float, int]:
     """Return the largest difference of any epoch, and that epoch's number."""
-    return max((abs(a - b), epoch) for epoch, (a, b) in enumerate(zip(one, other, strict=True), 1))
+    return max((abs(a - b), epoch) for epoch, (a, b) in enumerate(zip(first, second, strict=True), 1))
 
 
-def table(study: Study, found: Mapping[str, Sequence[Outcome]]) -> Iterator[str]:
+def table(study: Study, outcomes_by_setup: Mapping[str, Sequence[Outcome]]) -> Iterator[str]:
     """Yield a table of accuracy by epoch, largest distances from sync and wild, staleness, and time."""
-    epochs = [*(number for number in SHOWN if number < study.epochs), study.epochs]
-    heads = [
+    epochs = [*(number for number in TABLE_EPOCHS if number < study.epochs), study.epochs]
+    header = [
         f"{study.model}, {study.place}",
         *(f"epoch {n}" for n in epochs),
         "from sync",
@@ -159,39 +160,40 @@ def table(study: Study, found: Mapping[str, Sequence[Outcome]]) -> Iterator[str]
         "staleness",
         "seconds",
     ]
-    yield f"| {' | '.join(heads)} |"
-    yield "|" + "---|" * len(heads)
-    for name, runs in found.items():
+    yield f"| {' | '.join(header)} |"
+    yield "|" + "---|" * len(header)
+    for name, runs in outcomes_by_setup.items():
         mean = accuracies(runs)
-        far = [farthest(mean, accuracies(found[base])) for base in ("sync", "wild")]
+        farthest_epochs = [farthest(mean, accuracies(outcomes_by_setup[base])) for base in ("sync", "wild")]
         staleness = sum((run.staleness for run in runs), start=type(runs[0].staleness)())
-        age = f"{np.mean([run.mean_staleness for run in runs]):.1f}, at most {max(staleness)}"
-        differences = [f"{100 * most:.1f} % ({epoch})" for most, epoch in far]
-        cells = [*(f"{100 * mean[n - 1]:.1f} %" for n in epochs), *differences, age]
+        staleness_text = f"{np.mean([run.mean_staleness for run in runs]):.1f}, at most {max(staleness)}"
+        differences = [f"{100 * distance:.1f} % ({epoch})" for distance, epoch in farthest_epochs]
+        cells = [*(f"{100 * mean[n - 1]:.1f} %" for n in epochs), *differences, staleness_text]
         yield f"| {name} | {' | '.join(cells)} | {np.mean([run.seconds for run in runs]):.3f} |"
 
 
-def every_epoch(study: Study, found: Mapping[str, Sequence[Outcome]], draws: int) -> Iterator[str]:
+def every_epoch(study: Study, outcomes_by_setup: Mapping[str, Sequence[Outcome]], draws: int) -> Iterator[str]:
     """Yield a table of mean accuracy by epoch, its distance from wild's, and the spread of wild's draws."""
     epochs = [f"epoch {number}" for number in range(1, study.epochs + 1)]
     yield f"| {study.model}, {study.place}, {draws} draws | {' | '.join(epochs)} | from wild |"
     yield "|" + "---|" * (study.epochs + 2)
-    wild = accuracies(found["wild"])
-    for name, runs in found.items():
+    wild = accuracies(outcomes_by_setup["wild"])
+    for name, runs in outcomes_by_setup.items():
         mean = accuracies(runs)
-        most, epoch = farthest(mean, wild)
-        cells = " | ".join(f"{100 * each:.1f} %" for each in mean)
-        yield f"| {name} | {cells} | {100 * most:.1f} % ({epoch}) |"
-    one_draw = [accuracies(found["wild"][draw::draws]) for draw in range(draws)]
-    spread = " | ".join(f"{100 * (max(each) - min(each)):.1f} %" for each in zip(*one_draw, strict=True))
+        distance, epoch = farthest(mean, wild)
+        cells = " | ".join(f"{100 * accuracy:.1f} %" for accuracy in mean)
+        yield f"| {name} | {cells} | {100 * distance:.1f} % ({epoch}) |"
+    draws_of_wild = [accuracies(outcomes_by_setup["wild"][draw::draws]) for draw in range(draws)]
+    spreads = (max(epoch) - min(epoch) for epoch in zip(*draws_of_wild, strict=True))
+    spread = " | ".join(f"{100 * difference:.1f} %" for difference in spreads)
     yield f"| wild, between draws | {spread} | |"
 
 
-def convergence(study: Study, found: Mapping[str, Sequence[Outcome]]) -> Iterator[str]:
+def convergence(study: Study, outcomes_by_setup: Mapping[str, Sequence[Outcome]]) -> Iterator[str]:
     """Yield figure 8's measures after the last epoch of a convex model, averaged over the seeds."""
     yield f"| {study.model}, {study.place} | distance to w* | gradient's norm | loss above w*'s |"
     yield "|---|---|---|---|"
-    for name, runs in found.items():
+    for name, runs in outcomes_by_setup.items():
         last = [run.epochs[-1].measures for run in runs]
         triples = [astuple(m.convergence) for m in last if m and m.convergence]
         yield f"| {name} | {' | '.join(f'{value:.4f}' for value in np.mean(triples, axis=0))} |"
@@ -212,20 +214,20 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, help=f"default: the recipe's; with --draws {DRAWN_EPOCHS}")
     parser.add_argument("--warm-up", type=int, help="epochs with one of K slots; default: the recipe's")
     args = parser.parse_args()
-    given = {"epochs": args.epochs or (DRAWN_EPOCHS if args.draws else None), "warm_up": args.warm_up}
-    changes = {name: value for name, value in given.items() if value is not None}
+    options = {"epochs": args.epochs or (DRAWN_EPOCHS if args.draws else None), "warm_up": args.warm_up}
+    changes = {name: value for name, value in options.items() if value is not None}
     _show(recipe_table(recipes_of(args.data)))
     for model in args.models:
         study = Study(model, args.place, args.data, changes)
         if args.draws:
-            _show(every_epoch(study, drawn(study, range(args.seeds), args.draws), args.draws))
+            _show(every_epoch(study, outcomes_of_draws(study, range(args.seeds), args.draws), args.draws))
             continue
         # The optimum w* of MNIST takes far longer than the runs
         optimum = study.recipe.decay > 0 and args.data is None
-        found = outcomes(study, range(args.seeds), convergence=optimum)
-        _show(table(study, found))
+        outcomes_by_setup = outcomes(study, range(args.seeds), convergence=optimum)
+        _show(table(study, outcomes_by_setup))
         if optimum:
-            _show(convergence(study, found))
+            _show(convergence(study, outcomes_by_setup))
 
 
 if __name__ == "__main__":

@@ -28,26 +28,26 @@ def server_seconds(spans: Sequence[ServerSpan], servers: int, seconds: float) ->
     """
     sums = dict.fromkeys(("update", "push", "idle"), 0.0)
     for shard in range(servers):
-        own = [span for span in spans if span.shard == shard]
-        update = _Busy(span for span in own if span.kind == "update").until(seconds)
-        work = _Busy(own).until(seconds)
-        for kind, took in (("update", update), ("push", work - update), ("idle", seconds - work)):
-            sums[kind] += float(took) / servers
+        shard_spans = [span for span in spans if span.shard == shard]
+        update = _BusyTime(span for span in shard_spans if span.kind == "update").before(seconds)
+        work = _BusyTime(shard_spans).before(seconds)
+        for kind, kind_seconds in (("update", update), ("push", work - update), ("idle", seconds - work)):
+            sums[kind] += float(kind_seconds) / servers
     return sums
 
 
 def waiting_beside_work(spans: Sequence[Span], server_spans: Sequence[ServerSpan]) -> float | None:
     """Return the share of the workers' waiting in which a server worked; None if no worker waited."""
-    waits = np.array([(span.begin, span.end) for span in spans if span.kind == "wait"]).reshape(-1, 2)
-    waited = float((waits[:, 1] - waits[:, 0]).sum())
-    if not waited:
+    intervals = np.array([(span.begin, span.end) for span in spans if span.kind == "wait"]).reshape(-1, 2)
+    total = float((intervals[:, 1] - intervals[:, 0]).sum())
+    if not total:
         return None
-    busy = _Busy(server_spans)
-    return float((busy.until(waits[:, 1]) - busy.until(waits[:, 0])).sum()) / waited
+    busy = _BusyTime(server_spans)
+    return float((busy.before(intervals[:, 1]) - busy.before(intervals[:, 0])).sum()) / total
 
 
-class _Busy:
-    """Time in which at least one of the spans was in progress."""
+class _BusyTime:
+    """Cumulative time in which at least one of the spans was in progress."""
 
     def __init__(self, spans: Iterable[ServerSpan]):
         times = np.array([(span.begin, span.end) for span in spans]).reshape(-1, 2)
@@ -55,12 +55,12 @@ class _Busy:
         latest = np.maximum.accumulate(ends)
         first = np.ones(len(begins), bool)
         first[1:] = begins[1:] > latest[:-1]  # no span was in progress before
-        stretches = np.stack([begins[first], latest[np.roll(first, -1)]], axis=1)
-        lengths = stretches[:, 1] - stretches[:, 0]
+        intervals = np.stack([begins[first], latest[np.roll(first, -1)]], axis=1)
+        lengths = intervals[:, 1] - intervals[:, 0]
         done = np.cumsum(lengths)
-        self._times = np.append(0.0, stretches.ravel())
+        self._times = np.append(0.0, intervals.ravel())
         self._sums = np.append(0.0, np.stack([done - lengths, done], axis=1).ravel())
 
-    def until(self, when: Times | float) -> Times:
-        """Return the amount of this time before ``when``."""
-        return np.interp(when, self._times, self._sums)
+    def before(self, seconds: Times | float) -> Times:
+        """Return the seconds of this time before ``seconds``."""
+        return np.interp(seconds, self._times, self._sums)

@@ -37,7 +37,7 @@ from fanin.sim.cosim.view import FrameFormat
 from fanin.sim.cosim.waves import Waveform
 from fanin.sim.learning.learner import Learner
 from fanin.sim.network import LinkConfig
-from fanin.sim.param_server.costs import patience
+from fanin.sim.param_server.costs import timeout_seconds
 from fanin.sim.param_server.hosts import SERVER_KEY, WORKER_KEY, Hosts, WildRun
 from fanin.sim.param_server.training import Outcome, Progress, TrainingJob
 from fanin.sim.rdma.cosim import Pair, configure_node, name_refusal
@@ -58,8 +58,8 @@ def _nic(partners: int, width: int) -> RdmaConfig:
 class ParamServerCosim:
     """Workers and servers at a forwarding switch, built once; each ``run`` starts from reset.
 
-    Nodes are the workers, then the servers; their words have ``width`` bits. Raises InputError for a missing
-    tool and for sizes out of range.
+    Nodes are the workers, then the servers; their words have ``width`` bits. ``quiet`` prints no progress of
+    the build. Raises InputError for a missing tool and for sizes out of range.
     """
 
     def __init__(
@@ -96,9 +96,9 @@ class ParamServerCosim:
         """Return a job's sizes. Raises ValueError for a job larger than built or impossible to check."""
         if job.returns and job.push_after is PushAfter.SCAN:
             raise ValueError("push_after must not be scan where a worker is replaced in RTL")
-        for name, most in ("workers", self.workers), ("servers", self.servers):
-            if getattr(job, name) > most:
-                raise ValueError(f"{name} must be at most {most}, as built, not {getattr(job, name)}")
+        for name, limit in ("workers", self.workers), ("servers", self.servers):
+            if getattr(job, name) > limit:
+                raise ValueError(f"{name} must be at most {limit}, as built, not {getattr(job, name)}")
         return ParamServerConfig(
             parameters=learner.parameters,
             workers=job.workers,
@@ -120,8 +120,7 @@ class ParamServerCosim:
         """Carry out a job on as many of the nodes as it has.
 
         - ``mtu``: path MTU of queue pairs.
-        - ``timeout``: cycles until a packet is sent again; default: longer than all gradients in flight take on
-          a link.
+        - ``timeout``: cycles until an unacknowledged packet is sent again; default: ``write_timeout``.
         - ``retries``: retransmissions until a queue pair ends.
         - ``settings``: those of ``Cluster.run``.
 
@@ -144,7 +143,7 @@ class ParamServerCosim:
             server_driver=self.server_driver,
             first_server=self.workers,
             limits={"mtu": mtu, "window": WINDOW, "retries": retries},
-            patience=(1 + retries) * timeout * self.period_ps * 1e-12 if sends_again else None,
+            give_up_seconds=(1 + retries) * timeout * self.period_ps * 1e-12 if sends_again else None,
         )
         try:
             raw = self._cluster.run(
@@ -230,11 +229,11 @@ class ParamServerCosim:
 
 
 def write_timeout(sizes: ParamServerConfig, link: LinkConfig, period_ps: int) -> int:
-    """Return the timeout of a packet in cycles: longer than all gradients that may be on one link take."""
+    """Return the timeout of a packet in cycles: longer than all gradients in flight on one link take."""
     size = max(ServerLayout(sizes, shard).slot(0, 0).size for shard in range(sizes.servers))
     period = period_ps * 1e-12
     bits_a_second = min(link.gbps * 1e9, sizes.width / period)
-    return math.ceil(patience(sizes.writes_on_a_link, 8 * size / bits_a_second) / period)
+    return math.ceil(timeout_seconds(sizes.writes_on_a_link, 8 * size / bits_a_second) / period)
 
 
 def run_rtl(
@@ -257,11 +256,11 @@ def run_rtl(
     """
     cosim = ParamServerCosim(workers=job.workers, servers=job.servers, width=width, wave=wave, quiet=quiet)
 
-    def report(now: RunProgress) -> None:
-        if progress and now.phases:
-            progress(now.operations, math.nan, ())
+    def report(state: RunProgress) -> None:
+        if progress and state.phases:
+            progress(state.operations, math.nan, ())
 
-    found = cosim.run(job, learner, link=link, pcap=pcap, link_log=link_log, progress=report)
+    wild_run = cosim.run(job, learner, link=link, pcap=pcap, link_log=link_log, progress=report)
     if finished:
-        finished(found.raw)
-    return found.outcome
+        finished(wild_run.raw)
+    return wild_run.outcome

@@ -22,37 +22,37 @@ class Compute:
 
     - ``per_sample``: seconds per sample of its batch.
     - ``jitter``: standard deviation of the logarithm of a log-normal factor with mean 1.
-    - ``straggle_odds``: probability of an additional factor ``straggle_factor``.
+    - ``straggle_probability``: probability of an additional factor ``straggle_factor``.
     - ``straggle_factor``: factor of a straggling gradient.
-    - ``slow``: constant factors by worker.
+    - ``slowdowns``: constant factors by worker.
 
     Raises ValueError that names parameter, value and limit.
     """
 
     per_sample: float
     jitter: float = 0.0
-    straggle_odds: float = 0.0
+    straggle_probability: float = 0.0
     straggle_factor: float = 1.0
-    slow: Mapping[int, float] = field(default_factory=dict)
+    slowdowns: Mapping[int, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name in ("per_sample", "jitter", "straggle_odds"):
+        for name in ("per_sample", "jitter", "straggle_probability"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must be at least 0 and finite, not {getattr(self, name)!r}")
-        if self.straggle_odds > 1:
-            raise ValueError(f"straggle_odds must be at most 1, not {self.straggle_odds!r}")
+        if self.straggle_probability > 1:
+            raise ValueError(f"straggle_probability must be at most 1, not {self.straggle_probability!r}")
         for name, factor in (
             ("straggle_factor", self.straggle_factor),
-            *(("slow", f) for f in self.slow.values()),
+            *(("slowdowns", f) for f in self.slowdowns.values()),
         ):
             if not 0 < factor < math.inf:
                 raise ValueError(f"{name} must be above 0 and finite, not {factor!r}")
 
     def seconds(self, worker: int, batch: int, rng: np.random.Generator) -> float:
         """Return the seconds of one gradient."""
-        factor = self.slow.get(worker, 1.0)
+        factor = self.slowdowns.get(worker, 1.0)
         factor *= math.exp(self.jitter * rng.standard_normal() - self.jitter**2 / 2)
-        if rng.random() < self.straggle_odds:
+        if rng.random() < self.straggle_probability:
             factor *= self.straggle_factor
         return self.per_sample * batch * factor
 
@@ -67,7 +67,7 @@ class Costs:
     """Costs of everything except computing, in seconds, or in seconds per byte.
 
     - ``byte``: per byte on a link, in each direction.
-    - ``latency``: from a write's last byte on its link until it is seen.
+    - ``latency``: from a write's last byte on its link until the byte is visible in the receiver's memory.
     - ``update``: per byte, of updating w with one gradient.
     - ``message``: per write on its link.
     - ``packet``: per packet of a write on its link.
@@ -101,21 +101,24 @@ class Costs:
 
     def packets(self, size: float) -> list[float]:
         """Return the seconds of each packet of a write of ``size`` bytes."""
-        whole = math.ceil(size / PACKET_BYTES) - 1
-        sizes = [PACKET_BYTES] * whole + [size - whole * PACKET_BYTES]
+        full_packets = math.ceil(size / PACKET_BYTES) - 1
+        sizes = [PACKET_BYTES] * full_packets + [size - full_packets * PACKET_BYTES]
         return [size * self.byte + self.packet for size in sizes]
 
     def arrival(self, size: float) -> float:
-        """Return the seconds from the end of a write on its link until its last byte is seen."""
-        rest = size % PACKET_BYTES or PACKET_BYTES
-        return self.latency + min(size, PACKET_BYTES) * self.first + rest * self.last
+        """Return the seconds from the end of a write on its link until its last byte is in memory."""
+        last_packet = size % PACKET_BYTES or PACKET_BYTES
+        return self.latency + min(size, PACKET_BYTES) * self.first + last_packet * self.last
 
 
 _ROUND_TRIP = 20e-6  # seconds; above any round trip
 
 
-def patience(writes: int, seconds: float) -> float:
-    """Return the timeout of a write in seconds: twice the time of all writes on one link, plus a round trip."""
+def timeout_seconds(writes: int, seconds: float) -> float:
+    """Return the timeout of a write in seconds: twice the time of ``writes`` on one link, plus a round trip.
+
+    ``seconds``: time of one write on the link.
+    """
     return _ROUND_TRIP + 2 * writes * seconds
 
 
@@ -143,4 +146,4 @@ DESIGN = Costs(
 )
 
 #: Only computing and the update take time: a single node has no links.
-ALONE = Costs(byte=0.0, latency=0.0, update=0.0)
+COMPUTE_ONLY = Costs(byte=0.0, latency=0.0, update=0.0)

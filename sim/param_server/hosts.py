@@ -31,43 +31,43 @@ from fanin.sim.cosim.run import RunResult
 from fanin.sim.learning.learner import Learner
 from fanin.sim.param_server.controller import (
     PS,
-    Ask,
-    Came,
+    ActivityEnded,
+    CheckQueuePairs,
     Controller,
-    Did,
     End,
-    Gone,
+    GiveUp,
+    GradientArrived,
+    GradientPushed,
     Join,
-    Left,
-    Lose,
-    Made,
     Order,
-    Pushed,
-    Ready,
-    Received,
+    QueuePairEnded,
     Replace,
-    Vacated,
-    Waited,
+    ReplacementReady,
+    RowReceived,
+    RowStored,
+    SlotsVacated,
     Watch,
+    WatchExpired,
+    WorkerStopped,
 )
-from fanin.sim.param_server.training import Applied, Outcome, TrainingJob
+from fanin.sim.param_server.training import Outcome, ServerUpdate, TrainingJob
 from fanin.sim.param_server.worker import Worker
 from fanin.sim.rdma.cosim import Pair, connect, disconnect, post, take_completion
 
 SERVER_KEY = 0x2000  # plus a worker's number: the key of its gradients at a server
 WORKER_KEY = 0x1000  # plus a shard's number: the key of its model buffers at a worker
-LOOK_PS = 10**6  # interval at which a server's host reads the rows
+POLL_PS = 10**6  # interval in ps at which a server's host rereads its rows
 
 
 @dataclass
 class WildRun:
-    """Result of a run: the outcome, as of the event model, and the simulator's own result."""
+    """Result of a run in RTL: its outcome, in the event model's form, and the simulator's result ``raw``."""
 
     outcome: Outcome
     raw: RunResult = field(default_factory=RunResult)
 
     @property
-    def updates(self) -> list[Applied]:
+    def updates(self) -> list[ServerUpdate]:
         """All updates, in order."""
         return self.outcome.updates
 
@@ -77,11 +77,11 @@ class WildRun:
 
 
 class _Server:
-    """A server's host at its node, which reports arrived gradients and stored rows."""
+    """Host of a server, which reports arrived gradients and stored rows to the controller."""
 
     def __init__(self, hosts: Hosts, shard: int):
         self._board, self._driver = hosts.board, hosts.server_driver
-        self._last = hosts.job.gradients_each(hosts.learner)  # version of a worker's last gradient
+        self._last_version = hosts.job.gradients_each(hosts.learner)  # of a worker's gradients
         self._pair = partial(hosts.new_pair, shard=shard)
         self._node, self._sizes = hosts.node_of(shard), hosts.sizes
         self._layout = ServerLayout(hosts.sizes, shard)
@@ -90,27 +90,27 @@ class _Server:
         """Watch the last byte of every row and every gradient."""
         for number in range(self._sizes.rows):
             row = self._layout.row(number)
-            self._board.watch(self._node, row.base + row.size - 1, partial(self._made, row))
+            self._board.watch(self._node, row.base + row.size - 1, partial(self._report_stored, row))
         for worker in range(self._sizes.workers):
             for slot in range(self._sizes.slots):
-                place = self._layout.slot(worker, slot)
-                came = partial(self._board.tell, self._node, Came(worker, slot))
-                self._board.watch(self._node, place.base + place.size - 1, came)
+                slot_layout = self._layout.slot(worker, slot)
+                report = partial(self._board.tell, self._node, GradientArrived(worker, slot))
+                self._board.watch(self._node, slot_layout.base + slot_layout.size - 1, report)
 
-    def _made(self, layout: RowLayout) -> None:
+    def _report_stored(self, layout: RowLayout) -> None:
         memory = self._board.memory(self._node)
-        self._board.tell(self._node, Made(memory[layout.base : layout.base + layout.size].tobytes()))
+        self._board.tell(self._node, RowStored(memory[layout.base : layout.base + layout.size].tobytes()))
 
-    def ask(self, worker: int) -> None:
-        """Read whether the queue pair to a worker has ended."""
+    def check_queue_pair(self, worker: int) -> None:
+        """Read whether the queue pair to a worker has ended, and report it."""
         word, bit = divmod(worker, WORD_BITS)
         batch = self._driver.batch().read("gone", index=word)
 
-        def answered(flags: int) -> None:
+        def report(flags: int) -> None:
             if flags >> bit & 1:
-                self._board.tell(self._node, Gone(worker))
+                self._board.tell(self._node, QueuePairEnded(worker))
 
-        read_flags(self._board, self._node, batch, answered)
+        read_flags(self._board, self._node, batch, report)
 
     def replace(self, worker: int) -> None:
         """Exclude a worker, wait until the server has finished with it, and then clear its slots."""
@@ -128,14 +128,14 @@ class _Server:
         memory = self._board.memory(self._node)
         lgvnum = lgvnum_of(memory, self._layout, worker, version=version)
         if lgvnum is None:
-            self._board.at(self._board.now + LOOK_PS, partial(self._vacate, worker, version))
+            self._board.at(self._board.now + POLL_PS, partial(self._vacate, worker, version))
             return
-        if lgvnum == self._last:
+        if lgvnum == self._last_version:
             return  # all gradients of the worker have been applied
         base, size = self._layout.region(worker)
         content = vacated(self._layout, worker, lgvnum=lgvnum, version=version)
         memory[base : base + size] = np.frombuffer(content, np.uint8)
-        self._board.tell(self._node, Vacated(worker, version))
+        self._board.tell(self._node, SlotsVacated(worker, version))
         driver, program = self._driver, HostProgram()
         connect(driver, program, self._node, self._pair(worker))
         buffers, _ = WorkerLayout(self._sizes).region(self._layout.shard)
@@ -146,23 +146,23 @@ class _Server:
 
 
 class _Worker(Worker):
-    """A worker's host at its NIC."""
+    """Host of a worker, which drives its NIC."""
 
     def __init__(self, hosts: Hosts, number: int):
         self.hosts, self.board = hosts, hosts.board
         layout = WorkerLayout(hosts.sizes)
         super().__init__(hosts, hosts.endpoint(number))
         self._lost = False  # one of its queue pairs has ended
-        self._watches = False  # an alarm is set, after which a queue pair may have ended
-        self._uncompleted: list[int] = []  # versions of writes whose completions have not been taken
+        self._watching = False  # an alarm is set, after which a queue pair may have ended
+        self._uncompleted: list[int] = []  # versions whose writes' completions have not been taken
         for shard in range(hosts.sizes.servers):
             for buffer in range(MODEL_BUFFERS):
                 row = layout.buffer(shard, buffer)
-                self.board.watch(number, row.base + row.size - 1, partial(self._row, shard, row))
+                self.board.watch(number, row.base + row.size - 1, partial(self._report_row, shard, row))
 
     @property
     def dead(self) -> bool:
-        """Whether it has stopped answering, by the job's ``stops`` or because a queue pair has ended."""
+        """Whether the worker has stopped answering, by the job's ``stops`` or since a queue pair ended."""
         return self._lost or super().dead
 
     def start(self) -> None:
@@ -170,9 +170,9 @@ class _Worker(Worker):
         if self.dead:
             self._stop()
         elif self.number in self.hosts.job.stops:
-            self.hosts.after(self.hosts.job.stops[self.number], self._stop)
+            self.hosts.call_after(self.hosts.job.stops[self.number], self._stop)
         if self.number in self.hosts.job.returns:
-            self.hosts.after(self.hosts.job.returns[self.number], self._return)
+            self.hosts.call_after(self.hosts.job.returns[self.number], self._return)
         self.advance()
 
     def _return(self) -> None:
@@ -191,33 +191,33 @@ class _Worker(Worker):
         self.endpoint.memory[:] = np.zeros(len(self.endpoint.memory), np.uint8)
         self._lost, self._uncompleted = False, []
         self.replace(self.hosts.endpoint(self.number, joins=True))
-        self.board.tell(self.number, Ready())
+        self.board.tell(self.number, ReplacementReady())
 
     def _stop(self) -> None:
         if not self._lost:
-            self._leave()
+            self._report_stop()
 
-    def lose(self) -> None:
+    def give_up(self) -> None:
         """Give the worker up after one of its queue pairs has ended, as if its link were cut."""
         if not self.dead:
             self._lost = True
-            self._leave()
+            self._report_stop()
 
-    def _leave(self) -> None:
+    def _report_stop(self) -> None:
         self.board.cut(self.number)
-        self.board.tell(self.number, Left(self._lost))
+        self.board.tell(self.number, WorkerStopped(self._lost))
 
-    def _row(self, shard: int, layout: RowLayout) -> None:
+    def _report_row(self, shard: int, layout: RowLayout) -> None:
         row = bytes(self.endpoint.memory[layout.base : layout.base + layout.size])
-        self.board.tell(self.number, Received(shard, layout.base, row))
+        self.board.tell(self.number, RowReceived(shard, layout.base, row))
         self.advance()
 
     def send(self, pushes: Sequence[Push]) -> None:
         """Post one write per server, after taking the completions of consumed gradients."""
         hosts, program, version = self.hosts, HostProgram(), self.endpoint.version
-        complete = [old for old in self._uncompleted if old <= self.endpoint.consumed]
-        self._uncompleted = [*(old for old in self._uncompleted if old not in complete), version]
-        for _ in range(len(complete) * hosts.sizes.servers):
+        consumed = [earlier for earlier in self._uncompleted if earlier <= self.endpoint.consumed]
+        self._uncompleted = [*(earlier for earlier in self._uncompleted if earlier not in consumed), version]
+        for _ in range(len(consumed) * hosts.sizes.servers):
             take_completion(hosts.driver, program)
         parts = []
         for push in pushes:
@@ -225,7 +225,7 @@ class _Worker(Worker):
             tag = version % (1 << 16)
             key = SERVER_KEY + self.number
             post(hosts.driver, program, push.shard, Write(tag, push.local, push.remote, key, push.length))
-        self.board.tell(self.number, Pushed(version, parts))
+        self.board.tell(self.number, GradientPushed(version, parts))
         self.board.run(self.number, program, self._posted)
         self.watch()
 
@@ -235,32 +235,32 @@ class _Worker(Worker):
         for word in reads:
             if self.dead:
                 return
-            ending = driver.completed_of(driver.take_completion().results([word])).ending
+            ending = driver.completion_of(driver.take_completion().results([word])).ending
             if ending in (Ending.RETRIES, Ending.FLUSHED):
-                self.lose()
+                self.give_up()
             elif ending is not Ending.DONE:
                 raise CheckFailed(f"worker {self.number}: a gradient's write ended with {explain(ending)}")
 
     def watch(self) -> None:
         """Set an alarm for the time after which a queue pair in use may have ended."""
-        if self.hosts.patience is not None and not self._watches:
-            self._watches = True
-            self.hosts.after(self.hosts.patience, self._waited)
+        if self.hosts.give_up_seconds is not None and not self._watching:
+            self._watching = True
+            self.hosts.call_after(self.hosts.give_up_seconds, self._expire)
 
-    def _waited(self) -> None:
-        self._watches = False
+    def _expire(self) -> None:
+        self._watching = False
         if not self.dead:
-            self.board.tell(self.number, Waited())
+            self.board.tell(self.number, WatchExpired())
 
-    def ask(self) -> None:
-        """Read whether one of its own queue pairs has ended."""
-        every = (1 << self.hosts.sizes.servers) - 1
+    def check_queue_pairs(self) -> None:
+        """Read whether one of the worker's queue pairs has ended, and give the worker up if so."""
+        all_servers = (1 << self.hosts.sizes.servers) - 1
 
-        def answered(flags: int) -> None:
-            if flags & every != every:
-                self.lose()
+        def check(flags: int) -> None:
+            if flags & all_servers != all_servers:
+                self.give_up()
 
-        read_flags(self.board, self.number, self.hosts.driver.batch().read("sending"), answered)
+        read_flags(self.board, self.number, self.hosts.driver.batch().read("sending"), check)
         self.watch()
 
 
@@ -269,8 +269,11 @@ class Hosts:
 
     Each host reacts to its own node, and carries out the orders of the controller at rank 0.
 
-    - ``patience``: seconds without any delivery until a queue pair ends; None if nothing is lost.
-    - ``limits``: those of ``Pair.of``.
+    - ``initial``: initial values of w.
+    - ``driver``, ``server_driver``: drivers of the workers' NICs and of the servers' nodes.
+    - ``first_server``: node of the first server; the other servers follow.
+    - ``give_up_seconds``: seconds without any delivery until a queue pair ends; None if no frame is lost.
+    - ``limits``: path MTU, window and retries of queue pairs, as in ``Pair.of``.
     """
 
     def __init__(
@@ -284,13 +287,13 @@ class Hosts:
         driver: RdmaDriver,
         server_driver: ParamServerDriver,
         first_server: int,
-        patience: float | None,
+        give_up_seconds: float | None,
         limits: Mapping[str, int],
     ):
         self.board, self.job, self.learner, self.sizes = board, job, learner, sizes
         self.initial, self.driver, self.server_driver = initial, driver, server_driver
-        self.patience, self.done, self._limits = patience, False, limits
-        self._first_server, self._began = first_server, board.now
+        self.give_up_seconds, self.done, self._limits = give_up_seconds, False, limits
+        self._first_server, self._start_ps = first_server, board.now
         self._workers = {n: _Worker(self, n) for n in range(sizes.workers) if n in board.nodes}
         self._servers = [_Server(self, n) for n in range(sizes.servers) if self.node_of(n) in board.nodes]
         self._controller: Controller | None = None
@@ -302,10 +305,10 @@ class Hosts:
                 sizes=sizes,
                 initial=initial,
                 first_server=first_server,
-                patience=patience,
+                give_up_seconds=give_up_seconds,
             )
-            board.told = self._controller.told
-        board.ordered = self._ordered
+            board.told = self._controller.handle
+        board.ordered = self._obey
 
     def start(self) -> None:
         """Start all hosts."""
@@ -314,19 +317,19 @@ class Hosts:
         for worker in self._workers.values():
             worker.start()
 
-    def _ordered(self, order: Order) -> None:
+    def _obey(self, order: Order) -> None:
         """Carry out an order of the controller."""
         worker = None if isinstance(order, End) else self._workers.get(order.worker)
         match order:
             case Watch() if worker:
                 worker.watch()
-            case Ask(number):
+            case CheckQueuePairs(number):
                 for server in self._servers:
-                    server.ask(number)
+                    server.check_queue_pair(number)
                 if worker:
-                    worker.ask()
-            case Lose() if worker:
-                worker.lose()
+                    worker.check_queue_pairs()
+            case GiveUp() if worker:
+                worker.give_up()
             case Replace(number):
                 for server in self._servers:
                     server.replace(number)
@@ -337,7 +340,7 @@ class Hosts:
 
     @property
     def progress(self) -> int:
-        """Number of updates that all servers have made; only rank 0 knows it."""
+        """Number of gradients that all servers have applied; all gradients at ranks other than 0."""
         return self._controller.applied if self._controller else self._all_gradients
 
     @property
@@ -346,7 +349,7 @@ class Hosts:
 
     def may_skip(self) -> bool:
         """Return whether nothing is in flight; only rank 0 knows it."""
-        return self._controller.quiet if self._controller else True
+        return self._controller.idle if self._controller else True
 
     def waiting(self) -> str:
         """Return the waiting workers, and what each waits for; only rank 0 knows it."""
@@ -361,7 +364,7 @@ class Hosts:
     @property
     def seconds(self) -> float:
         """Simulated time since the start."""
-        return (self.board.now - self._began) / PS
+        return (self.board.now - self._start_ps) / PS
 
     def endpoint(self, worker: int, *, joins: bool = False) -> WorkerEndpoint:
         """Return a worker's initial state, in its node's memory."""
@@ -369,7 +372,7 @@ class Hosts:
             worker,
             WorkerLayout(self.sizes),
             np.zeros_like(self.initial) if joins else self.initial,
-            self.job.waits,
+            self.job.waits_for_credit,
             0 if joins else self.job.warm_up * self.learner.batches,
             joins=joins,
             memory=self.board.memory(worker),
@@ -392,19 +395,19 @@ class Hosts:
 
     def note(self, worker: int, kind: str, begin: float) -> None:
         """Report a worker's activity that ends now."""
-        self.board.tell(worker, Did(kind, begin))
+        self.board.tell(worker, ActivityEnded(kind, begin))
 
-    def after(self, seconds: float, then: Then) -> None:
-        """Call ``then`` after ``seconds``."""
-        self.board.at(self.board.now + round(seconds * PS), then)
+    def call_after(self, seconds: float, callback: Then) -> None:
+        """Call ``callback`` after ``seconds``."""
+        self.board.at(self.board.now + round(seconds * PS), callback)
 
 
-def read_flags(board: Board, node: int, batch: Batch, then: Callable[[int], None]) -> None:
-    """Read a node's register of flags with ``batch``; call ``then`` with its value."""
+def read_flags(board: Board, node: int, batch: Batch, callback: Callable[[int], None]) -> None:
+    """Read a node's register of flags with ``batch``; call ``callback`` with its value."""
 
-    def answered(words: list[int]) -> None:
+    def pass_flags(words: list[int]) -> None:
         (flags,) = batch.results(words)
         assert isinstance(flags, int)
-        then(flags)
+        callback(flags)
 
-    board.run(node, HostProgram().extend(batch.operations), answered)
+    board.run(node, HostProgram().extend(batch.operations), pass_flags)

@@ -39,7 +39,7 @@ def recipes_of(source: Path | None) -> dict[str, Recipe]:
     return MNIST if source else DIGITS
 
 
-def table(recipes: dict[str, Recipe]) -> Iterator[str]:
+def recipe_table(recipes: dict[str, Recipe]) -> Iterator[str]:
     """Yield the hyper-parameters as a Markdown table."""
     yield "| model | rate α | decay λ | epochs | warm-up | features |"
     yield "|---|---|---|---|---|---|"

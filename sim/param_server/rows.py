@@ -1,4 +1,4 @@
-"""Golden server beside a simulated one: the rows that it makes, and the gradients and rows in flight."""
+"""Golden server for comparison with a simulated one: its rows, and the gradients and rows in flight."""
 
 from __future__ import annotations
 
@@ -14,41 +14,46 @@ from fanin.base.errors import CheckFailed
 from fanin.param_server.facts import Algorithm, ParamServerConfig, PushAfter, ServerLayout
 from fanin.param_server.golden import ParameterServer, Push
 from fanin.sim.param_server.scans import ScannedRows
-from fanin.sim.param_server.training import Applied, TrainingJob
+from fanin.sim.param_server.training import ServerUpdate, TrainingJob
 
 
 @dataclass(frozen=True)
 class _Gradient:
-    """A gradient that has been pushed and not yet been applied; in flight ``since``, in ps."""
+    """A pushed gradient that has not been applied; ``since``: time in ps at which it was sent."""
 
     since: int
     data: bytes
 
 
 @dataclass(frozen=True)
-class _Due:
-    """A row in flight to a worker, ``since`` its gradient was pushed, or since it was made if it has none.
+class _DueRow:
+    """A row in flight to a worker.
 
-    ``update`` is that of the worker's gradient, or else the row's last update.
+    - ``since``: time in ps at which the worker's gradient was sent; without one, the row was stored.
+    - ``row``: content.
+    - ``push``: the server's write of the row.
+    - ``update``: update with the worker's gradient; without one, the row's last update.
     """
 
     since: int
     row: bytes
     push: Push
-    update: Applied
+    update: ServerUpdate
 
 
-class Due(Protocol):
-    """Receivers of a server's rows, and rows in flight; all times except ``began`` are in ps."""
+class DueRows(Protocol):
+    """Receivers of a server's rows, and rows in flight; all times except ``begin`` are in ps."""
 
-    def made(self, update: Applied, row: bytes, began: float, since: int, now: int) -> Sequence[int]:
+    def note_stored(
+        self, update: ServerUpdate, row: bytes, begin: float, since: int, now: int
+    ) -> Sequence[int]:
         """Note that an update's row is in memory; return the workers to which it, or a later row, is now due.
 
-        The update ``began`` at that time in seconds; its gradient has been in flight ``since``.
+        ``begin``: start of the update in seconds. ``since``: its gradient was sent; ``now``: time of the call.
         """
 
-    def arrived(self, worker: int, address: int, row: bytes) -> tuple[float, Applied | None]:
-        """Note a row's arrival; return when it left, and the worker's own update that is new in it.
+    def note_arrival(self, worker: int, address: int, row: bytes) -> tuple[float, ServerUpdate | None]:
+        """Note a row's arrival; return its ``sent`` in seconds, and the worker's update that is new in it.
 
         Raises CheckFailed unless the row may come next.
         """
@@ -56,8 +61,8 @@ class Due(Protocol):
     def holds(self, worker: int) -> bool:
         """Return whether a worker's gradient has been applied and waits for the round's other gradients."""
 
-    def since(self, worker: int) -> int | None:
-        """Return the time since which the first due row of a worker, or its gradient, has been in flight."""
+    def due_since(self, worker: int) -> int | None:
+        """Return ``_DueRow.since`` of the first row in flight to a worker, or None."""
 
     def forget(self, worker: int) -> None:
         """Forget the rows in flight to a worker that is replaced."""
@@ -75,26 +80,28 @@ class RoundRows:
         self._size = workers if job.algorithm is Algorithm.SYNC else 1
         #: Whether each row goes to one worker, while it is made.
         self._one_receiver = self._size == 1 and not job.broadcasts
-        self._round: list[tuple[Applied, int]] = []  # updates that have not been pushed, with ``since``
-        self._due: list[deque[_Due]] = [deque() for _ in range(workers)]
+        self._round: list[tuple[ServerUpdate, int]] = []  # updates that have not been pushed, with ``since``
+        self._due: list[deque[_DueRow]] = [deque() for _ in range(workers)]
         self._joining: set[int] = set()  # replacements that have not received a row
 
-    def made(self, update: Applied, row: bytes, began: float, since: int, now: int) -> Sequence[int]:
+    def note_stored(
+        self, update: ServerUpdate, row: bytes, begin: float, since: int, now: int
+    ) -> Sequence[int]:
         """Note a row; a round's last row is due to its workers, or to all. Its other rows are not pushed."""
         self._round.append((update, since))
         if len(self._round) < self._size:
             return ()
-        own = {each.worker: (each, since) for each, since in self._round}
-        for each, _ in self._round:
-            each.left = began if self._one_receiver else update.made
+        own_updates = {pending.worker: (pending, since) for pending, since in self._round}
+        for pending, _ in self._round:
+            pending.sent = begin if self._one_receiver else update.stored
         self._round = []
-        receivers = list(range(len(self._due)) if self._broadcasts else own)
+        receivers = list(range(len(self._due)) if self._broadcasts else own_updates)
         for worker in receivers:
-            cause, begin = own.get(worker, (update, now))
-            self._due[worker].append(_Due(begin, row, self._golden.push(worker), cause))
+            update_in_row, due_since = own_updates.get(worker, (update, now))
+            self._due[worker].append(_DueRow(due_since, row, self._golden.push(worker), update_in_row))
         return receivers
 
-    def arrived(self, worker: int, address: int, row: bytes) -> tuple[float, Applied | None]:
+    def note_arrival(self, worker: int, address: int, row: bytes) -> tuple[float, ServerUpdate | None]:
         """Note a row's arrival: it must be the next row made for the worker."""
         name = f"server {self._golden.layout.shard}"
         if not self._due[worker]:
@@ -106,14 +113,14 @@ class RoundRows:
                 due = self._due[worker].popleft()
         if (row, address) != (due.row, due.push.remote):
             raise CheckFailed(f"{name}: worker {worker} has got another row than was made for it")
-        return due.update.left, due.update if due.update.worker == worker else None
+        return due.update.sent, due.update if due.update.worker == worker else None
 
     def holds(self, worker: int) -> bool:
         """Return whether a worker's gradient has been applied and waits for the round's other gradients."""
         return any(update.worker == worker for update, _ in self._round)
 
-    def since(self, worker: int) -> int | None:
-        """Return the time since which the first row in flight to a worker is due."""
+    def due_since(self, worker: int) -> int | None:
+        """Return ``_DueRow.since`` of the first row in flight to a worker, or None."""
         return self._due[worker][0].since if self._due[worker] else None
 
     def forget(self, worker: int) -> None:
@@ -126,9 +133,9 @@ class RoundRows:
 
 
 class Rows:
-    """All rows of a server, made by the golden server from the same gradients in the same order.
+    """Check of a simulated server's rows: a golden server applies the same gradients in the same order.
 
-    ``initial`` are its values of w. Times are in ps.
+    ``initial``: initial values of the server's shard of w. Times are in ps.
     """
 
     def __init__(
@@ -141,24 +148,25 @@ class Rows:
         self._since: dict[int, int] = {}  # by worker: start of flight of its last applied gradient
         scans = job.push_after is PushAfter.SCAN  # in RTL a server scans only on request
         #: Receivers of the rows.
-        self.due: Due = (
+        self.due: DueRows = (
             ScannedRows(self.golden, broadcast=job.broadcasts) if scans else RoundRows(self.golden, job)
         )
 
-    def pushed(self, worker: int, version: int, data: bytes, since: int) -> None:
-        """Note that a worker has begun to write a gradient to this server."""
+    def note_pushed(self, worker: int, version: int, data: bytes, since: int) -> None:
+        """Note that a worker began to write a gradient (``data``) to this server at ``since``."""
         self._gradients[worker, version] = _Gradient(since, data)
 
     def vacate(self, worker: int, version: int, since: int) -> int:
         """Clear the slots of a replaced worker, except for a gradient of zeros; return its version."""
         golden = self.golden
-        new = golden.readmit(worker, version)
+        zeros_version = golden.readmit(worker, version)
         for key in [key for key in self._gradients if key[0] == worker]:
             del self._gradients[key]
         self.due.forget(worker)
-        slot = golden.layout.slot(worker, self._sizes.slot_of(new))
-        self._gradients[worker, new] = _Gradient(since, bytes(golden.memory[slot.base : slot.base + slot.size]))
-        return new
+        slot = golden.layout.slot(worker, self._sizes.slot_of(zeros_version))
+        zeros = bytes(golden.memory[slot.base : slot.base + slot.size])
+        self._gradients[worker, zeros_version] = _Gradient(since, zeros)
+        return zeros_version
 
     def apply(self, row: bytes) -> tuple[int, int, int]:
         """Check a row that has been made; return its gradient's worker and version, and the staleness.
@@ -166,8 +174,8 @@ class Rows:
         Raises CheckFailed if it differs from the golden server's row.
         """
         golden = self.golden
-        name, place = f"server {self.shard}, version {golden.version + 1}", golden.row.layout
-        lgvnum = np.frombuffer(row, "<u4", self._sizes.workers, place.lgvnum - place.base)
+        name, layout = f"server {self.shard}, version {golden.version + 1}", golden.row.layout
+        lgvnum = np.frombuffer(row, "<u4", self._sizes.workers, layout.lgvnum - layout.base)
         consumed = np.flatnonzero(lgvnum != golden.row.lgvnum)
         if len(consumed) != 1:
             raise CheckFailed(f"{name}: LGVnum of {len(consumed)} workers has changed")
@@ -181,23 +189,23 @@ class Rows:
         slot = golden.layout.slot(worker, self._sizes.slot_of(version))
         golden.memory[slot.base : slot.base + slot.size] = gradient.data
         self._since[worker] = gradient.since
-        found = golden.apply(worker)
-        place = golden.row.layout
-        if row != golden.memory[place.base : place.base + place.size]:
+        applied = golden.apply(worker)
+        layout = golden.row.layout
+        if row != golden.memory[layout.base : layout.base + layout.size]:
             raise CheckFailed(f"{name} for worker {worker}: the row differs from the golden server's")
-        return worker, version, found.staleness
+        return worker, version, applied.staleness
 
-    def made(self, update: Applied, row: bytes, began: float, now: int) -> Sequence[int]:
-        """Return the workers to which the row of an update, or a later row, is now due; see :class:`Due`."""
-        return self.due.made(update, row, began, self._since[update.worker], now)
+    def note_stored(self, update: ServerUpdate, row: bytes, begin: float, now: int) -> Sequence[int]:
+        """Return the workers to which an update's row, or a later row, is now due; see :class:`DueRows`."""
+        return self.due.note_stored(update, row, begin, self._since[update.worker], now)
 
     def unapplied(self, worker: int) -> int | None:
         """Return the version of a worker's first gradient in flight, or None."""
         return min((version for sender, version in self._gradients if sender == worker), default=None)
 
     def in_flight_since(self, worker: int) -> int | None:
-        """Return the time since which a gradient or row of a worker has been in flight, or None."""
+        """Return when the worker's oldest gradient or row in flight was sent; None if nothing is in flight."""
         times = [gradient.since for (sender, _), gradient in self._gradients.items() if sender == worker]
-        if (since := self.due.since(worker)) is not None:
+        if (since := self.due.due_since(worker)) is not None:
             times.append(since)
         return min(times, default=None)

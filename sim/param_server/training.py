@@ -1,4 +1,4 @@
-"""A training with the parameter server: the job, its outcome, and the account that is kept during the run.
+"""Job and outcome of a training with the parameter server, and the recorder of a run.
 
 Shared by the event model (``events``) and the hosts of simulated hardware (``hosts``).
 """
@@ -22,7 +22,7 @@ from fanin.sim.param_server.costs import Compute, Costs
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingJob:
-    """A run: each of ``workers`` pushes a gradient of each of its mini-batches, ``epochs`` times.
+    """Training job: each worker pushes a gradient of each of its mini-batches, ``epochs`` times.
 
     - ``workers``, ``slots``, ``servers``: sizes of the protocol.
     - ``warm_up``: first epochs in which workers use one of their slots.
@@ -38,7 +38,7 @@ class TrainingJob:
     - ``seed``: seed of the workers' times.
     - ``stops``: workers whose links are cut, with times in seconds.
     - ``returns``: workers that are replaced, with times in seconds.
-    - ``waits``: False lets workers overwrite gradients, for tests.
+    - ``waits_for_credit``: False lets workers overwrite gradients that were not applied, for tests.
 
     Raises ValueError for Sync-DSGD with more than one slot or with options of the asynchronous server. Raises
     it also for a replacement of a worker that has not stopped before, and for replacements with several
@@ -61,7 +61,7 @@ class TrainingJob:
     seed: int = 0
     stops: Mapping[int, float] = field(default_factory=dict)
     returns: Mapping[int, float] = field(default_factory=dict)
-    waits: bool = True
+    waits_for_credit: bool = True
 
     def __post_init__(self) -> None:
         if self.returns and self.servers > 1:
@@ -129,24 +129,25 @@ class ServerSpan:
 
 
 @dataclass
-class Applied:
+class ServerUpdate:
     """An update of a server with a worker's gradient; all times in seconds.
 
-    - ``shard``: the server.
+    - ``shard``: number of the server.
+    - ``worker``: the worker that computed the gradient.
     - ``version``: version of the worker's gradient.
-    - ``made``: its row was in memory.
-    - ``came``: the gradient was in the server's memory.
-    - ``left``: its row could leave.
-    - ``arrived``: its worker had received a row with it; with Sync-DSGD, the row of the whole round.
+    - ``stored``: end of the update, when its row was in the server's memory.
+    - ``arrival``: the gradient was in the server's memory.
+    - ``sent``: its row could be sent.
+    - ``received``: the gradient's worker had received a row with it; with Sync-DSGD, the row of the round.
     """
 
     shard: int
     worker: int
     version: int
-    made: float
-    came: float = math.nan
-    left: float = math.nan
-    arrived: float = math.nan
+    stored: float
+    arrival: float = math.nan
+    sent: float = math.nan
+    received: float = math.nan
 
 
 @dataclass(frozen=True)
@@ -163,13 +164,13 @@ class Epoch:
 
 @dataclass
 class Outcome:
-    """Result of a run; the last epoch is its end, and ``w`` the model then.
+    """Result of a training run; ``epochs`` ends with the run, and ``w`` is the model then.
 
     - ``staleness``: number of gradients, at every server, by the number of others' updates that their model
       lacked; with Sync-DSGD, whose N updates count as one, always 0.
     - ``spans``, ``server_spans``: activities of workers and servers.
     - ``updates``: all updates in order; only of simulated hardware.
-    - ``began``: start of all times, in seconds of the simulation.
+    - ``start``: simulated time, in seconds, at which all other times are 0.
     - ``stopped``: workers that stopped before the servers had applied all their gradients.
     - ``gradients_each``: gradients that each worker should push.
     - ``pushed``: gradients that each worker has pushed.
@@ -180,8 +181,8 @@ class Outcome:
     staleness: Counter[int] = field(default_factory=Counter)
     spans: list[Span] = field(default_factory=list)
     server_spans: list[ServerSpan] = field(default_factory=list)
-    updates: list[Applied] = field(default_factory=list)
-    began: float = 0.0
+    updates: list[ServerUpdate] = field(default_factory=list)
+    start: float = 0.0
     stopped: tuple[int, ...] = ()
     gradients_each: int = 0
     pushed: tuple[int, ...] = ()
@@ -198,7 +199,7 @@ class Outcome:
     @property
     def mean_staleness(self) -> float:
         """Mean number of others' updates per gradient; 0 without gradients."""
-        return sum(age * times for age, times in self.staleness.items()) / max(self.staleness.total(), 1)
+        return sum(age * count for age, count in self.staleness.items()) / max(self.staleness.total(), 1)
 
 
 #: Called after every update with the number of gradients that all servers have applied, simulated seconds, and
@@ -207,15 +208,15 @@ Progress = Callable[[int, float, Sequence[Epoch]], None]
 
 
 class Account:
-    """Builder of a run's outcome during the run. ``model`` returns w, joined from the servers' parts."""
+    """Recorder of a run, which builds its outcome. ``model`` returns w, joined from the servers' shards."""
 
     def __init__(self, job: TrainingJob, learner: Learner, model: Callable[[], npt.NDArray[np.float32]]):
         self.outcome = Outcome()
         self.gradients_each = job.gradients_each(learner)
         self._job, self._learner, self._model = job, learner, model
         self._applied = [0] * job.servers
-        self._ended = 0.0  # time of the last update
-        self._arrived = [0.0] * job.workers  # time of each worker's last push
+        self._end = 0.0  # seconds: end of the last update
+        self._push_ends = [0.0] * job.workers  # seconds: arrival of each worker's last push
 
     @property
     def applied(self) -> int:
@@ -225,9 +226,9 @@ class Account:
     def note(self, worker: int, kind: str, begin: float, end: float) -> None:
         """Note a worker's activity: see ``Span``. A wait begins no earlier than its last push has arrived."""
         if kind == "push":
-            self._arrived[worker] = end
+            self._push_ends[worker] = end
         elif kind == "wait":
-            begin = max(begin, self._arrived[worker])
+            begin = max(begin, self._push_ends[worker])
         if end > begin:
             self.outcome.spans.append(Span(worker, kind, begin, end))
 
@@ -235,15 +236,15 @@ class Account:
         """Note a server's activity: see ``ServerSpan``."""
         self.outcome.server_spans.append(ServerSpan(shard, worker, kind, begin, end))
 
-    def update(self, shard: int, staleness: int, when: float) -> bool:
-        """Note the end of an update, and of an epoch; return whether all servers have applied one more."""
+    def update(self, shard: int, staleness: int, seconds: float) -> bool:
+        """Note the end of an update at ``seconds``; return whether all servers have applied one more."""
         self.outcome.staleness[0 if self._job.algorithm is Algorithm.SYNC else staleness] += 1
-        before, self._ended = self.applied, max(self._ended, when)
+        count, self._end = self.applied, max(self._end, seconds)
         self._applied[shard] += 1
-        if self.applied == before:
+        if self.applied == count:
             return False
         if self.applied % (self._learner.batches * self._job.workers) == 0:
-            self._end_epoch(when)
+            self._end_epoch(seconds)
         return True
 
     def close(
@@ -260,21 +261,21 @@ class Account:
         if self.applied < self.gradients_each * self._job.workers:
             if self._job.algorithm is Algorithm.SYNC:
                 raise sync_ends(dead)
-            self._end_epoch(self._ended)
+            self._end_epoch(self._end)
         outcome.stopped, outcome.w = tuple(dead), self._model()
         outcome.gradients_each = self.gradients_each
         outcome.pushed = tuple(worker.version for worker in workers)
         outcome.tally = Tally.of(workers, servers, dead)
         return outcome
 
-    def _end_epoch(self, when: float) -> None:
+    def _end_epoch(self, seconds: float) -> None:
         epochs = self.outcome.epochs
-        epochs.append(Epoch(len(epochs) + 1, when, self._learner.measure(self._model())))
+        epochs.append(Epoch(len(epochs) + 1, seconds, self._learner.measure(self._model())))
 
 
 def sync_ends(dead: Sequence[int]) -> CheckFailed:
-    """Return the error of Sync-DSGD without these workers."""
-    who, them = (
+    """Return the error of a Sync-DSGD run whose ``dead`` workers have stopped."""
+    workers, pronoun = (
         (f"worker {dead[0]}", "it") if len(dead) == 1 else (f"workers {', '.join(map(str, dead))}", "them")
     )
-    return CheckFailed(f"{who} stopped answering; Sync-DSGD cannot continue without {them}")
+    return CheckFailed(f"{workers} stopped answering; Sync-DSGD cannot continue without {pronoun}")

@@ -1,4 +1,4 @@
-"""A worker's steps in time: it takes the model, computes, and pushes whenever it has credit."""
+"""Worker of an asynchronous training: takes the model, computes, and pushes a gradient when it has credit."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class Site(Protocol):
     def note(self, worker: int, kind: str, begin: float) -> None:
         """Note a worker's activity that ends now."""
 
-    def after(self, seconds: float, then: Callable[[], None]) -> None:
-        """Call ``then`` after ``seconds``."""
+    def call_after(self, seconds: float, callback: Callable[[], None]) -> None:
+        """Call ``callback`` after ``seconds``."""
 
 
 class Worker(ABC):
-    """Algorithm 2 with K slots. Source: RDMA-wild, section 4."""
+    """Worker that executes algorithm 2 with K slots. Source: RDMA-wild, section 4."""
 
     def __init__(self, site: Site, endpoint: WorkerEndpoint):
         self.site, self.endpoint, self.number = site, endpoint, endpoint.number
@@ -44,8 +44,8 @@ class Worker(ABC):
         self._busy = False
         self._idle_since: float | None = None
         self._replaced = False
-        self._zeros: int | None = None  # version of the gradient of zeros of a worker that joins a run
-        self._each = site.job.gradients_each(site.learner)
+        self._zeros_version: int | None = None  # version of the gradient of zeros of a worker that joins a run
+        self._gradient_count = site.job.gradients_each(site.learner)
 
     @abstractmethod
     def send(self, pushes: Sequence[Push]) -> None:
@@ -53,33 +53,33 @@ class Worker(ABC):
 
     @property
     def stops(self) -> float:
-        """Time when it stops answering, in seconds; infinite for a replacement."""
+        """Time in seconds at which the worker stops answering; infinite for a replacement."""
         return np.inf if self._replaced else self.site.job.stops.get(self.number, np.inf)
 
     @property
     def dead(self) -> bool:
-        """Whether it has stopped answering, and has not been replaced."""
+        """Whether the worker has stopped answering and has not been replaced."""
         return self.site.seconds >= self.stops
 
     def replace(self, endpoint: WorkerEndpoint) -> None:
-        """Replace the worker by another one with a memory of zeros, which waits for ``join`` and its rows."""
+        """Replace the worker by one whose memory is zeros, and which waits for ``join`` and its rows."""
         self.endpoint, self._replaced, self._busy, self._idle_since = endpoint, True, False, None
-        self._zeros = None
+        self._zeros_version = None
 
     def join(self, version: int) -> None:
         """Set the version of the gradient of zeros that the servers apply before the replacement's own."""
-        self._zeros = version
+        self._zeros_version = version
         self.advance()
 
     def advance(self) -> None:
         """Begin the next gradient, if there is credit for it and the worker is not busy."""
         now = self.site.seconds
         if self.endpoint.joins:
-            if self._zeros is not None:
-                self.endpoint.join(self._zeros)
+            if self._zeros_version is not None:
+                self.endpoint.join(self._zeros_version)
             if self.endpoint.joins:
                 return
-        if self._busy or self.dead or self.endpoint.version == self._each:
+        if self._busy or self.dead or self.endpoint.version == self._gradient_count:
             return
         if not self.endpoint.may_push:
             self._idle_since = now if self._idle_since is None else self._idle_since
@@ -88,33 +88,35 @@ class Worker(ABC):
             self.site.note(self.number, "wait", self._idle_since)
             self._idle_since = None
         self._busy = True
-        self._look(now)
+        self._take_model(now)
 
-    def _look(self, began: float) -> None:
+    def _take_model(self, begin: float) -> None:
+        """Copy the model, again if a row was written meanwhile, then compute."""
         endpoint = self.endpoint
         reading = endpoint.begin_read()
 
-        def done() -> None:
+        def end_copy() -> None:
             if endpoint is not self.endpoint:
                 return
             model = endpoint.end_read(reading)
             if model is None:
-                self._look(began)
+                self._take_model(begin)
             else:
-                self._compute(began, *model)
+                self._compute(begin, *model)
 
-        self.site.after(self.site.copy_seconds, done)
+        self.site.call_after(self.site.copy_seconds, end_copy)
 
-    def _compute(self, began: float, w: npt.NDArray[np.float32], others: list[int]) -> None:
+    def _compute(self, begin: float, w: npt.NDArray[np.float32], others: list[int]) -> None:
+        """Compute a gradient at ``w``, then push it; ``others``: from ``WorkerEndpoint.end_read``."""
         job, endpoint = self.site.job, self.endpoint
 
-        def done() -> None:
+        def end_compute() -> None:
             if self.dead or endpoint is not self.endpoint:
                 return
             gradient = self.site.learner.gradient(self.number, self.endpoint.version, w)
-            self.site.note(self.number, "compute", began)
+            self.site.note(self.number, "compute", begin)
             self.send(list(self.endpoint.push(gradient, others)))
             self._busy = False
             self.advance()
 
-        self.site.after(job.compute.seconds(self.number, job.batch, self._rng), done)
+        self.site.call_after(job.compute.seconds(self.number, job.batch, self._rng), end_compute)

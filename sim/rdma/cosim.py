@@ -15,7 +15,7 @@ from fanin.base.limits import CLOCK_MHZ
 from fanin.hdl.rdma.node import ARRIVALS, COMPLETIONS, RdmaNode
 from fanin.host.causes import explain
 from fanin.job import worker_endpoint
-from fanin.rdma.driver import Arrived, Completed, RdmaDriver
+from fanin.rdma.driver import Arrival, Completion, RdmaDriver
 from fanin.rdma.facts import FIRST_QUEUE_PAIR, Connection, RdmaConfig, Refusal, Region, Write
 from fanin.rdma.nic_driver import NicDriver
 from fanin.sim.cosim.cluster import Cluster, Reads, Settings, check_identities
@@ -122,8 +122,8 @@ class RdmaRun:
     """Result of a run, per node."""
 
     memories: list[bytearray] = field(default_factory=list)
-    completions: list[list[Completed]] = field(default_factory=list)
-    arrivals: list[list[Arrived]] = field(default_factory=list)
+    completions: list[list[Completion]] = field(default_factory=list)
+    arrivals: list[list[Arrival]] = field(default_factory=list)
     counters: list[dict[str, int]] = field(default_factory=list)
     raw: RunResult = field(default_factory=RunResult)
 
@@ -231,10 +231,10 @@ class RdmaCosim:
         for words in write.reads:
             reads = Reads(words)
             taken = [reads.take(driver.take_completion()) for _ in words]
-            run.completions.append([driver.completed_of(values) for values in taken])
+            run.completions.append([driver.completion_of(values) for values in taken])
         for words, count in zip(end.reads, arrivals, strict=True):
             reads = Reads(words)
             taken = [reads.take(driver.take_arrival()) for _ in range(count)]
-            run.arrivals.append([driver.arrived_of(values) for values in taken])
+            run.arrivals.append([driver.arrival_of(values) for values in taken])
             run.counters.append(driver.counters_of(reads.take(driver.counters())))
         return run

@@ -10,7 +10,7 @@ from fanin.sim.cosim.live import Board
 from fanin.sim.cosim.program import HostProgram
 
 TIMEOUT, RETRIES = 2_000, 10  # cycles until a silent node is probed again, and the number of retries
-_LOOK_CYCLES = 500  # cycles between two reads of a node's findings
+_READ_CYCLES = 500  # cycles between two reads of a node's findings
 
 
 class CheckHosts:
@@ -23,20 +23,20 @@ class CheckHosts:
     def __init__(self, board: Board, *, driver: RingDriver, members: Mapping[int, RingMember]):
         self._board, self._driver, self._members = board, driver, members
         self._findings: dict[int, RingFindings] = {}
-        self._settled: set[int] = set()
+        self._finished: set[int] = set()
         member = next(iter(members.values()))
-        period = 4 * member.timeout // _LOOK_CYCLES
-        self._looks = {node: (member.retries + 1) * max(period, 1) for node in members}
+        period = 4 * member.timeout // _READ_CYCLES
+        self._remaining_reads = {node: (member.retries + 1) * max(period, 1) for node in members}
 
     @property
     def done(self) -> bool:
-        """Whether all nodes are settled."""
-        return len(self._settled) == len(self._members)
+        """Whether the check of all nodes has ended."""
+        return len(self._finished) == len(self._members)
 
     @property
     def progress(self) -> int:
-        """Number of settled nodes."""
-        return len(self._settled)
+        """Number of nodes whose check has ended."""
+        return len(self._finished)
 
     def start(self) -> None:
         """Start the job at all nodes."""
@@ -45,24 +45,24 @@ class CheckHosts:
             for batch in self._driver.identify(), self._driver.configure(member), self._driver.start():
                 program.extend(batch.operations)
             program.poll_field(self._driver.registers, "status", "busy", 0)
-            self._board.run(node, program, functools.partial(self._begun, node))
+            self._board.run(node, program, functools.partial(self._check_identity, node))
 
-    def _begun(self, node: int, reads: list[int]) -> None:
+    def _check_identity(self, node: int, reads: list[int]) -> None:
         identify = self._driver.identify()
         self._driver.check_identity(identify.results(reads))
-        self._look(node)
+        self._read_findings(node)
 
-    def _look(self, node: int) -> None:
+    def _read_findings(self, node: int) -> None:
         program = HostProgram().extend(self._driver.findings().operations)
-        self._board.run(node, program, functools.partial(self._found, node))
+        self._board.run(node, program, functools.partial(self._note_findings, node))
 
-    def _found(self, node: int, reads: list[int]) -> None:
-        found = self._findings[node] = self._driver.findings_of(self._driver.findings().results(reads))
-        self._looks[node] -= 1
-        if found.complete or not found.running or not self._looks[node]:
-            self._settled.add(node)
+    def _note_findings(self, node: int, reads: list[int]) -> None:
+        findings = self._findings[node] = self._driver.findings_of(self._driver.findings().results(reads))
+        self._remaining_reads[node] -= 1
+        if findings.complete or not findings.running or not self._remaining_reads[node]:
+            self._finished.add(node)
         else:
-            self._board.at(self._board.now + _LOOK_CYCLES * 4_000, functools.partial(self._look, node))
+            self._board.at(self._board.now + _READ_CYCLES * 4_000, functools.partial(self._read_findings, node))
 
     def may_skip(self) -> bool:
         """Return False: nodes count the cycles of their timeouts."""
@@ -70,7 +70,7 @@ class CheckHosts:
 
     def waiting(self) -> str:
         """Return the nodes that have not heard both neighbours."""
-        return f"nodes {sorted(set(self._members) - self._settled)} have not heard both neighbours"
+        return f"nodes {sorted(set(self._members) - self._finished)} have not heard both neighbours"
 
     def result(self) -> dict[int, RingFindings]:
         """Return the findings of each started node."""

@@ -26,7 +26,7 @@ from fanin.sim.cosim.program import HostProgram
 from fanin.sim.cosim.run import Bytes, Phase, RunResult, Words
 from fanin.sim.cosim.simulator import Group
 from fanin.sim.ring.check import RETRIES, TIMEOUT, CheckHosts
-from fanin.sim.ring.flow import Carried, Flow, FlowHosts
+from fanin.sim.ring.flow import Flow, FlowCounters, FlowHosts
 
 Float32 = npt.NDArray[np.float32]
 
@@ -45,7 +45,7 @@ class RingRun:
     status: list[RingStatus] = field(default_factory=list)  # per node
     counters: list[dict[str, int]] = field(default_factory=list)  # per node
     intact: bool = True  # memory around the vectors is unchanged
-    carried: list[Carried] = field(default_factory=list)  # per host, frames of the flow beside the all-reduce
+    flow_counters: list[FlowCounters] = field(default_factory=list)  # per host
     raw: RunResult = field(default_factory=RunResult)
 
     @property
@@ -172,13 +172,13 @@ class RingCosim:
             for engine, macs in enumerate(rings)
         ]
         start = Phase("start", [self._start(member, flow) for member in members])
-        reduce, outcome = self._reduce(layout, flow) * nodes, self._outcome()
-        whole = [program.extend(outcome) for program in self._reduce(layout, flow)] * nodes
-        last = HostProgram().extend(outcome)
+        reduce, read_results = self._reduce(layout, flow) * nodes, self._read_results()
+        programs = [program.extend(read_results) for program in self._reduce(layout, flow)] * nodes
+        last = HostProgram().extend(read_results)
         hosts = functools.partial(FlowHosts, flow=flow, reduce=reduce, last=last) if flow else None
         raw = self._cluster.run(
-            memories=([layout.fill(own)] for own in vectors),
-            phases=[start] if flow else [start, Phase("reduce", whole)],
+            memories=([layout.fill(node_vectors)] for node_vectors in vectors),
+            phases=[start] if flow else [start, Phase("reduce", programs)],
             hosts=hosts,
             longest_wait=4 * timeout,
             seed=seed,
@@ -186,8 +186,8 @@ class RingCosim:
             **settings,
         )
         check_identities(self.driver, raw.phases[0].reads)
-        reads, carried = raw.hosts if flow else (raw.phases[1].reads, [])
-        return self._collect(raw, layout, map(np.array, reads), carried)
+        reads, flow_counters = raw.hosts if flow else (raw.phases[1].reads, [])
+        return self._collect(raw, layout, map(np.array, reads), flow_counters)
 
     def serve(
         self,
@@ -225,7 +225,7 @@ class RingCosim:
         members = {
             node: RingMember(
                 id=JOB_ID,
-                macs=[worker_endpoint(each).mac for each in order],
+                macs=[worker_endpoint(member).mac for member in order],
                 rank=list(order).index(node),
                 timeout=TIMEOUT,
                 retries=RETRIES,
@@ -239,11 +239,11 @@ class RingCosim:
             hosts=functools.partial(CheckHosts, driver=self.driver, members=members),
             longest_wait=4 * TIMEOUT * RETRIES,
         )
-        found: dict[int, RingFindings] = raw.hosts
-        return found
+        findings: dict[int, RingFindings] = raw.hosts
+        return findings
 
     def _layout(self, vectors: Sequence[Sequence[Float32]]) -> _Layout:
-        counts = {tuple(int(np.size(vector)) for vector in own) for own in vectors}
+        counts = {tuple(int(np.size(vector)) for vector in node_vectors) for node_vectors in vectors}
         if len(vectors) not in range(MIN_NODES, self.nodes + 1) or len(counts) != 1:
             raise ValueError(
                 f"vectors must be of equal lengths at {MIN_NODES} to {self.nodes} nodes, not {sorted(counts)} "
@@ -284,15 +284,19 @@ class RingCosim:
             programs.append(self._wait(program))
         return programs
 
-    def _outcome(self) -> list[Operation]:
+    def _read_results(self) -> list[Operation]:
         """Return operations that read status and counters."""
         return [*self.driver.wait().operations, *self.driver.counters().operations]
 
     def _collect(
-        self, raw: RunResult, layout: _Layout, outcomes: Iterable[Words], carried: list[Carried]
+        self,
+        raw: RunResult,
+        layout: _Layout,
+        words_of_nodes: Iterable[Words],
+        flow_counters: list[FlowCounters],
     ) -> RingRun:
-        driver, run = self.driver, RingRun(raw=raw, carried=carried)
-        for words in outcomes:
+        driver, run = self.driver, RingRun(raw=raw, flow_counters=flow_counters)
+        for words in words_of_nodes:
             reads = Reads(words)
             run.status.append(driver.status_of(reads.take(driver.wait())))
             run.counters.append(driver.counters_of(reads.take(driver.counters())))

@@ -1,4 +1,4 @@
-"""Other traffic of the hosts beside an all-reduce: from every node's host to the next node's host."""
+"""Traffic of the hosts during an all-reduce, from every node's host to the next node's host."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fanin.wire.fields import byte_length, pack_fields
 
 ETHERTYPE = 0x88B7  # IEEE 802 OUI extended: no protocol that a node handles
 NUMBER_BYTES = 8
-LEAST = byte_length(ETHERNET) + NUMBER_BYTES
+MIN_BYTES = byte_length(ETHERNET) + NUMBER_BYTES
 WINDOW = 8  # frames offered and not taken by the node, above which a host skips a frame
 _GRACE_PS = 50_000_000  # time after the all-reduce in which frames in flight arrive
 _PS = 8000  # ps per byte at 1 Gb/s
@@ -41,8 +41,8 @@ class Flow:
     stall: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.size < LEAST:
-            raise ValueError(f"size must be at least {LEAST}, not {self.size!r}")
+        if self.size < MIN_BYTES:
+            raise ValueError(f"size must be at least {MIN_BYTES}, not {self.size!r}")
         if not self.gbps > 0:
             raise ValueError(f"gbps must be above 0, not {self.gbps!r}")
 
@@ -58,12 +58,12 @@ class Flow:
             "source": worker_endpoint(node).mac,
             "ethertype": ETHERTYPE,
         }
-        rest = np.random.default_rng((node, number)).bytes(self.size - LEAST)
-        return pack_fields(ETHERNET, header) + number.to_bytes(NUMBER_BYTES, "big") + rest
+        filler = np.random.default_rng((node, number)).bytes(self.size - MIN_BYTES)
+        return pack_fields(ETHERNET, header) + number.to_bytes(NUMBER_BYTES, "big") + filler
 
 
 @dataclass
-class Carried:
+class FlowCounters:
     """Counters of a host's frames."""
 
     sent: int = 0
@@ -74,13 +74,14 @@ class Carried:
 class FlowHosts:
     """Live hosts that post their descriptors, and send frames until all nodes have reduced; see LiveHosts.
 
-    ``result`` contains, per node, the words read by the programs ``last``, and the counters of its frames.
+    - ``reduce``: per node, the program that posts its descriptors and waits for the sums.
+    - ``last``: program whose reads ``result`` contains, run at every node after the all-reduce.
     """
 
     def __init__(self, board: Board, *, flow: Flow, reduce: list[HostProgram], last: HostProgram):
         self.board, self.flow, self.programs, self.last = board, flow, reduce, last
         self.nodes = len(reduce)
-        self.carried = [Carried() for _ in reduce]
+        self.counters = [FlowCounters() for _ in reduce]
         self.expected = [0] * self.nodes  # per sender, the number of the next frame at its receiver
         self.reducing, self.reads = self.nodes, dict[int, list[int]]()
 
@@ -92,7 +93,7 @@ class FlowHosts:
     @property
     def progress(self) -> int:
         """Number of frames received."""
-        return sum(carried.received for carried in self.carried)
+        return sum(counters.received for counters in self.counters)
 
     def start(self) -> None:
         """Start all hosts at once."""
@@ -110,27 +111,30 @@ class FlowHosts:
         """Return the state for the message of a failed run."""
         return f"{self.reducing} of {self.nodes} nodes reduce"
 
-    def result(self) -> tuple[list[list[int]], list[Carried]]:
+    def result(self) -> tuple[list[list[int]], list[FlowCounters]]:
         """Return the words read and the counters of frames, per node."""
-        return [self.reads[node] for node in range(self.nodes)], self.carried
+        return [self.reads[node] for node in range(self.nodes)], self.counters
 
     def _send(self, node: int, start: int) -> None:
         def send(time: int) -> None:
             if not self.reducing:
                 return
             if self.board.unsent(node) < WINDOW:
-                carried = self.carried[node]
-                self.board.send(node, self.flow.frame(node, self.nodes, carried.sent))
-                carried.sent += 1
+                counters = self.counters[node]
+                self.board.send(node, self.flow.frame(node, self.nodes, counters.sent))
+                counters.sent += 1
             self.board.at(start + int((time + 1) * self.flow.interval), lambda: send(time + 1))
 
         send(0)
 
     def _received(self, sender: int, frame: bytes) -> None:
-        carried, number = self.carried[sender], int.from_bytes(frame[LEAST - NUMBER_BYTES : LEAST], "big")
-        carried.received += 1
+        counters, number = (
+            self.counters[sender],
+            int.from_bytes(frame[MIN_BYTES - NUMBER_BYTES : MIN_BYTES], "big"),
+        )
+        counters.received += 1
         if number < self.expected[sender] or frame != self.flow.frame(sender, self.nodes, number):
-            carried.wrong += 1
+            counters.wrong += 1
         self.expected[sender] = number + 1
 
     def _reduced(self, reads: list[int]) -> None:

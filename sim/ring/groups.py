@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""One exchange in groups on simulated ring nodes: vectors in, workers' sums and figures of rounds out."""
+"""Exchange in groups on simulated ring nodes: sums of the workers' vectors, and figures of the rounds."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _PS = 1e12
 
 @dataclass
 class GroupsRun:
-    """Result of an exchange; ``seconds`` until the last worker has its sum, with barriers."""
+    """Result of an exchange; ``seconds``: time until the last worker has its sum, with barriers."""
 
     sums: list[Float32]  # per worker
     seconds: float
@@ -75,21 +75,22 @@ class GroupsCosim:
         ``settings`` are those of ``Cluster.run``. Raises ValueError for vectors or a plan that do not fit, and
         SimulationFailed if the run or a node fails.
         """
-        given, jobs = [np.ravel(vector).astype(np.float32) for vector in vectors], jobs or JobSettings()
-        sizes = {vector.size for vector in given}
-        if len(given) != plan.workers or len(sizes) != 1 or 0 in sizes:
+        inputs, jobs = [np.ravel(vector).astype(np.float32) for vector in vectors], jobs or JobSettings()
+        sizes = {vector.size for vector in inputs}
+        if len(inputs) != plan.workers or len(sizes) != 1 or 0 in sizes:
             raise ValueError(
-                f"vectors must be {plan.workers} of one length, at least 1, not {len(given)} of {sorted(sizes)}"
+                f"vectors must be {plan.workers} of one length, at least 1, "
+                f"not {len(inputs)} of {sorted(sizes)}"
             )
         if plan.nodes > self.nodes:
             raise ValueError(f"plan must have at most {self.nodes} nodes, not {plan.nodes}")
-        size = self.config.words(given[0].size) * self.config.width // 8
+        size = self.config.words(inputs[0].size) * self.config.width // 8
         identify = HostProgram().extend(self.driver.identify().operations)
         raw = self._cluster.run(
             memories=([np.zeros(size, np.uint8)] for _ in range(plan.nodes)),
             phases=[Phase("identify", [identify] * plan.nodes)],
             longest_wait=jobs.retries * (jobs.timeout + 2) + 4 * jobs.timeout,
-            hosts=functools.partial(_Workers, config=self.config, plan=plan, jobs=jobs, vectors=given),
+            hosts=functools.partial(_Workers, config=self.config, plan=plan, jobs=jobs, vectors=inputs),
             hosts_apart=True,
             seed=seed,
             **settings,
@@ -109,10 +110,10 @@ class _Workers:
         self._board, self._vectors = board, vectors
         self._driver = RingDriver(config)
         self._rounds = Rounds(board, self._driver, plan, jobs, name=lambda number: "the exchange")
-        self._began = self._ended = board.now
+        self._start_ps = self._end_ps = board.now
         self._workers = [node for node in board.nodes if node < plan.workers]
         self._nodes = [node for node in board.nodes if node < plan.nodes]
-        board.told, board.ordered = self._rounds.told, self._ordered
+        board.told, board.ordered = self._rounds.handle, self._obey
         self._sums: dict[int, Float32] = {}
         self._counters: dict[int, dict[str, int]] = {}
 
@@ -122,14 +123,14 @@ class _Workers:
             self._rounds.post(worker, 0, self._vectors[worker], functools.partial(self._complete, worker))
 
     def _complete(self, worker: int) -> None:
-        found = self._board.memory(worker)[: self._vectors[worker].nbytes]
-        self._sums[worker] = found.copy().view("<f4")
-        self._ended = self._board.now
-        self._rounds.through(worker)
+        content = self._board.memory(worker)[: self._vectors[worker].nbytes]
+        self._sums[worker] = content.copy().view("<f4")
+        self._end_ps = self._board.now
+        self._rounds.finish_worker(worker)
 
-    def _ordered(self, order: Order) -> None:
+    def _obey(self, order: Order) -> None:
         self._rounds.obey(order)
-        if self._rounds.ended:
+        if self._rounds.finished:
             counters = HostProgram().extend(self._driver.counters().operations)
             for node in self._nodes:
                 self._board.run(node, counters, functools.partial(self._note, node))
@@ -160,7 +161,7 @@ class _Workers:
         """Return the result, without ``raw``."""
         return GroupsRun(
             [self._sums[worker] for worker in self._workers],
-            (self._ended - self._began) / _PS,
+            (self._end_ps - self._start_ps) / _PS,
             self._rounds.figures,
             [self._counters[node] for node in self._nodes],
         )

@@ -51,7 +51,7 @@ class GroupsTime:
     @property
     def rounds(self) -> list[float]:
         """Seconds of each round without its barrier: those of its largest ring."""
-        sizes = [max(len(ring.members) for ring in each.rings) for each in self.plan.rounds]
+        sizes = [max(len(ring.members) for ring in plan_round.rings) for plan_round in self.plan.rounds]
         cycles = {size: self._ring(size) + _ACCESS * self.accesses for size in set(sizes)}
         return [cycles[size] / (self.clock_mhz * 1e6) for size in sizes]
 

@@ -20,7 +20,17 @@ from fanin.ring.golden.all_reduce import all_reduce
 from fanin.sim.cosim.live import Board
 from fanin.sim.cosim.program import HostProgram
 from fanin.sim.ring.rounds import RoundFigures
-from fanin.sim.ring.schedule import Completed, Compute, Fetch, Learners, Post, Program, Request, Times, Worker
+from fanin.sim.ring.schedule import (
+    AwaitCompletions,
+    Compute,
+    Fetch,
+    Learners,
+    Post,
+    Program,
+    Request,
+    Times,
+    Worker,
+)
 from fanin.sim.ring.sums import Sums
 
 Float32 = npt.NDArray[np.float32]
@@ -48,16 +58,16 @@ class Buffers:
 
 
 @dataclass(frozen=True)
-class Posted:
-    """A gradient that a host has posted, with the number of its descriptor in the run."""
+class GradientPosted:
+    """Event: a host has posted a gradient; ``descriptor``: its number in the run."""
 
     descriptor: int
     gradient: Float32
 
 
 @dataclass(frozen=True)
-class Fetched:
-    """The sum of a descriptor that a host has found in memory."""
+class SumFetched:
+    """Event: a host has read the sum of a descriptor (``total``) from memory."""
 
     descriptor: int
     layer: int
@@ -65,7 +75,7 @@ class Fetched:
 
 
 class Host:
-    """One node's host, which carries out the requests of its program at the node."""
+    """Host of one node, which carries out its program's requests at the node."""
 
     def __init__(self, hosts: Hosts, node: int, worker: Worker, steps: int):
         self.hosts, self.board, self.node, self.times = hosts, hosts.board, node, worker.times
@@ -85,26 +95,26 @@ class Host:
                 self.board.at(self.board.now + round(seconds * _PS), self.advance)
             case Post(layer, gradient):
                 self._post(layer, gradient)
-            case Completed(above):
-                self._ask(above)
+            case AwaitCompletions(more_than):
+                self._await_completions(more_than)
             case Fetch(layer):
                 self.advance(self._fetch(layer))
 
     def _post(self, layer: int, gradient: Float32) -> None:
-        self.board.tell(self.node, Posted(self._posted, gradient.copy()))
+        self.board.tell(self.node, GradientPosted(self._posted, gradient.copy()))
         self._posted += 1
         self._vector(layer)[:] = gradient
         count, address = gradient.size, self.hosts.buffers.addresses[layer]
         self._run(self.hosts.driver.post(address, count).operations, lambda reads: self.advance())
 
-    def _ask(self, above: int | None) -> None:
-        """Read the status; with ``above``, wait until more descriptors are complete or the node has failed."""
+    def _await_completions(self, more_than: int | None) -> None:
+        """Read the status, after a wait for ``more_than`` descriptors or a failure of the node."""
         driver, program = self.hosts.driver, HostProgram()
-        if above is not None:
-            low = above % (1 << COMPLETED_LOW_BITS)
+        if more_than is not None:
+            low = more_than % (1 << COMPLETED_LOW_BITS)
             program.await_change(driver.registers, "status", completed_low=low, failed=0, refused_any=0)
         program.extend(driver.wait().operations)
-        first = int(above is not None)  # skip the word that ``await_change`` has read
+        first = int(more_than is not None)  # skip the word that ``await_change`` has read
         self.board.run(self.node, program, lambda reads: self._answer(reads[first:]))
 
     def _answer(self, reads: list[int]) -> None:
@@ -117,20 +127,20 @@ class Host:
         self.advance(status.completed)
 
     def _failure(self, cause: Failure) -> str:
-        where = self.hosts.name(self._fetched)
-        if cause is Failure.TIMEOUT and self.node in self.hosts.dead:
-            return f"node {self.node} has stopped answering: its link is cut in {where}"
+        name = self.hosts.name(self._fetched)
+        if cause is Failure.TIMEOUT and self.node in self.hosts.cut_nodes:
+            return f"node {self.node} has stopped answering: its link is cut in {name}"
         if cause is Failure.TIMEOUT:
-            silent = (self.node + 1) % self.hosts.nodes
-            return f"node {silent} has stopped answering: node {self.node} gives up {where}"
-        return f"node {self.node} ended in {where} with {explain(cause)}"
+            silent_node = (self.node + 1) % self.hosts.nodes
+            return f"node {silent_node} has stopped answering: node {self.node} gives up {name}"
+        return f"node {self.node} ended in {name} with {explain(cause)}"
 
     def _fetch(self, layer: int) -> Float32:
         """Return the sum in memory, and send it to rank 0 for comparison with the golden model."""
-        found = self._vector(layer).copy()
-        self.board.tell(self.node, Fetched(self._fetched, layer, found))
+        total = self._vector(layer).copy()
+        self.board.tell(self.node, SumFetched(self._fetched, layer, total))
         self._fetched += 1
-        return found
+        return total
 
     def _vector(self, layer: int) -> Float32:
         buffers = self.hosts.buffers
@@ -146,22 +156,23 @@ class Host:
 
         self._run(batch.operations, note)
 
-    def _run(self, operations: Iterable[Operation], then: Callable[[list[int]], None]) -> None:
-        self.board.run(self.node, HostProgram().extend(operations), then)
+    def _run(self, operations: Iterable[Operation], callback: Callable[[list[int]], None]) -> None:
+        self.board.run(self.node, HostProgram().extend(operations), callback)
 
 
 @dataclass
 class HostsResult:
-    """Result of all workers: learned epochs, times, final counters, and rounds of groups.
+    """Result of all workers: learning, times, final counters, and rounds of groups.
 
-    Times count from ``began``, in seconds of the simulation.
+    - ``learning_result``: result of the learners.
+    - ``start``: simulated time, in seconds, at which all other times are 0.
     """
 
-    learnt: Any
+    learning_result: Any
     times: list[Times]
     counters: list[dict[str, int]]
     rounds: list[RoundFigures] = field(default_factory=list)
-    began: float = 0.0
+    start: float = 0.0
 
     def add(self, other: HostsResult) -> None:
         """Append the workers of the next rank; rank 0 has the learned epochs of all ranks."""
@@ -174,6 +185,7 @@ class Hosts:
 
     Rank 0 compares all nodes: each sum with the golden model's, and each model with the others.
 
+    - ``learners``: models of all nodes.
     - ``stops``: nodes whose links are cut, with times in seconds.
     - ``reduce``: the golden model; default: one ring of all nodes.
     """
@@ -193,60 +205,60 @@ class Hosts:
         self.board, self.nodes, self.first_step = board, nodes, learners.first_step
         self.driver, self.buffers = RingDriver(config), Buffers(config, tuple(learners.counts))
         self.sums = Sums(reduce or partial(all_reduce, config=config), nodes)
-        self.dead: set[int] = set()
-        self._learners, self._stops, self._began = learners, stops, board.now
-        self._judging = False
+        self.cut_nodes: set[int] = set()
+        self._learners, self._stops, self._start_ps = learners, stops, board.now
+        self._handling = False
         workers = learners.workers(lambda: self.seconds, board.tell)
         self._hosts = [
             self.host_type(self, node, worker, learners.steps)
             for node, worker in enumerate(workers)
             if node in board.nodes
         ]
-        board.told = self._told
+        board.told = self._handle
 
     @property
     def seconds(self) -> float:
-        """Simulated time since the start; inside ``_told``, the time of the told event."""
-        return ((self.board.told_at if self._judging else self.board.now) - self._began) / _PS
+        """Simulated time since the start; inside ``_handle``, the time of the event."""
+        return ((self.board.told_at if self._handling else self.board.now) - self._start_ps) / _PS
 
-    def _told(self, node: int, what: Any) -> None:
+    def _handle(self, node: int, event: Any) -> None:
         """Handle an event of a host of any rank, at rank 0. Raises CheckFailed."""
-        match what:
-            case Posted(descriptor, gradient):
+        match event:
+            case GradientPosted(descriptor, gradient):
                 self.sums.post(descriptor, node, gradient)
-            case Fetched():
-                self._check(node, what)
+            case SumFetched():
+                self._check(node, event)
             case _:
-                self._judging = True
-                self._learners.told(node, what)
-                self._judging = False
+                self._handling = True
+                self._learners.handle(node, event)
+                self._handling = False
 
-    def _check(self, node: int, fetched: Fetched) -> None:
-        found, expected = fetched.total, self.sums.take(fetched.descriptor)
-        if found.tobytes() != expected.tobytes():
-            wrong = int((found.view(np.uint32) != expected.view(np.uint32)).sum())
+    def _check(self, node: int, fetched: SumFetched) -> None:
+        total, expected = fetched.total, self.sums.take(fetched.descriptor)
+        if total.tobytes() != expected.tobytes():
+            wrong = int((total.view(np.uint32) != expected.view(np.uint32)).sum())
             step = self.first_step + fetched.descriptor // len(self.buffers.counts)
-            where = f"node {node}, layer {fetched.layer}, step {step}"
-            raise CheckFailed(f"{where}: {wrong} of {found.size} values of the sum are not the golden model's")
+            place = f"node {node}, layer {fetched.layer}, step {step}"
+            raise CheckFailed(f"{place}: {wrong} of {total.size} values of the sum are not the golden model's")
 
     def start(self) -> None:
-        """Start all hosts at once, and schedule the cuts."""
-        for node, when in self._stops.items():
+        """Start all hosts at once, and schedule the cuts of links."""
+        for node, seconds in self._stops.items():
             if node not in self.board.nodes:
                 continue
-            self.board.at(self._began + round(when * _PS), partial(self._stop, node))
+            self.board.at(self._start_ps + round(seconds * _PS), partial(self._stop, node))
         for host in self._hosts:
             host.advance()
 
     def _stop(self, node: int) -> None:
         self.board.cut(node)
-        self.dead.add(node)
+        self.cut_nodes.add(node)
 
     def name(self, descriptor: int) -> str:
         """Return the name of a descriptor's all-reduce."""
         layers = len(self.buffers.counts)
-        step, place = divmod(descriptor, layers)
-        return f"the all-reduce of layer {layers - 1 - place}, step {self.first_step + step}"
+        step, index = divmod(descriptor, layers)
+        return f"the all-reduce of layer {layers - 1 - index}, step {self.first_step + step}"
 
     @property
     def done(self) -> bool:
@@ -270,4 +282,4 @@ class Hosts:
         """Return the run's result."""
         counters = [host.counters or {} for host in self._hosts]
         times = [host.times for host in self._hosts]
-        return HostsResult(self._learners.result(), times, counters, began=self._began / _PS)
+        return HostsResult(self._learners.result(), times, counters, start=self._start_ps / _PS)

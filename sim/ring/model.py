@@ -20,7 +20,7 @@ from fanin.sim.learning.replica import Dataset, State
 from fanin.sim.network import SWITCH_NS, LinkConfig
 from fanin.sim.ring.profile import Cores
 from fanin.sim.ring.schedule import (
-    Completed,
+    AwaitCompletions,
     Compute,
     Fetch,
     Learners,
@@ -34,11 +34,11 @@ from fanin.sim.ring.sums import Sums
 from fanin.sim.ring.time import RingTime
 from fanin.sim.ring.training import Learning, Outcome, RingTraining
 
-Then = Callable[[], None]
+Callback = Callable[[], None]
 
 
 class World:
-    """Nodes whose all-reduces go through one ring, one after the other.
+    """Event model of nodes whose all-reduces go through one ring, one after the other.
 
     ``seconds`` gives the time of an all-reduce by its number of values. An all-reduce begins when all nodes
     have posted it and the previous one has ended.
@@ -48,7 +48,7 @@ class World:
         self.now = 0.0
         self.sums, self.nodes, self._seconds = sums, nodes, seconds
         self.completed = 0
-        self._alarms: list[tuple[float, int, Then]] = []  # heap: time, order, callback
+        self._alarms: list[tuple[float, int, Callback]] = []  # heap: time, order, callback
         self._order = itertools.count()
         self._posts: list[int] = []  # per descriptor, the number of nodes that have posted it
         self._free = 0.0  # time when the ring has finished all posted all-reduces
@@ -61,13 +61,13 @@ class World:
         for host in self.hosts:
             host.advance()
         while self._alarms:
-            self.now, _, then = heapq.heappop(self._alarms)
-            then()
+            self.now, _, callback = heapq.heappop(self._alarms)
+            callback()
         return self.times
 
-    def at(self, time: float, then: Then) -> None:
-        """Call ``then`` at a time."""
-        heapq.heappush(self._alarms, (time, next(self._order), then))
+    def at(self, time: float, callback: Callback) -> None:
+        """Call ``callback`` at ``time``, in seconds."""
+        heapq.heappush(self._alarms, (time, next(self._order), callback))
 
     def post(self, descriptor: int, values: int) -> None:
         """Note a node's post of a descriptor; schedule the all-reduce when all nodes have posted it."""
@@ -85,12 +85,12 @@ class World:
 
 
 class _Host:
-    """One node's host."""
+    """Host of one node, which carries out its program's requests."""
 
     def __init__(self, world: World, node: int, program: Program):
         self._world, self._node, self._program = world, node, program
         self._posted = self._fetched = 0
-        self._above: int | None = None  # the program waits until more descriptors than this are complete
+        self._more_than: int | None = None  # the program waits until more descriptors than this are complete
 
     def advance(self, answer: Any = None) -> None:
         """Continue the program until it waits."""
@@ -105,8 +105,8 @@ class _Host:
             case Post(_, gradient):
                 self._post(gradient)
                 self.advance()
-            case Completed(above):
-                self._above = -1 if above is None else above
+            case AwaitCompletions(more_than):
+                self._more_than = -1 if more_than is None else more_than
                 self.wake()
             case Fetch():
                 self._fetched += 1
@@ -119,8 +119,8 @@ class _Host:
 
     def wake(self) -> None:
         """Continue a program that waits, if enough descriptors are complete."""
-        if self._above is not None and self._world.completed > self._above:
-            self._above = None
+        if self._more_than is not None and self._world.completed > self._more_than:
+            self._more_than = None
             self.advance(self._world.completed)
 
 
@@ -179,9 +179,9 @@ def on_cores(job: RingTraining, cores: Cores) -> tuple[RingTraining, Callable[[i
     """
     if job.groups is not None:
         raise ValueError("groups are of ring nodes: hosts that reduce on their own cores are in one ring")
-    nodes, alone = job.training.nodes, job.schedule.overlap is Overlap.NONE
-    schedule = job.schedule if alone else Schedule(outstanding=job.training.network.layers)
-    slowdown = 1.0 if alone else cores.slowdown
+    nodes, single_thread = job.training.nodes, job.schedule.overlap is Overlap.NONE
+    schedule = job.schedule if single_thread else Schedule(outstanding=job.training.network.layers)
+    slowdown = 1.0 if single_thread else cores.slowdown
     profile = replace(job.profile, slowdown=slowdown, memory_bandwidth=math.inf)
-    changed = replace(job, schedule=schedule, profile=profile, config=replace(job.config, codec=None))
-    return changed, lambda values: cores.seconds(values, nodes, alone=alone)
+    core_job = replace(job, schedule=schedule, profile=profile, config=replace(job.config, codec=None))
+    return core_job, lambda values: cores.seconds(values, nodes, single_thread=single_thread)

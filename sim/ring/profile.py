@@ -26,23 +26,24 @@ class Cores:
     lone_add: float
     slowdown: float
 
-    def seconds(self, values: int, nodes: int, *, alone: bool) -> float:
+    def seconds(self, values: int, nodes: int, *, single_thread: bool) -> float:
         """Return the seconds of a ring all-reduce of ``values`` values."""
-        add = self.lone_add if alone else self.link.add
+        add = self.lone_add if single_thread else self.link.add
         return ring(nodes, values * FLOAT_BITS / 8, Link(self.link.latency, self.link.byte, add))
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerProfile:
-    """Speeds of a worker.
+    """Speeds of a worker's processor, memory and PCIe.
 
     - ``flops``: operations a second.
     - ``memory_bandwidth``: bytes a second.
     - ``pcie``: bit/s in each direction.
     - ``slowdown``: factor of the backward pass's time if some cores do other work.
 
-    The defaults are the paper's worker: 28 cores at a mini-batch of 448, six channels of DDR4-2933 of which a
-    stream reaches three quarters, PCIe Gen3 x8 of which 81 % are payload (docs/systems/gradient-training.md).
+    The defaults are the paper's worker (docs/systems/gradient-training.md) at a mini-batch of 448. It has 28
+    cores, six channels of DDR4-2933, and PCIe Gen3 x8. A memory stream reaches three quarters of the channels'
+    rate, and 81 % of PCIe are payload.
     Raises ValueError for a value that is not above 0.
     """
 

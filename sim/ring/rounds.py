@@ -34,7 +34,11 @@ _PS = 1e12
 
 @dataclass(frozen=True, kw_only=True)
 class JobSettings:
-    """Settings of all jobs: ``barrier`` in seconds before each job, ``timeout`` in cycles, and ``retries``.
+    """Settings of all jobs.
+
+    - ``barrier``: seconds before each job.
+    - ``timeout``: cycles until an unacknowledged frame is sent again.
+    - ``retries``: retransmissions of a frame until a node fails.
 
     Raises ValueError for a barrier below 0.
     """
@@ -77,8 +81,13 @@ def job_program(driver: RingDriver, member: RingMember, address: int, count: int
 
 
 @dataclass(frozen=True)
-class Begin:
-    """Order: begin a round of an exchange at time ``at`` in ps, with the vector's address at all nodes."""
+class BeginRound:
+    """Order: begin a round of an exchange.
+
+    - ``exchange``, ``round``, ``job``: numbers, from 0; a job's number is unique in the run.
+    - ``address``, ``count``: first byte of the vector at every node, and its values.
+    - ``at``: begin in ps.
+    """
 
     exchange: int
     round: int
@@ -101,75 +110,78 @@ class End:
 
 
 @dataclass(frozen=True)
-class Ready:
-    """Fact: a worker's host has posted its next exchange."""
+class ExchangePosted:
+    """Fact: a worker's host has posted its next exchange, of ``count`` values from ``address``."""
 
     address: int
     count: int
 
 
 @dataclass(frozen=True)
-class Through:
+class WorkerFinished:
     """Fact: a worker's host will post no further exchange."""
 
 
 @dataclass(frozen=True)
 class JobEnded:
-    """Fact: a node's job of the round is complete; the round began at time ``began`` in ps."""
+    """Fact: a node's job of the round is complete; ``begin``: start of the round in ps."""
 
-    began: int
+    begin: int
 
 
 @dataclass(frozen=True)
-class HaveSent:
-    """Fact: bytes of DATA frames that a node sent in a round."""
+class BytesSent:
+    """Fact: a node has sent ``data_bytes`` of DATA frames in a round."""
 
     round: int
     data_bytes: int
 
 
-Order = Begin | ReadSent | End
-Fact = Ready | Through | JobEnded | HaveSent
+Order = BeginRound | ReadSent | End
+Fact = ExchangePosted | WorkerFinished | JobEnded | BytesSent
 
 
 class Controller:
-    """Controller of rounds at rank 0: starts them by facts from hosts, and holds the figures of all rounds.
+    """Controller of rounds at rank 0: starts rounds on facts from hosts, and collects their figures.
 
-    An exchange begins when all workers have posted it and the previous one has ended. Its rounds follow each
+    An exchange begins when all workers have posted it and the previous one has finished. Its rounds follow each
     other, ``barrier`` seconds apart.
     """
 
     def __init__(self, board: Board, plan: Plan, barrier: float):
         self._board, self._plan, self._barrier = board, plan, round(barrier * _PS)
-        self._ready: list[deque[Ready]] = [deque() for _ in range(plan.workers)]
-        self._current: Ready | None = None  # the exchange in progress
-        self._round = self._unfinished = self._unread = self._through = 0
-        self._exchanges = self._jobs = 0
-        self.figures = [RoundFigures(each.level) for each in plan.rounds]
+        self._posted_exchanges: list[deque[ExchangePosted]] = [deque() for _ in range(plan.workers)]
+        self._current: ExchangePosted | None = None  # exchange in progress
+        self._round = 0  # number of the round in its exchange
+        self._unfinished = 0  # jobs of the round in progress
+        self._unread = 0  # nodes whose sent bytes have not been read
+        self._finished_workers = 0
+        self._exchanges = self._jobs = 0  # numbers of the next exchange and job
+        self.figures = [RoundFigures(plan_round.level) for plan_round in plan.rounds]
 
-    def told(self, node: int, fact: Fact) -> None:
+    def handle(self, node: int, fact: Fact) -> None:
         """Handle a fact from a host."""
         match fact:
-            case Ready():
-                self._ready[node].append(fact)
+            case ExchangePosted():
+                self._posted_exchanges[node].append(fact)
                 self._begin_exchange()
-            case Through():
-                self._through += 1
-            case JobEnded(began):
+            case WorkerFinished():
+                self._finished_workers += 1
+            case JobEnded(begin):
                 self._unfinished -= 1
                 if not self._unfinished:
-                    self._end_round(began)
-            case HaveSent(number, data_bytes):
+                    self._end_round(begin)
+            case BytesSent(number, data_bytes):
                 self.figures[number].data_bytes += data_bytes
                 self._unread -= 1
-        if self._through == self._plan.workers and not self._current and not self._unread:
+        if self._finished_workers == self._plan.workers and not self._current and not self._unread:
             self._board.order(End())
 
     def _begin_exchange(self) -> None:
         """Begin the next exchange, if none is in progress and every worker has posted it."""
-        if self._current or not all(self._ready):
+        if self._current or not all(self._posted_exchanges):
             return
-        self._current, *_ = [queue.popleft() for queue in self._ready]
+        self._current, *_ = [queue.popleft() for queue in self._posted_exchanges]
         self._round = 0
         self._begin_round()
 
@@ -178,12 +190,14 @@ class Controller:
         assert self._current is not None
         self._unfinished = len(self._members)
         at = self._board.told_at + self._barrier
-        where = self._current.address, self._current.count
-        self._board.order(Begin(self._exchanges, self._round, self._jobs, *where, at))
+        exchange = self._current
+        self._board.order(
+            BeginRound(self._exchanges, self._round, self._jobs, exchange.address, exchange.count, at)
+        )
         self._jobs += 1
 
-    def _end_round(self, began: int) -> None:
-        self.figures[self._round].seconds += (self._board.told_at - began) / _PS
+    def _end_round(self, begin: int) -> None:
+        self.figures[self._round].seconds += (self._board.told_at - begin) / _PS
         self._unread += len(self._members)
         self._board.order(ReadSent(self._round))
         self._round += 1
@@ -201,17 +215,19 @@ class Controller:
 
 @dataclass(frozen=True)
 class _Posted:
+    """A posted vector, and the callback for its sum."""
+
     vector: Float32
-    then: Then
+    on_sum: Then
 
 
 class Rounds:
-    """A rank's part in exchanges of a plan; the controller at rank 0 orders them.
+    """Exchanges of a plan at the nodes of one rank, by order of the controller at rank 0.
 
     - ``name``: returns an exchange's name by number, for messages.
-    - ``dead``: returns whether a node's link is cut.
+    - ``is_cut``: returns whether a node's link is cut.
 
-    Pass facts to ``told`` at rank 0, and orders to ``obey`` at all ranks. Callbacks raise CheckFailed when a
+    Pass facts to ``handle`` at rank 0, and orders to ``obey`` at all ranks. Callbacks raise CheckFailed when a
     job fails.
     """
 
@@ -223,42 +239,43 @@ class Rounds:
         settings: JobSettings,
         *,
         name: Callable[[int], str],
-        dead: Callable[[int], bool] = lambda node: False,
+        is_cut: Callable[[int], bool] = lambda node: False,
     ):
         self._board, self._driver, self._plan, self._settings = board, driver, plan, settings
-        self._name, self._dead = name, dead
+        self._name, self._is_cut = name, is_cut
         self._posted: dict[int, deque[_Posted]] = {node: deque() for node in board.nodes if node < plan.workers}
-        self._held: dict[int, Float32] = {}  # per node, its vector in the exchange in progress
+        self._vectors: dict[int, Float32] = {}  # by node: its vector in the exchange in progress
         self._sent = dict.fromkeys(board.nodes, 0)  # bytes of DATA frames so far
         self._controller = Controller(board, plan, settings.barrier)
-        self.ended = False
+        #: Whether no further exchange follows.
+        self.finished = False
 
-    def post(self, worker: int, address: int, vector: Float32, then: Then) -> None:
+    def post(self, worker: int, address: int, vector: Float32, on_sum: Then) -> None:
         """Post a worker's vector for an address in its node's memory, the same address at all nodes.
 
-        ``then`` is called when the sum is in memory.
+        ``on_sum`` is called when the sum is in memory.
         """
-        self._posted[worker].append(_Posted(vector.copy(), then))
-        self._board.tell(worker, Ready(address, vector.size))
+        self._posted[worker].append(_Posted(vector.copy(), on_sum))
+        self._board.tell(worker, ExchangePosted(address, vector.size))
 
-    def through(self, worker: int) -> None:
-        """Note that a worker will post no further exchange."""
-        self._board.tell(worker, Through())
+    def finish_worker(self, worker: int) -> None:
+        """Report that a worker will post no further exchange."""
+        self._board.tell(worker, WorkerFinished())
 
-    def told(self, node: int, fact: Fact) -> None:
+    def handle(self, node: int, fact: Fact) -> None:
         """Handle a fact from a host of any rank, at rank 0."""
-        self._controller.told(node, fact)
+        self._controller.handle(node, fact)
 
     def obey(self, order: Order) -> None:
-        """Carry out an order of the controller. The last order sets ``ended``."""
+        """Carry out an order of the controller. The last order sets ``finished``."""
         match order:
-            case Begin():
+            case BeginRound():
                 self._board.at(order.at, partial(self._begin_round, order))
             case ReadSent(number):
                 for _, node in self._members(number):
                     self._read_sent(node, number)
             case End():
-                self.ended = True
+                self.finished = True
 
     @property
     def figures(self) -> list[RoundFigures]:
@@ -270,19 +287,19 @@ class Rounds:
         rings = self._plan.rounds[number].rings
         return [(ring, node) for ring in rings for node in ring.members if node in self._board.nodes]
 
-    def _begin_round(self, order: Begin) -> None:
+    def _begin_round(self, order: BeginRound) -> None:
         if order.round == 0:
-            nothing = np.zeros(order.count, np.float32)
-            self._held = dict.fromkeys(self._board.nodes, nothing)
-            self._held |= {node: posted[0].vector for node, posted in self._posted.items()}
+            zeros = np.zeros(order.count, np.float32)
+            self._vectors = dict.fromkeys(self._board.nodes, zeros)
+            self._vectors |= {node: posted[0].vector for node, posted in self._posted.items()}
         for ring, node in self._members(order.round):
             self._begin_job(order, ring, node)
 
-    def _begin_job(self, order: Begin, ring: Ring, node: int) -> None:
-        self._vector(order, node)[:] = self._held[node] if node in ring.gives else 0
+    def _begin_job(self, order: BeginRound, ring: Ring, node: int) -> None:
+        self._vector(order, node)[:] = self._vectors[node] if node in ring.contributors else 0
         member = RingMember(
             id=order.job % JOBS,
-            macs=[worker_endpoint(each).mac for each in ring.members],
+            macs=[worker_endpoint(member_node).mac for member_node in ring.members],
             rank=ring.members.index(node),
             timeout=self._settings.timeout,
             retries=self._settings.retries,
@@ -290,28 +307,28 @@ class Rounds:
         program = job_program(self._driver, member, order.address, order.count)
         self._board.run(node, program, partial(self._end_job, order, self._board.now, ring, node))
 
-    def _end_job(self, order: Begin, began: int, ring: Ring, node: int, reads: list[int]) -> None:
+    def _end_job(self, order: BeginRound, begin: int, ring: Ring, node: int, reads: list[int]) -> None:
         self._check(order, ring, node, reads[1:])  # the first word is the changed status
-        if node in ring.takes:
-            self._held[node] = self._vector(order, node).copy()
-        self._board.tell(node, JobEnded(began))
+        if node in ring.receivers:
+            self._vectors[node] = self._vector(order, node).copy()
+        self._board.tell(node, JobEnded(begin))
         if node in self._posted and self._plan.last_round(node) == order.round:
-            self._posted[node].popleft().then()
+            self._posted[node].popleft().on_sum()
 
-    def _check(self, order: Begin, ring: Ring, node: int, reads: list[int]) -> None:
+    def _check(self, order: BeginRound, ring: Ring, node: int, reads: list[int]) -> None:
         """Raise CheckFailed unless the job is complete."""
         status = self._driver.status_of(self._driver.wait().results(reads))
-        where = f"round {order.round} ({self._plan.rounds[order.round].level}) of {self._name(order.exchange)}"
-        if status.cause is Failure.TIMEOUT and self._dead(node):
-            raise CheckFailed(f"node {node} has stopped answering: the other hosts wait for it after {where}")
+        name = f"round {order.round} ({self._plan.rounds[order.round].level}) of {self._name(order.exchange)}"
+        if status.cause is Failure.TIMEOUT and self._is_cut(node):
+            raise CheckFailed(f"node {node} has stopped answering: the other hosts wait for it after {name}")
         if status.cause is Failure.TIMEOUT:
-            silent = ring.members[(ring.members.index(node) + 1) % len(ring.members)]
-            raise CheckFailed(f"node {silent} has stopped answering: node {node} gives up {where}")
+            silent_node = ring.members[(ring.members.index(node) + 1) % len(ring.members)]
+            raise CheckFailed(f"node {silent_node} has stopped answering: node {node} gives up {name}")
         if status.failed or status.completed != 1:
-            raise CheckFailed(f"node {node} ended in {where} with {explain(status.cause)}")
+            raise CheckFailed(f"node {node} ended in {name} with {explain(status.cause)}")
 
     def _read_sent(self, node: int, number: int) -> None:
-        """Read a node's sent bytes; done after the round, since a node with all sums may still have to send."""
+        """Read a node's sent bytes after the round, since a node with all sums may still have to send."""
         batch = self._driver.batch().read("sent").read("sent_beats")
 
         def note(reads: list[int]) -> None:
@@ -319,11 +336,11 @@ class Rounds:
             assert isinstance(frames, int)
             assert isinstance(beats, int)
             sent = (frames + beats) * self._driver.config.width // 8  # each header is a beat
-            self._board.tell(node, HaveSent(number, sent - self._sent[node]))
+            self._board.tell(node, BytesSent(number, sent - self._sent[node]))
             self._sent[node] = sent
 
         self._board.run(node, HostProgram().extend(batch.operations), note)
 
-    def _vector(self, order: Begin, node: int) -> Float32:
+    def _vector(self, order: BeginRound, node: int) -> Float32:
         part = self._board.memory(node)[order.address : order.address + 4 * order.count]
         return part.view("<f4")

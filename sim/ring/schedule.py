@@ -23,7 +23,7 @@ TRACED_STEPS = 3  # first steps, which a chart shows
 
 
 class Overlap(StrEnum):
-    """Whether a layer's all-reduce runs during the backward pass of the layers before it."""
+    """Overlap of a layer's all-reduce with the backward pass of the layers before it."""
 
     BACKWARD = "backward"
     NONE = "none"
@@ -31,7 +31,7 @@ class Overlap(StrEnum):
 
 @dataclass(frozen=True)
 class Schedule:
-    """Order of a host's work.
+    """Settings of a host's schedule.
 
     - ``overlap``: whether all-reduces run during the backward pass.
     - ``outstanding``: unfinished descriptors at which a host blocks; 1 is figure 3b.
@@ -65,21 +65,21 @@ class Post:
 
 
 @dataclass(frozen=True)
-class Completed:
-    """Request: the number of complete descriptors; with ``above``, wait until it is greater than that."""
+class AwaitCompletions:
+    """Request: the number of complete descriptors; with ``more_than``, wait until it exceeds that number."""
 
-    above: int | None = None
+    more_than: int | None = None
 
 
 @dataclass(frozen=True)
 class Fetch:
-    """Request: the sum of a completed descriptor."""
+    """Request: the sum of a layer, whose descriptor is complete."""
 
     layer: int
 
 
-Tell = Callable[[int, Any], None]  # node, what
-Request = Compute | Post | Completed | Fetch
+Report = Callable[[int, Any], None]  # node, event of its learner
+Request = Compute | Post | AwaitCompletions | Fetch
 Program = Generator[Request, Any, None]
 
 
@@ -115,11 +115,11 @@ class Span:
 
 @dataclass
 class Times:
-    """Times of one host.
+    """Measured times of one host.
 
     - ``steps``: the end of each step, in seconds.
     - ``blocked``: seconds of waiting for all-reduces.
-    - ``timeline``: the host's first activities.
+    - ``timeline``: the host's first activities, for charts.
     """
 
     steps: list[float] = field(default_factory=list)
@@ -133,11 +133,11 @@ class Times:
 
 
 class Worker:
-    """One host's program.
+    """Program of one host, which trains a learner.
 
     - ``counts``: number of values per layer.
     - ``batch``: samples per step.
-    - ``now``: returns the simulated time in seconds since the start.
+    - ``clock``: returns the simulated time in seconds since the start.
     """
 
     def __init__(
@@ -148,12 +148,12 @@ class Worker:
         batch: int,
         profile: WorkerProfile,
         schedule: Schedule,
-        now: Callable[[], float],
+        clock: Callable[[], float],
     ):
         self._learner, self._counts, self._batch = learner, counts, batch
-        self._profile, self._schedule, self._now = profile, schedule, now
+        self._profile, self._schedule, self._clock = profile, schedule, clock
         self.times = Times()
-        self._posted: deque[tuple[int, float]] = deque()  # layers that are not updated yet, with times of posts
+        self._posted: deque[tuple[int, float]] = deque()  # layers to update, with times of their posts in s
         self._complete = 0  # complete descriptors of the run
         self._updated = 0  # descriptors whose sums have been used
         self._step = 0
@@ -170,19 +170,19 @@ class Worker:
                 yield from self._block()
                 yield from self._update()
             self._learner.end_step()
-            self.times.steps.append(self._now())
+            self.times.steps.append(self._clock())
 
     def _backward(self, layer: int) -> Program:
         yield from self._compute("B", layer, self._profile.backward(self._counts[layer], self._batch))
         gradient = self._learner.backward(layer)
         if self._unfinished == self._schedule.outstanding:
             yield from self._block()
-        self._posted.append((layer, self._now()))
+        self._posted.append((layer, self._clock()))
         yield Post(layer, gradient)
         if self._schedule.overlap is Overlap.NONE:
             yield from self._block()
         elif self._schedule.outstanding > 1:
-            self._complete = yield Completed()
+            self._complete = yield AwaitCompletions()
         yield from self._update()
 
     @property
@@ -190,30 +190,30 @@ class Worker:
         return self._updated + len(self._posted) - self._complete
 
     def _block(self) -> Program:
-        """Wait until one more descriptor is complete, unless a complete one has not been used."""
+        """Wait until a complete descriptor exists whose sum has not been used."""
         if self._complete > self._updated:
             return
-        began = self._now()
-        self._complete = yield Completed(above=self._complete)
-        self.times.blocked += self._now() - began
+        begin = self._clock()
+        self._complete = yield AwaitCompletions(more_than=self._complete)
+        self.times.blocked += self._clock() - begin
 
     def _update(self) -> Program:
         """Update the layers of all complete descriptors."""
         while self._updated < self._complete:
-            layer, began = self._posted.popleft()
-            self._note("AR", layer, began)
+            layer, begin = self._posted.popleft()
+            self._add_span("AR", layer, begin)
             total = yield Fetch(layer)
             self._updated += 1
             self._learner.update(layer, total)
             yield from self._compute("U", layer, self._profile.update(self._counts[layer]))
 
     def _compute(self, kind: str, layer: int, seconds: float) -> Program:
-        began = self._now()
+        begin = self._clock()
         yield Compute(seconds)
-        self._note(kind, layer, began)
+        self._add_span(kind, layer, begin)
 
-    def _note(self, kind: str, layer: int, began: float) -> None:
-        self.times.timeline.note(Span(self._step, kind, layer, began, self._now()))
+    def _add_span(self, kind: str, layer: int, begin: float) -> None:
+        self.times.timeline.note(Span(self._step, kind, layer, begin, self._clock()))
 
 
 class Learners(Protocol):
@@ -231,13 +231,13 @@ class Learners(Protocol):
     def steps(self) -> int:
         """Number of steps of the run."""
 
-    def workers(self, now: Callable[[], float], tell: Tell | None = None) -> list[Worker]:
-        """Return each node's program; ``now`` returns seconds since the start.
+    def workers(self, clock: Callable[[], float], report: Report | None = None) -> list[Worker]:
+        """Return each node's program; ``clock`` returns seconds since the start.
 
-        A learner's events go to ``told``: directly, or through ``tell``.
+        A learner's events go to ``handle``: directly, or through ``report``.
         """
 
-    def told(self, node: int, what: Any) -> None:
+    def handle(self, node: int, event: Any) -> None:
         """Handle an event of a node's learner. Raises CheckFailed."""
 
     def result(self) -> Any:

@@ -20,7 +20,7 @@ from fanin.sim.cosim.program import HostProgram
 Float32 = npt.NDArray[np.float32]
 
 
-class Served(NamedTuple):
+class ServedSum(NamedTuple):
     """Result of an all-reduce: ``sums`` are the vectors that the nodes have stored.
 
     ``cycles`` count from the descriptor to the last sum in memory, at the slowest node.
@@ -62,21 +62,21 @@ class ServedHosts:
             program.extend(driver.post(0, self._count).operations)
             program.poll_field(driver.registers, "status", "busy", 0)
             program.extend(driver.wait().operations).extend(driver.counters().operations)
-            self._board.run(node, program, partial(self._ended, node))
+            self._board.run(node, program, partial(self._collect, node))
 
-    def _ended(self, node: int, reads: list[int]) -> None:
+    def _collect(self, node: int, reads: list[int]) -> None:
         driver = self._driver
-        cut = sum(operation.data is None for operation in driver.wait().operations)
-        status = driver.status_of(driver.wait().results(reads[:cut]))
+        status_reads = sum(operation.data is None for operation in driver.wait().operations)
+        status = driver.status_of(driver.wait().results(reads[:status_reads]))
         if status.failed or status.refused:
             cause = status.cause if status.failed else Failure.NONE
             raise CheckFailed(f"node {node} ended in all-reduce {self.progress} with {explain(cause)}")
-        self._cycles[node] = driver.counters_of(driver.counters().results(reads[cut:]))["cycles"]
+        self._cycles[node] = driver.counters_of(driver.counters().results(reads[status_reads:]))["cycles"]
         if len(self._cycles) == self._nodes:
             self.progress += 1
             sums = [self._vector(node).copy() for node in range(self._nodes)]
             try:
-                self._peer.send(Served(sums, max(self._cycles.values())))
+                self._peer.send(ServedSum(sums, max(self._cycles.values())))
             except ConnectionError:
                 self.done = True
                 return

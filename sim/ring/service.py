@@ -24,12 +24,12 @@ from fanin.ring.facts import RingConfig
 from fanin.sim.cosim.simulator import SimulationFailed
 from fanin.sim.network import LinkConfig
 from fanin.sim.ring.cosim import RingCosim
-from fanin.sim.ring.served import Float32, Served, ServedHosts
+from fanin.sim.ring.served import Float32, ServedHosts, ServedSum
 
-_LEAST_BYTES = 1 << 22  # least memory of a node, so that a new simulation is rarely needed
+_MIN_BYTES = 1 << 22  # least memory of a node: longer vectors, which need a new simulation, are rare
 _END_SECONDS = 10.0
-_ENDED = "the process that simulates the nodes has ended"
-_LATE = "the nodes have not added up in time"
+_PROCESS_ENDED = "the process that simulates the nodes has ended"
+_TIMED_OUT = "the nodes have not added up in time"
 
 
 @dataclass(frozen=True)
@@ -40,49 +40,49 @@ class Nodes:
     nodes: int
     link: LinkConfig = field(default_factory=LinkConfig)
     clock_mhz: float = CLOCK_MHZ
-    size: int = _LEAST_BYTES
+    size: int = _MIN_BYTES
 
 
 class RingService:
     """Nodes that add up vectors: built at the first call, simulated until ``close``.
 
     A watcher process builds and watches the simulator; both end with this process, however it ends. A vector
-    longer than the nodes' memory starts a new simulation with more memory. ``seconds`` limits each call.
+    longer than the nodes' memory starts a new simulation with more memory. ``seconds``: limit of each call.
     """
 
     def __init__(self, nodes: Nodes, *, seconds: float):
         self._nodes, self._seconds = nodes, seconds
-        self._running: _Running | None = None
+        self._simulation: _Simulation | None = None
 
-    def all_reduce(self, vectors: Sequence[Float32]) -> Served:
+    def all_reduce(self, vectors: Sequence[Float32]) -> ServedSum:
         """Return the sum of the vectors, which are one per node and of one length.
 
         Raises InputError for a missing tool, and SimulationFailed if the nodes fail or exceed the time limit.
         """
-        until = time.monotonic() + self._seconds
-        if self._running and vectors[0].nbytes > self._nodes.size:
+        deadline = time.monotonic() + self._seconds
+        if self._simulation and vectors[0].nbytes > self._nodes.size:
             self.close()
-        if not self._running:
-            size = max(_LEAST_BYTES, 1 << (vectors[0].nbytes - 1).bit_length())
+        if not self._simulation:
+            size = max(_MIN_BYTES, 1 << (vectors[0].nbytes - 1).bit_length())
             self._nodes = replace(self._nodes, size=size)
-            self._running = _Running(self._nodes, until)
+            self._simulation = _Simulation(self._nodes, deadline)
         try:
-            return self._running.all_reduce(vectors, until)
+            return self._simulation.all_reduce(vectors, deadline)
         except BaseException:
             self.close()
             raise
 
     def close(self) -> None:
         """End the simulation."""
-        if running := self._running:
-            self._running = None
+        if running := self._simulation:
+            self._simulation = None
             running.close()
 
 
-class _Running:
-    """A simulation, and the process that watches it."""
+class _Simulation:
+    """A simulation in a child process, and the process that watches it."""
 
-    def __init__(self, nodes: Nodes, until: float):
+    def __init__(self, nodes: Nodes, deadline: float):
         self._folder = tempfile.mkdtemp(prefix="fanin-")
         address = str(Path(self._folder) / "socket")
         self._hosts: Connection | None = None
@@ -98,34 +98,36 @@ class _Running:
                     stdout=subprocess.DEVNULL,
                     start_new_session=True,  # only this program gets the terminal's Ctrl-C, and then hangs up
                 )
-                self._watcher = _accepted(listener, self._process, until)
+                self._watcher = _accept(listener, self._process, deadline)
                 self._watcher.send(nodes)
-                self._hosts = _accepted(listener, self._watcher, until)
+                self._hosts = _accept(listener, self._watcher, deadline)
         except BaseException:
             self.close()
             raise
 
-    def all_reduce(self, vectors: Sequence[Float32], until: float) -> Served:
+    def all_reduce(self, vectors: Sequence[Float32], deadline: float) -> ServedSum:
+        """Return the sum by ``deadline``, a time of the monotonic clock; raises as ``RingService``."""
         assert self._hosts
         assert self._watcher
-        _bound_sending(self._hosts, until)
+        _limit_send_time(self._hosts, deadline)
         try:
             self._hosts.send(list(vectors))
         except BlockingIOError:  # the peer has stopped reading
-            raise SimulationFailed(_LATE) from None
+            raise SimulationFailed(_TIMED_OUT) from None
         except ConnectionError:  # the watcher reports the cause below
             pass
-        ready = wait([self._hosts, self._watcher], max(0.0, until - time.monotonic()))
+        ready = wait([self._hosts, self._watcher], max(0.0, deadline - time.monotonic()))
         if self._hosts in ready:
             try:
                 return self._hosts.recv()
             except (EOFError, ConnectionError):  # the watcher reports the cause
-                ready = wait([self._watcher], max(0.0, until - time.monotonic()))
+                ready = wait([self._watcher], max(0.0, deadline - time.monotonic()))
         if self._watcher in ready:
             raise _failure(self._watcher)
-        raise SimulationFailed(_LATE)
+        raise SimulationFailed(_TIMED_OUT)
 
     def close(self) -> None:
+        """End both processes, and remove the folder of the sockets."""
         for connection in (self._hosts, self._watcher):
             if connection:
                 connection.close()
@@ -138,32 +140,34 @@ class _Running:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def _bound_sending(connection: Connection, until: float) -> None:
-    """Set a send timeout: a peer that reads nothing until ``until`` causes BlockingIOError."""
-    seconds, rest = divmod(max(until - time.monotonic(), 1e-3), 1)
-    with socket.socket(fileno=os.dup(connection.fileno())) as same:
-        same.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(seconds), int(rest * 1e6)))
+def _limit_send_time(connection: Connection, deadline: float) -> None:
+    """Set a send timeout: a peer that reads nothing until ``deadline`` causes BlockingIOError."""
+    seconds, fraction = divmod(max(deadline - time.monotonic(), 1e-3), 1)
+    with socket.socket(fileno=os.dup(connection.fileno())) as duplicate:
+        duplicate.setsockopt(
+            socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(seconds), int(fraction * 1e6))
+        )
 
 
-def _accepted(listener: socket.socket, peer: Connection | subprocess.Popen[bytes], until: float) -> Connection:
-    """Return the next connection, unless ``peer`` ends or sends something earlier.
+def _accept(listener: socket.socket, peer: Connection | subprocess.Popen[bytes], deadline: float) -> Connection:
+    """Accept a connection, unless ``peer`` ends or sends something earlier.
 
     Raises the watcher's error if it sends one, and SimulationFailed if it ends, or on timeout.
     """
-    with contextlib.ExitStack() as opened:
+    with contextlib.ExitStack() as resources:
         watched: Connection | int
         if isinstance(peer, subprocess.Popen):
             watched = os.pidfd_open(peer.pid)
-            opened.callback(os.close, watched)
+            resources.callback(os.close, watched)
         else:
             watched = peer
-        ready = wait([listener, watched], max(0.0, until - time.monotonic()))
+        ready = wait([listener, watched], max(0.0, deadline - time.monotonic()))
     if listener in ready:
         return Connection(listener.accept()[0].detach())
     if not ready:
         raise SimulationFailed("the nodes have not been built in time")
     if isinstance(peer, subprocess.Popen):
-        raise SimulationFailed(_ENDED)
+        raise SimulationFailed(_PROCESS_ENDED)
     raise _failure(peer)
 
 
@@ -171,7 +175,7 @@ def _failure(watcher: Connection) -> Exception:
     try:
         failure: Exception = watcher.recv()
     except (EOFError, ConnectionError):
-        return SimulationFailed(_ENDED)
+        return SimulationFailed(_PROCESS_ENDED)
     return failure
 
 
@@ -184,14 +188,14 @@ def _watch(address: str) -> None:
             hosts = functools.partial(ServedHosts, address=address, config=nodes.config, nodes=nodes.nodes)
             cosim.serve(hosts, size=nodes.size, link=nodes.link)
         except (InputError, ToolFailed) as error:
-            answer: Exception = error
+            failure: Exception = error
         except (SimulationFailed, OSError) as error:
-            answer = SimulationFailed(str(error))
+            failure = SimulationFailed(str(error))
         else:
             return
         finally:
             shutil.rmtree(Path(address).parent, ignore_errors=True)
-        peer.send(answer)
+        peer.send(failure)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Golden model beside a run: the expected sum of each descriptor."""
+"""Expected sums of a run's descriptors, by the golden model."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Sums:
                     f"an all-reduce is complete, but {len(gradients)} of {self._nodes} have posted"
                 )
             self._totals[descriptor] = self._reduce([gradients[node] for node in range(self._nodes)]), 0
-        total, taken = self._totals.pop(descriptor)
-        if taken + 1 < self._nodes:
-            self._totals[descriptor] = total, taken + 1
+        total, takes = self._totals.pop(descriptor)
+        if takes + 1 < self._nodes:
+            self._totals[descriptor] = total, takes + 1
         return total

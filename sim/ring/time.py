@@ -1,6 +1,6 @@
 """Time model of an all-reduce on fanin's ring nodes, in cycles, and its bottleneck (docs/systems/ring.md).
 
-It extends the AI Smart NIC's model (section IV-C: the maximum of T_ring, T_add and T_mem) by headers,
+The AI Smart NIC's model (section IV-C) is the maximum of T_ring, T_add and T_mem. This model adds headers,
 preambles, gaps, acknowledgements, and the latency of the first and the last word.
 """
 
@@ -92,10 +92,10 @@ class RingTime:
                 raise ValueError(f"codec {codec.kind} has no time on the ring's link")
         return (-(-int(-(-words * size // 1)) // self.beat_bytes) + 1) * self.beat_bytes
 
-    def _frames(self, piece: Slice) -> list[int]:
+    def _frames(self, part: Slice) -> list[int]:
         """Return the number of words of each frame of a slice."""
-        whole, rest = divmod(piece.words, self.config.frame_words)
-        return [self.config.frame_words] * whole + [rest] * (rest > 0)
+        full_frames, remainder = divmod(part.words, self.config.frame_words)
+        return [self.config.frame_words] * full_frames + [remainder] * (remainder > 0)
 
     @property
     def stripe(self) -> int:
@@ -114,18 +114,18 @@ class RingTime:
     @property
     def on_link(self) -> float:
         """T_ring: all frames of a node, with an acknowledgement per ``ack_frames`` frames or per delay."""
-        return sum(self.steps * self._slice_on_link(piece) for piece in self._slices())
+        return sum(self.steps * self._slice_on_link(part) for part in self._slices())
 
-    def _slice_on_link(self, piece: Slice) -> float:
-        frames = [self._wire(self._frame_bytes(words)) for words in self._frames(piece)]
+    def _slice_on_link(self, part: Slice) -> float:
+        frames = [self._wire(self._frame_bytes(words)) for words in self._frames(part)]
         acks = sum(max(2 / self.config.ack_frames, min(1.0, time / ACK_DELAY)) for time in frames)
         return sum(frames) + acks * self._wire(LINK_CONTROL_BYTES)
 
     @property
     def utilisation(self) -> float:
         """α of the paper's model: the payloads' share of a whole slice's time on the link."""
-        piece = Slice(0, self.config.slice_words)
-        return self.config.slice_frames * self._payload / (self.rate * self._slice_on_link(piece))
+        part = Slice(0, self.config.slice_words)
+        return self.config.slice_frames * self._payload / (self.rate * self._slice_on_link(part))
 
     @property
     def ratio(self) -> float:
@@ -140,7 +140,7 @@ class RingTime:
     @property
     def in_lanes(self) -> float:
         """T_add: a word per cycle through decoder, adders and encoder; the decoder sees the most words."""
-        return self.steps * sum(piece.words for piece in self._slices())
+        return self.steps * sum(part.words for part in self._slices())
 
     @property
     def in_memory(self) -> float:
@@ -150,10 +150,12 @@ class RingTime:
             return words
         return words * max(1.0, self.config.width * self.clock_mhz / (self.memory_gbps * 1000))
 
-    def _way(self, size: int) -> float:
-        """Return the cycles of a frame over both links and through the switch."""
-        wires = 2 * (self.link.duration(size + _SERIAL_BYTES) / 1000 + self.link.delay_ns) + self.switch_ns
-        return wires * self.clock_mhz / 1000
+    def _transit(self, size: int) -> float:
+        """Return the cycles of a frame of ``size`` bytes over both links and through the switch."""
+        nanoseconds = (
+            2 * (self.link.duration(size + _SERIAL_BYTES) / 1000 + self.link.delay_ns) + self.switch_ns
+        )
+        return nanoseconds * self.clock_mhz / 1000
 
     @property
     def hop(self) -> float:
@@ -162,13 +164,13 @@ class RingTime:
         size = self._frame_bytes(frame)
         codec = self.config.codec
         coded = 0.0 if codec is None else _CODING[codec.kind] / 2  # every other hop adds, and so codes
-        return frame + 2 * size / self.beat_bytes + self._way(size) + _PIPELINE + coded
+        return frame + 2 * size / self.beat_bytes + self._transit(size) + _PIPELINE + coded
 
     @property
     def in_window(self) -> float:
         """Cycles of all frames with ``replay_frames`` per round trip: the bound for short vectors."""
-        frames = self.steps * sum(len(self._frames(piece)) for piece in self._slices())
-        return frames * (self.hop + self._way(LINK_CONTROL_BYTES)) / self.config.replay_frames
+        frames = self.steps * sum(len(self._frames(part)) for part in self._slices())
+        return frames * (self.hop + self._transit(LINK_CONTROL_BYTES)) / self.config.replay_frames
 
     @property
     def binds(self) -> str:
@@ -184,10 +186,10 @@ class RingTime:
         after the node's own first slice. A slice shorter than a hop waits for the hop, except a segment's first
         slice, which is the node's own.
         """
-        pieces, hop, waits = self._slices(), self.hop, self.steps - 1
-        on_link = [self._slice_on_link(piece) for piece in pieces]
-        first = self._wire(self._frame_bytes(self._frames(pieces[0])[0]))  # already part of the hop
-        link = sum(waits * max(size, hop) + size for size in on_link) + hop - first
-        lanes = sum(waits * max(piece.words, hop) + piece.words for piece in pieces)
-        lanes += max(pieces[0].words, hop)
+        slices, hop, received = self._slices(), self.hop, self.steps - 1
+        on_link = [self._slice_on_link(part) for part in slices]
+        first = self._wire(self._frame_bytes(self._frames(slices[0])[0]))  # already part of the hop
+        link = sum(received * max(size, hop) + size for size in on_link) + hop - first
+        lanes = sum(received * max(part.words, hop) + part.words for part in slices)
+        lanes += max(slices[0].words, hop)
         return _BEGIN + max(link, lanes, self.in_memory, self.in_window) + _END

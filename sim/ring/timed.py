@@ -1,4 +1,4 @@
-"""Nodes that do not learn: random gradients, for runs in which only time and sums matter."""
+"""Learners with random gradients, for runs in which only time and sums matter."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from fanin.golden.mlp import Floats
 from fanin.sim.ring.profile import WorkerProfile
-from fanin.sim.ring.schedule import Schedule, Tell, Worker
+from fanin.sim.ring.schedule import Report, Schedule, Worker
 
 Float32 = npt.NDArray[np.float32]
 
@@ -20,9 +20,10 @@ _SPREAD = 1e-2  # standard deviation of a gradient's values
 
 @dataclass(frozen=True, kw_only=True)
 class Timed:
-    """Layers of ``counts`` values, normally distributed by ``seed``: :class:`fanin.sim.ring.hosts.Learners`.
+    """Layers of ``counts`` values, without learning: :class:`fanin.sim.ring.schedule.Learners`.
 
-    Gradients are the same in each step. ``batch`` is the number of samples in the compute time.
+    Gradients are normally distributed by ``seed``, the same in each step. ``batch``: samples per step, which
+    determine the compute time.
     """
 
     counts: list[int]
@@ -38,28 +39,30 @@ class Timed:
         """Always 0."""
         return 0
 
-    def workers(self, now: Callable[[], float], tell: Tell | None = None) -> list[Worker]:
+    def workers(self, clock: Callable[[], float], report: Report | None = None) -> list[Worker]:
         """Return each node's program."""
         return [
             Worker(
-                _Random(self, node),
+                _RandomLearner(self, node),
                 self.counts,
                 batch=self.batch,
                 profile=self.profile,
                 schedule=self.schedule,
-                now=now,
+                clock=clock,
             )
             for node in range(self.nodes)
         ]
 
-    def told(self, node: int, what: Any) -> None:
+    def handle(self, node: int, event: Any) -> None:
         """Do nothing: these learners pass no events."""
 
     def result(self) -> None:
         """Return None: nothing is learned."""
 
 
-class _Random:
+class _RandomLearner:
+    """Learner of one node, with random gradients."""
+
     def __init__(self, timed: Timed, node: int):
         self._timed, self._node = timed, node
 

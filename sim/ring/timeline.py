@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Task:
-    """``seconds`` on ``resource``, begun when the resource is free and all tasks in ``after`` have ended."""
+    """Task of ``seconds``, which begins when ``resource`` is free and all ``dependencies`` have ended."""
 
     name: str
     resource: str
     seconds: float
-    after: tuple[str, ...] = ()
+    dependencies: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -36,13 +36,15 @@ def run(tasks: Sequence[Task]) -> list[Span]:
     free = dict.fromkeys(waiting, 0.0)
     done: dict[str, Span] = {}
     while any(waiting.values()):
-        ready = [queue for queue in waiting.values() if queue and all(name in done for name in queue[0].after)]
+        ready = [
+            queue for queue in waiting.values() if queue and all(name in done for name in queue[0].dependencies)
+        ]
         if not ready:
-            heads = ", ".join(queue[0].name for queue in waiting.values() if queue)
-            raise ValueError(f"tasks that can never begin: {heads}")
+            blocked = ", ".join(queue[0].name for queue in waiting.values() if queue)
+            raise ValueError(f"tasks that can never begin: {blocked}")
         for queue in ready:
             task = queue.pop(0)
-            begin = max([free[task.resource], *(done[name].end for name in task.after)])
+            begin = max([free[task.resource], *(done[name].end for name in task.dependencies)])
             done[task.name] = Span(task, begin, begin + task.seconds)
             free[task.resource] = begin + task.seconds
     return sorted(done.values(), key=lambda span: span.end)

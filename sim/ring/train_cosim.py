@@ -122,7 +122,7 @@ class RingTrainingCosim:
         return raw.hosts, raw
 
     def _start(self, node: int, timeout: int, retries: int) -> HostProgram:
-        macs = [worker_endpoint(each).mac for each in range(self.nodes)]
+        macs = [worker_endpoint(rank).mac for rank in range(self.nodes)]
         member = RingMember(id=JOB_ID, macs=macs, rank=node, timeout=timeout, retries=retries)
         driver, program = self.driver, HostProgram()
         for batch in driver.identify(), driver.configure(member), driver.start():
@@ -152,11 +152,11 @@ def run_rtl(
     """
     cosim = RingTrainingCosim(job.config, nodes=job.nodes, wave=wave, quiet=quiet)
 
-    def report(now: RunProgress) -> None:
-        if now.phases:
-            progress(now.operations)
+    def report(state: RunProgress) -> None:
+        if state.phases:
+            progress(state.operations)
 
-    found, _ = cosim.run(
+    result, _ = cosim.run(
         functools.partial(Learning, job, data, state),
         job.training.network.counts,
         groups=job.groups,
@@ -169,4 +169,4 @@ def run_rtl(
         link_log=link_log,
         progress=report,
     )
-    return Outcome(found.learnt, found.times, found.counters, found.rounds, found.began)
+    return Outcome(result.learning_result, result.times, result.counters, result.rounds, result.start)

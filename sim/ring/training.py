@@ -18,7 +18,7 @@ from fanin.sim.learning.references import References, compare
 from fanin.sim.learning.replica import DataParallel, Dataset, Replica, State, measure
 from fanin.sim.ring.profile import WorkerProfile
 from fanin.sim.ring.rounds import RoundFigures
-from fanin.sim.ring.schedule import Schedule, Tell, Times, Worker
+from fanin.sim.ring.schedule import Report, Schedule, Times, Worker
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +27,7 @@ class RingTraining:
 
     - ``stops``: nodes whose links are cut, with times in simulated seconds.
     - ``groups``: groups of the nodes as workers; an all-reduce is then an exchange in groups.
-    - ``barrier``: seconds that hosts take between rounds of an exchange.
+    - ``barrier``: seconds between rounds of an exchange in groups.
 
     Raises ValueError for groups with another number of workers.
     """
@@ -73,14 +73,14 @@ class Outcome:
     - ``times``: per worker.
     - ``counters``: per worker; empty on the event model.
     - ``rounds``: figures of exchanges in groups at simulated nodes, over the whole run.
-    - ``began``: start of all times, in seconds of the simulation.
+    - ``start``: simulated time, in seconds, at which all other times are 0.
     """
 
     epochs: list[Epoch]
     times: list[Times]
     counters: list[dict[str, int]]
     rounds: list[RoundFigures] = field(default_factory=list)
-    began: float = 0.0
+    start: float = 0.0
 
     @property
     def state(self) -> State:
@@ -101,7 +101,12 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Step:
-    """A node's replica after a step: number of steps made, digest, and node 0's whole state after an epoch."""
+    """Event: a node has finished a step.
+
+    - ``number``: steps since the start of training.
+    - ``digest``: hash of weights and velocities.
+    - ``state``: state of node 0 after an epoch, otherwise None.
+    """
 
     number: int
     digest: bytes
@@ -109,7 +114,7 @@ class Step:
 
 
 class Learning:
-    """All nodes' replicas in one run: :class:`fanin.sim.ring.hosts.Learners`. They continue from ``state``.
+    """All nodes' replicas in one run, which continue from ``state``: :class:`fanin.sim.ring.schedule.Learners`.
 
     ``progress`` is called with the number of steps that all nodes have made. Raises CheckFailed during the run
     if replicas differ after a step.
@@ -129,8 +134,8 @@ class Learning:
         ]
         self._digests: dict[int, dict[int, bytes]] = {}
         self._epochs: list[Epoch] = []
-        self._now: Callable[[], float] = lambda: 0.0
-        self._tell: Tell = self.told
+        self._clock: Callable[[], float] = lambda: 0.0
+        self._report: Report = self.handle
 
     @property
     def counts(self) -> list[int]:
@@ -142,9 +147,9 @@ class Learning:
         """Number of steps of the run."""
         return self.job.training.epochs * self.data.steps - self.first_step
 
-    def workers(self, now: Callable[[], float], tell: Tell | None = None) -> list[Worker]:
+    def workers(self, clock: Callable[[], float], report: Report | None = None) -> list[Worker]:
         """Return each node's program."""
-        self._now, self._tell = now, tell or self.told
+        self._clock, self._report = clock, report or self.handle
         return [
             Worker(
                 replica,
@@ -152,7 +157,7 @@ class Learning:
                 batch=self.job.training.batch,
                 profile=self.job.profile,
                 schedule=self.job.schedule,
-                now=now,
+                clock=clock,
             )
             for replica in self._replicas
         ]
@@ -161,27 +166,29 @@ class Learning:
         """Return the finished epochs."""
         return self._epochs
 
-    def ended(self, replica: Replica) -> None:
-        """Report a node's step."""
+    def report_step(self, replica: Replica) -> None:
+        """Report the end of a node's step to node 0."""
         state = replica.state
-        kept = state.copy() if replica.node == 0 and state.step % self.data.steps == 0 else None
-        self._tell(replica.node, Step(state.step, _digest(state), kept))
+        epoch_state = state.copy() if replica.node == 0 and state.step % self.data.steps == 0 else None
+        self._report(replica.node, Step(state.step, _digest(state), epoch_state))
 
-    def told(self, node: int, what: Step) -> None:
+    def handle(self, node: int, event: Step) -> None:
         """Handle a node's step; when all nodes have made it, compare their weights."""
-        digests = self._digests.setdefault(what.number, {})
-        digests[node] = what.digest
-        if what.state:
-            self._state = what.state
+        digests = self._digests.setdefault(event.number, {})
+        digests[node] = event.digest
+        if event.state:
+            self._state = event.state
         if len(digests) < len(self._replicas):
             return
-        del self._digests[what.number]
-        if other := [node for node in sorted(digests) if digests[node] != digests[0]]:
-            raise CheckFailed(f"node {other[0]} has other weights than node 0 after step {what.number - 1}")
-        self._progress(what.number - self.first_step)
-        if what.number % self.data.steps == 0:
+        del self._digests[event.number]
+        if different := [node for node in sorted(digests) if digests[node] != digests[0]]:
+            raise CheckFailed(
+                f"node {different[0]} has other weights than node 0 after step {event.number - 1}"
+            )
+        self._progress(event.number - self.first_step)
+        if event.number % self.data.steps == 0:
             measures = measure(self.job.training, self.data, self._state.parameters)
-            self._epochs.append(Epoch(what.number // self.data.steps, self._now(), measures, self._state))
+            self._epochs.append(Epoch(event.number // self.data.steps, self._clock(), measures, self._state))
 
 
 class _Replica(Replica):
@@ -193,18 +200,18 @@ class _Replica(Replica):
 
     def end_step(self) -> None:
         super().end_step()
-        self._learning.ended(self)
+        self._learning.report_step(self)
 
 
 def _digest(state: State) -> bytes:
-    found = hashlib.blake2b(digest_size=16)
+    digest = hashlib.blake2b(digest_size=16)
     for values in state.parameters + state.velocities:
-        found.update(values.tobytes())
-    return found.digest()
+        digest.update(values.tobytes())
+    return digest.digest()
 
 
 def references(job: RingTraining, data: Dataset, state: State | None = None) -> References:
-    """Train the job's model three times in NumPy, from a state, which binary64 takes over unchanged."""
+    """Train the job's model in NumPy three times from a state: with the codec, without it, in binary64."""
     lanes = RingConfig(lanes=job.config.lanes)
-    plain = None if job.config.codec is None else job.reducer(lanes)
-    return compare(job.training, data, job.reducer(job.config), plain, state=state)
+    uncompressed = None if job.config.codec is None else job.reducer(lanes)
+    return compare(job.training, data, job.reducer(job.config), uncompressed, state=state)

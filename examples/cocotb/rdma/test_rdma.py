@@ -146,7 +146,7 @@ async def a_peer_writes_into_the_memory(dut):
     peer.send()
     for expected in golden.arrivals:
         await bench.poll("arrival", "arrived", 1)
-        found = driver.arrived_of(await bench.run(driver.take_arrival()))
+        found = driver.arrival_of(await bench.run(driver.take_arrival()))
         assert (found.immediate, found.length) == (expected.immediate, expected.length)
     while not peer.requester.idle:
         await ClockCycles(dut.clk, 1)
@@ -171,7 +171,7 @@ async def the_host_writes_to_the_peer(dut):
         await bench.poll("status", "posting", 0)
     for write in writes:
         await bench.poll("completion", "completed", 1)
-        done = driver.completed_of(await bench.run(driver.take_completion()))
+        done = driver.completion_of(await bench.run(driver.take_completion()))
         assert (done.tag, done.ending) == (write.tag, Ending.ACCESS if write is writes[-1] else Ending.DONE)
     await bench.arrive()
     check_equal("the peer's memory", bytes(golden.memory), bytes(peer.memory))

@@ -11,7 +11,7 @@ from fanin.base.errors import CheckFailed, InputError
 from fanin.runs.output import add_json, print_json, table
 
 if TYPE_CHECKING:  # --help must not wait for Amaranth to load
-    from fanin.host.board import About, BoardClient
+    from fanin.host.board import BoardClient, BoardDescription
 
 Facts = dict[str, Any]
 
@@ -77,7 +77,7 @@ def _board_name(number: int) -> str:
     return names.get(number, f"number {number}")
 
 
-def _about(about: About) -> Facts:
+def _about(about: BoardDescription) -> Facts:
     return {
         "board": _board_name(about.board),
         "version": about.version,
@@ -92,7 +92,7 @@ def _status(client: BoardClient) -> Facts:
     from fanin.hdl.boards.memory_map import BOARD
     from fanin.hdl.boards.registers import board_registers
     from fanin.hdl.bus.register_map import Access
-    from fanin.host.board import Held
+    from fanin.host.board import BoardHeld
     from fanin.host.driver import Batch
 
     facts = _about(client.hello())
@@ -104,7 +104,7 @@ def _status(client: BoardClient) -> Facts:
     try:
         with client:
             values = client.run(batch)
-    except Held:
+    except BoardHeld:
         return facts
     return facts | dict(zip(names, values, strict=True))
 

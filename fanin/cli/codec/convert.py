@@ -12,7 +12,7 @@ from fanin.base.errors import InputError
 from fanin.base.scratch import output_file
 from fanin.cli.codec.options import add_codec
 from fanin.codec.facts import CodecConfig
-from fanin.codec.run.options import configuration, given
+from fanin.codec.run.options import configuration, parameters_of
 from fanin.runs.output import add_json, check_writable, print_json
 
 if TYPE_CHECKING:  # --help must not wait for NumPy to load
@@ -68,18 +68,18 @@ def run_encode(args: argparse.Namespace) -> int:
 def run_decode(args: argparse.Namespace) -> int:
     """Decompress IN to OUT, piece by piece."""
     from fanin.codec.golden.file import HEADER_BYTES, Header, decode_pieces
-    from fanin.codec.run.values import bar, naming, open_input
+    from fanin.codec.run.values import bar, errors_naming, open_input
 
-    parameters = given(args.codec, args)
+    parameters = parameters_of(args.codec, args)
     check_writable(args.output)
     with open_input(args.input) as (file, size):
-        with naming(args.input):
+        with errors_naming(args.input):
             header = Header.unpack(file.read(HEADER_BYTES))
             _check_agreement(args.codec, parameters, header.config)
             header.check_size(size - HEADER_BYTES)
 
         def pieces() -> Iterator[np.ndarray]:
-            with naming(args.input):
+            with errors_naming(args.input):
                 yield from decode_pieces(file, header)
 
         with bar(header.count) as progress, output_file(args.output) as output:

@@ -12,7 +12,7 @@ UInt8 = npt.NDArray[np.uint8]
 UInt32 = npt.NDArray[np.uint32]
 Float32 = npt.NDArray[np.float32]
 
-_FARTHEST = FRACTION_BITS + 2  # a leading one shifted by more rounds to zero
+_MAX_DISTANCE = FRACTION_BITS + 2  # a leading one shifted by more rounds to zero
 
 
 def compress(values: Float32, config: Bfp) -> tuple[UInt8, UInt32]:
@@ -28,27 +28,27 @@ def compress(values: Float32, config: Bfp) -> tuple[UInt8, UInt32]:
     largest = exponent.max(axis=1, keepdims=True) if bits.size else exponent[:, :1]
     finite = np.clip(largest, config.lowest, config.highest)
     shared = np.where(largest == SPECIAL_EXPONENT, SPECIAL_EXPONENT, finite)
-    whole = np.where(exponent > 0, 1 << FRACTION_BITS | fraction, 0)  # subnormals are flushed
+    significand = np.where(exponent > 0, 1 << FRACTION_BITS | fraction, 0)  # subnormals are flushed
     # -1 for values above the range: that is enough for them to saturate.
-    distance = np.clip(shared - exponent, -1, _FARTHEST)
-    magnitude = _rounded(whole, FRACTION_BITS + 1 - config.mantissa + distance)
-    infinite = 1 << config.mantissa - 1
-    most = np.where(largest == SPECIAL_EXPONENT, infinite - 1, 2 * infinite - 1)
-    magnitude = np.minimum(magnitude, most)
+    distance = np.clip(shared - exponent, -1, _MAX_DISTANCE)
+    magnitude = _round_shifted(significand, FRACTION_BITS + 1 - config.mantissa + distance)
+    infinity = 1 << config.mantissa - 1
+    limit = np.where(largest == SPECIAL_EXPONENT, infinity - 1, 2 * infinity - 1)
+    magnitude = np.minimum(magnitude, limit)
     special = exponent == SPECIAL_EXPONENT
-    magnitude = np.where(special, np.where(fraction == 0, infinite, 2 * infinite - 1), magnitude)
+    magnitude = np.where(special, np.where(fraction == 0, infinity, 2 * infinity - 1), magnitude)
     sign = np.where(magnitude > 0, bits >> 31, 0).astype(np.int64)
     codes = sign << config.mantissa | magnitude
-    coded = np.where(largest == SPECIAL_EXPONENT, config.special, finite - config.lowest)
-    return coded.reshape(-1).astype(np.uint8), codes.reshape(-1).astype(np.uint32)
+    exponent_codes = np.where(largest == SPECIAL_EXPONENT, config.special, finite - config.lowest)
+    return exponent_codes.reshape(-1).astype(np.uint8), codes.reshape(-1).astype(np.uint32)
 
 
-def _rounded(whole: npt.NDArray[np.int64], shift: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return ``whole`` · 2^-shift rounded to the nearest integer, ties to even."""
-    down = whole >> shift
-    rest = whole - (down << shift)
+def _round_shifted(significand: npt.NDArray[np.int64], shift: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return ``significand`` · 2^-shift rounded to the nearest integer, ties to even."""
+    quotient = significand >> shift
+    remainder = significand - (quotient << shift)
     half = np.int64(1) << shift - 1
-    return down + ((rest > half) | (rest == half) & (down & 1 == 1))
+    return quotient + ((remainder > half) | (remainder == half) & (quotient & 1 == 1))
 
 
 def decompress(exponents: UInt8, codes: UInt32, config: Bfp) -> Float32:
@@ -56,18 +56,19 @@ def decompress(exponents: UInt8, codes: UInt32, config: Bfp) -> Float32:
 
     Subnormal results become +0, like every zero.
     """
-    coded = exponents.astype(np.int64).reshape(-1, 1)
-    shared = np.where(coded == config.special, SPECIAL_EXPONENT, coded + config.lowest)
+    exponent_codes = exponents.astype(np.int64).reshape(-1, 1)
+    shared = np.where(exponent_codes == config.special, SPECIAL_EXPONENT, exponent_codes + config.lowest)
     code = codes.astype(np.int64).reshape(-1, config.block)
     magnitude, sign = code & (1 << config.mantissa) - 1, code >> config.mantissa
-    place = np.frexp(magnitude.astype(np.float64))[1].astype(np.int64)  # of the leading one, from 1; 0: no one
-    exponent = shared - config.mantissa + place
-    fraction = (magnitude << FRACTION_BITS + 1 - np.maximum(place, 1)) & (1 << FRACTION_BITS) - 1
+    # Bits from the leading one on; 0 without a one.
+    length = np.frexp(magnitude.astype(np.float64))[1].astype(np.int64)
+    exponent = shared - config.mantissa + length
+    fraction = (magnitude << FRACTION_BITS + 1 - np.maximum(length, 1)) & (1 << FRACTION_BITS) - 1
     bits = sign << 31 | exponent << FRACTION_BITS | fraction
     bits = np.where((magnitude == 0) | (exponent <= 0), 0, bits)
-    infinite = 1 << config.mantissa - 1
+    infinity = 1 << config.mantissa - 1
     special = shared == SPECIAL_EXPONENT
-    bits = np.where(special & (magnitude > infinite), QUIET_NAN, bits)  # == infinite: exponent 255, fraction 0
+    bits = np.where(special & (magnitude > infinity), QUIET_NAN, bits)  # == infinity: exponent 255, fraction 0
     return bits.reshape(-1).astype(np.uint32).view(np.float32)
 
 
@@ -92,8 +93,8 @@ def encode(values: Float32, config: Bfp) -> bytes:
 
 
 def _bits(numbers: UInt32, width: int) -> UInt8:
-    spread = numbers[:, :, None] >> np.arange(width, dtype=np.uint32) & 1
-    return spread.reshape(len(numbers), numbers.shape[1] * width).astype(np.uint8)
+    bits = numbers[:, :, None] >> np.arange(width, dtype=np.uint32) & 1
+    return bits.reshape(len(numbers), numbers.shape[1] * width).astype(np.uint8)
 
 
 def decode(stream: bytes, count: int, config: Bfp) -> Float32:

@@ -37,8 +37,8 @@ def decode(stream: bytes, count: int, config: CodecConfig) -> Float32:
 
 def decode_prefix(stream: bytes, count: int, config: CodecConfig) -> tuple[Float32, int]:
     """Decode the first ``count`` values; return them and their bytes. Raises InputError for a short stream."""
-    values, used = _model(config).decode_prefix(stream, count, config)
-    return values, used
+    values, consumed = _model(config).decode_prefix(stream, count, config)
+    return values, consumed
 
 
 def roundtrip(values: Float32, config: CodecConfig | None) -> Float32:

@@ -40,38 +40,40 @@ class Packets:
             raise ValueError(f"group must be {_NIC_GROUP}, the NIC's, not {self.codec.group!r}")
 
     def carry(self, values: Float32) -> tuple[Float32, Int64]:
-        """Return the values that arrive of a message, and the payload bytes of each of its packets on the wire.
+        """Return the values that a receiver gets, and the payload bytes of each packet on the wire.
 
         A packet that does not shrink arrives unchanged.
         """
-        each = self.mss // VALUE_BYTES
-        counts = np.diff(np.append(np.arange(0, values.size, each), values.size))  # values of each packet
-        plain = counts * VALUE_BYTES
+        values_per_packet = self.mss // VALUE_BYTES
+        starts = np.arange(0, values.size, values_per_packet)
+        counts = np.diff(np.append(starts, values.size))  # values of each packet
+        raw_bytes = counts * VALUE_BYTES
         if self.codec is None:
-            return values, plain
-        rows = np.zeros((len(counts), each), dtype=np.float32)
+            return values, raw_bytes
+        rows = np.zeros((len(counts), values_per_packet), dtype=np.float32)
         rows.reshape(-1)[: values.size] = values
         tags, _ = inceptionn.compress(rows.reshape(-1), self.codec)
         groups = -(-counts // self.codec.group)
-        coded = LENGTH_BYTES + groups * self.codec.tag_bytes + _SIZES[tags].reshape(rows.shape).sum(axis=1)
-        shrinks = coded < plain
+        value_bytes = _SIZES[tags].reshape(rows.shape).sum(axis=1)
+        coded_bytes = LENGTH_BYTES + groups * self.codec.tag_bytes + value_bytes
+        shrinks = coded_bytes < raw_bytes
         received = np.where(shrinks[:, None], inceptionn.roundtrip(rows, self.codec), rows)
-        return received.reshape(-1)[: values.size], np.where(shrinks, coded, plain)
+        return received.reshape(-1)[: values.size], np.where(shrinks, coded_bytes, raw_bytes)
 
-    def settled(self, values: Float32) -> Float32:
-        """Return ``values`` after two round trips: a message that further round trips leave unchanged.
+    def settle(self, values: Float32) -> Float32:
+        """Return ``values`` after two round trips through the codec, which further round trips leave unchanged.
 
         One round trip is not enough in strict mode: a value that arrives as exactly 2^-b becomes zero in the
         next.
         """
-        once, _ = self.carry(values)
-        twice, _ = self.carry(once)
-        return twice
+        first, _ = self.carry(values)
+        second, _ = self.carry(first)
+        return second
 
 
 @dataclass
 class Wire:
-    """Carries messages, and counts their packets and payload bytes per leg, without retransmissions."""
+    """Network without loss, which counts packets (``frames``) and payload bytes of each leg."""
 
     packets: Packets
     frames: Counter[Leg] = field(default_factory=Counter)
@@ -92,13 +94,13 @@ class Wire:
 def exchange(topology: Topology, gradients: Sequence[Float32], wire: Wire) -> Float32:
     """Return the sum that all workers end with, or the aggregator's; ``gradients`` are in order of workers.
 
-    Weights are not sent; see :func:`hand_down`.
+    Weights are not sent; see :func:`count_weights`.
     """
     groups = [[gradients[worker] for worker in members] for members in topology.members]
     if topology.groups == 1:
-        return _SCHEMES[topology.below](groups[0], wire, _ONLY[topology.below])
-    below = Leg.GROUP_RING if topology.below is Scheme.RING else Leg.GROUP_UP
-    sums = [_SCHEMES[topology.below](group, wire, below) for group in groups]
+        return _SCHEMES[topology.below](groups[0], wire, _SINGLE_GROUP_LEGS[topology.below])
+    group_leg = Leg.GROUP_RING if topology.below is Scheme.RING else Leg.GROUP_UP
+    sums = [_SCHEMES[topology.below](group, wire, group_leg) for group in groups]
     if topology.above is Scheme.AGGREGATOR:
         return aggregate(sums, wire, Leg.UP)
     total = ring(sums, wire, Leg.UPPER_RING)
@@ -107,7 +109,7 @@ def exchange(topology: Topology, gradients: Sequence[Float32], wire: Wire) -> Fl
     return total
 
 
-def hand_down(topology: Topology, weights: Float32, wire: Wire) -> None:
+def count_weights(topology: Topology, weights: Float32, wire: Wire) -> None:
     """Count the messages that send the aggregator's weights to all other nodes."""
     if topology.groups == 1:
         wire.send(Leg.DOWN, weights, times=topology.workers)
@@ -118,37 +120,37 @@ def hand_down(topology: Topology, weights: Float32, wire: Wire) -> None:
 
 
 def ring(gradients: Sequence[Float32], wire: Wire, leg: Leg) -> Float32:
-    """Algorithm 1: block b starts at node b, each next node adds its own, and the total is forwarded.
+    """Return the sum by algorithm 1: block b starts at node b, the next nodes add theirs, all get the total.
 
     The total is settled, so all nodes, including the one that computed it, have the same values.
     """
     nodes, total = len(gradients), np.empty_like(gradients[0])
     for first, block in enumerate(blocks(total.size, nodes)):
-        travelling = gradients[first][block]
+        partial = gradients[first][block]
         for hop in range(1, nodes):
-            travelling = wire.send(leg, travelling) + gradients[(first + hop) % nodes][block]
-        total[block] = wire.of(leg).settled(travelling)
+            partial = wire.send(leg, partial) + gradients[(first + hop) % nodes][block]
+        total[block] = wire.of(leg).settle(partial)
         wire.send(leg, total[block], times=nodes - 1)
     return total
 
 
 def host_ring(gradients: Sequence[Float32], codec: CodecConfig | None) -> Float32:
-    """Algorithm 1 with the codec in the hosts: a message is one stream, and a total is encoded once."""
+    """Return the sum by algorithm 1, with the codec in the hosts, which encode a total once."""
     nodes, total = len(gradients), np.empty_like(gradients[0])
     if nodes == 1:
         return gradients[0].copy()
     for first, block in enumerate(blocks(total.size, nodes)):
-        travelling = gradients[first][block]
+        partial = gradients[first][block]
         for hop in range(1, nodes):
-            travelling = roundtrip(travelling, codec) + gradients[(first + hop) % nodes][block]
-        total[block] = roundtrip(travelling, codec)
+            partial = roundtrip(partial, codec) + gradients[(first + hop) % nodes][block]
+        total[block] = roundtrip(partial, codec)
     return total
 
 
 def aggregate(gradients: Sequence[Float32], wire: Wire, leg: Leg) -> Float32:
     """Return the sum, in order, of gradients as they arrive at an aggregator."""
-    total, *others = [wire.send(leg, gradient) for gradient in gradients]
-    for gradient in others:
+    total, *other_gradients = [wire.send(leg, gradient) for gradient in gradients]
+    for gradient in other_gradients:
         total = total + gradient
     return total
 
@@ -157,4 +159,4 @@ _SCHEMES: dict[Scheme, Callable[[Sequence[Float32], Wire, Leg], Float32]] = {
     Scheme.RING: ring,
     Scheme.AGGREGATOR: aggregate,
 }
-_ONLY = {Scheme.RING: Leg.RING, Scheme.AGGREGATOR: Leg.UP}
+_SINGLE_GROUP_LEGS = {Scheme.RING: Leg.RING, Scheme.AGGREGATOR: Leg.UP}

@@ -21,9 +21,9 @@ Float32 = npt.NDArray[np.float32]
 MAGIC, VERSION = b"FANC", 1
 _HEADER = struct.Struct("<4sBB2sQ")
 HEADER_BYTES = _HEADER.size
-PIECE = 1 << 18  # values coded at a time: whole groups, and blocks that end at a byte boundary
+PIECE_VALUES = 1 << 18  # values coded at a time: whole groups, and blocks that end at a byte boundary
 FLOAT_BYTES = FLOAT_BITS // 8
-assert PIECE % (8 * max(BLOCKS)) == 0
+assert PIECE_VALUES % (8 * max(BLOCKS)) == 0
 
 
 @dataclass(frozen=True)
@@ -57,37 +57,37 @@ class Header:
         """Raise InputError unless a stream of ``size`` bytes can hold the values; call before allocating
         them.
         """
-        least, most = self.config.stream_limits(self.count)
-        if not least <= size <= most:
-            limits = f"{least:,}" if least == most else f"{least:,} to {most:,}"
+        low, high = self.config.stream_limits(self.count)
+        if not low <= size <= high:
+            limits = f"{low:,}" if low == high else f"{low:,} to {high:,}"
             raise InputError(f"has {size:,} bytes after its header, but {self.count:,} values take {limits}")
 
 
 def _unpack_parameters(codec: int, parameters: bytes) -> CodecConfig:
-    known = {config.kind.id: config for config in CONFIGS.values()}
-    if codec not in known:
-        names = " and ".join(f"{number} ({config.kind})" for number, config in known.items())
+    config_by_id = {config.kind.id: config for config in CONFIGS.values()}
+    if codec not in config_by_id:
+        names = " and ".join(f"{number} ({config.kind})" for number, config in config_by_id.items())
         raise InputError(f"has codec {codec}; known are {names}")
     try:
-        return known[codec].unpack(parameters)
+        return config_by_id[codec].unpack(parameters)
     except ValueError as error:
         raise InputError(f"has invalid parameters: {error}") from error
 
 
 def decode_pieces(file: BinaryIO, header: Header) -> Iterator[Float32]:
-    """Yield the values after a header, ``PIECE`` at a time; ``file`` is positioned at the start of the stream.
+    """Yield the values after a header, ``PIECE_VALUES`` at a time; ``file`` must be at the start of the stream.
 
     Raises InputError if the stream has too few or too many bytes for the values.
     """
-    rest = b""
-    for first in range(0, header.count, PIECE):
-        count = min(PIECE, header.count - first)
-        rest += file.read(header.config.stream_limits(count)[1] - len(rest))
+    buffer = b""
+    for first in range(0, header.count, PIECE_VALUES):
+        count = min(PIECE_VALUES, header.count - first)
+        buffer += file.read(header.config.stream_limits(count)[1] - len(buffer))
         try:
-            values, used = decode_prefix(rest, count, header.config)
+            values, consumed = decode_prefix(buffer, count, header.config)
         except InputError as error:
             raise InputError(f"the stream ends within values {first:,} to {first + count - 1:,}") from error
-        rest = rest[used:]
+        buffer = buffer[consumed:]
         yield values
-    if rest or file.read(1):
+    if buffer or file.read(1):
         raise InputError(f"has bytes after its {header.count:,} values")

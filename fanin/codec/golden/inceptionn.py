@@ -26,8 +26,8 @@ Float32 = npt.NDArray[np.float32]
 
 _SIZES = np.array([TAG_BYTES[tag] for tag in Tag], dtype=np.int64)
 _VALUE_BYTES = 4
-_KEPT = (SHORT_FRACTION[Tag.BITS8], SHORT_FRACTION[Tag.BITS16])
-_FARTHEST = FRACTION_BITS + 2  # larger shifts have the same result: no bit is left
+_SHORT_FRACTIONS = (SHORT_FRACTION[Tag.BITS8], SHORT_FRACTION[Tag.BITS16])
+_MAX_SHIFT = FRACTION_BITS + 2  # larger shifts have the same result: no bit is left
 _BYTES_OF_TAGS = [  # bytes of the values whose tags are in a byte
     sum(TAG_BYTES[Tag(byte >> k & 3)] for k in range(0, 8, TAG_BITS)) for byte in range(256)
 ]
@@ -38,20 +38,20 @@ def compress(values: Float32, config: Inceptionn) -> tuple[UInt8, UInt32]:
     bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32).reshape(-1)
     exponent = (bits >> FRACTION_BITS & 0xFF).astype(np.int64)
     shift = EXPONENT_BIAS - exponent  # |f| is in [2^-shift, 2^(1 - shift))
-    whole = (1 << FRACTION_BITS | bits & (1 << FRACTION_BITS) - 1).astype(np.int64)
-    fraction = whole >> np.clip(shift, 0, _FARTHEST)  # |f| in units of 2^-23, truncated
-    tags = _published(shift, config.bound)
+    significand = (1 << FRACTION_BITS | bits & (1 << FRACTION_BITS) - 1).astype(np.int64)
+    fraction = significand >> np.clip(shift, 0, _MAX_SHIFT)  # |f| in units of 2^-23, truncated
+    tags = _published_tags(shift, config.bound)
     if config.mode is Mode.STRICT:
-        tags = _strict(shift, whole, config.bound)
+        tags = _strict_tags(shift, significand, config.bound)
     sign = (bits >> 31).astype(np.int64)
     words = np.zeros(bits.shape, dtype=np.int64)
-    for tag, kept in SHORT_FRACTION.items():
-        words = np.where(tags == tag, sign << kept | fraction >> FRACTION_BITS - kept, words)
+    for tag, fraction_bits in SHORT_FRACTION.items():
+        words = np.where(tags == tag, sign << fraction_bits | fraction >> FRACTION_BITS - fraction_bits, words)
     words = np.where(tags == Tag.RAW, bits, words)
     return tags.astype(np.uint8), words.astype(np.uint32)
 
 
-def _published(shift: npt.NDArray[np.int64], bound: int) -> npt.NDArray[np.int64]:
+def _published_tags(shift: npt.NDArray[np.int64], bound: int) -> npt.NDArray[np.int64]:
     """Return the tags that algorithm 2 chooses, with e = 127 − shift and error_bound = 127 − bound."""
     tags = np.full(shift.shape, Tag.BITS8, dtype=np.int64)
     tags[shift <= bound // 2] = Tag.BITS16  # e >= error_bound + ceil(bound / 2)
@@ -60,12 +60,14 @@ def _published(shift: npt.NDArray[np.int64], bound: int) -> npt.NDArray[np.int64
     return tags
 
 
-def _strict(shift: npt.NDArray[np.int64], whole: npt.NDArray[np.int64], bound: int) -> npt.NDArray[np.int64]:
+def _strict_tags(
+    shift: npt.NDArray[np.int64], significand: npt.NDArray[np.int64], bound: int
+) -> npt.NDArray[np.int64]:
     """Return the shortest forms with an error of at most 2^-bound, computed exactly in units of 2^-(23 +
     16).
     """
     finest = MAX_BOUND + 1  # whole >> shift is exact in these units for every shift up to 16
-    exact = whole << finest - np.clip(shift, 0, finest)
+    exact = significand << finest - np.clip(shift, 0, finest)
     limit = 1 << FRACTION_BITS + finest - bound
     tags = np.full(shift.shape, Tag.BITS16, dtype=np.int64)
     lost = exact & (1 << FRACTION_BITS + finest - SHORT_FRACTION[Tag.BITS8]) - 1
@@ -79,14 +81,13 @@ def decompress(tags: UInt8, words: UInt32) -> Float32:
     """Decode values by algorithm 3; a short form without a leading one is +0."""
     word = words.astype(np.int64)
     bits = np.where(tags == Tag.RAW, word, 0)
-    for tag, kept in SHORT_FRACTION.items():
-        magnitude = word & (1 << kept) - 1
-        length = np.frexp(magnitude.astype(np.float64))[1].astype(
-            np.int64
-        )  # bits, from the leading one on; 0: none
-        exponent = EXPONENT_BIAS - (kept + 1 - length)
+    for tag, fraction_bits in SHORT_FRACTION.items():
+        magnitude = word & (1 << fraction_bits) - 1
+        # Bits from the leading one on; 0 without a one.
+        length = np.frexp(magnitude.astype(np.float64))[1].astype(np.int64)
+        exponent = EXPONENT_BIAS - (fraction_bits + 1 - length)
         fraction = (magnitude << FRACTION_BITS + 1 - np.maximum(length, 1)) & (1 << FRACTION_BITS) - 1
-        value = (word >> kept) << 31 | exponent << FRACTION_BITS | fraction
+        value = (word >> fraction_bits) << 31 | exponent << FRACTION_BITS | fraction
         bits = np.where((tags == tag) & (magnitude > 0), value, bits)
     return bits.astype(np.uint32).view(np.float32)
 
@@ -103,17 +104,20 @@ def deliver(values: Float32, config: Inceptionn) -> tuple[Float32, UInt8]:
     after its fraction bits; the scaling by powers of two and the difference are exact.
     """
     values = np.asarray(values, dtype=np.float32)
-    size, bound = np.abs(values), np.float32(2.0**-config.bound)
+    magnitude, bound = np.abs(values), np.float32(2.0**-config.bound)
     with np.errstate(all="ignore"):  # overflow and NaN are handled as values
-        short, long = (np.trunc(values * np.float32(1 << kept)) / np.float32(1 << kept) for kept in _KEPT)
+        short, long = (
+            np.trunc(values * np.float32(1 << fraction_bits)) / np.float32(1 << fraction_bits)
+            for fraction_bits in _SHORT_FRACTIONS
+        )
         if config.mode is Mode.STRICT:
-            is_short, is_zero = np.abs(values - short) <= bound, size <= bound
+            is_short, is_zero = np.abs(values - short) <= bound, magnitude <= bound
         else:
-            is_short, is_zero = size < np.float32(2.0 ** -(config.bound // 2)), size < bound
+            is_short, is_zero = magnitude < np.float32(2.0 ** -(config.bound // 2)), magnitude < bound
         received = np.where(is_short, short, long) * ~is_zero
     tags = np.where(is_short, np.uint8(Tag.BITS8), np.uint8(Tag.BITS16))
     tags[is_zero] = Tag.ZERO
-    is_raw = ~(size < 1)
+    is_raw = ~(magnitude < 1)
     tags[is_raw] = Tag.RAW
     return np.where(is_raw, values, received + np.float32(0)), tags  # adding 0 turns -0 into +0
 
@@ -128,16 +132,16 @@ def encode(values: Float32, config: Inceptionn) -> bytes:
     tags, words = np.pad(tags, (0, fill)), np.pad(words, (0, fill))
     tag_bytes = _pack_tags(tags, config)
     sizes = _SIZES[tags].reshape(-1, config.group)
-    body = sizes.sum(axis=1) + config.tag_bytes
-    starts = np.cumsum(body) - body
-    out = np.zeros(int(body.sum()), dtype=np.uint8)
+    group_bytes = sizes.sum(axis=1) + config.tag_bytes
+    starts = np.cumsum(group_bytes) - group_bytes
+    stream = np.zeros(int(group_bytes.sum()), dtype=np.uint8)
     for byte in range(config.tag_bytes):
-        out[starts + byte] = tag_bytes[:, byte]
-    at = (starts[:, None] + config.tag_bytes + np.cumsum(sizes, axis=1) - sizes).reshape(-1)
+        stream[starts + byte] = tag_bytes[:, byte]
+    positions = (starts[:, None] + config.tag_bytes + np.cumsum(sizes, axis=1) - sizes).reshape(-1)
     for byte in range(_VALUE_BYTES):
-        chosen = sizes.reshape(-1) > byte
-        out[at[chosen] + byte] = words[chosen] >> 8 * byte & 0xFF
-    return out.tobytes()
+        has_byte = sizes.reshape(-1) > byte
+        stream[positions[has_byte] + byte] = words[has_byte] >> 8 * byte & 0xFF
+    return stream.tobytes()
 
 
 def _pack_tags(tags: UInt8, config: Inceptionn) -> UInt8:
@@ -170,22 +174,23 @@ def decode_prefix(stream: bytes, count: int, config: Inceptionn) -> tuple[Float3
     shifts = TAG_BITS * np.arange(8 // TAG_BITS)
     tags = (tag_bytes[:, :, None] >> shifts & (1 << TAG_BITS) - 1).reshape(groups, config.group)
     sizes = _SIZES[tags]
-    at = (starts[:, None] + config.tag_bytes + np.cumsum(sizes, axis=1) - sizes).reshape(-1)
+    positions = (starts[:, None] + config.tag_bytes + np.cumsum(sizes, axis=1) - sizes).reshape(-1)
     words = np.zeros(groups * config.group, dtype=np.int64)
     for byte in range(_VALUE_BYTES):
-        chosen = sizes.reshape(-1) > byte
-        words[chosen] |= data[at[chosen] + byte].astype(np.int64) << 8 * byte
+        has_byte = sizes.reshape(-1) > byte
+        words[has_byte] |= data[positions[has_byte] + byte].astype(np.int64) << 8 * byte
     return decompress(tags.reshape(-1).astype(np.uint8), words.astype(np.uint32))[:count], end
 
 
 def _group_starts(data: UInt8, groups: int, config: Inceptionn) -> tuple[npt.NDArray[np.int64], int]:
     """Return the start of each group and the end of the last; each group's tags give its length."""
-    stream, starts, at = data.tobytes(), [], 0
+    stream, starts, position = data.tobytes(), [], 0
     for group in range(groups):
-        if at + config.tag_bytes > len(stream):
+        if position + config.tag_bytes > len(stream):
             raise InputError(f"compressed stream: it ends in group {group} of {groups}")
-        starts.append(at)
-        at += config.tag_bytes + sum(_BYTES_OF_TAGS[byte] for byte in stream[at : at + config.tag_bytes])
-    if at > len(stream):
+        starts.append(position)
+        tags = stream[position : position + config.tag_bytes]
+        position += config.tag_bytes + sum(_BYTES_OF_TAGS[byte] for byte in tags)
+    if position > len(stream):
         raise InputError(f"compressed stream: it ends in group {groups - 1} of {groups}")
-    return np.array(starts, dtype=np.int64), at
+    return np.array(starts, dtype=np.int64), position

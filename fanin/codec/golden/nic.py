@@ -24,22 +24,24 @@ class InceptionnNicModel:
 
     def transmit(self, frame: bytes) -> bytes | None:
         """Return the frame on the wire for a frame of the host; None if the NIC drops it."""
-        left = packet.transmit(frame, self.config, max_frame=self.max_frame)
-        return self._counted("tx", frame, left, on_wire=left)
+        sent = packet.transmit(frame, self.config, max_frame=self.max_frame)
+        return self._count("tx", frame, sent, on_wire=sent)
 
     def receive(self, frame: bytes) -> bytes | None:
         """Return the frame for the host for a frame from the wire; None if the NIC drops it."""
-        left = packet.receive(frame, self.config, max_frame=self.max_frame)
-        return self._counted("rx", frame, left, on_wire=frame)
+        sent = packet.receive(frame, self.config, max_frame=self.max_frame)
+        return self._count("rx", frame, sent, on_wire=frame)
 
-    def _counted(self, way: str, came: bytes, left: bytes | None, *, on_wire: bytes | None) -> bytes | None:
-        self.counters[f"{way}_bytes_in"] += len(came)
-        self.counters[f"{way}_bytes_out"] += len(left or b"")
-        if left is None or on_wire is None:
+    def _count(
+        self, direction: str, received: bytes, sent: bytes | None, *, on_wire: bytes | None
+    ) -> bytes | None:
+        self.counters[f"{direction}_bytes_in"] += len(received)
+        self.counters[f"{direction}_bytes_out"] += len(sent or b"")
+        if sent is None or on_wire is None:
             kind = "dropped"
-        elif left is came:  # the stages return a new object for every frame that they change
+        elif sent is received:  # the stages return a new object for every frame that they change
             kind = "bypassed"
         else:
             kind = "raw" if on_wire[_TOS] == TOS_RAW else "coded"
-        self.counters[f"{way}_{kind}"] += 1
-        return left
+        self.counters[f"{direction}_{kind}"] += 1
+        return sent

@@ -45,6 +45,7 @@ class _Packet:
 
     @property
     def is_udp(self) -> bool:
+        """True for UDP, False for TCP."""
         return self.ip["protocol"] == IP_PROTOCOL_UDP
 
     @property
@@ -54,21 +55,22 @@ class _Packet:
 
     @cached_property
     def payload(self) -> bytes:
+        """Payload of the datagram or segment."""
         return self.frame[self.start : _IP_START + self.ip["length"]]
 
-    def marked(self, tos: int) -> bytes:
+    def with_tos(self, tos: int) -> bytes:
         """Return the frame with another ToS; everything else, including padding, is unchanged."""
         return self.frame[:_IP_START] + self._ip_header(tos, self.ip["length"]) + self.frame[_TRANSPORT_START:]
 
-    def carrying(self, payload: bytes) -> bytes:
+    def with_payload(self, payload: bytes) -> bytes:
         """Return the frame with another payload, padded with zeros to 60 bytes."""
         length = self.start - _IP_START + len(payload)
         header = self.frame[:_IP_START] + self._ip_header(self.ip["tos"], length)
         return (header + self._transport_header(payload) + payload).ljust(MIN_FRAME_BYTES, b"\0")
 
     def _ip_header(self, tos: int, length: int) -> bytes:
-        checksum = _updated(
-            self.ip["checksum"], taken=[self.ip["tos"], self.ip["length"]], put=[tos, length]
+        checksum = _update_checksum(
+            self.ip["checksum"], removed=[self.ip["tos"], self.ip["length"]], added=[tos, length]
         )  # the version beside the ToS cancels out
         return pack_fields(IPV4, self.ip | {"tos": tos, "length": length, "checksum": checksum})
 
@@ -76,15 +78,15 @@ class _Packet:
         header = self.frame[_TRANSPORT_START : self.start]
         fields = UDP if self.is_udp else TCP
         lengths = 2 if self.is_udp else 1  # of UDP in the pseudo-header and in the header
-        old, new = len(header) + len(self.payload), len(header) + len(payload)
-        checksum = _updated(
+        old_length, new_length = len(header) + len(self.payload), len(header) + len(payload)
+        checksum = _update_checksum(
             self.transport["checksum"],
-            taken=[_sum(self.payload), *[old] * lengths],
-            put=[_sum(payload), *[new] * lengths],
+            removed=[_sum(self.payload), *[old_length] * lengths],
+            added=[_sum(payload), *[new_length] * lengths],
         )
         values = self.transport | {"checksum": checksum}
         if self.is_udp:
-            values["length"] = new
+            values["length"] = new_length
             values["checksum"] = 0 if self.transport["checksum"] == 0 else checksum or 0xFFFF
         return pack_fields(fields, values) + header[byte_length(fields) :]
 
@@ -93,9 +95,9 @@ def _sum(data: bytes) -> int:
     return ~internet_checksum(data) & 0xFFFF
 
 
-def _updated(checksum: int, *, taken: list[int], put: list[int]) -> int:
-    """Update a checksum by RFC 1624, equation 3, for any number of words."""
-    total = (~checksum & 0xFFFF) + sum(~word & 0xFFFF for word in taken) + sum(put)
+def _update_checksum(checksum: int, *, removed: list[int], added: list[int]) -> int:
+    """Return a checksum after words were ``removed`` and ``added`` (RFC 1624, equation 3)."""
+    total = (~checksum & 0xFFFF) + sum(~word & 0xFFFF for word in removed) + sum(added)
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)
     return ~total & 0xFFFF
@@ -150,7 +152,7 @@ def transmit(frame: bytes, config: Inceptionn, *, max_frame: int = MAX_FRAME) ->
     if packet is None or packet.ip["tos"] != TOS_COMPRESSIBLE:
         return frame
     data = compress_payload(packet.payload, config)
-    return packet.carrying(data) if len(data) < len(packet.payload) else packet.marked(TOS_RAW)
+    return packet.with_payload(data) if len(data) < len(packet.payload) else packet.with_tos(TOS_RAW)
 
 
 def without_compression(frame: bytes) -> bytes:
@@ -159,7 +161,7 @@ def without_compression(frame: bytes) -> bytes:
     Every other frame is returned unchanged.
     """
     packet = _parse(frame)
-    return frame if packet is None or packet.ip["tos"] != TOS_COMPRESSIBLE else packet.marked(TOS_RAW)
+    return frame if packet is None or packet.ip["tos"] != TOS_COMPRESSIBLE else packet.with_tos(TOS_RAW)
 
 
 def receive(frame: bytes, config: Inceptionn | None = None, *, max_frame: int = MAX_FRAME) -> bytes | None:
@@ -179,10 +181,10 @@ def receive(frame: bytes, config: Inceptionn | None = None, *, max_frame: int = 
     if packet is None or packet.ip["tos"] not in (TOS_COMPRESSIBLE, TOS_RAW):
         return frame
     if packet.ip["tos"] == TOS_RAW:
-        return packet.marked(TOS_COMPRESSIBLE)
+        return packet.with_tos(TOS_COMPRESSIBLE)
     data = packet.payload
     length = int.from_bytes(data[:LENGTH_BYTES], "big")
     if len(data) <= LENGTH_BYTES or length <= len(data) or packet.start + length > max_frame:
         return None
     payload = decompress_payload(data, config or Inceptionn())
-    return None if payload is None else packet.carrying(payload)
+    return None if payload is None else packet.with_payload(payload)

@@ -34,10 +34,12 @@ def samples(count: int, seed: int) -> Float32:
     """
     rng = np.random.default_rng(seed)
     corner = rng.permutation(corners())[: count // 2]
-    rest = count - len(corner)
-    bits = rng.integers(0, 1 << 32, rest // 2, dtype=np.uint32)
-    scales = np.exp2(rng.uniform(-24, 2, -(-(rest - len(bits)) // 256))).repeat(256)[: rest - len(bits)]
+    remaining = count - len(corner)
+    bits = rng.integers(0, 1 << 32, remaining // 2, dtype=np.uint32)
+    count_of_gradients = remaining - len(bits)
+    scales = np.exp2(rng.uniform(-24, 2, -(-count_of_gradients // 256))).repeat(256)[:count_of_gradients]
     gradients = (rng.standard_normal(len(scales)) * scales).astype(np.float32)
     scattered = rng.permutation(np.concatenate([corner, bits]))
-    cut = rng.integers(0, len(scattered) + 1)  # gradients stay together, but begin anywhere
-    return np.concatenate([scattered[:cut], gradients.view(np.uint32), scattered[cut:]]).view(np.float32)
+    position = rng.integers(0, len(scattered) + 1)  # gradients stay together, but begin anywhere
+    parts = [scattered[:position], gradients.view(np.uint32), scattered[position:]]
+    return np.concatenate(parts).view(np.float32)

@@ -72,14 +72,14 @@ def _bfp_scale(shared: int, config: Bfp) -> Fraction:
 
 def _bfp_code(bits: int, shared: int, config: Bfp) -> int:
     exponent, fraction = bits >> 23 & 0xFF, bits & 0x7FFFFF
-    infinity, most = 2 ** (config.mantissa - 1), 2**config.mantissa - 1
+    infinity, largest = 2 ** (config.mantissa - 1), 2**config.mantissa - 1
     if exponent == 255:
-        magnitude = most if fraction else infinity
+        magnitude = largest if fraction else infinity
     elif exponent == 0:
         magnitude = 0
     else:
         exact = Fraction(0x800000 | fraction, 0x800000) * Fraction(2) ** (exponent - 127)
-        limit = infinity - 1 if shared == 2**config.exponent - 1 else most
+        limit = infinity - 1 if shared == 2**config.exponent - 1 else largest
         magnitude = min(round(exact / _bfp_scale(shared, config) * infinity), limit)
     return magnitude and magnitude | bits >> 31 << config.mantissa
 
@@ -99,14 +99,14 @@ def bfp_decompress(shared: int, code: int, config: Bfp) -> int:
 
 def inceptionn_encode(values: Sequence[int], config: Inceptionn) -> bytes:
     """Return the byte stream of values given as bits."""
-    out = bytearray()
+    stream = bytearray()
     for first in range(0, len(values), config.group):
         forms = [inceptionn_compress(bits, config) for bits in values[first : first + config.group]]
-        tags = sum(tag << 2 * place for place, (tag, _) in enumerate(forms))
-        out += tags.to_bytes(config.group // 4, "little")
+        tags = sum(tag << 2 * index for index, (tag, _) in enumerate(forms))
+        stream += tags.to_bytes(config.group // 4, "little")
         for tag, word in forms:
-            out += word.to_bytes((0, 1, 2, 4)[tag], "little")
-    return bytes(out)
+            stream += word.to_bytes((0, 1, 2, 4)[tag], "little")
+    return bytes(stream)
 
 
 def bfp_encode(values: Sequence[int], config: Bfp) -> bytes:
@@ -118,7 +118,7 @@ def bfp_encode(values: Sequence[int], config: Bfp) -> bytes:
         text.append(f"{shared:0{config.exponent}b}"[::-1])
         text += [f"{code:0{config.mantissa + 1}b}"[::-1] for code in codes]
     bits = "".join(text)
-    return bytes(int(bits[at : at + 8][::-1], 2) for at in range(0, len(bits), 8))
+    return bytes(int(bits[start : start + 8][::-1], 2) for start in range(0, len(bits), 8))
 
 
 def inceptionn_roundtrip(values: Sequence[int], config: Inceptionn) -> list[int]:
@@ -128,11 +128,11 @@ def inceptionn_roundtrip(values: Sequence[int], config: Inceptionn) -> list[int]
 
 def bfp_roundtrip(values: Sequence[int], config: Bfp) -> list[int]:
     """Return values as the receiver decodes them, as bits; the last block may be short."""
-    out = []
+    decoded = []
     for first in range(0, len(values), config.block):
         shared, codes = bfp_compress(values[first : first + config.block], config)
-        out += [bfp_decompress(shared, code, config) for code in codes]
-    return out
+        decoded += [bfp_decompress(shared, code, config) for code in codes]
+    return decoded
 
 
 def encode(values: Sequence[int], config: CodecConfig) -> bytes:

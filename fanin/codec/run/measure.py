@@ -37,7 +37,7 @@ class Row:
 
 
 class Meter:
-    """Accumulates the measurements of a codec on values that arrive in pieces."""
+    """Accumulator of a codec's measurements on values that arrive in pieces."""
 
     def __init__(self, config: CodecConfig):
         self.config = config
@@ -80,12 +80,12 @@ class Meter:
             codec="inceptionn",
             mode=config.mode.name.lower(),
             bound=config.bound,
-            shares=_by_bits((self._forms / self._count).tolist()),
+            shares=_shares_by_bits((self._forms / self._count).tolist()),
             bits=bits(self._forms.tolist()),
         )
 
 
-def _by_bits(shares: Sequence[float]) -> dict[int, float]:
+def _shares_by_bits(shares: Sequence[float]) -> dict[int, float]:
     return dict(zip(FORM_BITS, shares, strict=True))
 
 
@@ -93,7 +93,7 @@ def paper_rows(bounds: Sequence[int]) -> Iterator[Row]:
     """Yield the rows of the handwritten-digit network in table III for those of ``bounds`` that it has."""
     for bound, percent in zip(BOUNDS, TABLE_III["HDC"], strict=True):
         if bound in bounds:
-            shares = _by_bits([share / 100 for share in percent])
+            shares = _shares_by_bits([share / 100 for share in percent])
             size, mode = bits(percent), Mode.PUBLISHED.name.lower()
             yield Row(
                 codec="paper, HDC", mode=mode, bound=bound, shares=shares, bits=size, ratio=FLOAT_BITS / size

@@ -1,4 +1,4 @@
-"""Options of a codec, and the codec that they name."""
+"""Options of a codec, and the configuration that they select."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def bound_text(bound: int) -> str:
     return f"2^-{bound}"
 
 
-def _list(numbers: tuple[int, ...]) -> str:
+def _join_numbers(numbers: tuple[int, ...]) -> str:
     return f"{', '.join(map(str, numbers[:-1]))} or {numbers[-1]}"
 
 
@@ -62,7 +62,7 @@ class CodecOptions(Options):
         default_text=str(Inceptionn.group),
     )
     block: int | None = option(
-        CODEC, None, f"values of a BFP block, {_list(BLOCKS)}", "N", default_text=str(Bfp.block)
+        CODEC, None, f"values of a BFP block, {_join_numbers(BLOCKS)}", "N", default_text=str(Bfp.block)
     )
     mantissa: int | None = option(
         CODEC,
@@ -105,17 +105,17 @@ def parse_bound(text: str) -> int:
     return bound
 
 
-def given(codec: str | None, values: Values) -> dict[str, Any]:
-    """Return the given parameters by name. Raises InputError for a parameter of another codec."""
-    found = {name: getattr(values, name) for name in PARAMETERS if getattr(values, name) is not None}
-    for name in found:
+def parameters_of(codec: str | None, values: Values) -> dict[str, Any]:
+    """Return the parameters that are not None by name. Raises InputError for a parameter of another codec."""
+    parameters = {name: getattr(values, name) for name in PARAMETERS if getattr(values, name) is not None}
+    for name in parameters:
         if codec not in (None, _OWNERS[name]):
             raise InputError(f"--{name} is a parameter of {_OWNERS[name]}, not of {codec}")
-    if "bound" in found:
-        found["bound"] = parse_bound(found["bound"])
-    if "mode" in found:
-        found["mode"] = Mode[found["mode"].upper()]
-    return found
+    if "bound" in parameters:
+        parameters["bound"] = parse_bound(parameters["bound"])
+    if "mode" in parameters:
+        parameters["mode"] = Mode[parameters["mode"].upper()]
+    return parameters
 
 
 def configuration(codec: str, values: Values, *, group: int | None = None) -> CodecConfig:
@@ -123,7 +123,7 @@ def configuration(codec: str, values: Values, *, group: int | None = None) -> Co
 
     ``group``: values per INCEPTIONN group if ``--group`` is not given; None: the codec's default.
     """
-    parameters = given(codec, values)
+    parameters = parameters_of(codec, values)
     if codec == Codec.INCEPTIONN and group is not None:
         parameters.setdefault("group", group)
     try:
@@ -136,14 +136,14 @@ def optional_configuration(codec: str | None, values: Values, *, group: int | No
     """Like ``configuration``, but return None without a codec. Raises InputError for parameters without one."""
     if codec not in (None, Codec.NONE):
         return configuration(codec, values, group=group)
-    if strange := [name for name in PARAMETERS if getattr(values, name) is not None]:
-        raise InputError(f"--{strange[0]}: needs a --codec")
+    if unused := [name for name in PARAMETERS if getattr(values, name) is not None]:
+        raise InputError(f"--{unused[0]}: needs a --codec")
     return None
 
 
 def as_options(config: CodecConfig) -> dict[str, str | int]:
     """Return the parameters of a codec by name, in the form of options."""
-    found = {field.name: getattr(config, field.name) for field in fields(config)}
+    options = {field.name: getattr(config, field.name) for field in fields(config)}
     if isinstance(config, Inceptionn):
-        found |= {"bound": bound_text(config.bound), "mode": config.mode.name.lower()}
-    return found
+        options |= {"bound": bound_text(config.bound), "mode": config.mode.name.lower()}
+    return options

@@ -21,7 +21,7 @@ from tqdm import tqdm
 
 from fanin.base.errors import InputError
 from fanin.base.printable import printable, terminal
-from fanin.codec.golden.file import FLOAT_BYTES, MAGIC, PIECE
+from fanin.codec.golden.file import FLOAT_BYTES, MAGIC, PIECE_VALUES
 from fanin.runs.progress import progress_bar
 
 Float32 = npt.NDArray[np.float32]
@@ -36,7 +36,7 @@ _OTHER_KINDS = {
 
 
 @contextlib.contextmanager
-def naming(path: Path) -> Iterator[None]:
+def errors_naming(path: Path) -> Iterator[None]:
     """Turn OSErrors, and InputErrors about contents, into InputErrors that name ``path``."""
     try:
         yield
@@ -49,7 +49,7 @@ def naming(path: Path) -> Iterator[None]:
 @contextlib.contextmanager
 def open_input(path: Path) -> Iterator[tuple[BinaryIO, int]]:
     """Open a file; yield it and its size in bytes. Raises InputError if it is unreadable, special or empty."""
-    with naming(path):
+    with errors_naming(path):
         if path.exists() and not path.is_file():  # opening a pipe would block
             raise InputError("is not a regular file")
         file = path.open("rb")
@@ -62,13 +62,13 @@ def open_input(path: Path) -> Iterator[tuple[BinaryIO, int]]:
 
 @contextlib.contextmanager
 def open_values(path: Path) -> Iterator[tuple[Iterator[Float32], int]]:
-    """Yield the values of a file, ``PIECE`` at a time, and their number; a bar shows the progress.
+    """Yield the values of a file, ``PIECE_VALUES`` at a time, and their number; a bar shows the progress.
 
     After the last value a warning goes to stderr if some values are unlikely to be gradients. Raises InputError
     as ``open_input`` does, for a file of another kind, and if its length does not match its values.
     """
     with open_input(path) as (file, size):
-        with naming(path):
+        with errors_naming(path):
             layout = _layout(file, size)
         with bar(layout.count) as progress:
             yield _pieces(path, file, layout, progress), layout.count
@@ -99,20 +99,22 @@ def _layout(file: BinaryIO, size: int) -> _Layout:
 def _npy_layout(file: BinaryIO, size: int) -> _Layout:
     try:
         version = np.lib.format.read_magic(file)
-        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, fortran, dtype = read(file)
+        read_header = (
+            np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        )
+        shape, fortran, dtype = read_header(file)
     except ValueError as error:
         raise InputError(f"is not a complete .npy file: {error}") from error
     if dtype.kind != "f" or dtype.itemsize > 8:
         raise InputError(f"holds values of type {dtype}, not float32: save array.astype(numpy.float32)")
     if fortran and len(shape) > 1:
         raise InputError("is in Fortran order: save numpy.ascontiguousarray(array)")
-    count, rest = prod(shape), size - file.tell()
+    count, remaining = prod(shape), size - file.tell()
     if not count:
         raise InputError("holds no values")
-    if rest != count * dtype.itemsize:
+    if remaining != count * dtype.itemsize:
         raise InputError(
-            f"has {rest:,} bytes after its header, but {count:,} values of type {dtype} take "
+            f"has {remaining:,} bytes after its header, but {count:,} values of type {dtype} take "
             f"{count * dtype.itemsize:,}"
         )
     return _Layout(dtype, count)
@@ -120,9 +122,9 @@ def _npy_layout(file: BinaryIO, size: int) -> _Layout:
 
 def _pieces(path: Path, file: BinaryIO, layout: _Layout, progress: tqdm) -> Iterator[Float32]:
     absurd = 0
-    for first in range(0, layout.count, PIECE):
-        length = min(PIECE, layout.count - first)
-        with naming(path):
+    for first in range(0, layout.count, PIECE_VALUES):
+        length = min(PIECE_VALUES, layout.count - first)
+        with errors_naming(path):
             data = file.read(length * layout.dtype.itemsize)
             if len(data) < length * layout.dtype.itemsize:
                 raise InputError("was truncated while it was read")
@@ -132,8 +134,8 @@ def _pieces(path: Path, file: BinaryIO, layout: _Layout, progress: tqdm) -> Iter
         progress.update(length)
     if absurd:
         share = f"{absurd:,} of {layout.count:,} values ({absurd / layout.count:.2%})"
-        what = f"are NaN, infinite or of magnitude {ABSURD:g} and more: most likely not float32 gradients"
-        tqdm.write(printable(f"fanin: warning: {path}: {share} {what}"), file=terminal())
+        finding = f"are NaN, infinite or of magnitude {ABSURD:g} and more: most likely not float32 gradients"
+        tqdm.write(printable(f"fanin: warning: {path}: {share} {finding}"), file=terminal())
 
 
 def as_float32(values: np.ndarray, first: int = 0) -> Float32:
@@ -141,9 +143,9 @@ def as_float32(values: np.ndarray, first: int = 0) -> Float32:
     with np.errstate(over="ignore"):
         converted = values.astype("<f4", copy=False)
     if values.dtype.itemsize > FLOAT_BYTES:
-        beyond = np.isinf(converted) & np.isfinite(values)
-        if beyond.any():
-            index = int(beyond.argmax())
+        too_large = np.isinf(converted) & np.isfinite(values)
+        if too_large.any():
+            index = int(too_large.argmax())
             raise InputError(f"value {first + index:,} is {values[index]:g}, which float32 cannot hold")
     return converted
 

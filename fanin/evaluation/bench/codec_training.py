@@ -25,7 +25,7 @@ from fanin.evaluation.origins.graph import identifier
 from fanin.runs.output import check_writable
 from fanin.runs.progress import progress_bar
 from fanin.sim.codec import tags
-from fanin.sim.codec.effects import CODECS, MORE, NONE, Effect, effects, fidelities, more_epochs
+from fanin.sim.codec.effects import CODECS, EXTRA_EPOCHS, NO_CODEC, Effect, effects, fidelities, more_epochs
 from fanin.sim.codec.tasks import TASKS, hdc
 from fanin.sim.codec.trainers import Training
 
@@ -33,7 +33,7 @@ PAGE = "codec-training.md"
 GENTLE, HARSH = "INCEPTIONN 2^-10, strict", "24 LSBs truncated"
 LONGER = (GENTLE, "INCEPTIONN 2^-10, published", "INCEPTIONN 2^-6, strict", HARSH)  # figure 13's
 MAX_LOST, MIN_LOST = 1.0, 10.0  # points that the task for it loses to GENTLE at most, and to HARSH at least
-MAX_MORE = MORE[-1]
+MAX_MORE = EXTRA_EPOCHS[-1]
 FEW_MORE = 2  # epochs, with which the paper's networks reach the same accuracy (section VIII-B)
 FACTORS = (0.5, 1, 2, 4)  # of the rate, for the task that truncation hurts
 LEAST_SHOWN = 60.0  # % of the accuracy without a codec, in the picture
@@ -86,14 +86,14 @@ def _figure_14(bench: Bench) -> Iterator[Result]:
         figures.append(figure)
         found: dict[str, Effect] = {}
         more: dict[str, list[int | None]] = {}
-        for codec, effect in effects(training, bench.seeds, ran=bench.ran):
+        for codec, effect in effects(training, bench.seeds, on_run=bench.ran):
             found[codec] = effect
             yield from _effect(network, codec, effect)
             if codec in LONGER:
                 more[codec] = more_epochs(training, CODECS[codec], effect)
                 yield from _more(network, training, codec, effect, more[codec])
-            if codec != NONE:
-                relative = 100 * effect.accuracy.mean / found[NONE].accuracy.mean
+            if codec != NO_CODEC:
+                relative = 100 * effect.accuracy.mean / found[NO_CODEC].accuracy.mean
                 figure.add(codec, effect.ratio.mean, relative)
         _accuracy_table(bench, network, training, found, more)
         forms += list(_forms(network, found))
@@ -195,13 +195,13 @@ def _rates(bench: Bench, training: Training) -> Iterator[Result]:
     rows = []
     for factor in FACTORS:
         descent = replace(training.descent, rate=factor * training.descent.rate)
-        codecs = {name: CODECS[name] for name in (NONE, GENTLE, HARSH)}
+        codecs = {name: CODECS[name] for name in (NO_CODEC, GENTLE, HARSH)}
         found = dict(effects(replace(training, descent=descent), bench.seeds, codecs, bench.ran))
         for codec, effect in found.items():
             name, note = f"{TEMPLATES}, rate {descent.rate:g}: {codec}", f"± {effect.accuracy.deviation:.1f}"
             yield Result(f"{name}: accuracy", effect.accuracy.mean, "%", note=note)
         rows.append((f"{descent.rate:g}", *(effect.accuracy for effect in found.values())))
-    bench.table("Accuracy in per cent at other rates: templates", ("rate", NONE, GENTLE, HARSH), rows)
+    bench.table("Accuracy in per cent at other rates: templates", ("rate", NO_CODEC, GENTLE, HARSH), rows)
 
 
 def _forms(network: str, found: dict[str, Effect]) -> Iterator[tuple[object, ...]]:

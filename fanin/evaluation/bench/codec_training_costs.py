@@ -14,7 +14,7 @@ from fanin.evaluation.bench.result import Result, number
 from fanin.evaluation.models import exchange_cost
 from fanin.evaluation.origins.graph import identifier
 from fanin.sim.codec import host_compression
-from fanin.sim.codec.effects import TRUNCATIONS, legs, run, spread
+from fanin.sim.codec.effects import TRUNCATIONS, leg_traffic, run, spread
 from fanin.sim.codec.exchanges import WorkerAggregator
 from fanin.sim.codec.gradients import STAGES, gradients, histogram
 from fanin.sim.codec.trainers import Training
@@ -149,7 +149,7 @@ def _figure_12(bench: Bench) -> Iterator[Result]:
     if HDC not in bench.trainings:
         return
     rows = []
-    for exchange, leg, size, ratio in legs(replace(bench.trainings[HDC], epochs=TRAFFIC_EPOCHS)):
+    for exchange, leg, size, ratio in leg_traffic(replace(bench.trainings[HDC], epochs=TRAFFIC_EPOCHS)):
         yield Result(f"{exchange}: {leg}", size, "MB/iteration", note=f"{ratio:.2f}× smaller")
         rows.append((exchange, leg, f"{size:.2f}", f"{ratio:.2f}"))
     bench.table("Bytes of each leg", ("", "leg", "MB an iteration", "ratio"), rows)

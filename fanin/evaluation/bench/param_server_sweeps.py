@@ -45,7 +45,7 @@ def _sweeps(base: TrainingJob) -> Mapping[str, Mapping[float, TrainingJob]]:
             for times in SIZES
         },
         "stragglers": {
-            times: replace(base, compute=replace(compute, straggle_odds=_ODDS, straggle_factor=times))
+            times: replace(base, compute=replace(compute, straggle_probability=_ODDS, straggle_factor=times))
             for times in STRAGGLERS
         },
     }

@@ -43,12 +43,12 @@ def measure() -> Iterator[Result]:
     yield Result(f"{name}, with a flow: ring", ring, "% of the rest", MIN_RING, at_least=True)
     wrong = wrong_values(alone, expected) + wrong_values(beside, expected)
     yield Result(f"{name}: values wrong", wrong, "values", 0, note="all nodes' against NumPy, both runs")
-    sent = sum(carried.sent for carried in beside.carried)
-    spoiled = sum(carried.sent - carried.received + carried.wrong for carried in beside.carried)
+    sent = sum(carried.sent for carried in beside.flow_counters)
+    spoiled = sum(carried.sent - carried.received + carried.wrong for carried in beside.flow_counters)
     yield Result(f"{name}, with a flow: frames lost or changed", spoiled, "frames", 0, note=f"of {sent}")
 
 
 def _used(run: RingRun, bytes_per_cycle: float) -> float:
     """Return the share of a link that the flow used during the all-reduce, at the node with the most frames."""
-    frames = max(carried.sent for carried in run.carried)
+    frames = max(carried.sent for carried in run.flow_counters)
     return frames * (FLOW.size + OVERHEAD) / (run.cycles * bytes_per_cycle)

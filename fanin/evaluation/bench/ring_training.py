@@ -110,15 +110,15 @@ def _on_cores(measured: Measured) -> Iterator[Result]:
         (NAIVE, paper.naive(inputs, batch, nodes)),
         (OVERLAPPED, paper.conventional(inputs, batch, nodes)),
     ):
-        alone = bar == NAIVE
+        single_thread = bar == NAIVE
         timed = Timed(
             counts=[width**2 for width in paper.WIDTHS],
             nodes=nodes,
             batch=batch,
-            profile=worker if alone else replace(worker, slowdown=cores.slowdown),
-            schedule=Schedule(Overlap.NONE) if alone else Schedule(outstanding=LAYERS),
+            profile=worker if single_thread else replace(worker, slowdown=cores.slowdown),
+            schedule=Schedule(Overlap.NONE) if single_thread else Schedule(outstanding=LAYERS),
         )
-        seconds = functools.partial(cores.seconds, nodes=nodes, alone=alone)
+        seconds = functools.partial(cores.seconds, nodes=nodes, single_thread=single_thread)
         world = World(timed, nodes, Sums(lambda gradients: gradients[0], nodes), seconds)
         measured.cores[bar] = max(times.steps[-1] for times in world.run())
         yield from _beside(f"regular NICs, {bar}, 6 nodes, B = {batch}", measured.cores[bar], makespan(spans))

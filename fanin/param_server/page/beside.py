@@ -18,15 +18,21 @@ def names_of(runs: Sequence[Metrics]) -> list[str]:
     """Return a name per run: the options in which any two runs differ."""
     options = [run["configuration"] for run in runs]
     differ = [key for key in options[0] if any(other[key] != options[0][key] for other in options)]
-    told = [{key: each[key] for key in differ if each[key] is not None} for each in options]
-    return [", ".join(f"{key.replace('_', '-')} {value}" for key, value in each.items()) for each in told]
+    changes = [
+        {key: options_of_run[key] for key in differ if options_of_run[key] is not None}
+        for options_of_run in options
+    ]
+    return [
+        ", ".join(f"{key.replace('_', '-')} {value}" for key, value in changes_of_run.items())
+        for changes_of_run in changes
+    ]
 
 
 def table(runs: Sequence[Metrics]) -> list[list[str]]:
     """Return a header row and a row per run; shares are of the run's own simulated time."""
     first = runs[0]["simulated_seconds"]
     unit = Unit.of(first)
-    heads = [
+    header = [
         "run",
         "simulated",
         "of the first one's",
@@ -36,10 +42,12 @@ def table(runs: Sequence[Metrics]) -> list[list[str]]:
         *(f"worker: {kind}" for kind in runs[0]["worker_seconds"]),
         *(f"server: {kind}" for kind in runs[0]["server_seconds"]),
     ]
-    rows = [heads]
+    rows = [header]
     for name, run in zip(names_of(runs), runs, strict=True):
         seconds = run["simulated_seconds"]
-        shares = [took for who in ("worker", "server") for took in run[f"{who}_seconds"].values()]
+        shares = [
+            kind_seconds for role in ("worker", "server") for kind_seconds in run[f"{role}_seconds"].values()
+        ]
         rows.append(
             [
                 name,
@@ -48,7 +56,7 @@ def table(runs: Sequence[Metrics]) -> list[list[str]]:
                 f"{100 * run['accuracy']:.2f} %",
                 "not finite" if run["loss"] is None else f"{run['loss']:.4f}",
                 f"{run['staleness']['mean']:.1f}",
-                *(f"{100 * took / (seconds or 1):.1f} %" for took in shares),
+                *(f"{100 * kind_seconds / (seconds or 1):.1f} %" for kind_seconds in shares),
             ]
         )
     return rows
@@ -56,10 +64,10 @@ def table(runs: Sequence[Metrics]) -> list[list[str]]:
 
 def timelines(runs: Sequence[Metrics], outcomes: Sequence[Outcome]) -> list[Chart]:
     """Return a timeline per run, all with the time axis of the slowest run's window."""
-    known = [each.spans for each in outcomes]
-    if not all(known):
+    spans_of_runs = [outcome.spans for outcome in outcomes]
+    if not all(spans_of_runs):
         return []
-    end = max(charts.window(spans) for spans in known)
+    end = max(charts.window(spans) for spans in spans_of_runs)
     return [
         charts.timeline_chart(
             outcome,
@@ -83,13 +91,13 @@ def curves(runs: Sequence[Metrics], key: str, y: Axis) -> list[Chart]:
     return [
         charts.beside_chart(
             {
-                name: [(epoch[over], epoch[key]) for epoch in run["epochs"] if epoch[key] is not None]
+                name: [(epoch[axis_key], epoch[key]) for epoch in run["epochs"] if epoch[key] is not None]
                 for name, run in zip(names_of(runs), runs, strict=True)
             },
             x,
             y,
         )
-        for over, x in axes.items()
+        for axis_key, x in axes.items()
     ]
 
 

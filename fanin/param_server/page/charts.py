@@ -32,7 +32,7 @@ def window(spans: Sequence[Span]) -> float:
     for span in spans:
         if span.kind == kind:
             ends.setdefault(span.worker, []).append(span.end)
-    return median(sorted(each)[:WINDOW][-1] for each in ends.values())
+    return median(sorted(worker_ends)[:WINDOW][-1] for worker_ends in ends.values())
 
 
 def timeline_chart(outcome: Outcome, workers: int, servers: int, end: float, name: str = "Timeline") -> Chart:
@@ -41,7 +41,7 @@ def timeline_chart(outcome: Outcome, workers: int, servers: int, end: float, nam
     With several slots a worker pushes one gradient while it computes the next.
     """
     numbers = {"worker": range(workers), "server": range(servers)}
-    rows = [f"{who} {number}" for who, those in numbers.items() for number in those]
+    rows = [f"{role} {number}" for role, role_numbers in numbers.items() for number in role_numbers]
     chart = Chart(name, Axis.seconds("simulated time", high=end), rows=rows, bars="overlay")
     bars: dict[str, list[Bar]] = {kind: [] for kind in KINDS}
     computed = [0] * workers
@@ -50,33 +50,33 @@ def timeline_chart(outcome: Outcome, workers: int, servers: int, end: float, nam
             computed[span.worker] += 1
         if span.begin < end:
             bars[span.kind].append(_bar_of_worker(span, computed[span.worker]))
-    for one in outcome.server_spans:
-        if one.begin < end:
-            bars[one.kind].append(_bar_of_server(one, workers))
-    for kind, (_, like) in KINDS.items():
-        chart.bars(kind, bars[kind], STYLES[like], width=_PUSH if kind == "push" else _WORK)
+    for server_span in outcome.server_spans:
+        if server_span.begin < end:
+            bars[server_span.kind].append(_bar_of_server(server_span, workers))
+    for kind, (_, style) in KINDS.items():
+        chart.bars(kind, bars[kind], STYLES[style], width=_PUSH if kind == "push" else _WORK)
     return chart
 
 
 def _bar_of_worker(span: Span, version: int) -> Bar:
     """Return the bar of a worker's span; ``version`` is that of the current or last computed gradient."""
-    what = "" if span.kind == "wait" else f" gradient {version}"
+    gradient = "" if span.kind == "wait" else f" gradient {version}"
     text = str(version) if span.kind == "compute" else ""
-    return _bar(span, span.worker, f"worker {span.worker} {KINDS[span.kind][0]}{what}", text)
+    return _bar(span, span.worker, f"worker {span.worker} {KINDS[span.kind][0]}{gradient}", text)
 
 
 def _bar_of_server(span: ServerSpan, workers: int) -> Bar:
     """Return the bar of a server's span; an update shows the number of the gradient's worker."""
-    what = "the gradient of" if span.kind == "update" else "a row to"
-    hint = f"server {span.shard} {KINDS[span.kind][0]} {what} worker {span.worker}"
+    target = "the gradient of" if span.kind == "update" else "a row to"
+    hint = f"server {span.shard} {KINDS[span.kind][0]} {target} worker {span.worker}"
     return _bar(span, workers + span.shard, hint, str(span.worker) if span.kind == "update" else "")
 
 
-def _bar(span: Span | ServerSpan, row: int, what: str, text: str) -> Bar:
-    place = row + (_WORK / 2 if span.kind == "push" else -_PUSH / 2)
+def _bar(span: Span | ServerSpan, row: int, activity: str, text: str) -> Bar:
+    height = row + (_WORK / 2 if span.kind == "push" else -_PUSH / 2)
     unit = Unit.of(span.end)
-    hint = f"{what}: {unit(span.begin)} to {unit(span.end)}"
-    return Bar(place, span.end - span.begin, hint, span.begin, text)
+    hint = f"{activity}: {unit(span.begin)} to {unit(span.end)}"
+    return Bar(height, span.end - span.begin, hint, span.begin, text)
 
 
 def beside_chart(runs: Mapping[str, Sequence[Point]], x: Axis, y: Axis) -> Chart:
@@ -89,26 +89,26 @@ def beside_chart(runs: Mapping[str, Sequence[Point]], x: Axis, y: Axis) -> Chart
 
 def staleness_chart(histogram: Mapping[int, int], mean: float) -> Chart:
     """Return the histogram of gradients by staleness; the mean is marked."""
-    oldest = max(histogram)
-    step = -(-(oldest + 1) // BARS)
+    largest = max(histogram)
+    step = -(-(largest + 1) // BARS)
     counts: dict[int, int] = {}
-    for age, times in histogram.items():
-        counts[age // step] = counts.get(age // step, 0) + times
+    for staleness, count in histogram.items():
+        counts[staleness // step] = counts.get(staleness // step, 0) + count
     chart = Chart(
         "Histogram of staleness",
         Axis.count(
             "updates by others that the gradient's model had not had",
-            oldest,
-            ends=(-0.5, max(oldest, 9) + 0.5),
+            largest,
+            ends=(-0.5, max(largest, 9) + 0.5),
         ),
         Axis.count("gradients", max(counts.values())),
         height=280,
     )
     bars = []
-    for place, times in sorted(counts.items()):
-        first, last = place * step, (place + 1) * step - 1
-        ages = f"{first}" if step == 1 else f"{first} to {last}"
-        bars.append(Bar((first + last) / 2, times, f"{ages}: {times:,}"))
+    for group, count in sorted(counts.items()):
+        first, last = group * step, (group + 1) * step - 1
+        label = f"{first}" if step == 1 else f"{first} to {last}"
+        bars.append(Bar((first + last) / 2, count, f"{label}: {count:,}"))
     chart.bars("gradients", bars, STYLES["run"], width=0.9 * step)
     chart.mark(mean, f"mean {mean:.2f}")
     return chart

@@ -57,7 +57,7 @@ def param_server_page(metrics: Mapping[str, Any], outcomes: Sequence[Outcome]) -
       last run beside it did not finish, it has no outcome, and only ``error`` says so.
     """
     options, epochs = metrics["configuration"], metrics["epochs"]
-    ages = {int(age): times for age, times in metrics["staleness"]["histogram"].items()}
+    histogram = {int(staleness): count for staleness, count in metrics["staleness"]["histogram"].items()}
     unit = Unit.of(metrics["simulated_seconds"])
     workers = f"{options['workers']} worker{'s' * (options['workers'] != 1)}"
     runs = [metrics, *metrics["beside"]][: len(outcomes)]
@@ -75,7 +75,7 @@ def param_server_page(metrics: Mapping[str, Any], outcomes: Sequence[Outcome]) -
         accuracy=_curves(epochs, Axis.share("accuracy"), _ACCURACIES),
         loss=_curves(epochs, loss_axis("loss of training samples"), {"training": "loss"}),
         convergence=_convergence(epochs),
-        staleness_chart=charts.staleness_chart(ages, metrics["staleness"]["mean"]) if ages else None,
+        staleness_chart=charts.staleness_chart(histogram, metrics["staleness"]["mean"]) if histogram else None,
         configuration=_configuration(metrics),
         epochs=_epoch_table(epochs, unit),
     )
@@ -97,19 +97,23 @@ def stopped_line(workers: Sequence[int], *, of: int) -> str:
         return ""
     if len(workers) == of:
         return "all workers stopped answering: the run ends with the last update"
-    who, them = (f"worker {workers[0]}", "it") if len(workers) == 1 else (f"workers {_list(workers)}", "them")
-    return f"{who} stopped answering; the others continued without {them}"
+    names, pronoun = (
+        (f"worker {workers[0]}", "it") if len(workers) == 1 else (f"workers {_join_numbers(workers)}", "them")
+    )
+    return f"{names} stopped answering; the others continued without {pronoun}"
 
 
 def _unused_stops_line(workers: Sequence[int]) -> str:
     """Return a sentence on the workers that had finished before they were to stop; empty without any."""
     if not workers:
         return ""
-    who, they = (f"worker {workers[0]}", "it") if len(workers) == 1 else (f"workers {_list(workers)}", "they")
-    return f"--stop changed nothing for {who}: by then {they} had pushed the last gradient"
+    names, pronoun = (
+        (f"worker {workers[0]}", "it") if len(workers) == 1 else (f"workers {_join_numbers(workers)}", "they")
+    )
+    return f"--stop changed nothing for {names}: by then {pronoun} had pushed the last gradient"
 
 
-def _list(numbers: Sequence[int]) -> str:
+def _join_numbers(numbers: Sequence[int]) -> str:
     *first, last = map(str, numbers)
     return f"{', '.join(first)} and {last}"
 
@@ -122,8 +126,8 @@ def _fault(metrics: Mapping[str, Any]) -> str:
 
 
 def _headline(metrics: Mapping[str, Any], unit: Unit) -> Rows:
-    took = metrics["worker_seconds"]
-    share = took["wait"] / (sum(took.values()) or 1)
+    seconds = metrics["worker_seconds"]
+    share = seconds["wait"] / (sum(seconds.values()) or 1)
     loss = metrics["loss"]
     return [
         ("test accuracy", f"{100 * metrics['accuracy']:.1f} %"),
@@ -138,18 +142,18 @@ def _headline(metrics: Mapping[str, Any], unit: Unit) -> Rows:
 
 def _idle(metrics: Mapping[str, Any]) -> float:
     """Return the share of the run in which the average server is idle."""
-    took = metrics["server_seconds"]
-    return float(took["idle"]) / (sum(took.values()) or 1)
+    seconds = metrics["server_seconds"]
+    return float(seconds["idle"]) / (sum(seconds.values()) or 1)
 
 
 def _window(outcomes: Sequence[Outcome], unit: Unit, metrics: Mapping[str, Any]) -> str:
     """Return in words which part of the run the timeline shows."""
-    if not all(each.spans for each in outcomes):
+    if not all(outcome.spans for outcome in outcomes):
         return ""
-    end = max(charts.window(each.spans) for each in outcomes)
+    end = max(charts.window(outcome.spans) for outcome in outcomes)
     text = f"The first {Unit.of(end)(end)} of {unit(metrics['simulated_seconds'])}"
-    waits = metrics["waiting_beside_work"]
-    return text if waits is None else f"{text}; in {100 * waits:.0f} % of the workers' waiting a server works"
+    share = metrics["waiting_beside_work"]
+    return text if share is None else f"{text}; in {100 * share:.0f} % of the workers' waiting a server works"
 
 
 def _curves(epochs: Sequence[Mapping[str, Any]], y: Axis, series: Mapping[str, str]) -> list[Chart]:
@@ -160,8 +164,8 @@ def _curves(epochs: Sequence[Mapping[str, Any]], y: Axis, series: Mapping[str, s
         ("simulated_seconds", Axis.seconds("simulated time")),
     ):
         lines = {
-            name: (name, [(epoch[key], epoch[what]) for epoch in epochs if epoch[what] is not None])
-            for name, what in series.items()
+            name: (name, [(epoch[key], epoch[field]) for epoch in epochs if epoch[field] is not None])
+            for name, field in series.items()
         }
         if all(len(points) > 1 for _, points in lines.values()):  # a lone point says no more than the table
             charts.append(curves_chart(lines, x, y))
@@ -205,8 +209,8 @@ def _value(key: str, value: object) -> str:
 
 def _epoch_table(epochs: Sequence[Mapping[str, Any]], unit: Unit) -> list[list[str]]:
     convergent = all(epoch["convergence"] for epoch in epochs)
-    heads = ["epoch", f"simulated, {unit.name}", "held out, %", "training, %", "loss"]
-    rows = [heads + list(_CONVERGENCE.values()) * convergent]
+    header = ["epoch", f"simulated, {unit.name}", "held out, %", "training, %", "loss"]
+    rows = [header + list(_CONVERGENCE.values()) * convergent]
     for epoch in epochs:
         figures = [epoch["loss"], *((epoch["convergence"][key] for key in _CONVERGENCE) if convergent else ())]
         rows.append(

@@ -10,10 +10,13 @@ from fanin.sim.link_log import LinkLog, LoggedFrame
 from fanin.sim.param_server.training import Outcome
 from fanin.wire.rdma import ACK_SYNDROME, Opcode, read_headers
 
-_KINDS = ("compute", "push", "wait")  # of a worker's spans
-_WAYS = {"update": "update for worker", "push": "row to worker"}  # of a server's spans, on the event model
+#: Kinds of a worker's spans.
+_WORKER_ACTIVITIES = ("compute", "push", "wait")
+#: Kinds of a server's spans, on the event model, and their descriptions.
+_SERVER_ACTIVITIES = {"update": "update for worker", "push": "row to worker"}
 _NS = 1e9  # nanoseconds per second
-_LEFT_OUT = ("solicited", "migration", "version", "partition", "congestion", "reserved")  # no use to readers
+#: Header fields without use to readers.
+_HIDDEN_FIELDS = ("solicited", "migration", "version", "partition", "congestion", "reserved")
 
 
 def param_server_trace(outcome: Outcome | None, log: LinkLog, *, workers: int, servers: int) -> str:
@@ -26,7 +29,7 @@ def param_server_trace(outcome: Outcome | None, log: LinkLog, *, workers: int, s
         f"server {number}" for number in range(servers)
     ]
     for name in names:
-        trace.declare(name, _KINDS)
+        trace.declare(name, _WORKER_ACTIVITIES)
     if outcome:
         _add_workers(trace, outcome)
         _add_servers(trace, outcome)
@@ -36,8 +39,10 @@ def param_server_trace(outcome: Outcome | None, log: LinkLog, *, workers: int, s
 
 def _add_workers(trace: Trace, outcome: Outcome) -> None:
     """Add the workers' computing, pushing and waiting."""
-    for span in trace.first("spans of workers", sorted(outcome.spans, key=lambda one: (one.begin, one.worker))):
-        begin, end = ((outcome.began + time) * _NS for time in (span.begin, span.end))
+    for span in trace.first(
+        "spans of workers", sorted(outcome.spans, key=lambda span: (span.begin, span.worker))
+    ):
+        begin, end = ((outcome.start + time) * _NS for time in (span.begin, span.end))
         trace.slice(f"worker {span.worker}", span.kind, span.kind, begin, end)
 
 
@@ -50,16 +55,18 @@ def _add_servers(trace: Trace, outcome: Outcome) -> None:
     if not outcome.updates:
         for span in trace.first("spans of servers", outcome.server_spans):
             begin, end = (time * _NS for time in (span.begin, span.end))
-            trace.slice(f"server {span.shard}", f"{_WAYS[span.kind]} {span.worker}", span.kind, begin, end)
+            trace.slice(
+                f"server {span.shard}", f"{_SERVER_ACTIVITIES[span.kind]} {span.worker}", span.kind, begin, end
+            )
         return
-    for update in trace.first("updates", sorted(outcome.updates, key=lambda one: one.came)):
+    for update in trace.first("updates", sorted(outcome.updates, key=lambda update: update.arrival)):
         server, name = f"server {update.shard}", f"gradient {update.version}"
-        came, made, arrived = (
-            (outcome.began + time) * _NS for time in (update.came, update.made, update.arrived)
+        arrival, stored, received = (
+            (outcome.start + time) * _NS for time in (update.arrival, update.stored, update.received)
         )
-        trace.slice(server, f"update for worker {update.worker}", name, came, made)
-        if not math.isnan(arrived):
-            trace.slice(server, f"row to worker {update.worker}", name, made, arrived)
+        trace.slice(server, f"update for worker {update.worker}", name, arrival, stored)
+        if not math.isnan(received):
+            trace.slice(server, f"row to worker {update.worker}", name, stored, received)
 
 
 def packet(logged: LoggedFrame) -> Frame | None:
@@ -68,8 +75,8 @@ def packet(logged: LoggedFrame) -> Frame | None:
     if header is None:
         return None
     opcode = Opcode(header["opcode"])
-    facts = {name: value for name, value in header.items() if name not in ("opcode", *_LEFT_OUT)}
+    fields = {name: value for name, value in header.items() if name not in ("opcode", *_HIDDEN_FIELDS)}
     if opcode is Opcode.ACKNOWLEDGE:
         kind = "ACK" if header["syndrome"] == ACK_SYNDROME else "NAK"
-        return Frame(kind, facts)
-    return Frame(opcode.name, facts, (logged.destination, header["queue_pair"]), header["psn"])
+        return Frame(kind, fields)
+    return Frame(opcode.name, fields, (logged.destination, header["queue_pair"]), header["psn"])

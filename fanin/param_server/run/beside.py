@@ -12,19 +12,19 @@ from fanin.param_server.facts import Algorithm
 from fanin.param_server.run.options import ParamServerOptions
 from fanin.runs.option import Option, options_of
 
-_CHANGEABLE = tuple(each for each in options_of(ParamServerOptions) if each.beside)
+_CHANGEABLE = tuple(option for option in options_of(ParamServerOptions) if option.beside)
 
 
 def runs_beside(options: ParamServerOptions) -> Iterator[ParamServerOptions]:
     """Yield the options of each further run. Raises InputError that names entry and cause."""
     for entry in options.beside or ():
         try:
-            yield _changed(options, entry)
+            yield _changed_options(options, entry)
         except InputError as error:
             raise InputError(f"--beside {entry}: {error}") from error
 
 
-def _changed(options: ParamServerOptions, entry: str) -> ParamServerOptions:
+def _changed_options(options: ParamServerOptions, entry: str) -> ParamServerOptions:
     values: dict[str, Any] = {}
     for pair in entry.split(","):
         name, equals, text = pair.partition("=")
@@ -33,13 +33,13 @@ def _changed(options: ParamServerOptions, entry: str) -> ParamServerOptions:
         option = _option(name, entry)
         value = option.parsed(text)
         values[option.name] = values.get(option.name, ()) + value if option.several else value
-    given = options.given | values.keys()
+    given_names = options.given | values.keys()
     # The push options of wild do not apply to sync.
     if values.get("algorithm") is Algorithm.SYNC is not options.algorithm:
         values = {"push_after": None, "receivers": ParamServerOptions.receivers} | values
-    changed = replace(options, **values, given=given)
-    changed.check_values()
-    return changed
+    variant = replace(options, **values, given=given_names)
+    variant.check_values()
+    return variant
 
 
 def _option(name: str, entry: str) -> Option:
@@ -49,5 +49,5 @@ def _option(name: str, entry: str) -> Option:
         if name in option.aliases:
             print(f"fanin: note: --beside {entry}: {name} is {option.name} now", file=terminal())
             return option
-    names = ", ".join(each.name.replace("_", "-") for each in _CHANGEABLE)
+    names = ", ".join(option.name.replace("_", "-") for option in _CHANGEABLE)
     raise InputError(f"{name} is none of {names}")

@@ -50,6 +50,7 @@ from fanin.sim.param_server.breakdown import server_seconds, waiting_beside_work
 from fanin.sim.param_server.training import Epoch, Outcome
 
 if TYPE_CHECKING:  # Amaranth takes a second to load
+    from fanin.sim.cosim.run import RunResult
     from fanin.sim.cosim.waves import Waveform
 
 SHOWN_EPOCHS = 20
@@ -82,29 +83,20 @@ def _run(
     output: Path,
     wave: Waveform | None,
 ) -> list[Outcome]:
-    """Train, write the run's folder, print the summary; return all outcomes. Raises CheckFailed as
-    ``execute``.
-    """
-    setups = [setup_of(each, call) for each in (options, *runs_beside(options))]
+    """Train, write the run's folder and print the summary; return all outcomes. Raises as ``execute``."""
+    setups = [setup_of(run_options, call) for run_options in (options, *runs_beside(options))]
     setup = setups[0]
     elsewhere = {PCAP_FILE: options.pcap} if options.pcap else {}
-    stop: BaseException | None = None
     meetings = Meetings()
     live = LiveFile(output, "ps train", title=setup.options.data, unit="gradients")
-    written = run_directory(output, PARAM_SERVER_RUN, asked(call, options), elsewhere=elsewhere, held=True)
-    with sole_writer(output), live, written as folder, RunStatus(live) as status:
+    directory = run_directory(output, PARAM_SERVER_RUN, asked(call, options), elsewhere=elsewhere, held=True)
+    with sole_writer(output), live, directory as folder, RunStatus(live) as status:
         status.stage("reading the samples")
         outputs = {"pcap": folder / PCAP_FILE if options.pcap else None, "link_log": folder / LINK_LOG}
         learner = _learner(setup, status)
-        works = _works(setups, options.beside or (), learner.workload, status)
-        outcomes: list[Outcome] = []
-        try:
-            outcomes.append(works[0].train(learner, wave=wave, finished=meetings.add, **outputs))
-            for work in works[1:]:
-                outcomes.append(work.train(_learner(work.setup, status), finished=meetings.add))
-        except (CheckFailed, *OUTSIDE) as failure:
-            stop = failure
-        metrics = _metrics(works, outcomes, stop)
+        tracked_runs = _tracked_runs(setups, options.beside or (), learner.workload, status)
+        outcomes, stop = _train_all(tracked_runs, learner, status, finished=meetings.add, wave=wave, **outputs)
+        metrics = _metrics(tracked_runs, outcomes, stop)
         if outcomes:
             page = param_server_page(metrics, outcomes)
             np.save(folder / WEIGHTS_FILE, outcomes[0].w)
@@ -127,26 +119,49 @@ def _run(
     elif not stop:
         say(summary(metrics, output, meetings.facts()))
     if stop:
-        cause = works[len(outcomes)].name + cause_of(stop)
+        cause = tracked_runs[len(outcomes)].name + cause_of(stop)
         stop_again(stop, f"{cause} (fanin doctor {output} says more)")
     if metrics["error"]:
         raise CheckFailed(metrics["error"])
     return outcomes
 
 
-def _works(
-    setups: Sequence[Setup], beside: Sequence[str], workload: Workload, status: RunStatus
-) -> list[_Work]:
+def _train_all(
+    tracked_runs: Sequence[_TrackedRun],
+    learner: Training,
+    status: RunStatus,
+    *,
+    finished: Callable[[RunResult], None],
+    **outputs: Any,
+) -> tuple[list[Outcome], BaseException | None]:
+    """Train all runs; return the outcomes of the finished ones, and the failure that stopped the next run.
+
+    ``learner`` is that of the first run, which alone has ``outputs``.
+    """
+    outcomes: list[Outcome] = []
+    try:
+        outcomes.append(tracked_runs[0].train(learner, finished=finished, **outputs))
+        for tracked in tracked_runs[1:]:
+            outcomes.append(tracked.train(_learner(tracked.setup, status), finished=finished))
+    except (CheckFailed, *OUTSIDE) as failure:
+        return outcomes, failure
+    return outcomes, None
+
+
+def _tracked_runs(
+    setups: Sequence[Setup], entries: Sequence[str], workload: Workload, status: RunStatus
+) -> list[_TrackedRun]:
     """Return all runs in order: the first one and those of ``--beside``, which train the same workload.
 
     Raises InputError for a run with impossible sizes, before any run begins.
     """
-    works: list[_Work] = []
-    for setup, entry in zip(setups, ("", *beside), strict=True):
+    tracked_runs: list[_TrackedRun] = []
+    for setup, entry in zip(setups, ("", *entries), strict=True):
         batches = check_sizes(setup, workload)
-        works.append(_Work(setup, entry, status, batches, before=sum(work.total for work in works)))
-    status.expect(sum(work.total for work in works))
-    return works
+        previous = sum(tracked.total for tracked in tracked_runs)
+        tracked_runs.append(_TrackedRun(setup, entry, status, batches, previous_gradients=previous))
+    status.expect(sum(tracked.total for tracked in tracked_runs))
+    return tracked_runs
 
 
 def _learner(setup: Setup, status: RunStatus) -> Training:
@@ -158,25 +173,25 @@ def _learner(setup: Setup, status: RunStatus) -> Training:
     return learner
 
 
-class _Work:
-    """A run and its progress: gradients ``applied`` of all workers, and simulated ``seconds``.
+class _TrackedRun:
+    """A run with its progress: gradients ``applied`` of all workers, and simulated ``seconds``.
 
     - ``entry``: the run's entry in ``--beside``; empty for the first run.
     - ``batches``: mini-batches per worker and epoch.
-    - ``before``: gradients of the runs before this one.
+    - ``previous_gradients``: gradients of the runs before this one.
     """
 
-    def __init__(self, setup: Setup, entry: str, status: RunStatus, batches: int, *, before: int):
+    def __init__(self, setup: Setup, entry: str, status: RunStatus, batches: int, *, previous_gradients: int):
         self.setup = setup
         #: Prefix of the run's messages.
         self.name = f"--beside {entry}: " if entry else ""
         self.applied, self.seconds = 0, 0.0
-        self._status, self._before, self._shown = status, before, -1
+        self._status, self._previous_gradients, self._last_step = status, previous_gradients, -1
         self._series = f"{LOSS}, {entry}" if entry else LOSS
-        self._measured = 0  # epochs whose loss has been reported
+        self._reported_epochs = 0  # epochs whose loss has been reported
         #: Gradients per worker, and of all workers.
-        self.each = setup.job.epochs * batches
-        self.total = self.each * setup.job.workers
+        self.gradients_each = setup.job.epochs * batches
+        self.total = self.gradients_each * setup.job.workers
 
     def train(self, learner: Training, **outputs: Any) -> Outcome:
         """Run; ``outputs`` are those of ``backend_of``. Raises CheckFailed if the run cannot finish."""
@@ -184,31 +199,39 @@ class _Work:
         with np.errstate(over="ignore", invalid="ignore"):  # a diverging model is reported at the end
             return backend(self.setup.job, learner, progress=self._progress)
 
-    def _progress(self, applied: int, seconds: float, ended: Sequence[Epoch]) -> None:
+    def _progress(self, applied: int, seconds: float, finished: Sequence[Epoch]) -> None:
         self.applied, self.seconds = applied, seconds
         total, epochs = self.total, self.setup.job.epochs
-        if (step := STEPS * applied // total) > self._shown:
-            self._shown = step
+        if (step := STEPS * applied // total) > self._last_step:
+            self._last_step = step
             epoch = min(epochs * applied // total + 1, epochs)
             simulated = {"simulated": Unit.of(seconds)(seconds)} if math.isfinite(seconds) else {}
             time = "".join(f", {time} simulated" for time in simulated.values())
-            said = f"{self.name}epoch {epoch}/{epochs}: {applied:,} of {total:,} gradients{time}"
-            for past in ended[self._measured :]:
-                if past.measures:
-                    self._status.losses(self._series, past.number, past.measures.loss)
-            self._measured = len(ended)
-            self._status.advance(self._before + applied, said, epoch=f"{epoch}/{epochs}", **simulated)
+            text = f"{self.name}epoch {epoch}/{epochs}: {applied:,} of {total:,} gradients{time}"
+            for finished_epoch in finished[self._reported_epochs :]:
+                if finished_epoch.measures:
+                    self._status.losses(self._series, finished_epoch.number, finished_epoch.measures.loss)
+            self._reported_epochs = len(finished)
+            self._status.advance(
+                self._previous_gradients + applied, text, epoch=f"{epoch}/{epochs}", **simulated
+            )
 
 
-def _metrics(works: Sequence[_Work], outcomes: Sequence[Outcome], stop: BaseException | None) -> Metrics:
+def _metrics(
+    tracked_runs: Sequence[_TrackedRun], outcomes: Sequence[Outcome], stop: BaseException | None
+) -> Metrics:
     """Return the first run as JSON, with the runs beside it inside; ``error`` names the failed run.
 
     ``outcomes``: of the finished runs. ``stop``: the failure that stopped the next run, if any.
     """
-    runs = [metrics_of(work.setup, outcome) for work, outcome in zip(works, outcomes, strict=False)]
+    runs = [
+        metrics_of(tracked.setup, outcome) for tracked, outcome in zip(tracked_runs, outcomes, strict=False)
+    ]
     if stop:
-        runs.append(failure_of(works[len(outcomes)], cause_of(stop)))
-    errors = [work.name + run["error"] for work, run in zip(works, runs, strict=False) if run["error"]]
+        runs.append(failure_of(tracked_runs[len(outcomes)], cause_of(stop)))
+    errors = [
+        tracked.name + run["error"] for tracked, run in zip(tracked_runs, runs, strict=False) if run["error"]
+    ]
     if outcomes:
         runs[0] |= {"error": errors[-1 if stop else 0] if errors else None, "beside": runs[1:]}
     if stop and cause_of(stop) in STOPPED:
@@ -216,17 +239,17 @@ def _metrics(works: Sequence[_Work], outcomes: Sequence[Outcome], stop: BaseExce
     return runs[0]
 
 
-def failure_of(work: _Work, error: str) -> Metrics:
+def failure_of(tracked: _TrackedRun, error: str) -> Metrics:
     """Return run.json of an unfinished run."""
-    found = {
+    metrics = {
         "error": error,
-        "on": work.setup.options.on,
-        "simulated_seconds": work.seconds,
-        "gradients_applied": work.applied,
-        "gradients_each": work.each,
-        "configuration": work.setup.configuration,
+        "on": tracked.setup.options.on,
+        "simulated_seconds": tracked.seconds,
+        "gradients_applied": tracked.applied,
+        "gradients_each": tracked.gradients_each,
+        "configuration": tracked.setup.configuration,
     }
-    return finite(found)
+    return finite(metrics)
 
 
 def metrics_of(setup: Setup, outcome: Outcome) -> Metrics:
@@ -239,8 +262,8 @@ def metrics_of(setup: Setup, outcome: Outcome) -> Metrics:
         }
         for epoch in outcome.epochs
     ]
-    last, tally, ages = epochs[-1], outcome.tally, outcome.staleness
-    found = {
+    last, tally, staleness = epochs[-1], outcome.tally, outcome.staleness
+    metrics = {
         "error": _error(outcome),
         "on": setup.options.on,
         "accuracy": last["accuracy"],
@@ -252,24 +275,24 @@ def metrics_of(setup: Setup, outcome: Outcome) -> Metrics:
         "gradients_repeated": tally.repeated,
         "staleness": {
             "mean": outcome.mean_staleness,
-            "max": max(ages, default=0),
-            "histogram": {str(age): ages[age] for age in sorted(ages)},
+            "max": max(staleness, default=0),
+            "histogram": {str(updates): staleness[updates] for updates in sorted(staleness)},
         },
         "worker_seconds": worker_seconds(outcome.spans, setup.job.workers),
         "server_seconds": server_seconds(outcome.server_spans, setup.job.servers, outcome.seconds),
         "waiting_beside_work": waiting_beside_work(outcome.spans, outcome.server_spans),
         "stopped": list(outcome.stopped),
         "gradients_each": outcome.gradients_each,
-        "workers": _workers(setup, outcome),
+        "workers": _worker_metrics(setup, outcome),
         "unused_stops": sorted(setup.job.stops.keys() - set(outcome.stopped)),
         "rereads": outcome.rereads,
         "epochs": epochs,
         "configuration": setup.configuration,
     }
-    return finite(found)
+    return finite(metrics)
 
 
-def _workers(setup: Setup, outcome: Outcome) -> list[Metrics]:
+def _worker_metrics(setup: Setup, outcome: Outcome) -> list[Metrics]:
     """Return each worker's progress, and the cause if it stopped."""
     stops = {worker: f"--stop {worker}:{seconds:g}" for worker, seconds in setup.job.stops.items()}
     return [
@@ -292,20 +315,22 @@ def _error(outcome: Outcome) -> str | None:
     return None
 
 
-def summary(metrics: Metrics, output: Path, meetings: list[list[str]]) -> str:
-    """Return the summary of a run; ``meetings`` are facts about ranks."""
-    options, ages = metrics["configuration"], metrics["staleness"]
+def summary(metrics: Metrics, output: Path, rank_facts: list[list[str]]) -> str:
+    """Return the summary of a run; ``rank_facts``: rows about the ranks' meetings."""
+    options, staleness = metrics["configuration"], metrics["staleness"]
     unit = Unit.of(metrics["simulated_seconds"])
-    where = {"rtl": "in RTL", "model": "on the event model"}[metrics["on"]]
-    fates = [f"{metrics[f'gradients_{fate}']:,} {fate}" for fate in ("pushed", "applied", "lost", "repeated")]
+    platform = {"rtl": "in RTL", "model": "on the event model"}[metrics["on"]]
+    counts = [
+        f"{metrics[f'gradients_{count}']:,} {count}" for count in ("pushed", "applied", "lost", "repeated")
+    ]
     if metrics["stopped"]:
-        fates[0] += " by those that continued"
+        counts[0] += " by those that continued"
     facts = [
         ["test accuracy", f"{100 * metrics['accuracy']:.1f} %"],
-        ["gradients", ", ".join(fates) + (f", in {options['servers']} parts each" * (options["servers"] > 1))],
-        ["staleness", f"{ages['mean']:.1f} updates by others on average, at most {ages['max']}"],
-        ["simulated", f"{unit(metrics['simulated_seconds'])}, {where}"],
-        *meetings,
+        ["gradients", ", ".join(counts) + (f", in {options['servers']} parts each" * (options["servers"] > 1))],
+        ["staleness", f"{staleness['mean']:.1f} updates by others on average, at most {staleness['max']}"],
+        ["simulated", f"{unit(metrics['simulated_seconds'])}, {platform}"],
+        *rank_facts,
         ["report", str(output / REPORT_FILE)],
     ]
     servers = f"{options['servers']} server{'s' * (options['servers'] != 1)}"
@@ -314,16 +339,16 @@ def summary(metrics: Metrics, output: Path, meetings: list[list[str]]) -> str:
     title = f"{options['model']} on {options['data']}, {options['algorithm']}: {sizes}"
     lines = [f"  {line}" for line in stop_lines(metrics)]
     notes = [*lines, ""] if lines else []
-    beside = ["", table(beside_table([metrics, *metrics["beside"]]))] if metrics["beside"] else []
-    return "\n".join([title, "", _epochs(metrics["epochs"], unit), "", *notes, table(facts), *beside])
+    comparison = ["", table(beside_table([metrics, *metrics["beside"]]))] if metrics["beside"] else []
+    return "\n".join([title, "", _epochs(metrics["epochs"], unit), "", *notes, table(facts), *comparison])
 
 
 def _epochs(epochs: list[Metrics], unit: Unit) -> str:
     """Return the table of epochs; of many epochs, evenly spaced ones and the last."""
     rows = [["epoch", "loss", "accuracy", "simulated"]]
-    each = -(-len(epochs) // SHOWN_EPOCHS)
+    step = -(-len(epochs) // SHOWN_EPOCHS)
     for epoch in epochs:
-        if epoch["epoch"] % each == 0 or epoch is epochs[-1]:
+        if epoch["epoch"] % step == 0 or epoch is epochs[-1]:
             loss = "not finite" if epoch["loss"] is None else f"{epoch['loss']:.4f}"
             accuracy = f"{100 * epoch['accuracy']:.1f} %"
             rows.append([str(epoch["epoch"]), loss, accuracy, unit(epoch["simulated_seconds"])])

@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # Amaranth takes a second to load
     from fanin.sim.cosim.waves import Waveform
 
 _FEATURE_BYTES = 3 * 8  # float64, and the temporaries of its computation
-_OF_JOB = (
+_JOB_OPTIONS = (
     *("algorithm", "push_after", "receivers", "workers", "slots", "servers", "warm_up"),
     *("lr", "batch", "epochs", "seed"),
 )
@@ -51,7 +51,7 @@ class Backend(Protocol):
 
 @dataclass(frozen=True)
 class Setup:
-    """A run as requested.
+    """Inputs of a run, from its options.
 
     - ``options``: options, with the defaults of model and data filled in.
     - ``data``: folder or archive with MNIST; None for the bundled digits.
@@ -69,9 +69,9 @@ class Setup:
         """Options of the training as JSON; a repeatable option is one text."""
         values = self.options.as_json()
         return {
-            each.name: ",".join(values[each.name] or ()) if each.several else values[each.name]
-            for each in options_of(ParamServerOptions)
-            if each.training
+            option.name: ",".join(values[option.name] or ()) if option.several else values[option.name]
+            for option in options_of(ParamServerOptions)
+            if option.training
         }
 
 
@@ -79,19 +79,19 @@ def setup_of(options: ParamServerOptions, call: Call) -> Setup:
     """Return the requested run, as far as it is known without the data. Raises InputError."""
     _refuse(options, call)
     data = source_of(options.data)
-    options = _filled(options, data)
+    options = _fill_in(options, data)
     stragglers = parse_stragglers(",".join(options.stragglers or ()), options.workers)
     try:
         job = training.TrainingJob(
             compute=Compute(
                 per_sample=options.sample_seconds or 0.0,
                 jitter=options.jitter,
-                straggle_odds=stragglers.odds,
+                straggle_probability=stragglers.probability,
                 straggle_factor=stragglers.factor,
-                slow=stragglers.slow,
+                slowdowns=stragglers.worker_factors,
             ),
             stops=parse_stops(",".join(options.stop or ()), options.workers),
-            **{name: getattr(options, name) for name in _OF_JOB},
+            **{name: getattr(options, name) for name in _JOB_OPTIONS},
             **_costs(options),
         )
         link = LinkConfig(**{name: getattr(options, name) for name in ("drop", "duplicate", "reorder")})
@@ -130,14 +130,14 @@ def _costs(options: ParamServerOptions) -> dict[str, Any]:
     return {"costs": cluster(row, options.jitter), "model_bytes": row.bytes}
 
 
-def _filled(options: ParamServerOptions, data: Path | None) -> ParamServerOptions:
+def _fill_in(options: ParamServerOptions, data: Path | None) -> ParamServerOptions:
     """Fill in options that were not given from model and data. Raises InputError."""
     recipe = recipes_of(data)[options.model]
     names = ("lr", "decay", "epochs", "warm_up", *(("features", "gamma") * (options.model == "lr-rff")))
-    found = {name: getattr(recipe, name) for name in names}
-    found |= {"sample_seconds": PAPER[options.model].per_sample, "optimum": data is None}
-    found = {name: value for name, value in found.items() if name not in options.given}
-    options = replace(options, **found, data=str(data or BUNDLED))
+    defaults = {name: getattr(recipe, name) for name in names}
+    defaults |= {"sample_seconds": PAPER[options.model].per_sample, "optimum": data is None}
+    defaults = {name: value for name, value in defaults.items() if name not in options.given}
+    options = replace(options, **defaults, data=str(data or BUNDLED))
     if options.model != "fcnn" and options.decay:
         return options
     if options.optimum and "optimum" in options.given:
@@ -185,11 +185,11 @@ def _sizes(options: ParamServerOptions) -> dict[str, int]:
 
 def _check_memory(samples: int, features: int | None) -> None:
     """Raise InputError if the random features do not fit in memory, before the OS kills us."""
-    need = _FEATURE_BYTES * samples * (features or 0)
-    have = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if need > have:
-        what = f"{features:,} features of {samples:,} samples take {need / 2**30:,.0f} GiB"
-        raise InputError(f"{what}; this machine has {have / 2**30:,.0f} GiB")
+    required = _FEATURE_BYTES * samples * (features or 0)
+    available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if required > available:
+        requirement = f"{features:,} features of {samples:,} samples take {required / 2**30:,.0f} GiB"
+        raise InputError(f"{requirement}; this machine has {available / 2**30:,.0f} GiB")
 
 
 def backend_of(

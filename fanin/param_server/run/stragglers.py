@@ -13,34 +13,42 @@ MAX_FACTOR = 1_000_000
 
 @dataclass(frozen=True)
 class Stragglers:
-    """Factors on computing time: per worker in ``slow``, and ``factor`` for any gradient with probability
-    ``odds``.
+    """Factors on the time of computing a gradient.
+
+    - ``probability``: share of gradients whose time is multiplied by ``factor``, 0 to 1.
+    - ``worker_factors``: constant factors by worker.
     """
 
-    odds: float = 0.0
+    probability: float = 0.0
     factor: float = 1.0
-    slow: dict[int, float] = field(default_factory=dict)
+    worker_factors: dict[int, float] = field(default_factory=dict)
 
 
 def parse_stragglers(text: str, workers: int) -> Stragglers:
     """Parse ``3:2.5`` (worker 3) and ``5%:4`` (probability). Raises InputError that names a malformed entry."""
-    odds: list[tuple[float, float]] = []
-    slow: dict[int, float] = {}
-    for entry, who, value in pairs("--stragglers", text, "3:2.5 or 5%:4"):
+    random_factors: list[tuple[float, float]] = []
+    worker_factors: dict[int, float] = {}
+    for entry, selector, value in pairs("--stragglers", text, "3:2.5 or 5%:4"):
         if not 0 < value <= MAX_FACTOR:
             raise InputError(f"--stragglers {entry}: a factor must be above 0 and at most {MAX_FACTOR:,}")
-        if who.endswith("%"):
-            odds.append((_odds(entry, who), value))
+        if selector.endswith("%"):
+            random_factors.append((_probability(entry, selector), value))
         else:
-            add(slow, "--stragglers", entry, number_of("--stragglers", entry, who, workers), value)
-    if len(odds) > 1:
-        raise InputError(f"--stragglers {text}: one probability can be given, not {len(odds)}")
-    return Stragglers(*(odds or [(0.0, 1.0)])[0], slow)
+            add(
+                worker_factors,
+                "--stragglers",
+                entry,
+                number_of("--stragglers", entry, selector, workers),
+                value,
+            )
+    if len(random_factors) > 1:
+        raise InputError(f"--stragglers {text}: one probability can be given, not {len(random_factors)}")
+    return Stragglers(*(random_factors or [(0.0, 1.0)])[0], worker_factors)
 
 
-def _odds(entry: str, who: str) -> float:
+def _probability(entry: str, percentage: str) -> float:
     try:
-        percent = float(who[:-1])
+        percent = float(percentage[:-1])
     except ValueError:
         percent = math.nan
     if not 0 <= percent <= 100:

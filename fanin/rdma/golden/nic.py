@@ -29,7 +29,7 @@ PSNS = 1 << PSN_BITS
 
 
 def psn_after(psn: int, steps: int) -> int:
-    """Return the packet sequence number ``steps`` after ``psn``; negative steps go back."""
+    """Return the packet sequence number ``steps`` after ``psn``; ``steps`` may be negative."""
     return (psn + steps) % PSNS
 
 
@@ -77,17 +77,20 @@ class Arrival:
 
 @dataclass
 class _Message:
+    """A write in progress: its first PSN, and its number of packets."""
+
     write: Write
-    first: int  # PSN
+    first: int
     packets: int
 
     @property
     def last(self) -> int:
+        """PSN of the message's last packet."""
         return psn_after(self.first, self.packets - 1)
 
 
 class Requester:
-    """Sending half of a queue pair."""
+    """Sending half of a queue pair: sends writes from ``memory``, and collects their completions."""
 
     def __init__(self, connection: Connection, memory: bytearray):
         self.connection = connection
@@ -95,8 +98,9 @@ class Requester:
         self.completions: list[Completion] = []
         self.failed = False
         self._messages: deque[_Message] = deque()
+        # PSNs: oldest unacknowledged packet, next packet to send, first packet of the next message.
         self._oldest = self._next = self._free = connection.send_psn
-        self._attempts = 0
+        self._attempts = 0  # retransmissions without progress
         self._not_ready = False  # the receiver has no buffer for the oldest packet, which waits for the timeout
 
     @property
@@ -116,7 +120,7 @@ class Requester:
         self._free = psn_after(self._free, packets)
 
     def packets(self) -> Iterator[RdmaPacket]:
-        """Yield the packets that may be sent now."""
+        """Yield the packets that the window allows to send."""
         while not self.failed and self._next != self._free:
             if psn_distance(self._next, self._oldest) >= self.connection.window:
                 return
@@ -170,8 +174,8 @@ class Requester:
     def _packet(self, psn: int) -> RdmaPacket:
         message = next(m for m in self._messages if psn_distance(m.last, psn) >= 0)
         write, mtu = message.write, self.connection.mtu
-        number = psn_distance(psn, message.first)
-        begins, ends = number == 0, number == message.packets - 1
+        index = psn_distance(psn, message.first)
+        begins, ends = index == 0, index == message.packets - 1
         immediate = write.immediate is not None
         if begins:
             opcode = Opcode.WRITE_FIRST
@@ -181,14 +185,14 @@ class Requester:
             opcode = Opcode.WRITE_LAST_IMMEDIATE if immediate else Opcode.WRITE_LAST
         else:
             opcode = Opcode.WRITE_MIDDLE
-        start, end = number * mtu, min(write.length, (number + 1) * mtu)
+        start, end = index * mtu, min(write.length, (index + 1) * mtu)
         # Request an acknowledgement at the message's end, and often enough for the window to advance.
-        every = max(1, self.connection.window // 4)
+        ack_interval = max(1, self.connection.window // 4)
         return RdmaPacket(
             opcode,
             self.connection.peer,
             psn,
-            acknowledge=ends or psn % every == 0,
+            acknowledge=ends or psn % ack_interval == 0,
             address=write.remote if begins else 0,
             rkey=write.rkey if begins else 0,
             length=write.length if begins else 0,
@@ -198,17 +202,17 @@ class Requester:
 
 
 @dataclass
-class _Open:
-    """A message in progress: address of its next byte, bytes left, and its length."""
+class _OpenMessage:
+    """A message in progress: address of its next byte, remaining bytes, and length."""
 
     address: int
-    left: int
+    remaining: int
     length: int
 
 
 @dataclass
 class Responder:
-    """Receiving half of a queue pair."""
+    """Receiving half of a queue pair: stores writes in ``memory``, and collects arrivals."""
 
     number: int
     connection: Connection
@@ -220,24 +224,24 @@ class Responder:
     def __post_init__(self) -> None:
         self._expected = self.connection.receive_psn
         self._messages = 0
-        self._open: _Open | None = None
-        self._refused = False  # a NAK for the expected packet was sent
+        self._open: _OpenMessage | None = None
+        self._nak_sent = False  # a NAK for the expected packet was sent
 
     def receive(self, packet: RdmaPacket) -> RdmaPacket | None:
         """Handle a request; return the answer, if any. Only parts of WRITEs are accepted."""
         if self.failed:
             return None
-        ahead = psn_distance(packet.psn, self._expected)
-        if ahead < 0:
+        distance = psn_distance(packet.psn, self._expected)
+        if distance < 0:
             return self._answer(psn_after(self._expected, -1))
-        if ahead > 0:
-            answer = None if self._refused else self._answer(self._expected, Nak.SEQUENCE)
-            self._refused = True
+        if distance > 0:
+            answer = None if self._nak_sent else self._answer(self._expected, Nak.SEQUENCE)
+            self._nak_sent = True
             return answer
         if (nak := self._check(packet)) is not None:
             self.failed = True
             return self._answer(self._expected, nak)
-        self._take(packet)
+        self._store(packet)
         return self._answer(packet.psn) if packet.acknowledge else None
 
     def _check(self, packet: RdmaPacket) -> Nak | None:
@@ -247,35 +251,38 @@ class Responder:
         opcode, size, mtu = Opcode(packet.opcode), len(packet.payload), self.connection.mtu
         if opcode.begins != (self._open is None):
             return Nak.INVALID_REQUEST
-        left = packet.length if opcode.begins else self._left
-        if not (size == left <= mtu if opcode.ends else size == mtu < left) or left > MAX_MESSAGE_BYTES:
+        remaining = packet.length if opcode.begins else self._remaining
+        if (
+            not (size == remaining <= mtu if opcode.ends else size == mtu < remaining)
+            or remaining > MAX_MESSAGE_BYTES
+        ):
             return Nak.INVALID_REQUEST
         if opcode.begins and packet.length and not self._may_write(packet):
             return Nak.REMOTE_ACCESS
         return None
 
     @property
-    def _left(self) -> int:
-        return self._open.left if self._open else 0
+    def _remaining(self) -> int:
+        return self._open.remaining if self._open else 0
 
     def _may_write(self, packet: RdmaPacket) -> bool:
         return any(
             region.rkey == packet.rkey
             and region.writable
             and self.number in region.queue_pairs
-            and region.has(packet.address, packet.length)
+            and region.contains(packet.address, packet.length)
             for region in self.regions
         )
 
-    def _take(self, packet: RdmaPacket) -> None:
+    def _store(self, packet: RdmaPacket) -> None:
         opcode, size = Opcode(packet.opcode), len(packet.payload)
-        message = self._open or _Open(packet.address, packet.length, packet.length)
+        message = self._open or _OpenMessage(packet.address, packet.length, packet.length)
         self.memory[message.address : message.address + size] = packet.payload
         message.address += size
-        message.left -= size
+        message.remaining -= size
         self._open = None if opcode.ends else message
         self._expected = psn_after(self._expected, 1)
-        self._refused = False
+        self._nak_sent = False
         if opcode.ends:
             self._messages = psn_after(self._messages, 1)
         if opcode.has_immediate:

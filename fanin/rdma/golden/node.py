@@ -27,11 +27,11 @@ class _Pair:
 
 
 class Node:
-    """Model of a node: frames in, frames out. Without ``tags`` it is one whose ``RdmaConfig.vlan`` is false.
+    """Model of a node: frames in, frames out. ``tags``: as ``RdmaConfig.vlan``.
 
-    - ``own``: its MAC and IPv4 address.
-    - ``memory``: read and written in place.
-    - ``regions``: regions; their queue pairs are numbers.
+    - ``own``: MAC and IPv4 address of the node.
+    - ``memory``: memory of the node, read and written in place.
+    - ``regions``: memory that peers may write.
     - ``counters``: dropped frames by cause.
     """
 
@@ -107,20 +107,24 @@ class Node:
         A frame must end with its ICRC or be padded to 60 bytes.
         """
         frame = untagged(frame) if self.tags else frame
-        found = judge(frame, own=self.own)
-        if found is Fault.FOREIGN:
-            return found
+        judged = judge(frame, own=self.own)
+        if judged is Fault.FOREIGN:
+            return judged
         end = IP_AT + unpack_fields(IPV4, frame[IP_AT:])["length"]
         if len(frame) not in (end, max(MIN_FRAME_BYTES, end)):
             return Fault.DAMAGED
-        if isinstance(found, RdmaPacket):
-            pair = self._pairs.get(found.queue_pair)
-            if pair is None or (found.opcode != Opcode.ACKNOWLEDGE and pair.responder.failed):
+        if isinstance(judged, RdmaPacket):
+            pair = self._pairs.get(judged.queue_pair)
+            if pair is None or (judged.opcode != Opcode.ACKNOWLEDGE and pair.responder.failed):
                 return Fault.UNKNOWN
-        return found
+        return judged
 
     def _frame(self, pair: _Pair, packet: RdmaPacket) -> bytes:
         source = Endpoint(self.own.mac, self.own.ip, pair.peer.port)
-        marks = pair.requester.connection
-        frame = encode(packet, source=source, destination=pair.peer, tos=marks.traffic_class)
-        return frame if marks.vlan is None else tagged(frame, vlan=marks.vlan, priority=marks.priority)
+        connection = pair.requester.connection
+        frame = encode(packet, source=source, destination=pair.peer, tos=connection.traffic_class)
+        return (
+            frame
+            if connection.vlan is None
+            else tagged(frame, vlan=connection.vlan, priority=connection.priority)
+        )

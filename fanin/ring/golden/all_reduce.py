@@ -36,20 +36,20 @@ def all_reduce(
     hop = hop or partial(roundtrip, config=config.codec)
     padded = np.stack([padded_to_words(gradient, config, nodes) for gradient in gradients])
     total = np.empty_like(padded[0])
-    for node, own in enumerate(owned(count, config, nodes)):
-        for at in own:
-            total[at] = slice_total(padded[:, at], node, hop)
+    for node, node_slices in enumerate(slices_by_owner(count, config, nodes)):
+        for part in node_slices:
+            total[part] = slice_total(padded[:, part], node, hop)
     return total[:count]
 
 
-def owned(count: int, config: RingConfig, nodes: int) -> list[list[slice]]:
-    """Return per node the slices of the padded vector whose totals the node has first."""
-    found: list[list[slice]] = [[] for _ in range(nodes)]
+def slices_by_owner(count: int, config: RingConfig, nodes: int) -> list[list[slice]]:
+    """Return per node the slices of the padded vector whose totals the node computes."""
+    slices: list[list[slice]] = [[] for _ in range(nodes)]
     for segment in config.segments(count, nodes):
-        for first, piece in enumerate(segment):
-            end = piece.start + piece.words
-            found[first - 1].append(slice(piece.start * config.lanes, end * config.lanes))
-    return found
+        for first, part in enumerate(segment):
+            end = part.start + part.words
+            slices[first - 1].append(slice(part.start * config.lanes, end * config.lanes))
+    return slices
 
 
 def padded_to_words(gradient: Float32, config: RingConfig, nodes: int) -> Float32:
@@ -61,16 +61,16 @@ def padded_to_words(gradient: Float32, config: RingConfig, nodes: int) -> Float3
 
 
 def slice_total(words: Float32, node: int, hop: Callable[[Float32], Float32]) -> Float32:
-    """Return the total of a slice that ``node`` has first; ``words`` has a row per node.
+    """Return the total of a slice that ``node`` computes; ``words`` has a row of values per node.
 
     The slice starts at the node after ``node``; each further node adds its own words to those that arrive over
     ``hop``.
     """
     order = np.roll(words, -(node + 1), axis=0)
-    travelling = order[0]
-    for own in order[1:]:
-        travelling = fp32.add(hop(travelling), own)
-    return hop(travelling)
+    partial_sum = order[0]
+    for node_words in order[1:]:
+        partial_sum = fp32.add(hop(partial_sum), node_words)
+    return hop(partial_sum)
 
 
 def striped(gradients: Sequence[Float32], config: RingConfig, engines: int) -> Float32:
@@ -81,4 +81,4 @@ def striped(gradients: Sequence[Float32], config: RingConfig, engines: int) -> F
     flat = [np.reshape(gradient, -1) for gradient in gradients]
     stripes = config.stripes(max(map(len, flat), default=0), engines)
     parts = [slice(stripe.start, stripe.start + stripe.count) for stripe in stripes if stripe.count]
-    return np.concatenate([all_reduce([own[part] for own in flat], config) for part in parts])
+    return np.concatenate([all_reduce([vector[part] for vector in flat], config) for part in parts])

@@ -22,7 +22,7 @@ def exchange(gradients: Sequence[Float32], config: RingConfig, plan: Plan) -> Fl
 
     Raises ValueError for another number of gradients, and as ``all_reduce`` does.
     """
-    return _held(gradients, plan, lambda number, given: all_reduce(given, config))[0]
+    return _final_vectors(gradients, plan, lambda number, inputs: all_reduce(inputs, config))[0]
 
 
 def data_bytes(gradients: Sequence[Float32], config: RingConfig, plan: Plan) -> list[int]:
@@ -32,39 +32,39 @@ def data_bytes(gradients: Sequence[Float32], config: RingConfig, plan: Plan) -> 
     """
     sizes = [0] * len(plan.rounds)
 
-    def reduce(number: int, given: Sequence[Float32]) -> Float32:
-        total, size = _counted(given, config)
+    def reduce(number: int, inputs: Sequence[Float32]) -> Float32:
+        total, size = _reduce_and_count(inputs, config)
         sizes[number] += size
         return total
 
-    _held(gradients, plan, reduce)
+    _final_vectors(gradients, plan, reduce)
     return sizes
 
 
-def _held(
+def _final_vectors(
     gradients: Sequence[Float32], plan: Plan, reduce: Callable[[int, Sequence[Float32]], Float32]
 ) -> list[Float32]:
     """Return the vector that each node holds at the end.
 
-    ``reduce`` gets the number of a round and the vectors that one of its rings' members give, in order.
+    ``reduce`` gets the number of a round and the inputs of one of its rings, in order of members.
     """
     if len(gradients) != plan.workers:
         raise ValueError(f"gradients must be those of {plan.workers} workers, not of {len(gradients)}")
-    held = [np.ravel(gradient) for gradient in gradients]
-    nothing = np.zeros_like(held[0])
-    held += [nothing] * (plan.nodes - plan.workers)
-    for number, each in enumerate(plan.rounds):
-        for ring in each.rings:
-            given = [held[node] if node in ring.gives else nothing for node in ring.members]
-            total = reduce(number, given)
-            for node in ring.takes:
-                held[node] = total
-    return held
+    vectors = [np.ravel(gradient) for gradient in gradients]
+    zeros = np.zeros_like(vectors[0])
+    vectors += [zeros] * (plan.nodes - plan.workers)
+    for number, plan_round in enumerate(plan.rounds):
+        for ring in plan_round.rings:
+            inputs = [vectors[node] if node in ring.contributors else zeros for node in ring.members]
+            total = reduce(number, inputs)
+            for node in ring.receivers:
+                vectors[node] = total
+    return vectors
 
 
-def _counted(given: Sequence[Float32], config: RingConfig) -> tuple[Float32, int]:
+def _reduce_and_count(inputs: Sequence[Float32], config: RingConfig) -> tuple[Float32, int]:
     """Return the sum, and the bytes of the ring's DATA frames."""
-    nodes, hops, size = len(given), 0, 0
+    nodes, hops, size = len(inputs), 0, 0
 
     def hop(values: Float32) -> Float32:
         nonlocal hops, size
@@ -73,7 +73,7 @@ def _counted(given: Sequence[Float32], config: RingConfig) -> tuple[Float32, int
         size += times * _frame_bytes(values, config)
         return roundtrip(values, config.codec)
 
-    total = all_reduce(given, config, hop)
+    total = all_reduce(inputs, config, hop)
     return total, size
 
 

@@ -23,7 +23,7 @@ PARTS = {
     "posting": "descriptors and status",
 }
 #: Entry of STYLES that colours a kind or part, if its name differs.
-_LIKE = {
+_STYLE_OF = {
     "F": "forward",
     "B": "backward",
     "U": "update",
@@ -41,34 +41,34 @@ def trace_chart(times: Sequence[Times], adder: str) -> Chart:
     A NIC runs one all-reduce at a time: a bar starts at its post or at the end of the previous one.
     ``adder`` is the label of the all-reduces' rows.
     """
-    shown = [_in_order(each.spans) for each in times[:NODES]]
-    end = max(span.end for spans in shown for span in spans)
+    spans_by_node = [_in_order(host_times.spans) for host_times in times[:NODES]]
+    end = max(span.end for spans in spans_by_node for span in spans)
     chart = Chart(
         "Timeline of workers and their NICs",
         Axis.seconds("simulated time", high=end),
-        rows=[f"{who} {node}" for node in range(len(shown)) for who in ("worker", adder)],
+        rows=[f"{row} {node}" for node in range(len(spans_by_node)) for row in ("worker", adder)],
         bars="overlay",
     )
     for kind, name in KINDS.items():
         bars = [
             _bar(span, node, Unit.of(end))
-            for node, spans in enumerate(shown)
+            for node, spans in enumerate(spans_by_node)
             for span in spans
             if span.kind == kind
         ]
-        chart.bars(f"{name} ({kind})", bars, STYLES[_LIKE[kind]], width=0.84)
+        chart.bars(f"{name} ({kind})", bars, STYLES[_STYLE_OF[kind]], width=0.84)
     return chart
 
 
 def _in_order(spans: Sequence[Span]) -> list[Span]:
     """Sort spans by start; an all-reduce starts no earlier than the previous one's end."""
-    found, free = [], 0.0
+    ordered, free = [], 0.0
     for span in sorted(spans, key=lambda span: (span.begin, span.end)):
         begin = span.begin
         if span.kind == _NIC:
             begin, free = max(begin, free), max(span.end, free)
-        found.append(Span(span.step, span.kind, span.layer, min(begin, span.end), span.end))
-    return found
+        ordered.append(Span(span.step, span.kind, span.layer, min(begin, span.end), span.end))
+    return ordered
 
 
 def _bar(span: Span, node: int, unit: Unit) -> Bar:
@@ -82,16 +82,16 @@ def split_chart(iteration: Mapping[str, float]) -> Chart:
     """Return one bar with the parts of an iteration in order."""
     unit = Unit.of(iteration["seconds"])
     parts = {part: iteration[part] for part in PARTS if iteration.get(part, 0.0) > 0}
-    whole = sum(parts.values())
+    total = sum(parts.values())
     chart = Chart(
         "Where an iteration's time goes",
-        Axis.seconds("time of an iteration", high=whole),
+        Axis.seconds("time of an iteration", high=total),
         rows=["iteration"],
         row=34,
         bars="stack",
     )
     for part, seconds in parts.items():
-        name, share = PARTS[part], f"{100 * seconds / whole:.1f} %"
+        name, share = PARTS[part], f"{100 * seconds / total:.1f} %"
         bar = Bar(0, seconds, f"{name}: {unit(seconds)}, {share}", text=share)
-        chart.bars(name, [bar], STYLES[_LIKE.get(part, part)])
+        chart.bars(name, [bar], STYLES[_STYLE_OF.get(part, part)])
     return chart

@@ -19,8 +19,8 @@ _TRACKS = {
     Activity.WAIT: "host waits for",
     Activity.PHASE: "phases",
 }
-_LEGS = {leg.port: leg for leg in Leg}
-_NS = 1 / 1000  # in a picosecond
+_LEG_OF_PORT = {leg.port: leg for leg in Leg}
+_NS = 1 / 1000  # nanoseconds per picosecond
 
 
 def inceptionn_trace(timelines: Sequence[FirstSpans[Span]], log: LinkLog, *, nodes: int) -> str:
@@ -28,9 +28,11 @@ def inceptionn_trace(timelines: Sequence[FirstSpans[Span]], log: LinkLog, *, nod
     trace, names = Trace(), [f"node {node}" for node in range(nodes)]
     for name in names:
         trace.declare(name, _TRACKS.values())
-    spans = [(span, name) for name, each in zip(names, timelines, strict=False) for span in each.kept]
-    left_out = sum(each.left_out for each in timelines)
-    for span, name in trace.first("spans of hosts", sorted(spans, key=lambda one: one[0].begin), left_out):
+    spans = [(span, name) for name, timeline in zip(names, timelines, strict=False) for span in timeline.kept]
+    left_out = sum(timeline.left_out for timeline in timelines)
+    for span, name in trace.first(
+        "spans of hosts", sorted(spans, key=lambda span_and_name: span_and_name[0].begin), left_out
+    ):
         trace.slice(name, _TRACKS[span.activity], span.name, span.begin * _NS, span.end * _NS)
     add_links(trace, decoded(log, segment), names, log.left_out)
     return trace.text()
@@ -39,7 +41,7 @@ def inceptionn_trace(timelines: Sequence[FirstSpans[Span]], log: LinkLog, *, nod
 def segment(logged: LoggedFrame) -> Frame | None:
     """Decode a TCP segment of a leg, with payload or as acknowledgement; None for other frames."""
     header = read_headers(logged.head)
-    leg = header and _LEGS.get(header["destination_port"])
+    leg = header and _LEG_OF_PORT.get(header["destination_port"])
     if not header or not leg:
         return None
     names = ("sequence", "acknowledgement", "payload")

@@ -88,19 +88,19 @@ def title(metrics: Metrics) -> str:
     options = metrics["configuration"]
     codec = _CODECS[options["codec"]]
     groups = f" in groups of {options['groups']}" if options["groups"] else ""
-    sizes = f"{options['nodes']} nodes{groups}, {_who(options)}, {codec}, batches of {options['batch']}"
+    sizes = f"{options['nodes']} nodes{groups}, {_adder_text(options)}, {codec}, batches of {options['batch']}"
     return f"{options['layers'].replace(',', '-')} on {options['data']}: {sizes}"
 
 
-def _who(options: Metrics) -> str:
-    """Return the part of the system that adds up, in words."""
+def _adder_text(options: Metrics) -> str:
+    """Return the text that names the adder: hosts, or NICs with their lanes."""
     if options["system"] == "inceptionn":
         return _INCEPTIONN[options["exchange"], options["above"]]
     return "hosts reduce" if options["all_reduce"] == "host" else f"{options['lanes']} lanes"
 
 
-def carried(options: Metrics) -> str:
-    """Return the platform of the run, in words."""
+def platform_text(options: Metrics) -> str:
+    """Return the text that names the platform of the run."""
     if options["on"] == "rtl":
         return "NICs in RTL"
     return f"on the model of {'NICs' if options['all_reduce'] == 'nic' else 'hosts that reduce themselves'}"
@@ -122,12 +122,14 @@ def exact_line(metrics: Metrics) -> str:
 
 def notes(metrics: Metrics) -> list[str]:
     """Return a sentence about the resumed folder and one about stops that came after the run's end, if any."""
-    found = []
+    sentences = []
     if metrics["resumed"]:
-        found.append(f"this run resumes {metrics['resumed']}, with epoch {metrics['first_epoch']}")
+        sentences.append(f"this run resumes {metrics['resumed']}, with epoch {metrics['first_epoch']}")
     if metrics["configuration"]["stop"]:  # a node that stops ends the run
-        found.append(f"--stop {metrics['configuration']['stop']} changed nothing: the run had ended by then")
-    return found
+        sentences.append(
+            f"--stop {metrics['configuration']['stop']} changed nothing: the run had ended by then"
+        )
+    return sentences
 
 
 def ring_page(metrics: Metrics, times: Sequence[Times]) -> str:
@@ -185,9 +187,9 @@ def _window(metrics: Metrics, nodes: int, nic: bool) -> str:
     """Return in words which part of the run the trace shows."""
     steps = min(TRACED_STEPS, metrics["steps"])
     first = f"the first {steps} iterations" if steps > 1 else "the first iteration"
-    of = f"all {nodes} nodes" if nodes <= charts.NODES else f"the first {charts.NODES} of {nodes} nodes"
-    lanes = "its NIC" if nic else "what it sends and adds"
-    return f"{first[0].upper()}{first[1:]} of {of}; below each worker {lanes}"
+    nodes_text = f"all {nodes} nodes" if nodes <= charts.NODES else f"the first {charts.NODES} of {nodes} nodes"
+    second_row = "its NIC" if nic else "what it sends and adds"
+    return f"{first[0].upper()}{first[1:]} of {nodes_text}; below each worker {second_row}"
 
 
 def _curves(epochs: Sequence[Metrics], key: str, y: Axis) -> list[Chart]:
@@ -195,7 +197,10 @@ def _curves(epochs: Sequence[Metrics], key: str, y: Axis) -> list[Chart]:
     lines = {}
     for name, kind in _RUNS.items():
         points = [(epoch["epoch"], (epoch[kind] if kind else epoch)[key]) for epoch in epochs]
-        lines[name] = (kind or "run", [(at, value) for at, value in points if value is not None])
+        lines[name] = (
+            kind or "run",
+            [(epoch_number, value) for epoch_number, value in points if value is not None],
+        )
     if any(len(points) < 2 for _, points in lines.values()):
         return []
     return [curves_chart(lines, epoch_axis(len(epochs)), y)]
@@ -207,8 +212,8 @@ def _counters(counters: Sequence[Mapping[str, int]]) -> list[list[str]]:
         return []
     names = [name for name in _COUNTERS if name in counters[0]]
     rows = [["node", *(_COUNTERS[name] for name in names)]]
-    for node, each in enumerate(counters):
-        rows.append([str(node), *(f"{each[name]:,}" for name in names)])
+    for node, node_counters in enumerate(counters):
+        rows.append([str(node), *(f"{node_counters[name]:,}" for name in names)])
     return rows
 
 
@@ -219,7 +224,7 @@ def _traffic(traffic: Sequence[Metrics]) -> list[list[str]]:
     names = [name for name in _TRAFFIC if name in traffic[0]]
     return [
         [_TRAFFIC[name] for name in names],
-        *([_cell(name, each[name]) for name in names] for each in traffic),
+        *([_cell(name, row[name]) for name in names] for row in traffic),
     ]
 
 
@@ -232,12 +237,14 @@ def _cell(name: str, value: Any) -> str:
 
 
 def _configuration(options: Metrics) -> dict[str, Rows]:
-    listed = {key for keys in _TABLES.values() for key in keys}
-    codec = [key for key in options if key not in listed]  # its parameters
+    table_keys = {key for keys in _TABLES.values() for key in keys}
+    codec_keys = [key for key in options if key not in table_keys]  # its parameters
     tables: dict[str, Rows] = {}
     for heading, keys in _TABLES.items():
-        shown = (*keys, *codec) if heading == "Exchange" else keys
-        rows = [(_NAMES.get(key, key), _value(key, options[key])) for key in shown if options[key] is not None]
+        row_keys = (*keys, *codec_keys) if heading == "Exchange" else keys
+        rows = [
+            (_NAMES.get(key, key), _value(key, options[key])) for key in row_keys if options[key] is not None
+        ]
         tables[heading] = rows
     return tables
 
@@ -246,8 +253,8 @@ def _value(key: str, value: Any) -> str:
     if key in _FAULTS:
         return f"{100 * value:g} %"
     if key in _UNITS:
-        one, unit = _UNITS[key]
-        return f"{value / one:g} {unit}"
+        scale, unit = _UNITS[key]
+        return f"{value / scale:g} {unit}"
     if value == "":
         return "none"
     return f"{value:,}" if isinstance(value, int) else f"{value:g}" if isinstance(value, float) else str(value)
@@ -255,8 +262,8 @@ def _value(key: str, value: Any) -> str:
 
 def _epoch_table(epochs: Sequence[Metrics]) -> list[list[str]]:
     unit = Unit.of(epochs[-1]["simulated_seconds"])
-    heads = [f"{what}, {name}" for what in ("held out, %", "loss") for name in _RUNS]
-    rows = [["epoch", f"simulated, {unit.name}", *heads]]
+    measure_columns = [f"{measure}, {name}" for measure in ("held out, %", "loss") for name in _RUNS]
+    rows = [["epoch", f"simulated, {unit.name}", *measure_columns]]
     for epoch in epochs:
         runs = [epoch[kind] if kind else epoch for kind in _RUNS.values()]
         rows.append(

@@ -23,17 +23,18 @@ _NS = 1e9  # nanoseconds per second
 
 
 def ring_trace(
-    job: RingTraining, times: Sequence[Times], log: LinkLog, *, began: float = 0.0, first_step: int = 0
+    job: RingTraining, times: Sequence[Times], log: LinkLog, *, start: float = 0.0, first_step: int = 0
 ) -> str:
     """Return the trace of a run from step ``first_step`` on.
 
-    ``times`` are the hosts', in seconds from ``began`` on; empty for a failed run. ``log`` has no frames if the
-    run used a model of the NICs' time.
+    - ``times``: of the hosts, in seconds from ``start`` on; empty for a failed run.
+    - ``log``: frames on the links; none if the run used a model of the NICs' time.
+    - ``start``: simulated time, in seconds, at which all ``times`` are 0.
     """
     trace, names = Trace(), [f"node {node}" for node in range(job.nodes)]
     for name in names:
         trace.declare(name, TRACKS)
-    _add_hosts(trace, times, names, began * _NS, first_step)
+    _add_hosts(trace, times, names, start * _NS, first_step)
     sent = decoded(log, _Jobs().frame)
     for node, name in enumerate(names):
         _add_all_reduces(trace, name, _data_of(sent, node), _AllReduces(job, node, first_step))
@@ -43,29 +44,33 @@ def ring_trace(
 
 
 def _add_hosts(
-    trace: Trace, times: Sequence[Times], names: Sequence[str], began_ns: float, first_step: int
+    trace: Trace, times: Sequence[Times], names: Sequence[str], start_ns: float, first_step: int
 ) -> None:
     """Add steps, and the work of workers and NICs in them."""
 
     def add(name: str, track: str, text: str, begin: float, end: float) -> None:
-        trace.slice(name, track, text, began_ns + begin * _NS, began_ns + end * _NS)
+        trace.slice(name, track, text, start_ns + begin * _NS, start_ns + end * _NS)
 
     steps = [
         (begin, end, name, step)
-        for name, each in zip(names, times, strict=False)
-        for step, (begin, end) in enumerate(zip([0.0, *each.steps], each.steps, strict=False))
+        for name, host_times in zip(names, times, strict=False)
+        for step, (begin, end) in enumerate(zip([0.0, *host_times.steps], host_times.steps, strict=False))
     ]
-    for begin, end, name, step in trace.first("steps", sorted(steps, key=lambda one: one[0])):
+    for begin, end, name, step in trace.first("steps", sorted(steps, key=lambda step: step[0])):
         add(name, STEPS, f"step {first_step + step}", begin, end)
-    spans = [(span, name) for name, each in zip(names, times, strict=False) for span in each.timeline.kept]
-    left_out = sum(each.timeline.left_out for each in times)
-    for span, name in trace.first("spans of hosts", sorted(spans, key=lambda one: one[0].begin), left_out):
+    spans = [
+        (span, name)
+        for name, host_times in zip(names, times, strict=False)
+        for span in host_times.timeline.kept
+    ]
+    left_out = sum(host_times.timeline.left_out for host_times in times)
+    for span, name in trace.first("spans of hosts", sorted(spans, key=lambda pair: pair[0].begin), left_out):
         track = HOST if span.kind == _NIC else WORKER
         add(name, track, f"{KINDS[span.kind]} {span.layer}", span.begin, span.end)
 
 
 class _Jobs:
-    """Distinguishes jobs that reuse the same number, as groups do after a while.
+    """Decoder of frames that distinguishes jobs with the same number, which groups reuse.
 
     A node runs one job at a time. Frames that arrive may be of an earlier job or of the next one.
     """
@@ -75,22 +80,25 @@ class _Jobs:
 
     def frame(self, logged: LoggedFrame) -> Frame | None:
         """Decode a frame; its stream is the count of its node's jobs so far."""
-        found = link_frame(RING_LINK, logged.head)
-        if found is None:
+        decoded_frame = link_frame(RING_LINK, logged.head)
+        if decoded_frame is None:
             return None
-        job, numbers = found.facts["job"], self._numbers.setdefault(logged.port, [])
+        job, numbers = decoded_frame.facts["job"], self._numbers.setdefault(logged.port, [])
         if logged.up and job not in numbers[-1:]:
             numbers.append(job)
-        before = next((n for n, number in enumerate(reversed(numbers)) if number == job), -1)
-        return Frame(found.kind, found.facts, len(numbers) - 1 - before, found.number)
+        newer_jobs = next((n for n, number in enumerate(reversed(numbers)) if number == job), -1)
+        return Frame(
+            decoded_frame.kind, decoded_frame.facts, len(numbers) - 1 - newer_jobs, decoded_frame.number
+        )
 
 
 def _data_of(sent: Sequence[Sent], node: int) -> list[Sent]:
     """Return the first transmissions of a node's DATA frames, in the order of its all-reduces."""
     return [
-        one
-        for one in sent
-        if one.logged.up and one.logged.port == node and one.frame.number is not None and not one.again
+        sending
+        for sending in sent
+        if sending.logged.up and sending.logged.port == node
+        if sending.frame.number is not None and not sending.again
     ]
 
 
@@ -106,33 +114,33 @@ class _AllReduces:
         """Return the name of an all-reduce, and its number of nodes."""
         if self.job.groups is None:
             return self._layer(number), self.job.nodes
-        own = [
-            (f"round {place} ({each.level})", len(ring.members))
-            for place, each in enumerate(self.job.groups.plan.rounds)
-            for ring in each.rings
+        rings = [
+            (f"round {index} ({plan_round.level})", len(ring.members))
+            for index, plan_round in enumerate(self.job.groups.plan.rounds)
+            for ring in plan_round.rings
             if self.node in ring.members
         ]
-        exchange, place = divmod(number, len(own))
-        name, members = own[place]
+        exchange, index = divmod(number, len(rings))
+        name, members = rings[index]
         return f"{self._layer(exchange)}, {name}", members
 
     def _layer(self, exchange: int) -> str:
         layers = self.job.training.network.layers
-        step, place = divmod(exchange, layers)
-        return f"layer {layers - 1 - place}, step {self.first_step + step}"
+        step, index = divmod(exchange, layers)
+        return f"layer {layers - 1 - index}, step {self.first_step + step}"
 
 
 def _add_all_reduces(trace: Trace, name: str, sent: Sequence[Sent], all_reduces: _AllReduces) -> None:
     """Add a slice per all-reduce of a node, and per phase of its segments, for the time in which it sends."""
-    operations = groupby(sent, key=lambda one: (one.frame.stream, one.frame.facts["operation"]))
-    for number, (_, frames) in enumerate(operations):
-        own = list(frames)
+    operations = groupby(sent, key=lambda sending: (sending.frame.stream, sending.frame.facts["operation"]))
+    for number, (_, sendings) in enumerate(operations):
+        data_frames = list(sendings)
         text, nodes = all_reduces.describe(number)
-        values = own[0].frame.facts["count"]
-        trace.slice(name, FRAMES, text, own[0].begin_ns, own[-1].end_ns, values=values)
-        order = zip(own, phases(all_reduces.job.config, values, nodes), strict=False)
+        values = data_frames[0].frame.facts["count"]
+        trace.slice(name, FRAMES, text, data_frames[0].begin_ns, data_frames[-1].end_ns, values=values)
+        order = zip(data_frames, phases(all_reduces.job.config, values, nodes), strict=False)
         for (segment, phase), pairs in groupby(order, key=lambda pair: pair[1]):
-            part = [one for one, _ in pairs]
+            part = [sending for sending, _ in pairs]
             begin, end = part[0].begin_ns, part[-1].end_ns
             trace.slice(name, SEGMENTS, f"{phase}, segment {segment}", begin, end, frames=len(part))
 

@@ -53,10 +53,10 @@ class Result:
 
     - ``seconds``: simulated time of the whole run.
     - ``iteration``: seconds of the mean iteration, by part.
-    - ``times``: of each host, in seconds from ``began`` on; may be empty.
+    - ``times``: of each host, in seconds from ``start`` on; may be empty.
     - ``counters``: of each node; may be empty.
     - ``traffic``: of each round or leg; may be empty.
-    - ``began``: start of ``times``, in seconds of the simulation.
+    - ``start``: simulated time, in seconds, at which all ``times`` are 0.
     - ``timelines``: of each of INCEPTIONN's hosts; may be empty.
     """
 
@@ -67,7 +67,7 @@ class Result:
     times: Sequence[Times] = ()
     counters: Sequence[dict[str, int]] = ()
     traffic: list[dict[str, Any]] = field(default_factory=list)
-    began: float = 0.0
+    start: float = 0.0
     timelines: Sequence[FirstSpans[Span]] = ()
 
 

@@ -60,9 +60,9 @@ def execute(options: RingOptions, call: Call, say: Callable[[str], None] = print
     options, earlier = resolve(replace(options, output=output), call)
     elsewhere = {PCAP_FILE: options.pcap} if options.pcap else {}
     live = LiveFile(output, "ring train", title=str(options.resume or options.data), unit="steps")
-    written = run_directory(output, RING_RUN, asked(call, options), elsewhere=elsewhere, held=True)
+    directory = run_directory(output, RING_RUN, asked(call, options), elsewhere=elsewhere, held=True)
     with waveform(options, rtl=options.on is Platform.RTL) as wave:
-        with sole_writer(output), live, RunStatus(live) as status, written as folder:
+        with sole_writer(output), live, RunStatus(live) as status, directory as folder:
             status.stage("reading the samples")
             metrics, result, stop = _fill(folder, setup_of(options, earlier), call, wave, status)
         if call.as_json:
@@ -84,10 +84,10 @@ def _fill(
     """
     status.stage("training in NumPy, to compare with")
     # From the first epoch on, so the state of a resumed run is checked, too.
-    beside = setup.backend.references(setup.data)
+    references = setup.backend.references(setup.data)
     pcap = setup.options.pcap
     capture = folder / PCAP_FILE if pcap else None
-    steps = _Steps(setup, status, [epoch.loss for epoch in beside.codec])
+    steps = _Steps(setup, status, [epoch.loss for epoch in references.codec])
     state: State | None
     result: Result | None = None
     stop: BaseException | None = None
@@ -97,12 +97,12 @@ def _fill(
         result = setup.backend.run(setup.data, setup.state, outputs, steps)
     except (CheckFailed, *OUTSIDE) as failure:
         stop = failure
-        metrics, state = failure_of(setup, cause_of(stop), steps.made), _last_epoch(setup, steps.made)
+        metrics, state = failure_of(setup, cause_of(stop), steps.finished), _last_epoch(setup, steps.finished)
         finding = ring_finding(record_of(metrics), setup.output, state=state is not None)
         page = failure_page("Training over a ring", metrics, finding.lines, finding.advice(call.argv))
         (folder / REPORT_FILE).write_text(page)
     else:
-        metrics = metrics_of(setup, result, beside)
+        metrics = metrics_of(setup, result, references)
         # Weights that differ from the golden model's are never resumed: the run's end would differ, too.
         state = result.state if metrics["bit_exact"] else None
         (folder / REPORT_FILE).write_text(ring_page(metrics, result.times))
@@ -118,26 +118,26 @@ def _fill(
 
 
 class _Steps:
-    """Reports the steps that all nodes have finished, and keeps their number in ``made``.
+    """Progress callback, which reports the steps that all nodes have finished, and counts them in ``finished``.
 
     ``losses``: of the golden model after each epoch of the whole training; the nodes' weights are the same.
     """
 
     def __init__(self, setup: Setup, status: RunStatus, losses: Sequence[float]):
-        self.made = 0
-        self._setup, self._status, self._losses, self._shown = setup, status, losses, 0
+        self.finished = 0
+        self._setup, self._status, self._losses, self._reported_epochs = setup, status, losses, 0
         status.expect(setup.steps)
         status.stage("building the simulator")
 
     def __call__(self, steps: int) -> None:
-        self.made = steps
+        self.finished = steps
         setup, status = self._setup, self._status
         epochs = setup.backend.training.epochs
-        ended = (setup.state.step + steps) // setup.data.steps
-        for number in range(self._shown, min(ended, len(self._losses))):
+        finished_epochs = (setup.state.step + steps) // setup.data.steps
+        for number in range(self._reported_epochs, min(finished_epochs, len(self._losses))):
             status.losses("golden model", number + 1, self._losses[number])
-            self._shown = number + 1
-        epoch = min(ended + 1, epochs)
+            self._reported_epochs = number + 1
+        epoch = min(finished_epochs + 1, epochs)
         text = f"epoch {epoch}/{epochs}: {steps:,} of {setup.steps:,} steps"
         status.advance(steps, text, epoch=f"{epoch}/{epochs}")
 

@@ -19,7 +19,7 @@ PARTS = ("compute", "sum", "update", "communicate")
 
 @dataclass(frozen=True)
 class InceptionnRtl:
-    """INCEPTIONN's NICs in Verilator; weights are compared with the golden model's after every step."""
+    """Backend of INCEPTIONN's NICs in Verilator; weights are compared with the golden model's in every step."""
 
     training: DataParallel
     plan: Plan
@@ -55,7 +55,7 @@ class InceptionnRtl:
 
         job, plan, link = self.training, self.plan, self.link
         try:
-            found = run(
+            training_result = run(
                 job,
                 data,
                 plan,
@@ -67,15 +67,17 @@ class InceptionnRtl:
             )
         except SimulationFailed as failure:
             raise CheckFailed(" ".join(str(failure).split())) from failure
-        iteration = {part: fmean(getattr(each, part) for each in found.iterations) for part in PARTS}
-        counters = [asdict(each) for each in found.transport]
+        iteration = {part: fmean(getattr(step, part) for step in training_result.iterations) for part in PARTS}
+        counters = [asdict(node) for node in training_result.transport]
         legs = [
             {"leg": leg.label, **asdict(traffic), "header_share": traffic.header_share}
-            for leg, traffic in found.legs.items()
+            for leg, traffic in training_result.legs.items()
         ]
-        epochs, seconds = found.epochs, found.seconds
-        timelines = found.timelines
-        return Result(epochs, found.state, seconds, iteration, (), counters, legs, timelines=timelines)
+        epochs, seconds = training_result.epochs, training_result.seconds
+        timelines = training_result.timelines
+        return Result(
+            epochs, training_result.state, seconds, iteration, (), counters, legs, timelines=timelines
+        )
 
     def trace(self, state: State, result: Result | None, log: LinkLog) -> str:
         """Return the timeline of the hosts' work and waits, and of frames."""

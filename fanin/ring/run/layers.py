@@ -12,7 +12,7 @@ _WIDTH = re.compile(r"\d{1,9}", re.ASCII)
 
 
 def is_list(text: str) -> bool:
-    """Whether a text is widths, and no file's name."""
+    """Return whether a text is a list of widths, not a file's name."""
     return _LIST.fullmatch(text) is not None
 
 
@@ -40,8 +40,8 @@ def widths_text(widths: tuple[int, ...]) -> str:
     return ",".join(map(str, widths))
 
 
-def _widths(text: str, where: str) -> tuple[int, ...]:
+def _widths(text: str, place: str) -> tuple[int, ...]:
     words = text.replace(",", " ").split()
     if wrong := [word for word in words if not _WIDTH.fullmatch(word)]:
-        raise InputError(f"{where}: {wrong[0]!r} is not a width")
+        raise InputError(f"{place}: {wrong[0]!r} is not a width")
     return tuple(map(int, words))

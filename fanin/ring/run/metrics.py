@@ -1,4 +1,4 @@
-"""A run of ``fanin ring train`` as JSON: run.json."""
+"""Content of ``run.json`` for a run of ``fanin ring train``."""
 
 from __future__ import annotations
 
@@ -14,49 +14,49 @@ Metrics = dict[str, Any]
 
 DIFFERENT = "the weights are not the golden model's"
 _MEASURES = ("loss", "accuracy", "train_accuracy")
-_SENT, _AGAIN = (
+_SENT, _RETRANSMITTED = (
     ("sent", "segments"),
     ("retransmitted", "repeated"),
-)  # a counter of the ring's, or of INCEPTIONN's
+)  # names of a counter: on ring nodes, on INCEPTIONN's hosts
 
 
-def metrics_of(setup: Setup, result: Result, beside: References) -> Metrics:
-    """Return run.json of a finished run; ``beside`` is the same training in NumPy from its first epoch on."""
-    exact = result.state.equals(beside.final)
+def metrics_of(setup: Setup, result: Result, references: References) -> Metrics:
+    """Return run.json of a finished run; ``references``: the same training in NumPy from the first epoch on."""
+    exact = result.state.equals(references.final)
     epochs = [
         {
             "epoch": epoch.number,
             "simulated_seconds": epoch.seconds,
             **_measures(epoch.measures),
-            "binary32": _measures(beside.binary32[epoch.number - 1]),
-            "binary64": _measures(beside.binary64[epoch.number - 1]),
+            "binary32": _measures(references.binary32[epoch.number - 1]),
+            "binary64": _measures(references.binary64[epoch.number - 1]),
         }
         for epoch in result.epochs
     ]
-    found = {
+    metrics = {
         "error": None if exact else DIFFERENT,
         **{name: epochs[-1][name] for name in _MEASURES},
         "bit_exact": exact,
-        **_done(setup, setup.steps),
+        **_progress(setup, setup.steps),
         "simulated_seconds": result.seconds,
         "iteration": {"seconds": sum(result.iteration.values()), **result.iteration},
-        "distance": beside.distance,
+        "distance": references.distance,
         "frames": _total(result, _SENT),
-        "retransmitted": _total(result, _AGAIN),
+        "retransmitted": _total(result, _RETRANSMITTED),
         "counters": list(result.counters),
         "traffic": result.traffic,
         "epochs": epochs,
-        **_asked(setup),
+        **_request(setup),
     }
-    return finite(found)
+    return finite(metrics)
 
 
 def failure_of(setup: Setup, error: str, steps: int) -> Metrics:
     """Return run.json of a failed run in which all nodes had made ``steps`` steps."""
-    return {"error": error, **_done(setup, steps), **_asked(setup)}
+    return {"error": error, **_progress(setup, steps), **_request(setup)}
 
 
-def _asked(setup: Setup) -> Metrics:
+def _request(setup: Setup) -> Metrics:
     return {
         "resumed": str(setup.options.resume) if setup.options.resume else None,
         "first_epoch": setup.state.step // setup.data.steps + 1,
@@ -64,7 +64,7 @@ def _asked(setup: Setup) -> Metrics:
     }
 
 
-def _done(setup: Setup, steps: int) -> Metrics:
+def _progress(setup: Setup, steps: int) -> Metrics:
     """Return the count of steps and all-reduces complete on all nodes."""
     return {"all_reduces": steps * setup.backend.exchanges, "steps": steps, "steps_asked": setup.steps}
 
@@ -77,4 +77,4 @@ def _total(result: Result, names: tuple[str, ...]) -> int | None:
     """Return the sum over nodes of the counter with one of these names; None without counters."""
     if not result.counters:
         return None
-    return sum(each[name] for each in result.counters for name in names if name in each)
+    return sum(counters[name] for counters in result.counters for name in names if name in counters)

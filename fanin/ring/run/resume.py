@@ -21,24 +21,27 @@ from fanin.runs.output import RING_RUN, STATE_FILE, is_kind
 from fanin.sim.learning.replica import State
 
 _PARTS = ("parameters", "velocities")
-_TRAINING = tuple(each for each in options_of(RingOptions) if each.training)
+_TRAINING = tuple(option for option in options_of(RingOptions) if option.training)
 
 
 @dataclass(frozen=True)
 class Earlier:
-    """Folder of an earlier run; ``options``: those that determine its bits, by name, and its codec's, if
-    any.
-    """
+    """Folder of an earlier run; ``options``: its training options and its codec's, by name."""
 
     folder: Path
     options: dict[str, Any]
 
-    def resumed(self, options: RingOptions) -> RingOptions:
-        """Return options with those of the run. Raises InputError for an option given with another value."""
-        for each in _TRAINING:
-            now, was = _comparable(each.name, getattr(options, each.name)), self.options.get(each.name)
-            if each.name in options.given and now != was:
-                raise InputError(f"{each.spelled(now)}: {self.folder} was trained with {each.shown(was)}")
+    def complete(self, options: RingOptions) -> RingOptions:
+        """Return ``options`` with the run's training options. Raises InputError for a contradiction."""
+        for option in _TRAINING:
+            value, earlier_value = (
+                _comparable(option.name, getattr(options, option.name)),
+                self.options.get(option.name),
+            )
+            if option.name in options.given and value != earlier_value:
+                raise InputError(
+                    f"{option.spelled(value)}: {self.folder} was trained with {option.shown(earlier_value)}"
+                )
         return replace(options, **self.options)
 
     def state(self, network: Mlp) -> State:
@@ -58,20 +61,20 @@ def open_run(folder: Path) -> Earlier:
 
 def _read(record: Record) -> Iterator[tuple[str, Any]]:
     """Yield name and value of each option that determines the run's bits; old names become today's."""
-    for each in _TRAINING:
-        name = next((name for name in (each.name, *each.aliases) if name in record.value), None)
+    for option in _TRAINING:
+        name = next((name for name in (option.name, *option.aliases) if name in record.value), None)
         if name is None:
-            if each.name in PARAMETERS:
+            if option.name in PARAMETERS:
                 continue
-            raise record.wrong(f'"{each.name}" is missing')
+            raise record.wrong(f'"{option.name}" is missing')
         try:
-            value = each.converted(record.value[name])
-            each.check(value)
-            if each.name == "layers" and not is_list(value):
+            value = option.converted(record.value[name])
+            option.check(value)
+            if option.name == "layers" and not is_list(value):
                 raise InputError(f"layers must be widths, not {value!r}")
         except InputError as error:
             raise record.wrong(str(error)) from error
-        yield each.name, value
+        yield option.name, value
 
 
 def _comparable(name: str, value: Any) -> Any:
@@ -92,15 +95,15 @@ def load_state(path: Path, network: Mlp) -> State:
     """Read a state of this network that ``save_state`` wrote. Raises InputError."""
     names = ["step", *(f"{part}{layer}" for part in _PARTS for layer in range(network.layers))]
     try:
-        found = read_archive(path, names)
-        step, *vectors = (found[name] for name in names)
+        arrays = read_archive(path, names)
+        step, *vectors = (arrays[name] for name in names)
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
     except (KeyError, ValueError) as error:
         raise InputError(f"{path}: no state of such a network") from error
     parameters, velocities = vectors[: network.layers], vectors[network.layers :]
     for part in parameters, velocities:
-        if [(each.dtype, each.shape) for each in part] != [(np.float32, (n,)) for n in network.counts]:
+        if [(array.dtype, array.shape) for array in part] != [(np.float32, (n,)) for n in network.counts]:
             raise InputError(f"{path}: no state of such a network")
     if step.shape or step.dtype.kind != "i" or step < 0:
         raise InputError(f"{path}: no state of such a network")

@@ -55,7 +55,7 @@ _PROFILE = ("flops", "memory_bandwidth", "pcie")
 
 @dataclass(frozen=True)
 class Setup:
-    """A run as requested, and its initial state.
+    """Inputs of a run, from its options, and its initial state.
 
     ``configuration``: the options by name, as in ``run.json``.
     """
@@ -83,12 +83,12 @@ def resolve(options: RingOptions, call: Call) -> tuple[RingOptions, Earlier | No
     Raises InputError for an option that contradicts the resumed run or the system.
     """
     earlier = open_run(options.resume) if options.resume else None
-    known = options.given
+    fixed = options.given
     if earlier:
-        options, known = earlier.resumed(options), known | earlier.options.keys()
+        options, fixed = earlier.complete(options), fixed | earlier.options.keys()
     if options.groups:
         options = replace(options, above=options.above or options.exchange)
-        if "nodes" not in known:
+        if "nodes" not in fixed:
             options = replace(options, nodes=_groups(options).workers)
     elif options.above:
         raise InputError(f"--above {options.above}: needs --groups")
@@ -157,17 +157,17 @@ def _setup(options: RingOptions, earlier: Earlier | None) -> Setup:
 def _configuration(options: RingOptions, network: Mlp, codec: CodecConfig | None) -> dict[str, Any]:
     """Return the options by name; None for options that do not apply to such a run."""
     lacking, values = _lacking(options), options.as_json()
-    shown = {
-        each.name: None if each.of in lacking else values[each.name]
-        for each in options_of(RingOptions)
-        if each.group in SHOWN and each.name != "pcap" and each.name not in PARAMETERS
+    configuration = {
+        option.name: None if option.of in lacking else values[option.name]
+        for option in options_of(RingOptions)
+        if option.group in SHOWN and option.name != "pcap" and option.name not in PARAMETERS
     }
-    shown |= {
+    configuration |= {
         "layers": widths_text(network.widths),
         "on": str(options.on),
         "stop": ",".join(options.stop or ()),
     }
-    return shown | (as_options(codec) if codec else {})
+    return configuration | (as_options(codec) if codec else {})
 
 
 def _smart_nic(
@@ -224,18 +224,20 @@ def _network(options: RingOptions, samples: tuple[Samples, Samples]) -> Mlp:
     """Return the network. Raises InputError if the machine has too little memory, before the OS kills us."""
     features, classes = samples[0].images.shape[1], classes_of(*samples)
     network = Mlp(parse_layers(options.layers) if options.layers else (features, HIDDEN, classes))
-    need = _COPIES * _VALUE_BYTES * sum(network.counts) * options.nodes
-    have = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if need > have:
-        what = f"{sum(network.counts):,} weights on {options.nodes} nodes take {need / 2**30:,.0f} GiB"
-        raise InputError(f"{what}; this machine has {have / 2**30:,.0f} GiB")
+    required = _COPIES * _VALUE_BYTES * sum(network.counts) * options.nodes
+    available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if required > available:
+        requirement = (
+            f"{sum(network.counts):,} weights on {options.nodes} nodes take {required / 2**30:,.0f} GiB"
+        )
+        raise InputError(f"{requirement}; this machine has {available / 2**30:,.0f} GiB")
     return network
 
 
 def _check_epochs(training: DataParallel, data: Dataset, state: State, earlier: Earlier) -> None:
     """Raise InputError unless the state ends an epoch and the run has epochs left."""
-    done, rest = divmod(state.step, data.steps)
-    if rest:
+    done, remainder = divmod(state.step, data.steps)
+    if remainder:
         raise InputError(f"{earlier.folder}: step {state.step} ends no epoch of {data.steps} steps")
     if done >= training.epochs:
         raise InputError(

@@ -21,7 +21,7 @@ from fanin.sim.ring.training import Outcome, RingTraining, references
 
 @dataclass(frozen=True)
 class _Ring(ABC):
-    """Common part of these backends; ``job`` is the job as it is run."""
+    """Base of the backends for smart NICs; ``job``: the job as it is run."""
 
     job: RingTraining
 
@@ -51,8 +51,8 @@ class _Ring(ABC):
 
     def run(self, data: Dataset, state: State, outputs: Outputs, progress: Progress) -> Result:
         """Run the job; only RTL has counters and rounds."""
-        outcome = self._outcome(data, state, outputs, progress)
-        rounds = [{"round": number, **asdict(each)} for number, each in enumerate(outcome.rounds)]
+        outcome = self._run_job(data, state, outputs, progress)
+        rounds = [{"round": number, **asdict(figures)} for number, figures in enumerate(outcome.rounds)]
         return Result(
             outcome.epochs,
             outcome.state,
@@ -61,16 +61,16 @@ class _Ring(ABC):
             outcome.times,
             outcome.counters,
             rounds,
-            outcome.began,
+            outcome.start,
         )
 
     def trace(self, state: State, result: Result | None, log: LinkLog) -> str:
         """Return the timeline of the hosts' work, all-reduces by phase, and frames."""
-        times, began = (result.times, result.began) if result else ((), 0.0)
-        return ring_trace(self.job, times, log, began=began, first_step=state.step)
+        times, start = (result.times, result.start) if result else ((), 0.0)
+        return ring_trace(self.job, times, log, start=start, first_step=state.step)
 
     @abstractmethod
-    def _outcome(self, data: Dataset, state: State, outputs: Outputs, progress: Progress) -> Outcome:
+    def _run_job(self, data: Dataset, state: State, outputs: Outputs, progress: Progress) -> Outcome:
         """Run the job."""
 
     def _iteration(self, outcome: Outcome) -> dict[str, float]:
@@ -90,11 +90,11 @@ class _Ring(ABC):
 
 @dataclass(frozen=True)
 class Rtl(_Ring):
-    """Ring nodes in Verilator; every sum is compared with the golden model's."""
+    """Backend of ring nodes in Verilator; every sum is compared with the golden model's."""
 
     link: LinkConfig
 
-    def _outcome(self, data: Dataset, state: State, outputs: Outputs, progress: Progress) -> Outcome:
+    def _run_job(self, data: Dataset, state: State, outputs: Outputs, progress: Progress) -> Outcome:
         from fanin.sim.cosim.simulator import SimulationFailed
         from fanin.sim.ring.train_cosim import run_rtl  # Amaranth takes a second to load
 
@@ -108,11 +108,11 @@ class Rtl(_Ring):
 
 @dataclass(frozen=True)
 class Model(_Ring):
-    """Model with the golden sums; an all-reduce of n values takes ``seconds(n)``. There are no frames."""
+    """Backend on the event model, without frames; an all-reduce of n values takes ``seconds(n)``."""
 
     seconds: Callable[[int], float]
 
-    def _outcome(self, data: Dataset, state: State, outputs: Outputs, progress: Progress) -> Outcome:
+    def _run_job(self, data: Dataset, state: State, outputs: Outputs, progress: Progress) -> Outcome:
         return run_model(self.job, data, state, seconds=self.seconds, progress=progress)
 
 

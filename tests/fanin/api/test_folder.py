@@ -134,13 +134,13 @@ def test_bad_input(call, message):
 def test_numpys_numbers_are_taken_and_matrix_products_have_one_thread(monkeypatch):
     """So that ``fanin rerun`` finds the same bits."""
     threads = []
-    train = execute._Work.train
+    train = execute._TrackedRun.train
 
     def counted(*args, **options):
         threads.extend(each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas")
         return train(*args, **options)
 
-    monkeypatch.setattr(execute._Work, "train", counted)
+    monkeypatch.setattr(execute._TrackedRun, "train", counted)
     fanin.ps_train(on="model", epochs=np.int64(1), workers=2, optimum=np.bool_(False))
     assert set(threads) == {1}
 

@@ -11,7 +11,7 @@ from fanin.base.errors import InputError
 from fanin.cli.main import main
 from fanin.codec.facts import MAX_BOUND, MIN_BOUND, Bfp, Inceptionn, Mode
 from fanin.codec.golden import bfp, inceptionn
-from fanin.codec.golden.file import PIECE
+from fanin.codec.golden.file import PIECE_VALUES
 from fanin.codec.golden.samples import samples
 from fanin.codec.run.measure import Meter
 from fanin.codec.run.options import parse_bound
@@ -78,7 +78,7 @@ def test_a_file_goes_there_and_back_as_its_header_says(capsys, values, tmp_path,
 
 @pytest.mark.parametrize("codec", ["inceptionn", "bfp"])
 def test_a_file_of_several_pieces_is_coded_as_one(capsys, tmp_path, codec):
-    own = samples(2 * PIECE + 77, 6)
+    own = samples(2 * PIECE_VALUES + 77, 6)
     own.tofile(tmp_path / "values")
     assert _run(capsys, "encode", "--codec", codec, tmp_path / "values", tmp_path / "small")[0] == 0
     golden, config = (bfp, Bfp()) if codec == "bfp" else (inceptionn, Inceptionn())
@@ -248,7 +248,7 @@ def test_an_npy_is_read_by_its_header(capsys, tmp_path, dtype):
 
 
 def test_an_npy_of_several_pieces_is_read_whole(capsys, tmp_path):
-    own = np.linspace(-1, 1, 2 * PIECE + 77)
+    own = np.linspace(-1, 1, 2 * PIECE_VALUES + 77)
     np.save(tmp_path / "values.npy", own)
     assert _run(capsys, "encode", "--codec", "bfp", tmp_path / "values.npy", tmp_path / "small")[0] == 0
     assert (tmp_path / "small").read_bytes()[16:] == bfp.encode(own.astype(np.float32), Bfp())

@@ -49,5 +49,5 @@ def test_zeros_and_subnormals():
 
 
 def test_the_largest_exponent_is_that_of_any_worker():
-    given = [scaled.places(scaled.exponent(np.array([value], np.float32))) for value in (0.0, 3.0, 1.0)]
+    given = [scaled.one_hot(scaled.exponent(np.array([value], np.float32))) for value in (0.0, 3.0, 1.0)]
     assert scaled.largest(np.sum(given, axis=0, dtype=np.int32)) == 127 + 1

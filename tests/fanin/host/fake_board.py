@@ -73,7 +73,7 @@ class FakeBoard:
 
     def reset(self):
         """Forget offer and lease, as the board's button does."""
-        self.model.lease, self.model.offer, self.model._held = 0, None, False
+        self.model.lease, self.model.offer, self.model._is_held = 0, None, False
 
     def stop(self):
         self._stop = True

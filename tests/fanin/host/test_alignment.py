@@ -27,13 +27,13 @@ def _segment(sequence, payload=b"", *, flags=ACK, tos=TOS_COMPRESSIBLE, source=H
 def test_a_stream_cut_anywhere_stays_within_the_bound(start, tos_of_syn):
     rng, codec = random.Random(new_seed()), Inceptionn()
     stream, alignment, got = gradients(8000), Alignment(), b""
-    alignment.checked(_segment(start, flags=SYN, tos=tos_of_syn))
+    alignment.prepare(_segment(start, flags=SYN, tos=tos_of_syn))
     inside = 0
     while len(got) < len(stream):
         at = len(got)
         payload = stream[at : at + rng.choice([1, 2, 3, 4, 100, 101, 1446, 1447, 1448])]
         inside += at % 4 != 0
-        left = decode_tcp(receive(transmit(alignment.checked(_segment(start + 1 + at, payload)), codec)))
+        left = decode_tcp(receive(transmit(alignment.prepare(_segment(start + 1 + at, payload)), codec)))
         assert (left.tos, left.sequence) == (TOS_COMPRESSIBLE, (start + 1 + at) % 2**32)
         got += left.payload
     error = np.abs(np.frombuffer(got, "<f4") - np.frombuffer(stream, "<f4"))
@@ -43,13 +43,13 @@ def test_a_stream_cut_anywhere_stays_within_the_bound(start, tos_of_syn):
 
 def test_a_connection_whose_beginning_was_not_seen_is_not_compressed():
     alignment, frame = Alignment(), _segment(100, gradients(400))
-    assert alignment.checked(frame)[15] == TOS_RAW
+    assert alignment.prepare(frame)[15] == TOS_RAW
     assert alignment.unaligned == 1
     other = _segment(99, flags=SYN, source=Endpoint(1, HOST.ip, HOST.port + 1))
-    alignment.checked(other)
-    assert alignment.checked(frame)[15] == TOS_RAW
-    alignment.checked(_segment(99, flags=SYN))
-    assert alignment.checked(frame) is frame
+    alignment.prepare(other)
+    assert alignment.prepare(frame)[15] == TOS_RAW
+    alignment.prepare(_segment(99, flags=SYN))
+    assert alignment.prepare(frame) is frame
 
 
 def test_what_is_no_payload_of_tcp_with_this_tos_is_left_alone():
@@ -63,18 +63,18 @@ def test_what_is_no_payload_of_tcp_with_this_tos_is_left_alone():
         b"",
         _segment(1, gradients(400))[:50],
     ):
-        assert alignment.checked(frame) is frame
+        assert alignment.prepare(frame) is frame
     assert alignment.unaligned == 0
 
 
 def test_the_connection_that_was_silent_for_longest_is_forgotten_first():
     alignment, old = Alignment(), _segment(1, gradients(40))
-    alignment.checked(_segment(0, flags=SYN))
+    alignment.prepare(_segment(0, flags=SYN))
     for number in range(MAX_CONNECTIONS):
         if number == MAX_CONNECTIONS // 2:
-            assert alignment.checked(old) is old  # it speaks
-        alignment.checked(_segment(0, flags=SYN, source=Endpoint(1, number, 1)))
-    assert alignment.checked(old) is old
+            assert alignment.prepare(old) is old  # it speaks
+        alignment.prepare(_segment(0, flags=SYN, source=Endpoint(1, number, 1)))
+    assert alignment.prepare(old) is old
     for number in range(MAX_CONNECTIONS):
-        alignment.checked(_segment(0, flags=SYN, source=Endpoint(1, number, 2)))
-    assert alignment.checked(old)[15] == TOS_RAW
+        alignment.prepare(_segment(0, flags=SYN, source=Endpoint(1, number, 2)))
+    assert alignment.prepare(old)[15] == TOS_RAW

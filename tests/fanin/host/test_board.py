@@ -18,9 +18,9 @@ from fanin.host.board import (
     OFFERS,
     BoardClient,
     BoardError,
+    BoardHeld,
     BoardLost,
     BusFault,
-    Held,
     UdpChannel,
     WrongBoard,
     poll_field,
@@ -129,13 +129,13 @@ def test_drivers_work_unchanged():
 
 def test_a_second_host_is_told_who_holds_the_board():
     with fake_board(Bus()) as board, client(board) as first, closing(client(board)) as second:
-        with pytest.raises(Held, match=r"^board 127\.0\.0\.1: 127\.0\.0\.1 holds it$"):
+        with pytest.raises(BoardHeld, match=r"^board 127\.0\.0\.1: 127\.0\.0\.1 holds it$"):
             second.acquire()
         assert second.hello().holder == IPv4Address("127.0.0.1")
         first.write32(4, 5)
         first.release()
         assert second.acquire().holder is None
-        with pytest.raises(Held):
+        with pytest.raises(BoardHeld):
             first.read32(4)
         second.release()
         assert first.read32(4) == 5  # by a new lease
@@ -149,7 +149,7 @@ def test_a_host_that_was_silent_too_long_loses_the_board_to_another():
         board.now += board.model.lease_time - 1
         first.write32(4, 5)
         board.now += board.model.lease_time - 1
-        with pytest.raises(Held):
+        with pytest.raises(BoardHeld):
             second.acquire()
         board.now += 1
         second.acquire()
@@ -237,7 +237,7 @@ def test_hosts_that_want_a_board_at_once_get_it_one_after_the_other():
                         with client(board) as host:
                             host.write32(4, host.read32(4) + 1)
                         break
-                    except Held:
+                    except BoardHeld:
                         time.sleep(0.002)
 
         with ThreadPoolExecutor(hosts) as pool:
@@ -277,7 +277,10 @@ def test_a_board_that_is_let_go_just_then_was_another_hosts():
             return False
 
         error = r"^board 127\.0\.0\.1: another host holds it$"
-        with closing(client(board, channel=Before(board, before))) as second, pytest.raises(Held, match=error):
+        with (
+            closing(client(board, channel=Before(board, before))) as second,
+            pytest.raises(BoardHeld, match=error),
+        ):
             second.acquire()
         assert hellos == [True, False, True]
 

@@ -34,7 +34,7 @@ def test_words_fit_into_a_line(member):
     assert text.startswith(f"{member.name}: ")
     assert text.isprintable()
     assert len(text) < 220
-    for part in cause_of(member).what, cause_of(member).helps:
+    for part in cause_of(member).fault, cause_of(member).remedy:
         assert part == part.strip(" .;:") != ""
 
 

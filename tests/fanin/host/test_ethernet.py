@@ -117,7 +117,7 @@ def test_a_tap_interface_is_attached_to(lab):
         with pytest.raises(InputError, match="tap0: the interface is in use by another fanin"):
             _open(lab, "here", "tap0")
     attach = (
-        "import fanin.host.ethernet as e, sys; e._claimed = lambda n: open('/dev/null'); "
+        "import fanin.host.ethernet as e, sys; e._claim_name = lambda n: open('/dev/null'); "
         "e.TapInterface('tap0'); print(flush=True); sys.stdin.read()"
     )
     other = lab.start(

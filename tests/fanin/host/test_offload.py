@@ -8,7 +8,7 @@ from scapy.layers.inet import IP, TCP, UDP
 from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import Ether
 
-from fanin.host.offload import MAX_SEGMENTS, OFFLOAD, finished
+from fanin.host.offload import MAX_SEGMENTS, OFFLOAD, wire_frames
 from tests.support import new_seed
 
 NEEDS_CHECKSUM, TCP4, TCP6, UDP_L4 = 1, 1, 4, 5
@@ -58,7 +58,7 @@ def test_segments_carry_the_payload_with_right_checksums(network, transport, len
     frame, start, offset, payload = _sent(random.Random(new_seed()), network, transport, length)
     kind = UDP_L4 if offset == 6 else TCP4 if start == 34 else TCP6
     size = 1448
-    segments = finished(OFFLOAD.pack(NEEDS_CHECKSUM, kind, 0, size, start, offset), frame)
+    segments = wire_frames(OFFLOAD.pack(NEEDS_CHECKSUM, kind, 0, size, start, offset), frame)
     assert len(segments) == -(-length // size)
     found = b""
     for number, segment in enumerate(segments):
@@ -78,15 +78,15 @@ def test_segments_carry_the_payload_with_right_checksums(network, transport, len
 def test_a_checksum_alone_is_completed_and_zero_is_sent_as_all_ones():
     rng = random.Random(new_seed())
     frame, start, offset, _ = _sent(rng, IP(src="10.0.0.1", dst="10.0.0.2"), UDP(sport=1, dport=2), 333)
-    (whole,) = finished(OFFLOAD.pack(NEEDS_CHECKSUM, 0, 0, 0, start, offset), frame)
+    (whole,) = wire_frames(OFFLOAD.pack(NEEDS_CHECKSUM, 0, 0, 0, start, offset), frame)
     assert _right(whole)
     zero = bytes(14) + b"\x45" + bytes(19) + bytes(4) + b"\x00\x08" + b"\xff\xff"  # sums up to all ones
-    (whole,) = finished(OFFLOAD.pack(NEEDS_CHECKSUM, 0, 0, 0, 34, 6), zero[:38] + b"\x00\x00\xff\xff")
+    (whole,) = wire_frames(OFFLOAD.pack(NEEDS_CHECKSUM, 0, 0, 0, 34, 6), zero[:38] + b"\x00\x00\xff\xff")
     assert whole[40:42] == b"\xff\xff"
 
 
 def test_a_frame_without_requests_is_as_it_is():
-    assert finished(bytes(10), b"frame") == [b"frame"]
+    assert wire_frames(bytes(10), b"frame") == [b"frame"]
 
 
 @pytest.mark.parametrize(
@@ -101,11 +101,11 @@ def test_a_frame_without_requests_is_as_it_is():
 )
 def test_what_else_the_kernel_may_ask_is_refused(offload, message):
     with pytest.raises(ValueError, match=message):
-        finished(offload, bytes(64))
+        wire_frames(offload, bytes(64))
 
 
 def test_a_large_send_of_very_many_segments_is_refused():
     frame, start, offset, _ = _sent(random.Random(0), IP(), TCP(), 10 * MAX_SEGMENTS)
-    assert len(finished(OFFLOAD.pack(NEEDS_CHECKSUM, TCP4, 0, 10, start, offset), frame)) == MAX_SEGMENTS
+    assert len(wire_frames(OFFLOAD.pack(NEEDS_CHECKSUM, TCP4, 0, 10, start, offset), frame)) == MAX_SEGMENTS
     with pytest.raises(ValueError, match="2560 bytes in segments of 9"):
-        finished(OFFLOAD.pack(NEEDS_CHECKSUM, TCP4, 0, 9, start, offset), frame)
+        wire_frames(OFFLOAD.pack(NEEDS_CHECKSUM, TCP4, 0, 9, start, offset), frame)

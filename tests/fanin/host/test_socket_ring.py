@@ -17,7 +17,7 @@ from fanin.base.errors import InputError
 from fanin.codec.facts import Inceptionn
 from fanin.codec.golden.codecs import roundtrip
 from fanin.codec.golden.exchange import host_ring
-from fanin.host.algorithm1 import check, facts
+from fanin.host.algorithm1 import array_facts, check_facts
 from fanin.host.lobby import Lobby
 from fanin.host.socket_ring import Ring
 from tests.fanin.host.self_connection import SelfConnecting
@@ -105,7 +105,7 @@ def test_packets_with_values_are_marked_and_notes_are_not():
     def life(rank, addresses):
         with Ring(rank, addresses, timeout=20) as ring:
             neighbours = ring._neighbours
-            both = neighbours.data, *(c for c in neighbours._to.values() if c is not neighbours.data)
+            both = neighbours.data, *(c for c in neighbours._outgoing.values() if c is not neighbours.data)
             return [connection.getsockopt(socket.IPPROTO_IP, socket.IP_TOS) for connection in both]
 
     assert _ranks(2, life) == [[0x28, 0]] * 2
@@ -236,7 +236,7 @@ def test_a_connection_that_has_gone_behind_its_hello_is_none(monkeypatch):
 )
 def test_what_a_rank_says_of_its_array_is_checked(said):
     with pytest.raises(ValueError, match=r"^rank 1: must say type, shape and codec of its array, not "):
-        check([facts(np.zeros(3, np.float32), None), said])
+        check_facts([array_facts(np.zeros(3, np.float32), None), said])
 
 
 def _failing(rank, addresses, told):

@@ -16,7 +16,7 @@ from tests.support import new_seed
 class Job:
     """Servers and workers whose writes arrive when the test says so."""
 
-    def __init__(self, config, *, rate=1.0, initial=None, waits=True, broadcast=False):
+    def __init__(self, config, *, rate=1.0, initial=None, waits_for_credit=True, broadcast=False):
         self.config = config
         initial = np.zeros(config.parameters, np.float32) if initial is None else initial
         starts = [config.shard_start(s) for s in range(1, config.servers)]
@@ -26,7 +26,8 @@ class Job:
             for shard, part in enumerate(parts)
         ]
         self.workers = [
-            WorkerEndpoint(number, WorkerLayout(config), initial, waits) for number in range(config.workers)
+            WorkerEndpoint(number, WorkerLayout(config), initial, waits_for_credit)
+            for number in range(config.workers)
         ]
 
     def up(self, push):
@@ -184,7 +185,7 @@ def test_a_read_that_a_write_gets_in_the_way_of_is_noticed_whatever_part_has_arr
 
 
 def test_without_the_wait_a_gradient_is_lost_and_counted():
-    job = Job(ParamServerConfig(parameters=16, workers=2), waits=False)
+    job = Job(ParamServerConfig(parameters=16, workers=2), waits_for_credit=False)
     job.push(0, np.ones(16))
     job.push(0, np.full(16, 5))
     job.push(1, np.ones(16))
@@ -208,7 +209,7 @@ def test_what_a_lost_worker_pushed_is_not_missed():
     list(job.workers[1].push(np.ones(16), [0]))  # posted, but never sent
     job.serve(0)
     assert Tally.of(job.workers, job.servers).lost == 1
-    assert Tally.of(job.workers, job.servers, gone={1}) == Tally(1, 1, 0, 0)
+    assert Tally.of(job.workers, job.servers, stopped={1}) == Tally(1, 1, 0, 0)
 
 
 def test_a_replacement_begins_with_the_newest_w_and_goes_on_with_its_versions():
@@ -221,7 +222,7 @@ def test_a_replacement_begins_with_the_newest_w_and_goes_on_with_its_versions():
         server.apply(worker.number)
         job.down(server.push(worker.number))
     job.up(next(one.push(99 * ones, [0])))
-    assert server.fresh(0)
+    assert server.has_gradient(0)
     assert server.readmit(0) == 2
     replacement = WorkerEndpoint(0, WorkerLayout(job.config), np.zeros(3, np.float32), joins=True)
     job.workers[0] = replacement
@@ -229,7 +230,7 @@ def test_a_replacement_begins_with_the_newest_w_and_goes_on_with_its_versions():
     assert not replacement.may_push  # no row has come
     found = server.apply(0)
     assert (found.version, found.staleness) == (2, 0)
-    assert not server.fresh(0)
+    assert not server.has_gradient(0)
     job.down(server.push(0))
     replacement.join(2)
     w, others = replacement.end_read(replacement.begin_read())

@@ -5,7 +5,7 @@ import math
 from fanin.job import worker_endpoint
 from fanin.param_server.page.trace import param_server_trace
 from fanin.sim.link_log import HEAD_BYTES, LinkLog, LoggedFrame
-from fanin.sim.param_server.training import Applied, Outcome, Span
+from fanin.sim.param_server.training import Outcome, ServerUpdate, Span
 from fanin.wire.rdma import Nak, Opcode, RdmaPacket, encode
 from tests.fanin.report.traces import read
 
@@ -21,10 +21,10 @@ def test_workers_and_gradients_of_a_training():
     outcome = Outcome(
         spans=[Span(1, "compute", 1e-6, 3e-6), Span(0, "compute", 0, 2e-6), Span(0, "push", 2e-6, 4e-6)],
         updates=[
-            Applied(0, 0, 1, made=5e-6, came=4e-6, arrived=7e-6),
-            Applied(0, 1, 1, made=6e-6, came=4.5e-6, arrived=math.nan),  # its worker has stopped
+            ServerUpdate(0, 0, 1, stored=5e-6, arrival=4e-6, received=7e-6),
+            ServerUpdate(0, 1, 1, stored=6e-6, arrival=4.5e-6, received=math.nan),  # its worker has stopped
         ],
-        began=1e-3,
+        start=1e-3,
     )
     found = read(param_server_trace(outcome, LinkLog(), **SIZES)).slices
     assert {track: [one[:3] for one in each] for track, each in found.items()} == {

@@ -26,9 +26,9 @@ def carried_out(plan, vector, zeros, reduce):
         members = [node for ring in each.rings for node in ring.members]
         assert len(set(members)) == len(members)
         for ring in each.rings:
-            assert {*ring.gives, *ring.takes} <= {*ring.members}
-            total = reduce([held[node] if node in ring.gives else zeros for node in ring.members])
-            for node in ring.takes:
+            assert {*ring.contributors, *ring.receivers} <= {*ring.members}
+            total = reduce([held[node] if node in ring.contributors else zeros for node in ring.members])
+            for node in ring.receivers:
                 held[node] = total
     return held
 
@@ -59,7 +59,7 @@ def test_a_worker_takes_in_its_last_round(groups):
     plan = groups.plan
     for worker in range(plan.workers):
         rings = plan.rounds[plan.last_round(worker)].rings
-        assert any(worker in ring.takes for ring in rings)
+        assert any(worker in ring.receivers for ring in rings)
         assert not any(
             worker in ring.members for each in plan.rounds[plan.last_round(worker) + 1 :] for ring in each.rings
         )

@@ -63,7 +63,7 @@ def test_steps_spans_and_all_reduces_of_a_training():
     spans = [Span(0, "F", 0, 1e-6, 2e-6), Span(0, "AR", 1, 2e-6, 5e-6), Span(0, "AR", 0, 4e-6, 6e-6)]
     times = [Times([3e-6, 9e-6], 0.0, FirstSpans(spans, left_out=4)), Times([2e-6, 9e-6])]
     frames = [frame(0), frame(1), frame(1), frame(2, operation=1), frame(3, operation=1), frame(4, operation=2)]
-    found = read(ring_trace(job(), times, log(*frames), began=1e-3, first_step=7))
+    found = read(ring_trace(job(), times, log(*frames), start=1e-3, first_step=7))
     assert [one[:3] for one in found.slices["node 0", "steps"]] == [
         *(("step 7", 1_000_000, 1_003_000), ("step 8", 1_003_000, 1_009_000)),
     ]

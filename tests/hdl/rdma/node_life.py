@@ -163,7 +163,7 @@ class NodeLife:
             (word,) = await self.run(self.driver.batch().read("completion"))
             if not word["completed"]:
                 return taken
-            done = self.driver.completed_of(await self.run(self.driver.take_completion()))
+            done = self.driver.completion_of(await self.run(self.driver.take_completion()))
             taken.append((done.tag, done.ending))
             self.unfinished -= 1
             assert self.unfinished >= 0, "a completion without a write"

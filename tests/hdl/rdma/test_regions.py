@@ -58,7 +58,7 @@ def test_a_write_is_allowed_where_the_model_allows_it_a_question_a_cycle():
                 ctx.set(dut.ask, {"index": index, "address": address, "rkey": rkey, "length": length})
                 due.append(
                     any(
-                        region.rkey == rkey and index in region.queue_pairs and region.has(address, length)
+                        region.rkey == rkey and index in region.queue_pairs and region.contains(address, length)
                         for region in known
                     )
                 )

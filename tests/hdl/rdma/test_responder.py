@@ -33,7 +33,7 @@ def next_packet(rng, golden):
         address, size = rng.randrange(MEMORY - length), min(length, mtu)
     else:
         length = address = 0
-        many, size = state.left > mtu, min(state.left, mtu)
+        many, size = state.remaining > mtu, min(state.remaining, mtu)
         opcode = Opcode.WRITE_MIDDLE if many else rng.choice([Opcode.WRITE_LAST, Opcode.WRITE_LAST_IMMEDIATE])
     psn, rkey = golden._expected, KEY
     match rng.choices(KINDS, ODDS)[0]:

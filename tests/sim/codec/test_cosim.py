@@ -8,7 +8,7 @@ from fanin.codec.golden import bfp
 from fanin.codec.golden.samples import samples
 from fanin.evaluation.bench import codec as bench
 from fanin.sim.codec import cosim as codec
-from fanin.sim.codec.cosim import CodecRtl, cut, decode_frame, encode_frame
+from fanin.sim.codec.cosim import CodecRtl, decode_frame, encode_frame, make_frames
 from fanin.sim.cosim.stream_file import StreamRun
 
 CONFIGS = [Inceptionn(6, Mode.PUBLISHED, 16), Inceptionn(), Bfp(8, 4), Bfp(8, 7, 5, 8)]
@@ -64,7 +64,7 @@ def test_a_wrong_bit_is_found_and_shown(rtl, config):
     there, back = pair.check(config, samples(5000, 2), seed=4)
     assert there.mismatches > 0
     assert there.first.startswith("frame 0: byte 5 of the stream is 0x")
-    assert back.mismatches == len([frame for frame in cut(samples(5000, 2), 4) if len(frame) > 5])
+    assert back.mismatches == len([frame for frame in make_frames(samples(5000, 2), 4) if len(frame) > 5])
     bits = samples(5000, 2).view(np.uint32)[1]
     assert back.first.startswith(f"frame 0: value 1, 0x{bits:08x}, becomes 0x")
 
@@ -75,7 +75,7 @@ def test_frames_that_are_too_short_count_whole(rtl, config):
     pair.compressor.fault = pair.decompressor.fault = lambda frame: frame[:-1]
     there, back = pair.check(config, samples(5000, 2), seed=4)
     assert there.mismatches == back.mismatches == 5000
-    length = len(cut(samples(5000, 2), 4)[0])
+    length = len(make_frames(samples(5000, 2), 4)[0])
     assert back.first == f"frame 0: {length - 1} bytes, not {length}"
 
 
@@ -103,14 +103,14 @@ def test_an_error_is_a_mismatch(rtl, monkeypatch):
 
 def test_frames_have_all_values_but_bytes_of_their_last():
     own = samples(3000, 1)
-    frames, at = cut(own, 5), 0
+    frames, at = make_frames(own, 5), 0
     for frame in frames:
         whole = own[at : at + -(-len(frame) // 4)]
         assert whole.tobytes().startswith(frame)
         at += len(whole)
     assert at == 3000
-    assert {len(frame) % 4 for frame in cut(samples(100_000, 1), 5)} == {0, 1, 2, 3}
-    assert cut(own, 5) == frames != cut(own, 6)
+    assert {len(frame) % 4 for frame in make_frames(samples(100_000, 1), 5)} == {0, 1, 2, 3}
+    assert make_frames(own, 5) == frames != make_frames(own, 6)
 
 
 def test_tails_travel_raw_or_filled_up_with_zeros():

@@ -7,18 +7,28 @@ import pytest
 
 from fanin.codec.facts import Inceptionn, Mode
 from fanin.sim.codec import effects, tags, tasks
-from fanin.sim.codec.effects import CODECS, Effect, Run, Spread, fidelities, legs, more_epochs, run, spread
+from fanin.sim.codec.effects import (
+    CODECS,
+    Effect,
+    Run,
+    Spread,
+    fidelities,
+    leg_traffic,
+    more_epochs,
+    run,
+    spread,
+)
 from fanin.sim.codec.exchanges import Ring, WorkerAggregator
 from fanin.sim.codec.tasks import TASKS, hdc
 from fanin.sim.codec.trainers import Training
-from fanin.sim.codec.wire import Leg, Traffic, Truncation, together
+from fanin.sim.codec.wire import LegBytes, Traffic, Truncation, sum_legs
 from fanin.sim.learning.mlp import Mlp, Samples
 
 SMALL = Training(network=Mlp((64, 20, 10)), epochs=2)
 
 
 def _run(last, **traffic):
-    return Run((10.0, last), Leg(**traffic))
+    return Run((10.0, last), LegBytes(**traffic))
 
 
 def test_a_spread_is_the_mean_and_the_deviation_of_a_sample():
@@ -30,7 +40,9 @@ def test_a_spread_is_the_mean_and_the_deviation_of_a_sample():
 
 def test_losses_are_taken_seed_by_seed():
     """Both lose one point of different accuracies: the loss does not scatter, though accuracies do."""
-    effect = Effect([_run(89.0, plain=8, sent=2), _run(95.0, plain=8, sent=4)], [_run(90.0), _run(96.0)])
+    effect = Effect(
+        [_run(89.0, uncompressed=8, sent=2), _run(95.0, uncompressed=8, sent=4)], [_run(90.0), _run(96.0)]
+    )
     assert effect.lost == Spread(1, 0)
     assert effect.accuracy == spread([89, 95])
     assert effect.ratio == spread([4, 2])
@@ -41,12 +53,12 @@ def test_shares_are_those_of_all_values_that_travelled():
     codec, traffic = Inceptionn(10, Mode.PUBLISHED), Traffic()
     traffic.send("up", values, codec, times=3)
     traffic.send("down", np.zeros(8, np.float32), codec)
-    whole = together(traffic.legs.values())
+    whole = sum_legs(traffic.legs.values())
     assert whole.forms == (3 * 2 + 8, 9, 6, 3)
     assert traffic.legs["up"].shares == tags.shares(values, codec)
     assert Effect([Run((1.0,), whole)] * 2, []).shares[0] == Spread(pytest.approx(100 * 14 / 32), 0)
     with pytest.raises(ValueError, match="no value was sent by INCEPTIONN"):
-        _ = Leg(8, 8).shares
+        _ = LegBytes(8, 8).shares
 
 
 def test_epochs_are_added_until_a_seed_ends_as_accurate_as_without_a_codec(monkeypatch):
@@ -86,7 +98,7 @@ def test_sums_keep_direction_and_length_without_a_codec_and_lose_both_to_24_bits
 
 
 def test_legs_have_the_bytes_of_an_average_iteration():
-    rows = list(legs(SMALL, {"WA": WorkerAggregator(), "INC": Ring()}))
+    rows = list(leg_traffic(SMALL, {"WA": WorkerAggregator(), "INC": Ring()}))
     size = 4 * 4 * SMALL.network.count / 1e6
     assert rows[:2] == [("WA", "gradients up", size, 1.0), ("WA", "weights down", size, 1.0)]
     assert rows[2][:2] == ("INC", "ring")

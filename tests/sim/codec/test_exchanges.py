@@ -8,7 +8,7 @@ from fanin.codec.golden import bfp, inceptionn
 from fanin.ring.facts import RingConfig
 from fanin.ring.golden.all_reduce import all_reduce
 from fanin.sim.codec.exchanges import AggregatorTree, Ring, RingOfRings, RingsUnderAggregator, WorkerAggregator
-from fanin.sim.codec.wire import Leg, Traffic, Truncation, transfer
+from fanin.sim.codec.wire import LegBytes, Traffic, Truncation, transfer
 
 CODECS = [None, Truncation(16), Inceptionn(), Inceptionn(8, Mode.PUBLISHED, 16), Bfp()]
 each_codec = pytest.mark.parametrize("codec", CODECS, ids=str)
@@ -35,7 +35,7 @@ def test_a_ring_sends_every_slice_2n_minus_2_times(nodes):
     words_of_a_slice = -(-63 // nodes)
     Ring()(_gradients(nodes, 1000), traffic)  # 62.5 words
     size = 2 * (nodes - 1) * words_of_a_slice * nodes * 64
-    assert traffic.legs == {"ring": Leg(size, size)}
+    assert traffic.legs == {"ring": LegBytes(size, size)}
 
 
 def test_the_total_of_a_slice_is_compressed_once_and_sent_n_minus_1_times():
@@ -60,7 +60,7 @@ def test_an_aggregator_adds_what_it_received_in_order(codec):
         expected += transfer(gradient, codec)[0]
     assert np.array_equal(WorkerAggregator(codec)(gradients, traffic), expected)
     sent = sum(transfer(gradient, codec)[1] for gradient in gradients)
-    assert traffic.legs == {"gradients up": Leg(1600, sent), "weights down": Leg(1600, 1600)}
+    assert traffic.legs == {"gradients up": LegBytes(1600, sent), "weights down": LegBytes(1600, 1600)}
 
 
 @pytest.mark.parametrize("kind", [AggregatorTree, RingsUnderAggregator, RingOfRings])
@@ -103,7 +103,7 @@ def test_one_worker_has_nothing_to_exchange():
     (gradient,) = _gradients(1, 10)
     traffic = Traffic()
     assert Ring(Inceptionn())([gradient], traffic) is gradient
-    assert traffic.total == Leg(0, 0)
+    assert traffic.total == LegBytes(0, 0)
 
 
 def test_groups_must_be_equal():

@@ -141,7 +141,7 @@ def test_the_estimate_of_strict_shares_holds_where_what_is_cut_off_is_evenly_dis
     values = np.exp2(np.random.default_rng(0).uniform(-5, 0, 200_000)).astype(np.float32)
     for bound in tags.BOUNDS:
         published = tags.shares(values, Inceptionn(bound, Mode.PUBLISHED))
-        estimate = tags.strict(published, bound)
+        estimate = tags.strict_shares(published, bound)
         assert estimate == pytest.approx(tags.shares(values, Inceptionn(bound)), abs=1.5)
         assert sum(estimate) == pytest.approx(100)
 

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from fanin.host.lobby import MOST, Lobby
+from fanin.host.lobby import MAX_PENDING, Lobby
 from fanin.sim.cosim import rendezvous
 from fanin.sim.cosim.rendezvous import _HELLO, Listener, NotMet, connect
 from tests.fuzzing import Memory, Mutator, lengths, new_random, speak, within
@@ -71,10 +71,10 @@ def test_silent_connections_hold_no_rank_up(opened, listener, connected, accepte
 
 
 def test_of_too_many_silent_connections_the_first_is_closed(opened):
-    server = opened.enter_context(socket.create_server(("127.0.0.1", 0), backlog=2 * MOST))
+    server = opened.enter_context(socket.create_server(("127.0.0.1", 0), backlog=2 * MAX_PENDING))
     with Lobby(server, 2) as lobby:
         opened.callback(server.close)
-        silent = [socket.create_connection(server.getsockname()) for _ in range(MOST + 2)]
+        silent = [socket.create_connection(server.getsockname()) for _ in range(MAX_PENDING + 2)]
         for one in silent:
             opened.callback(one.close)
         with pytest.raises(TimeoutError):

@@ -11,7 +11,7 @@ from scapy.utils import rdpcap
 
 from fanin.base.errors import InputError
 from fanin.codec.facts import Inceptionn
-from fanin.codec.golden.exchange import Wire, exchange, hand_down
+from fanin.codec.golden.exchange import Wire, count_weights, exchange
 from fanin.golden.mlp import Mlp
 from fanin.inceptionn.facts import Leg, Topology
 from fanin.ring.groups import Scheme
@@ -56,9 +56,9 @@ def check(run, plan, own):
     wire = Wire(plan.packets)
     total = exchange(plan.topology, own, wire)
     if plan.topology.aggregator is not None:
-        hand_down(plan.topology, total, wire)
+        count_weights(plan.topology, total, wire)
     assert np.array_equal(run.outcome.total, total)
-    assert len(run.outcome.ended) == plan.topology.nodes
+    assert len(run.outcome.sum_times) == plan.topology.nodes
     return wire
 
 

@@ -5,10 +5,10 @@ import pytest
 
 from fanin.base.errors import CheckFailed
 from fanin.codec.facts import Inceptionn, Mode
-from fanin.codec.golden.exchange import Packets, Wire, exchange, hand_down
+from fanin.codec.golden.exchange import Packets, Wire, count_weights, exchange
 from fanin.inceptionn.facts import Leg, Topology, TransportConfig
 from fanin.ring.groups import Scheme
-from fanin.sim.inceptionn.exchange import Part, Work
+from fanin.sim.inceptionn.exchange import Participant, Work
 from fanin.sim.inceptionn.host import Host, HostCosts
 from fanin.sim.network import LinkConfig
 from fanin.wire.tcp import decode_tcp
@@ -43,7 +43,7 @@ class Cluster:
         self.board = EventBoard(
             topology.nodes, link, codec, seed, capture=lambda frame, time: self.frames.append((time, frame))
         )
-        self.dead = set()
+        self.cut_nodes = set()
         self.hosts = [
             Host(
                 self.board,
@@ -51,7 +51,7 @@ class Cluster:
                 transport=transport,
                 costs=costs or HostCosts(),
                 compresses=codec is not None,
-                dead=self.dead,
+                cut_nodes=self.cut_nodes,
             )
             for node in range(topology.nodes)
         ]
@@ -61,12 +61,12 @@ class Cluster:
         return (rng.standard_normal(self.count) * 10.0 ** rng.integers(-4, 0, self.count)).astype(np.float32)
 
     def _program(self, node):
-        part, topology = Part(self.topology, node, self.packets), self.topology
+        part, topology = Participant(self.topology, node, self.packets), self.topology
         own = self.gradients[node] if node < topology.workers else None
-        total = yield from part.add_up(own, self.count)
+        total = yield from part.reduce(own, self.count)
         if topology.aggregator is None:
             return total
-        return (yield from part.hand_down(None if total is None else total / 2, self.count))
+        return (yield from part.distribute(None if total is None else total / 2, self.count))
 
     def run(self):
         for node, host in enumerate(self.hosts):
@@ -76,14 +76,14 @@ class Cluster:
 
     def stop(self, node):
         self.board.cut(node)
-        self.dead.add(node)
+        self.cut_nodes.add(node)
 
     def golden(self):
         wire = Wire(self.packets)
         total = exchange(self.topology, self.gradients, wire)
         if self.topology.aggregator is not None:
             total = total / 2
-            hand_down(self.topology, total, wire)
+            count_weights(self.topology, total, wire)
         return total, wire
 
 

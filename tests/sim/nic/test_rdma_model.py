@@ -5,7 +5,7 @@ import time
 import numpy as np
 import pytest
 
-from fanin.rdma.driver import Arrived
+from fanin.rdma.driver import Arrival
 from fanin.rdma.facts import DROPPED, FIRST_QUEUE_PAIR, Connection, Ending, Region, Write
 from fanin.sim.nic.rdma_model import RdmaNicModel
 from fanin.wire.ethernet import Endpoint
@@ -64,7 +64,7 @@ def test_what_is_lost_is_sent_again_and_every_byte_arrives(drop):
     assert ended == [Ending.DONE] * 12
     assert b.memory == expected
     assert [message.immediate for message in wire.arrivals] == list(range(12))
-    assert isinstance(wire.arrivals[0], Arrived)
+    assert isinstance(wire.arrivals[0], Arrival)
     assert (a.counters["timed_out"] > 0) == (drop > 0)
 
 

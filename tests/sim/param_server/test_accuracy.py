@@ -8,8 +8,16 @@ from pathlib import Path
 import pytest
 
 from fanin.sim.learning.workloads import MODELS
-from fanin.sim.param_server.accuracy import DRAWN_EPOCHS, SETUPS, Study, accuracies, drawn, farthest, outcomes
-from fanin.sim.param_server.recipes import DIGITS, MNIST, table
+from fanin.sim.param_server.accuracy import (
+    DRAWN_EPOCHS,
+    SETUPS,
+    Study,
+    accuracies,
+    farthest,
+    outcomes,
+    outcomes_of_draws,
+)
+from fanin.sim.param_server.recipes import DIGITS, MNIST, recipe_table
 
 MOST = 0.005  # that K and S may change an epoch's accuracy
 
@@ -41,7 +49,7 @@ def test_digits_are_recognised_as_well_as_promised(model, least, monkeypatch):
 def test_servers_and_slots_change_no_epochs_accuracy_but_by_the_order_of_gradients(monkeypatch):
     """On the digits, means of six orders a seed: of one, an early epoch's accuracy is chance."""
     monkeypatch.delitem(SETUPS, "sync")
-    _check_none_differs(drawn(Study("lr", "design", changes={"epochs": DRAWN_EPOCHS}), range(5), 6))
+    _check_none_differs(outcomes_of_draws(Study("lr", "design", changes={"epochs": DRAWN_EPOCHS}), range(5), 6))
 
 
 @pytest.mark.slow
@@ -79,4 +87,4 @@ def test_there_is_a_recipe_for_every_model():
 @pytest.mark.parametrize("recipes", [DIGITS, MNIST])
 def test_the_documentation_states_the_hyper_parameters_that_are_used(recipes):
     page = (Path(__file__).parents[3] / "docs/systems/param-server-accuracy.md").read_text()
-    assert "\n".join(table(recipes)) in page
+    assert "\n".join(recipe_table(recipes)) in page

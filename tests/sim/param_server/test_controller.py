@@ -11,28 +11,28 @@ from fanin.param_server.golden import ParameterServer, WorkerEndpoint
 from fanin.sim.learning.learner import NoTraining
 from fanin.sim.param_server.controller import (
     PS,
-    Ask,
-    Came,
+    CheckQueuePairs,
     Controller,
     End,
-    Gone,
+    GiveUp,
+    GradientArrived,
+    GradientPushed,
     Join,
-    Left,
-    Lose,
-    Made,
-    Pushed,
-    Ready,
-    Received,
+    QueuePairEnded,
     Replace,
-    Vacated,
-    Waited,
+    ReplacementReady,
+    RowReceived,
+    RowStored,
+    SlotsVacated,
     Watch,
+    WatchExpired,
+    WorkerStopped,
 )
 from fanin.sim.param_server.costs import DESIGN, Compute
 from fanin.sim.param_server.training import TrainingJob
 
 WORKERS, BATCHES, SERVER = 2, 2, 2  # the server's node is behind the workers'
-PATIENCE = 1e-5
+GIVE_UP_SECONDS = 1e-5
 JOB = TrainingJob(workers=WORKERS, lr=1.0, compute=Compute(per_sample=1e-6), costs=DESIGN)
 SYNC = replace(JOB, algorithm=Algorithm.SYNC)
 
@@ -52,7 +52,7 @@ class Nodes:
             sizes=self.sizes,
             initial=initial,
             first_server=SERVER,
-            patience=PATIENCE,
+            give_up_seconds=GIVE_UP_SECONDS,
         )
         layout = ServerLayout(self.sizes, 0)
         self.server = ParameterServer(layout, rate=job.lr, initial=initial, broadcast=job.broadcasts)
@@ -67,7 +67,7 @@ class Nodes:
         """Have it told, so many seconds later; the orders that follow."""
         self.now += round(after * PS)
         self.orders.clear()
-        self.controller.told(node, fact)
+        self.controller.handle(node, fact)
         return list(self.orders)
 
     def push(self, worker):
@@ -76,8 +76,8 @@ class Nodes:
         (push,) = endpoint.push(np.full(40, 1 + worker, np.float32), [0])
         data = bytes(endpoint.memory[push.local : push.local + push.length])
         self.server.memory[push.remote : push.remote + push.length] = data
-        orders = self.tell(worker, Pushed(endpoint.version, [data]))
-        return orders + self.tell(SERVER, Came(worker, self.sizes.slot_of(endpoint.version)))
+        orders = self.tell(worker, GradientPushed(endpoint.version, [data]))
+        return orders + self.tell(SERVER, GradientArrived(worker, self.sizes.slot_of(endpoint.version)))
 
     def make(self, worker, change=0):
         """The server applies it; the row's first byte may be changed."""
@@ -85,7 +85,7 @@ class Nodes:
         place = self.server.row.layout
         row = bytearray(self.server.memory[place.base : place.base + place.size])
         row[place.w - place.base] ^= change
-        return self.tell(SERVER, Made(bytes(row)))
+        return self.tell(SERVER, RowStored(bytes(row)))
 
     def receive(self, worker, change=0):
         """Its row comes back."""
@@ -93,7 +93,7 @@ class Nodes:
         row = bytearray(self.server.memory[push.local : push.local + push.length])
         self.workers[worker].memory[push.remote : push.remote + push.length] = row
         row[0] ^= change
-        return self.tell(worker, Received(0, push.remote, bytes(row)))
+        return self.tell(worker, RowReceived(0, push.remote, bytes(row)))
 
     def round_trip(self, worker):
         """All of a gradient's way."""
@@ -105,10 +105,10 @@ def test_the_run_ends_once_when_the_last_row_has_come():
     for worker in 0, 1, 0:
         assert nodes.round_trip(worker) == []
     assert nodes.push(1) + nodes.make(1) == []
-    assert not nodes.controller.quiet
+    assert not nodes.controller.idle
     assert nodes.receive(1) == [End()]
-    assert nodes.controller.quiet
-    assert nodes.tell(0, Left(lost=False)) == []
+    assert nodes.controller.idle
+    assert nodes.tell(0, WorkerStopped(lost=False)) == []
     outcome = nodes.controller.result()
     assert (outcome.tally.applied, outcome.tally.lost, outcome.staleness.total()) == (4, 0, 4)
     assert outcome.stopped == ()  # it had ended
@@ -144,21 +144,21 @@ def test_so_are_rows_that_come_to_the_wrong_worker_or_changed():
 def test_both_ends_are_asked_for_what_is_in_flight_too_long():
     nodes = Nodes()
     nodes.push(0)
-    assert nodes.tell(0, Waited()) == [Watch(0)]  # not for long yet
-    assert nodes.tell(0, Waited(), after=PATIENCE) == [Ask(0)]
+    assert nodes.tell(0, WatchExpired()) == [Watch(0)]  # not for long yet
+    assert nodes.tell(0, WatchExpired(), after=GIVE_UP_SECONDS) == [CheckQueuePairs(0)]
     nodes.make(0)
-    assert nodes.tell(0, Waited()) == [Ask(0)]  # its row may be lost
+    assert nodes.tell(0, WatchExpired()) == [CheckQueuePairs(0)]  # its row may be lost
     nodes.receive(0)
-    assert nodes.tell(0, Waited(), after=PATIENCE) == []
+    assert nodes.tell(0, WatchExpired(), after=GIVE_UP_SECONDS) == []
 
 
 def test_a_worker_whose_host_does_not_watch_is_to_when_a_row_is_made_for_it():
     nodes = Nodes(SYNC)
     nodes.push(0)
     assert nodes.make(0) == []
-    assert nodes.controller.quiet  # its gradient waits at the barrier
+    assert nodes.controller.idle  # its gradient waits at the barrier
     assert nodes.controller.waiting() == "no worker waits"
-    assert nodes.tell(0, Waited(), after=PATIENCE) == []
+    assert nodes.tell(0, WatchExpired(), after=GIVE_UP_SECONDS) == []
     nodes.push(1)
     assert nodes.make(1) == [Watch(0)]
     assert nodes.controller.waiting() == (
@@ -172,8 +172,8 @@ def test_rows_that_are_broadcast_are_in_flight_to_all():
     nodes.push(1)
     assert nodes.make(1) == [Watch(0)]
     nodes.receive(1)
-    assert not nodes.controller.quiet
-    assert nodes.tell(0, Waited(), after=PATIENCE) == [Ask(0)]
+    assert not nodes.controller.idle
+    assert nodes.tell(0, WatchExpired(), after=GIVE_UP_SECONDS) == [CheckQueuePairs(0)]
 
 
 def test_the_others_go_on_without_a_worker_that_a_server_has_lost():
@@ -182,16 +182,19 @@ def test_the_others_go_on_without_a_worker_that_a_server_has_lost():
     assert nodes.controller.waiting() == (
         "worker 0 has pushed gradient 1 and waits for server 0 to apply gradient 1"
     )
-    assert nodes.tell(SERVER, Gone(0)) == [Lose(0)]
-    assert nodes.tell(0, Left(lost=True)) == []
-    assert nodes.tell(SERVER, Gone(0)) == []
-    assert nodes.controller.quiet
+    assert nodes.tell(SERVER, QueuePairEnded(0)) == [GiveUp(0)]
+    assert nodes.tell(0, WorkerStopped(lost=True)) == []
+    assert nodes.tell(SERVER, QueuePairEnded(0)) == []
+    assert nodes.controller.idle
     assert nodes.round_trip(1) == []
     assert nodes.round_trip(1) == [End()]
     assert nodes.controller.result().stopped == (0,)
 
 
-@pytest.mark.parametrize(("node", "fact"), [(SERVER, Gone(1)), (1, Left(lost=True)), (1, Left(lost=False))])
+@pytest.mark.parametrize(
+    ("node", "fact"),
+    [(SERVER, QueuePairEnded(1)), (1, WorkerStopped(lost=True)), (1, WorkerStopped(lost=False))],
+)
 def test_sync_dsgd_does_not(node, fact):
     nodes = Nodes(SYNC)
     with pytest.raises(CheckFailed, match="worker 1 stopped answering; Sync-DSGD cannot continue without it"):
@@ -211,8 +214,8 @@ def test_a_queue_pair_that_ends_behind_the_last_row_changes_nothing(job):
         else:
             ends = [nodes.round_trip(worker) for worker in range(WORKERS)]
     assert ends == [[], [End()]]
-    assert nodes.tell(SERVER, Gone(1)) == []
-    assert nodes.tell(1, Left(lost=True)) == []
+    assert nodes.tell(SERVER, QueuePairEnded(1)) == []
+    assert nodes.tell(1, WorkerStopped(lost=True)) == []
 
 
 def test_a_worker_may_stop_behind_its_last_gradient():
@@ -225,7 +228,9 @@ def test_a_worker_may_stop_behind_its_last_gradient():
     nodes.push(0)
     nodes.make(0)
     nodes.push(1)
-    assert nodes.tell(1, Left(lost=False)) == []  # the other's gradient waits for its own, which has come
+    assert (
+        nodes.tell(1, WorkerStopped(lost=False)) == []
+    )  # the other's gradient waits for its own, which has come
     nodes.make(1)
     assert nodes.receive(0) == [End()]
     assert nodes.controller.result().applied == ((2,), (2,))
@@ -235,6 +240,6 @@ def test_a_replacement_gets_the_version_of_its_gradient_of_zeros():
     """The old worker's gradient 1 has been applied, so that the gradient of zeros has version 2."""
     nodes = Nodes(replace(JOB, stops={1: 1e-3}, returns={1: 2e-3}))
     nodes.round_trip(1)
-    assert nodes.tell(1, Left(lost=False)) == []
-    assert nodes.tell(1, Ready()) == [Replace(1)]
-    assert nodes.tell(SERVER, Vacated(1, version=1)) == [Join(1, version=2)]
+    assert nodes.tell(1, WorkerStopped(lost=False)) == []
+    assert nodes.tell(1, ReplacementReady()) == [Replace(1)]
+    assert nodes.tell(SERVER, SlotsVacated(1, version=1)) == [Join(1, version=2)]

@@ -133,10 +133,10 @@ def check_rounds(cosim, job, link):
         assert [update.version for update in updates] == [1 + n // size for n in range(size * BATCHES)]
         rounds = [updates[n : n + size] for n in range(0, len(updates), size)]
         for members in rounds:  # nobody goes on before all have pushed
-            assert max(update.made for update in members) < min(update.arrived for update in members)
+            assert max(update.stored for update in members) < min(update.received for update in members)
         for before, after in pairwise(rounds):  # with a row of its own, whatever others still wait for
-            arrived = {update.worker: update.arrived for update in before}
-            assert all(arrived[update.worker] < update.made for update in after)
+            arrived = {update.worker: update.received for update in before}
+            assert all(arrived[update.worker] < update.stored for update in after)
     assert run.outcome.mean_staleness == 0
 
 
@@ -150,7 +150,7 @@ def test_without_one_worker_the_others_wait_in_vain_behind_a_barrier(hardware, s
 
 
 def test_time_in_which_all_but_a_straggler_wait_is_skipped(hardware):
-    slow_one = Compute(per_sample=1e-6, slow={1: 1000.0})
+    slow_one = Compute(per_sample=1e-6, slowdowns={1: 1000.0})
     job = replace(JOB, algorithm=Algorithm.SYNC, compute=slow_one)
     run = hardware.run(job, Random(parameters=170, batches=3))
     assert run.outcome.seconds > 3 * 8e-3
@@ -202,9 +202,11 @@ def test_a_worker_that_stops_is_left_alone(hardware):
     assert done[0] == 12
     assert 0 < done[1] < 12
     assert run.outcome.tally.lost == 0
-    late = replace(job, compute=replace(JOB.compute, slow={1: 1000.0}), stops={1: 3e-3})  # 0 has long ended
+    late = replace(
+        job, compute=replace(JOB.compute, slowdowns={1: 1000.0}), stops={1: 3e-3}
+    )  # 0 has long ended
     run = hardware.run(late, Random(parameters=170, batches=3))
-    assert run.outcome.seconds == run.updates[-1].made < 3e-3
+    assert run.outcome.seconds == run.updates[-1].stored < 3e-3
 
 
 def test_a_row_that_nobody_acknowledges_is_freed_when_its_queue_pair_has_ended(hardware):
@@ -212,7 +214,7 @@ def test_a_row_that_nobody_acknowledges_is_freed_when_its_queue_pair_has_ended(h
     timeout, batches = 4000, 40
     job = replace(JOB, compute=Compute(per_sample=5e-7), stops={1: 24e-6})
     run = hardware.run(job, Random(parameters=170, batches=batches), timeout=timeout)
-    times = [update.made for update in run.updates if update.worker == 0]
+    times = [update.stored for update in run.updates if update.worker == 0]
     gaps = [after - before for before, after in pairwise(times)]
     assert len(times) == batches
     tries = 8 * timeout * 4e-9
@@ -237,7 +239,7 @@ def test_a_worker_that_died_is_replaced_and_every_row_is_the_golden_servers(hard
     assert run.outcome.stopped == ()
     assert run.outcome.tally.applied == run.outcome.tally.pushed == 2 * 30
     assert (run.outcome.tally.lost, run.outcome.tally.repeated) == (0, 0)
-    made = {worker: [update.made for update in run.updates if update.worker == worker] for worker in range(2)}
+    made = {worker: [update.stored for update in run.updates if update.worker == worker] for worker in range(2)}
     before, after = ([time for time in made[1] if (time > 70e-6) == late] for late in (False, True))
     assert before
     assert after
@@ -327,7 +329,9 @@ def test_the_run_goes_on_without_a_worker_whose_queue_pair_ends(nodes, workers, 
 def test_sync_dsgd_ends_with_the_name_of_a_worker_whose_queue_pair_ends(hardware):
     said = r"worker \d stopped answering; Sync-DSGD cannot continue without it"
     rng = random.Random(new_seed())
-    slow = replace(JOB.compute, slow={1: 30.0})  # the other waits longer at the barrier than for a lost row
+    slow = replace(
+        JOB.compute, slowdowns={1: 30.0}
+    )  # the other waits longer at the barrier than for a lost row
     for drop in (*(0.02,) * 6, 0.3):
         job = replace(JOB, algorithm=Algorithm.SYNC, compute=slow, seed=rng.getrandbits(32))
         with pytest.raises(SimulationFailed, match=said):

@@ -12,7 +12,7 @@ from fanin.param_server.facts import Algorithm, PushAfter, Receivers
 from fanin.param_server.golden import Tally
 from fanin.sim.learning.learner import NoTraining, Training
 from fanin.sim.learning.workloads import build, load
-from fanin.sim.param_server.costs import ALONE, DESIGN, Compute, Costs
+from fanin.sim.param_server.costs import COMPUTE_ONLY, DESIGN, Compute, Costs
 from fanin.sim.param_server.events import packets_in_turn, run
 from fanin.sim.param_server.training import TrainingJob
 from tests.support import new_seed
@@ -46,7 +46,7 @@ def _lr(batch=8, workers=15):
 )
 @pytest.mark.parametrize("costs", [PLAIN, DESIGN, replace(DESIGN, copy=5e-9)])
 def test_every_gradient_is_applied_once(algorithm, slots, servers, costs):
-    jitter = Compute(per_sample=10 * MICRO, jitter=0.5, straggle_odds=0.05, straggle_factor=8)
+    jitter = Compute(per_sample=10 * MICRO, jitter=0.5, straggle_probability=0.05, straggle_factor=8)
     found = _timed(
         20, algorithm=algorithm, slots=slots, servers=servers, costs=costs, compute=jitter, seed=new_seed()
     )
@@ -59,7 +59,7 @@ def test_every_gradient_is_applied_once(algorithm, slots, servers, costs):
 @pytest.mark.parametrize("receivers", Receivers)
 @pytest.mark.parametrize("push_after", PushAfter)
 def test_every_gradient_is_applied_once_whoever_gets_the_rows(push_after, receivers, costs):
-    jitter = Compute(per_sample=10 * MICRO, jitter=0.5, straggle_odds=0.05, straggle_factor=8)
+    jitter = Compute(per_sample=10 * MICRO, jitter=0.5, straggle_probability=0.05, straggle_factor=8)
     setup = {"push_after": push_after, "receivers": receivers, "costs": costs, "compute": jitter}
     found = _timed(20, slots=2, servers=2, seed=new_seed(), **setup)
     assert found.tally == Tally(160, 160, 0, 0)
@@ -97,7 +97,7 @@ def test_a_broadcast_costs_a_row_to_every_worker_behind_every_gradient():
 
 def test_models_that_are_broadcast_are_younger():
     """A worker that looks late at its own row finds a newer one of others' gradients."""
-    slow = Compute(per_sample=100 * MICRO, slow={0: 10.0})
+    slow = Compute(per_sample=100 * MICRO, slowdowns={0: 10.0})
     barter, broadcast = (
         _timed(40, slots=2, compute=slow, push_after=PushAfter.GRADIENT, receivers=receivers).mean_staleness
         for receivers in Receivers
@@ -124,7 +124,7 @@ def test_a_servers_spans_are_its_updates_and_its_rows():
 
 def test_without_the_wait_gradients_are_lost_and_counted():
     slow = replace(PLAIN, update=100e-9)
-    found = _timed(20, costs=slow, waits=False)
+    found = _timed(20, costs=slow, waits_for_credit=False)
     assert found.tally.lost > 0
     assert found.tally.repeated == 0
     assert found.tally.applied == found.tally.pushed - found.tally.lost
@@ -154,7 +154,7 @@ def test_one_worker_alone_is_sgd_whatever_the_algorithm(servers):
             training,
         )
         for algorithm in Algorithm
-        for costs in (ALONE, DESIGN)
+        for costs in (COMPUTE_ONLY, DESIGN)
     ]
     assert len({outcome.epochs[-1].measures for outcome in outcomes}) == 1
     assert all(set(outcome.staleness) == {0} for outcome in outcomes)
@@ -220,7 +220,7 @@ def test_a_workers_spans_of_one_slot_follow_one_another():
 
 
 def test_wild_hides_stragglers_that_sync_waits_for():
-    jitter = Compute(per_sample=100 * MICRO, straggle_odds=0.1, straggle_factor=5)
+    jitter = Compute(per_sample=100 * MICRO, straggle_probability=0.1, straggle_factor=5)
     sync, wild = (_timed(100, compute=jitter, algorithm=a).seconds for a in (Algorithm.SYNC, Algorithm.WILD))
     assert sync > 1.5 * wild
 
@@ -326,7 +326,7 @@ def test_gradients_of_a_worker_that_was_given_up_are_not_looked_for():
 
 
 def test_a_worker_that_had_ended_when_it_was_to_stop_has_not_stopped():
-    slow = replace(EVEN, slow={0: 3.0})
+    slow = replace(EVEN, slowdowns={0: 3.0})
     found = _timed(10, compute=slow, stops={2: 4e-3})
     assert (found.stopped, found.applied) == ((), ((10,),) * 4)
     assert found.tally == Tally(40, 40, 0, 0)
@@ -380,9 +380,9 @@ def test_sync_ends_with_the_name_of_the_worker_that_stops():
     [
         ({"per_sample": -1}, "per_sample must be at least 0 and finite, not -1"),
         ({"jitter": float("nan")}, "jitter must be at least 0 and finite, not nan"),
-        ({"straggle_odds": 1.5}, "straggle_odds must be at most 1, not 1.5"),
+        ({"straggle_probability": 1.5}, "straggle_probability must be at most 1, not 1.5"),
         ({"straggle_factor": 0}, "straggle_factor must be above 0 and finite, not 0"),
-        ({"slow": {1: -2}}, "slow must be above 0 and finite, not -2"),
+        ({"slowdowns": {1: -2}}, "slowdowns must be above 0 and finite, not -2"),
     ],
 )
 def test_impossible_computing_is_refused(fields, match):
@@ -392,7 +392,9 @@ def test_impossible_computing_is_refused(fields, match):
 
 def test_computing_takes_its_time_on_average_and_longer_where_it_is_slow():
     rng = np.random.default_rng(new_seed())
-    compute = Compute(per_sample=2.0, jitter=0.4, straggle_odds=0.25, straggle_factor=5, slow={7: 3.0})
+    compute = Compute(
+        per_sample=2.0, jitter=0.4, straggle_probability=0.25, straggle_factor=5, slowdowns={7: 3.0}
+    )
     for worker, factor in ((0, 2.0), (7, 6.0)):
         times = [compute.seconds(worker, 10, rng) for _ in range(20_000)]
         assert np.mean(times) == pytest.approx(20 * factor, rel=0.05)

@@ -7,7 +7,7 @@ from fanin.base.errors import CheckFailed
 from fanin.param_server.facts import ParamServerConfig, ServerLayout
 from fanin.param_server.golden import ParameterServer
 from fanin.sim.param_server.scans import ScannedRows
-from fanin.sim.param_server.training import Applied
+from fanin.sim.param_server.training import ServerUpdate
 
 SIZES = ParamServerConfig(parameters=8, workers=3, width=128)
 
@@ -30,11 +30,13 @@ class Server:
             self.golden.memory[gvnum : gvnum + 4] = version.to_bytes(4, "little")
             self.golden.apply(worker)
             made = self.golden.version
-            self.rows.made(Applied(0, worker, version, made=float(made)), b"", 0.0, made - 10, made)
+            self.rows.note_stored(
+                ServerUpdate(0, worker, version, stored=float(made)), b"", 0.0, made - 10, made
+            )
 
     def owes(self):
         """Since when a row for each worker is due."""
-        return [self.rows.since(worker) for worker in range(3)]
+        return [self.rows.due_since(worker) for worker in range(3)]
 
     def push(self, *workers, wrong=0, other_buffer=False):
         """The newest row to these; with ``wrong`` bits in its first byte."""
@@ -45,7 +47,7 @@ class Server:
             remote = push.remote
             if other_buffer:
                 remote = next(self.golden.buffer(n) for n in (0, 1) if self.golden.buffer(n) != remote)
-            found = self.rows.arrived(worker, remote, bytes(row))
+            found = self.rows.note_arrival(worker, remote, bytes(row))
         return found
 
 
@@ -54,7 +56,7 @@ def test_rows_of_scans_are_accepted_and_are_due_until_they_have_arrived():
     server.apply(0, 2)
     assert server.owes() == [-9, None, -8]
     left, own = server.push(0)
-    assert (left, own.worker, own.made, own.left) == (2.0, 0, 1.0, 2.0)
+    assert (left, own.worker, own.stored, own.sent) == (2.0, 0, 1.0, 2.0)
     assert server.owes() == [None, None, -8]
     server.push(2)
     server.apply(1)

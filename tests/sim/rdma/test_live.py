@@ -79,7 +79,7 @@ class Training:
     def completed(self, node, reads):
         driver = self.drivers[node]
         taken = driver.take_completion()
-        assert driver.completed_of(taken.results(reads)).ending == Ending.DONE
+        assert driver.completion_of(taken.results(reads)).ending == Ending.DONE
         self.outstanding -= 1
 
     def serve(self, worker):

@@ -19,6 +19,6 @@ from fanin.sim.ring.hosts import Host
     ],
 )
 def test_a_timeout_names_the_node_behind_or_the_one_that_is_cut_off(node, cause, message):
-    hosts = SimpleNamespace(board=None, nodes=3, dead={1}, name=lambda descriptor: "layer 1, step 0")
+    hosts = SimpleNamespace(board=None, nodes=3, cut_nodes={1}, name=lambda descriptor: "layer 1, step 0")
     worker = SimpleNamespace(times=None, run=lambda steps: None)
     assert Host(hosts, node, worker, 1)._failure(cause) == message

@@ -115,8 +115,8 @@ def test_a_gradient_that_is_not_finite_ends_the_run():
 def test_cores_cost_what_the_model_says():
     cores = Cores(Link(1e-6, 1e-9, 2e-10), 1e-9, 1.5)
     on_the_link = 2 * 1e-6 + 4000 * 1e-9  # two steps, and half of 4,000 bytes there and back
-    assert cores.seconds(1000, 2, alone=False) == pytest.approx(on_the_link + 2000 * 2e-10)
-    assert cores.seconds(1000, 2, alone=True) == pytest.approx(on_the_link + 2000 * 1e-9)
+    assert cores.seconds(1000, 2, single_thread=False) == pytest.approx(on_the_link + 2000 * 2e-10)
+    assert cores.seconds(1000, 2, single_thread=True) == pytest.approx(on_the_link + 2000 * 1e-9)
     with pytest.raises(ValueError, match="flops must be above 0"):
         WorkerProfile(flops=0)
     with pytest.raises(ValueError, match="outstanding must be 1 without overlap"):

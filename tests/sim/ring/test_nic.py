@@ -37,7 +37,7 @@ def alone(cosim, given):
 
 def check_flow(run):
     """All frames have come, unchanged and in order, and the nodes have counted them."""
-    for node, carried in enumerate(run.carried):
+    for node, carried in enumerate(run.flow_counters):
         behind = run.counters[(node + 1) % NODES]
         assert carried.sent == carried.received == run.counters[node]["host_tx_frames"] > 0
         assert carried.wrong == 0
@@ -51,7 +51,7 @@ def test_a_flow_within_its_share_leaves_the_ring_the_rest(cosim, given, alone, s
     check(run, given, CONFIG)
     check_flow(run)
     frame = (size + 24) / (run.cycles * BYTES)  # of the link's time
-    left = 1 - sum(carried.sent for carried in run.carried) / NODES * frame
+    left = 1 - sum(carried.sent for carried in run.flow_counters) / NODES * frame
     assert left == pytest.approx(0.9, abs=frame + 0.003)
     assert (
         run.cycles < 1.02 * alone / left + 2 * (size + 24) / BYTES
@@ -66,7 +66,7 @@ def test_neither_side_is_below_its_share_where_both_want_all(cosim, given, alone
     check_flow(run)
     part = share / 16
     assert alone / run.cycles > 0.97 * (1 - part)
-    for carried in run.carried:
+    for carried in run.flow_counters:
         assert carried.sent * (size + 24) / (run.cycles * BYTES) > 0.97 * part
 
 
@@ -76,11 +76,11 @@ def test_both_survive_a_bad_network_and_other_frames_are_lost_by_the_link_alone(
     run = cosim.all_reduce(given, link=link, timeout=3000, seed=seed, flow=Flow(gbps=4))
     check(run, given, CONFIG)
     assert sum(counters["retransmitted"] for counters in run.counters) > 0
-    assert all(carried.wrong == 0 for carried in run.carried)
-    assert sum(carried.sent - carried.received for carried in run.carried) > 0
+    assert all(carried.wrong == 0 for carried in run.flow_counters)
+    assert sum(carried.sent - carried.received for carried in run.flow_counters) > 0
     for node, counters in enumerate(run.counters):
-        assert counters["host_tx_frames"] == run.carried[node].sent
-        assert counters["host_rx_frames"] == run.carried[node - 1].received
+        assert counters["host_tx_frames"] == run.flow_counters[node].sent
+        assert counters["host_rx_frames"] == run.flow_counters[node - 1].received
         assert counters["host_rx_dropped"] == 0
 
 
@@ -89,8 +89,8 @@ def test_a_host_that_takes_nothing_does_not_stall_the_ring(cosim, given, alone):
     check(run, given, CONFIG)
     assert run.cycles < alone / 0.9 * 1.01
     for node, counters in enumerate(run.counters):
-        assert run.carried[node].received == counters["host_rx_frames"] == 0
-        assert 0 < counters["host_rx_dropped"] <= run.carried[node - 1].sent == counters["host_tx_frames"]
+        assert run.flow_counters[node].received == counters["host_rx_frames"] == 0
+        assert 0 < counters["host_rx_dropped"] <= run.flow_counters[node - 1].sent == counters["host_tx_frames"]
 
 
 def test_a_flow_needs_smart_nics(given):

@@ -32,7 +32,7 @@ from fanin.sim.ring.service import Nodes, RingService
 from tests.sim.ring.test_service import CONFIG, NODES
 service = RingService(Nodes(CONFIG, NODES), seconds=300)
 service.all_reduce([np.ones(9, np.float32)] * NODES)
-print(service._running._process.pid, flush=True)
+print(service._simulation._process.pid, flush=True)
 time.sleep(100)
 """
 
@@ -63,7 +63,7 @@ def _gone(group, seconds):
 
 def test_one_all_reduce_after_the_other(service, monkeypatch):
     """With memory of 16 KiB at first; the fourth vector is longer, and begins a new simulation."""
-    monkeypatch.setattr(ring_service, "_LEAST_BYTES", 1 << 14)
+    monkeypatch.setattr(ring_service, "_MIN_BYTES", 1 << 14)
     running = []
     for count in (1, 777, 4096, 9000, 40):
         given = vectors(count)
@@ -71,7 +71,7 @@ def test_one_all_reduce_after_the_other(service, monkeypatch):
         expected = all_reduce(given, CONFIG)
         assert all(np.array_equal(own, expected) for own in served.sums)
         assert served.cycles == pytest.approx(RingTime(config=CONFIG, nodes=NODES, count=count).total, rel=0.05)
-        running.append(service._running)
+        running.append(service._simulation)
     assert running[0] is running[1] is running[2] is not running[3] is running[4]
     group = running[4]._process.pid
     service.close()
@@ -81,7 +81,7 @@ def test_one_all_reduce_after_the_other(service, monkeypatch):
 @pytest.mark.slow
 def test_a_process_that_has_died_is_told(service):
     service.all_reduce(vectors(3))
-    running = service._running
+    running = service._simulation
     os.kill(running._process.pid, signal.SIGKILL)
     with pytest.raises(SimulationFailed, match="the process that simulates the nodes has ended"):
         service.all_reduce(vectors(3))
@@ -93,14 +93,14 @@ def test_the_time_bounds_a_call():
     service = RingService(Nodes(CONFIG, NODES), seconds=0)
     with pytest.raises(SimulationFailed, match="the nodes have not been built in time"):
         service.all_reduce(vectors(3))
-    assert service._running is None
+    assert service._simulation is None
 
 
 @pytest.mark.slow
 def test_a_simulator_that_takes_nothing_ends_a_call_in_its_time():
     here, there = socket.socketpair()
     with Connection(here.detach()) as sending, there:
-        ring_service._bound_sending(sending, time.monotonic() + 0.2)
+        ring_service._limit_send_time(sending, time.monotonic() + 0.2)
         with pytest.raises(BlockingIOError):
             sending.send(bytes(1 << 24))
 

@@ -119,8 +119,8 @@ def test_a_dead_node_is_named_and_ends_the_run():
 class Wrong(Learning):
     """Node 2 updates nothing."""
 
-    def workers(self, now, tell=None):
-        workers = super().workers(now, tell)
+    def workers(self, clock, report=None):
+        workers = super().workers(clock, report)
         workers[2]._learner.update = lambda layer, total: None
         return workers
 

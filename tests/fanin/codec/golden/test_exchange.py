@@ -5,7 +5,7 @@ import pytest
 
 from fanin.codec.facts import Inceptionn, Mode
 from fanin.codec.golden import packet
-from fanin.codec.golden.exchange import Packets, Wire, exchange, hand_down
+from fanin.codec.golden.exchange import Packets, Wire, count_weights, exchange
 from fanin.inceptionn.facts import Leg, Topology
 from fanin.job import worker_endpoint
 from fanin.ring.groups import Scheme
@@ -49,7 +49,7 @@ def test_what_is_settled_arrives_as_it_is(codec):
     packets = Packets(codec, 1460)
     special = np.array(SPECIAL, np.uint32).view(np.float32)
     values = np.concatenate([gradient(20_000), special, _around(codec.bound)])
-    settled = packets.settled(values)
+    settled = packets.settle(values)
     assert np.array_equal(packets.carry(settled)[0].view(np.uint32), settled.view(np.uint32))
     assert not np.array_equal(settled, values)
 
@@ -91,7 +91,7 @@ def test_without_a_codec_it_is_the_sum_and_all_bytes_are_counted(topology):
     total = exchange(topology, gradients, wire)
     assert np.allclose(total, np.sum(gradients, axis=0, dtype=np.float64), atol=1e-5)
     if topology.aggregator is not None:
-        hand_down(topology, total, wire)
+        count_weights(topology, total, wire)
     ring_bytes = {  # twice n - 1 of n parts, at each of n nodes
         Leg.RING: 2 * (topology.workers - 1),
         Leg.GROUP_RING: 2 * topology.groups * (topology.workers // topology.groups - 1),

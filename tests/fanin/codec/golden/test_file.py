@@ -83,7 +83,7 @@ def test_streams_are_within_their_limits(config, count):
 @pytest.mark.parametrize("config", SOME)
 @pytest.mark.parametrize("count", [1, 511, 512, 513, 1024, 1500])
 def test_pieces_are_the_whole(monkeypatch, config, count):
-    monkeypatch.setattr(file, "PIECE", 512)
+    monkeypatch.setattr(file, "PIECE_VALUES", 512)
     values = samples(count, 7)
     stream = encode(values, config)
     assert b"".join(encode(values[first : first + 512], config) for first in range(0, count, 512)) == stream
@@ -95,7 +95,7 @@ def test_pieces_are_the_whole(monkeypatch, config, count):
 
 @pytest.mark.parametrize("config", SOME)
 def test_a_stream_that_ends_early_or_late_is_refused_in_its_piece(monkeypatch, config):
-    monkeypatch.setattr(file, "PIECE", 512)
+    monkeypatch.setattr(file, "PIECE_VALUES", 512)
     stream = encode(samples(1500, 7), config)
     with pytest.raises(InputError, match="the stream ends within values 1,024 to 1,499"):
         list(decode_pieces(io.BytesIO(stream[:-1]), Header(config, 1500)))

@@ -32,7 +32,7 @@ def quick(monkeypatch):
         monkeypatch.setattr(module, "CODECS", codecs)
     for function in (effects.effects, effects.fidelities):
         monkeypatch.setattr(function, "__defaults__", (codecs, *function.__defaults__[1:]))
-    monkeypatch.setattr(effects, "MORE", (1,))
+    monkeypatch.setattr(effects, "EXTRA_EPOCHS", (1,))
 
 
 def _rows(capsys, *arguments):

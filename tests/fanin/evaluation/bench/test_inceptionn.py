@@ -13,7 +13,7 @@ from fanin.inceptionn.facts import Leg
 from fanin.ring.groups import Scheme
 from fanin.sim.codec import tags
 from fanin.sim.inceptionn.cosim import ExchangeRun
-from fanin.sim.inceptionn.hosts import Exchanged
+from fanin.sim.inceptionn.hosts import ExchangeResult
 from fanin.sim.inceptionn.meter import LegTraffic
 
 
@@ -33,7 +33,7 @@ class Cosim:
         seconds = size * 1e-9 * (1 if ring else 8 * workers / 4) * (0.25 if plan.codec else 1)
         leg = Leg.RING if ring else Leg.UP
         traffic = LegTraffic(packets=10, raw=1, acknowledgements=5, payload=700, wire=1000)
-        outcome = Exchanged(gradients[0], [0.0, seconds], [], [])
+        outcome = ExchangeResult(gradients[0], [0.0, seconds], [], [])
         return ExchangeRun(outcome, {leg: traffic})
 
 

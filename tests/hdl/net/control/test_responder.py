@@ -8,7 +8,7 @@ from scapy.layers.inet import ICMP, IP, UDP
 from scapy.layers.l2 import ARP, Ether
 from scapy.packet import Raw
 
-from fanin.golden.control import LEAST_FRAME
+from fanin.golden.control import MIN_FRAME
 from fanin.wire.arp import Operation, encode_arp
 from fanin.wire.control import MAX_DUMP, MAX_FRAME, MAX_LOAD, MAX_OPERATIONS, Kind, Status, decode_control
 from fanin.wire.ethernet import Endpoint, encode_udp
@@ -182,7 +182,7 @@ def damaged_trace(rng, expected, groups):
         samples = list(valid_frames(lease, sequence % (1 << 32), source, own=OWN))
         mutator = Mutator(rng, samples, longest=MAX_FRAME)
         frame = rng.choice(samples) if rng.random() < 0.2 else damaged_frame(rng, mutator, OWN)
-        frame = frame[:MAX_FRAME].ljust(LEAST_FRAME, b"\0")
+        frame = frame[:MAX_FRAME].ljust(MIN_FRAME, b"\0")
         header = frame.ljust(COUNT_AT + 4, b"\0")
         if (
             header[KIND_AT] & 15 == Kind.CHECKSUM
