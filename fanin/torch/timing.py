@@ -90,9 +90,9 @@ class CommunicationTime:
     def __str__(self) -> str:
         total = self.total
         rates = sorted(total.predicted)
-        heads = ["collective", "values", "calls", "on the wire", *(f"{rate:g} Gb/s" for rate in rates)]
-        heads += [] if total.measured is None else [f"RTL, {self.gbps:g} Gb/s"]
-        table = [heads, *(_cells(row, rates) for row in (*self.rows, total))]
+        columns = ["collective", "values", "calls", "on the wire", *(f"{rate:g} Gb/s" for rate in rates)]
+        columns += [] if total.measured is None else [f"RTL, {self.gbps:g} Gb/s"]
+        table = [columns, *(_cells(row, rates) for row in (*self.rows, total))]
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
         lines = [
             "  " + "  ".join([cells[0].ljust(widths[0]), *map(str.rjust, cells[1:], widths[1:])])

@@ -15,7 +15,7 @@ from fanin.runs.progress import progress_bar
 from fanin.sim.codec.effects import spread
 
 if TYPE_CHECKING:
-    from fanin.torch.hook_trial import Outcome
+    from fanin.torch.hook_trial import TrainingResult
 
 PAGE = "hooks.md"
 MAX_LOST = 1.0  # points that each of LIMITED may lose
@@ -39,10 +39,10 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
         raise InputError(f"bench hooks: {error}") from error
 
     rows: list[Sequence[object]] = []
-    base: list[Outcome] = []
-    total = len(hook_trial.WAYS) * args.seeds
+    base: list[TrainingResult] = []
+    total = len(hook_trial.SCHEMES) * args.seeds
     with progress_bar(total=total, unit=" trainings") as bar:
-        for name, outcomes in hook_trial.trials(list(hook_trial.WAYS), args.seeds, args.epochs, bar.update):
+        for name, outcomes in hook_trial.trials(list(hook_trial.SCHEMES), args.seeds, args.epochs, bar.update):
             base = base or outcomes
             measured = _Measured(name, outcomes, base)
             yield from measured.results()
@@ -55,7 +55,7 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
 class _Measured:
     """The outcomes of a hook's trainings, and of those without a hook, seed by seed."""
 
-    def __init__(self, name: str, outcomes: list[Outcome], base: list[Outcome]):
+    def __init__(self, name: str, outcomes: list[TrainingResult], base: list[TrainingResult]):
         self._name = name
         self._accuracy = spread(100 * one.accuracy for one in outcomes)
         self._lost = spread(100 * (b.accuracy - o.accuracy) for o, b in zip(outcomes, base, strict=True))
