@@ -265,4 +265,4 @@ def reducer(plan: Plan) -> Exchange:
 def references(job: DataParallel, data: Dataset, plan: Plan) -> References:
     """Train by the plan in NumPy, three times."""
     plain = None if plan.codec is None else reducer(replace(plan, codec=None))
-    return compare(job, data, reducer(plan), plain, whole=True)
+    return compare(job, data, reducer(plan), plain, single_vector=True)

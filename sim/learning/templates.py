@@ -34,8 +34,10 @@ class Templates:
     def __call__(self, seed: int) -> tuple[Samples, Samples]:
         """Return training and held-out samples, one image per row."""
         rng = np.random.default_rng(seed)
-        wide = self.side + 2 * self.shift
-        templates = ndimage.gaussian_filter(rng.standard_normal((self.classes, wide, wide)), (0, 1, 1))
+        padded_side = self.side + 2 * self.shift
+        templates = ndimage.gaussian_filter(
+            rng.standard_normal((self.classes, padded_side, padded_side)), (0, 1, 1)
+        )
         templates /= templates.std(axis=(1, 2), keepdims=True)
         train, test = (self._samples(templates, rng, count) for count in (self.train, self.test))
         return train, test

@@ -29,7 +29,7 @@ from fanin.sim.cosim.meeting import window
 from fanin.sim.glm.cosim import Cosim
 from fanin.sim.network import SWITCH_NS, LinkConfig, least_trip
 from fanin.sim.scale.model import Costs, Load
-from fanin.sim.scale.point import Measured, rank_cost
+from fanin.sim.scale.point import RunMeasurement, rank_cost
 
 PAGE, NAME = "scale.md", "scale"
 MAX_ERROR = 10.0  # percent
@@ -137,7 +137,7 @@ def _headings(args: argparse.Namespace) -> list[str]:
     return [f"{machines} × {args.cores} cores" for machines in MACHINES]
 
 
-def _measured(point: Point, runs: int) -> Measured:
+def _measured(point: Point, runs: int) -> RunMeasurement:
     """Time a point's run, in processes of its own. Raises ToolFailed."""
     numbers = (point.nodes, point.values, runs, point.ranks)
     command = [sys.executable, "-m", "fanin.sim.scale.point", *map(str, numbers)]
@@ -148,10 +148,10 @@ def _measured(point: Point, runs: int) -> Measured:
         raise ToolFailed(f"{point}: has not ended within {_TIMEOUT:g} s") from None
     if done.returncode:
         raise ToolFailed(f"{point}: {(done.stderr.strip().splitlines() or ['no message'])[-1]}")
-    return Measured(**json.loads(done.stdout.splitlines()[-1]))
+    return RunMeasurement(**json.loads(done.stdout.splitlines()[-1]))
 
 
-def _load(point: Point, found: Measured, cores: int) -> Load:
+def _load(point: Point, found: RunMeasurement, cores: int) -> Load:
     """Return the load of a run; a run in one process has no meetings."""
     return Load(
         point.nodes,

@@ -11,7 +11,7 @@ from fanin.cli.main import main
 from fanin.evaluation.bench import scale
 from fanin.evaluation.bench.scale import CHECKED, FITTED, Point
 from fanin.sim.scale.model import Costs, Load
-from fanin.sim.scale.point import Measured
+from fanin.sim.scale.point import RunMeasurement
 from tests.support import slow
 
 COSTS = Costs(2e-6, 24e-6, 8e-6, 600e-6, 10e-6, 0)
@@ -22,7 +22,7 @@ def _time(point, runs, *, wrong=1.0):
     cycles, frames = 10_000 + point.values, 20 * point.nodes
     cores = len(scale.os.sched_getaffinity(0))
     load = Load(point.nodes, cycles, frames, cycles // 154, ranks=point.ranks, cores=cores, delay=point.delay)
-    return Measured(COSTS.seconds(load) * wrong, cycles, frames, load.meetings if point.ranks > 1 else 0)
+    return RunMeasurement(COSTS.seconds(load) * wrong, cycles, frames, load.meetings if point.ranks > 1 else 0)
 
 
 @pytest.fixture
