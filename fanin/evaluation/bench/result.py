@@ -47,7 +47,7 @@ class Result:
             "unit": self.unit,
             "limit": self.limit,
             "ok": self.ok,
-            "origin": origin(self.id).how.value if self.id else None,
+            "origin": origin(self.id).kind.value if self.id else None,
             "inputs": [each.name for each in origin(self.id).inputs] if self.id else [],
             "curve": self.curve or None,
             "x": self.x,

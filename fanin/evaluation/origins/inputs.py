@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from fanin.evaluation.origins.kinds import How, Input
+from fanin.evaluation.origins.kinds import Input, OriginKind
 
 
 def _fitted(name: str) -> Input:
-    return Input(name, How.FITTED)
+    return Input(name, OriginKind.FITTED)
 
 
 # AI Smart NIC's iteration: fanin.evaluation.models.smart_nic_paper.

@@ -14,7 +14,7 @@ from fanin.evaluation.bench import param_server_models, ring, smart_nic_figures
 from fanin.evaluation.models import baselines, exchange_cost, rdma_wild, smart_nic_paper
 from fanin.evaluation.origins import inputs as i
 from fanin.evaluation.origins.graph import origin
-from fanin.evaluation.origins.kinds import GIVEN
+from fanin.evaluation.origins.kinds import UNMEASURED
 from fanin.evaluation.reproduce.rows import PAPERS
 from fanin.planner.cluster import load_cluster
 from fanin.planner.model.load import load_model
@@ -46,7 +46,7 @@ def held(before, changes):
         declaring = {name for name in before if given in origin(name).inputs}
         assert changed <= declaring, f"{given.name}: not declared by {sorted(changed - declaring)[:5]}"
         assert changed, f"{given.name}: moves nothing"
-        assert {origin(name).how for name in changed} <= set(GIVEN), given.name
+        assert {origin(name).kind for name in changed} <= set(UNMEASURED), given.name
     for name in before:
         assert set(origin(name).inputs) <= changes.keys(), f"{name}: an input that is not moved here"
 
@@ -248,9 +248,11 @@ def test_a_row_of_inputs_alone_is_derived(quick):
     for paper, row in ROWS:
         measurement = row.measurement(quick=quick)
         prefix = f"{measurement.place}." if measurement.place else ""
-        hows = {origin(prefix + figure).how for figure in measurement.value.figures}
-        assert (measurement.origin.how in GIVEN) == (hows <= set(GIVEN)), f"{paper.name}: {row.what}"
-        assert not row.model or measurement.origin.how in GIVEN, f"{paper.name}: {row.what}"
+        hows = {origin(prefix + figure).kind for figure in measurement.value.figures}
+        assert (measurement.origin.kind in UNMEASURED) == (hows <= set(UNMEASURED)), (
+            f"{paper.name}: {row.quantity}"
+        )
+        assert not row.model or measurement.origin.kind in UNMEASURED, f"{paper.name}: {row.quantity}"
 
 
 def test_the_numbers_that_passed_for_predictions_are_derived():
@@ -262,8 +264,8 @@ def test_the_numbers_that_passed_for_predictions_are_derived():
         ("nada", "MobileNetV2 on six Arria 10: throughput"),
         ("p4sgd", "AllReduce of 8 values, 8 workers, mean"),
     }
-    found = {(paper.name, row.what): row for paper, row in ROWS}
-    assert {found[name].full.origin.how.value for name in derived} == {
+    found = {(paper.name, row.quantity): row for paper, row in ROWS}
+    assert {found[name].full.origin.kind.value for name in derived} == {
         "derived from fitted",
         "derived from quoted",
     }
@@ -302,10 +304,10 @@ def _refitted(monkeypatch, published=None, **constants):
 )
 def test_smart_nic_rows_that_follow_change_as_their_algebra_says(monkeypatch, change):
     facts, found = _refitted(monkeypatch, **change)
-    rows = [row for paper, row in ROWS if paper.name == "smart-nic" and row.follows]
+    rows = [row for paper, row in ROWS if paper.name == "smart-nic" and row.derivation]
     assert len(rows) == 3
     for row in rows:
-        assert row.full.value(found) == pytest.approx(row.follows.value(facts), rel=2e-3), row.what
+        assert row.full.value(found) == pytest.approx(row.derivation.value(facts), rel=2e-3), row.quantity
 
 
 @pytest.mark.parametrize("field", ["local", "sum", "communicate", "total", "saved_communication"])
@@ -316,8 +318,8 @@ def test_inceptionn_rows_that_follow_change_as_their_algebra_says(monkeypatch, f
         for each in exchange_cost.BENCHMARKS
         for name, value in vars(each).items()
     }
-    rows = [row for paper, row in ROWS if paper.name == "inceptionn" and row.follows]
+    rows = [row for paper, row in ROWS if paper.name == "inceptionn" and row.derivation]
     assert len(rows) == 4
     found = _exchange()
     for row in rows:
-        assert row.full.value(found) == pytest.approx(row.follows.value(facts), rel=1e-9), row.what
+        assert row.full.value(found) == pytest.approx(row.derivation.value(facts), rel=1e-9), row.quantity
