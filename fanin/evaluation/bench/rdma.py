@@ -69,18 +69,22 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
 
 def latency(config: RdmaConfig) -> Iterator[Result]:
     """Yield latencies of the NIC alone, with frames that start after the whole payload or its first word."""
-    whole, through = (NicMeter(replace(config, start_words=words)) for words in (0, 1))
+    payload_first, cut_through = (NicMeter(replace(config, start_words=words)) for words in (0, 1))
     word = config.width // 8
-    short, long = ([Move(size, place) for place in PLACES] for size in (word, MTU))
-    sent, received = whole.measure(short + long, short + long)
-    cut, _ = through.measure(short + long, [])
-    for name, cycles in (("whole payload first", sent), ("cut-through", cut)):
-        yield _latency(f"post → mac_tx, {word} bytes, {name}", cycles[: len(short)], MAX_SEND, _NO_MEMORY)
+    word_moves, mtu_moves = ([Move(size, place) for place in PLACES] for size in (word, MTU))
+    sent_cycles, received_cycles = payload_first.measure(word_moves + mtu_moves, word_moves + mtu_moves)
+    cut_through_cycles, _ = cut_through.measure(word_moves + mtu_moves, [])
+    for name, cycles in (("whole payload first", sent_cycles), ("cut-through", cut_through_cycles)):
+        yield _latency(f"post → mac_tx, {word} bytes, {name}", cycles[: len(word_moves)], MAX_SEND, _NO_MEMORY)
     note = "start_words = 1, for a memory that does not pause"
-    yield _latency(f"post → mac_tx, {MTU} bytes, cut-through", cut[len(short) :], MAX_SEND, note)
+    yield _latency(
+        f"post → mac_tx, {MTU} bytes, cut-through", cut_through_cycles[len(word_moves) :], MAX_SEND, note
+    )
     note = "start_words = 0: waits until memory has given the last word, one a cycle"
-    yield _latency(f"post → mac_tx, {MTU} bytes, whole payload first", sent[len(short) :], None, note)
-    for size, cycles in ((word, received[: len(short)]), (MTU, received[len(short) :])):
+    yield _latency(
+        f"post → mac_tx, {MTU} bytes, whole payload first", sent_cycles[len(word_moves) :], None, note
+    )
+    for size, cycles in ((word, received_cycles[: len(word_moves)]), (MTU, received_cycles[len(word_moves) :])):
         yield _latency(f"mac_rx → write.wvalid, {size} bytes", cycles, MAX_RECEIVE, "from the last word")
 
 
@@ -88,10 +92,12 @@ _NO_MEMORY = "to the first word, without the memory's own latency"
 
 
 def _latency(name: str, cycles: list[int], limit: float | None, note: str) -> Result:
-    """Return the maximum latency over ``PLACES``."""
-    shown = ", ".join(map(str, cycles))
-    at = ", ".join(map(str, PLACES))
-    return Result(name, max(cycles), "cycles", limit, note=f"{note}; {shown} at byte {at} of a page")
+    """Return the maximum latency over ``PLACES``; ``cycles``: latency for each place."""
+    cycles_text = ", ".join(map(str, cycles))
+    places_text = ", ".join(map(str, PLACES))
+    return Result(
+        name, max(cycles), "cycles", limit, note=f"{note}; {cycles_text} at byte {places_text} of a page"
+    )
 
 
 def link_use(config: RdmaConfig) -> Iterator[Result]:
@@ -107,7 +113,7 @@ def link_use(config: RdmaConfig) -> Iterator[Result]:
 
 
 def _share(cosim: RdmaCosim, case: Case, limit: float | None = None) -> Result:
-    """Return the share of payload words in all cycles."""
+    """Return the share of cycles in which ``mac_tx`` has a word of payload, in per cent."""
     run = _run(cosim, case)
     cycles, beats = _cycles(run), _busy(run)
     words = WRITES * MIB * 8 / cosim.config.width
@@ -122,12 +128,13 @@ def _paced(cosim: RdmaCosim, case: Case) -> Result:
     nanoseconds = _cycles(run) * cosim.period_ps / 1000
     gbps = WRITES * MIB * 8 / nanoseconds
     frame = header_bytes(Opcode.WRITE_MIDDLE) + case.mtu + ICRC_BYTES
-    most = case.link.gbps * case.mtu / (frame + AROUND_FRAME)
+    maximum = case.link.gbps * case.mtu / (frame + AROUND_FRAME)
     name = f"payload at {case.link.gbps:g} Gb/s, MTU {case.mtu}, {_place(case)}"
-    return Result(name, 100 * gbps / most, "% of most", note=f"{gbps:.2f} of {most:.2f} Gb/s")
+    return Result(name, 100 * gbps / maximum, "% of most", note=f"{gbps:.2f} of {maximum:.2f} Gb/s")
 
 
 def _place(case: Case) -> str:
+    """Return the alignment of the source, as text."""
     return f"source ≡ {case.source % 64} (mod 64)" if case.source % 64 else "aligned source"
 
 

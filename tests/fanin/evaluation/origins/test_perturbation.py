@@ -151,7 +151,7 @@ def test_inceptionns_figures_declare_the_inputs_that_move_them(monkeypatch):
 def _p4sgd(monkeypatch, given=None, **changed):
     """Figures of the machines beside P4SGD; ``given``: the number that is moved."""
     with monkeypatch.context() as patch:
-        patch.setattr(p4sgd_bench, "switchml", lambda workers: np.array([13_836.0]))
+        patch.setattr(p4sgd_bench, "switchml_latencies", lambda workers: np.array([13_836.0]))
         for name, value in changed.items():
             patch.setattr(baselines, name, value)
         for cached in (baselines.baselines, baselines.paper_mini_batches):
@@ -190,18 +190,18 @@ def test_figures_of_machines_beside_p4sgd_declare_the_inputs_that_move_them(monk
 
 def _rdma_wild(monkeypatch, row=None, constants=None):
     with monkeypatch.context() as patch:
-        patch.setattr(rdma_wild, "_SIMULATED", 20)
+        patch.setattr(rdma_wild, "_SIMULATED_BATCHES", 20)
         for name, value in (constants or {}).items():
             patch.setattr(rdma_wild, name, value)
         lr = rdma_wild.PAPER["lr"]
         patch.setitem(rdma_wild.PAPER, "lr", replace(lr, **(row or {})))
         found = {}
-        for cached in (rdma_wild.cluster, rdma_wild.served):
+        for cached in (rdma_wild.cluster, rdma_wild.server_byte_seconds):
             cached.cache_clear()
         for reading in (rdma_wild.STEADY, rdma_wild.ONE_SERVER):
             of_it = replace(reading, jitter=rdma_wild.JITTER if reading.jitter else 0.0)
             found |= figures(param_server_models._table_1(of_it, "lr"))
-    for cached in (rdma_wild.cluster, rdma_wild.served):
+    for cached in (rdma_wild.cluster, rdma_wild.server_byte_seconds):
         cached.cache_clear()
     return found
 
@@ -218,7 +218,9 @@ def test_rdma_wilds_times_declare_the_inputs_that_move_them(monkeypatch):
             i.ONE_SERVER: _rdma_wild(monkeypatch, {"wild": UP * lr.wild, "wild_speedup": lr.wild_speedup / UP}),
             i.PS_BYTES: _rdma_wild(monkeypatch, {"bytes": round(UP * lr.bytes)}),
             i.PS_LINK: _rdma_wild(monkeypatch, constants={"LINK_BYTE": UP * rdma_wild.LINK_BYTE}),
-            i.PS_LATENCY: _rdma_wild(monkeypatch, constants={"LATENCY": UP * rdma_wild.LATENCY}),
+            i.PS_LATENCY: _rdma_wild(
+                monkeypatch, constants={"LATENCY_SECONDS": UP * rdma_wild.LATENCY_SECONDS}
+            ),
             i.JITTER: _rdma_wild(monkeypatch, constants={"JITTER": UP * rdma_wild.JITTER}),
         },
     )
