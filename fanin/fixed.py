@@ -35,7 +35,7 @@ MANTISSA_BITS = 16
 MAX_SHIFT = 39
 MIN_RATE = 2.0**-24
 MAX_RATE = 2.0**15
-MAX_DECAY = 24  # largest shift by which weights decay; beyond it rounding would dominate
+MAX_DECAY = 24  # maximum shift by which weights decay; with a larger shift rounding would dominate
 
 SIGMA_RANGE = 8  # the σ table covers [-8, 8)
 SIGMA_STEP_BITS = 6  # step of 1/64

@@ -122,7 +122,7 @@ def _start_local(workers: int | None, scratch: Path) -> LocalCluster:
         security=Security.temporary(),
         n_workers=workers or len(os.sched_getaffinity(0)),
         threads_per_worker=1,
-        memory_limit=None,  # runs are processes of their own
+        memory_limit=None,  # runs are separate processes
         dashboard_address=_HTTP_ADDRESS,
         scheduler_kwargs={"dashboard": False},
         local_directory=str(scratch),

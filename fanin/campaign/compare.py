@@ -30,7 +30,7 @@ def add_parser(parts: argparse._SubParsersAction[Any], cli_parser: argparse.Argu
 
 
 def run(args: argparse.Namespace) -> int:
-    """Compare two campaigns. Raises InputError if nothing can be compared."""
+    """Compare two campaigns and print the differences. Raises InputError unless they have common runs."""
     from fanin.campaign.differences import compare_campaigns  # --help must not wait for PyArrow to load
 
     options, differences = compare_campaigns(args.before, args.after, args.figure or ())

@@ -95,8 +95,8 @@ class _Submission:
         self._queue = missing[::-1]
         self._total, self._done = len(missing), 0
         self._in_progress: dict[Future, Run] = {}
-        self._patience: float = args.patience
-        self._worker_seen = time.monotonic()  # time at which a worker was last present
+        self._worker_timeout: float = args.patience  # s without workers
+        self._worker_seen = time.monotonic()  # last time with a worker
 
     def run(self) -> None:
         """Run until each run has ended. Raises ToolFailed if the cluster is lost."""
@@ -161,8 +161,8 @@ class _Submission:
             self._worker_seen = now
         elif self._refusals:
             raise ToolFailed(f"{self._refusals[0]}; {self._resume_hint()}")
-        elif now - self._worker_seen > self._patience:
-            raise ToolFailed(f"no worker for {self._patience:g} s; {self._resume_hint()}")
+        elif now - self._worker_seen > self._worker_timeout:
+            raise ToolFailed(f"no worker for {self._worker_timeout:g} s; {self._resume_hint()}")
         return threads
 
     def _scheduler_lost(self) -> ToolFailed:

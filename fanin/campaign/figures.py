@@ -10,10 +10,13 @@ _OPTIONS = ("options", "configuration")
 
 
 def figures_of(result: Any, names: Sequence[str]) -> dict[str, Any]:
-    """Return a result's figures by name: those of ``names`` that it has, or, without names, all numbers.
+    """Return figures of a result by name.
 
-    A name joins keys by dots. A list's member is named by its ``name``, or else by its index; numbers in
-    lists of the second kind, and the run's options, are returned only by name.
+    A name joins keys by dots. A list's member is named by its ``name``, or else by its index.
+
+    - ``result``: object that ``--json`` printed.
+    - ``names``: figures to return if the result has them; empty: all numbers, except options and members of
+      lists without names.
     """
     if names:
         values = {path: value for path, value, _ in _leaves(result)}

@@ -33,7 +33,7 @@ _OPTION_PREFIX = "option."  # of an option that has the name of a common column
 
 def write_results(campaign: Campaign, folder: Folder) -> dict[str, int]:
     """Write table and page of the finished runs; return the numbers of done, failed and missing runs."""
-    finished = {each.run.name: each for each in folder.finished()}
+    finished = {finished_run.run.name: finished_run for finished_run in folder.finished()}
     keys = dict.fromkeys(key for run in campaign.runs for key in run.options)
     names = {key: _OPTION_PREFIX + key if key in COMMON else key for key in keys}
     options = list(names.values())
@@ -63,7 +63,11 @@ def write_results(campaign: Campaign, folder: Folder) -> dict[str, int]:
         counts=totals,
         failures=[(row[RUN], row[ERROR]) for row in rows if row[STATUS] == FAILED],
         figure_names=[name for name in listed_figures if name in figures],
-        log=[each for name in campaign.log for each in (name, _FIGURE_PREFIX + name, names.get(name, name))],
+        log=[
+            finished_run
+            for name in campaign.log
+            for finished_run in (name, _FIGURE_PREFIX + name, names.get(name, name))
+        ],
     )
     write_file(folder.path / REPORT_FILE, page)
     return totals
@@ -130,5 +134,5 @@ def sheet_of(table: pyarrow.Table) -> Sheet:
     """Return the rows with at least one figure, and the names of options and figures."""
     roles = parse_json(table.schema.metadata[ROLES])
     rows: Iterable[dict[str, Any]] = table.to_pylist()
-    kept = [row for row in rows if any(row[name] is not None for name in roles["figures"])]
-    return Sheet(kept, roles["options"], roles["figures"])
+    rows_with_figures = [row for row in rows if any(row[name] is not None for name in roles["figures"])]
+    return Sheet(rows_with_figures, roles["options"], roles["figures"])

@@ -1,6 +1,6 @@
 """Reader of ``results.parquet``, a campaign's table, which another user may have made.
 
-Parquet can hold far more than its bytes: pages are compressed, a text of a dictionary counts once a row, and an
+Parquet can hold far more than its bytes: pages are compressed, each row repeats a text of a dictionary, and an
 encoding by differences repeats prefixes. Arrow has no bound for these, so the pages' headers are read first.
 """
 

@@ -1,14 +1,14 @@
-"""DistributedDataParallel hooks: gradients as a ring of NICs with a codec adds them; top-k and error feedback.
+"""Communication hooks of DistributedDataParallel: addition of gradients by a ring of NICs, and top-k.
 
-``inceptionn``, ``bfp``, ``ring`` and ``top_k`` make communication hooks::
+``inceptionn``, ``bfp``, ``ring``, ``nics`` and ``top_k`` make hooks::
 
     model.register_comm_hook(None, inceptionn(bound=10))
     model.register_comm_hook(ErrorFeedback(model), top_k(0.01))
 
-The first three gather every rank's gradients with ``all_gather``, and each rank adds them as the NICs of a ring
-of those ranks would, bit for bit (``fanin.ring.golden.all_reduce``). The arithmetic is the NIC's; traffic and
-time are those of all_gather. With ``nics`` the nodes of a process group ``fanin`` add the gradients. A bucket
-corresponds to a descriptor (address, count) of the NIC.
+``inceptionn``, ``bfp`` and ``ring`` gather the gradients of all ranks with ``all_gather``. Each rank then adds
+them as a ring of NICs would, bit for bit (``fanin.ring.golden.all_reduce``). The arithmetic is the NIC's;
+traffic and time are those of ``all_gather``. With ``nics`` the nodes of a process group ``fanin`` add the
+gradients. A bucket corresponds to a descriptor (address, count) of the NIC.
 
 The state of every hook is the process group, None for all ranks, or an ``ErrorFeedback``.
 """

@@ -78,7 +78,7 @@ class Peers:
             self._thread.join(_STORE_SECONDS)
 
     def blame(self, collective: str) -> str | None:
-        """Return one line that names the rank that made ``what`` fail, the same on all live ranks.
+        """Return one line that names the rank that made ``collective`` fail; live ranks return the same line.
 
         Returns None if no rank did: all are alive and have begun the collective.
         """

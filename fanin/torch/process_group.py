@@ -27,8 +27,8 @@ from fanin.torch.timing import Log, keep
 from fanin.torch.wire import Wire
 from fanin.torch.work import CallQueue, Work
 
-_SIGNATURE_BYTES = 120  # of the text by which ranks compare their calls
-_END_SECONDS = 3.0  # for a collective in flight when the process ends
+_SIGNATURE_BYTES = 120  # length of the text by which ranks compare their calls
+_END_SECONDS = 3.0  # wait for a collective in flight when the process ends
 _OPERATION_NAMES = ("SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR", "PREMUL_SUM")
 Tensors = Sequence[torch.Tensor]
 
@@ -195,15 +195,15 @@ class FaninGroup(ProcessGroup):
 
     def allgather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> Work:
         """Gather by the NICs: each rank adds zeros in the places of the others' values."""
-        for contribution, gathered in zip(inputs, outputs, strict=True):
-            self._check_number("outputs", gathered)
-            for output in gathered:
+        for contribution, tensors in zip(inputs, outputs, strict=True):
+            self._check_number("outputs", tensors)
+            for output in tensors:
                 _check_size("output", output, contribution.numel())
-        all_outputs = [tensor for gathered in outputs for tensor in gathered]
+        all_outputs = [tensor for tensors in outputs for tensor in tensors]
 
         def gather() -> None:
-            for contribution, gathered in zip(inputs, outputs, strict=True):
-                for values, tensor in zip(self._gather(_values(contribution)), gathered, strict=True):
+            for contribution, tensors in zip(inputs, outputs, strict=True):
+                for values, tensor in zip(self._gather(_values(contribution)), tensors, strict=True):
                     _write(values, tensor)
 
         run_on_nics = gather if self._can_move([*inputs, *all_outputs]) else None

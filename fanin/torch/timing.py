@@ -144,7 +144,7 @@ def predicted(options: Options, nodes: int, vector: Float32, *, gbps: float) -> 
 
 
 class Log:
-    """Record of a group's collectives, by its thread, and of the script's calls."""
+    """Record of a group's collectives and of the script's calls; may be used by several threads."""
 
     def __init__(self, options: Options, nodes: int):
         self._options, self._nodes = options, nodes
@@ -208,7 +208,7 @@ _logs: list[Log] = []  # log of this process's latest group of the whole job
 
 
 def keep(log: Log) -> None:
-    """Make this the log of ``time()``, even after its group is destroyed."""
+    """Make ``log`` the log of ``time()``, even after its group is destroyed."""
     _logs[:] = [log]
 
 

@@ -47,7 +47,7 @@ def _result(completion: torch.futures.Future[Any], *, wait: bool = False) -> Any
 
 
 class CallQueue:
-    """A daemon thread that runs calls one after the other.
+    """Daemon thread that runs calls sequentially.
 
     A separate thread delivers each result and runs its callbacks: a callback may call collectives and wait for
     them, as PowerSGD's do. After ``close`` no more calls are accepted.

@@ -46,11 +46,11 @@ def roles_of(sheet: Sheet) -> Roles | None:
     if numeric and len(sheet.values(numeric[0])) < _MIN_AXIS_NUMBERS and len(numeric) < len(varying):
         numeric = []
     x = (numeric or varying)[0]
-    others = [option for option in varying if option != x]
-    words = [option for option in others if not sheet.is_numeric(option)]
-    candidates = [option for option in words or others if len(sheet.values(option)) <= len(STEPS)]
+    other_options = [option for option in varying if option != x]
+    words = [option for option in other_options if not sheet.is_numeric(option)]
+    candidates = [option for option in words or other_options if len(sheet.values(option)) <= len(STEPS)]
     series = candidates[0] if candidates else None
-    facets = tuple(option for option in others if option != series)
+    facets = tuple(option for option in other_options if option != series)
     return Roles(x, series, facets, bool(numeric))
 
 

@@ -1,4 +1,4 @@
-"""``fanin bench``: the figures of docs/reference/benchmarks.md, each beside its limit; a benchmark per file."""
+"""``fanin bench``: benchmarks, a module for each, whose figures have limits (docs/reference/benchmarks.md)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fanin.runs.output import add_json, print_json
 
 PAPER_FIGURES = (2, 8, 9, 10, 11, 12, 13, 14, 15)
 CODEC_FIGURES = (3, 4, 5, 7, 12, 14)
-NETWORKS = ("hdc", "cnn", "residual", "templates")  # of fanin.sim.codec.tasks, which brings NumPy with it
+NETWORKS = ("hdc", "cnn", "residual", "templates")  # as in fanin.sim.codec.tasks, which loads NumPy
 GLM_PARTS = ("memory",)
 PLAN_PARTS = ("layers", "searches")
 CLUSTER_PARTS = ("arrays", "plans", "networks")
@@ -22,7 +22,7 @@ CLUSTER_NETWORKS = ("digits_cnn", "listing1", "mobilenet_v2_32")
 ALLREDUCE_WORKERS = (2, 4, 8)
 ALLREDUCE_LOSSES = (0.0, 0.01)
 AREAS = ("glm", "ring")
-#: All but glm and cluster, which time what is made anew, and what builds nothing.
+#: Benchmarks with the option ``--no-cache``. glm and cluster time builds; the others build nothing.
 USE_CACHE = (
     *("allreduce", "boards", "ring", "ring-training", "rdma", "ps", "codec", "area", "inceptionn"),
     "cluster-loss",
@@ -168,8 +168,8 @@ def _benchmark(
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the figures as they come. Raises CheckFailed when a limit is missed."""
-    # Imported here, as it brings Amaranth and NumPy with it, for which --help need not wait.
+    """Run a benchmark and print each figure when it is measured. Raises CheckFailed if a limit is missed."""
+    # Imported here because --help must not wait for Amaranth and NumPy to load.
     benchmark = importlib.import_module(f"fanin.evaluation.bench.{args.benchmark}")
     results: list[Result] = []
     for result in benchmark.measure(args):

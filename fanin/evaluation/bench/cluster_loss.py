@@ -21,7 +21,7 @@ from fanin.sim.cnn.cosim import ClusterCosim, JobFailed
 from fanin.sim.cnn.epochs import Epoch
 from fanin.sim.network import LinkConfig
 
-NETWORK, DEVICES = "tiny", "aaabcaaaaa"  # conv and bias on devices of their own
+NETWORK, DEVICES = "tiny", "aaabcaaaaa"  # device of each stage; conv and bias have separate devices
 GBPS, MEMORY_GBPS = 40.0, 50.0
 LOSSES = (1e-4, 1e-3, 1e-2, 2e-2)  # per frame and link
 FRAMES, BATCH = 256, 32

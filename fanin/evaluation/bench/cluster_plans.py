@@ -86,17 +86,20 @@ def _example() -> Iterator[Result]:
         )
         yield _prediction(name, id_prefix, timed_plan, "")
     plan_of = {(count, parts): plan for count, parts, plan in rows}
-    fewest, most = min(DEVICES), max(DEVICES)
-    rates = [float(plan_of[count, 1].throughput) / count for count in (fewest, LINEAR_DEVICES)]
+    smallest, largest = min(DEVICES), max(DEVICES)
+    rates = [float(plan_of[count, 1].throughput) / count for count in (smallest, LINEAR_DEVICES)]
     yield Result(
-        f"a device of {LINEAR_DEVICES}, beside one of {fewest}",
+        f"a device of {LINEAR_DEVICES}, beside one of {smallest}",
         rates[1] / rates[0],
         "",
         note="the paper: linear",
     )
-    shares = sorted(dram_shares(plan_of[most, 4]))
-    name, id_prefix = f"the best on {most}: DRAM in use", f"cluster.example_cnn.devices_{most}.dram_in_use"
-    note, mean = "the paper's MP4: 97", 100 * sum(shares) / most
+    shares = sorted(dram_shares(plan_of[largest, 4]))
+    name, id_prefix = (
+        f"the best on {largest}: DRAM in use",
+        f"cluster.example_cnn.devices_{largest}.dram_in_use",
+    )
+    note, mean = "the paper's MP4: 97", 100 * sum(shares) / largest
     yield Result(f"{name}, least", 100 * shares[0], "%", note="the paper's MP4: well over 90")
     yield Result(f"{name}, mean", mean, "%", note=note, id=f"{id_prefix}.mean")
     yield Result(f"{name}, most", 100 * shares[-1], "%")

@@ -165,7 +165,7 @@ def _more_epochs_figures(
     )
     yield Result(text, 100 * seeds_with_few / len(epochs_by_seed), "% of seeds", id=figure_id)
     if network == HDC and isinstance(CODECS[codec], Inceptionn) and sufficient:
-        benchmark = next(each for each in exchange_cost.BENCHMARKS if each.name == "HDC")
+        benchmark = next(row for row in exchange_cost.BENCHMARKS if row.name == "HDC")
         slowdown = 1 + sum(sufficient) / len(sufficient) / training.epochs
         speedup = exchange_cost.speedup(benchmark, effect.ratio.mean) / slowdown
         note = "with its mean number of epochs; the paper: 2.2 to 3.1 of its four networks"

@@ -112,7 +112,7 @@ def _draw(figure: Figure, axes: Any) -> None:
     if figure.log_y:
         axes.set_yscale("log")
     else:
-        axes.set_ylim(bottom=figure.y_from, auto=None)  # its top may yet rise with the next figure
+        axes.set_ylim(bottom=figure.y_from, auto=None)  # the next figure may raise the shared top
     axes.grid(alpha=0.3)
 
 

@@ -35,8 +35,11 @@ def draw(
 ) -> Iterator[Result]:
     """Measure a figure, point by point; write its JSON and PNG into ``folder``.
 
-    ``data``: ``NAME=FILE``, data sets at hand; ``precisions``: bits of a feature, with commas. Raises
-    InputError.
+    - ``number``: number of the figure in the paper.
+    - ``data``: available data sets, as ``NAME=FILE``.
+    - ``precisions``: bits of a feature, separated by commas; None: the default.
+
+    Raises InputError.
     """
     if precisions and number != LOSS_FIGURE:
         raise InputError(f"--precision: figure {number} has {DEFAULT_PRECISION} bits; only 14 takes others")

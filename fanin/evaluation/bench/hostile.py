@@ -1,7 +1,7 @@
 """Hostile controllers of a P4Runtime switch: ``python -m fanin.evaluation.bench.hostile ADDRESS DEVICE COUNT``.
 
-Each controller repeats one misdeed on connections of its own. Requests are made once and answers are not
-parsed, so that the attackers need little of a machine that they share with the switch.
+Each controller repeats one misdeed on its own connections. Requests are made once and answers are not parsed,
+so that the attackers take little processor time from the switch.
 
 The process begins at the first line of its input. It prints ``ready`` once each controller has made its first
 call. When its input ends, it prints how many calls have ended, and ends.
@@ -95,10 +95,11 @@ class _Attack(threading.Thread):
                 call = channel.stream_stream(f"/p4.v1.P4Runtime/{self._method}")
                 for _ in range(1 if self._misdeed == "connect" else _CALLS_PER_CONNECTION):
                     with contextlib.suppress(grpc.RpcError):
-                        self._one(call, messages)
+                        self._call_once(call, messages)
                     self.calls += 1
 
-    def _one(self, call: Any, messages: Sequence[bytes]) -> None:
+    def _call_once(self, call: Any, messages: Sequence[bytes]) -> None:
+        """Make one call with ``messages``, and read or ignore its answers."""
         answers = call(iter(messages))
         self.ready.set()
         if self._misdeed == "unread":

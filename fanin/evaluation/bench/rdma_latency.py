@@ -21,7 +21,7 @@ _PORT = 0xC000
 _KEY = 0x1234
 _QUIET_CYCLES = 8  # between writes; all effects of a write end in this time
 _MAX_WRITE_CYCLES = 2000  # limit of a write
-_TIMEOUT = 1 << 20  # cycles; long enough that nothing is sent again
+_TIMEOUT = 1 << 20  # cycles; long enough that no packet is retransmitted
 _SPACE = 1 << 16  # bytes of the region
 
 
@@ -43,7 +43,7 @@ class NicMeter:
         self._node, self._peer = worker_endpoint(0), replace(worker_endpoint(1), port=_PORT)
 
     def measure(self, sent: list[Move], received: list[Move]) -> tuple[list[int], list[int]]:
-        """Carry out writes one after the other; return the latency of each, in cycles.
+        """Carry out writes sequentially; return the latency of each, in cycles.
 
         Raises AssertionError unless all bytes are correct.
 

@@ -43,7 +43,7 @@ from fanin.sim.ring.train_cosim import RingTrainingCosim
 NODES = (2, 3, 4, 5, 6)
 LAYERS = len(paper.WIDTHS)
 WIDTH = 512
-MAX_DEVIATION = 3.0  # %, as the paper says of its model
+MAX_DEVIATION = 3.0  # %, the paper's claim for its model
 LINK = LinkConfig(gbps=paper.ETHERNET / 1e9)
 CODECS: dict[str, CodecConfig | None] = {SMART: None, SMART_BFP: Bfp()}
 DEFAULT = WorkerProfile()

@@ -149,7 +149,7 @@ def _headings(args: argparse.Namespace) -> list[str]:
 
 
 def _time_run(point: Point, runs: int) -> RunMeasurement:
-    """Time a point's run, in processes of its own. Raises ToolFailed."""
+    """Time the fastest of ``runs`` runs of a point, in separate processes. Raises ToolFailed."""
     numbers = (point.nodes, point.values, runs, point.ranks)
     command = [sys.executable, "-m", "fanin.sim.scale.point", *map(str, numbers)]
     environment = {**os.environ, "FANIN_COSIM_DELAY": str(point.delay)}

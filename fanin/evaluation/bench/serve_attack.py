@@ -26,7 +26,7 @@ from fanin.evaluation.bench.served import ServedSwitch, aggregate, cpu_seconds, 
 SECONDS = 10.0  # of each measurement
 MIN_RATE = 0.9  # of the rate without attackers
 MAX_SHARE = 0.1  # of the forwarding process's time
-SEPARATE_CORES = 4  # from which attackers have cores of their own
+SEPARATE_CORES = 4  # minimum cores of the machine for which attackers have their own cores
 _ADDRESS, _DEVICE = "127.0.0.1:9559", 0
 _MAX_QUEUED = 2048  # frames in the kernel's queue
 _BATCH = 128  # frames sent between two checks of the queue

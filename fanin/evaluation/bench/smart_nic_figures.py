@@ -1,6 +1,6 @@
 """AI Smart NIC's figures 2a, 2b, 3b, 4a and 4b: the model of section IV-C, compared with the paper's values.
 
-The paper's figures are pictures, so the values are those in its text.
+The paper's figures have no numbers, so the values are taken from its text.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Models of the machines that P4SGD is compared with: CPUSync, GPUSync, and SwitchML on hosts.
 
-docs/reference/benchmarks.md, "Baselines", explains which inputs are fitted to the paper, and what follows from
-them.
+docs/reference/benchmarks.md, "Baselines", explains the fitted inputs and the predictions.
 """
 
 from __future__ import annotations
@@ -36,8 +35,8 @@ WATTS = {P4SGD: 528.0, GPU: 920.0, CPU: 496.0}  # table IV, all eight workers to
 JOULES = {(GPU, "avazu"): 10028.0}  # table IV
 PEAK = {GPU: 1.555e12, CPU: 6 * 19.2e9}  # bytes/s, data sheets: A100 of 40 GB; Xeon 4214, six DDR4-2400
 HOST_ALLREDUCE_NS = 10 * T_L_NS  # for 8 workers, section V-B: P4SGD is "an order of magnitude smaller"
-JITTER_NS = 500.0  # mean time of a host's software per message: a guess, the paper has whiskers without numbers
-#: Also a guess: the paper says only that SwitchML takes longer than the others, so above HOST_ALLREDUCE_NS.
+JITTER_NS = 500.0  # assumed mean time of a host's software per message; the paper's whiskers have no numbers
+#: Assumed: in the paper SwitchML takes longer than the other hosts, that is more than HOST_ALLREDUCE_NS.
 SWITCHML_LINK = LinkConfig(host_ns=5500.0, host_jitter_ns=JITTER_NS, frame_bytes=256)
 
 

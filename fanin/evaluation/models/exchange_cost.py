@@ -1,9 +1,9 @@
 """INCEPTIONN's analytic model of gradient exchange times (section VIII-D), compared with its measurements.
 
 The paper prints model sizes, times and reductions, but not α, β and γ. β and γ are fitted to AlexNet's times; α
-is left out, as the paper calls it negligible. The compression ratios follow from table III. A packet costs time
-apart from its bytes, and compression does not reduce the number of packets (section VIII-C): this share is also
-fitted.
+is 0, as the paper calls it negligible. The compression ratios follow from table III. A share of the
+communication does not shrink with compression, because the number of packets stays (section VIII-C); this share
+is also fitted.
 """
 
 from __future__ import annotations

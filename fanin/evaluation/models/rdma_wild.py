@@ -160,7 +160,7 @@ class Reading:
     """An interpretation of the paper's times.
 
     - ``name``: name in the table.
-    - ``fitted``: text of what is fitted.
+    - ``fitted``: description of the fitted numbers.
     - ``one_server``: True: one time per byte for all models, fitted to wild (``server_byte_seconds``); False: a
       time per model, fitted to sync (``cluster``).
     - ``jitter``: jitter of compute times.
@@ -259,7 +259,7 @@ def table_tcp() -> Iterator[str]:
 
 
 def table_calibrations() -> Iterator[str]:
-    """Yield a table of readings of the paper's cluster: what is fitted, and the error of table 1's times."""
+    """Yield a table of readings of the paper's cluster, with the errors of table 1's times."""
     yield f"| reading | fitted | jitter | {' | '.join(f'{name}: sync, wild' for name in PAPER)} |"
     yield "|" + "---|" * (3 + len(PAPER))
     for reading in READINGS:

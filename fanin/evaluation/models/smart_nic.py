@@ -1,4 +1,4 @@
-"""AI Smart NIC's performance model (section IV-C), the trace that it sums up (figure 3b), and its baselines.
+"""AI Smart NIC's performance model (section IV-C), the trace of an iteration (figure 3b), and the baselines.
 
 Times are in seconds, sizes in bits, rates in bits or operations a second. Layers are numbered from the input. A
 layer of width M has a weight matrix of M × M. docs/systems/gradient-training.md lists the paper's inputs and

@@ -1,4 +1,4 @@
-"""Inputs of the papers' models and of measurements beside the papers: quoted or fitted."""
+"""Inputs, quoted or fitted, of the models of papers and of the measurements that are compared with papers."""
 
 from __future__ import annotations
 

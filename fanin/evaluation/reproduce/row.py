@@ -19,20 +19,20 @@ class Measurement:
     - ``command``: arguments of the command, without ``--json``.
     - ``value``: value of the row, computed from the figures.
     - ``folder``: True if the command takes ``-o DIR``.
-    - ``data``: by data set, additional arguments, in which ``{}`` stands for the file.
-    - ``place``: prefix of the figures' paths in the graph of origins; empty for a benchmark.
+    - ``data``: additional arguments for each data set, by its name; ``{}`` is replaced by the file.
+    - ``id_prefix``: prefix of the figures' paths in the graph of origins; empty for a benchmark.
     """
 
     command: tuple[str, ...]
     value: Value
     folder: bool = False
     data: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    place: str = ""
+    id_prefix: str = ""
 
     @cached_property
     def origin(self) -> Origin:
         """Origin of the number: the joined origins of its figures. Raises KeyError for an unknown figure."""
-        prefix = f"{self.place}." if self.place else ""
+        prefix = f"{self.id_prefix}." if self.id_prefix else ""
         return join_origins(origin(prefix + figure) for figure in self.value.figures)
 
     @property

@@ -99,7 +99,7 @@ def _small_networks(value: Value) -> Measurement:
 def _codec_rate(place: int) -> Measurement:
     """Return the measurement of the simulated compressor (``place`` 0) or decompressor (1)."""
     command = ("codec", "verify", "--codec", "inceptionn", "--mode", "published", "--rtl", "--values", "100000")
-    return Measurement(command, inverse(f"checks.{place}.cycles_per_group"), place="codec_verify")
+    return Measurement(command, inverse(f"checks.{place}.cycles_per_group"), id_prefix="codec_verify")
 
 
 def _table_2() -> Iterator[Row]:
@@ -205,8 +205,10 @@ def _figure_12_with_codec() -> Iterator[Row]:
         ),
         ("of the communication, by ring and codec, least", 70.9, "inc_with_c.communication_saved.least"),
     )
-    for (quantity, saved, name), explanation in zip(model_numbers, ("", _GIVEN_SAVING), strict=True):
-        yield Row("12", quantity, "VIII-A", saved, "%", _model(name), explanation=explanation, model=_EXCHANGE)
+    for (quantity, percent, name), explanation in zip(model_numbers, ("", _GIVEN_SAVING), strict=True):
+        yield Row(
+            "12", quantity, "VIII-A", percent, "%", _model(name), explanation=explanation, model=_EXCHANGE
+        )
     for end, times in (("least", 2.2), ("most", 3.1)):
         quantity, model = (
             f"speed-up by ring and codec, {end} of four networks",
@@ -215,14 +217,14 @@ def _figure_12_with_codec() -> Iterator[Row]:
         yield Row("12", quantity, "VIII-A", times, "×", model, explanation=_GIVEN_SAVING, model=_EXCHANGE)
         yield _rtl(quantity, "VIII-A", "12", times, "×", _rtl_figure(f"inc_with_c.faster.{end}"), _LINK_RATES)
     highest = "of the communication, by ring and codec, most"
-    measured: tuple[tuple[str, float, _ValueOfSetting, str], ...] = (
+    rtl_numbers: tuple[tuple[str, float, _ValueOfSetting, str], ...] = (
         (model_numbers[0][0], 30.8, _rtl_figure(model_numbers[0][2]), ""),
         ("of a ring's communication, by the codec", 53.9, _rtl_figure("resnet_50.inc.saved_by_codec"), ""),
         (model_numbers[1][0], 70.9, lambda setting: extreme(min, _SAVED_BY_BOTH.format(setting)), _LINK_RATES),
         (highest, 80.7, lambda setting: extreme(max, _SAVED_BY_BOTH.format(setting)), _LINK_RATES),
     )
-    for quantity, saved, value, explanation in measured:
-        yield _rtl(quantity, "VIII-A", "12", saved, "%", value, explanation)
+    for quantity, percent, value, explanation in rtl_numbers:
+        yield _rtl(quantity, "VIII-A", "12", percent, "%", value, explanation)
 
 
 _SAVED_BY_BOTH = "inceptionn.rtl.{}.*.inc_with_c.communication_saved"

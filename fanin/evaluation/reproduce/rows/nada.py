@@ -20,7 +20,7 @@ def _plans_measurement(value: Value) -> Measurement:
 
 
 def _mobilenet_plan(value: Value) -> Measurement:
-    return Measurement(_MOBILENET_PLAN, value, folder=True, place="plan")
+    return Measurement(_MOBILENET_PLAN, value, folder=True, id_prefix="plan")
 
 
 def _layer_measurement(name: str) -> Measurement:
@@ -42,7 +42,7 @@ def _figure_5_row(devices: int) -> Row:
         *("--devices", f"{_FEWEST_DEVICES}..{_QUICK_DEVICES}", "--time-limit", "8"),
     )
     throughput, base_throughput = f"plans.{devices - _FEWEST_DEVICES}.throughput", "plans.0.throughput"
-    quick_measurement = Measurement(sweep, ratio(throughput, base_throughput), folder=True, place="plan")
+    quick_measurement = Measurement(sweep, ratio(throughput, base_throughput), folder=True, id_prefix="plan")
     has_quick = devices <= _QUICK_DEVICES
     return Row(
         "5",
@@ -149,7 +149,7 @@ PAPER = Paper(
                 "V",
                 millions,
                 "M",
-                Measurement(_EXAMPLE_PLAN, value, folder=True, place="plan"),
+                Measurement(_EXAMPLE_PLAN, value, folder=True, id_prefix="plan"),
             )
             for quantity, millions, value in (
                 ("parameters", 1.8, _MILLIONS_OF_PARAMETERS),
@@ -162,7 +162,7 @@ PAPER = Paper(
             "IV",
             3906.0,
             "frames/s",
-            Measurement(_LISTING_PLAN, figure_value("throughput"), folder=True, place="plan"),
+            Measurement(_LISTING_PLAN, figure_value("throughput"), folder=True, id_prefix="plan"),
             explanation=_IDLE_DSP_NOTE,
         ),
         *_table_rows(),

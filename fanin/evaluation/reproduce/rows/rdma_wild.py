@@ -84,8 +84,10 @@ def _accuracy_rows(model: str) -> tuple[Row, ...]:
             "5.2, 5.4",
             claimed,
             unit,
-            Measurement(command, value, folder=True, data=data, place="ps_train.on_model"),
-            Measurement((*command, "--epochs", "10"), value, folder=True, data=data, place="ps_train.on_model"),
+            Measurement(command, value, folder=True, data=data, id_prefix="ps_train.on_model"),
+            Measurement(
+                (*command, "--epochs", "10"), value, folder=True, data=data, id_prefix="ps_train.on_model"
+            ),
             explanation=explanation,
             stand_in="the digits that scikit-learn ships, MNIST's kin of 8 × 8 pixels",
         )
@@ -146,7 +148,7 @@ def _rtl_row(model: str) -> Row:
             (*_EPOCH_COMMAND, *_MODEL_OPTIONS[model], *_SYNC_BESIDE),
             ratio(*_SECONDS_OF_BOTH_RUNS),
             folder=True,
-            place="ps_train.sync",
+            id_prefix="ps_train.sync",
         ),
         explanation="nearly all of an epoch is the workers' computing and its jitter of 10 %, which are "
         f"inputs; fanin's own server and NICs, and the digits' model of {_MODEL_SIZES[model]}; with MNIST's: "
@@ -165,7 +167,7 @@ _BARTER_RTL_ROW = Row(
         (*_EPOCH_COMMAND, "--push-after", "scan", "--no-optimum", "--beside", "receivers=broadcast"),
         ratio(*_SECONDS_OF_BOTH_RUNS),
         folder=True,
-        place="ps_train.broadcast",
+        id_prefix="ps_train.broadcast",
     ),
     explanation="the paper prints no number: barter is the more efficient, so it is to be above 1; fanin's "
     f"own server and NICs, and the digits' model of {_MODEL_SIZES['lr']}",

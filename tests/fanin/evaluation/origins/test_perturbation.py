@@ -249,7 +249,7 @@ def test_a_row_of_inputs_alone_is_derived(quick):
     """No row passes for a measurement or a plan if its figures are inputs, or derived from them."""
     for paper, row in ROWS:
         measurement = row.measurement(quick=quick)
-        prefix = f"{measurement.place}." if measurement.place else ""
+        prefix = f"{measurement.id_prefix}." if measurement.id_prefix else ""
         hows = {origin(prefix + figure).kind for figure in measurement.value.figures}
         assert (measurement.origin.kind in UNMEASURED) == (hows <= set(UNMEASURED)), (
             f"{paper.name}: {row.quantity}"
