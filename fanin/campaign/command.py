@@ -30,48 +30,48 @@ _DIGEST_DIGITS = 10  # hexadecimal digits of the digest in a run's name
 class Command:
     """Command of fanin that a campaign runs, with the options of its parser."""
 
-    def __init__(self, place: str, name: str, cli_parser: argparse.ArgumentParser):
+    def __init__(self, file: str, name: str, cli_parser: argparse.ArgumentParser):
         """Find the command. Raises InputError for a command that a campaign cannot run.
 
-        - ``place``: the campaign's file, for errors.
+        - ``file``: the campaign's file, for errors.
         - ``name``: words of the command, without ``fanin``.
         - ``cli_parser``: fanin's parser.
         """
         self.words = tuple(name.split())
         self.name = " ".join(self.words)
-        self._place, self._cli_parser = place, cli_parser
+        self._file, self._cli_parser = file, cli_parser
         if self.name not in COMMANDS and not self.name.startswith(_BENCH_PREFIX):
-            raise InputError(f"{place}: command must be one of {', '.join(COMMANDS)}, bench NAME, not {name!r}")
+            raise InputError(f"{file}: command must be one of {', '.join(COMMANDS)}, bench NAME, not {name!r}")
         parser = cli_parser
         for word in self.words:
             subparsers = next((a for a in parser._actions if isinstance(a, argparse._SubParsersAction)), None)
             if subparsers is None or word not in subparsers.choices:
-                raise InputError(f"{place}: command: there is no fanin {self.name}")
+                raise InputError(f"{file}: command: there is no fanin {self.name}")
             parser = subparsers.choices[word]
         self._actions = {name: action for action in parser._actions for name in _names(action)}
         self.has_output = any("-o" in action.option_strings for action in parser._actions)
 
-    def check_names(self, options: Mapping[str, Any], place: str) -> None:
+    def check_names(self, options: Mapping[str, Any], location: str) -> None:
         """Raise InputError for an option that the command does not have, or that a campaign may not set."""
         for key in options:
             action = self._actions.get(key)
             if action is None:
-                raise InputError(f"{self._place}: {place}.{key}: fanin {self.name} has no option --{key}")
+                raise InputError(f"{self._file}: {location}.{key}: fanin {self.name} has no option --{key}")
             if set(action.option_strings) & set(_RESERVED_OPTIONS):
                 raise InputError(
-                    f"{self._place}: {place}.{key}: names an output, to which all runs would write"
+                    f"{self._file}: {location}.{key}: names an output, to which all runs would write"
                 )
 
-    def parse_run(self, options: Options, place: str) -> tuple[tuple[str, ...], list[Path]]:
+    def parse_run(self, options: Options, location: str) -> tuple[tuple[str, ...], list[Path]]:
         """Check a run by fanin's parser; return its words after the command, and the paths that it reads.
 
-        ``place``: place of the options in the campaign's file, for errors. Raises InputError.
+        ``location``: location of the options in the campaign's file, for errors. Raises InputError.
         """
-        words = tuple(self._words(options, place))
+        words = tuple(self._words(options, location))
         try:
             args = self._cli_parser.parse_args(self.command_line(words, output=_OUTPUT_PLACEHOLDER))
         except InputError as error:
-            raise InputError(f"{self._place}: {place}: {error}") from None
+            raise InputError(f"{self._file}: {location}: {error}") from None
         files = getattr(args, "files", None)
         input_names = (*(files.inputs if files else ()), *_INPUT_ARGUMENTS.get(self.name, ()))
         paths = [
@@ -99,16 +99,16 @@ class Command:
         """Return a key that identical runs share: options in any order, values as on a command line."""
         return frozenset((key, *map(_as_text, _as_list(value))) for key, value in options.items())
 
-    def _words(self, options: Options, place: str) -> Iterator[str]:
+    def _words(self, options: Options, location: str) -> Iterator[str]:
         """Yield the words of the options, then the positional arguments in the order of the command."""
         arguments = []
         for key, value in options.items():
             action = self._actions[key]
             if not all(isinstance(member, str | int | float) for member in _as_list(value)):
                 kinds = "a text, a number, a flag or a list of such"
-                raise InputError(f"{self._place}: {place}.{key}: must be {kinds}, not {value!r}")
+                raise InputError(f"{self._file}: {location}.{key}: must be {kinds}, not {value!r}")
             if action.option_strings:
-                yield from self._option(action, key, value, f"{place}.{key}")
+                yield from self._option(action, key, value, f"{location}.{key}")
             else:
                 arguments.append((list(self._actions).index(key), _as_list(value)))
         words = [word for _, values in sorted(arguments) for word in map(_as_text, values)]
@@ -116,17 +116,17 @@ class Command:
             yield "--"
         yield from words
 
-    def _option(self, action: argparse.Action, key: str, value: Any, place: str) -> Iterator[str]:
+    def _option(self, action: argparse.Action, key: str, value: Any, location: str) -> Iterator[str]:
         """Yield the words of an option. Raises InputError for a flag with a value, and for a missing value."""
         if isinstance(value, bool):
             if not value and isinstance(action, argparse.BooleanOptionalAction):
                 yield f"--no-{key}"
             elif action.nargs != 0:
-                raise InputError(f"{self._place}: {place}: takes a value, not {str(value).lower()}")
+                raise InputError(f"{self._file}: {location}: takes a value, not {str(value).lower()}")
             elif value:
                 yield f"--{key}"
         elif action.nargs == 0:
-            raise InputError(f"{self._place}: {place}: is a flag, true or false, not {value!r}")
+            raise InputError(f"{self._file}: {location}: is a flag, true or false, not {value!r}")
         elif isinstance(action, argparse._AppendAction):
             for member in _as_list(value):
                 yield f"--{key}={_as_text(member)}"

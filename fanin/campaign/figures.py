@@ -28,17 +28,17 @@ def figures_of(result: Any, names: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _leaves(value: Any, place: str = "", in_list: bool = False) -> Iterator[tuple[str, Any, bool]]:
+def _leaves(value: Any, path: str = "", in_list: bool = False) -> Iterator[tuple[str, Any, bool]]:
     """Yield every scalar with its path, and whether the path contains an index of a list."""
     if isinstance(value, dict):
         for name, member in value.items():
-            yield from _leaves(member, f"{place}.{name}" if place else name, in_list)
+            yield from _leaves(member, f"{path}.{name}" if path else name, in_list)
     elif isinstance(value, list):
         names = _member_names(value)
         for name, member in zip(names or map(str, range(len(value))), value, strict=True):
-            yield from _leaves(member, f"{place}.{name}", in_list or names is None)
+            yield from _leaves(member, f"{path}.{name}", in_list or names is None)
     elif value is not None:
-        yield place, value, in_list
+        yield path, value, in_list
 
 
 def _member_names(members: list[Any]) -> list[str] | None:

@@ -137,14 +137,14 @@ def _runs(file: Path, command: Command, content: Mapping[str, Any]) -> tuple[tup
     if not points:
         raise InputError(f"{file}: has no runs: grid, run or random is missing or empty")
     for seed in _seeds(file, command, content):
-        for place, point in points:
-            for table, options in (("options", common), (place, point)):
+        for location, point in points:
+            for table, options in (("options", common), (location, point)):
                 if seed and _SEED in options:
                     raise InputError(f"{file}: {table}.{_SEED}: seeds already gives every run one")
             point_options = point | seed
             if repeated := [key for key in common if key in point_options]:
-                raise InputError(f"{file}: {place}.{repeated[0]} is also an option of all runs")
-            words, paths = command.parse_run(common | point_options, place)
+                raise InputError(f"{file}: {location}.{repeated[0]} is also an option of all runs")
+            words, paths = command.parse_run(common | point_options, location)
             name = command.run_name(common | point_options, point_options)
             runs.setdefault(command.identity(common | point_options), Run(name, common | point_options, words))
             inputs |= dict.fromkeys(paths)
@@ -154,12 +154,12 @@ def _runs(file: Path, command: Command, content: Mapping[str, Any]) -> tuple[tup
 
 
 def _points(file: Path, command: Command, content: Mapping[str, Any]) -> Iterator[tuple[str, Options]]:
-    """Yield the place in the file and the options of each point, without common options and seeds."""
+    """Yield the location in the file and the options of each point, without common options and seeds."""
     for number, table in enumerate(content.get("grid", ())):
-        place = f"grid[{number}]"
-        command.check_names(table, place)
-        for point in products(table, f"{file}: {place}", maximum=MAX_RUNS):
-            yield place, point
+        location = f"grid[{number}]"
+        command.check_names(table, location)
+        for point in products(table, f"{file}: {location}", maximum=MAX_RUNS):
+            yield location, point
     for number, table in enumerate(content.get("run", ())):
         command.check_names(table, f"run[{number}]")
         yield f"run[{number}]", table

@@ -97,13 +97,13 @@ class Folder:
     @cached_property
     def facts(self) -> dict[str, Any]:
         """Content of campaign.json. Inputs have their names in the file, and are hashed once."""
-        places = {str(path): self._campaign.folder / path for path in self._campaign.inputs}
+        paths = {str(path): self._campaign.folder / path for path in self._campaign.inputs}
         return {
             "format": FORMAT,
             "command": self._campaign.command.name,
             "file": str(self._campaign.file.resolve()),
             "runs": [run.name for run in self._campaign.runs],
-            "inputs": {name: files for name, place in places.items() if (files := digests(place))},
+            "inputs": {name: files for name, path in paths.items() if (files := digests(path))},
             "fanin": fanin_json(),
             "versions": versions_json(emitted=False),
             "machine": machine_json(),
@@ -118,11 +118,11 @@ class Folder:
         Manifest(CAMPAIGN.mark, tuple(sorted({CAMPAIGN.mark, *CAMPAIGN.others}))).write(self.path)
         write_file(self.path / CAMPAIGN.mark, json.dumps(self.facts, indent=2) + "\n")
         self.has_begun = True
-        for place in map(self.run_folder, reruns):
-            if place.is_symlink():
-                raise InputError(f"{place}: is a link; remove it to carry out its run")
-            if place.is_dir():
-                _delete_run(place)
+        for run_folder in map(self.run_folder, reruns):
+            if run_folder.is_symlink():
+                raise InputError(f"{run_folder}: is a link; remove it to carry out its run")
+            if run_folder.is_dir():
+                _delete_run(run_folder)
         self._delete_unfinished()
 
     def settle(self, seconds: float) -> None:
@@ -134,12 +134,12 @@ class Folder:
     def _delete_unfinished(self) -> int:
         """Delete unfinished runs that no process writes; return the number of runs in progress."""
         in_progress = 0
-        for place in (self.path / RUNS).glob(f"{SCRATCH}*"):
+        for scratch in (self.path / RUNS).glob(f"{SCRATCH}*"):
             try:
-                if writer_of(place):
+                if writer_of(scratch):
                     in_progress += 1
                 else:
-                    shutil.rmtree(place, ignore_errors=True)
+                    shutil.rmtree(scratch, ignore_errors=True)
             except InputError:  # its supervisor has just renamed or deleted it
                 continue
         return in_progress
@@ -156,11 +156,11 @@ class Folder:
     def finished(self) -> Iterator[Finished]:
         """Yield the finished runs, in order. Raises InputError for a run with damaged files."""
         for run in self._campaign.runs:
-            place = self.run_folder(run)
-            if os.path.lexists(place / RUN_FILE):
-                result = place / RESULT_FILE
+            run_folder = self.run_folder(run)
+            if os.path.lexists(run_folder / RUN_FILE):
+                result = run_folder / RESULT_FILE
                 yield Finished(
-                    run, open_record(place / RUN_FILE), _parse_result(result) if result.is_file() else None
+                    run, open_record(run_folder / RUN_FILE), _parse_result(result) if result.is_file() else None
                 )
 
     def task(self, run: Run) -> Task:
@@ -182,7 +182,7 @@ class Folder:
 
     def check_disk(self, runs: int) -> None:
         """Raise InputError unless ``runs`` more runs fit the disk."""
-        nearest = next(place for place in (self.path, *self.path.parents) if place.exists())
+        nearest = next(path for path in (self.path, *self.path.parents) if path.exists())
         free = shutil.disk_usage(nearest).free
         run_bytes = self._expected_run_bytes()
         if runs and runs * run_bytes + _RESERVE_BYTES > free:
@@ -202,15 +202,16 @@ class Folder:
         return max((megabytes or 0) * MEGABYTE, self._largest)
 
 
-def _delete_run(place: Path) -> None:
+def _delete_run(run_folder: Path) -> None:
     """Delete fanin's files of a run. Raises InputError if the folder has no list of them."""
     try:
-        if not delete_files(place) and os.path.lexists(place / RUN_FILE):
+        if not delete_files(run_folder) and os.path.lexists(run_folder / RUN_FILE):
             raise InputError(
-                f"{place}: has no list of fanin's files, {MANIFEST_FILE}; delete the folder to repeat its run"
+                f"{run_folder}: has no list of fanin's files, {MANIFEST_FILE}; "
+                "delete the folder to repeat its run"
             )
     except OSError as error:
-        raise InputError(f"{place}: cannot be deleted: {error.strerror or error}") from error
+        raise InputError(f"{run_folder}: cannot be deleted: {error.strerror or error}") from error
 
 
 def _parse_result(path: Path) -> Any:

@@ -76,8 +76,8 @@ def main() -> int:
     The status is 1 if fanin's sources have changed since the campaign began, or the folder cannot be written.
     """
     task = Task.from_json(sys.stdin.readline())
-    place = Path(task.place)
-    scratch = Path(tempfile.mkdtemp(dir=place.parent, prefix=SCRATCH))
+    run_folder = Path(task.place)
+    scratch = Path(tempfile.mkdtemp(dir=run_folder.parent, prefix=SCRATCH))
     try:
         with sole_writer(scratch):
             record = _run(task, scratch)
@@ -90,7 +90,7 @@ def main() -> int:
                 size = sum(path.lstat().st_size for path in scratch.rglob("*"))
                 write_file(scratch / RUN_FILE, json.dumps(record | {"bytes": size}, indent=2) + "\n")
                 scratch.chmod(0o777 & ~umask())
-                return _publish(scratch, place)
+                return _publish(scratch, run_folder)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return 0
@@ -134,28 +134,28 @@ def _run(task: Task, scratch: Path) -> dict[str, Any] | None:
     }
 
 
-def _publish(scratch: Path, place: Path) -> int:
-    """Move the run's folder to ``place`` atomically; return the exit status.
+def _publish(scratch: Path, run_folder: Path) -> int:
+    """Move the run's files from ``scratch`` to ``run_folder`` atomically; return the exit status.
 
     In an existing folder without a finished run, the user's files stay. If another attempt at the same run was
-    faster, its folder stays. A link in the place of the folder is not followed.
+    faster, its folder stays. A link at ``run_folder`` is not followed.
     """
     files = [file for file in scratch.rglob("*") if not file.is_dir() and not is_scratch(file)]
     Manifest(RUN_FILE, tuple(sorted(file.relative_to(scratch).as_posix() for file in files))).write(scratch)
     with contextlib.suppress(OSError):
-        scratch.rename(place)
+        scratch.rename(run_folder)
         return 0
     try:
-        with sole_writer(place, linked=False) as folder:
+        with sole_writer(run_folder, linked=False) as folder:
             if not mode_of(RUN_FILE, folder):
                 (scratch / WRITER_FILE).unlink(missing_ok=True)
                 replace_files(folder, scratch, RUN_FILE)
     except InputError:  # for a folder: another attempt is writing it
-        if place.is_symlink():
-            print(f"{place}: is a link; remove it to carry out its run", file=sys.stderr)
+        if run_folder.is_symlink():
+            print(f"{run_folder}: is a link; remove it to carry out its run", file=sys.stderr)
             return 1
     except OSError as error:
-        print(f"{place}: cannot take the run's files: {error.strerror or error}", file=sys.stderr)
+        print(f"{run_folder}: cannot take the run's files: {error.strerror or error}", file=sys.stderr)
         return 1
     return 0
 

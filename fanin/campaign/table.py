@@ -77,7 +77,7 @@ def _text_bytes(table: pyarrow.Table) -> int:
 def _check_chunks(path: Path, metadata: parquet.FileMetaData) -> None:
     """Raise ValueError for a file of more than ``MAX_CELLS`` values or :func:`most_unpacked` bytes of pages."""
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-    chunks = [group.column(place) for group in groups for place in range(group.num_columns)]
+    chunks = [group.column(index) for group in groups for index in range(group.num_columns)]
     if (cells := sum(chunk.num_values for chunk in chunks)) > MAX_CELLS:
         raise ValueError(f"has {cells:,} values; at most {MAX_CELLS:,} are read")
     if sum(chunk.total_compressed_size for chunk in chunks) > path.stat().st_size:

@@ -91,7 +91,7 @@ def _chart(
         name = option_text(roles.series, series) if roles.series else figure
         style = Style(step_colour(number))
         if roles.numeric:
-            if band := [(x, *_ends(mean, y)) for _, x, mean in points if mean.low is not None]:
+            if band := [(x, *_drawn_interval(mean, y)) for _, x, mean in points if mean.low is not None]:
                 chart.band(f"{name}, 95 %", band, style)
             chart.line(name, [(x, mean.value) for _, x, mean in points], style)
         else:
@@ -99,7 +99,7 @@ def _chart(
     return chart
 
 
-def _ends(mean: Mean, y: Axis) -> tuple[float, float]:
+def _drawn_interval(mean: Mean, y: Axis) -> tuple[float, float]:
     """Return a mean's interval; on a logarithmic axis, the low end is at least ``_BAND_FLOOR`` of the mean."""
     low, high = mean.ends
     return (max(low, _BAND_FLOOR * mean.value) if y.log else low), high
