@@ -95,10 +95,8 @@ def _example() -> Iterator[Result]:
         note="the paper: linear",
     )
     shares = sorted(dram_shares(plan_of[largest, 4]))
-    name, id_prefix = (
-        f"the best on {largest}: DRAM in use",
-        f"cluster.example_cnn.devices_{largest}.dram_in_use",
-    )
+    name = f"the best on {largest}: DRAM in use"
+    id_prefix = f"cluster.example_cnn.devices_{largest}.dram_in_use"
     note, mean = "the paper's MP4: 97", 100 * sum(shares) / largest
     yield Result(f"{name}, least", 100 * shares[0], "%", note="the paper's MP4: well over 90")
     yield Result(f"{name}, mean", mean, "%", note=note, id=f"{id_prefix}.mean")

@@ -159,10 +159,8 @@ def _more_epochs_figures(
     note += "; the paper: 1 or 2" if isinstance(CODECS[codec], Inceptionn) else ""
     yield Result(f"{name}: seeds that end equal", len(sufficient), f"of {len(epochs_by_seed)}", note=note)
     seeds_with_few = sum(epochs <= FEW_MORE_EPOCHS for epochs in sufficient)
-    text, figure_id = (
-        f"{name}: … with at most {FEW_MORE_EPOCHS} epochs more",
-        f"{_id_prefix(network, codec)}.few_more_epochs",
-    )
+    text = f"{name}: … with at most {FEW_MORE_EPOCHS} epochs more"
+    figure_id = f"{_id_prefix(network, codec)}.few_more_epochs"
     yield Result(text, 100 * seeds_with_few / len(epochs_by_seed), "% of seeds", id=figure_id)
     if network == HDC and isinstance(CODECS[codec], Inceptionn) and sufficient:
         benchmark = next(row for row in exchange_cost.BENCHMARKS if row.name == "HDC")

@@ -140,14 +140,10 @@ class _Bench:
         return ITERATIONS * seconds * benchmark.size / (VALUE_BYTES * self._values)
 
     def _times(self, setting: Setting, benchmark: Benchmark, seconds: Mapping[str, float]) -> Iterator[Result]:
-        name, id_prefix = (
-            f"{setting.name}: {benchmark.name}",
-            identifier("inceptionn.rtl", setting.id, benchmark.name),
-        )
-        note, communicate_seconds = (
-            f"the paper: {number(benchmark.communicate)}",
-            self._scaled(benchmark, seconds["WA"]),
-        )
+        name = f"{setting.name}: {benchmark.name}"
+        id_prefix = identifier("inceptionn.rtl", setting.id, benchmark.name)
+        note = f"the paper: {number(benchmark.communicate)}"
+        communicate_seconds = self._scaled(benchmark, seconds["WA"])
         yield Result(
             f"{name}: WA, communicate", communicate_seconds, "s", note=note, id=f"{id_prefix}.wa.communicate_s"
         )

@@ -39,10 +39,8 @@ def _stages() -> Iterator[Result]:
     """Yield the ingress stages on Tofino with the paper's slots, and with half of them."""
     for slots in (PAPER_SLOTS, PAPER_SLOTS // 2):
         stages = ProgramConfig(target=Target.TNA, slots=slots, values=VALUES).stages
-        note, figure_id = (
-            "the paper: 4 of 12" if slots == PAPER_SLOTS else "",
-            f"switch.tofino.slots_{slots}.stages",
-        )
+        note = "the paper: 4 of 12" if slots == PAPER_SLOTS else ""
+        figure_id = f"switch.tofino.slots_{slots}.stages"
         yield Result(f"Tofino, {slots:,} slots of {VALUES} values", stages, "stages", note=note, id=figure_id)
 
 

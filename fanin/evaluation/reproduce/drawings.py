@@ -16,11 +16,11 @@ def drawings(rows: Sequence[FilledRow], fits: Sequence[FittedFact]) -> Iterator[
     """Yield curves for the papers' pictures, and bars for the other numbers of a figure."""
     for paper in {row.paper.name: row.paper for row in rows}.values():
         paper_rows = [row for row in rows if row.paper is paper]
-        facts = [fit for fit in fits if fit.paper is paper]
+        paper_fits = [fit for fit in fits if fit.paper is paper]
         for picture in paper.pictures:
-            yield from _curves(paper, picture, paper_rows, facts)
+            yield from _curves(paper, picture, paper_rows, paper_fits)
         for figure in dict.fromkeys(row.row.figure for row in paper_rows):
-            yield from _bars(paper, figure, paper_rows, facts)
+            yield from _bars(paper, figure, paper_rows, paper_fits)
 
 
 def _curves(

@@ -79,10 +79,12 @@ _ValueOfSetting = Callable[[str], Value]
 
 
 def _rtl_figure(figure: str) -> _ValueOfSetting:
+    """Return a function from a key of ``_SETTINGS`` to the value of a figure over RTL NICs."""
     return lambda setting: figure_value(f"inceptionn.rtl.{setting}.{figure}")
 
 
 def _training(value: Value, *options: str) -> Measurement:
+    """Return a measurement by ``fanin bench codec-training``."""
     return Measurement(("bench", "codec-training", *options), value, folder=True)
 
 
@@ -96,29 +98,33 @@ def _small_networks(value: Value) -> Measurement:
     return _training(value, "--figure", "14", "--networks", "cnn", "residual", "templates", "--seeds", "2")
 
 
-def _codec_rate(place: int) -> Measurement:
-    """Return the measurement of the simulated compressor (``place`` 0) or decompressor (1)."""
+def _codec_rate(check: int) -> Measurement:
+    """Return the measurement of the simulated compressor (``check`` 0) or decompressor (``check`` 1)."""
     command = ("codec", "verify", "--codec", "inceptionn", "--mode", "published", "--rtl", "--values", "100000")
-    return Measurement(command, inverse(f"checks.{place}.cycles_per_group"), id_prefix="codec_verify")
+    return Measurement(command, inverse(f"checks.{check}.cycles_per_group"), id_prefix="codec_verify")
 
 
 def _table_2() -> Iterator[Row]:
     for network, seconds in _COMMUNICATE_SECONDS.items():
-        quantity, explanation = (
-            f"{network}: 100 exchanges over an aggregator",
-            _VGG_TIMES if network == "VGG-16" else "",
-        )
-        place = identifier(network)
+        quantity = f"{network}: 100 exchanges over an aggregator"
+        explanation = _VGG_TIMES if network == "VGG-16" else ""
+        network_id = identifier(network)
         if network in _PREDICTED:
-            model = _model(f"{place}.wa.communicate_s")
+            model = _model(f"{network_id}.wa.communicate_s")
             yield Row(
                 "table-2", quantity, "VII-C", seconds, "s", model, explanation=explanation, model=_EXCHANGE
             )
-            sum_quantity, model = f"{network}: 100 sums at the aggregator", _model(f"{place}.wa.sum_s")
+            sum_quantity, model = f"{network}: 100 sums at the aggregator", _model(f"{network_id}.wa.sum_s")
             yield Row("table-2", sum_quantity, "VII-C", _SUM_SECONDS[network], "s", model, model=_EXCHANGE)
         explanation = "; ".join(filter(None, (_WIRE_TIME, explanation)))
         yield _rtl(
-            quantity, "VII-C", "table-2", seconds, "s", _rtl_figure(f"{place}.wa.communicate_s"), explanation
+            quantity,
+            "VII-C",
+            "table-2",
+            seconds,
+            "s",
+            _rtl_figure(f"{network_id}.wa.communicate_s"),
+            explanation,
         )
 
 
@@ -140,40 +146,33 @@ def _figure_3() -> Iterator[Row]:
 
 def _figure_7() -> Iterator[Row]:
     patterns = [f"inceptionn.figure_7.{codec}.early.*" for codec in ("snappy", "sz3_2_10")]
-    for pick, name, times in ((min, "least", 2.0), (max, "most", 4.0)):
-        measurement = _training(
-            extreme(pick, *patterns),
-            "--figure",
-            "7",
-            "--networks",
-            "hdc",
-            "--seeds",
-            "1",
-        )
+    for select, name, times in ((min, "least", 2.0), (max, "most", 4.0)):
+        options = ("--figure", "7", "--networks", "hdc", "--seeds", "1")
+        measurement = _training(extreme(select, *patterns), *options)
         quantity = f"training time, Snappy and SZ on the host, {name}"
         yield Row("7", quantity, "VI", times, "× without", measurement, explanation=_HOST)
 
 
 def _figure_12() -> Iterator[Row]:
-    for network, saved in _SAVED_PERCENT.items():
-        name = f"{identifier(network)}.inc.communication_saved"
+    for network, percent in _SAVED_PERCENT.items():
+        figure = f"{identifier(network)}.inc.communication_saved"
         quantity = f"{network}: of the communication, by the ring"
         explanation = _LINK_RATES + (f"; {_VGG_TIMES}" if network == "VGG-16" else "")
         if network in _PREDICTED:
             yield Row(
-                "12", quantity, "VIII-A", saved, "%", _model(name), explanation=explanation, model=_EXCHANGE
+                "12", quantity, "VIII-A", percent, "%", _model(figure), explanation=explanation, model=_EXCHANGE
             )
         yield _rtl(
-            quantity, "VIII-A", "12", saved, "%", _rtl_figure(name), f"{_FEWER_TRANSFERS}; {explanation}"
+            quantity, "VIII-A", "12", percent, "%", _rtl_figure(figure), f"{_FEWER_TRANSFERS}; {explanation}"
         )
-    for network, saved in _TIME_SAVED_PERCENT.items():
+    for network, percent in _TIME_SAVED_PERCENT.items():
         quantity = f"{network}: of the training time, by the ring"
         model, derivation = _model(f"{identifier(network)}.inc.time_saved"), _time_saved(network)
         yield Row(
             "12",
             quantity,
             "VIII-A",
-            saved,
+            percent,
             "%",
             model,
             explanation=_GIVEN_SAVING,
@@ -210,10 +209,8 @@ def _figure_12_with_codec() -> Iterator[Row]:
             "12", quantity, "VIII-A", percent, "%", _model(name), explanation=explanation, model=_EXCHANGE
         )
     for end, times in (("least", 2.2), ("most", 3.1)):
-        quantity, model = (
-            f"speed-up by ring and codec, {end} of four networks",
-            _model(f"inc_with_c.faster.{end}"),
-        )
+        quantity = f"speed-up by ring and codec, {end} of four networks"
+        model = _model(f"inc_with_c.faster.{end}")
         yield Row("12", quantity, "VIII-A", times, "×", model, explanation=_GIVEN_SAVING, model=_EXCHANGE)
         yield _rtl(quantity, "VIII-A", "12", times, "×", _rtl_figure(f"inc_with_c.faster.{end}"), _LINK_RATES)
     highest = "of the communication, by ring and codec, most"
@@ -235,10 +232,8 @@ def _accuracy() -> Iterator[Row]:
     networks = ("cnn", "residual", "templates")
     for bound, shares in zip(BOUNDS, TABLE_III["HDC"], strict=True):
         measurement = _digits(figure_value(f"inceptionn.training.hdc.inceptionn_2_{bound}_published.ratio"))
-        quantity, explanation = (
-            f"HDC, 2^-{bound}: compression ratio",
-            f"claimed: of table III's shares; {_ONE_SEED}",
-        )
+        quantity = f"HDC, 2^-{bound}: compression ratio"
+        explanation = f"claimed: of table III's shares; {_ONE_SEED}"
         yield Row(
             "14",
             quantity,
@@ -301,12 +296,10 @@ def _table_3() -> Iterator[Row]:
 
 
 def _figure_9() -> Iterator[Row]:
-    for place, name in enumerate(("compressor", "decompressor")):
-        quantity, explanation = (
-            f"{name}, 256 bits: bursts a cycle",
-            "random values; of what cannot shrink 17 words for 16",
-        )
-        yield Row("9", quantity, "VI-A", 1.0, "bursts", _codec_rate(place), explanation=explanation)
+    for check, name in enumerate(("compressor", "decompressor")):
+        quantity = f"{name}, 256 bits: bursts a cycle"
+        explanation = "random values; of what cannot shrink 17 words for 16"
+        yield Row("9", quantity, "VI-A", 1.0, "bursts", _codec_rate(check), explanation=explanation)
 
 
 def _fit(fitted_input: str, claim: str, claimed: float, unit: str, name: str, figure: str) -> Fit:

@@ -75,24 +75,24 @@ def _table_rows() -> Iterator[Row]:
     """Yield rows of tables I and III."""
     psi_rate = "no divisor of ψ's dimensions gives 12 multiply–adds a cycle: ours does 16"
     delay_note = "rows of the first window and two more; the paper's formula is not given"
-    for letter, place, delay, rate in (("φ", "phi", 0.23, 3906.25), ("ψ", "psi", 0.91, 4069.01)):
+    for letter, layer_id, delay, rate in (("φ", "phi", 0.23, 3906.25), ("ψ", "psi", 0.91, 4069.01)):
         name, explanation = f"listing 1, {letter}", psi_rate if letter == "ψ" else _TARGET_NOTE
-        measurement = _layer_measurement(f"{place}.induced_delay")
+        measurement = _layer_measurement(f"{layer_id}.induced_delay")
         yield Row(
             "table-1", f"{name}: induced delay", "IV", delay, "frames", measurement, explanation=delay_note
         )
-        measurement = _layer_measurement(f"{place}.throughput")
+        measurement = _layer_measurement(f"{layer_id}.throughput")
         yield Row(
             "table-1", f"{name}: throughput", "IV", rate, "frames/s", measurement, explanation=explanation
         )
     dsp_note = "ours: a block for each multiplier and way, and two for the update"
-    for letter, place, blocks, kilobits in (("φ", "phi", 32, 272.9), ("ψ", "psi", 38, 1446.6)):
-        name, measurement = f"listing 1, {letter}", _layer_measurement(f"{place}.dsps")
+    for letter, layer_id, blocks, kilobits in (("φ", "phi", 32, 272.9), ("ψ", "psi", 38, 1446.6)):
+        name, measurement = f"listing 1, {letter}", _layer_measurement(f"{layer_id}.dsps")
         explanation = f"{dsp_note}; {psi_rate}" if letter == "ψ" else dsp_note
         yield Row(
             "table-3", f"{name}: DSP blocks", "IV", blocks, "blocks", measurement, explanation=explanation
         )
-        ram = _layer_measurement(f"{place}.ram")
+        ram = _layer_measurement(f"{layer_id}.ram")
         yield Row("table-3", f"{name}: RAM, estimated", "IV", kilobits, "Kb", ram, explanation=_MEMORY_NOTE)
 
 

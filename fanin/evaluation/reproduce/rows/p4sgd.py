@@ -44,10 +44,10 @@ def _figure_9_rows(name: str, batch: int, claimed: float) -> Iterator[Row]:
 
 
 def _loss_row(name: str, part: str, gamma: int, bits: int) -> Row:
-    place = f"glm.figure_14.{name}.gamma_{gamma}"
+    id_prefix = f"glm.figure_14.{name}.gamma_{gamma}"
     measurement = Measurement(
         ("bench", "glm", "--figure", "14", "--precision", "1,2,3,4,8"),
-        ratio(f"{place}.{bits}_bits.epoch_10", f"{place}.float64.epoch_10"),
+        ratio(f"{id_prefix}.{bits}_bits.epoch_10", f"{id_prefix}.float64.epoch_10"),
         folder=True,
         data={data_set: ("--data", f"{data_set}={{}}") for data_set in ("rcv1", "avazu")},
     )
@@ -80,8 +80,8 @@ def _memory_row(quantity: str, figure: str, claimed: float, unit: str, explanati
 
 
 def _equation_row(number: int, kind: str, explanation: str = "") -> Row:
-    place = identifier("glm.table_1", kind, "workers_1.d_16384.b_64")
-    value = ratio(f"{place}.cycles", f"{place}.equation_{number}")
+    id_prefix = identifier("glm.table_1", kind, "workers_1.d_16384.b_64")
+    value = ratio(f"{id_prefix}.cycles", f"{id_prefix}.equation_{number}")
     measurement = Measurement(("bench", "glm", "--figure", "2"), value, folder=True)
     quantity = f"{kind}, {_CASE}: cycles over equation {number}"
     return Row("table-1", quantity, "II, III-B", 1.0, "×", measurement, explanation=explanation, slow=True)

@@ -10,14 +10,11 @@ _SECONDS = {"lr": (3.10, 2.79), "lr-rff": (122.36, 95.98), "fcnn": (135.92, 110.
 _ACCURACY_PERCENT = {"lr": 92.0, "lr-rff": 95.0, "fcnn": 99.0}
 _TCP_OVER_RDMA = {"training": 2.0, "wait": 6.0}
 _READINGS = ("per_model_steady", "one_server_like_fcnn")  # of bench ps --models
-_SECONDS_OF_BOTH_RUNS = (
-    "beside.0.simulated_seconds",
-    "simulated_seconds",
-)  # of the run beside, and of the first
+_SECONDS_OF_BOTH_RUNS = ("beside.0.simulated_seconds", "simulated_seconds")  # of the second run, of the first
 _SYNC_BESIDE = ("--no-optimum", "--beside", "algorithm=sync")
-_EPOCH_COMMAND = ("ps", "train", "--workers", "15", "--epochs", "1")  # in RTL
+_EPOCH_COMMAND = ("ps", "train", "--workers", "15", "--epochs", "1")  # an epoch in RTL
 _MODEL_OPTIONS = {"lr": (), "lr-rff": ("--model", "lr-rff"), "fcnn": ("--model", "fcnn")}
-_MODEL_SIZES = {  # of the digits' w; the paper's is of 784 pixels
+_MODEL_SIZES = {  # for the digits' 64 pixels; the paper's images have 784
     "lr": "650 values",
     "lr-rff": "10,010 values, a tenth of the paper's",
     "fcnn": "9,610 values, a tenth of the paper's",

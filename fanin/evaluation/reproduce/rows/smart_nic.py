@@ -106,9 +106,9 @@ _LEAST_KEPT = Value(
 )
 
 
-def _codec_rate(codec: str, place: int) -> Measurement:
+def _codec_rate(codec: str, check: int) -> Measurement:
     command = ("codec", "verify", "--codec", codec, "--rtl", "--values", "100000")
-    return Measurement(command, inverse(f"checks.{place}.cycles_per_group"), id_prefix="codec_verify")
+    return Measurement(command, inverse(f"checks.{check}.cycles_per_group"), id_prefix="codec_verify")
 
 
 def _fit(fitted_input: str, claim: str, claimed: float, unit: str, name: str, figure: str) -> Fit:
