@@ -63,7 +63,7 @@ def test_small_nodes_are_as_near_to_equation_2_as_table_1_asks(workers):
     config = replace(PRESETS["tiny"], mac_width=512, sample_fifo=4096, slots=64, vanilla=True, depth=64)
     shape = {"workers": workers, "columns": 448 * workers, "batch": 64, "latency_ns": 1200, "mini_batches": 2}
     pipelined = nodes.measure(config, **shape)
-    latency = pipelined.latency + pipelined.paths.word_to_agg + pipelined.ways.result_to_gradient
+    latency = pipelined.latency + pipelined.paths.word_to_agg + pipelined.paths.result_to_gradient
     vanilla = nodes.measure(config, vanilla=True, **shape)
     assert vanilla.mini_batch == pytest.approx(equations.equation_2(vanilla, latency), rel=0.05)
     assert vanilla.mini_batch - pipelined.mini_batch == pytest.approx(pipelined.ideal, rel=0.01)
