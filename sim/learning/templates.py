@@ -1,7 +1,7 @@
 """Generated images of many classes, without a download: a smooth random template per class, distorted.
 
-The task is hard for codecs that truncate bits: truncation shortens the sums, and with many classes and few
-epochs a training needs its full rate (docs/systems/gradient-training.md, "A task that truncation hurts").
+The task is hard for codecs that truncate bits. Truncation shortens the sums, and with many classes and few
+epochs a training needs its full rate. See docs/systems/gradient-training.md, "A task that truncation hurts".
 """
 
 from __future__ import annotations
