@@ -214,8 +214,8 @@ def sigmoid(fa: npt.ArrayLike, frac: int) -> Int64:
     """Return σ(FA) in [0, 2^frac] from the table.
 
     With t = FA + 8·2^frac, i = t >> (frac − 6) selects the entry, and r is the next n bits of t
-    (``sigma_fraction_bits``; lower bits are dropped). σ = T[i] + ((T[i+1] − T[i])·r >> n). Below −8 the result is
-    0, from 8 on 2^frac.
+    (``sigma_fraction_bits``; lower bits are dropped). σ = T[i] + ((T[i+1] − T[i])·r >> n). Below −8 the result
+    is 0, from 8 on 2^frac.
     """
     table, n, step = sigma_table(frac), sigma_fraction_bits(frac), frac - SIGMA_STEP_BITS
     t = np.asarray(fa, dtype=np.int64) + (SIGMA_RANGE << frac)
