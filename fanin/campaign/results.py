@@ -64,9 +64,7 @@ def write_results(campaign: Campaign, folder: Folder) -> dict[str, int]:
         failures=[(row[RUN], row[ERROR]) for row in rows if row[STATUS] == FAILED],
         figure_names=[name for name in listed_figures if name in figures],
         log=[
-            finished_run
-            for name in campaign.log
-            for finished_run in (name, _FIGURE_PREFIX + name, names.get(name, name))
+            column for name in campaign.log for column in (name, _FIGURE_PREFIX + name, names.get(name, name))
         ],
     )
     write_file(folder.path / REPORT_FILE, page)

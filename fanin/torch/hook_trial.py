@@ -49,8 +49,8 @@ Register = Callable[[DistributedDataParallel, dist.ProcessGroup], None]
 
 
 @dataclass(frozen=True)
-class Scheme:
-    """Scheme of gradient addition: a communication hook, and the hardware of its process group.
+class HookSetup:
+    """A communication hook, and the hardware of its process group.
 
     - ``register``: registers the hook on a model, for a process group.
     - ``options``: hardware of the process group.
@@ -97,20 +97,20 @@ _CODECS: dict[str, CodecConfig] = {
     "INCEPTIONN 2^-6": Inceptionn(6),
 }
 _SHARES = {"top 1 %": 0.01, "top 0.1 %": 0.001}
-SCHEMES: dict[str, Scheme] = {
-    "none": Scheme(_hook(nics())),
-    "fp16": Scheme(_hook(fp16_compress_hook)),
+HOOK_SETUPS: dict[str, HookSetup] = {
+    "none": HookSetup(_hook(nics())),
+    "fp16": HookSetup(_hook(fp16_compress_hook)),
     **{
-        f"{name}{FEEDBACK * feedback}": Scheme(_hook(nics(), feedback=feedback), Options(codec=codec))
+        f"{name}{FEEDBACK * feedback}": HookSetup(_hook(nics(), feedback=feedback), Options(codec=codec))
         for name, codec in _CODECS.items()
         for feedback in (False, True)
     },
     **{
-        f"{name}{FEEDBACK * feedback}": Scheme(_hook(top_k(share), feedback=feedback))
+        f"{name}{FEEDBACK * feedback}": HookSetup(_hook(top_k(share), feedback=feedback))
         for name, share in _SHARES.items()
         for feedback in (False, True)
     },
-    **{f"PowerSGD, rank {rank}": Scheme(_power_sgd(rank)) for rank in (1, 2)},
+    **{f"PowerSGD, rank {rank}": HookSetup(_power_sgd(rank)) for rank in (1, 2)},
 }
 
 
@@ -122,9 +122,9 @@ def training(seed: int, epochs: int) -> Training:
 def trials(
     names: Sequence[str], seeds: int, epochs: int, on_training: Callable[[], object] = lambda: None
 ) -> Iterator[tuple[str, list[TrainingResult]]]:
-    """Train with each of these ``SCHEMES``, with seeds 0 to ``seeds`` - 1; call ``on_training`` after each.
+    """Train with each of these ``HOOK_SETUPS``, with seeds 0 to ``seeds`` - 1; call ``on_training`` after each.
 
-    Yields a scheme's name, and its results by seed. Raises ToolFailed if a rank fails.
+    Yields a setup's name, and its results by seed. Raises ToolFailed if a rank fails.
     """
     parent, child = get_context("spawn").Pipe(duplex=False)
     with tempfile.TemporaryDirectory() as folder, parent:
@@ -171,19 +171,19 @@ def _rank(rank: int, folder: str, results: Connection, names: Sequence[str], see
         results.close()
     for name in names:
         for seed in range(seeds):
-            result = _train(rank, SCHEMES[name], training(seed, epochs))
+            result = _train(rank, HOOK_SETUPS[name], training(seed, epochs))
             if rank == 0:
                 results.send(result)
     dist.destroy_process_group()
 
 
-def _train(rank: int, scheme: Scheme, training: Training) -> TrainingResult:
+def _train(rank: int, setup: HookSetup, training: Training) -> TrainingResult:
     """Run this rank's part of a training. Only the result of rank 0 is used."""
-    group = dist.new_group(range(RANKS), timeout=_TIMEOUT, backend=BACKEND, pg_options=scheme.options)
+    group = dist.new_group(range(RANKS), timeout=_TIMEOUT, backend=BACKEND, pg_options=setup.options)
     network, descent = training.network, training.descent
     assert isinstance(network, FlatNetwork)
     model = DistributedDataParallel(network.module(training.seed), process_group=group)
-    scheme.register(model, group)
+    setup.register(model, group)
     optimizer = torch.optim.SGD(
         model.parameters(), lr=descent.rate, momentum=descent.momentum, weight_decay=descent.decay
     )
@@ -196,7 +196,7 @@ def _train(rank: int, scheme: Scheme, training: Training) -> TrainingResult:
         optimizer.zero_grad()
         cross_entropy(model(network.inputs(batch)), torch.from_numpy(batch.digits)).backward()
         optimizer.step()
-    size, seconds = _per_step(scheme.options, warmup_time, time(group), step + 1 - WARMUP_STEPS)
+    size, seconds = _per_step(setup.options, warmup_time, time(group), step + 1 - WARMUP_STEPS)
     dist.destroy_process_group(group)
     _, held_out = training.data(training.seed)
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Effect of gradient codecs on training: INCEPTIONN's figures 13 and 14 and table III, over seeds.
+"""Benchmark of the effect of gradient codecs on training: INCEPTIONN's figures 13 and 14 and table III.
 
 ``codec_training_costs`` measures figures 3, 4, 5, 7 and 12.
 """
@@ -31,17 +31,14 @@ from fanin.sim.codec.trainers import Training
 
 PAGE = "codec-training.md"
 MILD_CODEC, HARSH_CODEC = "INCEPTIONN 2^-10, strict", "24 LSBs truncated"
-EXTENDED_CODECS = (
-    MILD_CODEC,
-    "INCEPTIONN 2^-10, published",
-    "INCEPTIONN 2^-6, strict",
-    HARSH_CODEC,
-)  # figure 13's
-MAX_LOST, MIN_LOST = 1.0, 10.0  # points that the task for it loses to GENTLE at most, and to HARSH at least
+#: Codecs whose trainings are repeated with more epochs, for figure 13.
+EXTENDED_CODECS = (MILD_CODEC, "INCEPTIONN 2^-10, published", "INCEPTIONN 2^-6, strict", HARSH_CODEC)
+#: Limits for the task that truncation hurts: points lost at most with MILD_CODEC, at least with HARSH_CODEC.
+MAX_LOST, MIN_LOST = 1.0, 10.0
 MAX_MORE_EPOCHS = MORE[-1]
-FEW_MORE_EPOCHS = 2  # epochs, with which the paper's networks reach the same accuracy (section VIII-B)
-RATE_FACTORS = (0.5, 1, 2, 4)  # of the rate, for the task that truncation hurts
-MIN_SHOWN_ACCURACY = 60.0  # % of the accuracy without a codec, in the picture
+FEW_MORE_EPOCHS = 2  # more epochs for the same accuracy in the paper (section VIII-B)
+RATE_FACTORS = (0.5, 1, 2, 4)  # factors of the learning rate, for the task that truncation hurts
+MIN_SHOWN_ACCURACY = 60.0  # lower end of the picture's axis, in % of the accuracy without a codec
 
 
 def measure(args: argparse.Namespace) -> Iterator[Result]:
@@ -110,6 +107,7 @@ def _figure_14(bench: Bench) -> Iterator[Result]:
 
 
 def _effect_figures(network: str, codec: str, effect: Effect) -> Iterator[Result]:
+    """Yield accuracy, lost accuracy and compression ratio of a network's trainings with a codec."""
     name, id_prefix = f"{network}: {codec}", _id_prefix(network, codec)
     note = f"± {effect.accuracy.deviation:.1f}"
     yield Result(f"{name}: accuracy", effect.accuracy.mean, "%", note=note, id=f"{id_prefix}.accuracy")
@@ -171,6 +169,7 @@ def _more_epochs_figures(
 
 
 def _epochs_text(epochs_by_seed: Sequence[int | None]) -> str:
+    """Return numbers of epochs as text, with a dash for a seed that never reaches the accuracy."""
     return ", ".join("–" if epochs is None else str(epochs) for epochs in epochs_by_seed)
 
 
@@ -199,7 +198,7 @@ def _accuracy_table(
 
 
 def _rate_figures(bench: Bench, training: Training) -> Iterator[Result]:
-    """Whether a higher learning rate compensates for truncation, which reduces the sums."""
+    """Yield accuracies at other learning rates: a higher rate may compensate for truncation."""
     rows = []
     for factor in RATE_FACTORS:
         descent = replace(training.descent, rate=factor * training.descent.rate)

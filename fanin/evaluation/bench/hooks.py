@@ -40,9 +40,11 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
 
     rows: list[Sequence[object]] = []
     base_results: list[TrainingResult] = []
-    total = len(hook_trial.SCHEMES) * args.seeds
+    total = len(hook_trial.HOOK_SETUPS) * args.seeds
     with progress_bar(total=total, unit=" trainings") as bar:
-        for name, results in hook_trial.trials(list(hook_trial.SCHEMES), args.seeds, args.epochs, bar.update):
+        for name, results in hook_trial.trials(
+            list(hook_trial.HOOK_SETUPS), args.seeds, args.epochs, bar.update
+        ):
             base_results = base_results or results
             statistics = _HookStatistics(name, results, base_results)
             yield from statistics.results()

@@ -178,7 +178,7 @@ class NicMeter:
         return transfers["write"][0] - transfers["mac_rx"][-1]
 
     async def _frame(self, ctx: Any, packet: RdmaPacket) -> None:
-        """Send a packet to ``mac_rx`` word by word, and wait for ``_QUIET`` cycles."""
+        """Send a packet to ``mac_rx`` word by word, and wait for ``_QUIET_CYCLES`` cycles."""
         destination = Endpoint(self._node.mac, self._node.ip)
         frame = encode(packet, source=self._peer, destination=destination)
         for offset in range(0, len(frame), self._step):
@@ -188,7 +188,7 @@ class NicMeter:
         await ctx.tick().repeat(_QUIET_CYCLES)
 
     async def _wait_until(self, ctx: Any, condition: Callable[[], bool]) -> None:
-        """Wait until a condition holds, and then for ``_QUIET`` cycles."""
+        """Wait until a condition holds, and then for ``_QUIET_CYCLES`` cycles."""
         for _ in range(_MAX_WRITE_CYCLES):
             if condition():
                 break

@@ -68,7 +68,7 @@ def _plan(name: str, cosim: GroupsCosim, plan: Plan, vectors: list[Float32]) -> 
     note = "; ".join(f"{level} {number(size / 1e6)}" for level, size in bytes_by_level.items())
     yield Result(f"{name}: DATA frames", sum(sent_bytes) / 1e6, "MB", note=note)
     expected = golden.data_bytes(vectors, cosim.config, plan)
-    byte_difference = sum(abs(result - size) for result, size in zip(sent_bytes, expected, strict=True))
+    byte_difference = sum(abs(sent - size) for sent, size in zip(sent_bytes, expected, strict=True))
     yield Result(f"{name}: bytes off NumPy's", byte_difference, "bytes", 0, note="summed over the rounds")
     total = golden.exchange(vectors, cosim.config, plan).view(np.uint32)
     wrong_values = sum(int((result.view(np.uint32) != total).sum()) for result in run.sums)

@@ -206,9 +206,9 @@ def _best_speed_up(
 
     ``node_load``: load from which the frames per node and cycle are taken.
     """
-    meeting_count = node_load.cycles // _WINDOW_CYCLES
+    meetings = node_load.cycles // _WINDOW_CYCLES
     frames = round(node_load.frames * nodes / node_load.nodes)
-    single_process = Load(nodes, node_load.cycles, frames, meeting_count)
+    single_process = Load(nodes, node_load.cycles, frames, meetings)
     speeds = [(1.0, 1)]
     max_ranks = min(nodes, machines * args.cores)
     for ranks in sorted({*(1 << bit for bit in range(1, max_ranks.bit_length())), max_ranks} - {1}):

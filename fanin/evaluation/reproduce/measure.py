@@ -195,7 +195,7 @@ def _parse_output(value: dict[str, Any]) -> CommandOutput:
 def _flat(document: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
     """Yield the numbers of a benchmark by identifier, of other commands by dotted path."""
     if not prefix and "benchmark" in document:
-        printed = ((member["id"], member["value"]) for member in document["figures"] if member["id"])
+        printed = ((figure["id"], figure["value"]) for figure in document["figures"] if figure["id"])
         yield from ((name, float(value)) for name, value in printed if value is not None)  # null: not finite
         return
     for name, value in document.items():

@@ -13,7 +13,7 @@ TOP = f"top 1 %{hook_trial.FEEDBACK}"
 
 
 def _only(monkeypatch, *names):
-    monkeypatch.setattr(hook_trial, "SCHEMES", {name: hook_trial.SCHEMES[name] for name in names})
+    monkeypatch.setattr(hook_trial, "HOOK_SETUPS", {name: hook_trial.HOOK_SETUPS[name] for name in names})
 
 
 def _rows(capsys, *arguments, status=0):
@@ -42,7 +42,7 @@ def test_outcomes_become_figures_and_a_table(monkeypatch, capsys, tmp_path):
 
 
 def test_limits_are_of_hooks_that_there_are():
-    assert set(hooks.LIMITED) < set(hook_trial.SCHEMES)
+    assert set(hooks.LIMITED) < set(hook_trial.HOOK_SETUPS)
 
 
 @pytest.mark.parametrize(
@@ -60,8 +60,8 @@ def test_what_is_refused(arguments, message, capsys):
 
 @pytest.mark.slow
 def test_a_rank_that_fails_ends_all_with_its_cause(monkeypatch, capsys, tmp_path):
-    # The ranks do not know the second scheme.
-    monkeypatch.setattr(hook_trial, "SCHEMES", {"none": None, "another": None})
+    # The ranks do not know the second setup.
+    monkeypatch.setattr(hook_trial, "HOOK_SETUPS", {"none": None, "another": None})
     assert main(["bench", "hooks", "--seeds", "1", "--epochs", "1", "-o", str(tmp_path)]) == 1
     assert "a rank of the training has failed: KeyError: 'another'" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
