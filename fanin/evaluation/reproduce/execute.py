@@ -46,7 +46,9 @@ def execute(args: argparse.Namespace) -> int:
         with output_directory(args.output, REPRODUCTION) as folder:
             table.write(folder, document, rows, fits)
     print_json(document) if args.json else print("\n".join(table.lines(rows)))
-    if empty_rows := [f"{row.paper.name}/{row.row.figure}: {row.error}" for row in rows if row.value is None]:
+    if empty_rows := [
+        f"{filled.paper.name}/{filled.row.figure}: {filled.error}" for filled in rows if filled.value is None
+    ]:
         raise CheckFailed(f"{len(empty_rows)} of {len(rows)} rows are empty; the first: {empty_rows[0]}")
     return 0
 

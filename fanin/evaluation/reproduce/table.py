@@ -63,14 +63,14 @@ def lines(rows: Sequence[FilledRow]) -> list[str]:
     """Return the lines of the table for a terminal."""
     cells = [
         (
-            f"{row.paper.name}/{row.row.figure}",
-            row.row.quantity,
-            f"{number(row.row.claimed)} {row.row.unit}",
-            "—" if row.value is None else number(row.value),
-            "" if row.ratio is None else f"{row.ratio:.2f}",
-            row.origin_kind,
+            f"{filled.paper.name}/{filled.row.figure}",
+            filled.row.quantity,
+            f"{number(filled.row.claimed)} {filled.row.unit}",
+            "—" if filled.value is None else number(filled.value),
+            "" if filled.ratio is None else f"{filled.ratio:.2f}",
+            filled.origin_kind,
         )
-        for row in rows
+        for filled in rows
     ]
     return columns(
         [("figure", "what", "claimed", "found", "ratio", "how"), *cells], right=(2, 3, 4)
@@ -122,22 +122,22 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str
         yield f"| {' | '.join(cells)} |"
 
 
-def _line(row: FilledRow) -> Line:
+def _line(filled: FilledRow) -> Line:
     return Line(
-        paper=row.paper.name,
-        title=row.paper.title,
-        figure=row.row.figure,
-        quantity=row.row.quantity,
-        section=row.row.section,
-        claimed=f"{number(row.row.claimed)} {row.row.unit}",
-        measured="—" if row.value is None else f"{number(row.value)} {row.row.unit}",
-        ratio=row.ratio,
-        origin_kind=row.origin_kind,
-        command=row.command,
-        inputs=row.measurement.origin.text,
-        formula=row.measurement.value.text,
-        seconds=row.output.seconds if row.output else None,
-        explanation=row.explanation if row.value is not None else row.error,
+        paper=filled.paper.name,
+        title=filled.paper.title,
+        figure=filled.row.figure,
+        quantity=filled.row.quantity,
+        section=filled.row.section,
+        claimed=f"{number(filled.row.claimed)} {filled.row.unit}",
+        measured="—" if filled.value is None else f"{number(filled.value)} {filled.row.unit}",
+        ratio=filled.ratio,
+        origin_kind=filled.origin_kind,
+        command=filled.command,
+        inputs=filled.measurement.origin.text,
+        formula=filled.measurement.value.text,
+        seconds=filled.output.seconds if filled.output else None,
+        explanation=filled.explanation if filled.value is not None else filled.error,
     )
 
 
@@ -150,10 +150,10 @@ def _facts(rows: Sequence[FilledRow], fits: Sequence[FittedFact]) -> Iterator[Fa
                 fit = fitted.fit
                 numbers = (fit.claimed, fitted.value, fit.unit)
                 yield _fact(paper, model, "fitted", fit.claim, numbers, fit.fitted_input)
-        for row in rows:
-            if (row.paper.name, row.row.model) == (paper, model):
-                quantity, derivation = f"{row.row.figure}: {row.row.quantity}", row.row.derivation
-                numbers = (row.row.claimed, row.value, row.row.unit)
+        for filled in rows:
+            if (filled.paper.name, filled.row.model) == (paper, model):
+                quantity, derivation = f"{filled.row.figure}: {filled.row.quantity}", filled.row.derivation
+                numbers = (filled.row.claimed, filled.value, filled.row.unit)
                 kind, inputs = ("derived", derivation.text) if derivation else ("predicted", "")
                 yield _fact(paper, model, kind, quantity, numbers, inputs)
 
