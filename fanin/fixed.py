@@ -1,4 +1,4 @@
-"""Number formats and roundings, each stated once, in exact integer NumPy (docs/reference/numbers.md).
+"""Number formats and roundings of GLM training in exact integer NumPy (docs/reference/numbers.md).
 
 Weights, activations and gradients are signed 32-bit fixed point with ``frac`` fractional bits: the integer
 ``v`` means ``v / 2**frac``. Every function takes integers or integer arrays, computes in int64 and returns
@@ -35,12 +35,12 @@ MANTISSA_BITS = 16
 MAX_SHIFT = 39
 MIN_RATE = 2.0**-24
 MAX_RATE = 2.0**15
-MAX_DECAY = 24  # largest shift by which weights decay; beyond it rounding would dominate
+MAX_DECAY = 24  # maximum shift by which weights decay; with a larger shift rounding would dominate
 
 SIGMA_RANGE = 8  # the σ table covers [-8, 8)
 SIGMA_STEP_BITS = 6  # step of 1/64
 SIGMA_ENTRIES = 2 * SIGMA_RANGE << SIGMA_STEP_BITS
-MAX_SIGMA_FRACTION = 16  # most bits of FA between two entries that interpolation uses
+MAX_SIGMA_FRACTION = 16  # maximum bits of FA between two entries that interpolation uses
 
 
 class Loss(IntEnum):
@@ -67,8 +67,9 @@ LOSSES = {loss.name.lower(): loss for loss in Loss}
 
 
 def unknown_loss(loss: Never) -> ValueError:
-    """Return the error for a loss that a match statement does not handle; type checkers find such places
-    too.
+    """Return the error for a loss that a match statement does not handle.
+
+    By the type Never, type checkers report such a statement too.
     """
     return ValueError(f"loss must be one of {', '.join(LOSSES)}, not {loss!r}")
 
@@ -181,8 +182,9 @@ def l2_of(shift: int, gamma: float) -> float:
 
 
 def decay(x: npt.ArrayLike, shift: int) -> Int64:
-    """Return the loss of an int32 weight: x / 2^``shift`` rounded away from 0, so that it reaches 0; shift 0:
-    0.
+    """Return the decrement of an int32 weight: x / 2^``shift``, or 0 for shift 0.
+
+    The decrement is rounded away from 0, so that the weight reaches 0.
     """
     x = np.asarray(x, dtype=np.int64)
     if shift == 0:
@@ -211,16 +213,16 @@ def sigma_fraction_bits(frac: int) -> int:
 def sigmoid(fa: npt.ArrayLike, frac: int) -> Int64:
     """Return σ(FA) in [0, 2^frac] from the table.
 
-    With t = FA + 8·2^frac: i = t >> (frac − 6) selects the entry, r = the next n bits of t (see
-    ``sigma_fraction_bits``; lower bits are dropped), and σ = T[i] + ((T[i+1] − T[i])·r >> n). Below −8 the
-    result is 0, from 8 on 2^frac.
+    With t = FA + 8·2^frac, i = t >> (frac − 6) selects the entry, and r is the next n bits of t
+    (``sigma_fraction_bits``; lower bits are dropped). σ = T[i] + ((T[i+1] − T[i])·r >> n). Below −8 the result
+    is 0, from 8 on 2^frac.
     """
     table, n, step = sigma_table(frac), sigma_fraction_bits(frac), frac - SIGMA_STEP_BITS
     t = np.asarray(fa, dtype=np.int64) + (SIGMA_RANGE << frac)
     i = np.clip(t >> step, 0, SIGMA_ENTRIES - 1)
     r = t >> (step - n) & (1 << n) - 1
-    inside = table[i] + ((table[i + 1] - table[i]) * r >> n)
-    return np.where(t < 0, 0, np.where(t >= 2 * SIGMA_RANGE << frac, 1 << frac, inside))
+    interpolated = table[i] + ((table[i + 1] - table[i]) * r >> n)
+    return np.where(t < 0, 0, np.where(t >= 2 * SIGMA_RANGE << frac, 1 << frac, interpolated))
 
 
 def df(fa: npt.ArrayLike, y: npt.ArrayLike, loss: Loss, frac: int) -> Int64:

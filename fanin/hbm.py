@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 BLOCK_BYTES = 32  #: bytes of an access: a burst of 4 beats on 64 data pins
-PORT_BITS = 8 * BLOCK_BYTES  #: most bits of an AXI port
+PORT_BITS = 8 * BLOCK_BYTES  #: maximum width of an AXI port, in bits
 CHANNELS = 16  #: pseudo-channels of a stack; their refreshes are spread over a tREFI
 MAX_PORTS_PER_CHANNEL = 16
 _PS_PER_NS = 1000
@@ -33,7 +33,7 @@ class Hbm:
     read_to_precharge: int  #: tRTP
     activates: int  #: tRRD_S: between activates
     activates_same_group: int  #: tRRD_L: between activates of one bank group
-    four_activates: int  #: tFAW: window with at most four activates
+    four_activates: int  #: tFAW: period with at most four activates
     refresh_cycle: int  #: tRFC: duration of a refresh of all banks
     refresh: int  #: tREFI: between two refreshes
     queue: int  #: accesses in the controller's queue
@@ -52,13 +52,14 @@ class Hbm:
             )
         if self.refresh <= self._between_refreshes:
             raise ValueError(f"refresh must be more than {self._between_refreshes}, not {self.refresh!r}")
-        if strange := set(self.address_map) - set("GBC"):
-            raise ValueError(f"address_map must be of G, B and C, not {min(strange)!r}")
+        if unknown := set(self.address_map) - set("GBC"):
+            raise ValueError(f"address_map must be of G, B and C, not {min(unknown)!r}")
 
     @property
     def _between_refreshes(self) -> int:
-        """Most cycles of closing rows, a refresh and a first read; within a tREFI, so refreshes never pile
-        up.
+        """Maximum cycles for closing the rows, a refresh and a first read.
+
+        A tREFI must be longer, so that refreshes never pile up.
         """
         closing = self.activate_to_precharge + self.read_to_precharge + self.precharge
         return closing + self.refresh_cycle + self.four_activates + self.activate_to_read + self.same_group

@@ -12,10 +12,10 @@ from fanin.wire.ethernet import Endpoint
 from fanin.wire.fields import field_bits
 
 JOBS = 1 << field_bits(AGGREGATION, "job")
-SLOTS = 1 << field_bits(AGGREGATION, "slot")  # of a switch; one job may have all of them
-RETRY_BITS = 16  # of a worker's counter of a packet's retransmissions
+SLOTS = 1 << field_bits(AGGREGATION, "slot")  # slots of a switch; one job may have all of them
+RETRY_BITS = 16  # width of a worker's counter of a packet's retransmissions
 MAX_RETRIES = (1 << RETRY_BITS) - 1
-SWITCH = Endpoint(mac=0x02_00_00_00_01_00, ip=0x0A_00_00_FE)  # default addresses
+SWITCH = Endpoint(mac=0x02_00_00_00_01_00, ip=0x0A_00_00_FE)  # default addresses of the switch
 
 
 def worker_endpoint(worker: int) -> Endpoint:
@@ -68,9 +68,9 @@ class Job:
 def check_jobs(jobs: Iterable[Job]) -> None:
     """Raise ValueError unless jobs can share a switch: distinct ids and slots, and one port per MAC."""
     ports: dict[int, int] = {}
-    known: list[Job] = []
+    earlier_jobs: list[Job] = []
     for job in jobs:
-        for other in known:
+        for other in earlier_jobs:
             if job.id == other.id:
                 raise ValueError(f"job {job.id} exists")
             if job.base < other.base + other.slots and other.base < job.base + job.slots:
@@ -83,7 +83,7 @@ def check_jobs(jobs: Iterable[Job]) -> None:
                 raise ValueError(
                     f"MAC {mac:012x} of job {job.id} is at port {member.port} and at port {ports[mac]}"
                 )
-        known.append(job)
+        earlier_jobs.append(job)
 
 
 @dataclass

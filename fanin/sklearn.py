@@ -36,7 +36,7 @@ _STEPS = {Loss.LINEAR: 1.0, Loss.LOGISTIC: 4.0, Loss.HINGE: 1.0}
 
 
 class _Glm(BaseEstimator):
-    """Common part of both estimators: parameters, checks, and training.
+    """Base class of both estimators: parameters, checks, and training.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ class _Glm(BaseEstimator):
         if self.shuffle:
             order = _generator(self.random_state).permutation(len(order))
         try:
-            return self._models(X[order], [of_model[order] for of_model in labels], loss)
+            return self._models(X[order], [model_labels[order] for model_labels in labels], loss)
         except InputError as error:
             raise ValueError(str(error)) from error
 
@@ -229,8 +229,8 @@ class GlmClassifier(ClassifierMixin, _Glm):
         self.classes_, codes = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError(f"y has one class, {self.classes_.tolist()[0]!r}: a classifier needs two or more")
-        larger = range(1, 2) if len(self.classes_) == 2 else range(len(self.classes_))
-        models = self._train(X, [(codes == n).astype(np.float64) for n in larger], loss)
+        positive_codes = range(1, 2) if len(self.classes_) == 2 else range(len(self.classes_))
+        models = self._train(X, [(codes == n).astype(np.float64) for n in positive_codes], loss)
         self.model_ = GlmModel.of_classes(models, tuple(self.classes_.tolist()))
         return self
 
@@ -248,11 +248,11 @@ class GlmClassifier(ClassifierMixin, _Glm):
     @available_if(lambda self: self.loss in (None, "logistic"))
     def predict_proba(self, X: Any) -> Float64:
         """Return σ of the sums, a column per class; with more than two classes normalised to a sum of 1."""
-        larger = expit(self._sums(X))
+        probabilities = expit(self._sums(X))
         if len(self.classes_) == 2:
-            return np.column_stack([1 - larger, larger])
-        total = larger.sum(axis=1, keepdims=True)
-        return np.where(total > 0, larger, 1.0) / np.where(total > 0, total, len(self.classes_))
+            return np.column_stack([1 - probabilities, probabilities])
+        total = probabilities.sum(axis=1, keepdims=True)
+        return np.where(total > 0, probabilities, 1.0) / np.where(total > 0, total, len(self.classes_))
 
 
 class GlmRegressor(RegressorMixin, _Glm):

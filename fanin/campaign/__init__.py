@@ -10,8 +10,8 @@ from fanin.campaign import compare, run
 PARTS = (run, compare)
 
 
-def add_parser(commands: argparse._SubParsersAction[Any], whole: argparse.ArgumentParser) -> None:
-    """Declare the command and, below it, its parts; ``whole`` parses the command lines of the runs."""
+def add_parser(commands: argparse._SubParsersAction[Any], cli_parser: argparse.ArgumentParser) -> None:
+    """Declare the command and its parts; ``cli_parser``, fanin's own, checks the command lines of the runs."""
     parser = commands.add_parser(
         "campaign",
         default_part="run",
@@ -21,4 +21,4 @@ def add_parser(commands: argparse._SubParsersAction[Any], whole: argparse.Argume
     )
     parts = parser.add_subparsers(title="parts", metavar="PART", required=True)
     for part in PARTS:
-        part.add_parser(parts, whole)
+        part.add_parser(parts, cli_parser)

@@ -21,8 +21,8 @@ from distributed.security import Security
 
 from fanin.base.errors import InputError
 
-_ANSWER = 10.0  # s; timeout of a scheduler's answer
-_HTTP = "127.0.0.1:0"  # address of Dask's HTTP server, which has no pages
+_ANSWER_SECONDS = 10.0  # timeout of a scheduler's answer
+_HTTP_ADDRESS = "127.0.0.1:0"  # address of Dask's HTTP server, which has no pages
 #: No HTTP pages of schedulers and workers: they would show runs and paths to every user of the machine.
 _NO_PAGES: dict[str, list[str]] = {
     "distributed.scheduler.http.routes": [],
@@ -30,7 +30,7 @@ _NO_PAGES: dict[str, list[str]] = {
 }
 _NO_PAGES_IN_JOBS = "export DASK_DISTRIBUTED__WORKER__HTTP__ROUTES='[]'"
 _ROLES = ("client", "scheduler", "worker")
-_DEATHS = 3  # a run is abandoned if more of its workers than that die
+_ALLOWED_WORKER_DEATHS = 3  # a run is abandoned if more of its workers than that die
 #: Classes of dask-jobqueue, by ``cluster.kind``.
 _CLASSES = {
     "slurm": "SLURMCluster",
@@ -61,10 +61,10 @@ def check_cluster(args: argparse.Namespace, file: Path, batch: Mapping[str, Any]
 
 
 @contextlib.contextmanager
-def connected(
+def connected_client(
     args: argparse.Namespace, file: Path, batch: Mapping[str, Any], scratch: Path
 ) -> Iterator[tuple[Client, list[str]]]:
-    """Yield a client of the requested cluster, and a growing list of the batch system's refusals of jobs.
+    """Yield a client of the requested cluster, and the list to which the batch system's refusals are appended.
 
     A cluster that was started here ends with the context. Raises InputError if a scheduler does not answer, or
     a batch system rejects its options.
@@ -76,58 +76,61 @@ def connected(
     for name in (*names, "tornado.application", "asyncio"):
         logging.getLogger(name).setLevel(logging.CRITICAL)  # fanin reports lost connections itself
     dask.config.set(
-        {"distributed.scheduler.allowed-failures": _DEATHS, "temporary-directory": str(scratch)} | _NO_PAGES
+        {"distributed.scheduler.allowed-failures": _ALLOWED_WORKER_DEATHS, "temporary-directory": str(scratch)}
+        | _NO_PAGES
     )
     refusals: list[str] = []
     with contextlib.ExitStack() as stack:
         if args.scheduler:
             _check_answers(args.scheduler)
             if not args.scheduler.startswith("tls://"):
-                what = "who reaches its port can have code carried out with your rights; tls:// protects it"
-                print(f"fanin: warning: --scheduler {args.scheduler}: {what}", file=sys.stderr)
+                risk = "who reaches its port can have code carried out with your rights; tls:// protects it"
+                print(f"fanin: warning: --scheduler {args.scheduler}: {risk}", file=sys.stderr)
             address = args.scheduler
         else:
-            cluster: Any = _batch(file, batch, scratch, refusals) if batch else _local(args.workers, scratch)
+            cluster: Any = (
+                _start_batch(file, batch, scratch, refusals) if batch else _start_local(args.workers, scratch)
+            )
             stack.callback(_close_cluster, cluster)
             if batch:
                 cluster.scale(jobs=batch["jobs"])
             address = cluster
-        client = Client(address, timeout=_ANSWER)
-        stack.callback(_close, client)
+        client = Client(address, timeout=_ANSWER_SECONDS)
+        stack.callback(_close_client, client)
         yield client, refusals
 
 
 def _check_answers(address: str) -> None:
     """Raise InputError unless a scheduler answers in time. Dask itself has no timeout for the first answer."""
 
-    async def ask() -> None:
+    async def probe() -> None:
         secure = Security().get_connection_args("client")
-        comm = await asyncio.wait_for(connect(address, timeout=_ANSWER, **secure), _ANSWER)
+        comm = await asyncio.wait_for(connect(address, timeout=_ANSWER_SECONDS, **secure), _ANSWER_SECONDS)
         comm.abort()
 
     try:
-        asyncio.run(ask())
+        asyncio.run(probe())
     except (OSError, ValueError, TypeError, TimeoutError) as error:  # ValueError: a wrong address
-        told = str(error).partition("\n")[0] or f"nothing in {_ANSWER:g} s"
-        raise InputError(f"--scheduler {address}: does not answer: {told}") from None
+        reason = str(error).partition("\n")[0] or f"nothing in {_ANSWER_SECONDS:g} s"
+        raise InputError(f"--scheduler {address}: does not answer: {reason}") from None
 
 
-def _local(workers: int | None, scratch: Path) -> LocalCluster:
+def _start_local(workers: int | None, scratch: Path) -> LocalCluster:
     """Start a cluster that only this process can use: an open port of Dask would run any user's code."""
     return LocalCluster(
         protocol="tls://",
         security=Security.temporary(),
         n_workers=workers or len(os.sched_getaffinity(0)),
         threads_per_worker=1,
-        memory_limit=None,  # runs are processes of their own
-        dashboard_address=_HTTP,
+        memory_limit=None,  # runs are separate processes
+        dashboard_address=_HTTP_ADDRESS,
         scheduler_kwargs={"dashboard": False},
         local_directory=str(scratch),
         silence_logs=logging.CRITICAL,
     )
 
 
-def _batch(file: Path, batch: Mapping[str, Any], scratch: Path, refusals: list[str]) -> Any:
+def _start_batch(file: Path, batch: Mapping[str, Any], scratch: Path, refusals: list[str]) -> Any:
     """Start a cluster of batch jobs; append the messages of rejected jobs to ``refusals``.
 
     Unless the options name other TLS keys, the jobs use the campaign's keys in ``scratch``.
@@ -139,21 +142,21 @@ def _batch(file: Path, batch: Mapping[str, Any], scratch: Path, refusals: list[s
     if shutil.which(submit) is None:
         raise InputError(f"{file}: cluster.kind: {submit} of {batch['kind']} is not on this machine")
     options: dict[str, Any] = {
-        "scheduler_options": {"dashboard": False, "dashboard_address": _HTTP},
+        "scheduler_options": {"dashboard": False, "dashboard_address": _HTTP_ADDRESS},
         "job_script_prologue": dask.config.get(f"jobqueue.{kind.job_cls.config_name}.job-script-prologue", []),
     }
     options |= {key: value for key, value in batch.items() if key not in ("kind", "jobs")}
     options["job_script_prologue"] = [_NO_PAGES_IN_JOBS, *options["job_script_prologue"]]
     if "security" not in options:
-        options |= {"security": _keys(scratch)}
+        options |= {"security": _write_keys(scratch)}
 
     class Job(kind.job_cls):  # type: ignore[name-defined]
         async def _submit_job(self, script_filename: str) -> Any:
             try:
                 return await super()._submit_job(script_filename)
             except Exception as error:  # error of dask-jobqueue with command, stdout and stderr
-                told = str(error).rpartition("stderr:")[2].split() or str(error).split()
-                refusals.append(f"{submit} takes no job: {' '.join(told)}")
+                message = str(error).rpartition("stderr:")[2].split() or str(error).split()
+                refusals.append(f"{submit} takes no job: {' '.join(message)}")
                 raise
 
     try:
@@ -162,7 +165,7 @@ def _batch(file: Path, batch: Mapping[str, Any], scratch: Path, refusals: list[s
         raise InputError(f"{file}: cluster: {' '.join(str(error).split())}") from None
 
 
-def _keys(folder: Path) -> Security:
+def _write_keys(folder: Path) -> Security:
     """Write TLS keys of this campaign into ``folder``, readable by their owner only, for the jobs."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     paths = {}
@@ -178,10 +181,10 @@ def _keys(folder: Path) -> Security:
 def _close_cluster(cluster: Any) -> None:
     """Close a cluster. Rejected jobs fail an assertion of Dask, which is ignored."""
     with contextlib.suppress(AssertionError):
-        cluster.close(timeout=_ANSWER)
+        cluster.close(timeout=_ANSWER_SECONDS)
 
 
-def _close(client: Client) -> None:
+def _close_client(client: Client) -> None:
     """Close a client, even if its scheduler no longer exists."""
     with contextlib.suppress(OSError, TimeoutError):
-        client.close(timeout=_ANSWER)
+        client.close(timeout=_ANSWER_SECONDS)

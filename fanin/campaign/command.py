@@ -18,116 +18,122 @@ COMMANDS = (
     *("train", "predict", "ps train", "ring train", "ring run", "cluster run", "link check"),
     *("p4 check", "p4 allreduce", "plan", "codec stats", "codec verify", "reproduce"),
 )
-_BENCH = "bench "
+_BENCH_PREFIX = "bench "
 #: Options that the campaign sets, or that name an output, which all runs would overwrite.
-_OWN = ("-o", "-h", "--json", "--pcap", "--wave", "--model-out")
-_READS = {"predict": ("data",)}  # arguments that name files, by command without provenance
-_OUTPUT = "output"  # placeholder of an output in a command line that is only parsed
-_SLUG = 60  # maximum number of characters of a run's name before the digest
-_DIGITS = 10  # hexadecimal digits of the digest in a run's name
+_RESERVED_OPTIONS = ("-o", "-h", "--json", "--pcap", "--wave", "--model-out")
+_INPUT_ARGUMENTS = {"predict": ("data",)}  # arguments that name files, by command without provenance
+_OUTPUT_PLACEHOLDER = "output"  # placeholder of an output in a command line that is only parsed
+_SLUG_LENGTH = 60  # maximum number of characters in a run's name, without the digest
+_DIGEST_DIGITS = 10  # hexadecimal digits of the digest in a run's name
 
 
 class Command:
     """Command of fanin that a campaign runs, with the options of its parser."""
 
-    def __init__(self, place: str, name: str, whole: argparse.ArgumentParser):
+    def __init__(self, file: str, name: str, cli_parser: argparse.ArgumentParser):
         """Find the command. Raises InputError for a command that a campaign cannot run.
 
-        - ``place``: the campaign's file, for errors.
+        - ``file``: the campaign's file, for errors.
         - ``name``: words of the command, without ``fanin``.
-        - ``whole``: fanin's parser.
+        - ``cli_parser``: fanin's parser.
         """
         self.words = tuple(name.split())
         self.name = " ".join(self.words)
-        self._place, self._whole = place, whole
-        if self.name not in COMMANDS and not self.name.startswith(_BENCH):
-            raise InputError(f"{place}: command must be one of {', '.join(COMMANDS)}, bench NAME, not {name!r}")
-        parser = whole
+        self._file, self._cli_parser = file, cli_parser
+        if self.name not in COMMANDS and not self.name.startswith(_BENCH_PREFIX):
+            raise InputError(f"{file}: command must be one of {', '.join(COMMANDS)}, bench NAME, not {name!r}")
+        parser = cli_parser
         for word in self.words:
-            parts = next((a for a in parser._actions if isinstance(a, argparse._SubParsersAction)), None)
-            if parts is None or word not in parts.choices:
-                raise InputError(f"{place}: command: there is no fanin {self.name}")
-            parser = parts.choices[word]
+            subparsers = next((a for a in parser._actions if isinstance(a, argparse._SubParsersAction)), None)
+            if subparsers is None or word not in subparsers.choices:
+                raise InputError(f"{file}: command: there is no fanin {self.name}")
+            parser = subparsers.choices[word]
         self._actions = {name: action for action in parser._actions for name in _names(action)}
         self.has_output = any("-o" in action.option_strings for action in parser._actions)
 
-    def check_names(self, options: Mapping[str, Any], place: str) -> None:
+    def check_names(self, options: Mapping[str, Any], location: str) -> None:
         """Raise InputError for an option that the command does not have, or that a campaign may not set."""
         for key in options:
             action = self._actions.get(key)
             if action is None:
-                raise InputError(f"{self._place}: {place}.{key}: fanin {self.name} has no option --{key}")
-            if set(action.option_strings) & set(_OWN):
+                raise InputError(f"{self._file}: {location}.{key}: fanin {self.name} has no option --{key}")
+            if set(action.option_strings) & set(_RESERVED_OPTIONS):
                 raise InputError(
-                    f"{self._place}: {place}.{key}: names an output, to which all runs would write"
+                    f"{self._file}: {location}.{key}: names an output, to which all runs would write"
                 )
 
-    def line(self, options: Options, place: str) -> tuple[tuple[str, ...], list[Path]]:
-        """Return a run's words after the command, and the paths that it reads. Raises InputError."""
-        words = tuple(self._words(options, place))
-        try:
-            args = self._whole.parse_args(self.whole_line(words, output=_OUTPUT))
-        except InputError as error:
-            raise InputError(f"{self._place}: {place}: {error}") from None
-        files = getattr(args, "files", None)
-        named = (*(files.inputs if files else ()), *_READS.get(self.name, ()))
-        values = [
-            each
-            for name, value in vars(args).items()
-            for each in (value if isinstance(value, list) else [value])
-            if name in named or isinstance(each, Path)
-        ]
-        return words, [Path(value) for value in values if value is not None and str(value) != _OUTPUT]
+    def parse_run(self, options: Options, location: str) -> tuple[tuple[str, ...], list[Path]]:
+        """Check a run by fanin's parser; return its words after the command, and the paths that it reads.
 
-    def whole_line(self, words: Sequence[str], output: str) -> list[str]:
+        ``location``: location of the options in the campaign's file, for errors. Raises InputError.
+        """
+        words = tuple(self._words(options, location))
+        try:
+            args = self._cli_parser.parse_args(self.command_line(words, output=_OUTPUT_PLACEHOLDER))
+        except InputError as error:
+            raise InputError(f"{self._file}: {location}: {error}") from None
+        files = getattr(args, "files", None)
+        input_names = (*(files.inputs if files else ()), *_INPUT_ARGUMENTS.get(self.name, ()))
+        paths = [
+            path
+            for name, value in vars(args).items()
+            for path in (value if isinstance(value, list) else [value])
+            if name in input_names or isinstance(path, Path)
+        ]
+        return words, [
+            Path(value) for value in paths if value is not None and str(value) != _OUTPUT_PLACEHOLDER
+        ]
+
+    def command_line(self, words: Sequence[str], output: str) -> list[str]:
         """Return the command line with ``--json`` and, if the command has ``-o``, with ``output``."""
         return [*self.words, "--json", *(("-o", output) if self.has_output else ()), *words]
 
-    def run_name(self, options: Options, own: Options) -> str:
-        """Return a run's name: its ``own`` options in readable form, and a digest of all its options."""
-        text = "-".join(f"{key}-{_written(value)}" for key, value in own.items())
-        slug = re.sub(r"[^A-Za-z0-9.]+", "-", text).strip("-.")[:_SLUG]
+    def run_name(self, options: Options, point_options: Options) -> str:
+        """Return a run's name: its ``point_options`` in readable form, and a digest of all its options."""
+        text = "-".join(f"{key}-{_as_text(value)}" for key, value in point_options.items())
+        slug = re.sub(r"[^A-Za-z0-9.]+", "-", text).strip("-.")[:_SLUG_LENGTH]
         value = json.dumps([self.name, options], sort_keys=True)
-        return f"{slug}-{hashlib.sha256(value.encode()).hexdigest()[:_DIGITS]}"
+        return f"{slug}-{hashlib.sha256(value.encode()).hexdigest()[:_DIGEST_DIGITS]}"
 
     def identity(self, options: Options) -> Hashable:
-        """Return a key that is equal for identical runs: options in any order, values as on a command line."""
-        return frozenset((key, *map(_written, _several(value))) for key, value in options.items())
+        """Return a key that identical runs share: options in any order, values as on a command line."""
+        return frozenset((key, *map(_as_text, _as_list(value))) for key, value in options.items())
 
-    def _words(self, options: Options, place: str) -> Iterator[str]:
+    def _words(self, options: Options, location: str) -> Iterator[str]:
         """Yield the words of the options, then the positional arguments in the order of the command."""
         arguments = []
         for key, value in options.items():
             action = self._actions[key]
-            if not all(isinstance(each, str | int | float) for each in _several(value)):
+            if not all(isinstance(member, str | int | float) for member in _as_list(value)):
                 kinds = "a text, a number, a flag or a list of such"
-                raise InputError(f"{self._place}: {place}.{key}: must be {kinds}, not {value!r}")
+                raise InputError(f"{self._file}: {location}.{key}: must be {kinds}, not {value!r}")
             if action.option_strings:
-                yield from self._option(action, key, value, f"{place}.{key}")
+                yield from self._option(action, key, value, f"{location}.{key}")
             else:
-                arguments.append((list(self._actions).index(key), _several(value)))
-        words = [word for _, several in sorted(arguments) for word in map(_written, several)]
+                arguments.append((list(self._actions).index(key), _as_list(value)))
+        words = [word for _, values in sorted(arguments) for word in map(_as_text, values)]
         if words:
             yield "--"
         yield from words
 
-    def _option(self, action: argparse.Action, key: str, value: Any, place: str) -> Iterator[str]:
+    def _option(self, action: argparse.Action, key: str, value: Any, location: str) -> Iterator[str]:
+        """Yield the words of an option. Raises InputError for a flag with a value, and for a missing value."""
         if isinstance(value, bool):
             if not value and isinstance(action, argparse.BooleanOptionalAction):
                 yield f"--no-{key}"
             elif action.nargs != 0:
-                raise InputError(f"{self._place}: {place}: takes a value, not {str(value).lower()}")
+                raise InputError(f"{self._file}: {location}: takes a value, not {str(value).lower()}")
             elif value:
                 yield f"--{key}"
         elif action.nargs == 0:
-            raise InputError(f"{self._place}: {place}: is a flag, true or false, not {value!r}")
+            raise InputError(f"{self._file}: {location}: is a flag, true or false, not {value!r}")
         elif isinstance(action, argparse._AppendAction):
-            for each in _several(value):
-                yield f"--{key}={_written(each)}"
+            for member in _as_list(value):
+                yield f"--{key}={_as_text(member)}"
         elif isinstance(value, list):
-            yield from (f"--{key}", *map(_written, value))
+            yield from (f"--{key}", *map(_as_text, value))
         else:
-            yield f"--{key}={_written(value)}"
+            yield f"--{key}={_as_text(value)}"
 
 
 def _names(action: argparse.Action) -> Sequence[str]:
@@ -135,10 +141,10 @@ def _names(action: argparse.Action) -> Sequence[str]:
     return [option.lstrip("-") for option in action.option_strings] or [action.dest]
 
 
-def _several(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def _written(value: Any) -> str:
+def _as_text(value: Any) -> str:
     """Return a value as on a command line."""
     return f"{value:.15g}" if isinstance(value, float) else str(value)

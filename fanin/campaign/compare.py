@@ -9,7 +9,7 @@ from typing import Any
 from fanin.runs.output import add_json, print_json, table
 
 
-def add_parser(parts: argparse._SubParsersAction[Any], whole: argparse.ArgumentParser) -> None:
+def add_parser(parts: argparse._SubParsersAction[Any], cli_parser: argparse.ArgumentParser) -> None:
     """Declare the part and its options."""
     parser = parts.add_parser(
         "compare",
@@ -30,16 +30,16 @@ def add_parser(parts: argparse._SubParsersAction[Any], whole: argparse.ArgumentP
 
 
 def run(args: argparse.Namespace) -> int:
-    """Compare two campaigns. Raises InputError if nothing can be compared."""
-    from fanin.campaign.differences import differences  # --help must not wait for PyArrow to load
+    """Compare two campaigns and print the differences. Raises InputError unless they have common runs."""
+    from fanin.campaign.differences import compare_campaigns  # --help must not wait for PyArrow to load
 
-    options, found = differences(args.before, args.after, args.figure or ())
+    options, differences = compare_campaigns(args.before, args.after, args.figure or ())
     if args.json:
         value = {"before": str(args.before), "after": str(args.after), "options": options}
-        print_json(value | {"differences": [each.as_json() for each in found]})
+        print_json(value | {"differences": [difference.as_json() for difference in differences]})
         return 0
     header = [*options, "figure", "A", "B", "B − A", "95 % interval", "pairs", "B is"]
-    rows = [header, *(each.cells() for each in found)]
+    rows = [header, *(difference.cells() for difference in differences)]
     numbers = range(len(options) + 1, len(header) - 1)
     print(table(rows, right=list(numbers)))
     return 0

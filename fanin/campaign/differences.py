@@ -59,76 +59,88 @@ class Difference:
 
     def cells(self) -> list[str]:
         """Return a row of the printed table."""
-        found = self.difference
-        one = found.low is None or found.high is None
-        interval = ABSENT if one else f"{found.low:+.4g} to {found.high:+.4g}"
-        pairs = f"{found.count}{'' if self.paired else ', unpaired'}"
+        difference = self.difference
+        is_single = difference.low is None or difference.high is None
+        interval = ABSENT if is_single else f"{difference.low:+.4g} to {difference.high:+.4g}"
+        pairs = f"{difference.count}{'' if self.paired else ', unpaired'}"
         point = [ABSENT if value is None else str(value) for value in self.point.values()]
-        numbers = [f"{self.before:.6g}", f"{self.after:.6g}", f"{found.value:+.4g}"]
+        numbers = [f"{self.before:.6g}", f"{self.after:.6g}", f"{difference.value:+.4g}"]
         return [*point, self.figure, *numbers, interval, pairs, self.verdict]
 
 
-def differences(before: Path, after: Path, chosen: Sequence[str]) -> tuple[list[str], list[Difference]]:
-    """Return the varying options, and the differences at each common point. Raises InputError.
+def compare_campaigns(
+    before: Path, after: Path, figure_names: Sequence[str]
+) -> tuple[list[str], list[Difference]]:
+    """Compare two campaigns: return the varying options, and the differences at each common point.
 
-    The campaigns must have runs in common. An option that only one campaign has may not vary at a common point,
-    because the runs could not be paired.
+    Raises InputError unless the campaigns have runs in common. An option that only one campaign has may not
+    vary at a common point, because the runs could not be paired.
 
-    - ``chosen``: names of figures; empty: all common figures.
+    - ``before``, ``after``: folders of the two campaigns.
+    - ``figure_names``: figures to compare; empty: all common figures.
     """
-    one, other = (sheet_of(read_table(folder)) for folder in (before, after))
-    options = [name for name in dict.fromkeys((*one.varying, *other.varying)) if _both(one, other, name)]
-    figures = [name for name in one.figures if name in other.figures]
-    if unknown := [name for name in chosen if name not in figures]:
+    before_sheet, after_sheet = (sheet_of(read_table(folder)) for folder in (before, after))
+    options = [
+        name
+        for name in dict.fromkeys((*before_sheet.varying, *after_sheet.varying))
+        if _is_common(before_sheet, after_sheet, name)
+    ]
+    figures = [name for name in before_sheet.figures if name in after_sheet.figures]
+    if unknown := [name for name in figure_names if name not in figures]:
         raise InputError(f"--figure {unknown[0]}: {before} and {after} have {', '.join(figures) or 'none'}")
-    found = []
-    groups, others = _groups(one, options), _groups(other, options)
-    for point, rows in groups.items():
-        if point not in others:
+    differences: list[Difference] = []
+    before_groups, after_groups = _group_rows(before_sheet, options), _group_rows(after_sheet, options)
+    for point, rows in before_groups.items():
+        if point not in after_groups:
             continue
-        _check_alone(rows, [name for name in one.varying if name not in options], before, after)
-        _check_alone(others[point], [name for name in other.varying if name not in options], after, before)
-        for figure in chosen or figures:
-            each = _difference(rows, others[point], figure)
-            if each is not None:
-                found.append(Difference(dict(zip(options, point, strict=True)), figure, *each))
-    if not found:
+        _check_constant(rows, [name for name in before_sheet.varying if name not in options], before, after)
+        _check_constant(
+            after_groups[point], [name for name in after_sheet.varying if name not in options], after, before
+        )
+        for figure in figure_names or figures:
+            statistics = _difference(rows, after_groups[point], figure)
+            if statistics is not None:
+                differences.append(Difference(dict(zip(options, point, strict=True)), figure, *statistics))
+    if not differences:
         raise InputError(f"{before} and {after}: have no runs in common, by {', '.join(options) or 'figures'}")
-    return options, found
+    return options, differences
 
 
-def _both(one: Sheet, other: Sheet, option: str) -> bool:
-    """Whether both campaigns have an option, which can then pair their runs."""
-    return option in one.options and option in other.options
+def _is_common(before: Sheet, after: Sheet, option: str) -> bool:
+    """Return whether both campaigns have an option, which can then pair their runs."""
+    return option in before.options and option in after.options
 
 
-def _check_alone(rows: Sequence[Row], names: Sequence[str], folder: Path, without: Path) -> None:
-    """Raise InputError if one of the options ``names``, which the other campaign lacks, varies."""
+def _check_constant(rows: Sequence[Row], names: Sequence[str], folder: Path, other_folder: Path) -> None:
+    """Raise InputError if one of the options ``names``, which ``other_folder``'s runs lack, varies."""
     for name in names:
         if len({row.get(name) for row in rows}) > 1:
-            raise InputError(f"{without}: its runs have no {name}, which varies in {folder}: they do not pair")
+            raise InputError(
+                f"{other_folder}: its runs have no {name}, which varies in {folder}: they do not pair"
+            )
 
 
-def _groups(sheet: Sheet, options: Sequence[str]) -> dict[Point, list[Row]]:
-    found: dict[Point, list[Row]] = {}
+def _group_rows(sheet: Sheet, options: Sequence[str]) -> dict[Point, list[Row]]:
+    """Return the rows by the values of ``options``."""
+    groups: dict[Point, list[Row]] = {}
     for row in sheet.rows:
-        found.setdefault(tuple(row.get(option) for option in options), []).append(row)
-    return found
+        groups.setdefault(tuple(row.get(option) for option in options), []).append(row)
+    return groups
 
 
 def _difference(before: list[Row], after: list[Row], figure: str) -> tuple[float, float, Mean, bool] | None:
     """Return both means, the mean difference, and whether it is paired; None if one side has no number."""
-    one, other = (
+    before_numbers, after_numbers = (
         [(row.get(SEED), float(row[figure])) for row in rows if is_number(row.get(figure))]
         for rows in (before, after)
     )
-    if not one or not other:
+    if not before_numbers or not after_numbers:
         return None
-    by_seed = (dict(one), dict(other))
+    by_seed = (dict(before_numbers), dict(after_numbers))
     common = [seed for seed in by_seed[0] if seed in by_seed[1]]
-    if common and len(by_seed[0]) == len(one) and len(by_seed[1]) == len(other):
+    if common and len(by_seed[0]) == len(before_numbers) and len(by_seed[1]) == len(after_numbers):
         pairs = [(by_seed[0][seed], by_seed[1][seed]) for seed in common]
         mean = mean_of([b - a for a, b in pairs])
         return sum(a for a, _ in pairs) / len(pairs), sum(b for _, b in pairs) / len(pairs), mean, True
-    values = [value for _, value in one], [value for _, value in other]
-    return sum(values[0]) / len(one), sum(values[1]) / len(other), welch(*values), False
+    values = [value for _, value in before_numbers], [value for _, value in after_numbers]
+    return sum(values[0]) / len(before_numbers), sum(values[1]) / len(after_numbers), welch(*values), False

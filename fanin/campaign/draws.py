@@ -15,68 +15,74 @@ _DIGITS = 6  # significant digits of a drawn number, short enough for a command 
 _RANGES = ("uniform", "log", "integer")
 
 
-def products(table: Mapping[str, Any], place: str, *, most: int) -> Iterator[dict[str, Any]]:
+def products(table: Mapping[str, Any], location: str, *, maximum: int) -> Iterator[dict[str, Any]]:
     """Yield all combinations of a table's values; a list has several values, any other type is one value.
 
-    Raises InputError for an empty list, and for more than ``most`` combinations.
+    Raises InputError for an empty list, and for more than ``maximum`` combinations.
 
     - ``table``: values by option.
-    - ``place``: place of the table in the file, for errors.
-    - ``most``: maximum number of combinations.
+    - ``location``: location of the table in the file, for errors.
+    - ``maximum``: maximum number of combinations.
     """
     choices = {key: value if isinstance(value, list) else [value] for key, value in table.items()}
     for key, values in choices.items():
         if not values:
-            raise InputError(f"{place}.{key}: is an empty list")
+            raise InputError(f"{location}.{key}: is an empty list")
     if not choices:
-        raise InputError(f"{place}: is empty")
-    if math.prod(map(len, choices.values())) > most:
-        raise InputError(f"{place}: has more than {most:,} combinations")
+        raise InputError(f"{location}: is empty")
+    if math.prod(map(len, choices.values())) > maximum:
+        raise InputError(f"{location}: has more than {maximum:,} combinations")
     for point in itertools.product(*choices.values()):
         yield dict(zip(choices, point, strict=True))
 
 
-def draw(table: Mapping[str, Any], place: str) -> list[dict[str, Any]]:
-    """Draw the points of ``[random]``, which its seed determines. Raises InputError."""
-    if strange := [key for key in table if key not in ("draws", "seed", "options")]:
-        raise InputError(f"{place}.{strange[0]}: unknown key; keys are draws, seed, options")
+def draw(table: Mapping[str, Any], location: str) -> list[dict[str, Any]]:
+    """Draw the points of a table ``[random]``; the same seed gives the same points. Raises InputError.
+
+    - ``table``: ``draws`` (number of points), ``seed`` (default 0), ``options`` (list or range by option).
+    - ``location``: location of the table in the file, for errors.
+    """
+    if unknown := [key for key in table if key not in ("draws", "seed", "options")]:
+        raise InputError(f"{location}.{unknown[0]}: unknown key; keys are draws, seed, options")
     draws, seed, options = table.get("draws"), table.get("seed", 0), table.get("options")
     if type(draws) is not int or draws < 1:
-        raise InputError(f"{place}.draws: must be an integer of at least 1, not {draws!r}")
+        raise InputError(f"{location}.draws: must be an integer of at least 1, not {draws!r}")
     if type(seed) is not int:
-        raise InputError(f"{place}.seed: must be an integer, not {seed!r}")
+        raise InputError(f"{location}.seed: must be an integer, not {seed!r}")
     if not isinstance(options, dict) or not options:
-        raise InputError(f"{place}.options: must be a table of what is drawn")
-    source = random.Random(seed)
+        raise InputError(f"{location}.options: must be a table of what is drawn")
+    generator = random.Random(seed)
     return [
-        {key: _one(source, value, f"{place}.options.{key}") for key, value in options.items()}
+        {key: _draw_value(generator, value, f"{location}.options.{key}") for key, value in options.items()}
         for _ in range(draws)
     ]
 
 
-def _one(source: random.Random, value: Any, place: str) -> Any:
+def _draw_value(generator: random.Random, value: Any, location: str) -> Any:
     """Draw a member of a list, or a number in a range."""
     if isinstance(value, list) and value:
-        return source.choice(value)
+        return generator.choice(value)
     if not isinstance(value, dict) or len(value) != 1 or not set(value) <= set(_RANGES):
-        raise InputError(f"{place}: must be a list, or a table of one of {', '.join(_RANGES)}, not {value!r}")
+        raise InputError(
+            f"{location}: must be a list, or a table of one of {', '.join(_RANGES)}, not {value!r}"
+        )
     ((kind, ends),) = value.items()
-    low, high = _ends(ends, kind, place)
+    low, high = _range_ends(ends, kind, location)
     if kind == "integer":
-        return source.randint(round(low), round(high))
-    drawn = source.uniform(low, high) if kind == "uniform" else low * (high / low) ** source.random()
-    return float(f"{drawn:.{_DIGITS}g}")
+        return generator.randint(round(low), round(high))
+    number = generator.uniform(low, high) if kind == "uniform" else low * (high / low) ** generator.random()
+    return float(f"{number:.{_DIGITS}g}")
 
 
-def _ends(ends: Any, kind: str, place: str) -> tuple[float, float]:
+def _range_ends(ends: Any, kind: str, location: str) -> tuple[float, float]:
     """Check and return the ends of a range."""
     kinds = (int,) if kind == "integer" else (int, float)
-    two = (
+    is_pair = (
         isinstance(ends, list)
         and len(ends) == 2
         and all(type(end) in kinds and abs(end) <= float_info.max for end in ends)
     )
-    if not two or not ends[0] <= ends[1] or (kind == "log" and ends[0] <= 0):
-        what = {"integer": "two integers", "uniform": "two numbers", "log": "two numbers above 0"}[kind]
-        raise InputError(f"{place}.{kind}: must be {what}, the lower one first, not {ends!r}")
+    if not is_pair or not ends[0] <= ends[1] or (kind == "log" and ends[0] <= 0):
+        expected = {"integer": "two integers", "uniform": "two numbers", "log": "two numbers above 0"}[kind]
+        raise InputError(f"{location}.{kind}: must be {expected}, the lower one first, not {ends!r}")
     return ends[0], ends[1]

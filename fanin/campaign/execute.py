@@ -14,7 +14,7 @@ from distributed.scheduler import KilledWorker
 
 from fanin.base.errors import CheckFailed, InputError, ToolFailed
 from fanin.base.scratch import reported
-from fanin.campaign.cluster import check_cluster, connected
+from fanin.campaign.cluster import check_cluster, connected_client
 from fanin.campaign.file import Campaign, Run, read_campaign
 from fanin.campaign.folder import Folder
 from fanin.campaign.results import FAILED, MISSING, write_results
@@ -25,10 +25,10 @@ from fanin.runs.lock import sole_writer
 from fanin.runs.manifest import make_folder
 from fanin.runs.output import CAMPAIGN, check_directory, print_json
 
-_POLL = 1.0  # s between two checks of the workers
-_AHEAD = 2  # queued runs per worker
-_SETTLE = GRACE + 5.0  # s for runs whose workers have ended
-_DASK = ".fanin-dask"  # folder of Dask's temporary files, with the prefix of temporary names
+_POLL_SECONDS = 1.0  # between two checks of the workers
+_QUEUED_RUNS = 2  # per worker, in addition to the run in progress
+_SETTLE_SECONDS = GRACE + 5.0  # for runs whose workers have ended
+_DASK_FOLDER = ".fanin-dask"  # folder of Dask's temporary files, with the prefix of temporary names
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -50,96 +50,98 @@ def execute(args: argparse.Namespace) -> int:
         try:
             _carry_out(args, campaign, folder)
         finally:  # also for a campaign that was stopped
-            counts = write_results(campaign, folder) if folder.begun else {}
+            counts = write_results(campaign, folder) if folder.has_begun else {}
     if args.json:
         print_json({"folder": str(args.output), "command": campaign.command.name, **counts})
     else:
         print(f"{args.output}: " + ", ".join(f"{count:,} {name}" for name, count in counts.items()))
     if counts[FAILED] or counts[MISSING]:
-        told = f"{counts[FAILED]:,} failed, {counts[MISSING]:,} not carried out"
-        raise CheckFailed(f"{args.output}: of {sum(counts.values()):,} runs {told}; results.csv says which")
+        shortfall = f"{counts[FAILED]:,} failed, {counts[MISSING]:,} not carried out"
+        raise CheckFailed(
+            f"{args.output}: of {sum(counts.values()):,} runs {shortfall}; results.csv says which"
+        )
     return 0
 
 
 def _carry_out(args: argparse.Namespace, campaign: Campaign, folder: Folder) -> None:
-    """Carry out the missing runs; afterwards, wait for own processes and delete unfinished runs."""
+    """Carry out the missing runs; afterwards, wait for this campaign's processes and delete unfinished runs."""
     missing = folder.missing(failed=args.retry_failed)
     if not missing:
         folder.begin([])
         return
-    scratch = folder.path / _DASK
+    scratch = folder.path / _DASK_FOLDER
     with reported(scratch):
-        make_folder(folder.path, _DASK)
+        make_folder(folder.path, _DASK_FOLDER)
     try:
-        with connected(args, args.file, campaign.cluster, scratch) as (client, refusals):
+        with connected_client(args, args.file, campaign.cluster, scratch) as (client, refusals):
             folder.begin(missing)
             if args.scheduler:
                 print(f"dashboard: {client.dashboard_link}", file=sys.stderr)
-            _Loop(client, folder, missing, args, refusals).run()
+            _Submission(client, folder, missing, args, refusals).run()
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-        if folder.begun:
-            folder.settle(0.0 if args.scheduler else _SETTLE)  # workers of a foreign scheduler continue
+        if folder.has_begun:
+            folder.settle(0.0 if args.scheduler else _SETTLE_SECONDS)  # workers of a foreign scheduler continue
 
 
-class _Loop:
-    """Loop that submits missing runs to a cluster at the pace of its workers."""
+class _Submission:
+    """Submission of missing runs to a cluster, at the pace of its workers."""
 
     def __init__(
         self, client: Client, folder: Folder, missing: list[Run], args: argparse.Namespace, refusals: list[str]
     ):
         self._client, self._folder = client, folder
         self._refusals = refusals
-        self._waiting = missing[::-1]
+        self._queue = missing[::-1]
         self._total, self._done = len(missing), 0
-        self._under_way: dict[Future, Run] = {}
-        self._patience: float = args.patience
-        self._seen = time.monotonic()  # time at which a worker was last present
+        self._in_progress: dict[Future, Run] = {}
+        self._worker_timeout: float = args.patience  # s without workers
+        self._worker_seen = time.monotonic()  # last time with a worker
 
     def run(self) -> None:
         """Run until each run has ended. Raises ToolFailed if the cluster is lost."""
         title = f"{self._folder.facts['command']}, {self._total:,} runs"
-        live = LiveFile(self._folder.path, "campaign", title=title, unit="runs")
-        with live, RunStatus(live) as status:
+        live_file = LiveFile(self._folder.path, "campaign", title=title, unit="runs")
+        with live_file, RunStatus(live_file) as status:
             status.stage("starting workers")
             status.expect(self._total)
-            while self._waiting or self._under_way:
-                self._hand_out()
-                self._take_in()
+            while self._queue or self._in_progress:
+                self._submit_runs()
+                self._collect_runs()
                 status.advance(self._done, f"{self._done:,} of {self._total:,} runs")
 
-    def _hand_out(self) -> None:
-        """Submit runs until every worker has a queue. Raises InputError if the disk is nearly full."""
-        room = self._workers() * (1 + _AHEAD) - len(self._under_way)
-        for _ in range(min(room, len(self._waiting))):
-            self._folder.check_disk(len(self._under_way) + 1)
-            run = self._waiting.pop()
+    def _submit_runs(self) -> None:
+        """Submit runs until each worker has ``_QUEUED_RUNS``. Raises InputError if the disk is nearly full."""
+        capacity = self._workers() * (1 + _QUEUED_RUNS) - len(self._in_progress)
+        for _ in range(min(capacity, len(self._queue))):
+            self._folder.check_disk(len(self._in_progress) + 1)
+            run = self._queue.pop()
             task = self._folder.task(run)
             # Other campaigns may share the scheduler, so a key must be unique: the run's folder.
             future = self._client.submit(carry_out, task, key=task.place, pure=False)
-            self._under_way[future] = run
+            self._in_progress[future] = run
 
-    def _take_in(self) -> None:
-        """Wait for up to ``_POLL`` s, and record runs that have ended."""
-        if not self._under_way:
-            time.sleep(_POLL)
+    def _collect_runs(self) -> None:
+        """Wait up to ``_POLL_SECONDS`` for runs to end, and note the sizes of those that have."""
+        if not self._in_progress:
+            time.sleep(_POLL_SECONDS)
             return
         with contextlib.suppress(TimeoutError, CancelledError):
-            wait(list(self._under_way), timeout=_POLL, return_when="FIRST_COMPLETED")
-        for future in [each for each in self._under_way if each.done()]:
-            run = self._under_way.pop(future)
+            wait(list(self._in_progress), timeout=_POLL_SECONDS, return_when="FIRST_COMPLETED")
+        for future in [future for future in self._in_progress if future.done()]:
+            run = self._in_progress.pop(future)
             self._done += 1
-            if self._came(future):
+            if self._is_recorded(future):
                 self._folder.note_size(run)
 
-    def _came(self, future: Future) -> bool:
-        """Whether a run is recorded; False if its workers died. Raises ToolFailed if the cluster fails."""
+    def _is_recorded(self, future: Future) -> bool:
+        """Return False if the workers of a run died, else True. Raises ToolFailed if the cluster fails."""
         try:
             future.result()
         except KilledWorker:
             return False
         except CancelledError:
-            raise self._lost() from None
+            raise self._scheduler_lost() from None
         except (InputError, ToolFailed):
             raise
         except Exception as error:  # such as a worker without fanin, which cannot load the task
@@ -149,22 +151,22 @@ class _Loop:
     def _workers(self) -> int:
         """Return the number of threads of all workers. Raises ToolFailed after ``--patience`` s without any."""
         if self._client.status != "running":
-            raise self._lost()
+            raise self._scheduler_lost()
         try:
-            found = sum(self._client.nthreads().values())
+            threads = sum(self._client.nthreads().values())
         except (OSError, TimeoutError, RuntimeError):
-            raise self._lost() from None
+            raise self._scheduler_lost() from None
         now = time.monotonic()
-        if found:
-            self._seen = now
+        if threads:
+            self._worker_seen = now
         elif self._refusals:
-            raise ToolFailed(f"{self._refusals[0]}; {self._again()}")
-        elif now - self._seen > self._patience:
-            raise ToolFailed(f"no worker for {self._patience:g} s; {self._again()}")
-        return found
+            raise ToolFailed(f"{self._refusals[0]}; {self._resume_hint()}")
+        elif now - self._worker_seen > self._worker_timeout:
+            raise ToolFailed(f"no worker for {self._worker_timeout:g} s; {self._resume_hint()}")
+        return threads
 
-    def _lost(self) -> ToolFailed:
-        return ToolFailed(f"the scheduler is gone; {self._again()}")
+    def _scheduler_lost(self) -> ToolFailed:
+        return ToolFailed(f"the scheduler is gone; {self._resume_hint()}")
 
-    def _again(self) -> str:
+    def _resume_hint(self) -> str:
         return "finished runs stay, and the same command goes on with the rest"

@@ -9,32 +9,36 @@ from typing import Any
 _OPTIONS = ("options", "configuration")
 
 
-def figures_of(result: Any, chosen: Sequence[str]) -> dict[str, Any]:
-    """Return the ``chosen`` figures that a result has; with none chosen, every number outside numbered lists.
+def figures_of(result: Any, names: Sequence[str]) -> dict[str, Any]:
+    """Return figures of a result by name.
 
-    A name has dots between its parts. A list's member is named by its ``name``, or else by its index.
+    A name joins keys by dots. A list's member is named by its ``name``, or else by its index.
+
+    - ``result``: object that ``--json`` printed.
+    - ``names``: figures to return if the result has them; empty: all numbers, except options and members of
+      lists without names.
     """
-    if chosen:
-        found = {path: value for path, value, _ in _leaves(result)}
-        return {name: found[name] for name in chosen if name in found}
+    if names:
+        values = {path: value for path, value, _ in _leaves(result)}
+        return {name: values[name] for name in names if name in values}
     return {
         path: value
-        for path, value, listed in _leaves(result)
-        if not listed and isinstance(value, (bool, int, float)) and path.split(".")[0] not in _OPTIONS
+        for path, value, in_list in _leaves(result)
+        if not in_list and isinstance(value, (bool, int, float)) and path.split(".")[0] not in _OPTIONS
     }
 
 
-def _leaves(value: Any, place: str = "", listed: bool = False) -> Iterator[tuple[str, Any, bool]]:
+def _leaves(value: Any, path: str = "", in_list: bool = False) -> Iterator[tuple[str, Any, bool]]:
     """Yield every scalar with its path, and whether the path contains an index of a list."""
     if isinstance(value, dict):
-        for name, inner in value.items():
-            yield from _leaves(inner, f"{place}.{name}" if place else name, listed)
+        for name, member in value.items():
+            yield from _leaves(member, f"{path}.{name}" if path else name, in_list)
     elif isinstance(value, list):
         names = _member_names(value)
-        for name, inner in zip(names or map(str, range(len(value))), value, strict=True):
-            yield from _leaves(inner, f"{place}.{name}", listed or names is None)
+        for name, member in zip(names or map(str, range(len(value))), value, strict=True):
+            yield from _leaves(member, f"{path}.{name}", in_list or names is None)
     elif value is not None:
-        yield place, value, listed
+        yield path, value, in_list
 
 
 def _member_names(members: list[Any]) -> list[str] | None:

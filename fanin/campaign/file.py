@@ -14,7 +14,7 @@ from fanin.campaign.command import Command, Options
 from fanin.campaign.draws import draw, products
 
 TIMEOUT = 3600.0  # s; default limit of a run
-MOST_RUNS = 100_000
+MAX_RUNS = 100_000
 _KEYS: dict[str, tuple[type, ...]] = {
     "command": (str,),
     "options": (dict,),
@@ -85,111 +85,116 @@ class Campaign:
         return self.file.resolve().parent
 
 
-def read_campaign(file: Path, whole: argparse.ArgumentParser) -> Campaign:
-    """Read a file, and parse each of its runs by ``whole``, fanin's parser. Raises InputError of one line."""
-    value = _load(file)
-    command = Command(str(file), value["command"], whole)
-    runs, inputs = _runs(file, command, value)
+def read_campaign(file: Path, cli_parser: argparse.ArgumentParser) -> Campaign:
+    """Read a campaign file and check each of its runs by ``cli_parser``, fanin's parser.
+
+    Raises InputError of one line.
+    """
+    content = _load(file)
+    command = Command(str(file), content["command"], cli_parser)
+    runs, inputs = _runs(file, command, content)
     return Campaign(
         file=file,
         command=command,
         runs=runs,
         inputs=inputs,
-        timeout=_positive(file, value, "timeout", TIMEOUT),
-        keep=value.get("keep", True),
-        megabytes=_positive(file, value, "run_megabytes", None),
-        figures=_texts(file, value, "figures"),
-        log=_texts(file, value, "log"),
-        cluster=value.get("cluster", {}),
+        timeout=_positive(file, content, "timeout", TIMEOUT),
+        keep=content.get("keep", True),
+        megabytes=_positive(file, content, "run_megabytes", None),
+        figures=_texts(file, content, "figures"),
+        log=_texts(file, content, "log"),
+        cluster=content.get("cluster", {}),
     )
 
 
 def _load(file: Path) -> dict[str, Any]:
     """Read the file and check its keys and types. Raises InputError."""
     try:
-        value = read_toml(file)
+        content = read_toml(file)
     except OSError as error:
         raise InputError(f"{file}: cannot be read: {error.strerror}") from None
-    for key, found in value.items():
+    for key, value in content.items():
         if key not in _KEYS:
             raise InputError(f"{file}: unknown key {key}; keys are {', '.join(_KEYS)}")
-        if type(found) not in _KEYS[key]:
+        if type(value) not in _KEYS[key]:
             names = " or ".join(_NAMES[kind] for kind in _KEYS[key])
-            raise InputError(f"{file}: {key} must be {names}, not {found!r}")
-    if "command" not in value:
+            raise InputError(f"{file}: {key} must be {names}, not {value!r}")
+    if "command" not in content:
         raise InputError(f"{file}: command is missing")
     for key in ("grid", "run"):
-        if not all(isinstance(table, dict) for table in value.get(key, ())):
+        if not all(isinstance(table, dict) for table in content.get(key, ())):
             raise InputError(f"{file}: {key} must be tables, [[{key}]]")
-    return value
+    return content
 
 
-def _runs(file: Path, command: Command, value: Mapping[str, Any]) -> tuple[tuple[Run, ...], tuple[Path, ...]]:
-    """Return all runs without duplicates, and the paths that they read."""
-    common: Options = value.get("options", {})
+def _runs(file: Path, command: Command, content: Mapping[str, Any]) -> tuple[tuple[Run, ...], tuple[Path, ...]]:
+    """Return the distinct runs, ordered by seed, and the paths that they read."""
+    common: Options = content.get("options", {})
     command.check_names(common, "options")
-    found: dict[Hashable, Run] = {}
+    runs: dict[Hashable, Run] = {}
     inputs: dict[Path, None] = {}
-    points = list(_points(file, command, value))
+    points = list(_points(file, command, content))
     if not points:
         raise InputError(f"{file}: has no runs: grid, run or random is missing or empty")
-    for seed in _seeds(file, command, value):
-        for place, point in points:
-            for table, options in (("options", common), (place, point)):
+    for seed in _seeds(file, command, content):
+        for location, point in points:
+            for table, options in (("options", common), (location, point)):
                 if seed and _SEED in options:
                     raise InputError(f"{file}: {table}.{_SEED}: seeds already gives every run one")
-            own = point | seed
-            if twice := [key for key in common if key in own]:
-                raise InputError(f"{file}: {place}.{twice[0]} is also an option of all runs")
-            words, reads = command.line(common | own, place)
-            name = command.run_name(common | own, own)
-            found.setdefault(command.identity(common | own), Run(name, common | own, words))
-            inputs |= dict.fromkeys(reads)
-            if len(found) > MOST_RUNS:
-                raise InputError(f"{file}: has more than {MOST_RUNS:,} runs")
-    return tuple(found.values()), tuple(inputs)
+            point_options = point | seed
+            if repeated := [key for key in common if key in point_options]:
+                raise InputError(f"{file}: {location}.{repeated[0]} is also an option of all runs")
+            words, paths = command.parse_run(common | point_options, location)
+            name = command.run_name(common | point_options, point_options)
+            runs.setdefault(command.identity(common | point_options), Run(name, common | point_options, words))
+            inputs |= dict.fromkeys(paths)
+            if len(runs) > MAX_RUNS:
+                raise InputError(f"{file}: has more than {MAX_RUNS:,} runs")
+    return tuple(runs.values()), tuple(inputs)
 
 
-def _points(file: Path, command: Command, value: Mapping[str, Any]) -> Iterator[tuple[str, Options]]:
-    """Yield the place in the file and the own options of each point, without common options and seeds."""
-    for number, table in enumerate(value.get("grid", ())):
-        place = f"grid[{number}]"
-        command.check_names(table, place)
-        for point in products(table, f"{file}: {place}", most=MOST_RUNS):
-            yield place, point
-    for number, table in enumerate(value.get("run", ())):
+def _points(file: Path, command: Command, content: Mapping[str, Any]) -> Iterator[tuple[str, Options]]:
+    """Yield the location in the file and the options of each point, without common options and seeds."""
+    for number, table in enumerate(content.get("grid", ())):
+        location = f"grid[{number}]"
+        command.check_names(table, location)
+        for point in products(table, f"{file}: {location}", maximum=MAX_RUNS):
+            yield location, point
+    for number, table in enumerate(content.get("run", ())):
         command.check_names(table, f"run[{number}]")
         yield f"run[{number}]", table
-    if "random" in value:
-        for point in draw(value["random"], f"{file}: random"):
+    if "random" in content:
+        for point in draw(content["random"], f"{file}: random"):
             command.check_names(point, "random.options")
             yield "random.options", point
 
 
-def _seeds(file: Path, command: Command, value: Mapping[str, Any]) -> list[Options]:
-    """Return the seed option of each repetition; one empty set of options without seeds."""
-    seeds = value.get("seeds")
+def _seeds(file: Path, command: Command, content: Mapping[str, Any]) -> list[Options]:
+    """Return the seed option of each repetition; a single empty set of options without ``seeds``."""
+    seeds = content.get("seeds")
     if seeds is None:
         return [{}]
     command.check_names({_SEED: 0}, "seeds")
     if isinstance(seeds, int):
-        if not 1 <= seeds <= MOST_RUNS:
-            raise InputError(f"{file}: seeds must be at least 1 and at most {MOST_RUNS:,}, not {seeds}")
+        if not 1 <= seeds <= MAX_RUNS:
+            raise InputError(f"{file}: seeds must be at least 1 and at most {MAX_RUNS:,}, not {seeds}")
         seeds = list(range(seeds))
     if not seeds or not all(type(seed) is int for seed in seeds):
         raise InputError(f"{file}: seeds must be a number of seeds or a list of integers, not {seeds!r}")
     return [{_SEED: seed} for seed in dict.fromkeys(seeds)]
 
 
-def _positive(file: Path, value: Mapping[str, Any], key: str, default: float | None) -> Any:
-    number = value.get(key, default)
+def _positive(file: Path, content: Mapping[str, Any], key: str, default: float | None) -> Any:
+    """Return the value of ``key``, which must be a finite number above 0. Raises InputError."""
+    number = content.get(key, default)
     if number is not None and not 0 < number < float("inf"):
         raise InputError(f"{file}: {key} must be above 0, not {number!r}")
     return number
 
 
-def _texts(file: Path, value: Mapping[str, Any], key: str) -> tuple[str, ...]:
-    texts = value.get(key, [])
+def _texts(file: Path, content: Mapping[str, Any], key: str) -> tuple[str, ...]:
+    """Return the distinct texts of the list ``key``; empty without the key. Raises InputError."""
+    texts = content.get(key, [])
     if not all(isinstance(text, str) and text for text in texts):
         raise InputError(f"{file}: {key} must be a list of texts, not {texts!r}")
     return tuple(dict.fromkeys(texts))

@@ -27,65 +27,69 @@ CSV_FILE = "results.csv"
 #: Columns of every campaign.
 RUN, STATUS, ERROR = "run", "status", "error"
 COMMON = (RUN, STATUS, ERROR, "seconds", "host")
-_APART = "figure."  # prefix of a figure with the name of another column
-_OPTION = "option."  # prefix of an option with the name of another column
+_FIGURE_PREFIX = "figure."  # of a figure that has the name of another column
+_OPTION_PREFIX = "option."  # of an option that has the name of a common column
 
 
 def write_results(campaign: Campaign, folder: Folder) -> dict[str, int]:
     """Write table and page of the finished runs; return the numbers of done, failed and missing runs."""
-    finished = {each.run.name: each for each in folder.finished()}
+    finished = {finished_run.run.name: finished_run for finished_run in folder.finished()}
     keys = dict.fromkeys(key for run in campaign.runs for key in run.options)
-    names = {key: _OPTION + key if key in COMMON else key for key in keys}
+    names = {key: _OPTION_PREFIX + key if key in COMMON else key for key in keys}
     options = list(names.values())
-    taken = {*COMMON, *options}
+    reserved = {*COMMON, *options}
     figures: dict[str, None] = {}
     rows: list[dict[str, Any]] = []
     for run in campaign.runs:
-        own = _figures(campaign, finished.get(run.name))
-        own = {_APART + name if name in taken else name: value for name, value in own.items()}
-        figures |= dict.fromkeys(own)
-        given = {names[key]: value for key, value in run.options.items()}
-        rows.append(_facts(run.name, finished.get(run.name)) | given | own)
-    repeated = _repeated(rows, options) if not campaign.figures else set()
-    table = _table(rows, options, [name for name in figures if name not in repeated])
+        run_figures = _figures(campaign, finished.get(run.name))
+        run_figures = {
+            _FIGURE_PREFIX + name if name in reserved else name: value for name, value in run_figures.items()
+        }
+        figures |= dict.fromkeys(run_figures)
+        option_values = {names[key]: value for key, value in run.options.items()}
+        rows.append(_common_columns(run.name, finished.get(run.name)) | option_values | run_figures)
+    redundant = _repeated(rows, options) if not campaign.figures else set()
+    table = _table(rows, options, [name for name in figures if name not in redundant])
     with output_file(folder.path / CSV_FILE) as file:
-        csv.write_csv(_of_cells(table), file)
+        csv.write_csv(_spreadsheet_cells(table), file)
     with output_file(folder.path / PARQUET_FILE) as file:
         parquet.write_table(table, file)
     counts = Counter(row[STATUS] for row in rows)
-    found = {status: counts[status] for status in (DONE, FAILED, MISSING)}
-    chosen = [_APART + name if name in taken else name for name in campaign.figures]
+    totals = {status: counts[status] for status in (DONE, FAILED, MISSING)}
+    listed_figures = [_FIGURE_PREFIX + name if name in reserved else name for name in campaign.figures]
     page = campaign_page(
         f"{campaign.command.name}: {campaign.file.stem}",
         sheet_of(table),
-        counts=found,
+        counts=totals,
         failures=[(row[RUN], row[ERROR]) for row in rows if row[STATUS] == FAILED],
-        chosen=[name for name in chosen if name in figures],
-        log=[each for name in campaign.log for each in (name, _APART + name, names.get(name, name))],
+        figure_names=[name for name in listed_figures if name in figures],
+        log=[
+            column for name in campaign.log for column in (name, _FIGURE_PREFIX + name, names.get(name, name))
+        ],
     )
     write_file(folder.path / REPORT_FILE, page)
-    return found
+    return totals
 
 
-def _of_cells(table: pyarrow.Table) -> pyarrow.Table:
+def _spreadsheet_cells(table: pyarrow.Table) -> pyarrow.Table:
     """Return the table for a spreadsheet: no text or column name begins a formula."""
-    for place, field in enumerate(table.schema):
+    for index, field in enumerate(table.schema):
         if pyarrow.types.is_string(field.type):
-            texts = [None if text is None else cell(text) for text in table.column(place).to_pylist()]
-            table = table.set_column(place, field, pyarrow.array(texts, field.type))
+            texts = [None if text is None else cell(text) for text in table.column(index).to_pylist()]
+            table = table.set_column(index, field, pyarrow.array(texts, field.type))
     return table.rename_columns([cell(name) for name in table.column_names])
 
 
 def _repeated(rows: Sequence[dict[str, Any]], options: Sequence[str]) -> set[str]:
     """Return the figures that equal the option of the same name in every run that has them."""
     return {
-        _APART + name
+        _FIGURE_PREFIX + name
         for name in options
-        if all(row[_APART + name] == row.get(name) for row in rows if _APART + name in row)
+        if all(row[_FIGURE_PREFIX + name] == row.get(name) for row in rows if _FIGURE_PREFIX + name in row)
     }
 
 
-def _facts(name: str, finished: Finished | None) -> dict[str, Any]:
+def _common_columns(name: str, finished: Finished | None) -> dict[str, Any]:
     """Return the common columns of a row."""
     if finished is None:
         return dict.fromkeys(COMMON) | {RUN: name, STATUS: MISSING}
@@ -106,6 +110,7 @@ def _table(rows: Sequence[dict[str, Any]], options: Sequence[str], figures: Sequ
 
 
 def _column(values: Sequence[Any]) -> pyarrow.Array:
+    """Return a column of the narrowest type of bool, int64, float64 and text that holds all values."""
     kinds = {type(value) for value in values} - {type(None)}
     if kinds <= {bool}:
         return pyarrow.array(values, pyarrow.bool_() if kinds else pyarrow.string())
@@ -127,5 +132,5 @@ def sheet_of(table: pyarrow.Table) -> Sheet:
     """Return the rows with at least one figure, and the names of options and figures."""
     roles = parse_json(table.schema.metadata[ROLES])
     rows: Iterable[dict[str, Any]] = table.to_pylist()
-    kept = [row for row in rows if any(row[name] is not None for name in roles["figures"])]
-    return Sheet(kept, roles["options"], roles["figures"])
+    rows_with_figures = [row for row in rows if any(row[name] is not None for name in roles["figures"])]
+    return Sheet(rows_with_figures, roles["options"], roles["figures"])

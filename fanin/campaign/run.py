@@ -8,11 +8,11 @@ from typing import Any
 
 from fanin.runs.output import add_json
 
-PATIENCE = 600.0  # s without any worker
+DEFAULT_PATIENCE = 600.0  # s without any worker
 
 
-def add_parser(parts: argparse._SubParsersAction[Any], whole: argparse.ArgumentParser) -> None:
-    """Declare the part and its options; ``whole`` parses the command lines of the runs."""
+def add_parser(parts: argparse._SubParsersAction[Any], cli_parser: argparse.ArgumentParser) -> None:
+    """Declare the part and its options; ``cli_parser``, fanin's own, checks the command lines of the runs."""
     parser = parts.add_parser(
         "run",
         help="carry out the runs of a file",
@@ -31,12 +31,12 @@ def add_parser(parts: argparse._SubParsersAction[Any], whole: argparse.ArgumentP
     parser.add_argument(
         "--patience",
         type=float,
-        default=PATIENCE,
+        default=DEFAULT_PATIENCE,
         metavar="SECONDS",
         help="time without a worker until the command ends",
     )
     add_json(parser)
-    parser.set_defaults(run=run, whole=whole)
+    parser.set_defaults(run=run, whole=cli_parser)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -35,7 +35,7 @@ SCRATCH = ".run-"  # prefix of an unfinished run's folder, which its supervisor 
 RESULT_FILE, LOG_FILE, OUTPUT = "result.json", "log.txt", "output"
 DONE, FAILED = "done", "failed"
 GRACE = 10.0  # seconds from SIGTERM to SIGKILL
-_ERROR = "fanin: error: "
+_ERROR_PREFIX = "fanin: error: "
 
 
 @dataclass(frozen=True)
@@ -71,37 +71,37 @@ class Task:
 
 
 def main() -> int:
-    """Carry out the task and create the run's folder atomically; return the exit status.
+    """Read a task from stdin, carry it out and create the run's folder atomically; return the exit status.
 
     The status is 1 if fanin's sources have changed since the campaign began, or the folder cannot be written.
     """
     task = Task.from_json(sys.stdin.readline())
-    place = Path(task.place)
-    scratch = Path(tempfile.mkdtemp(dir=place.parent, prefix=SCRATCH))
+    run_folder = Path(task.place)
+    scratch = Path(tempfile.mkdtemp(dir=run_folder.parent, prefix=SCRATCH))
     try:
         with sole_writer(scratch):
-            found = _run(task, scratch)
-            if found is not None:
+            record = _run(task, scratch)
+            if record is not None:
                 if sources_digest() != task.sources:  # checked after the run, which loads some files late
                     print("fanin's sources have changed since the campaign began", file=sys.stderr)
                     return 1
                 if not task.keep:
                     _delete(scratch / OUTPUT)
                 size = sum(path.lstat().st_size for path in scratch.rglob("*"))
-                write_file(scratch / RUN_FILE, json.dumps(found | {"bytes": size}, indent=2) + "\n")
+                write_file(scratch / RUN_FILE, json.dumps(record | {"bytes": size}, indent=2) + "\n")
                 scratch.chmod(0o777 & ~umask())
-                return _put(scratch, place)
+                return _publish(scratch, run_folder)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return 0
 
 
 def _run(task: Task, scratch: Path) -> dict[str, Any] | None:
-    """Start the run and wait for its end; return ``run.json``'s content, or None if the worker has died."""
+    """Start the run and wait for its end; return the content of ``run.json``, or None if the worker died."""
     argv = list(task.argv)
     if task.output is not None:
         argv[task.output] = str(scratch / argv[task.output])
-    began = time.monotonic()
+    start = time.monotonic()
     with (scratch / RESULT_FILE).open("wb") as result, (scratch / LOG_FILE).open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "fanin", *argv],
@@ -112,15 +112,15 @@ def _run(task: Task, scratch: Path) -> dict[str, Any] | None:
             start_new_session=True,
             preexec_fn=partial(end_with, os.getpid()),  # safe: the process still has a single thread
         )
-    gone = threading.Event()
-    threading.Thread(target=_watch, args=(process, gone), daemon=True).start()
+    worker_ended = threading.Event()
+    threading.Thread(target=_watch_worker, args=(process, worker_ended), daemon=True).start()
     try:
         process.wait(task.limit)
         error = None if process.returncode == 0 else _cause(process.returncode, scratch / LOG_FILE)
     except subprocess.TimeoutExpired:
         error = f"did not end in {task.limit:g} s"
     end(process)  # also ends processes that the run has left
-    if gone.is_set():
+    if worker_ended.is_set():
         return None
     if not (scratch / RESULT_FILE).stat().st_size:
         (scratch / RESULT_FILE).unlink()
@@ -129,42 +129,42 @@ def _run(task: Task, scratch: Path) -> dict[str, Any] | None:
         "status": FAILED if error else DONE,
         "exit_status": process.returncode,
         "error": error,
-        "seconds": round(time.monotonic() - began, 3),
+        "seconds": round(time.monotonic() - start, 3),
         "host": socket.gethostname(),
     }
 
 
-def _put(scratch: Path, place: Path) -> int:
-    """Move the run's folder to ``place`` atomically; return the exit status.
+def _publish(scratch: Path, run_folder: Path) -> int:
+    """Move the run's files from ``scratch`` to ``run_folder`` atomically; return the exit status.
 
     In an existing folder without a finished run, the user's files stay. If another attempt at the same run was
-    faster, its folder stays. A link in the place of the folder is not followed.
+    faster, its folder stays. A link at ``run_folder`` is not followed.
     """
     files = [file for file in scratch.rglob("*") if not file.is_dir() and not is_scratch(file)]
     Manifest(RUN_FILE, tuple(sorted(file.relative_to(scratch).as_posix() for file in files))).write(scratch)
     with contextlib.suppress(OSError):
-        scratch.rename(place)
+        scratch.rename(run_folder)
         return 0
     try:
-        with sole_writer(place, linked=False) as folder:
+        with sole_writer(run_folder, linked=False) as folder:
             if not mode_of(RUN_FILE, folder):
                 (scratch / WRITER_FILE).unlink(missing_ok=True)
                 replace_files(folder, scratch, RUN_FILE)
     except InputError:  # for a folder: another attempt is writing it
-        if place.is_symlink():
-            print(f"{place}: is a link; remove it to carry out its run", file=sys.stderr)
+        if run_folder.is_symlink():
+            print(f"{run_folder}: is a link; remove it to carry out its run", file=sys.stderr)
             return 1
     except OSError as error:
-        print(f"{place}: cannot take the run's files: {error.strerror or error}", file=sys.stderr)
+        print(f"{run_folder}: cannot take the run's files: {error.strerror or error}", file=sys.stderr)
         return 1
     return 0
 
 
-def _watch(process: subprocess.Popen[bytes], gone: threading.Event) -> None:
+def _watch_worker(process: subprocess.Popen[bytes], worker_ended: threading.Event) -> None:
     """Wait until the worker has ended, and then end the run."""
     while os.read(sys.stdin.fileno(), 1):
         pass
-    gone.set()
+    worker_ended.set()
     end(process)
 
 
@@ -183,7 +183,7 @@ def _cause(status: int, log: Path) -> str:
     if status < 0:
         return f"killed by {signal.Signals(-status).name}"
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    errors = [line.removeprefix(_ERROR) for line in lines if line.startswith(_ERROR)]
+    errors = [line.removeprefix(_ERROR_PREFIX) for line in lines if line.startswith(_ERROR_PREFIX)]
     return " ".join((errors or lines or [f"exit status {status}"])[-1].split())
 
 

@@ -1,6 +1,6 @@
 """Reader of ``results.parquet``, a campaign's table, which another user may have made.
 
-Parquet can hold far more than its bytes: pages are compressed, a text of a dictionary counts once a row, and an
+Parquet can hold far more than its bytes: pages are compressed, each row repeats a text of a dictionary, and an
 encoding by differences repeats prefixes. Arrow has no bound for these, so the pages' headers are read first.
 """
 
@@ -22,10 +22,10 @@ ROLES = b"fanin"  #: key in the Parquet file's metadata of the names of options 
 MAX_CELLS = 10_000_000  #: maximum number of values in a table
 _TYPES = (pyarrow.bool_(), pyarrow.int64(), pyarrow.float64(), pyarrow.string())
 
-# Fields of Parquet's PageHeader, by the numbers of parquet.thrift.
-_UNPACKED, _PACKED = 2, 3  # of a page's content, in bytes
+# Numbers of fields of Parquet's PageHeader in parquet.thrift.
+_UNPACKED_SIZE, _PACKED_SIZE = 2, 3  # size of a page's content, in bytes
 _ENCODINGS = {5: 2, 7: 2, 8: 4}  # by page type (data, dictionary, data 2): the field of its encoding
-_WHOLE = (0, 2, 3, 8)  # PLAIN, PLAIN_DICTIONARY, RLE, RLE_DICTIONARY: values have their full length
+_BOUNDED_ENCODINGS = (0, 2, 3, 8)  # PLAIN, PLAIN_DICTIONARY, RLE, RLE_DICTIONARY: values have their full length
 _DAMAGED = "a page's header is damaged"
 
 Fields = dict[int, Any]
@@ -37,12 +37,12 @@ def read_table(folder: Path) -> pyarrow.Table:
     if not path.is_file():
         raise InputError(f"{folder}: holds no {PARQUET_FILE} of fanin campaign")
     try:
-        about = parquet.read_metadata(path)
-        schema = about.schema.to_arrow_schema()
+        metadata = parquet.read_metadata(path)
+        schema = metadata.schema.to_arrow_schema()
         for column in schema:
             if column.type not in _TYPES:
                 raise ValueError(f"column {column.name!r} is {column.type}, which no campaign writes")
-        _check_chunks(path, about)
+        _check_chunks(path, metadata)
         texts = [column.name for column in schema if column.type == pyarrow.string()]
         table = parquet.read_table(path, read_dictionary=texts)
         if _text_bytes(table) > most_unpacked(path):
@@ -74,10 +74,10 @@ def _text_bytes(table: pyarrow.Table) -> int:
     return total
 
 
-def _check_chunks(path: Path, about: parquet.FileMetaData) -> None:
+def _check_chunks(path: Path, metadata: parquet.FileMetaData) -> None:
     """Raise ValueError for a file of more than ``MAX_CELLS`` values or :func:`most_unpacked` bytes of pages."""
-    groups = [about.row_group(number) for number in range(about.num_row_groups)]
-    chunks = [group.column(place) for group in groups for place in range(group.num_columns)]
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    chunks = [group.column(index) for group in groups for index in range(group.num_columns)]
     if (cells := sum(chunk.num_values for chunk in chunks)) > MAX_CELLS:
         raise ValueError(f"has {cells:,} values; at most {MAX_CELLS:,} are read")
     if sum(chunk.total_compressed_size for chunk in chunks) > path.stat().st_size:
@@ -86,9 +86,11 @@ def _check_chunks(path: Path, about: parquet.FileMetaData) -> None:
     for chunk in chunks:
         for header in _page_headers(path, chunk):
             inner = [(header[kind], field) for kind, field in _ENCODINGS.items() if kind in header]
-            if not all(isinstance(fields, dict) and fields.get(field) in _WHOLE for fields, field in inner):
+            if not all(
+                isinstance(fields, dict) and fields.get(field) in _BOUNDED_ENCODINGS for fields, field in inner
+            ):
                 raise ValueError(f"column {chunk.path_in_schema!r} has an encoding that no campaign writes")
-            unpacked += header[_UNPACKED]
+            unpacked += header[_UNPACKED_SIZE]
     if unpacked > most_unpacked(path):
         raise ValueError(f"unpacks to more than {most_unpacked(path):,} bytes")
 
@@ -101,53 +103,53 @@ def _page_headers(path: Path, chunk: parquet.ColumnChunkMetaData) -> Iterator[Fi
     with path.open("rb") as file:
         file.seek(start)
         data = file.read(chunk.total_compressed_size)
-    at = 0
-    while at < len(data):
-        header, at = _thrift_struct(data, at)
-        sizes = (header.get(_UNPACKED), header.get(_PACKED))
+    offset = 0
+    while offset < len(data):
+        header, offset = _thrift_struct(data, offset)
+        sizes = (header.get(_UNPACKED_SIZE), header.get(_PACKED_SIZE))
         if not all(isinstance(size, int) and size >= 0 for size in sizes):
             raise ValueError(_DAMAGED)
         yield header
-        at += header[_PACKED]
+        offset += header[_PACKED_SIZE]
 
 
-def _thrift_struct(data: bytes, at: int) -> tuple[Fields, int]:
-    """Return the fields of a struct of Thrift's compact protocol, by number, and the place after it.
+def _thrift_struct(data: bytes, offset: int) -> tuple[Fields, int]:
+    """Return the fields of a struct of Thrift's compact protocol, by number, and the offset after it.
 
     Raises ValueError and IndexError. Text fields, which are statistics, are skipped.
     """
     fields: Fields = {}
     number = 0
-    while head := data[at]:
-        at, step, kind = at + 1, head >> 4, head & 15
-        if step:
-            number += step
+    while header := data[offset]:
+        offset, delta, kind = offset + 1, header >> 4, header & 15
+        if delta:
+            number += delta
         else:
-            number, at = _integer(data, at)
+            number, offset = _integer(data, offset)
         if kind in (1, 2):  # true, false
             continue
         if kind in (4, 5, 6):
-            fields[number], at = _integer(data, at)
+            fields[number], offset = _integer(data, offset)
         elif kind == 8:  # a text
-            length, at = _varint(data, at)
-            at += length
+            length, offset = _varint(data, offset)
+            offset += length
         elif kind == 12:
-            fields[number], at = _thrift_struct(data, at)
+            fields[number], offset = _thrift_struct(data, offset)
         else:
             raise ValueError(_DAMAGED)
-    return fields, at + 1
+    return fields, offset + 1
 
 
-def _integer(data: bytes, at: int) -> tuple[int, int]:
-    found, at = _varint(data, at)
-    return found >> 1 ^ -(found & 1), at
+def _integer(data: bytes, offset: int) -> tuple[int, int]:
+    number, offset = _varint(data, offset)
+    return number >> 1 ^ -(number & 1), offset
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    found = 0
+def _varint(data: bytes, offset: int) -> tuple[int, int]:
+    number = 0
     for shift in range(0, 64, 7):
-        found |= (data[at] & 127) << shift
-        at += 1
-        if data[at - 1] < 128:
-            return found, at
+        number |= (data[offset] & 127) << shift
+        offset += 1
+        if data[offset - 1] < 128:
+            return number, offset
     raise ValueError(_DAMAGED)

@@ -24,14 +24,14 @@ def carry_out(task: Task) -> None:
     Raises InputError if the worker has another fanin than the client, or no access to the campaign's folder.
     Raises ToolFailed if the run could not be recorded, for instance because fanin's sources have changed.
     """
-    place, host = Path(task.place), socket.gethostname()
-    if not place.parent.is_dir():
+    run_folder, host = Path(task.place), socket.gethostname()
+    if not run_folder.parent.is_dir():
         raise InputError(
-            f"worker {host}: {place.parent}: not found; workers need access to the campaign's folder"
+            f"worker {host}: {run_folder.parent}: not found; workers need access to the campaign's folder"
         )
     if _sources() != task.sources:
         raise InputError(f"worker {host}: fanin {__version__} is not the client's")
-    if (place / RUN_FILE).exists():
+    if (run_folder / RUN_FILE).exists():
         return
     process = subprocess.Popen(
         [sys.executable, "-m", "fanin.campaign.supervisor"],
@@ -50,10 +50,10 @@ def carry_out(task: Task) -> None:
             status = process.wait(task.limit + GRACE + _MARGIN)
         except subprocess.TimeoutExpired:
             process.kill()
-            raise ToolFailed(f"worker {host}: {place.name}: cannot be ended") from None
+            raise ToolFailed(f"worker {host}: {run_folder.name}: cannot be ended") from None
         if status:
             words = process.stderr.read().split("\n")
-            raise ToolFailed(f"worker {host}: {place.name}: {' '.join(words[-2:]).strip()}")
+            raise ToolFailed(f"worker {host}: {run_folder.name}: {' '.join(words[-2:]).strip()}")
 
 
 @cache

@@ -1,1 +1,1 @@
-"""fanin beside the papers: benchmarks, and the papers' claims with a measurement for each."""
+"""Evaluation: benchmarks, models of the papers' machines, and measurements of the papers' claims."""

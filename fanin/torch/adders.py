@@ -29,7 +29,7 @@ class Sum(NamedTuple):
 class Adder(Protocol):
     """All-reduces of float32 vectors of one length, at least 1; all ranks must make the same calls."""
 
-    def all_reduce(self, own: Float32) -> Sum:
+    def all_reduce(self, vector: Float32) -> Sum:
         """Return the sum. Raises RuntimeError as gloo does, DistBackendError for a failure at rank 0."""
 
     def close(self) -> None:
@@ -43,19 +43,26 @@ class GoldenRing:
         self._config, self._wire = options.ring, wire
         self._hop = partial(roundtrip, config=options.codec)
 
-    def all_reduce(self, own: Float32) -> Sum:
+    def all_reduce(self, vector: Float32) -> Sum:
         """Return the sum of :func:`fanin.ring.golden.all_reduce.all_reduce`."""
         wire, config = self._wire, self._config
-        padded = padded_to_words(own, config, wire.size)
-        parts = slices_by_owner(own.size, config, wire.size)
-        words = np.stack(wire.exchange([np.concatenate([padded[at] for at in part]) for part in parts]))
-        totals = np.concatenate(
-            [slice_total(words[:, at], wire.rank, self._hop) for at in _packed(parts[wire.rank])]
+        padded = padded_to_words(vector, config, wire.size)
+        owned_slices = slices_by_owner(vector.size, config, wire.size)
+        words = np.stack(
+            wire.exchange(
+                [np.concatenate([padded[position] for position in slices]) for slices in owned_slices]
+            )
         )
-        for part, theirs in zip(parts, wire.all_gather(totals), strict=True):
-            for at, packed in zip(part, _packed(part), strict=True):
-                padded[at] = theirs[packed]
-        return Sum(padded[: own.size], None)
+        totals = np.concatenate(
+            [
+                slice_total(words[:, position], wire.rank, self._hop)
+                for position in _packed(owned_slices[wire.rank])
+            ]
+        )
+        for slices, received in zip(owned_slices, wire.all_gather(totals), strict=True):
+            for position, packed in zip(slices, _packed(slices), strict=True):
+                padded[position] = received[packed]
+        return Sum(padded[: vector.size], None)
 
     def close(self) -> None:
         """Do nothing."""
@@ -63,8 +70,8 @@ class GoldenRing:
 
 def _packed(slices: list[slice]) -> list[slice]:
     """Return the positions of slices after they are concatenated."""
-    ends = np.cumsum([0, *(at.stop - at.start for at in slices)]).tolist()
-    return [slice(begin, end) for begin, end in pairwise(ends)]
+    ends = np.cumsum([0, *(position.stop - position.start for position in slices)]).tolist()
+    return [slice(start, stop) for start, stop in pairwise(ends)]
 
 
 class GoldenSwitch:
@@ -73,14 +80,14 @@ class GoldenSwitch:
     def __init__(self, wire: Wire):
         self._wire = wire
 
-    def all_reduce(self, own: Float32) -> Sum:
+    def all_reduce(self, vector: Float32) -> Sum:
         """Return the sum of :func:`fanin.golden.scaled.all_reduce`."""
         wire = self._wire
-        largest = int(np.max(wire.all_gather(np.array([scaled.exponent(own)]))))
+        largest = int(np.max(wire.all_gather(np.array([scaled.exponent(vector)]))))
         if largest == SPECIAL_EXPONENT:
-            return Sum(scaled.not_finite(own.size), None)
-        given = wire.all_gather(scaled.integers(own, largest, wire.size))
-        return Sum(scaled.floats(np.sum(given, axis=0, dtype=np.int32), largest, wire.size), None)
+            return Sum(scaled.not_finite(vector.size), None)
+        contributions = wire.all_gather(scaled.integers(vector, largest, wire.size))
+        return Sum(scaled.floats(np.sum(contributions, axis=0, dtype=np.int32), largest, wire.size), None)
 
     def close(self) -> None:
         """Do nothing."""

@@ -1,4 +1,4 @@
-"""A network of ``fanin.cnn.facts`` in binary64 PyTorch: the training without the rounding of binary32.
+"""Training of a network of ``fanin.cnn.facts`` in binary64 PyTorch, without the rounding of binary32.
 
 Gradients are PyTorch's own, except those of online normalisation, which are no derivative. Its Function
 implements the equations of Chiley et al., "Online Normalization for Training Neural Networks" (NeurIPS 2019),
@@ -30,7 +30,7 @@ Tensors = dict[str, torch.Tensor]  #: a layer's state, by the names of its ``zer
 
 
 class Float64Network:
-    """A network with its state.
+    """A network in binary64 with its state.
 
     - ``states``: state by stage; initially the given one, exactly.
     - ``outputs``: output of each stage for the last batch.
@@ -52,9 +52,9 @@ class Float64Network:
     def train(self, images: Array, labels: Array, job: Job) -> Array:
         """Run a job like ``GoldenNetwork.train``; return the softmax of every frame."""
         results = []
-        for first in range(0, job.frames, job.batch):
-            batch = slice(first, first + job.batch)
-            eta = job.eta if first + job.batch < job.frames else job.last_eta
+        for start in range(0, job.frames, job.batch):
+            batch = slice(start, start + job.batch)
+            eta = job.eta if start + job.batch < job.frames else job.last_eta
             results.append(self.learn(images[batch], labels[batch], float(eta), float(job.momentum)))
         return np.concatenate(results)
 
@@ -131,10 +131,12 @@ class _OnlineNorm(torch.autograd.Function):
             mean, deviation = state["mean"], 1 / state["scale"]
             outputs.append((frame - mean) / deviation)
             deviations.append(deviation)
-            own, variance = frame.mean((0, 1)), frame.var((0, 1), correction=0)
-            state["mean"] = alpha * mean + (1 - alpha) * own
+            frame_mean, variance = frame.mean((0, 1)), frame.var((0, 1), correction=0)
+            state["mean"] = alpha * mean + (1 - alpha) * frame_mean
             state["variance"] = (
-                alpha * state["variance"] + (1 - alpha) * variance + alpha * (1 - alpha) * (own - mean) ** 2
+                alpha * state["variance"]
+                + (1 - alpha) * variance
+                + alpha * (1 - alpha) * (frame_mean - mean) ** 2
             )
             state["scale"] = 1 / torch.sqrt(state["variance"] + layer.epsilon)
         ctx.layer, ctx.state = layer, state
@@ -145,15 +147,15 @@ class _OnlineNorm(torch.autograd.Function):
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:
         share = 1 - ctx.layer.backward_decay
         control_y, control_1 = ctx.state["ey"] / share, ctx.state["e1"] / share
-        found = []
+        gradients = []
         for y, deviation, dy in zip(*ctx.saved_tensors, gradient, strict=True):
             controlled = dy - share * control_y * y
             control_y = control_y + (controlled * y).mean((0, 1))
             dx = controlled / deviation - share * control_1
             control_1 = control_1 + dx.mean((0, 1))
-            found.append(dx)
+            gradients.append(dx)
         ctx.state |= {"ey": share * control_y, "e1": share * control_1}
-        return torch.stack(found), None, None
+        return torch.stack(gradients), None, None
 
 
 def _tensor(array: Array) -> torch.Tensor:

@@ -31,15 +31,15 @@ class ErrorFeedback:
 
         Raises ValueError for a bucket of another model.
         """
-        whole = bucket.buffer().clone()
-        for name, part in self._parts(bucket, whole):
+        gradients = bucket.buffer().clone()
+        for name, part in self._parts(bucket, gradients):
             if name in self._residuals:
                 part += self._residuals[name].to(part.device)
-        return whole
+        return gradients
 
-    def keep(self, bucket: dist.GradBucket, left: torch.Tensor) -> None:
-        """Store ``left``, the part of ``corrected(bucket)`` that was not sent, as residuals."""
-        for name, part in self._parts(bucket, left):
+    def keep(self, bucket: dist.GradBucket, residuals: torch.Tensor) -> None:
+        """Store ``residuals``, the part of ``corrected(bucket)`` that was not sent."""
+        for name, part in self._parts(bucket, residuals):
             self._residuals[name] = part.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
 
     def _parts(self, bucket: dist.GradBucket, flat: torch.Tensor) -> list[tuple[str, torch.Tensor]]:

@@ -41,7 +41,7 @@ from fanin.torch.options import Options
 from fanin.torch.timing import RATES, CommunicationTime, predicted, time
 
 RANKS = 4
-SETTLED = 10  #: steps before bytes and time are measured, and PowerSGD compresses
+WARMUP_STEPS = 10  #: steps before the measurement of bytes and time, and before PowerSGD compresses
 _TIMEOUT = timedelta(minutes=2)  # of a collective
 _FLOAT_BYTES = 4
 
@@ -49,15 +49,19 @@ Register = Callable[[DistributedDataParallel, dist.ProcessGroup], None]
 
 
 @dataclass(frozen=True)
-class Way:
-    """A way to add gradients: the hardware of the process group, and the hook."""
+class HookSetup:
+    """A communication hook, and the hardware of its process group.
+
+    - ``register``: registers the hook on a model, for a process group.
+    - ``options``: hardware of the process group.
+    """
 
     register: Register
     options: Options = field(default_factory=Options)
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TrainingResult:
     """Result of a training.
 
     - ``accuracy``: share of the held-out samples that are classified correctly.
@@ -79,7 +83,7 @@ def _hook(hook: Hook, *, feedback: bool = False) -> Register:
 
 def _power_sgd(rank: int) -> Register:
     def register(model: DistributedDataParallel, group: dist.ProcessGroup) -> None:
-        state = PowerSGDState(group, matrix_approximation_rank=rank, start_powerSGD_iter=SETTLED)
+        state = PowerSGDState(group, matrix_approximation_rank=rank, start_powerSGD_iter=WARMUP_STEPS)
         model.register_comm_hook(state, powerSGD_hook)
 
     return register
@@ -93,20 +97,20 @@ _CODECS: dict[str, CodecConfig] = {
     "INCEPTIONN 2^-6": Inceptionn(6),
 }
 _SHARES = {"top 1 %": 0.01, "top 0.1 %": 0.001}
-WAYS: dict[str, Way] = {
-    "none": Way(_hook(nics())),
-    "fp16": Way(_hook(fp16_compress_hook)),
+HOOK_SETUPS: dict[str, HookSetup] = {
+    "none": HookSetup(_hook(nics())),
+    "fp16": HookSetup(_hook(fp16_compress_hook)),
     **{
-        f"{name}{FEEDBACK * feedback}": Way(_hook(nics(), feedback=feedback), Options(codec=codec))
+        f"{name}{FEEDBACK * feedback}": HookSetup(_hook(nics(), feedback=feedback), Options(codec=codec))
         for name, codec in _CODECS.items()
         for feedback in (False, True)
     },
     **{
-        f"{name}{FEEDBACK * feedback}": Way(_hook(top_k(share), feedback=feedback))
+        f"{name}{FEEDBACK * feedback}": HookSetup(_hook(top_k(share), feedback=feedback))
         for name, share in _SHARES.items()
         for feedback in (False, True)
     },
-    **{f"PowerSGD, rank {rank}": Way(_power_sgd(rank)) for rank in (1, 2)},
+    **{f"PowerSGD, rank {rank}": HookSetup(_power_sgd(rank)) for rank in (1, 2)},
 }
 
 
@@ -116,11 +120,11 @@ def training(seed: int, epochs: int) -> Training:
 
 
 def trials(
-    names: Sequence[str], seeds: int, epochs: int, ran: Callable[[], object] = lambda: None
-) -> Iterator[tuple[str, list[Outcome]]]:
-    """Train with each of these ``WAYS``, with seeds 0 to ``seeds`` - 1; call ``ran`` after each training.
+    names: Sequence[str], seeds: int, epochs: int, on_training: Callable[[], object] = lambda: None
+) -> Iterator[tuple[str, list[TrainingResult]]]:
+    """Train with each of these ``HOOK_SETUPS``, with seeds 0 to ``seeds`` - 1; call ``on_training`` after each.
 
-    Yields name and outcomes. Raises ToolFailed if a rank fails.
+    Yields a setup's name, and its results by seed. Raises ToolFailed if a rank fails.
     """
     parent, child = get_context("spawn").Pipe(duplex=False)
     with tempfile.TemporaryDirectory() as folder, parent:
@@ -131,35 +135,35 @@ def trials(
         child.close()
         try:
             for name in names:
-                outcomes = []
+                results = []
                 for _ in range(seeds):
-                    outcomes.append(_received(parent, context))
-                    ran()
-                yield name, outcomes
+                    results.append(_receive(parent, context))
+                    on_training()
+                yield name, results
         finally:
             for process in context.processes:
                 process.kill()
                 process.join()
 
 
-def _received(results: Connection, context: ProcessContext) -> Outcome:
-    """Return the next outcome. Raises ToolFailed if the first rank has ended."""
+def _receive(results: Connection, context: ProcessContext) -> TrainingResult:
+    """Return the next result. Raises ToolFailed if the first rank has ended."""
     try:
-        outcome: Outcome = results.recv()  # ends: collectives have a timeout, and a failing rank ends
-        return outcome
+        result: TrainingResult = results.recv()  # ends: collectives have a timeout, and a failing rank ends
+        return result
     except EOFError as error:
         cause = "a rank of the training has ended"
         deadline = monotonic() + _TIMEOUT.total_seconds()
         try:
             while monotonic() < deadline and not context.join(1):
                 pass
-        except (ProcessExitedException, ProcessRaisedException) as failed:
-            cause = f"a rank of the training has failed: {str(failed).strip().splitlines()[-1]}"
+        except (ProcessExitedException, ProcessRaisedException) as failure:
+            cause = f"a rank of the training has failed: {str(failure).strip().splitlines()[-1]}"
         raise ToolFailed(cause) from error
 
 
 def _rank(rank: int, folder: str, results: Connection, names: Sequence[str], seeds: int, epochs: int) -> None:
-    """Run a rank; the first one sends the outcomes."""
+    """Run a rank; rank 0 sends the results of all trainings."""
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     torch.set_num_threads(1)
     dist.init_process_group("gloo", f"file://{folder}/ranks", rank=rank, world_size=RANKS, timeout=_TIMEOUT)
@@ -167,56 +171,57 @@ def _rank(rank: int, folder: str, results: Connection, names: Sequence[str], see
         results.close()
     for name in names:
         for seed in range(seeds):
-            outcome = _train(rank, WAYS[name], training(seed, epochs))
+            result = _train(rank, HOOK_SETUPS[name], training(seed, epochs))
             if rank == 0:
-                results.send(outcome)
+                results.send(result)
     dist.destroy_process_group()
 
 
-def _train(rank: int, way: Way, training: Training) -> Outcome:
-    group = dist.new_group(range(RANKS), timeout=_TIMEOUT, backend=BACKEND, pg_options=way.options)
+def _train(rank: int, setup: HookSetup, training: Training) -> TrainingResult:
+    """Run this rank's part of a training. Only the result of rank 0 is used."""
+    group = dist.new_group(range(RANKS), timeout=_TIMEOUT, backend=BACKEND, pg_options=setup.options)
     network, descent = training.network, training.descent
     assert isinstance(network, FlatNetwork)
     model = DistributedDataParallel(network.module(training.seed), process_group=group)
-    way.register(model, group)
+    setup.register(model, group)
     optimizer = torch.optim.SGD(
         model.parameters(), lr=descent.rate, momentum=descent.momentum, weight_decay=descent.decay
     )
-    settled, step = time(group), 0
+    warmup_time, step = time(group), 0
     for step, batches in enumerate(training.batches()):
-        if step == SETTLED:
-            settled = time(group)
-        own = batches.samples[rank]
+        if step == WARMUP_STEPS:
+            warmup_time = time(group)
+        batch = batches.samples[rank]
         optimizer.param_groups[0]["lr"] = descent.rate_at(batches.done)
         optimizer.zero_grad()
-        cross_entropy(model(network.inputs(own)), torch.from_numpy(own.digits)).backward()
+        cross_entropy(model(network.inputs(batch)), torch.from_numpy(batch.digits)).backward()
         optimizer.step()
-    size, seconds = _a_step(way.options, settled, time(group), step + 1 - SETTLED)
+    size, seconds = _per_step(setup.options, warmup_time, time(group), step + 1 - WARMUP_STEPS)
     dist.destroy_process_group(group)
     _, held_out = training.data(training.seed)
     with torch.no_grad():
-        guesses = model.module(network.inputs(held_out)).argmax(dim=1).numpy()
-    return Outcome(float((guesses == held_out.digits).mean()), size, seconds)
+        predictions = model.module(network.inputs(held_out)).argmax(dim=1).numpy()
+    return TrainingResult(float((predictions == held_out.digits).mean()), size, seconds)
 
 
-def _a_step(
-    options: Options, before: CommunicationTime, after: CommunicationTime, steps: int
+def _per_step(
+    options: Options, start: CommunicationTime, end: CommunicationTime, steps: int
 ) -> tuple[float, dict[float, float]]:
-    """Return bytes and seconds per step.
+    """Return bytes and seconds per step, between two times that are ``steps`` apart.
 
     Data carried by gloo (float16) is counted as the same number of bytes of float32, as if nodes added two
     halves at once.
     """
-    size = (after.total.wire_bytes - before.total.wire_bytes) / steps
+    size = (end.total.wire_bytes - start.total.wire_bytes) / steps
     seconds = {
-        rate: (after.total.predicted.get(rate, 0.0) - before.total.predicted.get(rate, 0.0)) / steps
+        rate: (end.total.predicted.get(rate, 0.0) - start.total.predicted.get(rate, 0.0)) / steps
         for rate in RATES
     }
-    words = math.ceil((after.gloo_bytes - before.gloo_bytes) / steps / _FLOAT_BYTES)
+    words = math.ceil((end.gloo_bytes - start.gloo_bytes) / steps / _FLOAT_BYTES)
     if words:
-        by_gloo = 0.0
+        gloo_bytes = 0.0
         for rate in RATES:
-            longer, by_gloo = predicted(options, RANKS, np.zeros(words, np.float32), gbps=rate)
-            seconds[rate] += longer
-        size += by_gloo
+            gloo_seconds, gloo_bytes = predicted(options, RANKS, np.zeros(words, np.float32), gbps=rate)
+            seconds[rate] += gloo_seconds
+        size += gloo_bytes
     return size, seconds

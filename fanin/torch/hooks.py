@@ -1,14 +1,14 @@
-"""DistributedDataParallel hooks: gradients as a ring of NICs with a codec adds them; top-k and error feedback.
+"""Communication hooks of DistributedDataParallel: addition of gradients by a ring of NICs, and top-k.
 
-``inceptionn``, ``bfp``, ``ring`` and ``top_k`` make communication hooks::
+``inceptionn``, ``bfp``, ``ring``, ``nics`` and ``top_k`` make hooks::
 
     model.register_comm_hook(None, inceptionn(bound=10))
     model.register_comm_hook(ErrorFeedback(model), top_k(0.01))
 
-The first three gather every rank's gradients with ``all_gather``, and each rank adds them as the NICs of a ring
-of those ranks would, bit for bit (``fanin.ring.golden.all_reduce``). The arithmetic is the NIC's; traffic and
-time are those of all_gather. With ``nics`` the nodes of a process group ``fanin`` add the gradients. A bucket
-corresponds to a descriptor (address, count) of the NIC.
+``inceptionn``, ``bfp`` and ``ring`` gather the gradients of all ranks with ``all_gather``. Each rank then adds
+them as a ring of NICs would, bit for bit (``fanin.ring.golden.all_reduce``). The arithmetic is the NIC's;
+traffic and time are those of ``all_gather``. With ``nics`` the nodes of a process group ``fanin`` add the
+gradients. A bucket corresponds to a descriptor (address, count) of the NIC.
 
 The state of every hook is the process group, None for all ranks, or an ``ErrorFeedback``.
 """
@@ -71,23 +71,23 @@ def ring(config: RingConfig = _DEFAULT, *, hop: Callable[[Float32], Float32] | N
     number of ranks. It raises TypeError for gradients that are not float32, ValueError for more than 255 ranks.
     """
 
-    def arrives(values: torch.Tensor) -> torch.Tensor:
+    def transmit(values: torch.Tensor) -> torch.Tensor:
         if hop is None:
             return roundtrip(values, config.codec)
         return torch.from_numpy(hop(_to_numpy(values))).to(values.device)
 
     def hook(state: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-        own = _given(state, bucket, arrives)
+        sent = _sent(state, bucket, transmit)
         group = _group(state)
         ranks = dist.get_world_size(group)
-        parts = [torch.empty_like(own) for _ in range(ranks)]
+        parts = [torch.empty_like(sent) for _ in range(ranks)]
 
         def add(_: object) -> torch.Tensor:
             gradients = [_to_numpy(part) for part in parts]
             total = gradients[0] if ranks == 1 else golden.all_reduce(gradients, config, hop)
-            return torch.from_numpy(total / np.float32(ranks)).to(own.device)
+            return torch.from_numpy(total / np.float32(ranks)).to(sent.device)
 
-        return dist.all_gather(parts, own.contiguous(), group=group, async_op=True).get_future().then(add)
+        return dist.all_gather(parts, sent.contiguous(), group=group, async_op=True).get_future().then(add)
 
     return hook
 
@@ -105,12 +105,12 @@ def nics() -> Hook:
         options = getattr(group, "options", None)
         if not isinstance(options, Options):
             raise ValueError("nics() needs a process group of the backend 'fanin'")
-        own = _given(state, bucket, lambda values: roundtrip(values, options.codec))
+        gradients = _sent(state, bucket, lambda values: roundtrip(values, options.codec))
 
-        def mean(added: torch.futures.Future[list[torch.Tensor]]) -> torch.Tensor:
-            return added.value()[0] / dist.get_world_size(group)
+        def mean(sums: torch.futures.Future[list[torch.Tensor]]) -> torch.Tensor:
+            return sums.value()[0] / dist.get_world_size(group)
 
-        return dist.all_reduce(own, group=group, async_op=True).get_future().then(mean)
+        return dist.all_reduce(gradients, group=group, async_op=True).get_future().then(mean)
 
     return hook
 
@@ -129,17 +129,17 @@ def top_k(share: float = 0.01) -> Hook:
 
     def hook(state: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         count = math.ceil(share * bucket.buffer().numel())
-        own = _given(state, bucket, lambda values: _largest(values, count))
-        places = own.abs().topk(count).indices
-        sent = torch.cat([own[places], places.to(torch.int32).view(torch.float32)])
+        gradients = _sent(state, bucket, lambda values: _largest(values, count))
+        indices = gradients.abs().topk(count).indices
+        sent = torch.cat([gradients[indices], indices.to(torch.int32).view(torch.float32)])
         group = _group(state)
         parts = [torch.empty_like(sent) for _ in range(dist.get_world_size(group))]
 
         def add(_: object) -> torch.Tensor:
-            total = torch.zeros_like(own)
+            total = torch.zeros_like(gradients)
             for part in parts:
-                values, where = part.split(count)
-                total.index_add_(0, where.view(torch.int32), values)
+                values, index_bits = part.split(count)
+                total.index_add_(0, index_bits.view(torch.int32), values)
             return total / len(parts)
 
         return dist.all_gather(parts, sent, group=group, async_op=True).get_future().then(add)
@@ -149,31 +149,33 @@ def top_k(share: float = 0.01) -> Hook:
 
 def _largest(values: torch.Tensor, count: int) -> torch.Tensor:
     """Return the ``count`` values of greatest magnitude in their places, and zeros elsewhere."""
-    places = values.abs().topk(count).indices
-    return torch.zeros_like(values).index_copy_(0, places, values[places])
+    indices = values.abs().topk(count).indices
+    return torch.zeros_like(values).index_copy_(0, indices, values[indices])
 
 
 def _group(state: object) -> dist.ProcessGroup:
     group = state.group if isinstance(state, ErrorFeedback) else state
-    found: dist.ProcessGroup = dist.group.WORLD if group is None else group
-    return found
+    chosen_group: dist.ProcessGroup = dist.group.WORLD if group is None else group
+    return chosen_group
 
 
-def _given(
-    state: object, bucket: dist.GradBucket, arrives: Callable[[torch.Tensor], torch.Tensor]
+def _sent(
+    state: object, bucket: dist.GradBucket, transmit: Callable[[torch.Tensor], torch.Tensor]
 ) -> torch.Tensor:
-    """Return the values that a rank sends: its gradients or, with error feedback, what ``arrives`` of them plus
-    the residuals.
+    """Return the values that a rank sends.
+
+    Without error feedback: the bucket's gradients. With it: ``transmit`` of gradients plus residuals, that is
+    the values that arrive; the difference becomes the new residual. Raises TypeError unless they are float32.
     """
-    own: torch.Tensor = bucket.buffer()
-    if own.dtype != torch.float32:
-        raise TypeError(f"gradients must be float32, not {own.dtype}")
+    gradients: torch.Tensor = bucket.buffer()
+    if gradients.dtype != torch.float32:
+        raise TypeError(f"gradients must be float32, not {gradients.dtype}")
     if not isinstance(state, ErrorFeedback):
-        return own
-    whole = state.corrected(bucket)
-    given = arrives(whole)
-    state.keep(bucket, whole - given)
-    return given
+        return gradients
+    corrected = state.corrected(bucket)
+    sent = transmit(corrected)
+    state.keep(bucket, corrected - sent)
+    return sent
 
 
 def roundtrip(values: torch.Tensor, codec: CodecConfig | None) -> torch.Tensor:

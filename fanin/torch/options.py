@@ -17,7 +17,7 @@ from fanin.sim.network import LinkConfig
 from fanin.wire.aggregation import MAX_WORKERS
 
 VARIABLE = "FANIN_BACKEND"
-SLOTS = 64  #: slots of the switch: most operations in flight
+SLOTS = 64  #: slots of the switch, the maximum number of operations in flight
 VALUES = 32  #: values per packet
 
 
@@ -80,8 +80,8 @@ class Options:
         return replace(PRESETS[self.preset], codec=self.codec)
 
     @property
-    def most_ranks(self) -> int:
-        """Most ranks of a group."""
+    def max_ranks(self) -> int:
+        """Maximum number of ranks of a group."""
         return MAX_NODES if self.collective is Collective.RING else MAX_WORKERS
 
     def program(self, ranks: int) -> ProgramConfig:
@@ -94,7 +94,10 @@ class Options:
         return LinkConfig(gbps=self.gbps)
 
     def report_file(self) -> Path | None:
-        """Create the report's file, so that it can be written later; return its path. Raises InputError."""
+        """Create the report's file, so that it can be written later; return its path, or None without a report.
+
+        Raises InputError.
+        """
         if self.report is None:
             return None
         try:
@@ -115,21 +118,21 @@ class Options:
 
         Raises InputError for an option that is unknown, repeated or out of range.
         """
-        given: dict[str, str] = {}
-        for place, word in enumerate(text.split(",")):
+        texts: dict[str, str] = {}
+        for position, word in enumerate(text.split(",")):
             name, equals, value = (part.strip() for part in word.partition("="))
-            name, value = (name, value) if equals or place else ("run", name)
+            name, value = (name, value) if equals or position else ("run", name)
             if name not in _NAMES or not value:
                 raise InputError(
                     f"{word.strip()!r} is not an option; options are {' or '.join(Run)}, then {_FORM}"
                 )
-            if name in given:
+            if name in texts:
                 raise InputError(f"{name} is given twice")
-            given[name] = value
+            texts[name] = value
         try:
-            codec = _codec(given)
-            rate = float(given.pop("gbps", cls.gbps))
-            return cls(codec=codec, gbps=rate, **given)  # type: ignore[arg-type]
+            codec = _codec(texts)
+            rate = float(texts.pop("gbps", cls.gbps))
+            return cls(codec=codec, gbps=rate, **texts)  # type: ignore[arg-type]
         except ValueError as error:
             raise InputError(str(error)) from error
 
@@ -156,19 +159,19 @@ _NAMES = {field.name for field in fields(Options)} | set(_PARAMETERS)
 _FORM = ", ".join(f"{name}=…" for name in sorted(_NAMES - {"run"}))
 
 
-def _codec(given: dict[str, str]) -> CodecConfig | None:
-    """Remove the codec's options from ``given`` and return the codec. Raises ValueError."""
-    name = given.pop("codec", Codec.NONE.value)
+def _codec(texts: dict[str, str]) -> CodecConfig | None:
+    """Remove the codec's options from ``texts``, by option, and return the codec. Raises ValueError."""
+    name = texts.pop("codec", Codec.NONE.value)
     if name not in list(Codec):
         raise ValueError(f"codec must be one of {', '.join(Codec)}, not {name!r}")
-    parameters = {key: given.pop(key) for key in _PARAMETERS if key in given}
+    parameters = {key: texts.pop(key) for key in _PARAMETERS if key in texts}
     for key in parameters:
         if _PARAMETERS[key] != name:
             raise ValueError(f"{key} is a parameter of {_PARAMETERS[key]}, not of {name}")
     if name == Codec.NONE:
         return None
-    chosen: dict[str, Any] = {key: _parameter(key, value) for key, value in parameters.items()}
-    return CONFIGS[Codec(name)](**chosen)
+    values: dict[str, Any] = {key: _parameter(key, value) for key, value in parameters.items()}
+    return CONFIGS[Codec(name)](**values)
 
 
 def _parameter(name: str, value: str) -> int:

@@ -1,4 +1,4 @@
-"""Process group ``fanin``: float32 collectives by the NICs, all others by gloo
+"""PyTorch process group ``fanin``: float32 collectives run on the NICs, all others on gloo
 (docs/systems/torch-backend.md).
 """
 
@@ -25,32 +25,38 @@ from fanin.torch.options import Collective, Options, Run
 from fanin.torch.peers import Peers
 from fanin.torch.timing import Log, keep
 from fanin.torch.wire import Wire
-from fanin.torch.work import InOrder, Work
+from fanin.torch.work import CallQueue, Work
 
-_SIGNATURE_BYTES = 120  # of the text by which ranks compare their calls
-_END_SECONDS = 3.0  # for a collective in flight when the process ends
-_OPERATIONS = ("SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR", "PREMUL_SUM")
+_SIGNATURE_BYTES = 120  # length of the text by which ranks compare their calls
+_END_SECONDS = 3.0  # wait for a collective in flight when the process ends
+_OPERATION_NAMES = ("SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR", "PREMUL_SUM")
 Tensors = Sequence[torch.Tensor]
 
 
 @dataclass(frozen=True)
-class _Called:
-    """A collective as a rank calls it; ranks compare its ``str``."""
+class _CollectiveCall:
+    """A rank's call of a collective. ``str`` is its signature, which must be the same on all ranks.
+
+    - ``name``: name of the collective, such as ``all_reduce``.
+    - ``inputs``: tensors that the rank contributes.
+    - ``detail``: reduction, root or sizes, for the signature.
+    - ``outputs``: tensors that the collective writes.
+    """
 
     name: str
-    given: Tensors = ()
+    inputs: Tensors = ()
     detail: str = ""
-    written: Tensors = ()
+    outputs: Tensors = ()
 
     @property
     def size(self) -> int:
         """Bytes of the rank's inputs."""
-        return sum(tensor.numel() * tensor.element_size() for tensor in self.given)
+        return sum(tensor.numel() * tensor.element_size() for tensor in self.inputs)
 
     def __str__(self) -> str:
-        count = sum(tensor.numel() for tensor in self.given)
-        types = ", ".join(sorted({str(tensor.dtype).removeprefix("torch.") for tensor in self.given}))
-        return " ".join(filter(None, (self.name, f"of {count:,} {types}" if self.given else "", self.detail)))
+        count = sum(tensor.numel() for tensor in self.inputs)
+        types = ", ".join(sorted({str(tensor.dtype).removeprefix("torch.") for tensor in self.inputs}))
+        return " ".join(filter(None, (self.name, f"of {count:,} {types}" if self.inputs else "", self.detail)))
 
 
 class FaninGroup(ProcessGroup):
@@ -64,17 +70,17 @@ class FaninGroup(ProcessGroup):
     def __init__(self, opts: Any, options: Options):
         rank, size = opts.group_rank, opts.group_size
         super().__init__(rank, size)
-        if size > options.most_ranks:
+        if size > options.max_ranks:
             raise dist.DistBackendError(
-                f"a {options.collective} has at most {options.most_ranks} ranks, not {size}"
+                f"a {options.collective} has at most {options.max_ranks} ranks, not {size}"
             )
         self.options = options
 
-        def store(part: str) -> dist.Store:
-            return dist.PrefixStore(part, opts.store)
+        def store(prefix: str) -> dist.Store:
+            return dist.PrefixStore(prefix, opts.store)
 
-        names = list(opts.global_ranks_in_group) or list(range(size))
-        self._peers = Peers(store("peers"), rank=rank, names=names, timeout=opts.timeout)
+        global_ranks = list(opts.global_ranks_in_group) or list(range(size))
+        self._peers = Peers(store("peers"), rank=rank, global_ranks=global_ranks, timeout=opts.timeout)
         self._peers.agree(f"world size {size}, {options}")
         self._gloo = dist.ProcessGroupGloo(store("gloo"), rank, size, timeout=opts.timeout)
         self._register_backend(torch.device("cpu"), ProcessGroup.BackendType.GLOO, self._gloo)
@@ -85,7 +91,7 @@ class FaninGroup(ProcessGroup):
         if not opts.global_ranks_in_group:  # the group of the whole job
             keep(self.log)
             self._report = None if rank else options.report_file()
-        self._calls = InOrder()
+        self._calls = CallQueue()
         self._failure: str | None = None
         atexit.register(self.shutdown)
 
@@ -117,54 +123,58 @@ class FaninGroup(ProcessGroup):
 
         def add() -> None:
             for tensor in tensors:
-                _put(self._reduced("all_reduce", _values(tensor), op), tensor)
+                _write(self._reduce("all_reduce", _values(tensor), op), tensor)
 
-        ours = add if self._adds(tensors, op) else None
-        called = _Called("all_reduce", tensors, _name(op), written=tensors)
-        return self._call(called, ours, lambda: self._gloo.allreduce(tensors, opts))
+        run_on_nics = add if self._can_add(tensors, op) else None
+        call = _CollectiveCall("all_reduce", tensors, _operation_name(op), outputs=tensors)
+        return self._queue(call, run_on_nics, lambda: self._gloo.allreduce(tensors, opts))
 
     def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> Work:
         """Reduce each tensor as ``allreduce`` does."""
-        every = dist.AllreduceOptions()
-        every.reduceOp = opts.reduceOp if opts else every.reduceOp
-        return self.allreduce(tensors, every)
+        allreduce_opts = dist.AllreduceOptions()
+        allreduce_opts.reduceOp = opts.reduceOp if opts else allreduce_opts.reduceOp
+        return self.allreduce(tensors, allreduce_opts)
 
     def reduce_scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any = None) -> Work:
         """Compute sums and means by the NICs, as all-reduces of which each rank keeps its part."""
         opts = opts or dist.ReduceScatterOptions()
         op = opts.reduceOp
-        for output, own in zip(outputs, inputs, strict=True):
-            self._check_number("inputs", own)
-            _check_size("output", output, own[self.rank()].numel())
-        given = [tensor for own in inputs for tensor in own]
+        for output, tensors in zip(outputs, inputs, strict=True):
+            self._check_number("inputs", tensors)
+            _check_size("output", output, tensors[self.rank()].numel())
+        all_inputs = [tensor for tensors in inputs for tensor in tensors]
 
         def add() -> None:
-            for output, own in zip(outputs, inputs, strict=True):
-                begin = sum(tensor.numel() for tensor in own[: self.rank()])
-                whole = np.concatenate([_values(tensor) for tensor in own])
-                total = self._reduced("reduce_scatter", whole, op)
-                _put(total[begin : begin + output.numel()], output)
+            for output, tensors in zip(outputs, inputs, strict=True):
+                offset = sum(tensor.numel() for tensor in tensors[: self.rank()])
+                vector = np.concatenate([_values(tensor) for tensor in tensors])
+                total = self._reduce("reduce_scatter", vector, op)
+                _write(total[offset : offset + output.numel()], output)
 
-        ours = add if self._adds([*given, *outputs], op) else None
-        sizes = [f"{tensor.numel():,}" for tensor in given]
-        detail = _name(op) if len(set(sizes)) == 1 else f"{_name(op)}, parts of {', '.join(sizes)}"
-        called = _Called("reduce_scatter", given, detail, written=outputs)
-        return self._call(called, ours, lambda: self._gloo.reduce_scatter(outputs, inputs, opts))
+        run_on_nics = add if self._can_add([*all_inputs, *outputs], op) else None
+        sizes = [f"{tensor.numel():,}" for tensor in all_inputs]
+        detail = _operation_name(op)
+        if len(set(sizes)) > 1:
+            detail += f", parts of {', '.join(sizes)}"
+        call = _CollectiveCall("reduce_scatter", all_inputs, detail, outputs=outputs)
+        return self._queue(call, run_on_nics, lambda: self._gloo.reduce_scatter(outputs, inputs, opts))
 
-    def _reduce_scatter_base(self, output: torch.Tensor, own: torch.Tensor, opts: Any = None) -> Work:
+    def _reduce_scatter_base(self, output: torch.Tensor, contribution: torch.Tensor, opts: Any = None) -> Work:
         """Implement ``reduce_scatter_tensor``, as ``reduce_scatter``."""
         opts = opts or dist.ReduceScatterOptions()
         op = opts.reduceOp
-        _check_size("input", own, self.size() * output.numel())
+        _check_size("input", contribution, self.size() * output.numel())
 
         def add() -> None:
-            begin = self.rank() * output.numel()
-            total = self._reduced("reduce_scatter", _values(own), op)
-            _put(total[begin : begin + output.numel()], output)
+            offset = self.rank() * output.numel()
+            total = self._reduce("reduce_scatter", _values(contribution), op)
+            _write(total[offset : offset + output.numel()], output)
 
-        ours = add if self._adds([own, output], op) else None
-        called = _Called("reduce_scatter", [own], _name(op), written=[output])
-        return self._call(called, ours, lambda: self._gloo._reduce_scatter_base(output, own, opts))
+        run_on_nics = add if self._can_add([contribution, output], op) else None
+        call = _CollectiveCall("reduce_scatter", [contribution], _operation_name(op), outputs=[output])
+        return self._queue(
+            call, run_on_nics, lambda: self._gloo._reduce_scatter_base(output, contribution, opts)
+        )
 
     def broadcast(self, tensors: Tensors, opts: Any) -> Work:
         """Broadcast by the NICs: all ranks except the root add zeros."""
@@ -172,55 +182,62 @@ class FaninGroup(ProcessGroup):
         if root not in range(self.size()):
             raise ValueError(f"the root must be a rank of the group, 0 to {self.size() - 1}, not {root}")
 
-        def spread() -> None:
+        def add_zeros() -> None:
             for tensor in tensors:
                 values = _values(tensor)
-                mine = values if root == self.rank() else np.zeros_like(values)
-                _put(self._moved("broadcast", values.size, mine), tensor)
+                addend = values if root == self.rank() else np.zeros_like(values)
+                _write(self._move("broadcast", values.size, addend), tensor)
 
-        ours = spread if self._moves(tensors) else None
-        called = _Called("broadcast", tensors, f"from rank {self._peers.names[root]}", written=tensors)
-        return self._call(called, ours, lambda: self._gloo.broadcast(tensors, opts))
+        run_on_nics = add_zeros if self._can_move(tensors) else None
+        detail = f"from rank {self._peers.global_ranks[root]}"
+        call = _CollectiveCall("broadcast", tensors, detail, outputs=tensors)
+        return self._queue(call, run_on_nics, lambda: self._gloo.broadcast(tensors, opts))
 
     def allgather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> Work:
         """Gather by the NICs: each rank adds zeros in the places of the others' values."""
-        for own, taken in zip(inputs, outputs, strict=True):
-            self._check_number("outputs", taken)
-            for output in taken:
-                _check_size("output", output, own.numel())
-        written = [tensor for taken in outputs for tensor in taken]
+        for contribution, tensors in zip(inputs, outputs, strict=True):
+            self._check_number("outputs", tensors)
+            for output in tensors:
+                _check_size("output", output, contribution.numel())
+        all_outputs = [tensor for tensors in outputs for tensor in tensors]
 
         def gather() -> None:
-            for own, taken in zip(inputs, outputs, strict=True):
-                for values, tensor in zip(self._gathered(_values(own)), taken, strict=True):
-                    _put(values, tensor)
+            for contribution, tensors in zip(inputs, outputs, strict=True):
+                for values, tensor in zip(self._gather(_values(contribution)), tensors, strict=True):
+                    _write(values, tensor)
 
-        ours = gather if self._moves([*inputs, *written]) else None
-        called = _Called("all_gather", inputs, written=written)
-        return self._call(called, ours, lambda: self._gloo.allgather(outputs, inputs, *_given(opts)))
+        run_on_nics = gather if self._can_move([*inputs, *all_outputs]) else None
+        call = _CollectiveCall("all_gather", inputs, outputs=all_outputs)
+        return self._queue(
+            call, run_on_nics, lambda: self._gloo.allgather(outputs, inputs, *_gloo_arguments(opts))
+        )
 
-    def _allgather_base(self, output: torch.Tensor, own: torch.Tensor, opts: Any = None) -> Work:
+    def _allgather_base(self, output: torch.Tensor, contribution: torch.Tensor, opts: Any = None) -> Work:
         """Implement ``all_gather_into_tensor``, as ``allgather``."""
-        _check_size("output", output, self.size() * own.numel())
+        _check_size("output", output, self.size() * contribution.numel())
 
         def gather() -> None:
-            _put(self._gathered(_values(own)), output)
+            _write(self._gather(_values(contribution)), output)
 
-        ours = gather if self._moves([own, output]) else None
-        called = _Called("all_gather", [own], written=[output])
-        return self._call(called, ours, lambda: self._gloo._allgather_base(output, own, *_given(opts)))
+        run_on_nics = gather if self._can_move([contribution, output]) else None
+        call = _CollectiveCall("all_gather", [contribution], outputs=[output])
+        return self._queue(
+            call, run_on_nics, lambda: self._gloo._allgather_base(output, contribution, *_gloo_arguments(opts))
+        )
 
-    # PyTorch 2.13's names of these two.
+    # Names of the two methods above in PyTorch 2.13.
     reduce_scatter_single, all_gather_single = _reduce_scatter_base, _allgather_base
 
     def barrier(self, opts: Any = None) -> Work:
         """Synchronise by the NICs: add a zero from each rank."""
 
-        def meet() -> None:
+        def add_zero() -> None:
             self._sum("barrier", 0, np.zeros(1, np.float32))
 
-        ours = meet if self.size() > 1 else None
-        return self._call(_Called("barrier"), ours, lambda: self._gloo.barrier(*_given(opts)))
+        run_on_nics = add_zero if self.size() > 1 else None
+        return self._queue(
+            _CollectiveCall("barrier"), run_on_nics, lambda: self._gloo.barrier(*_gloo_arguments(opts))
+        )
 
     def _check_number(self, name: str, tensors: Tensors) -> None:
         """Raise ValueError unless there is a tensor per rank."""
@@ -229,14 +246,15 @@ class FaninGroup(ProcessGroup):
 
     # ---- work of the NICs ----
 
-    def _adds(self, tensors: Tensors, op: ReduceOp) -> bool:
-        return _name(op) in ("sum", "avg") and self._carries(tensors)
+    def _can_add(self, tensors: Tensors, op: ReduceOp) -> bool:
+        return _operation_name(op) in ("sum", "avg") and self._supports(tensors)
 
-    def _moves(self, tensors: Tensors) -> bool:
+    def _can_move(self, tensors: Tensors) -> bool:
         """Return whether the NICs can move these tensors unchanged, which excludes a lossy codec."""
-        return self.options.codec is None and self._carries(tensors)
+        return self.options.codec is None and self._supports(tensors)
 
-    def _carries(self, tensors: Tensors) -> bool:
+    def _supports(self, tensors: Tensors) -> bool:
+        """Return whether the NICs accept these tensors: float32, strided, not empty, in a group of several."""
         return self.size() > 1 and all(
             tensor.dtype == torch.float32 and tensor.layout == torch.strided and tensor.numel()
             for tensor in tensors
@@ -248,12 +266,13 @@ class FaninGroup(ProcessGroup):
         self.log.nics(name, count, vector, total.seconds)
         return total.values
 
-    def _reduced(self, name: str, values: Float32, op: ReduceOp) -> Float32:
+    def _reduce(self, name: str, values: Float32, op: ReduceOp) -> Float32:
+        """Return the ranks' sum or mean, computed by the NICs."""
         total = self._sum(name, values.size, values)
         return total / np.float32(self.size()) if op == ReduceOp.AVG else total
 
-    def _moved(self, name: str, count: int, values: Float32) -> Float32:
-        """Return the values of the only rank that has any, bit for bit.
+    def _move(self, name: str, count: int, values: Float32) -> Float32:
+        """Return the values of the only rank whose ``values`` are not all zero, bit for bit.
 
         Each value is sent as two integers of 16 bits, which adding zeros does not change. Adding floats would
         change −0, subnormals and NaNs.
@@ -261,74 +280,84 @@ class FaninGroup(ProcessGroup):
         halves = values.view(np.uint16).astype(np.float32)
         return self._sum(name, count, halves).astype(np.uint16).view(np.float32)
 
-    def _gathered(self, own: Float32) -> Float32:
+    def _gather(self, values: Float32) -> Float32:
         """Return the values of all ranks, a row per rank."""
-        rows = np.zeros((self.size(), own.size), np.float32)
-        rows[self.rank()] = own
-        return self._moved("all_gather", own.size, rows.reshape(-1)).reshape(rows.shape)
+        rows = np.zeros((self.size(), values.size), np.float32)
+        rows[self.rank()] = values
+        return self._move("all_gather", values.size, rows.reshape(-1)).reshape(rows.shape)
 
     # ---- execution of a collective ----
 
-    def _call(self, called: _Called, ours: Callable[[], None] | None, gloo: Callable[[], dist.Work]) -> Work:
-        """Queue a collective: ``ours``, or gloo's if ``ours`` is None."""
+    def _queue(
+        self,
+        call: _CollectiveCall,
+        run_on_nics: Callable[[], None] | None,
+        run_on_gloo: Callable[[], dist.Work],
+    ) -> Work:
+        """Queue a collective: ``run_on_nics``, or ``run_on_gloo`` if ``run_on_nics`` is None."""
         self.log.begin()
         try:
-            return self._calls.call(lambda: self._carry_out(called, ours, gloo))
+            return self._calls.call(lambda: self._run(call, run_on_nics, run_on_gloo))
         except dist.DistBackendError:  # the group has been destroyed
             self.log.end()
             raise
 
-    def _carry_out(
-        self, called: _Called, ours: Callable[[], None] | None, gloo: Callable[[], dist.Work]
+    def _run(
+        self,
+        call: _CollectiveCall,
+        run_on_nics: Callable[[], None] | None,
+        run_on_gloo: Callable[[], dist.Work],
     ) -> list[torch.Tensor]:
         number = self._peers.begin()
         try:
             if self._failure:
                 raise dist.DistBackendError(self._failure)
-            self._compare(number, str(called))
-            if ours:
-                ours()
+            self._compare(number, str(call))
+            if run_on_nics:
+                run_on_nics()
             else:
-                begun = time.monotonic()
-                gloo().wait()
-                self.log.gloo(called.size, time.monotonic() - begun)
+                start = time.monotonic()
+                run_on_gloo().wait()
+                self.log.gloo(call.size, time.monotonic() - start)
         except dist.DistBackendError as error:
             self._fail(str(error))
             raise
         except RuntimeError as error:  # from gloo
-            message = self._peers.blame(f"collective {number}, {called}")
+            message = self._peers.blame(f"collective {number}, {call}")
             if message is None:
                 raise
             self._fail(message)
             raise dist.DistBackendError(message) from error
         finally:
             self.log.end()
-        return list(called.written)
+        return list(call.outputs)
 
-    def _compare(self, number: int, called: str) -> None:
+    def _compare(self, number: int, call: str) -> None:
         """Raise DistBackendError unless all ranks make the same call."""
         if self.size() == 1:
             return
-        text = np.zeros(_SIGNATURE_BYTES, np.uint8)
-        encoded = called.encode()[:_SIGNATURE_BYTES]
-        text[: len(encoded)] = np.frombuffer(encoded, np.uint8)
-        said = [row.tobytes().rstrip(b"\0").decode() for row in self._wire.all_gather(text)]
-        for rank, theirs in enumerate(said):
-            if theirs != said[0]:
-                names = self._peers.names
+        padded = np.zeros(_SIGNATURE_BYTES, np.uint8)
+        encoded = call.encode()[:_SIGNATURE_BYTES]
+        padded[: len(encoded)] = np.frombuffer(encoded, np.uint8)
+        signatures = [row.tobytes().rstrip(b"\0").decode() for row in self._wire.all_gather(padded)]
+        for rank, signature in enumerate(signatures):
+            if signature != signatures[0]:
+                ranks = self._peers.global_ranks
                 raise dist.DistBackendError(
-                    f"collective {number}: rank {names[0]} calls {said[0]}, rank {names[rank]} {theirs}: "
+                    f"collective {number}: rank {ranks[0]} calls {signatures[0]}, "
+                    f"rank {ranks[rank]} {signature}: "
                     "all ranks must call the same"
                 )
 
     def _fail(self, message: str) -> None:
-        """Make all later collectives of this group fail; print one line, as PyTorch wraps exceptions in
-        many.
+        """Make all later collectives of this group fail.
+
+        Print the message once, in one line: PyTorch wraps the exception in many lines.
         """
         if not self._failure:
             print(f"{BACKEND}: {message}", file=sys.stderr, flush=True)
             self._failure = message
-            self._peers.tell()
+            self._peers.mark_informed()
             with contextlib.suppress(RuntimeError):  # the store may have ended
                 self._peers.linger()
 
@@ -349,12 +378,14 @@ def _check_size(name: str, tensor: torch.Tensor, values: int) -> None:
         raise ValueError(f"the {name} must have {values:,} values, not {tensor.numel():,}")
 
 
-def _name(op: ReduceOp) -> str:
+def _operation_name(op: ReduceOp) -> str:
     """Return ``sum`` and so on; a ReduceOp equals a member of its class, but is not one."""
-    return next((name.lower() for name in _OPERATIONS if op == getattr(ReduceOp, name)), "another reduction")
+    return next(
+        (name.lower() for name in _OPERATION_NAMES if op == getattr(ReduceOp, name)), "another reduction"
+    )
 
 
-def _given(opts: Any) -> tuple[Any, ...]:
+def _gloo_arguments(opts: Any) -> tuple[Any, ...]:
     """Return options as an argument list; empty for None, which gloo does not accept."""
     return () if opts is None else (opts,)
 
@@ -369,6 +400,7 @@ def _values(tensor: torch.Tensor) -> Float32:
     return np.ascontiguousarray(_view(tensor)).reshape(-1)
 
 
-def _put(values: Float32, tensor: torch.Tensor) -> None:
+def _write(values: Float32, tensor: torch.Tensor) -> None:
+    """Copy values into a tensor of the same number of values and any shape."""
     view = _view(tensor)
     view[...] = values.reshape(view.shape)

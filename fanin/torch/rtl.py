@@ -19,30 +19,30 @@ from fanin.torch.options import Options
 from fanin.torch.wire import Wire
 
 _Add = Callable[[list[Float32]], tuple[list[Float32], float]]
-_PATIENCE_NS = 1e8  # until a packet is sent again: links lose no packets, but may be slow
-_TEXT_BYTES = 500  # of the first rank's message: seconds, or an error
+_TIMEOUT_NS = 1e8  # until a packet is sent again: links lose no packets, but may be slow
+_MESSAGE_BYTES = 500  # maximum size of the first rank's message: seconds, or an error
 
 
-def _at_first_rank(wire: Wire, own: Float32, add: _Add) -> Sum:
-    """Call ``add`` on the first rank with all vectors; it returns each rank's result, and the seconds.
+def _add_at_first_rank(wire: Wire, vector: Float32, add: _Add) -> Sum:
+    """Return this rank's sum of all ranks' vectors, which ``add`` computes on the first rank.
 
-    Raises DistBackendError on all ranks if ``add`` fails.
+    ``add`` returns each rank's sum, and the seconds. Raises DistBackendError on all ranks if ``add`` fails.
     """
-    vectors, sums, said = wire.gather(own), None, ""
+    vectors, sums, message = wire.gather(vector), None, ""
     if vectors:
         try:
             sums, seconds = add(vectors)
-            said = repr(seconds)
+            message = repr(seconds)
         except Exception as error:  # any failure must reach the other ranks, which wait
-            said = "failed: " + " ".join((str(error) or type(error).__name__).splitlines())
-    told = np.zeros(_TEXT_BYTES, np.uint8)
-    text = said.encode()[:_TEXT_BYTES]
-    told[: len(text)] = np.frombuffer(text, np.uint8)
-    told = wire.scatter([told] * wire.size if vectors else None, told)
-    said = told.tobytes().rstrip(b"\0").decode(errors="replace")
-    if said.startswith("failed"):
-        raise dist.DistBackendError(f"the simulation at the group's first rank {said}")
-    return Sum(wire.scatter(sums, own), float(said))
+            message = "failed: " + " ".join((str(error) or type(error).__name__).splitlines())
+    padded = np.zeros(_MESSAGE_BYTES, np.uint8)
+    encoded = message.encode()[:_MESSAGE_BYTES]
+    padded[: len(encoded)] = np.frombuffer(encoded, np.uint8)
+    padded = wire.scatter([padded] * wire.size if vectors else None, padded)
+    message = padded.tobytes().rstrip(b"\0").decode(errors="replace")
+    if message.startswith("failed"):
+        raise dist.DistBackendError(f"the simulation at the group's first rank {message}")
+    return Sum(wire.scatter(sums, vector), float(message))
 
 
 class RtlRing:
@@ -53,13 +53,13 @@ class RtlRing:
         nodes = Nodes(options.ring, wire.size, options.link)
         self._service = RingService(nodes, seconds=seconds)  # starts with the first vectors
 
-    def all_reduce(self, own: Float32) -> Sum:
+    def all_reduce(self, vector: Float32) -> Sum:
         """Return the nodes' sum; the first call builds the simulator unless it is cached."""
-        return _at_first_rank(self._wire, own, self._add)
+        return _add_at_first_rank(self._wire, vector, self._add)
 
     def _add(self, vectors: list[Float32]) -> tuple[list[Float32], float]:
-        served = self._service.all_reduce(vectors)
-        return served.sums, served.cycles / (CLOCK_MHZ * 1e6)
+        operation = self._service.all_reduce(vectors)
+        return operation.sums, operation.cycles / (CLOCK_MHZ * 1e6)
 
     def close(self) -> None:
         """End the simulation."""
@@ -72,26 +72,27 @@ class EmittedSwitch:
     def __init__(self, options: Options, wire: Wire):
         self._options, self._wire = options, wire
 
-    def all_reduce(self, own: Float32) -> Sum:
+    def all_reduce(self, vector: Float32) -> Sum:
         """Return the sum: largest exponent first, then integers, each with a newly started switch."""
-        return _at_first_rank(self._wire, own, self._add)
+        return _add_at_first_rank(self._wire, vector, self._add)
 
     def _add(self, vectors: list[Float32]) -> tuple[list[Float32], float]:
         workers = len(vectors)
-        sums, seconds = self._through([scaled.one_hot(scaled.exponent(own)) for own in vectors])
+        sums, seconds = self._add_integers([scaled.one_hot(scaled.exponent(vector)) for vector in vectors])
         largest = scaled.largest(sums)
         if largest == SPECIAL_EXPONENT:
             return [scaled.not_finite(vectors[0].size)] * workers, seconds
-        sums, more = self._through([scaled.integers(own, largest, workers) for own in vectors])
-        return [scaled.floats(sums, largest, workers)] * workers, seconds + more
-
-    def _through(self, given: list[scaled.Int32]) -> tuple[scaled.Int32, float]:
-        program, network = (
-            self._options.program(len(given)),
-            NetworkConfig(link=self._options.link, timeout_ns=_PATIENCE_NS),
+        sums, sum_seconds = self._add_integers(
+            [scaled.integers(vector, largest, workers) for vector in vectors]
         )
-        switch = make_switch(len(given), kind=network.switch, config=program)
-        reduced = allreduce(np.stack(given), switch=switch, program=program, network=network)
+        return [scaled.floats(sums, largest, workers)] * workers, seconds + sum_seconds
+
+    def _add_integers(self, integers: list[scaled.Int32]) -> tuple[scaled.Int32, float]:
+        """Return the sum of the workers' integers by a newly started switch, and the simulated seconds."""
+        program = self._options.program(len(integers))
+        network = NetworkConfig(link=self._options.link, timeout_ns=_TIMEOUT_NS)
+        switch = make_switch(len(integers), kind=network.switch, config=program)
+        reduced = allreduce(np.stack(integers), switch=switch, program=program, network=network)
         return reduced.sums, reduced.time_ns * 1e-9
 
     def close(self) -> None:

@@ -90,9 +90,9 @@ class CommunicationTime:
     def __str__(self) -> str:
         total = self.total
         rates = sorted(total.predicted)
-        heads = ["collective", "values", "calls", "on the wire", *(f"{rate:g} Gb/s" for rate in rates)]
-        heads += [] if total.measured is None else [f"RTL, {self.gbps:g} Gb/s"]
-        table = [heads, *(_cells(row, rates) for row in (*self.rows, total))]
+        columns = ["collective", "values", "calls", "on the wire", *(f"{rate:g} Gb/s" for rate in rates)]
+        columns += [] if total.measured is None else [f"RTL, {self.gbps:g} Gb/s"]
+        table = [columns, *(_cells(row, rates) for row in (*self.rows, total))]
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
         lines = [
             "  " + "  ".join([cells[0].ljust(widths[0]), *map(str.rjust, cells[1:], widths[1:])])
@@ -144,7 +144,7 @@ def predicted(options: Options, nodes: int, vector: Float32, *, gbps: float) -> 
 
 
 class Log:
-    """Record of a group's collectives, by its thread, and of the script's calls."""
+    """Record of a group's collectives and of the script's calls; may be used by several threads."""
 
     def __init__(self, options: Options, nodes: int):
         self._options, self._nodes = options, nodes
@@ -208,7 +208,7 @@ _logs: list[Log] = []  # log of this process's latest group of the whole job
 
 
 def keep(log: Log) -> None:
-    """Make this the log of ``time()``, even after its group is destroyed."""
+    """Make ``log`` the log of ``time()``, even after its group is destroyed."""
     _logs[:] = [log]
 
 

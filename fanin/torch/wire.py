@@ -23,50 +23,53 @@ class Wire:
         self.rank, self.size = rank, size
         self._gloo = dist.ProcessGroupGloo(store, rank, size, timeout=timeout)
 
-    def all_gather(self, own: Array) -> list[Array]:
+    def all_gather(self, array: Array) -> list[Array]:
         """Return the arrays of all ranks, by rank; all have the same length and type."""
-        given = torch.from_numpy(np.ascontiguousarray(own))
-        taken = [torch.empty_like(given) for _ in range(self.size)]
-        self._gloo.allgather([taken], [given]).wait()
-        return [array.numpy() for array in taken]
+        sent = torch.from_numpy(np.ascontiguousarray(array))
+        received = [torch.empty_like(sent) for _ in range(self.size)]
+        self._gloo.allgather([received], [sent]).wait()
+        return [tensor.numpy() for tensor in received]
 
-    def exchange(self, gives: list[Array]) -> list[Array]:
-        """Send ``gives[n]`` to rank n; return the arrays received, by rank. All have the same length and
-        type.
+    def exchange(self, arrays: list[Array]) -> list[Array]:
+        """Send ``arrays[n]`` to rank n; return the received arrays, by rank.
+
+        All have the same length and type.
         """
-        tensors = [torch.from_numpy(np.ascontiguousarray(array)) for array in gives]
-        taken = [torch.empty_like(tensor) for tensor in tensors]
-        taken[self.rank] = tensors[self.rank]
-        others = [rank for rank in range(self.size) if rank != self.rank]
-        works = [self._gloo.recv([taken[rank]], rank, 0) for rank in others]
-        works += [self._gloo.send([tensors[rank]], rank, 0) for rank in others]
-        for work in works:
-            work.wait()
-        return [array.numpy() for array in taken]
+        sent = [torch.from_numpy(np.ascontiguousarray(array)) for array in arrays]
+        received = [torch.empty_like(tensor) for tensor in sent]
+        received[self.rank] = sent[self.rank]
+        other_ranks = [rank for rank in range(self.size) if rank != self.rank]
+        transfers = [self._gloo.recv([received[rank]], rank, 0) for rank in other_ranks]
+        transfers += [self._gloo.send([sent[rank]], rank, 0) for rank in other_ranks]
+        for transfer in transfers:
+            transfer.wait()
+        return [tensor.numpy() for tensor in received]
 
-    def gather(self, own: Array) -> list[Array] | None:
+    def gather(self, array: Array) -> list[Array] | None:
         """Return the arrays of all ranks on rank 0, as ``all_gather`` does; None on the others."""
-        given = torch.from_numpy(np.ascontiguousarray(own))
+        sent = torch.from_numpy(np.ascontiguousarray(array))
         if self.rank:
-            self._gloo.send([given], 0, 0).wait()
+            self._gloo.send([sent], 0, 0).wait()
             return None
-        taken = [given, *(torch.empty_like(given) for _ in range(self.size - 1))]
-        for work in [self._gloo.recv([array], rank, 0) for rank, array in enumerate(taken) if rank]:
-            work.wait()
-        return [array.numpy() for array in taken]
+        received = [sent, *(torch.empty_like(sent) for _ in range(self.size - 1))]
+        for transfer in [self._gloo.recv([tensor], rank, 0) for rank, tensor in enumerate(received) if rank]:
+            transfer.wait()
+        return [tensor.numpy() for tensor in received]
 
-    def scatter(self, gives: list[Array] | None, like: Array) -> Array:
-        """Return the array that rank 0 sends to this rank, with length and type of ``like``; others give
-        None.
+    def scatter(self, arrays: list[Array] | None, template: Array) -> Array:
+        """Return the array that rank 0 sends to this rank.
+
+        - ``arrays``: on rank 0, the array for each rank; None on the other ranks.
+        - ``template``: array with shape and type of the result.
         """
-        if gives is None:
-            taken = torch.empty(like.shape, dtype=torch.from_numpy(like[:0]).dtype)
-            self._gloo.recv([taken], 0, 0).wait()
-            return taken.numpy()
-        tensors = [torch.from_numpy(np.ascontiguousarray(array)) for array in gives]
-        for work in [self._gloo.send([array], rank, 0) for rank, array in enumerate(tensors) if rank]:
-            work.wait()
-        return gives[0]
+        if arrays is None:
+            received = torch.empty(template.shape, dtype=torch.from_numpy(template[:0]).dtype)
+            self._gloo.recv([received], 0, 0).wait()
+            return received.numpy()
+        sent = [torch.from_numpy(np.ascontiguousarray(array)) for array in arrays]
+        for transfer in [self._gloo.send([tensor], rank, 0) for rank, tensor in enumerate(sent) if rank]:
+            transfer.wait()
+        return arrays[0]
 
     def abort(self) -> None:
         """Abort transfers in flight; waiting calls raise."""

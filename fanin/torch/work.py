@@ -17,37 +17,37 @@ class Work(dist._Work):
 
     def __init__(self) -> None:
         super().__init__()
-        self._ended: torch.futures.Future[Any] = torch.futures.Future()
+        self._completion: torch.futures.Future[Any] = torch.futures.Future()
         # C++ code, in which DistributedDataParallel waits, sees only an exception that a callback raises.
-        self._future = self._ended.then(_outcome)
+        self._future = self._completion.then(_result)
 
     def end(self, result: Any, error: Exception | None) -> None:
         """Finish the collective and wake waiting threads."""
-        self._ended.set_result((result, error))
+        self._completion.set_result((result, error))
 
     def wait(self, timeout: Any = None) -> bool:
         """Wait until the collective has run; raise its exception, if any."""
-        _outcome(self._ended, wait=True)
+        _result(self._completion, wait=True)
         return True
 
     def is_completed(self) -> bool:
         """Return whether the collective has run or failed."""
-        return self._ended.done()
+        return self._completion.done()
 
     def get_future(self) -> torch.futures.Future[Any]:
         """Return a future of the collective's tensors."""
         return self._future
 
 
-def _outcome(ended: torch.futures.Future[Any], *, wait: bool = False) -> Any:
-    result, error = ended.wait() if wait else ended.value()
+def _result(completion: torch.futures.Future[Any], *, wait: bool = False) -> Any:
+    result, error = completion.wait() if wait else completion.value()
     if error is not None:
         raise error
     return result
 
 
-class InOrder:
-    """A daemon thread that runs calls one after the other.
+class CallQueue:
+    """Daemon thread that runs calls sequentially.
 
     A separate thread delivers each result and runs its callbacks: a callback may call collectives and wait for
     them, as PowerSGD's do. After ``close`` no more calls are accepted.
@@ -55,7 +55,7 @@ class InOrder:
 
     def __init__(self) -> None:
         self._calls: queue.SimpleQueue[tuple[Callable[[], Any], Work] | None] = queue.SimpleQueue()
-        self._handing: list[threading.Thread] = []
+        self._deliveries: list[threading.Thread] = []
         self._closed = False
         self._lock = threading.Lock()  # no call is queued after the end mark
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -80,7 +80,7 @@ class InOrder:
             self._calls.put(None)
         deadline = monotonic() + seconds
         self._thread.join(seconds)
-        threads = (self._thread, *self._handing)  # including threads of the last calls
+        threads = (self._thread, *self._deliveries)  # including threads of the last calls
         for thread in threads:
             thread.join(max(0.0, deadline - monotonic()))
         return not any(thread.is_alive() for thread in threads)
@@ -89,12 +89,12 @@ class InOrder:
         while call := self._calls.get():
             function, work = call
             try:
-                self._hand_over(work, function(), None)
+                self._deliver(work, function(), None)
             except Exception as error:
-                self._hand_over(work, None, error)
+                self._deliver(work, None, error)
             del call, function, work  # do not hold tensors while waiting for the next call
 
-    def _hand_over(self, work: Work, result: Any, error: Exception | None) -> None:
+    def _deliver(self, work: Work, result: Any, error: Exception | None) -> None:
         thread = threading.Thread(target=work.end, args=(result, error), daemon=True)
         thread.start()
-        self._handing = [*(each for each in self._handing if each.is_alive()), thread]
+        self._deliveries = [*(delivery for delivery in self._deliveries if delivery.is_alive()), thread]

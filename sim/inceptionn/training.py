@@ -263,6 +263,6 @@ def reducer(plan: Plan) -> Exchange:
 
 
 def references(job: DataParallel, data: Dataset, plan: Plan) -> References:
-    """Train by the plan in NumPy three times: with the codec, without it, and in binary64."""
+    """Train by the plan in NumPy, three times: with the codec, without it, and in binary64."""
     uncompressed = None if plan.codec is None else reducer(replace(plan, codec=None))
-    return compare(job, data, reducer(plan), uncompressed, whole=True)
+    return compare(job, data, reducer(plan), uncompressed, single_vector=True)

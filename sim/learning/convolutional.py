@@ -49,14 +49,14 @@ class ResidualBlock(nn.Module):
 
     def __init__(self, channels: int):
         super().__init__()
-        self.branch = nn.Sequential(*(layer for _ in range(2) for layer in _normalised(channels)))
+        self.branch = nn.Sequential(*(layer for _ in range(2) for layer in _normalised_convolution(channels)))
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the block's output, with the shape of ``x``."""
         return x + self.branch(x)
 
 
-def _normalised(channels: int) -> tuple[nn.Module, ...]:
+def _normalised_convolution(channels: int) -> tuple[nn.Module, ...]:
     return nn.GroupNorm(1, channels), nn.ReLU(), nn.Conv2d(channels, channels, 3, padding=1, bias=False)
 
 
@@ -113,11 +113,11 @@ class FlatNetwork:
         return torch.from_numpy(samples.images).view(-1, 1, self.side, self.side)
 
     def _scores(self, flat: Tensor, samples: Samples) -> Tensor:
-        named = dict(self._module.named_parameters())
-        pieces = flat.split([parameter.numel() for parameter in named.values()])
+        parameters = dict(self._module.named_parameters())
+        slices = flat.split([parameter.numel() for parameter in parameters.values()])
         views = {
-            name: piece.view_as(parameter)
-            for (name, parameter), piece in zip(named.items(), pieces, strict=True)
+            name: values.view_as(parameter)
+            for (name, parameter), values in zip(parameters.items(), slices, strict=True)
         }
         return functional_call(self._module, views, self.inputs(samples).to(flat.dtype))
 
@@ -132,11 +132,11 @@ class FlatNetwork:
     def gradient(self, vector: Float32, samples: Samples) -> Float32:
         """Return the gradient of the samples' mean loss, at the parameters ``vector``."""
         flat = torch.from_numpy(vector).detach().requires_grad_()
-        (found,) = torch.autograd.grad(self._loss(flat, samples), flat)
-        return found.numpy()
+        (gradient,) = torch.autograd.grad(self._loss(flat, samples), flat)
+        return gradient.numpy()
 
     def accuracy(self, vector: Float32, samples: Samples) -> float:
         """Return the share of correctly classified samples."""
         with torch.no_grad():
-            guesses = self._scores(torch.from_numpy(vector), samples).argmax(dim=1).numpy()
-        return float((guesses == samples.digits).mean())
+            predictions = self._scores(torch.from_numpy(vector), samples).argmax(dim=1).numpy()
+        return float((predictions == samples.digits).mean())

@@ -1,4 +1,4 @@
-"""Distribution of samples to workers, and measures of a model: accuracy, and those of figure 8."""
+"""Distribution of samples to workers, and measures of a model: accuracy, loss, and convergence (figure 8)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,12 @@ from fanin.sim.learning.workloads import Workload
 
 @dataclass(frozen=True)
 class Convergence:
-    """Figure 8's measures: distance of w from w*, the gradient's norm, and the loss above that of w*."""
+    """Measures of RDMA-wild's figure 8.
+
+    - ``distance``: Euclidean distance of w from the optimum w*.
+    - ``gradient_norm``: Euclidean norm of the gradient.
+    - ``loss_gap``: loss at w minus loss at w*.
+    """
 
     distance: float
     gradient_norm: float
@@ -22,9 +27,11 @@ class Convergence:
 
 @dataclass(frozen=True)
 class Measures:
-    """Measures of a model: accuracy on training and held-out samples, loss on training samples, convergence.
+    """Measures of a model.
 
-    ``convergence`` is None without a w*.
+    - ``train_accuracy``, ``accuracy``: share of correctly classified training and held-out samples.
+    - ``loss``: mean loss on training samples.
+    - ``convergence``: None without an optimum w*.
     """
 
     train_accuracy: float
@@ -73,8 +80,8 @@ class Shards:
 
     def __call__(self, worker: int, index: int) -> Samples:
         """Return a worker's mini-batch ``index``, which counts through all epochs."""
-        at = index % self.batches * self.batch
-        return self._samples[self._runs[worker][at : at + self.batch]]
+        start = index % self.batches * self.batch
+        return self._samples[self._runs[worker][start : start + self.batch]]
 
 
 class Training:
@@ -109,18 +116,18 @@ class Training:
 
     def measure(self, w: Floats) -> Measures:
         """Return the measures on all training samples, also those left out of batches, and on test samples."""
-        work = self.workload
-        train, test = work.network.accuracy(w, work.train), work.network.accuracy(w, work.test)
-        loss = work.loss(w, work.train)
+        workload = self.workload
+        train, test = workload.network.accuracy(w, workload.train), workload.network.accuracy(w, workload.test)
+        loss = workload.loss(w, workload.train)
         if not self.convergence:
             return Measures(train, test, loss)
-        wide = w.astype(np.float64)
-        found = Convergence(
-            distance=float(np.linalg.norm(wide - work.optimum)),
-            gradient_norm=float(np.linalg.norm(work.gradient(wide, work.train))),
-            loss_gap=work.loss(wide, work.train) - work.loss(work.optimum, work.train),
+        w64 = w.astype(np.float64)
+        convergence = Convergence(
+            distance=float(np.linalg.norm(w64 - workload.optimum)),
+            gradient_norm=float(np.linalg.norm(workload.gradient(w64, workload.train))),
+            loss_gap=workload.loss(w64, workload.train) - workload.loss(workload.optimum, workload.train),
         )
-        return Measures(train, test, loss, found)
+        return Measures(train, test, loss, convergence)
 
 
 @dataclass(frozen=True)

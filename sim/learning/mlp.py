@@ -23,13 +23,17 @@ Int64 = npt.NDArray[np.int64]
 
 HIDDEN = 500
 PIXELS, CLASSES = 64, 10
-TEST = 0.25
-BRIGHTEST = 16  # greatest pixel of scikit-learn's digits
+TEST = 0.25  # share of the samples that are held out
+BRIGHTEST = 16  # maximum pixel of scikit-learn's digits
 
 
 @dataclass(frozen=True)
 class Samples:
-    """Images with values from 0 to 1, or features, along the first axis, and their labels."""
+    """Labelled samples.
+
+    - ``images``: images with values from 0 to 1, or features; one sample per index of the first axis.
+    - ``digits``: the samples' labels.
+    """
 
     images: Floats
     digits: Int64
@@ -37,8 +41,8 @@ class Samples:
     def __len__(self) -> int:
         return len(self.digits)
 
-    def __getitem__(self, chosen: slice | Int64) -> Samples:
-        return Samples(self.images[chosen], self.digits[chosen])
+    def __getitem__(self, indices: slice | Int64) -> Samples:
+        return Samples(self.images[indices], self.digits[indices])
 
     @property
     def flat(self) -> Samples:
@@ -92,38 +96,38 @@ class Mlp:
 
     def _layers(self, vector: Vector) -> list[tuple[Vector, Vector]]:
         """Return views of the matrices and biases in a vector."""
-        found: list[tuple[Vector, Vector]] = []
-        at = 0
+        layers: list[tuple[Vector, Vector]] = []
+        start = 0
         for rows, columns in self._shapes():
-            middle, end = at + rows * columns, at + (rows + 1) * columns
-            found.append((vector[at:middle].reshape(rows, columns), vector[middle:end]))
-            at = end
-        return found
+            biases_start, end = start + rows * columns, start + (rows + 1) * columns
+            layers.append((vector[start:biases_start].reshape(rows, columns), vector[biases_start:end]))
+            start = end
+        return layers
 
     def _activations(self, vector: Floats, images: Floats) -> list[Floats]:
         """Return the images, each hidden layer's output, and the scores of the classes."""
         layers = self._layers(vector)
-        found = [images]
+        activations = [images]
         for weights, biases in layers[:-1]:
-            found.append(np.maximum(found[-1] @ weights + biases, 0))
+            activations.append(np.maximum(activations[-1] @ weights + biases, 0))
         weights, biases = layers[-1]
-        return [*found, found[-1] @ weights + biases]
+        return [*activations, activations[-1] @ weights + biases]
 
     def gradient(self, vector: Vector, samples: Samples) -> Vector:
         """Return the gradient of the samples' mean loss, at the parameters ``vector``."""
         *inputs, scores = self._activations(vector, samples.images)
-        likely = np.exp(scores - scores.max(axis=1, keepdims=True))
-        delta = likely / likely.sum(axis=1, keepdims=True)
+        exponentials = np.exp(scores - scores.max(axis=1, keepdims=True))
+        delta = exponentials / exponentials.sum(axis=1, keepdims=True)
         delta[np.arange(len(samples)), samples.digits] -= 1
         delta /= len(samples)
-        found = np.empty_like(vector)
-        layers, slopes = self._layers(vector), self._layers(found)
-        for k in reversed(range(len(layers))):
-            slopes[k][0][:] = inputs[k].T @ delta
-            slopes[k][1][:] = delta.sum(axis=0)
-            if k:
-                delta = (delta @ layers[k][0].T) * (inputs[k] > 0)
-        return found
+        gradient = np.empty_like(vector)
+        layers, layer_gradients = self._layers(vector), self._layers(gradient)
+        for layer in reversed(range(len(layers))):
+            layer_gradients[layer][0][:] = inputs[layer].T @ delta
+            layer_gradients[layer][1][:] = delta.sum(axis=0)
+            if layer:
+                delta = (delta @ layers[layer][0].T) * (inputs[layer] > 0)
+        return gradient
 
     def loss(self, vector: Floats, samples: Samples) -> float:
         """Return the mean cross-entropy of the samples."""
@@ -134,13 +138,19 @@ class Mlp:
 
     def accuracy(self, vector: Floats, samples: Samples) -> float:
         """Return the share of correctly classified samples."""
-        guesses = self._activations(vector, samples.images)[-1].argmax(axis=1)
-        return float((guesses == samples.digits).mean())
+        predictions = self._activations(vector, samples.images)[-1].argmax(axis=1)
+        return float((predictions == samples.digits).mean())
 
 
 @dataclass(frozen=True)
 class Descent:
-    """Table I's hyperparameters of HDC; ``reductions`` times, evenly spread, the rate is divided."""
+    """Gradient descent with the hyperparameters of HDC in INCEPTIONN's table I.
+
+    - ``rate``: initial learning rate.
+    - ``reduction``: divisor of the rate at each reduction.
+    - ``reductions``: number of reductions, evenly spread over the training.
+    - ``momentum``, ``decay``: factors of momentum and of weight decay.
+    """
 
     rate: float = 0.1
     reduction: float = 5.0
@@ -149,7 +159,7 @@ class Descent:
     decay: float = 0.00005
 
     def rate_at(self, done: float) -> float:
-        """Return the rate after the share ``done`` of the training."""
+        """Return the learning rate after the share ``done`` of the training, 0 to 1."""
         return self.rate / self.reduction ** int(done * (self.reductions + 1))
 
     def step(self, vector: Float32, velocity: Float32, gradient: Float32, done: float) -> None:

@@ -32,13 +32,14 @@ def load_mnist_images(folder: Path) -> tuple[Samples, Samples]:
         raise InputError(f"{folder}: no such folder; MNIST's four idx files are expected in it")
     train, test = _samples(folder, "train"), _samples(folder, "test")
     if train.images.shape[1:] != test.images.shape[1:]:
-        sizes, those = (" × ".join(map(str, part.images.shape[1:])) for part in (test, train))
-        sizes = f"{sizes} pixels, those to train on {those}"
-        raise InputError(f"{folder}: images to test with have {sizes}")
+        test_sizes, train_sizes = (" × ".join(map(str, part.images.shape[1:])) for part in (test, train))
+        test_sizes = f"{test_sizes} pixels, those to train on {train_sizes}"
+        raise InputError(f"{folder}: images to test with have {test_sizes}")
     return train, test
 
 
 def _samples(folder: Path, part: str) -> Samples:
+    """Return the samples of ``part``, a key of ``_NAMES``. Raises InputError."""
     images_file = _find(folder, _NAMES[part].format("images-idx3"))
     labels_file = _find(folder, _NAMES[part].format("labels-idx1"))
     images, labels = read_idx(images_file, 3), read_idx(labels_file, 1)
@@ -47,8 +48,8 @@ def _samples(folder: Path, part: str) -> Samples:
     if not images.size:
         raise InputError(f"{images_file}: images have no pixels")
     if len(images) != len(labels):
-        found = f"{len(labels)} labels for the {len(images)} images"
-        raise InputError(f"{labels_file}: {found} of {images_file.name}")
+        counts = f"{len(labels)} labels for the {len(images)} images"
+        raise InputError(f"{labels_file}: {counts} of {images_file.name}")
     if labels.max() >= CLASSES:
         raise InputError(f"{labels_file}: label {labels.max()}; digits are 0 to {CLASSES - 1}")
     return Samples(images.astype(np.float32) / np.float32(_WHITE), labels.astype(np.int64))
@@ -62,7 +63,10 @@ def _find(folder: Path, name: str) -> Path:
 
 
 def read_idx(path: Path, dimensions: int) -> npt.NDArray[np.uint8]:
-    """Return an idx file of bytes. Raises InputError for other ``dimensions``, or a wrong length."""
+    """Return the array of an idx file of bytes with 1 or 3 ``dimensions``.
+
+    Raises InputError for a file with another number of dimensions, or of a wrong length.
+    """
     try:
         with open_bytes(path) as file:
             data = file.read()

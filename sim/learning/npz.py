@@ -56,8 +56,8 @@ def _samples(path: Path, part: str, arrays: dict[str, Array]) -> Samples:
     if images.ndim and not len(images):
         raise InputError(f"{path}: x_{part} is empty; some samples to train on and some held out are needed")
     if not images.ndim or labels.size != len(images) or labels.shape[:1] != images.shape[:1]:
-        found = f"{_shape(labels)} labels for {_shape(images)} values"
-        raise InputError(f"{path}: y_{part} must have a label for each sample of x_{part}, not {found}")
+        shapes = f"{_shape(labels)} labels for {_shape(images)} values"
+        raise InputError(f"{path}: y_{part} must have a label for each sample of x_{part}, not {shapes}")
     return Samples(_images(path, part, images), _labels(path, part, labels))
 
 
@@ -81,6 +81,6 @@ def _labels(path: Path, part: str, labels: Array) -> npt.NDArray[np.int64]:
     if labels.dtype.kind not in "iu":
         raise InputError(f"{path}: y_{part} must be of integers, not of {labels.dtype}")
     if labels.min() < 0 or labels.max() >= MAX_CLASSES:
-        wrong = labels.min() if labels.min() < 0 else labels.max()
-        raise InputError(f"{path}: y_{part} has label {wrong}; labels are 0 to {MAX_CLASSES - 1}")
+        label = labels.min() if labels.min() < 0 else labels.max()
+        raise InputError(f"{path}: y_{part} has label {label}; labels are 0 to {MAX_CLASSES - 1}")
     return labels.reshape(-1).astype(np.int64)

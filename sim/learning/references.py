@@ -1,4 +1,4 @@
-"""Reference trainings without hardware and time: in the hardware's arithmetic, in binary32 and in binary64."""
+"""Reference trainings in NumPy, without time: in the hardware's arithmetic, in binary32 and in binary64."""
 
 from __future__ import annotations
 
@@ -34,20 +34,27 @@ def compare(
     job: DataParallel,
     data: Dataset,
     exchange: Exchange,
-    plain: Exchange | None,
+    plain_exchange: Exchange | None,
     *,
     state: State | None = None,
-    whole: bool = False,
+    single_vector: bool = False,
 ) -> References:
-    """Train three times; ``plain`` is the exchange without a codec, None if ``exchange`` has none.
+    """Train three times, by the hardware's exchange, without its codec, and in binary64.
 
-    Training continues from ``state``, which binary64 takes over unchanged. ``whole`` is that of ``train``.
+    - ``exchange``: the hardware's sum of the nodes' gradients.
+    - ``plain_exchange``: the same without a codec; None if ``exchange`` has no codec.
+    - ``state``: state to continue from, converted to binary64 for the third training; None: the initial state.
+    - ``single_vector``: as in ``train``, for the first two trainings.
     """
-    with_codec, codec = _train(job, data, exchange, state, whole=whole)
-    binary32 = codec if plain is None else _train(job, data, plain, state, whole=whole)[1]
-    wide, exact = _train(job, data, _sum, _widened(state), np.float64)
-    pairs = zip(with_codec.parameters, wide.parameters, strict=True)
-    distance = max(float(np.abs(mine - theirs).max()) for mine, theirs in pairs)
+    with_codec, codec = _train(job, data, exchange, state, single_vector=single_vector)
+    binary32 = (
+        codec
+        if plain_exchange is None
+        else _train(job, data, plain_exchange, state, single_vector=single_vector)[1]
+    )
+    state64, exact = _train(job, data, _sum, _state_in_float64(state), np.float64)
+    pairs = zip(with_codec.parameters, state64.parameters, strict=True)
+    distance = max(float(np.abs(weights - weights64).max()) for weights, weights64 in pairs)
     return References(codec, binary32, exact, with_codec, distance)
 
 
@@ -58,19 +65,19 @@ def _train(
     state: State | None,
     kind: type[np.floating[Any]] = np.float32,
     *,
-    whole: bool = False,
+    single_vector: bool = False,
 ) -> tuple[State, list[Measures]]:
-    found: list[Measures] = []
-    end = train(
+    measures: list[Measures] = []
+    final_state = train(
         job,
         data,
         exchange,
         kind=kind,
         state=state,
-        whole=whole,
-        each_epoch=lambda now: found.append(measure(job, data, now.parameters)),
+        single_vector=single_vector,
+        on_epoch=lambda epoch_state: measures.append(measure(job, data, epoch_state.parameters)),
     )
-    return end, found
+    return final_state, measures
 
 
 def _sum(gradients: Sequence[Floats]) -> Floats:
@@ -78,11 +85,11 @@ def _sum(gradients: Sequence[Floats]) -> Floats:
     return functools.reduce(np.add, gradients)
 
 
-def _widened(state: State | None) -> State | None:
+def _state_in_float64(state: State | None) -> State | None:
     if state is None:
         return None
 
-    def wide(part: list[Floats]) -> list[Floats]:
+    def to_float64(part: list[Floats]) -> list[Floats]:
         return [values.astype(np.float64) for values in part]
 
-    return State(wide(state.parameters), wide(state.velocities), state.step)
+    return State(to_float64(state.parameters), to_float64(state.velocities), state.step)

@@ -21,9 +21,15 @@ from fanin.sim.learning.mlp import Samples, classes_of
 
 @dataclass(frozen=True, kw_only=True)
 class DataParallel:
-    """A training job: model, number of nodes, and hyper-parameters, equal for every exchange.
+    """A training job: model, number of nodes, and hyper-parameters.
 
-    ``batch`` is a node's mini-batch. Raises ValueError that names parameter, value and limit.
+    - ``nodes``, ``batch``, ``epochs``: at least 1; ``batch`` counts the samples of one node's mini-batch.
+    - ``rate``: learning rate, above 0.
+    - ``momentum``: at least 0 and below 1.
+    - ``decay``: weight decay, at least 0.
+    - ``seed``: of the initial parameters and of the order of samples.
+
+    Raises ValueError that names parameter, value and limit.
     """
 
     network: Mlp
@@ -91,29 +97,32 @@ class State:
     def copy(self) -> State:
         """Return a copy that shares no memory with this state."""
         return State(
-            [each.copy() for each in self.parameters], [each.copy() for each in self.velocities], self.step
+            [vector.copy() for vector in self.parameters],
+            [vector.copy() for vector in self.velocities],
+            self.step,
         )
 
     def equals(self, other: State) -> bool:
         """Return whether both are equal bit for bit."""
         return self.step == other.step and all(
-            mine.tobytes() == theirs.tobytes()
-            for mine, theirs in zip(
+            vector.tobytes() == other_vector.tobytes()
+            for vector, other_vector in zip(
                 self.parameters + self.velocities, other.parameters + other.velocities, strict=True
             )
         )
 
 
-def _unwarned() -> np.errstate:
-    """Suppress warnings of a diverging model, which ``Replica.backward`` reports."""
+def _without_warnings() -> np.errstate:
+    """Return a context without NumPy's warnings of a diverging model, which ``Replica.backward`` reports."""
     return np.errstate(over="ignore", invalid="ignore")
 
 
 class Replica:
-    """One node's model. A step: ``forward``, ``backward`` of each layer from the last one on, their ``update``.
+    """One node's model and training steps.
 
-    A layer may be updated as soon as its backward pass is finished: the layer before it does not need its
-    weights.
+    A step calls ``forward``, then ``backward`` of each layer, the last one first, ``update`` of each layer, and
+    ``end_step``. A layer may be updated as soon as its own backward pass is finished, because the layer before
+    it does not need its weights.
     """
 
     def __init__(self, job: DataParallel, data: Dataset, node: int, state: State):
@@ -124,7 +133,7 @@ class Replica:
     def forward(self) -> None:
         """Run the forward pass of the next mini-batch."""
         samples, network = self.data.shards(self.node, self.state.step), self.job.network
-        with _unwarned():
+        with _without_warnings():
             *self._inputs, scores = network.forward(self.state.parameters, samples.images)
             self._error = network.output_error(scores, samples.digits)
 
@@ -132,17 +141,17 @@ class Replica:
         """Return the layer's gradient of this node's samples. Raises CheckFailed unless it is finite."""
         parameters = self.state.parameters[layer]
         inputs, network = self._inputs[layer], self.job.network
-        with _unwarned():
+        with _without_warnings():
             gradient, self._error = network.backward(layer, parameters, inputs, self._error)
         if not np.isfinite(gradient).all():
-            where = f"node {self.node}, layer {layer}, step {self.state.step}"
-            raise CheckFailed(f"{where}: the gradient has values that are not finite; choose a smaller --lr")
+            place = f"node {self.node}, layer {layer}, step {self.state.step}"
+            raise CheckFailed(f"{place}: the gradient has values that are not finite; choose a smaller --lr")
         return gradient
 
     def update(self, layer: int, total: Floats) -> None:
         """Update a layer with the mean of all nodes' gradients, given their sum."""
         mean = total / total.dtype.type(self.job.nodes)
-        with _unwarned():
+        with _without_warnings():
             self.job.descent.step(self.state.parameters[layer], self.state.velocities[layer], mean)
 
     def end_step(self) -> None:
@@ -154,20 +163,20 @@ def measure(job: DataParallel, data: Dataset, parameters: Sequence[Floats]) -> M
     """Return the accuracies on training and test samples, and the mean loss of the training samples."""
     accuracies = []
     for samples in data.train, data.test:
-        with _unwarned():
+        with _without_warnings():
             scores = job.network.forward(parameters, samples.images)[-1]
         accuracies.append(float((scores.argmax(axis=1) == samples.digits).mean()))
         if samples is data.train:
             loss = _cross_entropy(scores, samples.digits)
-    trained, tested = accuracies
-    return Measures(trained, tested, loss)
+    train_accuracy, test_accuracy = accuracies
+    return Measures(train_accuracy, test_accuracy, loss)
 
 
 def _cross_entropy(scores: Floats, labels: npt.NDArray[np.int64]) -> float:
-    wide = scores.astype(np.float64)
-    top = wide.max(axis=1)
-    total = np.log(np.exp(wide - top[:, None]).sum(axis=1)) + top
-    return float((total - wide[np.arange(len(labels)), labels]).mean())
+    scores64 = scores.astype(np.float64)
+    highest = scores64.max(axis=1)
+    total = np.log(np.exp(scores64 - highest[:, None]).sum(axis=1)) + highest
+    return float((total - scores64[np.arange(len(labels)), labels]).mean())
 
 
 #: Function that adds up the nodes' vectors.
@@ -181,18 +190,18 @@ def train(
     *,
     kind: type[np.floating[Any]] = np.float32,
     state: State | None = None,
-    whole: bool = False,
-    each_epoch: Callable[[State], None] = lambda state: None,
+    single_vector: bool = False,
+    on_epoch: Callable[[State], None] = lambda state: None,
 ) -> State:
-    """Train without time: ``exchange`` adds up the nodes' gradients of a layer. Return the last state.
+    """Train in NumPy, without time, and return the last state. ``exchange`` adds up the nodes' gradients.
 
     Hardware results are compared with this training. All replicas share one state, since they are equal after
     every step.
 
     - ``kind``: binary32 or binary64.
     - ``state``: state to continue from, which is not changed.
-    - ``whole``: exchange the gradients of all layers as one vector.
-    - ``each_epoch``: called with the state after each epoch.
+    - ``single_vector``: exchange the gradients of all layers as one vector, instead of layer by layer.
+    - ``on_epoch``: called with the state after each epoch.
 
     Raises CheckFailed as ``Replica.backward``.
     """
@@ -205,18 +214,18 @@ def train(
         gradients = [[replica.backward(layer) for replica in replicas] for layer in reversed(range(layers))][
             ::-1
         ]
-        for layer, total in enumerate(_exchanged(exchange, gradients, whole)):
+        for layer, total in enumerate(_layer_sums(exchange, gradients, single_vector)):
             replicas[0].update(layer, total)
         state.step += 1
         if state.step % data.steps == 0:
-            each_epoch(state)
+            on_epoch(state)
     return state
 
 
-def _exchanged(exchange: Exchange, gradients: Sequence[Sequence[Floats]], whole: bool) -> list[Floats]:
-    """Return the sum of each layer, from each node's gradient of it."""
-    if not whole:
+def _layer_sums(exchange: Exchange, gradients: Sequence[Sequence[Floats]], single_vector: bool) -> list[Floats]:
+    """Return the sum of each layer's gradients; ``gradients``: by layer, then by node."""
+    if not single_vector:
         return [exchange(layer) for layer in gradients]
-    nodes = [np.concatenate(layers) for layers in zip(*gradients, strict=True)]
-    cuts = np.cumsum([layer[0].size for layer in gradients])[:-1]
-    return np.split(exchange(nodes), cuts)
+    vectors = [np.concatenate(layers) for layers in zip(*gradients, strict=True)]
+    boundaries = np.cumsum([layer[0].size for layer in gradients])[:-1]
+    return np.split(exchange(vectors), boundaries)

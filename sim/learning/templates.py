@@ -1,7 +1,7 @@
 """Generated images of many classes, without a download: a smooth random template per class, distorted.
 
-The task is hard for codecs that cut off bits: with many classes and few epochs, a training has no rate to
-spare, and truncation shortens its sums (docs/systems/gradient-training.md, "A task that truncation hurts").
+The task is hard for codecs that truncate bits. Truncation shortens the sums, and with many classes and few
+epochs a training needs its full rate. See docs/systems/gradient-training.md, "A task that truncation hurts".
 """
 
 from __future__ import annotations
@@ -34,8 +34,10 @@ class Templates:
     def __call__(self, seed: int) -> tuple[Samples, Samples]:
         """Return training and held-out samples, one image per row."""
         rng = np.random.default_rng(seed)
-        wide = self.side + 2 * self.shift
-        templates = ndimage.gaussian_filter(rng.standard_normal((self.classes, wide, wide)), (0, 1, 1))
+        padded_side = self.side + 2 * self.shift
+        templates = ndimage.gaussian_filter(
+            rng.standard_normal((self.classes, padded_side, padded_side)), (0, 1, 1)
+        )
         templates /= templates.std(axis=(1, 2), keepdims=True)
         train, test = (self._samples(templates, rng, count) for count in (self.train, self.test))
         return train, test

@@ -88,9 +88,9 @@ class Workload:
 
     def gradient(self, w: Vector, samples: Samples) -> Vector:
         """Return the gradient of the samples' mean loss, with decay."""
-        found = self.network.gradient(w, samples)
-        found += self.decay * w
-        return found
+        gradient = self.network.gradient(w, samples)
+        gradient += self.decay * w
+        return gradient
 
     def loss(self, w: Floats, samples: Samples) -> float:
         """Return the mean cross-entropy of the samples, with decay."""
@@ -101,14 +101,14 @@ class Workload:
         """w* of the training samples, by L-BFGS. Raises ValueError if the optimum is not unique."""
         if not self.convex or not self.decay:
             raise ValueError("only a convex loss with decay has one optimum")
-        found = optimize.minimize(
+        minimum = optimize.minimize(
             lambda w: (self.loss(w, self.train), self.gradient(w, self.train)),
             np.zeros(self.network.count),
             jac=True,
             method="L-BFGS-B",
             options={"maxiter": 20_000, "maxfun": 40_000, "ftol": 0, "gtol": 1e-9},
         )
-        return np.asarray(found.x, np.float64)
+        return np.asarray(minimum.x, np.float64)
 
 
 def build(

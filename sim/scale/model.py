@@ -1,4 +1,4 @@
-"""Model of a simulation's time by ranks, cores and machines, from the cost of each part."""
+"""Model of a simulation's time as a function of ranks, cores and machines, from the cost of each part."""
 
 from __future__ import annotations
 
@@ -9,14 +9,21 @@ from dataclasses import astuple, dataclass, replace
 import numpy as np
 from scipy.optimize import nnls
 
-_RANK = 4  # index of ``Costs.rank``
+_RANK_INDEX = 4  # index of ``Costs.rank``
 
 
 @dataclass(frozen=True)
 class Load:
-    """A run and its environment: ranks are spread evenly over machines, each with ``cores`` cores.
+    """Work and environment of a run; ranks are spread evenly over machines.
 
-    ``delay``: seconds that the network between machines adds to each meeting, round trip.
+    - ``nodes``: simulated nodes.
+    - ``cycles``: simulated clock cycles.
+    - ``frames``: frames that the nodes send.
+    - ``meetings``: exchanges of frames between ranks.
+    - ``ranks``: processes; 1: a single process without meetings.
+    - ``machines``: machines of the ranks.
+    - ``cores``: cores of each machine.
+    - ``delay``: seconds that the network between machines adds to each meeting, round trip.
     """
 
     nodes: int
@@ -34,7 +41,7 @@ class Costs:
     """Costs of a simulation's parts, in seconds."""
 
     node_cycle: float  #: one cycle of one node
-    frame_alone: float  #: one frame in a run of one process, for which Python code runs
+    frame_alone: float  #: one frame in a run of one process, which Python code handles
     frame: float  #: one frame through rank 0's network
     meeting: float  #: one meeting at one rank, as busy time of its core
     rank: float  #: another rank's report and answer at rank 0, without its frames
@@ -48,39 +55,40 @@ class Costs:
         """
         weights = 1 / np.array(seconds)
         rows = np.array([_amounts(load) for load in loads])
-        known = rows[:, _RANK] * rank + np.array([_delays(load) for load in loads])
-        rows[:, _RANK] = 0
-        found, _ = nnls(rows * weights[:, None], (np.array(seconds) - known) * weights)
-        return replace(Costs(*found.tolist()), rank=rank)
+        known_seconds = rows[:, _RANK_INDEX] * rank + np.array([_delay_seconds(load) for load in loads])
+        rows[:, _RANK_INDEX] = 0
+        fitted, _ = nnls(rows * weights[:, None], (np.array(seconds) - known_seconds) * weights)
+        return replace(Costs(*fitted.tolist()), rank=rank)
 
     def seconds(self, load: Load) -> float:
         """Return the time of a run."""
-        return float(np.dot(astuple(self), _amounts(load))) + _delays(load)
+        return float(np.dot(astuple(self), _amounts(load))) + _delay_seconds(load)
 
     def speed_up(self, load: Load) -> float:
         """Return the speed-up over one process."""
-        alone = Load(load.nodes, load.cycles, load.frames, load.meetings)
-        return self.seconds(alone) / self.seconds(load)
+        single_process = Load(load.nodes, load.cycles, load.frames, load.meetings)
+        return self.seconds(single_process) / self.seconds(load)
 
 
-def _delays(load: Load) -> float:
+def _delay_seconds(load: Load) -> float:
+    """Return the time that all meetings wait for the network between machines."""
     return load.meetings * load.delay if load.ranks > 1 else 0.0
 
 
 def _amounts(load: Load) -> tuple[float, ...]:
-    """Return how often each cost is paid; of concurrent work only the longest share counts."""
+    """Return how often each of ``Costs`` is paid. Concurrent work counts by its longest share."""
     if load.ranks == 1:
         return load.cycles * load.nodes, load.frames, 0.0, 0.0, 0.0, 0.0
-    of_machine = math.ceil(load.ranks / load.machines)  # ranks on the fullest machine
-    most = math.ceil(load.nodes / load.ranks)
-    share = max(most, min(load.nodes, most * of_machine) / load.cores)
-    waiting = max(1.0, of_machine / load.cores)
+    machine_ranks = math.ceil(load.ranks / load.machines)  # ranks on the fullest machine
+    rank_nodes = math.ceil(load.nodes / load.ranks)
+    core_nodes = max(rank_nodes, min(load.nodes, rank_nodes * machine_ranks) / load.cores)
+    ranks_per_core = max(1.0, machine_ranks / load.cores)
     meetings = load.meetings
     return (
-        load.cycles * share,
+        load.cycles * core_nodes,
         0.0,
         load.frames,
-        meetings * waiting,
+        meetings * ranks_per_core,
         meetings * (load.ranks - 1),
         meetings,
     )

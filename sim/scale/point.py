@@ -1,6 +1,6 @@
 """Timed all-reduce of the smallest ring nodes: ``python -m fanin.sim.scale.point NODES VALUES RUNS RANKS``.
 
-Rank 0 prints the fields of a :class:`Measured` as one line of JSON.
+Rank 0 prints the fields of a :class:`RunMeasurement` as one line of JSON.
 """
 
 from __future__ import annotations
@@ -30,51 +30,52 @@ CONFIG = RingConfig(lanes=8, frame_words=32, slice_frames=8, buffer_frames=16, r
 
 
 @dataclass(frozen=True)
-class Measured:
-    """A run's time and amount of work."""
+class RunMeasurement:
+    """Time and amount of work of a simulated run."""
 
-    seconds: float
+    seconds: float  # on this machine
     cycles: int
     frames: int
     meetings: int  # 0 with one rank
 
 
-def measure(nodes: int, values: int, runs: int) -> Measured:
-    """Return the fastest of ``runs`` runs."""
+def measure(nodes: int, values: int, runs: int) -> RunMeasurement:
+    """Return the fastest of ``runs`` all-reduces of ``values`` values by ``nodes`` nodes."""
     cosim = RingCosim(CONFIG, nodes=nodes, quiet=True)
     vectors = [[np.zeros(values, np.float32)] for _ in range(nodes)]
-    found = [cosim.all_reduce(vectors).raw for _ in range(runs)]
-    best = min(found, key=lambda run: run.seconds)
-    return Measured(best.seconds, best.cycles, sum(best.frames.values()), best.meetings)
+    results = [cosim.all_reduce(vectors).raw for _ in range(runs)]
+    fastest = min(results, key=lambda run: run.seconds)
+    return RunMeasurement(fastest.seconds, fastest.cycles, sum(fastest.frames.values()), fastest.meetings)
 
 
 def rank_cost(ranks: int = 32, meetings: int = 200) -> float:
     """Return the seconds that one more rank adds to a meeting at rank 0: report and answer, without frames."""
-    return (_meeting(ranks + 1, meetings) - _meeting(2, meetings)) / (ranks - 1)
+    return (_meeting_seconds(ranks + 1, meetings) - _meeting_seconds(2, meetings)) / (ranks - 1)
 
 
-def _meeting(size: int, meetings: int) -> float:
+def _meeting_seconds(size: int, meetings: int) -> float:
     """Return the seconds of a meeting of ``size`` ranks whose reports have already arrived."""
-    ends = [socket.socketpair() for _ in range(size - 1)]
+    socket_pairs = [socket.socketpair() for _ in range(size - 1)]
     channels, members = (
-        [Channel(end.detach(), rank) for rank, end in enumerate(side, 1)] for side in zip(*ends, strict=True)
+        [Channel(end.detach(), rank) for rank, end in enumerate(side, 1)]
+        for side in zip(*socket_pairs, strict=True)
     )
     network = Network(switch=Forwarder.of([1]), ports=1, link=LinkConfig())
     exchange = Exchange(network, Clock(4000), Watch(1))
     centre = Centre(exchange, [range(1)] * size, channels, lambda facts: Verdict())
     report = Report([], [], State(busy=True, ended=0, holds_frames=False, progress=0))
-    spent: list[float] = []
+    durations: list[float] = []
     for _ in range(meetings):
         for member in members:
             member.send(report)
-        began = time.perf_counter()
+        start = time.perf_counter()
         centre.meet(0, report)
-        spent.append(time.perf_counter() - began)
+        durations.append(time.perf_counter() - start)
         for member in members:
             member.receive()
     for channel in (*channels, *members):
         channel.close()
-    return statistics.median(spent)
+    return statistics.median(durations)
 
 
 def main(nodes: str, values: str, runs: str, count: str) -> int:
@@ -90,8 +91,8 @@ def main(nodes: str, values: str, runs: str, count: str) -> int:
     try:
         print(json.dumps(asdict(measure(int(nodes), int(values), int(runs)))))
     finally:
-        if joined := ranks.joined():
-            joined.close()
+        if channel := ranks.joined():
+            channel.close()
     return 0
 
 

@@ -6,14 +6,14 @@ import itertools
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from fanin.campaign.page.sheet import ABSENT, Point, Sheet, shown
+from fanin.campaign.page.sheet import ABSENT, Point, Sheet, value_text
 from fanin.campaign.page.statistics import Mean
 from fanin.report.chart import Axis, Bar, Chart
 from fanin.report.palette import STEPS, Style, step_colour
 
-MOST_CHARTS = 12  # maximum number of figures, and of charts per figure
-_CUT = 0.1  # fraction of the mean at which a band is cut off on a logarithmic axis
-_FEW = 3  # fewer numbers make no axis if another kind of option varies
+MAX_CHARTS = 12  # maximum number of figures, and of charts per figure
+_BAND_FLOOR = 0.1  # on a logarithmic axis, lowest end of a band, as a fraction of the mean
+_MIN_AXIS_NUMBERS = 3  # an option with fewer distinct numbers is not the x axis if a text option varies
 
 
 @dataclass(frozen=True)
@@ -43,14 +43,14 @@ def roles_of(sheet: Sheet) -> Roles | None:
     if not varying:
         return None
     numeric = [option for option in varying if sheet.is_numeric(option)]
-    if numeric and len(sheet.values(numeric[0])) < _FEW and len(numeric) < len(varying):
+    if numeric and len(sheet.values(numeric[0])) < _MIN_AXIS_NUMBERS and len(numeric) < len(varying):
         numeric = []
     x = (numeric or varying)[0]
-    rest = [option for option in varying if option != x]
-    words = [option for option in rest if not sheet.is_numeric(option)]
-    candidates = [option for option in words or rest if len(sheet.values(option)) <= len(STEPS)]
+    other_options = [option for option in varying if option != x]
+    words = [option for option in other_options if not sheet.is_numeric(option)]
+    candidates = [option for option in words or other_options if len(sheet.values(option)) <= len(STEPS)]
     series = candidates[0] if candidates else None
-    facets = tuple(option for option in rest if option != series)
+    facets = tuple(option for option in other_options if option != series)
     return Roles(x, series, facets, bool(numeric))
 
 
@@ -59,7 +59,7 @@ def charts_of(sheet: Sheet, figure: str, roles: Roles, log: Collection[str]) -> 
     means = sheet.means(figure, roles.options)
     facets = list(dict.fromkeys(point[: len(roles.facets)] for point in means))
     y = Axis(figure, "~g", ".6g", log=figure in log)
-    return [_chart(sheet, figure, roles, facet, means, y, log) for facet in facets[:MOST_CHARTS]]
+    return [_chart(sheet, figure, roles, facet, means, y, log) for facet in facets[:MAX_CHARTS]]
 
 
 def facets_count(sheet: Sheet, roles: Roles) -> int:
@@ -76,57 +76,59 @@ def _chart(
     y: Axis,
     log: Collection[str],
 ) -> Chart:
-    place = ", ".join(said(option, value) for option, value in zip(roles.facets, facet, strict=True))
+    facet_text = ", ".join(
+        option_text(option, value) for option, value in zip(roles.facets, facet, strict=True)
+    )
     xs = sheet.values(roles.x)
-    names = () if roles.numeric else [shown(x) for x in xs]
+    names = () if roles.numeric else [value_text(x) for x in xs]
     x_axis = Axis(roles.x, "~g" if roles.numeric else "", log=roles.x in log and roles.numeric, names=names)
-    chart = Chart(f"{figure}{': ' if place else ''}{place}", x_axis, y)
+    chart = Chart(f"{figure}{': ' if facet_text else ''}{facet_text}", x_axis, y)
     for number, series in enumerate(sheet.values(roles.series) if roles.series else [None]):
-        own = (*facet, *((series,) if roles.series else ()))
-        points = [(n, x, means[(*own, x)]) for n, x in enumerate(xs) if (*own, x) in means]
+        group = (*facet, *((series,) if roles.series else ()))
+        points = [(n, x, means[(*group, x)]) for n, x in enumerate(xs) if (*group, x) in means]
         if not points:
             continue
-        name = said(roles.series, series) if roles.series else figure
+        name = option_text(roles.series, series) if roles.series else figure
         style = Style(step_colour(number))
         if roles.numeric:
-            if several := [(x, *_ends(mean, y)) for _, x, mean in points if mean.low is not None]:
-                chart.band(f"{name}, 95 %", several, style)
+            if band := [(x, *_drawn_interval(mean, y)) for _, x, mean in points if mean.low is not None]:
+                chart.band(f"{name}, 95 %", band, style)
             chart.line(name, [(x, mean.value) for _, x, mean in points], style)
         else:
             chart.bars(name, _bars(roles.x, name, points), style)
     return chart
 
 
-def _ends(mean: Mean, y: Axis) -> tuple[float, float]:
-    """Return a mean's interval; on a logarithmic axis, the low end is at least ``_CUT`` of the mean."""
+def _drawn_interval(mean: Mean, y: Axis) -> tuple[float, float]:
+    """Return a mean's interval; on a logarithmic axis, the low end is at least ``_BAND_FLOOR`` of the mean."""
     low, high = mean.ends
-    return (max(low, _CUT * mean.value) if y.log else low), high
+    return (max(low, _BAND_FLOOR * mean.value) if y.log else low), high
 
 
 def _bars(x: str, name: str, points: Sequence[tuple[int, object, Mean]]) -> Iterator[Bar]:
-    for place, value, mean in points:
+    for position, value, mean in points:
         low, high = mean.ends
-        hint = f"{said(x, value)}, {name}: {mean.value:.6g}"
+        hint = f"{option_text(x, value)}, {name}: {mean.value:.6g}"
         if mean.low is not None:
             hint += f" ({low:.6g} to {high:.6g}, {mean.count} runs)"
-        yield Bar(place, mean.value, hint, interval=(low, high))
+        yield Bar(position, mean.value, hint, interval=(low, high))
 
 
-def said(option: str, value: object) -> str:
+def option_text(option: str, value: object) -> str:
     """Return an option and its value as text."""
-    return f"{option} {shown(value)}"
+    return f"{option} {value_text(value)}"
 
 
 def table_of(sheet: Sheet, roles: Roles | None, figures: Sequence[str]) -> list[list[str]]:
     """Return means and intervals, with a row per combination of options; the first row is the header."""
     options = roles.options if roles else ()
-    found = {figure: sheet.means(figure, options) for figure in figures}
-    points = dict.fromkeys(itertools.chain.from_iterable(found.values()))
+    figure_means = {figure: sheet.means(figure, options) for figure in figures}
+    points = dict.fromkeys(itertools.chain.from_iterable(figure_means.values()))
     rows = [[*options, "runs", *figures]]
     for point in points:
-        means = [found[figure].get(point) for figure in figures]
+        means = [figure_means[figure].get(point) for figure in figures]
         runs = max(mean.count for mean in means if mean)
-        rows.append([*map(shown, point), str(runs), *(_with_interval(mean) for mean in means)])
+        rows.append([*map(value_text, point), str(runs), *(_with_interval(mean) for mean in means)])
     return rows
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from fanin.campaign.page.charts import MOST_CHARTS, charts_of, facets_count, roles_of, table_of
+from fanin.campaign.page.charts import MAX_CHARTS, charts_of, facets_count, roles_of, table_of
 from fanin.campaign.page.sheet import Sheet
 from fanin.report.html import Rows, fill
 
-_SHOWN = 20  # maximum number of failed runs on the page
+_MAX_FAILURES = 20  # maximum number of failed runs on the page
 
 
 def campaign_page(
@@ -17,7 +17,7 @@ def campaign_page(
     *,
     counts: Mapping[str, int],
     failures: Rows,
-    chosen: Sequence[str],
+    figure_names: Sequence[str],
     log: Collection[str],
 ) -> str:
     """Return the page as one HTML document.
@@ -26,23 +26,23 @@ def campaign_page(
     - ``sheet``: table of the runs.
     - ``counts``: number of runs by status.
     - ``failures``: name and error of each failed run.
-    - ``chosen``: figures to draw; empty: all figures that vary.
+    - ``figure_names``: figures to draw; empty: all figures that vary.
     - ``log``: options and figures with logarithmic axes.
     """
-    sheet = sheet.joined
+    sheet = sheet.join_options()
     roles = roles_of(sheet)
-    figures = list(chosen or _varying(sheet))[:MOST_CHARTS]
-    drawn = {figure: charts_of(sheet, figure, roles, log) for figure in figures} if roles else {}
-    more = facets_count(sheet, roles) - MOST_CHARTS if roles else 0
+    figures = list(figure_names or _varying(sheet))[:MAX_CHARTS]
+    charts = {figure: charts_of(sheet, figure, roles, log) for figure in figures} if roles else {}
+    omitted_charts = facets_count(sheet, roles) - MAX_CHARTS if roles else 0
     return fill(
         "campaign.html.j2",
         title=title,
         counts=[(name, f"{count:,}") for name, count in counts.items()],
         bad=bool(failures),
-        failures=failures[:_SHOWN],
-        more_failures=max(0, len(failures) - _SHOWN),
-        figures=drawn,
-        more_charts=max(0, more),
+        failures=failures[:_MAX_FAILURES],
+        more_failures=max(0, len(failures) - _MAX_FAILURES),
+        figures=charts,
+        more_charts=max(0, omitted_charts),
         table=table_of(sheet, roles, figures) if figures else None,
     )
 

@@ -31,32 +31,31 @@ class Sheet:
 
     def values(self, option: str) -> list[Any]:
         """Return an option's distinct values, None for an absent one: numbers sorted, others in run order."""
-        found = list(dict.fromkeys(row.get(option) for row in self.rows))
-        return sorted(found) if all(map(is_number, found)) else found
+        values = list(dict.fromkeys(row.get(option) for row in self.rows))
+        return sorted(values) if all(map(is_number, values)) else values
 
-    @property
-    def joined(self) -> Sheet:
-        """Sheet with a single text option in place of options that depend on one another.
+    def join_options(self) -> Sheet:
+        """Return a sheet with a single text option in place of options that depend on one another.
 
         The joined option combines options that some runs lack (the bound of one codec, the mantissa of another)
         with the option that determines which exist (the codec).
         """
         partial = [option for option in self.varying if None in self.values(option)]
-        deciding = next((option for option in self.varying if self._decides(option, partial)), None)
-        together = [*([deciding] if deciding else ()), *partial]
-        if len(together) < 2:
+        determinant = next((option for option in self.varying if self._determines(option, partial)), None)
+        dependent = [*([determinant] if determinant else ()), *partial]
+        if len(dependent) < 2:
             return self
-        name = ", ".join(together)
-        rows = [{**row, name: _words(row.get(option) for option in together)} for row in self.rows]
-        kept = [option for option in self.options if option not in together]
-        return replace(self, rows=rows, options=[*kept, name])
+        name = ", ".join(dependent)
+        rows = [{**row, name: _words(row.get(option) for option in dependent)} for row in self.rows]
+        independent = [option for option in self.options if option not in dependent]
+        return replace(self, rows=rows, options=[*independent, name])
 
-    def _decides(self, option: str, partial: Sequence[str]) -> bool:
-        """Whether the value of an option determines which options of ``partial`` a run has."""
+    def _determines(self, option: str, partial: Sequence[str]) -> bool:
+        """Return whether the value of an option determines which options of ``partial`` a run has."""
         if option in partial:
             return False
-        has = {(row.get(option), tuple(row.get(each) is None for each in partial)) for row in self.rows}
-        return len(has) == len(self.values(option))
+        patterns = {(row.get(option), tuple(row.get(name) is None for name in partial)) for row in self.rows}
+        return len(patterns) == len(self.values(option))
 
     @property
     def varying(self) -> list[str]:
@@ -77,14 +76,14 @@ class Sheet:
         return {point: mean_of(values) for point, values in groups.items()}
 
 
-def shown(value: Any) -> str:
+def value_text(value: Any) -> str:
     """Return a value as text for the page."""
     return ABSENT if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _words(values: Iterable[Any]) -> str:
     """Join the values that are not None."""
-    return " ".join(shown(value) for value in values if value is not None)
+    return " ".join(value_text(value) for value in values if value is not None)
 
 
 def is_number(value: Any) -> bool:

@@ -13,7 +13,7 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Mean:
-    """Mean of ``count`` values with its 95 % interval ``low`` to ``high``, None for a single value."""
+    """Mean of ``count`` values. ``low`` and ``high``: its 95 % confidence interval, None for a single value."""
 
     value: float
     count: int
@@ -30,29 +30,32 @@ class Mean:
 
 def mean_of(values: Sequence[float]) -> Mean:
     """Return the mean of at least one value, under the assumption of independent, normal values."""
-    found = np.asarray(values, dtype=np.float64)
-    mean = float(found.mean())
-    if len(found) < 2:
-        return Mean(mean, len(found), None, None)
-    error = float(found.std(ddof=1)) / math.sqrt(len(found))
-    return _around(mean, len(found), error, len(found) - 1)
+    array = np.asarray(values, dtype=np.float64)
+    mean = float(array.mean())
+    if len(array) < 2:
+        return Mean(mean, len(array), None, None)
+    error = float(array.std(ddof=1)) / math.sqrt(len(array))
+    return _mean_with_interval(mean, len(array), error, len(array) - 1)
 
 
 def welch(before: Sequence[float], after: Sequence[float]) -> Mean:
     """Return the mean of ``after`` minus ``before`` for unpaired samples of different variance (Welch)."""
-    one, other = (np.asarray(each, dtype=np.float64) for each in (before, after))
-    difference, count = float(other.mean() - one.mean()), min(len(one), len(other))
+    before_array, after_array = (np.asarray(array, dtype=np.float64) for array in (before, after))
+    difference = float(after_array.mean() - before_array.mean())
+    count = min(len(before_array), len(after_array))
     if count < 2:
         return Mean(difference, count, None, None)
-    parts = [float(each.var(ddof=1)) / len(each) for each in (one, other)]
-    if not sum(parts):
+    variances = [float(array.var(ddof=1)) / len(array) for array in (before_array, after_array)]  # of the means
+    if not sum(variances):
         return Mean(difference, count, difference, difference)
-    below = sum(part**2 / (len(each) - 1) for part, each in zip(parts, (one, other), strict=True))
-    return _around(difference, count, math.sqrt(sum(parts)), sum(parts) ** 2 / below)
+    before_variance, after_variance = variances
+    denominator = before_variance**2 / (len(before_array) - 1) + after_variance**2 / (len(after_array) - 1)
+    return _mean_with_interval(difference, count, math.sqrt(sum(variances)), sum(variances) ** 2 / denominator)
 
 
-def _around(mean: float, count: int, error: float, degrees: float) -> Mean:
+def _mean_with_interval(mean: float, count: int, error: float, degrees: float) -> Mean:
+    """Return a mean with its interval, from its standard error and the degrees of freedom of Student's t."""
     from scipy.stats import t  # takes a second to load
 
-    reach = float(t.ppf((1 + CONFIDENCE) / 2, degrees)) * error
-    return Mean(mean, count, mean - reach, mean + reach)
+    margin = float(t.ppf((1 + CONFIDENCE) / 2, degrees)) * error
+    return Mean(mean, count, mean - margin, mean + margin)

@@ -1,7 +1,7 @@
-"""AllReduce latency of both protocols: from the transport's input of a PA to its output of the FA.
+"""Benchmark of AllReduce latency in both protocols: from the transport's input of a PA to its output of the FA.
 
-Cycles are the RTL's, the time between nodes and switch is the link model's. The nodes have the smallest of
-engines, for the transport alone is measured, and train, so that PAs come as a training sends them.
+Cycles are the RTL's, the time between nodes and switch is the link model's. The nodes have the smallest engine,
+because only the transport is measured. They train, so that PAs have the timing of a training.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ STATISTICS: dict[str, Callable[[npt.NDArray[np.float64]], float]] = {
     "p99": lambda ns: float(np.percentile(ns, 99)),
 }
 BATCH, MINI_BATCHES = 8 * MICRO_BATCH, 500  # 8 PAs, then a wait for the last FA; 4,000 operations a node
-FEW_SLOTS = (8, 16)
+FEW_SLOTS = (8, 16)  # numbers of slots for the measured rate
 BURST = 64  # consecutive PAs, to measure the rate with few slots
 
 
 @dataclass(frozen=True)
 class Point:
-    """Number of nodes that use a protocol over links that lose frames."""
+    """Measured setup: a number of nodes that use a protocol."""
 
     protocol: Protocol
     workers: int
@@ -63,10 +63,10 @@ class Point:
 
     def latencies(self, run: TrainRun) -> npt.NDArray[np.float64]:
         """Return the latency of every operation of every node, in ns. FAs arrive in the order of their PAs."""
-        ways = (nodes.events(run, worker) for worker in range(self.workers))
-        return np.concatenate([way["fa"] - way["pa"] for way in ways]) * CYCLE_NS
+        node_events = (nodes.events(run, worker) for worker in range(self.workers))
+        return np.concatenate([events["fa"] - events["pa"] for events in node_events]) * CYCLE_NS
 
-    def given_ns(self, network: NetworkConfig) -> float:
+    def link_and_switch_ns(self, network: NetworkConfig) -> float:
         """Return the time of links and switch in an AllReduce without loss, in ns, up to whole cycles."""
         frame = network.link.wire_time(frame_length(self.node.encap, self.node.values)) / 1000
         return math.ceil((2 * (network.link.delay_ns + frame) + network.switch_ns) / CYCLE_NS) * CYCLE_NS
@@ -119,17 +119,17 @@ def _latency(point: Point, loss: float, figure: Figure, network: NetworkConfig) 
     lossy = replace(network, link=LinkConfig(drop=loss))
     run = point.run(lossy, batch=BATCH, mini_batches=MINI_BATCHES, precision=4)
     latencies = point.latencies(run)
-    place = identifier(NAME, f"loss {100 * loss:g}", point.protocol.value, f"workers {point.workers}")
+    id_prefix = identifier(NAME, f"loss {100 * loss:g}", point.protocol.value, f"workers {point.workers}")
     for name, statistic in STATISTICS.items():
         result = figure.add(f"{name}, {point.protocol.value}", point.workers, statistic(latencies))
-        short = identifier(place, f"{name}_ns")
-        yield replace(result, name=f"{result.name}, {figure.title}", unit="ns", id=short)
+        figure_id = identifier(id_prefix, f"{name}_ns")
+        yield replace(result, name=f"{result.name}, {figure.title}", unit="ns", id=figure_id)
     if not loss:
-        given, mean = point.given_ns(network), float(np.mean(latencies))
+        link_ns, mean_ns = point.link_and_switch_ns(network), float(np.mean(latencies))
         name = f"{NAME}: {point.protocol.value}, workers {point.workers}"
         note = "inputs: they are stated, not measured"
-        yield Result(f"{name}: links and switch", given, "ns", note=note, id=f"{place}.given_ns")
-        yield Result(f"{name}: nodes", mean - given, "ns", note="RTL", id=f"{place}.node_ns")
+        yield Result(f"{name}: links and switch", link_ns, "ns", note=note, id=f"{id_prefix}.given_ns")
+        yield Result(f"{name}: nodes", mean_ns - link_ns, "ns", note="RTL", id=f"{id_prefix}.node_ns")
     packets = sum(run.raw.frames.values()) / len(latencies)
     name = f"{NAME}: packets, {point.protocol.value}, workers {point.workers}, {figure.title}"
     yield Result(name, packets, "a node", note="sent for an operation")
@@ -138,10 +138,10 @@ def _latency(point: Point, loss: float, figure: Figure, network: NetworkConfig) 
 def _few_slots(point: Point, network: NetworkConfig) -> Iterator[Result]:
     """Yield the time between two uses of a slot, for bursts of operations with too few slots."""
     for slots in FEW_SLOTS:
-        few = replace(network, slots=slots)
-        run = point.run(few, batch=BURST * MICRO_BATCH, mini_batches=4, precision=1)
-        begins = nodes.events(run, 0)["pa"].reshape(-1, BURST)
-        held = float(np.mean(begins[:, slots:] - begins[:, :-slots])) * CYCLE_NS
+        few_slots_network = replace(network, slots=slots)
+        run = point.run(few_slots_network, batch=BURST * MICRO_BATCH, mini_batches=4, precision=1)
+        pa_cycles = nodes.events(run, 0)["pa"].reshape(-1, BURST)
+        held_ns = float(np.mean(pa_cycles[:, slots:] - pa_cycles[:, :-slots])) * CYCLE_NS
         name = f"{NAME}: {point.protocol.value}, {slots} slots"
-        yield Result(f"{name}, a slot is held", held, "ns")
-        yield Result(f"{name}, operations", 1000 * slots / held, "per µs")
+        yield Result(f"{name}, a slot is held", held_ns, "ns")
+        yield Result(f"{name}, operations", 1000 * slots / held_ns, "per µs")

@@ -1,5 +1,6 @@
-"""Area and logic depth of the GLM node, and the ring node's area, mapped by yosys to UltraScale+
-(synth_xilinx -family xcup).
+"""Benchmark of area and logic depth of the GLM node, and of the ring node's area, on UltraScale+.
+
+yosys maps the nodes (synth_xilinx -family xcup).
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ P4SGD_WORKER = {"LUTs": 304_000, "flip-flops": 1_100_000, "DSPs": 4096, "RAM": 1
 P4SGD_ENGINES = {"LUTs": 188_000, "flip-flops": 904_000}  # its line of the engines
 MEGABIT = 1e6
 
-# Between two registers: 250 MHz on UltraScale+ with room for the wires.
+# Limits between two registers, for 250 MHz on UltraScale+ including wires.
 MAX_LUTS, MAX_CHAINS, MAX_CHAIN_BITS = 4, 1, 48
 
 
@@ -44,16 +45,16 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
 
 
 def _glm(config: GlmConfig) -> Iterator[Result]:
-    engine, lanes = _engine_of(config)
-    one = map_parts(engine, lanes, "-nodsp", goal=Goal.AREA)
-    yield from _engine(one, limits=config.lanes == PRESETS["u280"].lanes)
-    yield from _engines(config, one)
+    engine, lanes = _make_engine(config)
+    engine_area = map_parts(engine, lanes, "-nodsp", goal=Goal.AREA)
+    yield from _engine_figures(engine_area, limits=config.lanes == PRESETS["u280"].lanes)
+    yield from _engines_figures(config, engine_area)
     yield from depth_figures("engine", map_parts(engine, lanes, "-nodsp"))
-    decaying, its_lanes = _engine_of(replace(config, l2=True))
-    with_l2 = map_parts(decaying, its_lanes, "-nodsp", goal=Goal.AREA)
-    yield Result("engine with L2 regularisation: LUTs", with_l2.luts, "LUTs")
-    yield Result("engine with L2 regularisation: flip-flops", with_l2.flip_flops, "flip-flops")
-    yield from depth_figures("engine with L2 regularisation", map_parts(decaying, its_lanes, "-nodsp"))
+    l2_engine, l2_lanes = _make_engine(replace(config, l2=True))
+    l2_area = map_parts(l2_engine, l2_lanes, "-nodsp", goal=Goal.AREA)
+    yield Result("engine with L2 regularisation: LUTs", l2_area.luts, "LUTs")
+    yield Result("engine with L2 regularisation: flip-flops", l2_area.flip_flops, "flip-flops")
+    yield from depth_figures("engine with L2 regularisation", map_parts(l2_engine, l2_lanes, "-nodsp"))
     for protocol, encap in itertools.product(Protocol, Encap):
         transport = AggTransport(
             mac_width=config.mac_width,
@@ -67,11 +68,11 @@ def _glm(config: GlmConfig) -> Iterator[Result]:
     yield from depth_figures("worker around its engines", worker)
     node = GlmNode(config=config)
     yield from depth_figures("node around its engines", map_parts(node, [engine], "", count_parts=False))
-    around = map_parts(GlmNode(config=config), [engine], "", count_parts=False, goal=Goal.AREA)
-    yield from _total(config, one, around)
+    surrounding = map_parts(GlmNode(config=config), [engine], "", count_parts=False, goal=Goal.AREA)
+    yield from _node_figures(config, engine_area, surrounding)
 
 
-def _engine_of(config: GlmConfig) -> tuple[Engine, list[wiring.Component]]:
+def _make_engine(config: GlmConfig) -> tuple[Engine, list[wiring.Component]]:
     """Return an engine of the node, and its repeated parts."""
     engine = Engine(
         lanes=config.lanes,
@@ -110,7 +111,7 @@ def map_parts(
     return area
 
 
-def _engine(area: Area, *, limits: bool) -> Iterator[Result]:
+def _engine_figures(area: Area, *, limits: bool) -> Iterator[Result]:
     for name, value in (("LUTs", area.luts), ("flip-flops", area.flip_flops)):
         limit = P4SGD_ENGINE[name] if limits else None
         note = "P4SGD's engine is the limit"
@@ -119,16 +120,18 @@ def _engine(area: Area, *, limits: bool) -> Iterator[Result]:
     yield Result("engine: model memories and replay FIFO", area.ram_bits / MEGABIT, "Mb")
 
 
-def _engines(config: GlmConfig, engine: Area) -> Iterator[Result]:
+def _engines_figures(config: GlmConfig, engine: Area) -> Iterator[Result]:
     """Yield the area of a node's engines, as in P4SGD's table III without transport, PCI Express and HBM."""
-    name, place = f"{config.engines} engines without DSPs", f"area.glm.{config.name}.engines"
+    name, id_prefix = f"{config.engines} engines without DSPs", f"area.glm.{config.name}.engines"
     paper = P4SGD_ENGINES if config.name == "u280" else {}
-    for what, of, value in (
+    for primitive, id_part, value in (
         ("LUTs", "luts", engine.luts + engine.lutrams),
         ("flip-flops", "flip_flops", engine.flip_flops),
     ):
-        note = f"P4SGD's, by Vivado: {paper[what]:,}, and 4,096 DSPs" if paper else ""
-        yield Result(f"{name}: {what}", config.engines * value, what, note=note, id=f"{place}.{of}")
+        note = f"P4SGD's, by Vivado: {paper[primitive]:,}, and 4,096 DSPs" if paper else ""
+        yield Result(
+            f"{name}: {primitive}", config.engines * value, primitive, note=note, id=f"{id_prefix}.{id_part}"
+        )
 
 
 def depth_figures(name: str, area: Area) -> Iterator[Result]:
@@ -144,27 +147,27 @@ def part_figures(part: wiring.Component, name: str = "") -> Iterator[Result]:
     top = snake_case(type(part).__name__)
     name = name or type(part).__name__
     verilog = kept_verilog(part, name=top)
-    deep, area = synthesise(verilog, top), synthesise(verilog, top, goal=Goal.AREA)
-    yield from depth_figures(name, deep)
-    yield Result(f"{name}: LUTs", area.luts, "LUTs", note=f"mapped for depth: {deep.luts:,}")
-    yield Result(f"{name}: LUTs as memory", area.lutrams, "LUTs")
-    yield Result(f"{name}: flip-flops", area.flip_flops, "flip-flops")
-    yield Result(f"{name}: block RAM", area.ram_bits, "bits")
-    yield Result(f"{name}: DSPs", area.dsps, "DSPs")
+    depth_mapped, area_mapped = synthesise(verilog, top), synthesise(verilog, top, goal=Goal.AREA)
+    yield from depth_figures(name, depth_mapped)
+    yield Result(f"{name}: LUTs", area_mapped.luts, "LUTs", note=f"mapped for depth: {depth_mapped.luts:,}")
+    yield Result(f"{name}: LUTs as memory", area_mapped.lutrams, "LUTs")
+    yield Result(f"{name}: flip-flops", area_mapped.flip_flops, "flip-flops")
+    yield Result(f"{name}: block RAM", area_mapped.ram_bits, "bits")
+    yield Result(f"{name}: DSPs", area_mapped.dsps, "DSPs")
 
 
-def _total(config: GlmConfig, engine: Area, around: Area) -> Iterator[Result]:
-    def total(of: str) -> int:
-        return config.engines * int(getattr(engine, of)) + int(getattr(around, of))
+def _node_figures(config: GlmConfig, engine: Area, surrounding: Area) -> Iterator[Result]:
+    def total(area_attribute: str) -> int:
+        return config.engines * int(getattr(engine, area_attribute)) + int(getattr(surrounding, area_attribute))
 
     paper = P4SGD_WORKER if config.name == "u280" else {}
-    for name, of in (
+    for resource, attribute in (
         ("LUTs", "luts"),
         ("LUTs as memory", "lutrams"),
         ("flip-flops", "flip_flops"),
         ("DSPs", "dsps"),
     ):
-        note = f"P4SGD's worker, by Vivado, with PCIe and HBM: {paper[name]:,}" if name in paper else ""
-        yield Result(f"{config.name} node: {name}", total(of), name, note=note)
+        note = f"P4SGD's worker, by Vivado, with PCIe and HBM: {paper[resource]:,}" if resource in paper else ""
+        yield Result(f"{config.name} node: {resource}", total(attribute), resource, note=note)
     note = f"P4SGD's worker: {paper['RAM']} Mb" if paper else ""
     yield Result(f"{config.name} node: block and ultra RAM", total("ram_bits") / MEGABIT, "Mb", note=note)

@@ -1,4 +1,4 @@
-"""P4SGD's figures 8, 13 and 15 and table IV: P4SGD itself beside CPUSync, GPUSync and SwitchML on hosts."""
+"""Benchmark of P4SGD and its baselines CPUSync, GPUSync and SwitchML: figures 8, 13, 15 and table IV."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Drawing = tuple[list[Figure], Iterator[Result]]
 OPERATIONS = 1000  # operations of SwitchML's hosts, one at a time
 MINI_BATCHES = 500  # of P4SGD's RTL, an AllReduce each
 STATISTICS = {"1st percentile": 1, "mean": None, "99th percentile": 99}
-SCALED = (1, 2, 4, 8)  # workers of figure 13
+WORKER_COUNTS = (1, 2, 4, 8)  # of figure 13
 BATCHES = (16, 1024)
 
 
@@ -41,31 +41,33 @@ def figure_8() -> Drawing:
 
     def points() -> Iterator[Result]:
         hosts = baselines.host_allreduce_ns()
-        latencies = {P4SGD: _p4sgd(), GPU: hosts, CPU: hosts, SWITCHML: switchml(WORKERS)}
-        for place, name in enumerate(names):
-            for series, percent in STATISTICS.items():
-                found = latencies[name]
-                value = float(found.mean() if percent is None else np.percentile(found, percent))
-                figure.add(series, place, value)
+        latencies = {P4SGD: _p4sgd_latencies(), GPU: hosts, CPU: hosts, SWITCHML: switchml_latencies(WORKERS)}
+        for position, name in enumerate(names):
+            for series, percentile in STATISTICS.items():
+                samples_ns = latencies[name]
+                value = float(
+                    samples_ns.mean() if percentile is None else np.percentile(samples_ns, percentile)
+                )
+                figure.add(series, position, value)
                 yield Result(f"figure 8: {name}, {series}", value, "ns")
 
     return [figure], points()
 
 
-def _p4sgd() -> Float64:
+def _p4sgd_latencies() -> Float64:
     point = Point(Protocol.P4SGD, WORKERS)
     run = point.run(NetworkConfig(), batch=MICRO_BATCH, mini_batches=MINI_BATCHES, precision=DEFAULT_PRECISION)
     return point.latencies(run)
 
 
 @cache
-def switchml(workers: int) -> Float64:
+def switchml_latencies(workers: int) -> Float64:
     """Return latencies in ns by operation and host: golden workers on hosts' links, the emitted program."""
     program = ProgramConfig(protocol=Protocol.SWITCHML, workers=workers, slots=2)
     switch = make_switch(workers, kind=SwitchKind.EMBEDDED, config=program)
     rows = np.ones((workers, OPERATIONS * program.values), dtype=np.int32)
-    found = allreduce(rows, switch=switch, program=program, network=baselines.switchml_network())
-    return np.array(found.latencies_ns)
+    run = allreduce(rows, switch=switch, program=program, network=baselines.switchml_network())
+    return np.array(run.latencies_ns)
 
 
 def figure_13() -> Drawing:
@@ -77,18 +79,18 @@ def figure_13() -> Drawing:
     figures[-1].note = "P4SGD: the model of time that is held to RTL. The others: models fitted to table IV."
 
     def points() -> Iterator[Result]:
-        in_switch = baselines.switchml(lambda workers: 1e-9 * float(switchml(workers).mean()))
-        hosts = baselines.baselines() | {SWITCHML: in_switch}
-        slower = []
-        for figure, batch, workers in itertools.product(figures, BATCHES, SCALED):
+        switchml_hosts = baselines.switchml(lambda workers: 1e-9 * float(switchml_latencies(workers).mean()))
+        hosts = baselines.baselines() | {SWITCHML: switchml_hosts}
+        ratios = []
+        for figure, batch, workers in itertools.product(figures, BATCHES, WORKER_COUNTS):
             case = {"workers": workers, "batch": batch}
             seconds = {P4SGD: baselines.p4sgd_epoch(figure.title, **case)}
             seconds |= {name: model.epoch(figure.title, **case) for name, model in hosts.items()}
-            for name, took in seconds.items():
-                yield figure.add(f"{name}, B={batch}", workers, took)
-            slower.append(seconds[GPU] / seconds[P4SGD])
-        name, short = f"figure 13: {GPU} over {P4SGD}, most", "glm.figure_13.gpusync_over_p4sgd.most"
-        yield Result(name, max(slower), "×", note="the paper: up to 9.3", id=short)
+            for name, epoch_seconds in seconds.items():
+                yield figure.add(f"{name}, B={batch}", workers, epoch_seconds)
+            ratios.append(seconds[GPU] / seconds[P4SGD])
+        name, figure_id = f"figure 13: {GPU} over {P4SGD}, most", "glm.figure_13.gpusync_over_p4sgd.most"
+        yield Result(name, max(ratios), "×", note="the paper: up to 9.3", id=figure_id)
 
     return figures, points()
 
@@ -118,8 +120,8 @@ def figure_15() -> Drawing:
             }
             for system in (P4SGD, GPU, CPU):
                 epoch = _epoch(system, name, len(samples.labels))
-                for passed, loss in enumerate(curves.get(system, curves[GPU]), start=1):
-                    yield figure.add(system, passed * epoch, loss)
+                for epochs, loss in enumerate(curves.get(system, curves[GPU]), start=1):
+                    yield figure.add(system, epochs * epoch, loss)
         figures[-1].note = f"B = {baselines.BATCH}, {WORKERS} workers; {'; '.join(notes)}"
         yield from _table_4()
 
@@ -133,16 +135,16 @@ def _epoch(system: str, name: str, samples: int) -> float:
 
 
 def _table_4() -> Iterator[Result]:
-    """Seconds and joules of GPUSync on avazu, which nothing is fitted to, and the models' parts."""
+    """Yield GPUSync's predicted time and energy on avazu, and the fitted parameters of the models."""
     gpu, name = baselines.baselines()[GPU], "avazu"
     seconds, watts = gpu.run(name), baselines.WATTS[GPU]
     note = f"the paper: {number(baselines.SECONDS[GPU][name])}"
-    place = identifier("glm.table_4", GPU, name)
-    yield Result(f"table 4: {GPU}, {name}: time", seconds, "s", note=note, id=f"{place}.seconds")
+    id_prefix = identifier("glm.table_4", GPU, name)
+    yield Result(f"table 4: {GPU}, {name}: time", seconds, "s", note=note, id=f"{id_prefix}.seconds")
     note = f"the paper: {number(baselines.JOULES[GPU, name])}; {watts:g} W are the paper's"
-    yield Result(f"table 4: {GPU}, {name}: energy", seconds * watts, "J", note=note, id=f"{place}.joules")
-    over = seconds / baselines.SECONDS[P4SGD][name]
-    yield Result(f"table 4: {GPU} over {P4SGD}, {name}", over, "×", note="P4SGD's seconds are the paper's")
+    yield Result(f"table 4: {GPU}, {name}: energy", seconds * watts, "J", note=note, id=f"{id_prefix}.joules")
+    ratio = seconds / baselines.SECONDS[P4SGD][name]
+    yield Result(f"table 4: {GPU} over {P4SGD}, {name}", ratio, "×", note="P4SGD's seconds are the paper's")
     for system, model in baselines.baselines().items():
         yield Result(f"table 4: {system}: read", model.rate * 1e-9, "GB/s", note="fitted")
         yield Result(f"table 4: {system}: beside reading and AllReduce", model.fixed * 1e6, "µs", note="fitted")

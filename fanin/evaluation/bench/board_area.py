@@ -1,4 +1,4 @@
-"""Area of board nodes on an ECP5: nextpnr's count, compared with :mod:`fanin.boards.area`'s estimate."""
+"""Benchmark of the area of board nodes on an ECP5: nextpnr's count against the estimate of ``boards.area``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fanin.hdl.emission import kept_verilog
 from fanin.hdl.glm.node import GlmNode
 from fanin.wire.aggregation import Encap
 
-LIMIT = 15.0  # per cent
+MAX_ERROR = 15.0  # per cent
 
 #: The presets of boards, with the packets that boards send, and nodes of other sizes.
 CASES: Mapping[str, GlmConfig] = MappingProxyType(
@@ -41,10 +41,14 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
         config = CASES[name]
         used = pack(kept_verilog(GlmNode(config=config), name="glm_node"), "glm_node")
         predicted = asdict(node_area(config))
-        for what, number in asdict(used).items():
-            off = 100 * abs(predicted[what] - number) / max(1, number)
-            note = f"{number:,}; predicted: {predicted[what]:,}"
-            yield Result(f"{name}: {what.replace('_', ' ')}, prediction off by", off, "%", LIMIT, note=note)
-        text += f'\n["{name}"]\n' + "".join(f"{what} = {number}\n" for what, number in asdict(used).items())
+        for resource, count in asdict(used).items():
+            error = 100 * abs(predicted[resource] - count) / max(1, count)
+            note = f"{count:,}; predicted: {predicted[resource]:,}"
+            yield Result(
+                f"{name}: {resource.replace('_', ' ')}, prediction off by", error, "%", MAX_ERROR, note=note
+            )
+        text += f'\n["{name}"]\n' + "".join(
+            f"{resource} = {count}\n" for resource, count in asdict(used).items()
+        )
         if args.output:
             write_file(Path(args.output), text)

@@ -1,4 +1,4 @@
-"""CNNs that train in simulation: arrays of binary32 operators as RTL and in C; plans, timed and in RTL."""
+"""Benchmark of CNN training in simulation: arrays of binary32 operators as RTL and in C, plans, networks."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from fanin.sim.cnn.array_bench import ArrayBench
 from fanin.sim.cosim.arrays import Arith
 
 LANES = {Arith.RTL: (8, 64, 512), Arith.C: (8, 64, 512)}
-CYCLES = 1024  # of different operands
-LEAST_SECONDS = 2.0
+CYCLES = 1024  # cycles with different operands, which a run repeats
+MIN_SECONDS = 2.0  # minimum processor time of a timed run
 MIN_SPEEDUP = 5.0  # of C over RTL
 
 
@@ -37,21 +37,21 @@ def _arrays() -> Iterator[Result]:
         for arith, sizes in LANES.items():
             for lanes in sizes:
                 name = f"{lanes} lanes, {arith}"
-                before = _processor_time()
+                start = _processor_time()
                 bench = ArrayBench(lanes=lanes, arith=arith)
-                yield Result(f"{name}: build", _processor_time() - before, "s")
+                yield Result(f"{name}: build", _processor_time() - start, "s")
                 rate = rates[arith, lanes] = _cycles_a_second(bench)
                 yield Result(f"{name}: simulation", rate, "cycles/s")
                 yield Result(f"{name}: lanes", rate * lanes / 1e6, "M lane-cycles/s")
-    most = max(set(LANES[Arith.RTL]) & set(LANES[Arith.C]))
-    speedup = rates[Arith.C, most] / rates[Arith.RTL, most]
-    yield Result(f"{most} lanes: C over RTL", speedup, "times", MIN_SPEEDUP, at_least=True)
+    max_lanes = max(set(LANES[Arith.RTL]) & set(LANES[Arith.C]))
+    speedup = rates[Arith.C, max_lanes] / rates[Arith.RTL, max_lanes]
+    yield Result(f"{max_lanes} lanes: C over RTL", speedup, "times", MIN_SPEEDUP, at_least=True)
 
 
 def _processor_time() -> float:
     """Return the processor time of this process and its ended children, in s."""
-    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(part.ru_utime + part.ru_stime for part in used)
+    usages = [resource.getrusage(whose) for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
 def _cycles_a_second(bench: ArrayBench) -> float:
@@ -59,7 +59,7 @@ def _cycles_a_second(bench: ArrayBench) -> float:
     rng = np.random.default_rng(1)
     a, b = rng.normal(size=(2, CYCLES * bench.lanes)).astype(np.float32).view(np.uint32)
     run, times = bench.run(a, b), 1
-    while run.seconds < LEAST_SECONDS:
+    while run.seconds < MIN_SECONDS:
         times *= 8
         run = bench.run(a, b, times=times)
     return run.cycles / run.seconds

@@ -1,4 +1,4 @@
-"""A small CNN on three devices whose network loses frames: throughput of both link modes over the loss rate."""
+"""Benchmark of CNN training over lossy links: throughput of both link modes by loss rate."""
 
 from __future__ import annotations
 
@@ -21,24 +21,27 @@ from fanin.sim.cnn.cosim import ClusterCosim, JobFailed
 from fanin.sim.cnn.epochs import Epoch
 from fanin.sim.network import LinkConfig
 
-NETWORK, DEVICES = "tiny", "aaabcaaaaa"  # conv and bias on devices of their own
+NETWORK, DEVICES = "tiny", "aaabcaaaaa"  # device of each stage; conv and bias have separate devices
 GBPS, MEMORY_GBPS = 40.0, 50.0
 LOSSES = (1e-4, 1e-3, 1e-2, 2e-2)  # per frame and link
 FRAMES, BATCH = 256, 32
 SEEDS = 3
 RELIABLE, PUBLISHED = "reliable", "published"
-LEAST = 50.0  # %, of the lossless rate, that the reliable link keeps at 1 % loss
+MIN_RELATIVE_RATE = 50.0  # %, of the lossless rate, that the reliable link keeps at 1 % loss
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """Outcome of a run of ``FRAMES`` frames that a loss may end: frames with results, and cycles."""
+class RunLength:
+    """Length of a run of ``FRAMES`` frames, which a lost frame may end early.
+
+    ``frames``: frames with results. ``cycles``: clock cycles until the end.
+    """
 
     frames: int
     cycles: int
 
     @property
-    def kept(self) -> int:
+    def frames_in_batches(self) -> int:
         """Number of frames in complete batches; training can resume after each batch."""
         return self.frames // BATCH * BATCH
 
@@ -68,14 +71,14 @@ class Trial:
         labels = np.eye(label.words, dtype=np.float32)[rng.integers(0, label.words, FRAMES)]
         return Epoch(Job.of(FRAMES, BATCH, 0.1, 0.9), images, labels)
 
-    def run(self, loss: float, seed: int) -> Outcome:
-        """Train once."""
+    def run(self, loss: float, seed: int) -> RunLength:
+        """Train ``FRAMES`` frames over links that lose each frame with probability ``loss``."""
         link = LinkConfig(gbps=GBPS, drop=loss)
         try:
             run = self._cosim.run(self._states, [self._epoch], link=link, memory_gbps=MEMORY_GBPS, seed=seed)
         except JobFailed as failure:
-            return Outcome(failure.results, failure.cycles)
-        return Outcome(FRAMES, run.raw.cycles)
+            return RunLength(failure.results, failure.cycles)
+        return RunLength(FRAMES, run.raw.cycles)
 
 
 def measure(args: argparse.Namespace) -> Iterator[Result]:
@@ -83,15 +86,16 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
     paths = outputs("cluster-loss", args.output)
     figure = Figure("cluster-loss", "Training over a network that loses frames", "loss, %", "% of lossless")
     trials = {name: Trial(published=name == PUBLISHED) for name in (RELIABLE, PUBLISHED)}
-    whole = {name: trial.run(0, 0) for name, trial in trials.items()}
-    for name, outcome in whole.items():
-        yield Result(f"{name}, no loss: cycles a frame", outcome.cycles / outcome.frames, "cycles")
+    lossless_runs = {name: trial.run(0, 0) for name, trial in trials.items()}
+    for name, lossless_run in lossless_runs.items():
+        yield Result(f"{name}, no loss: cycles a frame", lossless_run.cycles / lossless_run.frames, "cycles")
     for loss in LOSSES:
         for name, trial in trials.items():
             runs = [trial.run(loss, seed) for seed in range(SEEDS)]
-            lossless = whole[name].frames / whole[name].cycles
-            share = 100 * sum(run.kept for run in runs) / sum(run.cycles for run in runs) / lossless
-            limit = LEAST if name == RELIABLE and loss <= 1e-2 else None
+            lossless_rate = lossless_runs[name].frames / lossless_runs[name].cycles
+            rate = sum(run.frames_in_batches for run in runs) / sum(run.cycles for run in runs)
+            share = 100 * rate / lossless_rate
+            limit = MIN_RELATIVE_RATE if name == RELIABLE and loss <= 1e-2 else None
             figure.add(name, 100 * loss, share)
             yield Result(f"{name}, {100 * loss:g} % lost", share, "% of lossless", limit, at_least=True)
             if name == PUBLISHED:

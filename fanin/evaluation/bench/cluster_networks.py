@@ -1,4 +1,4 @@
-"""Planned networks in co-simulation: equality with golden models bit by bit, and rate relative to the plan."""
+"""Benchmark of planned networks in co-simulation: equality with golden models, and rate against the plan."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from fanin.planner.search.limits import Limits
 
 LIMITS = Limits(seconds=60, workers=1, gap=0.02)
 ROUNDING = 1e-9  # of shares as floats
-MOST_BELOW = 1.0  # % of the plan, where arithmetic limits
+MAX_BELOW_PLAN = 1.0  # % of the plan, where arithmetic limits
 RATE, MOMENTUM = 0.02, 0.9
 
 
@@ -48,22 +48,22 @@ class Case:
     batches: int
     batch: int
     seconds: float | None = None
-    ways: int = 1  #: of model parallelism
+    split: int = 1  #: parts of each layer in model parallelism; 1: none
 
     def __str__(self) -> str:
-        ways = f", MP{self.ways}" if self.ways > 1 else ""
-        return f"{self.network} on {self.devices}{ways}"
+        suffix = f", MP{self.split}" if self.split > 1 else ""
+        return f"{self.network} on {self.devices}{suffix}"
 
     @property
     def cluster(self) -> Cluster:
         """The devices."""
-        whole = load_cluster(f"arria10x{self.devices}")
-        devices = [replace(device, part=replace(device.part, dsp=self.dsp)) for device in whole.devices]
-        return replace(whole, devices=tuple(devices))
+        cluster = load_cluster(f"arria10x{self.devices}")
+        devices = [replace(device, part=replace(device.part, dsp=self.dsp)) for device in cluster.devices]
+        return replace(cluster, devices=tuple(devices))
 
     def planned(self) -> PlannedNetwork:
         """Return the network as ``fanin cluster build`` reads its plan."""
-        return as_built(best_plan(load_model(self.network), self.cluster, self.ways, LIMITS))
+        return as_built(best_plan(load_model(self.network), self.cluster, self.split, LIMITS))
 
 
 CASES = (
@@ -75,7 +75,7 @@ CASES = (
     Case("listing1", 3, 500, 2, 32),
     Case("listing1", 4, 780, 5, 64, seconds=120),
     Case("mobilenet_v2_32", 6, 400, 1, 16, seconds=300),
-    Case("mobilenet_v2_32", 6, 400, 1, 16, ways=2),
+    Case("mobilenet_v2_32", 6, 400, 1, 16, split=2),
 )
 
 
@@ -83,18 +83,18 @@ def measure(network: str | None) -> Iterator[Result]:
     """Yield the figures of one network, or of all; each build takes minutes. Raises CheckFailed."""
     for case in CASES:
         if network in (None, case.network):
-            yield from _measured(case)
+            yield from _case_figures(case)
 
 
-def _measured(case: Case) -> Iterator[Result]:
+def _case_figures(case: Case) -> Iterator[Result]:
     planned = case.planned()
-    began = time.perf_counter()
+    start = time.perf_counter()
     machine = Rtl(planned, "c")
-    yield Result(f"{case}: build", time.perf_counter() - began, "s")
-    began = time.perf_counter()
-    found = _trained(machine, planned.network, case)
-    yield Result(f"{case}: {case.batches * case.batch} frames", time.perf_counter() - began, "s", case.seconds)
-    if found != _trained(Golden(planned.network), planned.network, case):
+    yield Result(f"{case}: build", time.perf_counter() - start, "s")
+    start = time.perf_counter()
+    bits = _train(machine, planned.network, case)
+    yield Result(f"{case}: {case.batches * case.batch} frames", time.perf_counter() - start, "s", case.seconds)
+    if bits != _train(Golden(planned.network), planned.network, case):
         raise CheckFailed(f"{case}: RTL and golden model differ")
     hardware = hardware_of(planned, machine)
     assert hardware is not None  # it has trained
@@ -102,10 +102,10 @@ def _measured(case: Case) -> Iterator[Result]:
     yield Result(f"{case}: throughput", rate, "frames/s", note=f"planned: {float(planned.throughput):,.0f}")
     if share > 1 + ROUNDING:
         raise CheckFailed(f"{case}: {rate:,.1f} frames/s are more than planned")
-    yield Result(f"{case}: below the plan", 100 * (1 - share), "%", MOST_BELOW)
+    yield Result(f"{case}: below the plan", 100 * (1 - share), "%", MAX_BELOW_PLAN)
 
 
-def _trained(machine: Machine, network: Network, case: Case) -> list[bytes]:
+def _train(machine: Machine, network: Network, case: Case) -> list[bytes]:
     """Train, and return the bits of all results and of the final state."""
     rng = np.random.default_rng(1)
     frames, images = case.batches * case.batch, network.stages[network.images].layer.output

@@ -1,4 +1,4 @@
-"""NADA's two models on its clusters: plans, the timed flow model, and the paper's values."""
+"""Benchmark of NADA's two models on its clusters: plans, the timed flow model, and the paper's values."""
 
 from __future__ import annotations
 
@@ -14,16 +14,19 @@ from fanin.evaluation.bench.result import Result
 from fanin.planner.plan.network import PlannedNetwork, read_network
 from fanin.planner.plan.plan import Plan
 
-SECONDS = 60.0  # of MobileNetV2's search
+SEARCH_SECONDS = 60.0  # of MobileNetV2's search
 DEVICES = range(3, 10)
-LINEAR = 6  # devices up to which the paper's throughput grows linearly without model parallelism
-LEAST_SHARE = 0.97  # of the plan's rate, where DRAM or the network limits
+LINEAR_DEVICES = 6  # devices up to which the paper's throughput grows linearly without model parallelism
+MIN_SHARE = 0.97  # of the plan's rate, where DRAM or the network limits
 PAPER = {"streaming": 395, "updates": 359}  # frames a second that it measured
 
 
 @dataclass(frozen=True)
-class Timed:
-    """A plan in the timed flow model: frames a second while they stream, and with updates."""
+class TimedPlan:
+    """A plan and its throughput in the timed flow model, in frames a second.
+
+    ``streaming``: without updates. ``updates``: with an update after each batch.
+    """
 
     plan: Plan
     streaming: float
@@ -31,16 +34,16 @@ class Timed:
 
     @property
     def planned(self) -> float:
-        """Frames a second."""
+        """Planned throughput, in frames a second."""
         return float(self.plan.throughput)
 
     @property
-    def how(self) -> str:
-        """How its search ended."""
+    def search_outcome(self) -> str:
+        """End of the plan's search, as text: optimal, or the reason and the remaining gap."""
         if self.plan.optimal:
             return "optimal"
-        ended = "its time was over" if dict(self.plan.statistics).get("stopped_by_clock") else "good enough"
-        return f"{ended}, gap {100 * self.plan.gap:.1f} %"
+        reason = "its time was over" if dict(self.plan.statistics).get("stopped_by_clock") else "good enough"
+        return f"{reason}, gap {100 * self.plan.gap:.1f} %"
 
 
 def measure() -> Iterator[Result]:
@@ -50,47 +53,66 @@ def measure() -> Iterator[Result]:
 
 
 def _mobilenet() -> Iterator[Result]:
-    [(_, _, plan)] = plans_of("mobilenet_v2", "arria10x6", [6], [1], SECONDS)
-    found, name, place = timed(plan), "MobileNetV2 on six Arria 10", "cluster.mobilenet_v2"
+    [(_, _, plan)] = plans_of("mobilenet_v2", "arria10x6", [6], [1], SEARCH_SECONDS)
+    timed_plan, name, id_prefix = predict(plan), "MobileNetV2 on six Arria 10", "cluster.mobilenet_v2"
     note = f"the paper measured {PAPER['streaming']}"
-    yield Result(f"{name}: planned", found.planned, "frames/s", note=found.how, id=f"{place}.planned")
-    yield _beside(name, place, found, note)
-    updates = f"{name}: predicted with updates, batch {plan.batch}"
+    yield Result(
+        f"{name}: planned",
+        timed_plan.planned,
+        "frames/s",
+        note=timed_plan.search_outcome,
+        id=f"{id_prefix}.planned",
+    )
+    yield _prediction(name, id_prefix, timed_plan, note)
+    text = f"{name}: predicted with updates, batch {plan.batch}"
     note = f"the paper: {PAPER['updates']}, batch not stated"
-    yield Result(updates, found.updates, "frames/s", note=note, id=f"{place}.predicted_with_updates")
+    yield Result(text, timed_plan.updates, "frames/s", note=note, id=f"{id_prefix}.predicted_with_updates")
 
 
 def _example() -> Iterator[Result]:
     """Yield figures 5 and 6. The paper states only shares, which are in the notes."""
-    found = plans_of("example_cnn", "arria10x9", DEVICES, [1, 2, 4], SWEEP_SECONDS)
-    for count, ways, plan in found:
-        if plan.split != ways:  # no better than one with less parallelism
+    rows = plans_of("example_cnn", "arria10x9", DEVICES, [1, 2, 4], SWEEP_SECONDS)
+    for count, parts, plan in rows:
+        if plan.split != parts:  # no better than one with less parallelism
             continue
-        name, one = f"example CNN on {count}" + (f", MP{ways}" if ways > 1 else ""), timed(plan)
-        place = f"cluster.example_cnn.devices_{count}.mp_{ways}"
-        yield Result(f"{name}: planned", one.planned, "frames/s", note=one.how, id=f"{place}.planned")
-        yield _beside(name, place, one, "")
-    plans = {(count, ways): plan for count, ways, plan in found}
-    few, most = min(DEVICES), max(DEVICES)
-    each = [float(plans[count, 1].throughput) / count for count in (few, LINEAR)]
-    yield Result(f"a device of {LINEAR}, beside one of {few}", each[1] / each[0], "", note="the paper: linear")
-    shares = sorted(dram_shares(plans[most, 4]))
-    name, place = f"the best on {most}: DRAM in use", f"cluster.example_cnn.devices_{most}.dram_in_use"
-    note, mean = "the paper's MP4: 97", 100 * sum(shares) / most
+        name, timed_plan = f"example CNN on {count}" + (f", MP{parts}" if parts > 1 else ""), predict(plan)
+        id_prefix = f"cluster.example_cnn.devices_{count}.mp_{parts}"
+        yield Result(
+            f"{name}: planned",
+            timed_plan.planned,
+            "frames/s",
+            note=timed_plan.search_outcome,
+            id=f"{id_prefix}.planned",
+        )
+        yield _prediction(name, id_prefix, timed_plan, "")
+    plan_of = {(count, parts): plan for count, parts, plan in rows}
+    smallest, largest = min(DEVICES), max(DEVICES)
+    rates = [float(plan_of[count, 1].throughput) / count for count in (smallest, LINEAR_DEVICES)]
+    yield Result(
+        f"a device of {LINEAR_DEVICES}, beside one of {smallest}",
+        rates[1] / rates[0],
+        "",
+        note="the paper: linear",
+    )
+    shares = sorted(dram_shares(plan_of[largest, 4]))
+    name = f"the best on {largest}: DRAM in use"
+    id_prefix = f"cluster.example_cnn.devices_{largest}.dram_in_use"
+    note, mean = "the paper's MP4: 97", 100 * sum(shares) / largest
     yield Result(f"{name}, least", 100 * shares[0], "%", note="the paper's MP4: well over 90")
-    yield Result(f"{name}, mean", mean, "%", note=note, id=f"{place}.mean")
+    yield Result(f"{name}, mean", mean, "%", note=note, id=f"{id_prefix}.mean")
     yield Result(f"{name}, most", 100 * shares[-1], "%")
 
 
-def _beside(name: str, place: str, found: Timed, note: str) -> Result:
+def _prediction(name: str, id_prefix: str, timed_plan: TimedPlan, note: str) -> Result:
+    """Return the predicted throughput, with its limit relative to the plan."""
     return Result(
         f"{name}: predicted",
-        found.streaming,
+        timed_plan.streaming,
         "frames/s",
-        LEAST_SHARE * found.planned,
+        MIN_SHARE * timed_plan.planned,
         at_least=True,
         note=note,
-        id=f"{place}.predicted",
+        id=f"{id_prefix}.predicted",
     )
 
 
@@ -101,11 +123,13 @@ def as_built(plan: Plan) -> PlannedNetwork:
         return read_network(Path(folder))
 
 
-def timed(plan: Plan) -> Timed:
+def predict(plan: Plan) -> TimedPlan:
     """Return the prediction of ``fanin cluster build`` for a plan."""
     planned = as_built(plan)
-    found = planned.prediction(plan.batch)
-    return Timed(plan, planned.clock / found.period, planned.clock * found.frames_per_cycle(plan.batch))
+    prediction = planned.prediction(plan.batch)
+    return TimedPlan(
+        plan, planned.clock / prediction.period, planned.clock * prediction.frames_per_cycle(plan.batch)
+    )
 
 
 def dram_shares(plan: Plan) -> Sequence[float]:

@@ -1,4 +1,4 @@
-"""The codecs: latency, throughput, logic depth and area, RTL against NumPy, and INCEPTIONN's table III."""
+"""Benchmark of the codecs: latency, throughput, depth, area, RTL against NumPy, INCEPTIONN's table III."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from fanin.sim.codec.gradients import gradients
 from fanin.sim.codec.tags import BOUNDS
 
 MAX_LATENCY = 20  # cycles, compression and decompression
-MAX_NS = 590  # what a network of FPGAs with lossy compression takes (TPDS, February 2026)
-KINDS = {"compressible": 0.0, "incompressible": 1.5}  # a value that shrinks most, and one not at all
+MAX_NS = 590  # latency of a network of FPGAs with lossy compression (TPDS, February 2026)
+KINDS = {"compressible": 0.0, "incompressible": 1.5}  # values with the highest and the lowest ratio
 MIN_COMPRESSIBLE, TOLERANCE = 0.99, 0.01  # groups a cycle
-STALLS = (0.1, 0.2)  # of every second bound
+STALLS = (0.1, 0.2)  # probabilities of stalls at input and output, for every second bound
 LONG_FRAME, FRAMES = 512, 32  # groups of a frame, frames
-# Each with the width of its words: INCEPTIONN's is its group's.
+# Codecs and the width of their words in bits; a word of INCEPTIONN is a group.
 CODECS: tuple[tuple[CodecConfig, int], ...] = (
     (Inceptionn(group=8), 256),
     (Inceptionn(group=16), 512),
@@ -43,7 +43,7 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
     """
     if args.values < 1:
         raise InputError(f"--values {args.values}: must be at least 1")
-    yield from _table(BOUNDS)
+    yield from _table_3(BOUNDS)
     for config, width in CODECS:
         rtl = CodecRtl(config, width=width, quiet=True)
         name = f"{'bfp' if isinstance(config, Bfp) else 'inceptionn'}, {width} bits"
@@ -68,9 +68,9 @@ def latency(name: str, config: CodecConfig, rtl: CodecRtl) -> Iterator[Result]:
     cycles = 0
     for value in KINDS.values():
         frame = _frame(rtl, value, words)
-        there = rtl.compress([frame], config)
-        back = rtl.decompress([encode_frame(frame, config)], [len(frame)])
-        cycles = max(cycles, sum(int(run.given[0] - run.taken[0]) for run in (there, back)))
+        compression = rtl.compress([frame], config)
+        decompression = rtl.decompress([encode_frame(frame, config)], [len(frame)])
+        cycles = max(cycles, sum(int(run.given[0] - run.taken[0]) for run in (compression, decompression)))
     yield Result(f"{name}: compression and decompression", cycles, "cycles", MAX_LATENCY)
     ns = 1000 * cycles / CLOCK_MHZ
     yield Result(f"{name}: the same at {CLOCK_MHZ:g} MHz", ns, "ns", MAX_NS, note="a compressing FPGA network")
@@ -78,17 +78,17 @@ def latency(name: str, config: CodecConfig, rtl: CodecRtl) -> Iterator[Result]:
 
 def throughput(name: str, config: CodecConfig, rtl: CodecRtl) -> Iterator[Result]:
     """Yield the throughput of back-to-back frames, in words of values per cycle."""
-    least = MIN_COMPRESSIBLE
+    minimum = MIN_COMPRESSIBLE
     for kind, value in KINDS.items():
         if kind == "incompressible" and isinstance(config, Inceptionn):
-            least = FLOAT_BITS * config.group // 8 / config.max_group_bytes - TOLERANCE
+            minimum = FLOAT_BITS * config.group // 8 / config.max_group_bytes - TOLERANCE
         frames = [_frame(rtl, value, LONG_FRAME)] * FRAMES
-        there = rtl.compress(frames, config)
+        compression = rtl.compress(frames, config)
         streams = [encode_frame(frame, config) for frame in frames]
-        back = rtl.decompress(streams, [len(frame) for frame in frames])
-        for way, run in (("compressor", there), ("decompressor", back)):
+        decompression = rtl.decompress(streams, [len(frame) for frame in frames])
+        for direction, run in (("compressor", compression), ("decompressor", decompression)):
             rate = LONG_FRAME * FRAMES / run.cycles
-            yield Result(f"{name}: {way}, {kind}", rate, "groups/cycle", least, at_least=True)
+            yield Result(f"{name}: {direction}, {kind}", rate, "groups/cycle", minimum, at_least=True)
 
 
 def equality(name: str, config: CodecConfig, rtl: CodecRtl, count: int) -> Iterator[Result]:
@@ -103,17 +103,17 @@ def equality(name: str, config: CodecConfig, rtl: CodecRtl, count: int) -> Itera
 
 
 def _differences(name: str, configs: Sequence[CodecConfig], rtl: CodecRtl, count: int) -> Result:
-    outcomes = [
-        outcome
+    checks = [
+        check
         for seed, config in enumerate(configs)
-        for outcome in rtl.check(
+        for check in rtl.check(
             config, samples(count, seed), seed=seed, stalls=STALLS if seed % 2 else (0.0, 0.0)
         )
     ]
-    first = next((outcome.first for outcome in outcomes if outcome.mismatches), "")
-    of = f"{len(configs)} × {count:,} values each way"
+    first_mismatch = next((check.first for check in checks if check.mismatches), "")
+    amount = f"{len(configs)} × {count:,} values each way"
     return Result(
-        name, sum(outcome.mismatches for outcome in outcomes), "values", 0, note=f"{of} {first}".strip()
+        name, sum(check.mismatches for check in checks), "values", 0, note=f"{amount} {first_mismatch}".strip()
     )
 
 
@@ -123,7 +123,7 @@ def _area(config: CodecConfig, width: int) -> Iterator[Result]:
         yield from part_figures(component, f"{type(component).__name__}, {width} bits")
 
 
-def _table(bounds: Sequence[int]) -> Iterator[Result]:
+def _table_3(bounds: Sequence[int]) -> Iterator[Result]:
     """Yield table III on the trained network's gradients, with the paper's row in the notes."""
     paper = {row.bound: row for row in paper_rows(bounds)}
     for stage, values in gradients().items():

@@ -1,4 +1,4 @@
-"""Shared state of the parts of ``fanin bench codec-training``: trainings, seeds, and the page of tables."""
+"""State shared by the figures of ``fanin bench codec-training``: trainings, seeds, and the page of tables."""
 
 from __future__ import annotations
 
@@ -11,15 +11,20 @@ from tqdm import tqdm
 from fanin.evaluation.bench.page import table
 from fanin.sim.codec.trainers import Training
 
-HDC, TEMPLATES = (
-    "hdc",
-    "templates",
-)  # of fanin.sim.codec.tasks.TASKS: the paper's own, and the one for truncation
+#: Tasks of fanin.sim.codec.tasks.TASKS: the paper's digit classifier, and the task that truncation hurts.
+HDC, TEMPLATES = "hdc", "templates"
 
 
 @dataclass
 class Bench:
-    """Trainings to measure, and the page of tables with their results."""
+    """Trainings to measure, and the page of tables with their results.
+
+    - ``trainings``: trainings by name of the network.
+    - ``seeds``: trainings of each kind, with seeds from 0.
+    - ``folder``: output folder.
+    - ``bar``: progress bar that counts trainings.
+    - ``tables``: lines of the page.
+    """
 
     trainings: dict[str, Training]
     seeds: int
@@ -31,6 +36,6 @@ class Bench:
         """Add a table to the page, unless it has no rows."""
         self.tables += table(title, columns, rows)
 
-    def ran(self) -> None:
-        """Count a training."""
+    def count_training(self) -> None:
+        """Advance the progress bar by a training."""
         self.bar.update()

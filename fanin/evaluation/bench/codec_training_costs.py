@@ -1,4 +1,4 @@
-"""Motivation of gradient codecs in hardware: INCEPTIONN's figures 3, 4, 5 and 7, and figure 12's traffic."""
+"""Benchmark of the motivation for codecs in hardware: INCEPTIONN's figures 3, 4, 5, 7, and 12's traffic."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from fanin.sim.codec.trainers import Training
 from fanin.sim.codec.wire import Truncation
 
 TRAFFIC_EPOCHS = 5
-SMALL = 2.0**-10
+SMALL_GRADIENT = 2.0**-10
 
 
 def _figure_3(bench: Bench) -> Iterator[Result]:
     """Yield figure 3: the share of communication in a worker-aggregator system's time."""
     rows = []
-    for each in exchange_cost.communication_shares():
-        note = f"the paper: {number(each.published)}" + (", fitted" if each.fitted else "")
-        name, short = f"figure 3: {each.name}, communication", f"inceptionn.figure_3.{each.id}"
-        yield Result(name, each.model, "% of time", note=note, id=short)
-        rows.append((each.name, f"{each.model:.1f} %", f"{each.published:.1f} %"))
+    for comparison in exchange_cost.communication_shares():
+        note = f"the paper: {number(comparison.published)}" + (", fitted" if comparison.fitted else "")
+        name, figure_id = f"figure 3: {comparison.name}, communication", f"inceptionn.figure_3.{comparison.id}"
+        yield Result(name, comparison.model, "% of time", note=note, id=figure_id)
+        rows.append((comparison.name, f"{comparison.model:.1f} %", f"{comparison.published:.1f} %"))
     bench.table("Figure 3: communication's share of the training time", ("", "model", "the paper"), rows)
 
 
 @dataclass(frozen=True)
-class Truncated:
-    """Data whose low bits are dropped.
+class TruncationTarget:
+    """Data whose low bits are dropped in a training.
 
     - ``gradients``: gradients, from the workers to the aggregator.
     - ``weights``: weights, from the aggregator to the workers.
@@ -55,33 +55,33 @@ class Truncated:
         return run(training, WorkerAggregator(codec if self.gradients else None)).last
 
 
-TRUNCATED = {
-    "gradients": Truncated(True, False),
-    "weights": Truncated(False, True),
-    "both": Truncated(True, True),
-    "weights, whole copy kept": Truncated(False, True, master=True),
+TRUNCATION_TARGETS = {
+    "gradients": TruncationTarget(True, False),
+    "weights": TruncationTarget(False, True),
+    "both": TruncationTarget(True, True),
+    "weights, whole copy kept": TruncationTarget(False, True, master=True),
 }
 
 
 def _figure_4(bench: Bench) -> Iterator[Result]:
     """Yield figure 4: truncated gradients, weights or both, in a worker-aggregator system."""
     paths = outputs("inceptionn-figure4", bench.folder)
-    chosen = {name: of for name, of in bench.trainings.items() if name in (HDC, TEMPLATES)}
+    trainings = {name: training for name, training in bench.trainings.items() if name in (HDC, TEMPLATES)}
     figures, rows = [], []
-    for network, training in chosen.items():
+    for network, training in trainings.items():
         figure = Figure("figure 4", network, "LSBs truncated", "accuracy, %", log_x=False)
         figures.append(figure)
-        for what, truncated in TRUNCATED.items():
-            found = []
+        for data, target in TRUNCATION_TARGETS.items():
+            spreads = []
             for dropped in TRUNCATIONS:
                 values = []
                 for seed in range(bench.seeds):
-                    values.append(truncated.run(replace(training, seed=seed), dropped))
-                    bench.ran()
-                found.append(spread(values))
-                result = figure.add(what, dropped, found[-1].mean)
-                yield replace(result, name=f"figure 4: {network}, {what}, {dropped} LSBs")
-            rows.append((network, what, *found))
+                    values.append(target.run(replace(training, seed=seed), dropped))
+                    bench.count_training()
+                spreads.append(spread(values))
+                result = figure.add(data, dropped, spreads[-1].mean)
+                yield replace(result, name=f"figure 4: {network}, {data}, {dropped} LSBs")
+            rows.append((network, data, *spreads))
     columns = ("network", "truncated", *(f"{dropped} LSBs" for dropped in TRUNCATIONS))
     bench.table("Figure 4: accuracy in per cent, weights and gradients truncated", columns, rows)
     if figures:
@@ -97,16 +97,16 @@ def _figure_5(bench: Bench) -> Iterator[Result]:
         figures.append(figure)
         for stage, values in gradients(training=training).items():
             figure.series[stage] = histogram(values)
-            small = 100 * float(np.mean(np.abs(values) <= SMALL))
+            small = 100 * float(np.mean(np.abs(values) <= SMALL_GRADIENT))
             largest, deviation = float(np.abs(values).max()), float(values.std())
             note = f"standard deviation {number(deviation)}, largest {number(largest)}; the paper: all below 1"
             yield Result(f"figure 5: {network}, {stage}: at most 2^-10", small, "% of values", note=note)
-            inside = 100 * float(np.mean(np.abs(values) < 1))
+            within_1 = 100 * float(np.mean(np.abs(values) < 1))
             name = f"figure 5: {network}, {stage}: between -1 and 1"
-            short = identifier("inceptionn.figure_5", network, stage, "within 1")
-            yield Result(name, inside, "% of values", id=short)
+            figure_id = identifier("inceptionn.figure_5", network, stage, "within 1")
+            yield Result(name, within_1, "% of values", id=figure_id)
             rows.append((network, stage, f"{deviation:.2g}", f"{largest:.2g}", f"{small:.1f} %"))
-        bench.ran()
+        bench.count_training()
     columns = ("network", "gradient", "standard deviation", "largest", "at most 2^-10")
     bench.table("Figure 5: gradient values", columns, rows)
     if figures:
@@ -117,9 +117,9 @@ def _figure_7(bench: Bench) -> Iterator[Result]:
     """Yield figure 7: time of compression on the host, for the digit classifier's gradients."""
     if HDC not in bench.trainings:
         return
-    of = [benchmark for benchmark in exchange_cost.BENCHMARKS if benchmark.name in ("AlexNet", "HDC")]
+    benchmarks = [row for row in exchange_cost.BENCHMARKS if row.name in ("AlexNet", "HDC")]
     rows = []
-    found = gradients(training=bench.trainings[HDC])
+    gradients_by_stage = gradients(training=bench.trainings[HDC])
     for name, make in host_compression.CODECS.items():
         try:
             codec = make()
@@ -128,19 +128,26 @@ def _figure_7(bench: Bench) -> Iterator[Result]:
             print(f"fanin: warning: {text}", file=sys.stderr)
             continue
         for stage in STAGES:
-            cost = host_compression.cost(codec, found[stage])
+            cost = host_compression.cost(codec, gradients_by_stage[stage])
             times = [
-                exchange_cost.with_host_codec(each, cost.ratio, cost.compress, cost.decompress) for each in of
+                exchange_cost.with_host_codec(row, cost.ratio, cost.compress, cost.decompress)
+                for row in benchmarks
             ]
             speeds = f"{cost.compress / 1e9:.2f} and {cost.decompress / 1e9:.2f} GB/s"
-            for each, factor in zip(of, times, strict=True):
+            for benchmark, factor in zip(benchmarks, times, strict=True):
                 paper = "slightly below 1" if "truncated" in name else "2 to 4"
                 note = f"{cost.ratio:.3g}× smaller, {speeds}; the paper: {paper}"
-                text = f"figure 7: {name}, {stage}: {each.name}"
-                short = identifier("inceptionn.figure_7", name, stage, each.name)
-                yield Result(text, factor, "× the time", note=note, id=short)
+                text = f"figure 7: {name}, {stage}: {benchmark.name}"
+                figure_id = identifier("inceptionn.figure_7", name, stage, benchmark.name)
+                yield Result(text, factor, "× the time", note=note, id=figure_id)
             rows.append((name, stage, f"{cost.ratio:.3g}", speeds, *(f"{factor:.2f}" for factor in times)))
-    columns = ("", "gradient", "ratio", "compress and decompress", *(f"{each.name}'s time" for each in of))
+    columns = (
+        "",
+        "gradient",
+        "ratio",
+        "compress and decompress",
+        *(f"{row.name}'s time" for row in benchmarks),
+    )
     bench.table("Figure 7: training time with compression on the host, over that without", columns, rows)
 
 

@@ -1,4 +1,4 @@
-"""Fmax of a Verilog module by place and route: yosys and nextpnr for Lattice's ECP5-85, out of context.
+"""Place and route of a Verilog module for Lattice's ECP5-85 by yosys and nextpnr, out of context.
 
 A harness of registers surrounds the module (``fanin.hdl.package.harness``).
 """
@@ -25,7 +25,7 @@ TARGET_MHZ = 150  # target clock of nextpnr, which reports the reached clock
 
 
 @dataclass(frozen=True)
-class Placed:
+class Placement:
     """Clock and resources of a placed module. The flip-flops include the harness' registers."""
 
     fmax_mhz: float
@@ -51,7 +51,9 @@ def pack(verilog: str, top: str, *, timeout: float = 3600) -> Resources:
         options = ["--json", "harness.json", "--lpf-allow-unconstrained", "--pack-only"]
         used = _utilisation(run_tool([nextpnr, *DEVICE, *options], folder, timeout))
     clocked = [port for port in ports if port.name not in (CLOCK, RESET)]
-    inputs, outputs = (sum(port.width for port in clocked if port.output is way) for way in (False, True))
+    inputs, outputs = (
+        sum(port.width for port in clocked if port.output is is_output) for is_output in (False, True)
+    )
     return Resources(
         luts=used["TRELLIS_COMB"] - outputs,
         flip_flops=used["TRELLIS_FF"] - inputs - 2 * outputs,
@@ -60,7 +62,7 @@ def pack(verilog: str, top: str, *, timeout: float = 3600) -> Resources:
     )
 
 
-def place(verilog: str, top: str, *, seed: int = 1, timeout: float = 3600) -> Placed:
+def place(verilog: str, top: str, *, seed: int = 1, timeout: float = 3600) -> Placement:
     """Place and route ``top``; return its clock and resources.
 
     Raises DoesNotFitDevice with nextpnr's message, InputError if nextpnr is missing, and ToolFailed with the
@@ -78,7 +80,7 @@ def place(verilog: str, top: str, *, seed: int = 1, timeout: float = 3600) -> Pl
             if "Unable to place" in str(error) or "no BELs remaining" in str(error):
                 raise DoesNotFitDevice(str(error)) from error
             raise
-        return placed(json.loads((folder / "report.json").read_text()))
+        return parse_report(json.loads((folder / "report.json").read_text()))
 
 
 def _synthesise(folder: Path, verilog: str, top: str, timeout: float) -> list[Port]:
@@ -107,12 +109,12 @@ def _ports(ports: dict[str, Any]) -> Iterator[Port]:
         yield Port(name, len(port["bits"]), port["direction"] == "output")
 
 
-def placed(report: dict[str, Any]) -> Placed:
+def parse_report(report: dict[str, Any]) -> Placement:
     """Return clock and resources from nextpnr's report. Raises ToolFailed unless it has exactly one clock."""
     if len(report["fmax"]) != 1:
         raise ToolFailed(f"nextpnr found {len(report['fmax'])} clocks, not one")
     (clock,) = report["fmax"].values()
     used = {name: numbers["used"] for name, numbers in report["utilization"].items()}
-    return Placed(
+    return Placement(
         clock["achieved"], used["TRELLIS_COMB"], used["TRELLIS_FF"], used["DP16KD"], used["MULT18X18D"]
     )

@@ -1,4 +1,4 @@
-"""Figures: series of points, which become results, JSON and a picture."""
+"""Figures of benchmarks: series of points, which become results, JSON and a picture."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from fanin.evaluation.origins.graph import identifier
 from fanin.runs.output import check_writable
 
 _MARKERS = "osD^vPX*<>" * 2
-_ASIDE = 0.12  # fraction of the distance between two names
+_OFFSET = 0.12  # x offset between series, as a fraction of the distance between two names
 
 
 @dataclass
 class Figure:
-    """Figure with points (x, y) by series.
+    """Figure with points (x, y) by series. Its fields are the keys of the JSON file.
 
-    - ``over``: if not empty, series are named ``what, which``. Series with the same ``what`` share a marker.
-      Series whose ``which`` is ``over`` are dotted and black, because they may cover others.
-    - ``apart``: True draws the ``over`` series beside the others; every x must then have a name.
+    - ``over``: if not empty, a series is named ``kind, variant``. Series of one kind share a marker. Series of
+      the variant ``over`` are dotted and black, because they may cover others.
+    - ``apart``: True draws the series with an x offset from one another; every x must then have a name.
     """
 
     name: str
@@ -88,17 +88,18 @@ def _plot(figures: Sequence[Figure], path: Path) -> None:
 
 
 def _draw(figure: Figure, axes: Any) -> None:
-    kinds = {name: name.rpartition(", ") if figure.over else (name, "", "") for name in figure.series}
-    markers = dict(zip(dict.fromkeys(what for what, *_ in kinds.values()), _MARKERS, strict=False))
+    """Draw a figure's series, ticks and scales."""
+    name_parts = {name: name.rpartition(", ") if figure.over else (name, "", "") for name in figure.series}
+    markers = dict(zip(dict.fromkeys(kind for kind, *_ in name_parts.values()), _MARKERS, strict=False))
     ticks = sorted({x for points in figure.series.values() for x, _ in points})
     names = [f"{tick:g}" for tick in ticks] if figure.apart else figure.x_names
-    aside = _aside(figure, {name: what for name, (what, *_) in kinds.items()})
+    offsets = _x_offsets(figure, {name: kind for name, (kind, *_) in name_parts.items()})
     for name, points in figure.series.items():
-        what, _, which = kinds[name]
+        kind, _, variant = name_parts[name]
         if names:
-            points = [(aside[name] + (ticks.index(x) if figure.apart else x), y) for x, y in points]
-        (line,) = axes.plot(*zip(*points, strict=True), marker=markers[what], label=name, markersize=5)
-        if figure.over and which == figure.over:
+            points = [(offsets[name] + (ticks.index(x) if figure.apart else x), y) for x, y in points]
+        (line,) = axes.plot(*zip(*points, strict=True), marker=markers[kind], label=name, markersize=5)
+        if figure.over and variant == figure.over:
             line.set(color="black", linestyle=":", markerfacecolor="none", markersize=8)
         if names:
             line.set(linestyle="none")
@@ -111,15 +112,15 @@ def _draw(figure: Figure, axes: Any) -> None:
     if figure.log_y:
         axes.set_yscale("log")
     else:
-        axes.set_ylim(bottom=figure.y_from, auto=None)  # its top may yet rise with the next figure
+        axes.set_ylim(bottom=figure.y_from, auto=None)  # the next figure may raise the shared top
     axes.grid(alpha=0.3)
 
 
-def _aside(figure: Figure, whats: dict[str, str]) -> dict[str, float]:
-    """Return the x offset of each series from its name; each ``what``, or each series, has its own offset."""
-    order = list(dict.fromkeys(whats.values()))
-    places = {name: order.index(what) for name, what in whats.items()}
+def _x_offsets(figure: Figure, kinds: dict[str, str]) -> dict[str, float]:
+    """Return the x offset of each series: the same for series of one kind, except with ``apart``."""
+    order = list(dict.fromkeys(kinds.values()))
+    positions = {name: order.index(kind) for name, kind in kinds.items()}
     if figure.apart:
-        places = {name: n for n, name in enumerate(sorted(places, key=places.__getitem__))}
-    middle = max(places.values()) / 2
-    return {name: _ASIDE * (place - middle) for name, place in places.items()}
+        positions = {name: n for n, name in enumerate(sorted(positions, key=positions.__getitem__))}
+    middle = max(positions.values()) / 2
+    return {name: _OFFSET * (position - middle) for name, position in positions.items()}

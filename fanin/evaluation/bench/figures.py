@@ -1,4 +1,4 @@
-"""The P4SGD paper's figures 2 and 8 to 15, from simulated RTL cycles: JSON and PNG.
+"""Benchmark of the P4SGD paper's figures 2 and 8 to 15, from simulated RTL cycles, as JSON and PNG.
 
 Cycles do not depend on the data, so synthetic words of table II's shapes replace its data sets. A few
 mini-batches are simulated, and the time of an epoch is extrapolated. Loss per epoch comes from the golden
@@ -25,7 +25,7 @@ from fanin.glm.facts import Partitioning
 from fanin.sim.glm.data import TABLE_II
 
 LOSS_FIGURE = 14
-FIGURE_9 = {("rcv1", 16): 2.0, ("amazon_fashion", 16): 4.8, ("amazon_fashion", 1024): 1.0}  # section V-C
+FIGURE_9_RATIOS = {("rcv1", 16): 2.0, ("amazon_fashion", 16): 4.8, ("amazon_fashion", 1024): 1.0}  # section V-C
 FIGURE_9_WORKERS = 4
 Drawing = tuple[list[Figure], Iterator[Result]]
 
@@ -35,8 +35,11 @@ def draw(
 ) -> Iterator[Result]:
     """Measure a figure, point by point; write its JSON and PNG into ``folder``.
 
-    ``data``: ``NAME=FILE``, data sets at hand; ``precisions``: bits of a feature, with commas. Raises
-    InputError.
+    - ``number``: number of the figure in the paper.
+    - ``data``: available data sets, as ``NAME=FILE``.
+    - ``precisions``: bits of a feature, separated by commas; None: the default.
+
+    Raises InputError.
     """
     if precisions and number != LOSS_FIGURE:
         raise InputError(f"--precision: figure {number} has {DEFAULT_PRECISION} bits; only 14 takes others")
@@ -46,44 +49,44 @@ def draw(
         if not file:
             raise InputError(f"--data {entry}: not NAME=FILE")
         files[name] = Path(file)
-    strange = files.keys() - (losses.RATES.keys() if number == LOSS_FIGURE else ())
-    if strange:
-        taken = f"takes {' and '.join(losses.RATES)}" if number == LOSS_FIGURE else "needs no data"
-        raise InputError(f"--data {min(strange)}: figure {number} {taken}")
+    unknown = files.keys() - (losses.RATES.keys() if number == LOSS_FIGURE else ())
+    if unknown:
+        expected = f"takes {' and '.join(losses.RATES)}" if number == LOSS_FIGURE else "needs no data"
+        raise InputError(f"--data {min(unknown)}: figure {number} {expected}")
     paths = outputs(f"figure{number}", folder)
     if number == LOSS_FIGURE:
-        drawn, points = losses.figure_14(files, _precisions(precisions))
+        figures, points = losses.figure_14(files, _precisions(precisions))
     else:
-        drawn, points = FIGURES[number]()
+        figures, points = FIGURES[number]()
     yield from points
-    write(drawn, paths)
+    write(figures, paths)
 
 
 def _precisions(text: str | None) -> list[int]:
     """Parse the list of ``--precision``. Raises InputError."""
     if text is None:
         return [DEFAULT_PRECISION]
-    listed = text.split(",")
-    if not all(bits.isdecimal() and 1 <= int(bits) <= MAX_PRECISION for bits in listed):
+    texts = text.split(",")
+    if not all(bits.isdecimal() and 1 <= int(bits) <= MAX_PRECISION for bits in texts):
         raise InputError(f"--precision {text}: must be numbers from 1 to {MAX_PRECISION}, with commas between")
-    return [int(bits) for bits in dict.fromkeys(listed)]
+    return [int(bits) for bits in dict.fromkeys(texts)]
 
 
 def _epoch_seconds(name: str, *, workers: int, engines: int, batch: int, data_parallel: bool = False) -> float:
     """Return the time of an epoch on a set of table II, in s."""
-    set_ = TABLE_II[name]
-    measured = nodes.measure(
+    data_set = TABLE_II[name]
+    measurement = nodes.measure(
         nodes.node(engines, data_parallel=data_parallel),
         workers=workers,
-        columns=set_.features,
+        columns=data_set.features,
         batch=batch,
         latency_ns=T_L_NS,
         mini_batches=1,
     )
-    return -(-set_.samples // batch) * measured.mini_batch * nodes.CYCLE_NS * 1e-9
+    return -(-data_set.samples // batch) * measurement.mini_batch * nodes.CYCLE_NS * 1e-9
 
 
-SIMULATED = (
+SIMULATION_NOTE = (
     f"RTL cycles of a mini-batch at {CLOCK_MHZ:g} MHz, T_l = {T_L_NS / 1000:g} µs, 4 bits, "
     "extrapolated to an epoch; synthetic data of table II's shapes."
 )
@@ -93,21 +96,21 @@ def _figure_9() -> Drawing:
     title = f"Model- and data-parallel, {FIGURE_9_WORKERS} workers × 8 engines"
     figure = Figure("figure 9", title, "mini-batch size B", "s per epoch")
     figure.log_y, figure.id = True, "glm.figure_9.epoch"  # the sets differ by a hundred
-    figure.note = SIMULATED
-    sets, batches = ("rcv1", "amazon_fashion"), [16 << doubled for doubled in range(7)]
-    more = [FIGURE_9_WORKERS * batch for batch in batches if FIGURE_9_WORKERS * batch not in batches]
+    figure.note = SIMULATION_NOTE
+    data_sets, batches = ("rcv1", "amazon_fashion"), [16 << doubled for doubled in range(7)]
+    larger_batches = [FIGURE_9_WORKERS * batch for batch in batches if FIGURE_9_WORKERS * batch not in batches]
 
     def points() -> Iterator[Result]:
         seconds: dict[tuple[Partitioning, str, int], float] = {}
         for kind in Partitioning:
             data_parallel = kind is Partitioning.DATA_PARALLEL
-            for name, batch in itertools.product(sets, batches + more * data_parallel):
-                took = _epoch_seconds(
+            for name, batch in itertools.product(data_sets, batches + larger_batches * data_parallel):
+                epoch_seconds = _epoch_seconds(
                     name, workers=FIGURE_9_WORKERS, engines=8, batch=batch, data_parallel=data_parallel
                 )
-                seconds[kind, name, batch] = took
-                yield figure.add(f"{name}, {kind.value}", batch, took)
-        for name, batch in itertools.product(sets, batches):
+                seconds[kind, name, batch] = epoch_seconds
+                yield figure.add(f"{name}, {kind.value}", batch, epoch_seconds)
+        for name, batch in itertools.product(data_sets, batches):
             yield from _figure_9_ratios(seconds, name, batch)
 
     return [figure], points()
@@ -118,12 +121,12 @@ def _figure_9_ratios(
 ) -> Iterator[Result]:
     """Yield data- over model-parallel time, with B samples in all and with B per data-parallel worker."""
     model_parallel = seconds[Partitioning.MODEL_PARALLEL, name, batch]
-    paper = FIGURE_9.get((name, batch))
+    paper = FIGURE_9_RATIOS.get((name, batch))
     for reading, samples in (("", batch), (" a worker", FIGURE_9_WORKERS * batch)):
         ratio = seconds[Partitioning.DATA_PARALLEL, name, samples] / model_parallel
-        what = f"figure 9: {name}, B {batch}{reading}: data- over model-parallel"
-        short = identifier("glm.figure_9", name, f"b {batch}{reading}", "data over model parallel")
-        yield Result(what, ratio, "×", note=f"the paper: {paper:g}" if paper else "", id=short)
+        text = f"figure 9: {name}, B {batch}{reading}: data- over model-parallel"
+        figure_id = identifier("glm.figure_9", name, f"b {batch}{reading}", "data over model parallel")
+        yield Result(text, ratio, "×", note=f"the paper: {paper:g}" if paper else "", id=figure_id)
 
 
 def _speedup(
@@ -136,14 +139,14 @@ def _speedup(
     measure: Callable[[str, int], float],
 ) -> Drawing:
     """Return a figure of speedups relative to the first of ``values``."""
-    figure = Figure(f"figure {number}", title, x_label, "speedup", note=SIMULATED)
+    figure = Figure(f"figure {number}", title, x_label, "speedup", note=SIMULATION_NOTE)
 
     def points() -> Iterator[Result]:
-        slowest: dict[str, float] = {}
+        base_seconds: dict[str, float] = {}
         for value in values:  # outside, so that nodes of one size are built once
             for name in sets:
                 seconds = measure(name, value)
-                yield figure.add(name, value, slowest.setdefault(name, seconds) / seconds)
+                yield figure.add(name, value, base_seconds.setdefault(name, seconds) / seconds)
 
     return [figure], points()
 

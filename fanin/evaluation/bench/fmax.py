@@ -1,4 +1,4 @@
-"""Fmax of the catalogue's components, placed and routed on an ECP5-85, and their depth on UltraScale+."""
+"""Benchmark of components of the catalogue: Fmax by place and route on an ECP5-85, depth on UltraScale+."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _SMALL_RING = RingConfig(
 _RDMA = RdmaConfig()
 _PATH = {"width": _RDMA.width, "address_width": _RDMA.address_width}
 
-#: Of reference width where that fits an ECP5-85; nodes have the sizes of the preset for tests.
+#: Measured components by name, of reference width if that fits an ECP5-85. Nodes have the preset for tests.
 PARTS: dict[str, Callable[[], wiring.Component]] = {
     "GLM node, 8 lanes": _entry("glm-node", "tiny"),
     "GLM engine, 16 lanes": _entry("glm-engine", lanes="16", fifo_depth="128"),
@@ -99,12 +99,12 @@ def figures(name: str, component: wiring.Component, seed: int) -> Iterator[Resul
     verilog = kept_verilog(component, name=top)
     yield from depth_figures(name, synthesise(verilog, top))
     try:
-        placed = place(verilog, top, seed=seed)
+        placement = place(verilog, top, seed=seed)
     except DoesNotFitDevice as error:
         yield Result(f"{name}: Fmax, ECP5-85", 0, "MHz", note=f"does not fit: {str(error).splitlines()[-1]}")
         return
-    taken = (
-        f"{placed.luts:,} LUT4, {placed.flip_flops:,} flip-flops, {placed.block_rams} block RAMs, "
-        f"{placed.multipliers} multipliers"
+    resources = (
+        f"{placement.luts:,} LUT4, {placement.flip_flops:,} flip-flops, {placement.block_rams} block RAMs, "
+        f"{placement.multipliers} multipliers"
     )
-    yield Result(f"{name}: Fmax, ECP5-85", placed.fmax_mhz, "MHz", note=taken)
+    yield Result(f"{name}: Fmax, ECP5-85", placement.fmax_mhz, "MHz", note=resources)

@@ -1,4 +1,4 @@
-"""Cycles, latency, utilisation and scaling of GLM training, beside P4SGD's public RTL."""
+"""Benchmark of GLM training: cycles, latency, utilisation and scaling, compared with P4SGD's public RTL."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from fanin.base.cache import fresh_cache
 from fanin.base.errors import InputError
 from fanin.evaluation.bench import figures, memory, nodes
-from fanin.evaluation.bench.nodes import Measured, Ways
+from fanin.evaluation.bench.nodes import NodeMeasurement, PathLatencies
 from fanin.evaluation.bench.result import Result
 
 # Engines, D, B: the cycles of a mini-batch in P4SGD's public RTL, simulated at 4 bits and T_l = 0.
@@ -28,7 +28,7 @@ P4SGD_CYCLES = {
 }
 P4SGD_WORD_TO_AGG = 41
 P4SGD_RESULT_TO_GRADIENT = 24
-EXPOSED = 44  # cycles of a mini-batch beyond M·C·s + T_l + s, at most
+MAX_EXPOSED = 44  # cycles of a mini-batch beyond M·C·s + T_l + s
 
 
 def measure(args: argparse.Namespace) -> Iterator[Result]:
@@ -79,68 +79,74 @@ def _emission() -> Iterator[Result]:
 
 def _mini_batches() -> Iterator[Result]:
     yield _timed("u280 node: Verilated", 90, lambda: nodes.build(nodes.node(8), 1))
-    for (engines, columns, batch), theirs in P4SGD_CYCLES.items():
-        measured = nodes.measure(nodes.node(engines), columns=columns, batch=batch)
-        yield _mini_batch(measured, f"{engines} engines, D={columns:,}, B={batch}", theirs)
+    for (engines, columns, batch), p4sgd_cycles in P4SGD_CYCLES.items():
+        measurement = nodes.measure(nodes.node(engines), columns=columns, batch=batch)
+        yield _mini_batch(measurement, f"{engines} engines, D={columns:,}, B={batch}", p4sgd_cycles)
         if (engines, columns, batch) == (8, 4096, 64):
-            assert measured.ways is not None, "model-parallel"
-            yield from _latencies(measured.ways)
+            assert measurement.paths is not None, "model-parallel"
+            yield from _latencies(measurement.paths)
         if (engines, columns, batch) == (8, 16384, 64):
             yield from _rate()
             yield from _utilisation()
 
 
-def _mini_batch(measured: Measured, name: str, theirs: int) -> Result:
-    limit = measured.ideal + measured.latency + EXPOSED + measured.shape.precision
-    note = f"P4SGD {theirs:,} at T_l = 0; ideal {measured.ideal:,}; T_l here {measured.latency}"
-    return Result(f"mini-batch, {name}", measured.mini_batch, "cycles", limit, note=note)
+def _mini_batch(measurement: NodeMeasurement, name: str, p4sgd_cycles: int) -> Result:
+    limit = measurement.ideal + measurement.latency + MAX_EXPOSED + measurement.shape.precision
+    note = f"P4SGD {p4sgd_cycles:,} at T_l = 0; ideal {measurement.ideal:,}; T_l here {measurement.latency}"
+    return Result(f"mini-batch, {name}", measurement.mini_batch, "cycles", limit, note=note)
 
 
-def _latencies(ways: Ways) -> Iterator[Result]:
-    for name, value, limit, theirs in (
-        ("last word in → AGG on the wire", ways.word_to_agg, 24, P4SGD_WORD_TO_AGG),
-        ("RESULT in → first gradient", ways.result_to_gradient, 16, P4SGD_RESULT_TO_GRADIENT),
-        ("transport: PA accepted → frame out", ways.pa_to_agg, 6, None),
-        ("transport: RESULT in → FA out", ways.result_to_fa, 6, None),
+def _latencies(paths: PathLatencies) -> Iterator[Result]:
+    for name, value, limit, p4sgd_cycles in (
+        ("last word in → AGG on the wire", paths.word_to_agg, 24, P4SGD_WORD_TO_AGG),
+        ("RESULT in → first gradient", paths.result_to_gradient, 16, P4SGD_RESULT_TO_GRADIENT),
+        ("transport: PA accepted → frame out", paths.pa_to_agg, 6, None),
+        ("transport: RESULT in → FA out", paths.result_to_fa, 6, None),
     ):
-        yield Result(name, value, "cycles", limit, note=f"P4SGD {theirs}" if theirs else "")
+        yield Result(name, value, "cycles", limit, note=f"P4SGD {p4sgd_cycles}" if p4sgd_cycles else "")
 
 
 def _rate() -> Iterator[Result]:
     """Yield the transport's rate with C·s = 1, a micro-batch per cycle."""
-    measured = nodes.measure(nodes.node(8), columns=512, batch=512, precision=1)
-    assert measured.ways is not None, "model-parallel"
-    yield Result("transport: PA to PA at C·s = 1", measured.ways.pa_to_pa, "cycles", 1)
+    measurement = nodes.measure(nodes.node(8), columns=512, batch=512, precision=1)
+    assert measurement.paths is not None, "model-parallel"
+    yield Result("transport: PA to PA at C·s = 1", measurement.paths.pa_to_pa, "cycles", 1)
 
 
 def _utilisation() -> Iterator[Result]:
-    measured = nodes.measure(nodes.node(8), columns=8192, batch=1024)
-    words = measured.shape.words_per_micro_batch
-    name = f"utilisation, B=1024, C·s={words}, T_l={measured.latency}"
-    yield Result(name, measured.utilisation, "%", 99, at_least=True)
-    yield Result("u280 node: simulated", measured.cycles_per_second, "cycles/s", 40_000, at_least=True)
+    measurement = nodes.measure(nodes.node(8), columns=8192, batch=1024)
+    words = measurement.shape.words_per_micro_batch
+    name = f"utilisation, B=1024, C·s={words}, T_l={measurement.latency}"
+    yield Result(name, measurement.utilisation, "%", 99, at_least=True)
+    yield Result("u280 node: simulated", measurement.cycles_per_second, "cycles/s", 40_000, at_least=True)
 
 
 def _scale_up() -> Iterator[Result]:
-    one, eight = (
+    one_engine, eight_engines = (
         nodes.measure(nodes.node(engines), columns=262_144, batch=64, latency_ns=figures.T_L_NS, mini_batches=1)
         for engines in (1, 8)
     )
-    note = f"{one.mini_batch:,} and {eight.mini_batch:,} cycles a mini-batch, T_l = {eight.latency} cycles"
-    speedup = one.mini_batch / eight.mini_batch
+    speedup, note = _speedup(one_engine, eight_engines)
     yield Result("1 → 8 engines, D=262,144, B=64", speedup, "×", 7.8, at_least=True, note=note)
 
 
+def _speedup(base: NodeMeasurement, scaled: NodeMeasurement) -> tuple[float, str]:
+    """Return the speed-up of a mini-batch, and a note with the cycles of both measurements."""
+    cycles = f"{base.mini_batch:,} and {scaled.mini_batch:,} cycles a mini-batch"
+    return base.mini_batch / scaled.mini_batch, f"{cycles}, T_l = {scaled.latency} cycles"
+
+
 def _scale_out() -> Iterator[Result]:
-    one = nodes.measure(nodes.node(8), columns=1 << 20, batch=64, latency_ns=figures.T_L_NS, mini_batches=1)
+    one_worker = nodes.measure(
+        nodes.node(8), columns=1 << 20, batch=64, latency_ns=figures.T_L_NS, mini_batches=1
+    )
     yield _timed("8 u280 nodes: Verilated", 120, lambda: nodes.build(nodes.node(8), 8))
-    eight = nodes.measure(
+    eight_workers = nodes.measure(
         nodes.node(8), workers=8, columns=1 << 20, batch=64, latency_ns=figures.T_L_NS, mini_batches=1
     )
-    note = f"{one.mini_batch:,} and {eight.mini_batch:,} cycles a mini-batch, T_l = {eight.latency} cycles"
-    speedup = one.mini_batch / eight.mini_batch
+    speedup, note = _speedup(one_worker, eight_workers)
     yield Result("1 → 8 workers of 8 engines, D=1,048,576, B=64", speedup, "×", 7.65, at_least=True, note=note)
-    yield Result("8 u280 nodes: simulated", eight.cycles_per_second, "cycles/s")
+    yield Result("8 u280 nodes: simulated", eight_workers.cycles_per_second, "cycles/s")
 
 
 def _demo() -> Iterator[Result]:

@@ -1,4 +1,4 @@
-"""Effect of DDP's communication hooks on training: accuracy, bytes, and time of a step on the ring NIC."""
+"""Benchmark of DDP's communication hooks: accuracy, bytes, and time of a step on the ring NIC."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fanin.runs.progress import progress_bar
 from fanin.sim.codec.effects import spread
 
 if TYPE_CHECKING:
-    from fanin.torch.hook_trial import Outcome
+    from fanin.torch.hook_trial import TrainingResult
 
 PAGE = "hooks.md"
 MAX_LOST = 1.0  # points that each of LIMITED may lose
@@ -39,30 +39,35 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
         raise InputError(f"bench hooks: {error}") from error
 
     rows: list[Sequence[object]] = []
-    base: list[Outcome] = []
-    total = len(hook_trial.WAYS) * args.seeds
+    base_results: list[TrainingResult] = []
+    total = len(hook_trial.HOOK_SETUPS) * args.seeds
     with progress_bar(total=total, unit=" trainings") as bar:
-        for name, outcomes in hook_trial.trials(list(hook_trial.WAYS), args.seeds, args.epochs, bar.update):
-            base = base or outcomes
-            measured = _Measured(name, outcomes, base)
-            yield from measured.results()
-            rows.append(measured.row())
-    rates = [f"{rate:g} Gb/s, µs" for rate in base[0].seconds]
+        for name, results in hook_trial.trials(
+            list(hook_trial.HOOK_SETUPS), args.seeds, args.epochs, bar.update
+        ):
+            base_results = base_results or results
+            statistics = _HookStatistics(name, results, base_results)
+            yield from statistics.results()
+            rows.append(statistics.row())
+    rates = [f"{rate:g} Gb/s, µs" for rate in base_results[0].seconds]
     columns = ("hook", "accuracy, %", "lost, points", "kB a step", "× smaller", *rates)
     write_file(page, "\n".join(table("Hooks", columns, rows)))
 
 
-class _Measured:
-    """The outcomes of a hook's trainings, and of those without a hook, seed by seed."""
+class _HookStatistics:
+    """Statistics of a hook's trainings, relative to the trainings without compression, seed by seed."""
 
-    def __init__(self, name: str, outcomes: list[Outcome], base: list[Outcome]):
+    def __init__(self, name: str, results: list[TrainingResult], base_results: list[TrainingResult]):
         self._name = name
-        self._accuracy = spread(100 * one.accuracy for one in outcomes)
-        self._lost = spread(100 * (b.accuracy - o.accuracy) for o, b in zip(outcomes, base, strict=True))
-        self._size = spread(one.wire_bytes for one in outcomes).mean
-        self._smaller = spread(one.wire_bytes for one in base).mean / self._size
+        self._accuracy = spread(100 * result.accuracy for result in results)
+        self._lost = spread(
+            100 * (base_result.accuracy - result.accuracy)
+            for result, base_result in zip(results, base_results, strict=True)
+        )
+        self._size = spread(result.wire_bytes for result in results).mean
+        self._smaller = spread(result.wire_bytes for result in base_results).mean / self._size
         self._microseconds = {
-            rate: 1e6 * spread(one.seconds[rate] for one in outcomes).mean for rate in outcomes[0].seconds
+            rate: 1e6 * spread(result.seconds[rate] for result in results).mean for rate in results[0].seconds
         }
 
     def results(self) -> Iterator[Result]:

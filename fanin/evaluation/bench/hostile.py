@@ -1,7 +1,7 @@
 """Hostile controllers of a P4Runtime switch: ``python -m fanin.evaluation.bench.hostile ADDRESS DEVICE COUNT``.
 
-Each controller repeats one misdeed on connections of its own. Requests are made once and answers are not
-parsed, so that the attackers need little of a machine that they share with the switch.
+Each controller repeats one misdeed on its own connections. Requests are made once and answers are not parsed,
+so that the attackers take little processor time from the switch.
 
 The process begins at the first line of its input. It prints ``ready`` once each controller has made its first
 call. When its input ends, it prints how many calls have ended, and ends.
@@ -22,20 +22,20 @@ from typing import Any
 import grpc
 from finsy.proto import p4i, p4r
 
-COUNT = 16  #: controllers by default
-_NICE = 10
+COUNT = 16  #: default number of controllers
+_NICE = 10  # niceness of this process
 _PRIMARY, _NOBODY = 1, 99  # election ids of a stream that this process opens, and of none
 _UPDATES, _ACTIONS, _BIDS, _BABBLE = 100_000, 20_000, 1000, 1 << 16
-_UNREAD = 1.0  # seconds for which answers are not read
-_CALLS = 10  # on a connection
-_ALL = (
+_UNREAD_SECONDS = 1.0  # time for which answers are not read
+_CALLS_PER_CONNECTION = 10
+_ALL_ENTITIES = (
     p4r.Entity(register_entry=p4r.RegisterEntry()),
     p4r.Entity(counter_entry=p4r.CounterEntry()),
 )
 
 
 def misdeeds(device: int) -> dict[str, tuple[str, Callable[[], list[bytes]]]]:
-    """Return the method, and a function that makes the messages of a call, by the name of each misdeed."""
+    """Return, by name of each misdeed, the gRPC method and a function that makes the messages of a call."""
 
     def updates(election: int) -> list[bytes]:
         entity = p4r.Entity(counter_entry=p4r.CounterEntry(counter_id=5))
@@ -58,16 +58,16 @@ def misdeeds(device: int) -> dict[str, tuple[str, Callable[[], list[bytes]]]]:
         )
         return [request.SerializeToString()]
 
-    def everything() -> list[bytes]:
-        return [p4r.ReadRequest(device_id=device, entities=_ALL).SerializeToString()]
+    def read_all() -> list[bytes]:
+        return [p4r.ReadRequest(device_id=device, entities=_ALL_ENTITIES).SerializeToString()]
 
     def bids() -> list[bytes]:
         bid = p4r.MasterArbitrationUpdate(device_id=device)
         return [p4r.StreamMessageRequest(arbitration=bid).SerializeToString()] * _BIDS
 
     return {
-        "read": ("Read", everything),
-        "unread": ("Read", everything),
+        "read": ("Read", read_all),
+        "unread": ("Read", read_all),
         "update": ("Write", lambda: updates(_PRIMARY)),
         "pretend": ("Write", lambda: updates(_NOBODY)),
         "configure": ("SetForwardingPipelineConfig", config),
@@ -78,7 +78,7 @@ def misdeeds(device: int) -> dict[str, tuple[str, Callable[[], list[bytes]]]]:
 
 
 class _Attack(threading.Thread):
-    """One controller. ``ready``: passed when the first call has been made; ``calls``: calls that have ended."""
+    """One hostile controller. ``ready``: set after its first call begins; ``calls``: number of ended calls."""
 
     def __init__(self, address: str, misdeed: str, method: str, make: Callable[[], list[bytes]]):
         super().__init__(daemon=True)
@@ -93,16 +93,17 @@ class _Attack(threading.Thread):
             options = [("grpc.use_local_subchannel_pool", 1)]
             with grpc.insecure_channel(self._address, options=options) as channel:
                 call = channel.stream_stream(f"/p4.v1.P4Runtime/{self._method}")
-                for _ in range(1 if self._misdeed == "connect" else _CALLS):
+                for _ in range(1 if self._misdeed == "connect" else _CALLS_PER_CONNECTION):
                     with contextlib.suppress(grpc.RpcError):
-                        self._one(call, messages)
+                        self._call_once(call, messages)
                     self.calls += 1
 
-    def _one(self, call: Any, messages: Sequence[bytes]) -> None:
+    def _call_once(self, call: Any, messages: Sequence[bytes]) -> None:
+        """Make one call with ``messages``, and read or ignore its answers."""
         answers = call(iter(messages))
         self.ready.set()
         if self._misdeed == "unread":
-            time.sleep(_UNREAD)
+            time.sleep(_UNREAD_SECONDS)
             answers.cancel()
         for _ in answers:
             pass
@@ -132,8 +133,11 @@ def main(argv: Sequence[str]) -> None:
     sys.stdin.readline()
     address, device, count = argv[0], int(argv[1]), int(argv[2])
     primary = _become_primary(address, device)
-    known = list(misdeeds(device).items())
-    attacks = [_Attack(address, name, *how) for name, how in (known[n % len(known)] for n in range(count))]
+    misdeed_list = list(misdeeds(device).items())
+    attacks = [
+        _Attack(address, name, *method_and_messages)
+        for name, method_and_messages in (misdeed_list[n % len(misdeed_list)] for n in range(count))
+    ]
     for attack in attacks:
         attack.start()
     for attack in attacks:

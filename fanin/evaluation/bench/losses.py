@@ -1,4 +1,4 @@
-"""P4SGD's figure 14: loss per epoch of features of few bits beside float64's, on whole sparse data sets."""
+"""Benchmark of P4SGD's figure 14: loss per epoch with features of few bits and with float64."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RATES = {"rcv1": (1.0, 4.0), "avazu": (1.0, 4.0)}
 EPOCHS = 10
 BATCH = 64
 WORKERS = 8
-SAMPLES_AT_MOST = 50_000  # rcv1 whole, a share of avazu: minutes, not hours
+MAX_SAMPLES = 50_000  # all of rcv1, a share of avazu: minutes, not hours
 FLOAT64 = "float64"
 
 
@@ -60,30 +60,30 @@ def figure_14(files: Mapping[str, Path], precisions: Sequence[int]) -> tuple[lis
     return [figure], points()
 
 
-def _curve(figure: Figure, name: str, rate: float, of: str, losses: Iterator[float]) -> Iterator[Result]:
-    place = identifier("glm.figure_14", name, f"gamma {rate:g}", of)
+def _curve(figure: Figure, name: str, rate: float, curve: str, losses: Iterator[float]) -> Iterator[Result]:
+    id_prefix = identifier("glm.figure_14", name, f"gamma {rate:g}", curve)
     for epoch, loss in enumerate(losses, start=1):
-        result = figure.add(f"{name}, γ={rate:g}, {of}", epoch, loss)
-        yield replace(result, id=f"{place}.epoch_{epoch}", curve=of)
+        result = figure.add(f"{name}, γ={rate:g}, {curve}", epoch, loss)
+        yield replace(result, id=f"{id_prefix}.epoch_{epoch}", curve=curve)
 
 
 def read_samples(name: str, file: Path | None) -> Samples:
     """Read a set's first samples, shuffled once; without a file, make synthetic ones of equal sparsity."""
     raw = (
-        synthetic(name, TABLE_II[name], samples=min(TABLE_II[name].samples, SAMPLES_AT_MOST))
+        synthetic(name, TABLE_II[name], samples=min(TABLE_II[name].samples, MAX_SAMPLES))
         if file is None
         else read(str(file), Loss.LOGISTIC)
     )
     if raw.classes is None or len(raw.classes) != 2:
         raise InputError(f"{file}: {len(raw.classes or ())} classes: figure 14 needs two")
     order, _ = split(raw, test=0, shuffle=True, seed=0)
-    order = order[order < SAMPLES_AT_MOST]
+    order = order[order < MAX_SAMPLES]
     features = sparse.csr_matrix(raw.features)[order]
-    of = len(raw.labels) if file else TABLE_II[name].samples
-    entries = features.count_nonzero() / len(order)
+    set_size = len(raw.labels) if file else TABLE_II[name].samples
+    entries_per_sample = features.count_nonzero() / len(order)
     source = (
-        f"{name}: {file.name if file else 'synthetic'}, {len(order):,} of {of:,} samples, {entries:.3g} of "
-        f"{features.shape[1]:,} features are not 0"
+        f"{name}: {file.name if file else 'synthetic'}, {len(order):,} of {set_size:,} samples, "
+        f"{entries_per_sample:.3g} of {features.shape[1]:,} features are not 0"
     )
     return Samples(name, features, raw.labels[order], source)
 

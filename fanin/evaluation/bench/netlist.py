@@ -30,9 +30,9 @@ _RAM_LUTS = {
 _RAM_WRITE_ADDRESS = {"RAM32M": "ADDRD", "RAM64M": "ADDRD", "RAM32M16": "ADDRH", "RAM64M8": "ADDRH"}
 _SHIFT_REGISTERS = ("SRL16E", "SRLC16E", "SRLC32E")
 # Combinational primitives. All other cells, black boxes included, count as registers on a path.
-_FREE = ("MUXF", "INV")
-_LONG_WIRE = 2000  # ps of wire after each LUT: more than any chain or memory takes
-_COMBINATIONAL = ("LUT", "CARRY4", *_FREE, *_RAM_LUTS)
+_FREE_CELLS = ("MUXF", "INV")
+_LONG_WIRE_PS = 2000  # ps of wire after each LUT: more than any chain or memory takes
+_COMBINATIONAL = ("LUT", "CARRY4", *_FREE_CELLS, *_RAM_LUTS)
 
 
 class Goal(Enum):
@@ -48,7 +48,12 @@ class Goal(Enum):
 
 @dataclass(frozen=True, order=True)
 class Depth:
-    """Worst path into a register: LUTs in series, carry chains in series, bits of the longest chain."""
+    """Depth of a path into a register.
+
+    - ``luts``: LUTs in series.
+    - ``chains``: carry chains in series.
+    - ``chain_bits``: bits of the longest chain.
+    """
 
     luts: int = 0
     chains: int = 0
@@ -63,7 +68,12 @@ class Depth:
 
 @dataclass
 class Area:
-    """Primitives of a mapped module, and its worst path."""
+    """Area of a mapped module, and its deepest path.
+
+    - ``cells``: number of primitives by type.
+    - ``depth``: maximum depth of a path, member by member.
+    - ``worst``: register at the end of the deepest path.
+    """
 
     cells: Counter[str] = field(default_factory=Counter)
     depth: Depth = Depth()
@@ -128,7 +138,7 @@ def synthesise(
         source, netlist = Path(folder, "top.v"), Path(folder, "top.json")
         source.write_text(verilog)
         boxes = "".join(f" blackbox {name};" for name in blackboxes)
-        wires = f" scratchpad -set synth_xilinx.abc9.W {_LONG_WIRE};" if goal is Goal.DEPTH else ""
+        wires = f" scratchpad -set synth_xilinx.abc9.W {_LONG_WIRE_PS};" if goal is Goal.DEPTH else ""
         script = (
             f"read_verilog {source.name};{boxes}{wires} synth_xilinx -family xcup -flatten -noiopad {options}"
             f" -top {top}; write_json {netlist.name}"
@@ -152,8 +162,8 @@ def analyse(module: dict[str, Any]) -> Area:
         if cell["type"] == "CARRY4":
             _carry_arrival(cell, arrival, length[name])
             continue
-        depth = _worst(_through(cell), arrival)
-        cost = 0 if cell["type"].startswith(_FREE) else 1
+        depth = _worst(_path_inputs(cell), arrival)
+        cost = 0 if cell["type"].startswith(_FREE_CELLS) else 1
         for bit in _bits(cell, "output"):
             arrival[bit] = Depth(depth.luts + cost, depth.chains, depth.chain_bits)
     for name, cell in cells.items():
@@ -166,12 +176,13 @@ def analyse(module: dict[str, Any]) -> Area:
 
 
 def _bits(cell: dict[str, Any], direction: str) -> Iterator[int]:
+    """Yield the net numbers at a cell's ports of a direction, without constants."""
     for port, bits in cell["connections"].items():
         if cell["port_directions"].get(port) == direction:
             yield from (bit for bit in bits if isinstance(bit, int))
 
 
-def _through(cell: dict[str, Any]) -> Iterator[int]:
+def _path_inputs(cell: dict[str, Any]) -> Iterator[int]:
     """Yield the inputs with a combinational path to an output; of a memory, only the read addresses."""
     if cell["type"] not in _RAM_LUTS:
         yield from _bits(cell, "input")
@@ -183,6 +194,7 @@ def _through(cell: dict[str, Any]) -> Iterator[int]:
 
 
 def _worst(bits: Iterator[int], arrival: dict[int, Depth]) -> Depth:
+    """Return the maximum depth of some bits; bits without an arrival come from registers."""
     depth = Depth()
     for bit in bits:
         if bit in arrival:
@@ -193,9 +205,9 @@ def _worst(bits: Iterator[int], arrival: dict[int, Depth]) -> Depth:
 def _carry_arrival(cell: dict[str, Any], arrival: dict[int, Depth], bits: int) -> None:
     """Set the arrival of a CARRY4's outputs. A chain counts once: a carry input from a CARRY4 adds nothing."""
     wires = cell["connections"]
-    entering = _worst((b for p in ("S", "DI", "CYINIT") for b in wires[p] if isinstance(b, int)), arrival)
-    passing = _worst((b for b in wires["CI"] if isinstance(b, int)), arrival)
-    depth = Depth(entering.luts, entering.chains + 1, max(entering.chain_bits, bits)).join(passing)
+    input_depth = _worst((b for p in ("S", "DI", "CYINIT") for b in wires[p] if isinstance(b, int)), arrival)
+    chain_depth = _worst((b for b in wires["CI"] if isinstance(b, int)), arrival)
+    depth = Depth(input_depth.luts, input_depth.chains + 1, max(input_depth.chain_bits, bits)).join(chain_depth)
     for bit in _bits(cell, "output"):
         arrival[bit] = depth
 
@@ -209,7 +221,7 @@ def _chain_lengths(cells: dict[str, Any]) -> dict[str, int]:
     }
     readers = {b for cell in cells.values() for b in _bits(cell, "input")}
 
-    def own(cell: dict[str, Any]) -> int:
+    def used_outputs(cell: dict[str, Any]) -> int:
         used = [i + 1 for i in range(4) for p in ("O", "CO") if cell["connections"][p][i] in readers]
         return max(used, default=0)
 
@@ -217,10 +229,10 @@ def _chain_lengths(cells: dict[str, Any]) -> dict[str, int]:
     for name, cell in cells.items():
         if cell["type"] != "CARRY4":
             continue
-        total, before = own(cell), driver.get(cell["connections"]["CI"][0])
-        while before is not None:
+        total, predecessor = used_outputs(cell), driver.get(cell["connections"]["CI"][0])
+        while predecessor is not None:
             total += 4
-            before = driver.get(cells[before]["connections"]["CI"][0])
+            predecessor = driver.get(cells[predecessor]["connections"]["CI"][0])
         lengths[name] = total
     return lengths
 
@@ -229,22 +241,22 @@ def _topological(cells: dict[str, Any]) -> Iterator[str]:
     """Yield the combinational cells, each after its drivers. Raises ValueError for a combinational loop."""
     combinational = {name for name, cell in cells.items() if cell["type"].startswith(_COMBINATIONAL)}
     driver = {bit: name for name in combinational for bit in _bits(cells[name], "output")}
-    waiting: dict[str, int] = {}
-    feeds: dict[str, list[str]] = defaultdict(list)
+    unresolved: dict[str, int] = {}
+    readers: dict[str, list[str]] = defaultdict(list)
     for name in combinational:
-        sources = {driver[bit] for bit in _through(cells[name]) if bit in driver}
-        waiting[name] = len(sources)
+        sources = {driver[bit] for bit in _path_inputs(cells[name]) if bit in driver}
+        unresolved[name] = len(sources)
         for source in sources:
-            feeds[source].append(name)
-    ready = [name for name, count in waiting.items() if count == 0]
-    done = 0
+            readers[source].append(name)
+    ready = [name for name, count in unresolved.items() if count == 0]
+    yielded = 0
     while ready:
         name = ready.pop()
-        done += 1
+        yielded += 1
         yield name
-        for reader in feeds[name]:
-            waiting[reader] -= 1
-            if waiting[reader] == 0:
+        for reader in readers[name]:
+            unresolved[reader] -= 1
+            if unresolved[reader] == 0:
                 ready.append(reader)
-    if done != len(combinational):
-        raise ValueError(f"{len(combinational) - done} cells lie on a combinational loop")
+    if yielded != len(combinational):
+        raise ValueError(f"{len(combinational) - yielded} cells lie on a combinational loop")

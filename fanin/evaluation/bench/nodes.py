@@ -1,4 +1,4 @@
-"""Simulated nodes for the benchmarks: cycles of a few mini-batches of synthetic words."""
+"""Measurement of simulated GLM nodes for benchmarks: cycles of a few mini-batches of synthetic words."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ def node(engines: int, *, data_parallel: bool = False, vanilla: bool = False) ->
 
 def build(config: GlmConfig, workers: int, *, clock_mhz: float = CLOCK_MHZ, hbm: Hbm | None = None) -> Cosim:
     """Return simulated nodes, Verilated once. ``hbm``: memory of the samples, if any."""
-    return _built(config, workers, clock_mhz, hbm)
+    return _build(config, workers, clock_mhz, hbm)
 
 
 @lru_cache(maxsize=1)  # a build of eight nodes is large; benchmarks take their configurations in order
-def _built(config: GlmConfig, workers: int, clock_mhz: float, hbm: Hbm | None) -> Cosim:
+def _build(config: GlmConfig, workers: int, clock_mhz: float, hbm: Hbm | None) -> Cosim:
     return Cosim(config, workers=workers, clock_mhz=clock_mhz, hbm=hbm)
 
 
@@ -59,25 +59,25 @@ def network(latency_ns: float) -> NetworkConfig:
 
 
 @dataclass(frozen=True)
-class Ways:
-    """The ways of an activation and back, in cycles."""
+class PathLatencies:
+    """Latencies of an activation's path to the switch and back, in cycles."""
 
-    word_to_agg: int  #: from the last word of a micro-batch to its AGG on ``mac_tx``, the slowest
-    pa_to_agg: int  #: of that, the transport's part
-    pa_to_pa: int  #: between PAs of a mini-batch that the transport takes, the slowest; 0 for a single one
-    result_to_fa: int  #: from the RESULT on ``mac_rx`` to the FA that the transport hands on
-    result_to_gradient: int  #: from the RESULT on ``mac_rx`` to the first gradient
+    word_to_agg: int  #: maximum from the last word of a micro-batch to its AGG on ``mac_tx``
+    pa_to_agg: int  #: maximum from a PA's transfer into the transport to its AGG on ``mac_tx``
+    pa_to_pa: int  #: maximum between PAs of a mini-batch at the transport's input; 0 for a single PA
+    result_to_fa: int  #: from the first RESULT on ``mac_rx`` to the transport's output of the FA
+    result_to_gradient: int  #: from the first RESULT on ``mac_rx`` to the first gradient
 
 
 @dataclass(frozen=True)
-class Measured:
-    """Measurement of mini-batches on simulated nodes, in cycles."""
+class NodeMeasurement:
+    """NodeMeasurement of mini-batches on simulated nodes, in cycles."""
 
     shape: TrainShape
-    mini_batch: int  #: from the last AllReduce that the one before begins to its own, the slowest
-    latency: int  #: T_l: from an AGG on ``mac_tx`` to its RESULT on ``mac_rx``, the slowest
-    ways: Ways | None  #: None in data-parallel mode: no activation is on the network
-    cycles_per_second: float  #: of one core
+    mini_batch: int  #: maximum between the last PAs of two successive mini-batches
+    latency: int  #: T_l: maximum from an AGG on ``mac_tx`` to its RESULT on ``mac_rx``
+    paths: PathLatencies | None  #: None in data-parallel mode: no activation is on the network
+    cycles_per_second: float  #: simulated cycles per s of processor time
 
     @property
     def ideal(self) -> int:
@@ -100,7 +100,7 @@ def measure(
     precision: int = fixed.DEFAULT_PRECISION,
     mini_batches: int = MINI_BATCHES,
     vanilla: bool = False,
-) -> Measured:
+) -> NodeMeasurement:
     """Train one mini-batch more than ``mini_batches``, and measure data-independent cycles."""
     shape = TrainShape(
         node=config,
@@ -111,7 +111,7 @@ def measure(
         precision=precision,
         vanilla=vanilla,
     )
-    return _measured(train(shape, network(latency_ns)), shape)
+    return _measurement(train(shape, network(latency_ns)), shape)
 
 
 def train(
@@ -138,24 +138,24 @@ def train(
     )
 
 
-def _measured(run: TrainRun, shape: TrainShape) -> Measured:
+def _measurement(run: TrainRun, shape: TrainShape) -> NodeMeasurement:
     event = events(run, 0)
     # PAs, not words: in data-parallel mode, engine 0 continues after its own sums, before the other engines.
     ends = event["pa"][shape.operations - 1 :: shape.operations]
-    return Measured(
+    return NodeMeasurement(
         shape=shape,
         mini_batch=int(np.diff(ends).max()),
         latency=int(np.max(times_of(run.raw).allreduce_cycles)),
-        ways=_ways(run, shape, event) if shape.node.mode is Partitioning.MODEL_PARALLEL else None,
+        paths=_path_latencies(run, shape, event) if shape.node.mode is Partitioning.MODEL_PARALLEL else None,
         cycles_per_second=run.raw.cycles / run.raw.cpu_seconds,
     )
 
 
-def _ways(run: TrainRun, shape: TrainShape, event: Mapping[str, np.ndarray]) -> Ways:
+def _path_latencies(run: TrainRun, shape: TrainShape, event: Mapping[str, np.ndarray]) -> PathLatencies:
     last_word, backward_word = event["forward_last"] - 1, event["backward_first"] - 1
     agg = event["agg"]
     result = agg[0] + times_of(run.raw).allreduce_cycles[0]
-    return Ways(
+    return PathLatencies(
         word_to_agg=int((agg - last_word).max()),
         pa_to_agg=int((agg - event["pa"]).max()),
         pa_to_pa=int(np.diff(event["pa"].reshape(-1, shape.micro_batches)).max(initial=0)),
@@ -168,8 +168,8 @@ def events(run: TrainRun, node: int) -> Mapping[str, np.ndarray]:
     """Return the cycles of a node's events, by name."""
     timeline = run.timeline
     assert timeline is not None
-    own = timeline.node == node
+    of_node = timeline.node == node
     return {
-        name: timeline.cycle[own & (timeline.event == index)].astype(np.int64)
+        name: timeline.cycle[of_node & (timeline.event == index)].astype(np.int64)
         for index, name in enumerate(timeline.names)
     }

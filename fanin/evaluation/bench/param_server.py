@@ -1,4 +1,4 @@
-"""The parameter server: how much of its link is w, with 15 workers that push as fast as they can; its parts."""
+"""Benchmark of the parameter server: share of w on its link with 15 pushing workers, and area of its parts."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from fanin.sim.param_server.hosts import WildRun
 from fanin.sim.param_server.training import TrainingJob
 
 WORKERS = 15
-MODELS = {"lr": 7_850, "fcnn": 101_770}  # the paper's, on MNIST
-GRADIENTS = {"lr": 8, "fcnn": 3}  # of each worker
+MODEL_VALUES = {"lr": 7_850, "fcnn": 101_770}  # parameters of the paper's models, on MNIST
+GRADIENTS_PER_WORKER = {"lr": 8, "fcnn": 3}
 MIN_BUSY = 95.0  # %
-AS_FAST = LinkConfig(gbps=float("inf"))  # as the MAC: a word a cycle
-PACED = LinkConfig()
-AT_ONCE = Compute(per_sample=0.0)
-FREE = Costs(byte=0.0, latency=0.0, update=0.0)
-_CONTROL_CYCLES = 4  # a MAC's link is occupied no longer than that by an answer
+FULL_RATE = LinkConfig(gbps=float("inf"))  # the MAC's rate, a word a cycle
+PACED_LINK = LinkConfig()
+NO_COMPUTE = Compute(per_sample=0.0)
+NO_COSTS = Costs(byte=0.0, latency=0.0, update=0.0)
+_CONTROL_CYCLES = 4  # maximum cycles that an acknowledgement occupies the link
 
 
 @dataclass(frozen=True)
@@ -45,12 +45,12 @@ class Case:
     """A model's size, and the links."""
 
     model: str
-    link: LinkConfig = AS_FAST
+    link: LinkConfig = FULL_RATE
 
     @property
     def sizes(self) -> ParamServerConfig:
-        """Of the server."""
-        return ParamServerConfig(parameters=MODELS[self.model], workers=WORKERS)
+        """Configuration of the server."""
+        return ParamServerConfig(parameters=MODEL_VALUES[self.model], workers=WORKERS)
 
 
 def measure(args: argparse.Namespace) -> Iterator[Result]:
@@ -63,9 +63,9 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
         yield from param_server_sweeps.measure()
         return
     cosim = ParamServerCosim(workers=WORKERS, clock_mhz=CLOCK_MHZ)
-    for model in MODELS:
+    for model in MODEL_VALUES:
         yield busy(cosim, Case(model))
-        yield paced(cosim, Case(model, PACED))
+        yield paced(cosim, Case(model, PACED_LINK))
     for part in parts(RdmaConfig()):
         yield from part_figures(part)
 
@@ -84,17 +84,17 @@ def paced(cosim: ParamServerCosim, case: Case) -> Result:
     run = _run(cosim, case)
     size = RowLayout(case.sizes, 0, 0).size
     packets = -(-size // MAX_PAYLOAD)
-    most = case.link.gbps * size / (size + packets * PACKET_OVERHEAD)
+    maximum = case.link.gbps * size / (size + packets * PACKET_OVERHEAD)
     gbps = len(run.updates) * size * 8 / (_cycles(run) * cosim.period_ps / 1000)
     name = f"rows at {case.link.gbps:g} Gb/s, {case.model}, {WORKERS} workers"
-    note = f"{gbps:.2f} of {most:.2f} Gb/s"
-    return Result(name, 100 * gbps / most, "% of most", MIN_BUSY, at_least=True, note=note)
+    note = f"{gbps:.2f} of {maximum:.2f} Gb/s"
+    return Result(name, 100 * gbps / maximum, "% of most", MIN_BUSY, at_least=True, note=note)
 
 
 def _run(cosim: ParamServerCosim, case: Case) -> WildRun:
-    """Carry it out. Raises AssertionError unless each gradient is applied once."""
-    learner = NoTraining(MODELS[case.model], GRADIENTS[case.model])
-    job = TrainingJob(workers=WORKERS, compute=AT_ONCE, costs=FREE)
+    """Run a training on the case's model. Raises AssertionError unless each gradient is applied once."""
+    learner = NoTraining(MODEL_VALUES[case.model], GRADIENTS_PER_WORKER[case.model])
+    job = TrainingJob(workers=WORKERS, compute=NO_COMPUTE, costs=NO_COSTS)
     run = cosim.run(job, learner, link=case.link)
     tally = run.outcome.tally
     assert (tally.lost, tally.repeated, tally.applied) == (0, 0, tally.pushed)

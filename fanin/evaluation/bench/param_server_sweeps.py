@@ -1,4 +1,7 @@
-"""How RDMA-wild and Sync-DSGD scale on the paper's cluster, by the event model: lr, one thing changed."""
+"""Benchmark of the scaling of RDMA-wild and Sync-DSGD on the paper's cluster, for lr, by the event model.
+
+Each sweep varies one quantity.
+"""
 
 from __future__ import annotations
 
@@ -14,21 +17,21 @@ from fanin.sim.param_server.training import TrainingJob
 WORKERS = (1, 2, 4, 8, 15, 32, 64)
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)
 SIZES = (0.25, 0.5, 1, 2, 4, 8)  # of the model and of its computing, over lr's
-STRAGGLERS = (1, 2, 4, 8, 16)  # times that a gradient in 20 takes
-_ODDS = 0.05
+STRAGGLERS = (1, 2, 4, 8, 16)  # slowdown of a gradient in 20
+_STRAGGLE_ODDS = 0.05
 
 
 def measure() -> Iterator[Result]:
-    """Yield each setup's speed-up: a single node's time for the samples, without stragglers, over the run's."""
+    """Yield the speed-up of each setup over a single node without stragglers, for the same samples."""
     row = PAPER["lr"]
     base = job(row, cluster(row))
-    for what, setups in _sweeps(base).items():
+    for quantity, setups in _sweeps(base).items():
         for value, setup in setups.items():
             for algorithm in Algorithm:
                 speed_up = _speed_up(replace(setup, algorithm=algorithm))
-                name, curve = f"sweep of {what}: {algorithm.value}, {value:g}", algorithm.value
-                short = identifier("ps.sweep", what, curve, f"{value:g}")
-                yield Result(name, speed_up, "× one node", id=short, curve=curve, x=value)
+                name, curve = f"sweep of {quantity}: {algorithm.value}, {value:g}", algorithm.value
+                figure_id = identifier("ps.sweep", quantity, curve, f"{value:g}")
+                yield Result(name, speed_up, "× one node", id=figure_id, curve=curve, x=value)
 
 
 def _sweeps(base: TrainingJob) -> Mapping[str, Mapping[float, TrainingJob]]:
@@ -37,16 +40,18 @@ def _sweeps(base: TrainingJob) -> Mapping[str, Mapping[float, TrainingJob]]:
         "workers": {count: replace(base, workers=count) for count in WORKERS},
         "batch": {batch: replace(base, batch=batch) for batch in BATCHES},
         "size": {
-            times: replace(
+            factor: replace(
                 base,
-                model_bytes=round(times * size),
-                compute=replace(compute, per_sample=times * compute.per_sample),
+                model_bytes=round(factor * size),
+                compute=replace(compute, per_sample=factor * compute.per_sample),
             )
-            for times in SIZES
+            for factor in SIZES
         },
         "stragglers": {
-            times: replace(base, compute=replace(compute, straggle_probability=_ODDS, straggle_factor=times))
-            for times in STRAGGLERS
+            factor: replace(
+                base, compute=replace(compute, straggle_probability=_STRAGGLE_ODDS, straggle_factor=factor)
+            )
+            for factor in STRAGGLERS
         },
     }
 

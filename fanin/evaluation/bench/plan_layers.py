@@ -1,4 +1,4 @@
-"""NADA's tables I and III: two convolutions of listing 1, as fanin builds them for the paper's throughput."""
+"""Benchmark of NADA's tables I and III: two convolutions of listing 1, built for the paper's throughput."""
 
 from __future__ import annotations
 
@@ -24,9 +24,13 @@ PAPER: dict[str, Sequence[str]] = {
 
 def at_target(layer: Layer, part: Part) -> Choice:
     """Return the choice with the fewest DSP blocks that reaches table I's throughput on ``part``."""
-    least = part.clock / TARGET
-    enough = [each for each in front(layer, part) if each.cost.cycles <= least and each.storage is Storage.CHIP]
-    return min(enough, key=lambda choice: choice.cost.dsp)
+    max_cycles = part.clock / TARGET
+    candidates = [
+        choice
+        for choice in front(layer, part)
+        if choice.cost.cycles <= max_cycles and choice.storage is Storage.CHIP
+    ]
+    return min(candidates, key=lambda choice: choice.cost.dsp)
 
 
 def measure() -> Iterator[Result]:
@@ -35,12 +39,12 @@ def measure() -> Iterator[Result]:
     for letter, name in LAYERS.items():
         layer = model.nodes[model.by_name[name]].layer
         choice = at_target(layer, part)
-        found = (
+        figures = (
             ("induced delay", float(layer.delay), "frames"),
             ("throughput", float(part.clock / Fraction(choice.cost.cycles)), "frames/s"),
             ("DSPs", choice.cost.dsp, "DSPs"),
             ("RAM", choice.cost.ram_bits / 1e3, "Kb"),
         )
-        for (what, value, unit), paper in zip(found, PAPER[letter], strict=True):
-            name, short = f"listing 1: {letter}, {what}", identifier("plan.listing_1", letter, what)
-            yield Result(name, value, unit, note=f"the paper: {paper}", id=short)
+        for (quantity, value, unit), paper in zip(figures, PAPER[letter], strict=True):
+            name, figure_id = f"listing 1: {letter}, {quantity}", identifier("plan.listing_1", letter, quantity)
+            yield Result(name, value, unit, note=f"the paper: {paper}", id=figure_id)

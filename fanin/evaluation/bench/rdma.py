@@ -35,13 +35,17 @@ WINDOW = 1024  # packets; several round trips at any MTU
 TIMEOUT = 100_000  # cycles; longer than all writes, so that no packet is sent again
 SPACE = (WRITES + 1) * MIB  # bytes of a memory
 KEY = 0x1234
-AS_FAST = LinkConfig(gbps=float("inf"))  # as fast as the MAC: a word a cycle
-PACED = LinkConfig()
+FULL_RATE = LinkConfig(gbps=float("inf"))  # the MAC's rate, a word a cycle
+PACED_LINK = LinkConfig()
 ALIGNED, UNALIGNED = 0, (1, 21 * 64 + 55)  # offsets of the first byte in its 4 KiB page
 
 MIN_LINK_USE = 98.0  # %; 64 of 65 words are 98.46 %
 MAX_SEND, MAX_RECEIVE = 24, 16  # cycles
-PLACES = (0, 55, 4096 - 43)  # offsets of the first byte in its page; the last write crosses a page boundary
+PAGE_OFFSETS = (
+    0,
+    55,
+    4096 - 43,
+)  # offsets of the first byte in its page; the last write crosses a page boundary
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,7 @@ class Case:
 
     mtu: int
     source: int
-    link: LinkConfig = AS_FAST
+    link: LinkConfig = FULL_RATE
 
 
 def measure(args: argparse.Namespace) -> Iterator[Result]:
@@ -69,29 +73,37 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
 
 def latency(config: RdmaConfig) -> Iterator[Result]:
     """Yield latencies of the NIC alone, with frames that start after the whole payload or its first word."""
-    whole, through = (NicMeter(replace(config, start_words=words)) for words in (0, 1))
+    payload_first, cut_through = (NicMeter(replace(config, start_words=words)) for words in (0, 1))
     word = config.width // 8
-    short, long = ([Move(size, place) for place in PLACES] for size in (word, MTU))
-    sent, received = whole.measure(short + long, short + long)
-    cut, _ = through.measure(short + long, [])
-    for name, cycles in (("whole payload first", sent), ("cut-through", cut)):
-        yield _latency(f"post → mac_tx, {word} bytes, {name}", cycles[: len(short)], MAX_SEND, _NO_MEMORY)
+    word_moves, mtu_moves = ([Move(size, offset) for offset in PAGE_OFFSETS] for size in (word, MTU))
+    sent_cycles, received_cycles = payload_first.measure(word_moves + mtu_moves, word_moves + mtu_moves)
+    cut_through_cycles, _ = cut_through.measure(word_moves + mtu_moves, [])
+    for name, cycles in (("whole payload first", sent_cycles), ("cut-through", cut_through_cycles)):
+        yield _latency(
+            f"post → mac_tx, {word} bytes, {name}", cycles[: len(word_moves)], MAX_SEND, _NO_MEMORY_NOTE
+        )
     note = "start_words = 1, for a memory that does not pause"
-    yield _latency(f"post → mac_tx, {MTU} bytes, cut-through", cut[len(short) :], MAX_SEND, note)
+    yield _latency(
+        f"post → mac_tx, {MTU} bytes, cut-through", cut_through_cycles[len(word_moves) :], MAX_SEND, note
+    )
     note = "start_words = 0: waits until memory has given the last word, one a cycle"
-    yield _latency(f"post → mac_tx, {MTU} bytes, whole payload first", sent[len(short) :], None, note)
-    for size, cycles in ((word, received[: len(short)]), (MTU, received[len(short) :])):
+    yield _latency(
+        f"post → mac_tx, {MTU} bytes, whole payload first", sent_cycles[len(word_moves) :], None, note
+    )
+    for size, cycles in ((word, received_cycles[: len(word_moves)]), (MTU, received_cycles[len(word_moves) :])):
         yield _latency(f"mac_rx → write.wvalid, {size} bytes", cycles, MAX_RECEIVE, "from the last word")
 
 
-_NO_MEMORY = "to the first word, without the memory's own latency"
+_NO_MEMORY_NOTE = "to the first word, without the memory's own latency"
 
 
 def _latency(name: str, cycles: list[int], limit: float | None, note: str) -> Result:
-    """Return the maximum latency over ``PLACES``."""
-    shown = ", ".join(map(str, cycles))
-    at = ", ".join(map(str, PLACES))
-    return Result(name, max(cycles), "cycles", limit, note=f"{note}; {shown} at byte {at} of a page")
+    """Return the maximum latency over ``PAGE_OFFSETS``; ``cycles``: latency for each offset."""
+    cycles_text = ", ".join(map(str, cycles))
+    offsets_text = ", ".join(map(str, PAGE_OFFSETS))
+    return Result(
+        name, max(cycles), "cycles", limit, note=f"{note}; {cycles_text} at byte {offsets_text} of a page"
+    )
 
 
 def link_use(config: RdmaConfig) -> Iterator[Result]:
@@ -103,15 +115,15 @@ def link_use(config: RdmaConfig) -> Iterator[Result]:
         for source in (ALIGNED, UNALIGNED[-1]):
             yield _share(cosim, Case(mtu, source))
     for source in (ALIGNED, UNALIGNED[-1]):
-        yield _paced(cosim, Case(MTU, source, PACED))
+        yield _paced(cosim, Case(MTU, source, PACED_LINK))
 
 
 def _share(cosim: RdmaCosim, case: Case, limit: float | None = None) -> Result:
-    """Return the share of payload words in all cycles."""
+    """Return the share of cycles in which ``mac_tx`` has a word of payload, in per cent."""
     run = _run(cosim, case)
     cycles, beats = _cycles(run), _busy(run)
     words = WRITES * MIB * 8 / cosim.config.width
-    name = f"payload of mac_tx, MTU {case.mtu}, {_place(case)}"
+    name = f"payload of mac_tx, MTU {case.mtu}, {_alignment(case)}"
     note = f"{WRITES} MiB, first to last beat: {words:,.0f} words in {beats:,} beats and {cycles:,} cycles"
     return Result(name, 100 * words / cycles, "%", limit, at_least=True, note=note)
 
@@ -122,12 +134,13 @@ def _paced(cosim: RdmaCosim, case: Case) -> Result:
     nanoseconds = _cycles(run) * cosim.period_ps / 1000
     gbps = WRITES * MIB * 8 / nanoseconds
     frame = header_bytes(Opcode.WRITE_MIDDLE) + case.mtu + ICRC_BYTES
-    most = case.link.gbps * case.mtu / (frame + AROUND_FRAME)
-    name = f"payload at {case.link.gbps:g} Gb/s, MTU {case.mtu}, {_place(case)}"
-    return Result(name, 100 * gbps / most, "% of most", note=f"{gbps:.2f} of {most:.2f} Gb/s")
+    maximum = case.link.gbps * case.mtu / (frame + AROUND_FRAME)
+    name = f"payload at {case.link.gbps:g} Gb/s, MTU {case.mtu}, {_alignment(case)}"
+    return Result(name, 100 * gbps / maximum, "% of most", note=f"{gbps:.2f} of {maximum:.2f} Gb/s")
 
 
-def _place(case: Case) -> str:
+def _alignment(case: Case) -> str:
+    """Return the alignment of the source, as text."""
     return f"source ≡ {case.source % 64} (mod 64)" if case.source % 64 else "aligned source"
 
 

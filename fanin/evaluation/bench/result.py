@@ -47,21 +47,19 @@ class Result:
             "unit": self.unit,
             "limit": self.limit,
             "ok": self.ok,
-            "origin": origin(self.id).how.value if self.id else None,
-            "inputs": [each.name for each in origin(self.id).inputs] if self.id else [],
+            "origin": origin(self.id).kind.value if self.id else None,
+            "inputs": [input_.name for input_ in origin(self.id).inputs] if self.id else [],
             "curve": self.curve or None,
             "x": self.x,
         }
 
     def __str__(self) -> str:
         """Return one line: name, value, limit, verdict, note."""
-        bound = verdict = ""
+        bound = mark = ""
         if self.limit is not None:
             bound = f"{'≥' if self.at_least else '≤'} {number(self.limit)}"
-            verdict = "ok" if self.ok else "MISSED"
-        line = (
-            f"{self.name:<56} {number(self.value):>12} {self.unit:<12} {bound:>12}  {verdict:<6}  {self.note}"
-        )
+            mark = "ok" if self.ok else "MISSED"
+        line = f"{self.name:<56} {number(self.value):>12} {self.unit:<12} {bound:>12}  {mark:<6}  {self.note}"
         return line.rstrip()
 
 

@@ -1,4 +1,4 @@
-"""Area of the ring node, split as AI Smart NIC's table I: all-reduce, BFP compression, the shim around both."""
+"""Benchmark of the ring node's area, split as in AI Smart NIC's table I: all-reduce, BFP compression, shim."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fanin.hdl.ring.node import RingNode
 from fanin.ring.facts import PRESETS, RingConfig
 
 ALL_REDUCE, CODEC, SHIM = "all-reduce", "BFP", "shim"
-ADDED = "all-reduce and BFP"  # the paper's addition to a smart NIC with a shim
+ALL_REDUCE_AND_CODEC = "all-reduce and BFP"  # the paper's addition to a smart NIC with a shim
 TOP = "ring_node"
 
 #: Owner by module of the node. A module's content has the same owner, except modules listed here.
@@ -42,9 +42,13 @@ PAPER = {
     ("8 lanes, 40 Gb/s", ALL_REDUCE): ("2,233 ALMs", "46 M20Ks", "8 DSPs"),
     ("8 lanes, 40 Gb/s", CODEC): ("2,857 ALMs", "120 M20Ks", "none"),
     ("8 lanes, 40 Gb/s", SHIM): ("64,480 ALMs, PCIe and MAC among them", "368 M20Ks", "none"),
-    ("8 lanes, 40 Gb/s", ADDED): ("5,090 ALMs", "166 M20Ks", "8 DSPs"),
+    ("8 lanes, 40 Gb/s", ALL_REDUCE_AND_CODEC): ("5,090 ALMs", "166 M20Ks", "8 DSPs"),
     ("8 lanes, 40 Gb/s", "total"): ("69,570 ALMs", "534 M20Ks", "8 DSPs"),
-    ("4 × 16 lanes, 400 Gb/s", ADDED): ("< 8,544 ALMs (2 %)", "< 244 M20Ks (9 %)", "< 76 DSPs (5 %)"),
+    ("4 × 16 lanes, 400 Gb/s", ALL_REDUCE_AND_CODEC): (
+        "< 8,544 ALMs (2 %)",
+        "< 244 M20Ks (9 %)",
+        "< 76 DSPs (5 %)",
+    ),
 }
 
 
@@ -63,7 +67,7 @@ def _node(sizes: RingConfig) -> dict[str, Area]:
 
 
 def split(verilog: str, top: str, owners: Mapping[str, str]) -> dict[str, Area]:
-    """Return the area of each owner's modules inside ``top``; the areas add up to the whole.
+    """Return the area of each owner's modules inside ``top``; the areas add up to that of ``top``.
 
     A module with an owner is mapped separately, and multiplied by its occurrences. A module without an owner is
     part of its parent. Emission may append a number to a module's name. Raises ValueError for an owned module
@@ -79,8 +83,8 @@ def split(verilog: str, top: str, owners: Mapping[str, str]) -> dict[str, Area]:
     def count(name: str, times: int) -> None:
         area = mapped[name].times(times)
         for inner, module in modules.items():
-            if inside := mapped[name].cells[module]:
-                count(inner, times * inside)
+            if occurrences := mapped[name].cells[module]:
+                count(inner, times * occurrences)
                 del area.cells[module]
         parts[owners[name]] += area
 
@@ -89,22 +93,22 @@ def split(verilog: str, top: str, owners: Mapping[str, str]) -> dict[str, Area]:
 
 
 def _module(verilog: str, name: str) -> str:
-    found = re.findall(rf"^module ({name}(?:_\d+)?)\(", verilog, re.MULTILINE)
-    if len(found) != 1:
-        raise ValueError(f"one module must be called {name}, not {len(found)}")
-    return str(found[0])
+    names = re.findall(rf"^module ({name}(?:_\d+)?)\(", verilog, re.MULTILINE)
+    if len(names) != 1:
+        raise ValueError(f"one module must be called {name}, not {len(names)}")
+    return str(names[0])
 
 
 def _figures(node: str, parts: Mapping[str, Area]) -> Iterator[Result]:
     total = sum(parts.values(), Area())
-    added, place = parts[ALL_REDUCE] + parts[CODEC], identifier("area.ring", node.partition(",")[0])
-    for part, area in {**parts, ADDED: added, "total": total}.items():
+    added, node_id = parts[ALL_REDUCE] + parts[CODEC], identifier("area.ring", node.partition(",")[0])
+    for part, area in {**parts, ALL_REDUCE_AND_CODEC: added, "total": total}.items():
         notes = [f"the paper: {figure}" for figure in PAPER.get((node, part), ())] or [""] * 3
-        name, short = f"ring node, {node}: {part}", identifier(place, part)
+        name, id_prefix = f"ring node, {node}: {part}", identifier(node_id, part)
         luts = area.luts + area.lutrams
-        yield Result(f"{name}, LUTs", luts, "LUTs", note=notes[0], id=f"{short}.luts")
+        yield Result(f"{name}, LUTs", luts, "LUTs", note=notes[0], id=f"{id_prefix}.luts")
         yield Result(f"{name}, LUTs as memory", area.lutrams, "LUTs")
         yield Result(f"{name}, flip-flops", area.flip_flops, "flip-flops")
         blocks = area.ram_bits / BLOCK_BITS
-        yield Result(f"{name}, block RAM", blocks, "× 36 kb", note=notes[1], id=f"{short}.block_ram")
+        yield Result(f"{name}, block RAM", blocks, "× 36 kb", note=notes[1], id=f"{id_prefix}.block_ram")
         yield Result(f"{name}, DSPs", area.dsps, "DSPs", note=notes[2])

@@ -1,4 +1,4 @@
-"""Groups of ring nodes in RTL: time and bytes of an exchange of 16 workers, compared with a single ring."""
+"""Benchmark of groups of ring nodes in RTL: time and bytes of an exchange of 16 workers, against one ring."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def plans() -> dict[str, Plan]:
         "aggregators in a ring": (aggregator, ring),
         "(a) aggregators below an aggregator": (aggregator, aggregator),
     }
-    in_groups = {name: Groups(GROUPS, MEMBERS, *levels).plan for name, levels in shapes.items()}
-    return {"one ring": one_ring(GROUPS * MEMBERS)} | in_groups
+    grouped = {name: Groups(GROUPS, MEMBERS, *levels).plan for name, levels in shapes.items()}
+    return {"one ring": one_ring(GROUPS * MEMBERS)} | grouped
 
 
 def measure() -> Iterator[Result]:
@@ -47,29 +47,29 @@ def measure() -> Iterator[Result]:
 def _codec(name: str, config: RingConfig) -> Iterator[Result]:
     rng = np.random.default_rng(5)
     vectors = [rng.normal(0, 1e-2, COUNT).astype(np.float32) for _ in range(GROUPS * MEMBERS)]
-    shapes = plans()
-    cosim = GroupsCosim(config, nodes=max(plan.nodes for plan in shapes.values()))
-    for shape, plan in shapes.items():
+    plan_by_name = plans()
+    cosim = GroupsCosim(config, nodes=max(plan.nodes for plan in plan_by_name.values()))
+    for shape, plan in plan_by_name.items():
         yield from _plan(f"{name}, {shape}", cosim, plan, vectors)
 
 
 def _plan(name: str, cosim: GroupsCosim, plan: Plan, vectors: list[Float32]) -> Iterator[Result]:
     run = cosim.exchange(vectors, plan)
-    in_jobs = sum(each.seconds for each in run.rounds)
+    job_seconds = sum(round_.seconds for round_ in run.rounds)
     model = GroupsTime(config=cosim.config, plan=plan, count=len(vectors[0]))
     rounds = f"{len(plan.rounds)} rounds" if len(plan.rounds) > 1 else "1 round"
     note = f"{rounds}; with barriers {number(1e6 * run.seconds)}, the model: {number(1e6 * model.total)}"
-    yield Result(f"{name}: time in jobs", 1e6 * in_jobs, "µs", note=note)
-    yield Result(f"{name}: off the model", 100 * abs(in_jobs / sum(model.rounds) - 1), "%", MAX_DEVIATION)
-    sent = [each.data_bytes for each in run.rounds]
-    levels: dict[str, int] = {}
-    for each in run.rounds:
-        levels[each.level] = levels.get(each.level, 0) + each.data_bytes
-    note = "; ".join(f"{level} {number(size / 1e6)}" for level, size in levels.items())
-    yield Result(f"{name}: DATA frames", sum(sent) / 1e6, "MB", note=note)
+    yield Result(f"{name}: time in jobs", 1e6 * job_seconds, "µs", note=note)
+    yield Result(f"{name}: off the model", 100 * abs(job_seconds / sum(model.rounds) - 1), "%", MAX_DEVIATION)
+    sent_bytes = [round_.data_bytes for round_ in run.rounds]
+    bytes_by_level: dict[str, int] = {}
+    for round_ in run.rounds:
+        bytes_by_level[round_.level] = bytes_by_level.get(round_.level, 0) + round_.data_bytes
+    note = "; ".join(f"{level} {number(size / 1e6)}" for level, size in bytes_by_level.items())
+    yield Result(f"{name}: DATA frames", sum(sent_bytes) / 1e6, "MB", note=note)
     expected = golden.data_bytes(vectors, cosim.config, plan)
-    wrong = sum(abs(found - size) for found, size in zip(sent, expected, strict=True))
-    yield Result(f"{name}: bytes off NumPy's", wrong, "bytes", 0, note="summed over the rounds")
+    byte_difference = sum(abs(sent - size) for sent, size in zip(sent_bytes, expected, strict=True))
+    yield Result(f"{name}: bytes off NumPy's", byte_difference, "bytes", 0, note="summed over the rounds")
     total = golden.exchange(vectors, cosim.config, plan).view(np.uint32)
-    differ = sum(int((found.view(np.uint32) != total).sum()) for found in run.sums)
-    yield Result(f"{name}: values wrong", differ, "values", 0, note="all workers' against NumPy")
+    wrong_values = sum(int((result.view(np.uint32) != total).sum()) for result in run.sums)
+    yield Result(f"{name}: values wrong", wrong_values, "values", 0, note="all workers' against NumPy")

@@ -1,4 +1,4 @@
-"""The ring on its RTL: cycles beside the time model, how busy the links are, exact with loss; logic depth."""
+"""Benchmark of the ring in RTL: cycles against the time model, use of the links, exactness, logic depth."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from fanin.sim.ring.cosim import RingCosim, RingRun
 from fanin.sim.ring.time import RingTime
 
 COUNT = 1 << 18  # values of an engine's stripe: 1 MiB
-LOSS = 0.01
+LOSS = 0.01  # probability that a link loses a frame
 MAX_DEVIATION = 3.0  # % of the model's cycles
-MIN_BUSY = 98.0  # % of the time, where the link binds
-TIMEOUT = 4000  # cycles: some hops there and back
+MIN_BUSY = 98.0  # % of the time, if the link is the bottleneck
+TIMEOUT = 4000  # cycles: several round trips of a hop
 CODECS = {"no codec": None, "BFP": Bfp(), "INCEPTIONN": Inceptionn(group=16)}
 
 Float32 = npt.NDArray[np.float32]
@@ -32,7 +32,14 @@ Float32 = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Point:
-    """A ring whose hosts have ``engines`` of ``sizes``, each on a link of its own, with codecs by name."""
+    """Rings to measure.
+
+    - ``sizes``: sizes of a node.
+    - ``link``: link of each engine.
+    - ``nodes``: numbers of nodes.
+    - ``codecs``: names in ``CODECS``.
+    - ``engines``: engines of a host, each with its own link.
+    """
 
     name: str
     sizes: RingConfig
@@ -94,7 +101,7 @@ def wrong_values(run: RingRun, expected: Float32) -> int:
     """Return the number of values that differ in any bit; all values if a node failed or wrote elsewhere."""
     if run.failed or not run.intact:
         return expected.size
-    return sum(int((own.view(np.uint32) != expected.view(np.uint32)).sum()) for (own,) in run.sums)
+    return sum(int((result.view(np.uint32) != expected.view(np.uint32)).sum()) for (result,) in run.sums)
 
 
 def _depth(name: str, config: RingConfig) -> Iterator[Result]:

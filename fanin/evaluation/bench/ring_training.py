@@ -1,4 +1,4 @@
-"""Training iterations on the ring's RTL, compared with AI Smart NIC's model (section IV-C), and its figures.
+"""Benchmark of training iterations on the ring's RTL, compared with AI Smart NIC's model (section IV-C).
 
 The paper's shape, 20 layers and its mini-batches, is scaled down in width. The times of computation and
 reduction are both proportional to the weights, so their ratio stays. The model has the same worker, and α and β
@@ -22,7 +22,7 @@ from fanin.evaluation.bench.smart_nic_figures import (
     SMART,
     SMART_BFP,
     TRACE_LAYERS,
-    Measured,
+    RunTimes,
 )
 from fanin.evaluation.models import smart_nic
 from fanin.evaluation.models import smart_nic_paper as paper
@@ -43,7 +43,7 @@ from fanin.sim.ring.train_cosim import RingTrainingCosim
 NODES = (2, 3, 4, 5, 6)
 LAYERS = len(paper.WIDTHS)
 WIDTH = 512
-MAX_DEVIATION = 3.0  # %, as the paper says of its model
+MAX_DEVIATION = 3.0  # %, the paper's claim for its model
 LINK = LinkConfig(gbps=paper.ETHERNET / 1e9)
 CODECS: dict[str, CodecConfig | None] = {SMART: None, SMART_BFP: Bfp()}
 DEFAULT = WorkerProfile()
@@ -51,7 +51,14 @@ DEFAULT = WorkerProfile()
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """An iteration: ``layers`` of ``width`` × ``width`` weights, ``batch`` samples a node."""
+    """An iteration of training.
+
+    - ``nodes``: number of nodes.
+    - ``batch``: samples of a node.
+    - ``width``: a layer has ``width`` × ``width`` weights.
+    - ``layers``: number of layers.
+    - ``profile``: speed of the worker.
+    """
 
     nodes: int
     batch: int
@@ -66,23 +73,23 @@ class Shape:
 
     @property
     def to_paper(self) -> float:
-        """How many times longer the paper's width takes."""
+        """Factor from a time at ``width`` to the time at the paper's width."""
         return (paper.WIDTHS[0] / self.width) ** 2
 
 
 def measure(args: argparse.Namespace) -> Iterator[Result]:
     """Yield the figures; draw the paper's into ``args.output``. Raises InputError."""
     paths = drawing.outputs(args.output)
-    measured = Measured()
+    run_times = RunTimes()
     if args.part in (None, "scaled"):
-        yield from _on_cores(measured)
-        yield from _scaled(measured)
-        drawing.write(paths, paper.fitted(), measured)
+        yield from _on_host_cores(run_times)
+        yield from _scaled(run_times)
+        drawing.write(paths, paper.fitted(), run_times)
     if args.part in (None, "whole"):
-        yield from _whole()
+        yield from _full_width()
 
 
-def _scaled(measured: Measured) -> Iterator[Result]:
+def _scaled(run_times: RunTimes) -> Iterator[Result]:
     """Yield all node counts, mini-batches and codecs with the paper's worker, then with timed updates."""
     for series, codec in CODECS.items():
         config = replace(PRESETS["prototype"], codec=codec)
@@ -91,7 +98,7 @@ def _scaled(measured: Measured) -> Iterator[Result]:
             for batch in paper.BATCHES:
                 shape = Shape(nodes=nodes, batch=batch, profile=_worker(batch))
                 seconds, _ = _run(cosim, shape)
-                measured.seconds[batch, nodes, series] = seconds * shape.to_paper
+                run_times.seconds[batch, nodes, series] = seconds * shape.to_paper
                 yield from _figures(f"{series}, {nodes} nodes, B = {batch}", cosim, shape, seconds)
         shape = Shape(nodes=nodes, batch=448, profile=DEFAULT)
         seconds, _ = _run(cosim, shape)
@@ -99,10 +106,10 @@ def _scaled(measured: Measured) -> Iterator[Result]:
         if codec is None:
             shape = Shape(nodes=nodes, batch=448, layers=TRACE_LAYERS, profile=_worker(448))
             _, times = _run(cosim, shape)
-            measured.trace = _spans(times, shape.to_paper)
+            run_times.trace = _spans(times, shape.to_paper)
 
 
-def _on_cores(measured: Measured) -> Iterator[Result]:
+def _on_host_cores(run_times: RunTimes) -> Iterator[Result]:
     """Yield figure 2a: hosts reduce gradients themselves, in the time model alone, without RTL or data."""
     batch, nodes, inputs = 1792, paper.PROTOTYPE, paper.fitted()
     cores, worker = inputs.cores(), _worker(batch)
@@ -110,21 +117,23 @@ def _on_cores(measured: Measured) -> Iterator[Result]:
         (NAIVE, paper.naive(inputs, batch, nodes)),
         (OVERLAPPED, paper.conventional(inputs, batch, nodes)),
     ):
-        single_thread = bar == NAIVE
+        is_naive = bar == NAIVE
         timed = Timed(
             counts=[width**2 for width in paper.WIDTHS],
             nodes=nodes,
             batch=batch,
-            profile=worker if single_thread else replace(worker, slowdown=cores.slowdown),
-            schedule=Schedule(Overlap.NONE) if single_thread else Schedule(outstanding=LAYERS),
+            profile=worker if is_naive else replace(worker, slowdown=cores.slowdown),
+            schedule=Schedule(Overlap.NONE) if is_naive else Schedule(outstanding=LAYERS),
         )
-        seconds = functools.partial(cores.seconds, nodes=nodes, single_thread=single_thread)
+        seconds = functools.partial(cores.seconds, nodes=nodes, single_thread=is_naive)
         world = World(timed, nodes, Sums(lambda gradients: gradients[0], nodes), seconds)
-        measured.cores[bar] = max(times.steps[-1] for times in world.run())
-        yield from _beside(f"regular NICs, {bar}, 6 nodes, B = {batch}", measured.cores[bar], makespan(spans))
+        run_times.cores[bar] = max(times.steps[-1] for times in world.run())
+        yield from _time_and_deviation(
+            f"regular NICs, {bar}, 6 nodes, B = {batch}", run_times.cores[bar], makespan(spans)
+        )
 
 
-def _whole() -> Iterator[Result]:
+def _full_width() -> Iterator[Result]:
     """Yield one iteration at the paper's width, on three nodes."""
     config = PRESETS["prototype"]
     shape = Shape(nodes=3, batch=448, width=paper.WIDTHS[0], profile=_worker(448))
@@ -148,8 +157,8 @@ def _run(cosim: RingTrainingCosim, shape: Shape) -> tuple[float, Times]:
         profile=shape.profile,
         schedule=Schedule(),
     )
-    found, _ = cosim.run(learners, shape.counts, link=LINK, pcie=shape.profile.pcie)
-    return max(times.steps[-1] for times in found.times), found.times[0]
+    run, _ = cosim.run(learners, shape.counts, link=LINK, pcie=shape.profile.pcie)
+    return max(times.steps[-1] for times in run.times), run.times[0]
 
 
 def model(config: RingConfig, shape: Shape) -> float:
@@ -168,16 +177,18 @@ def model(config: RingConfig, shape: Shape) -> float:
 
 
 def _figures(name: str, cosim: RingTrainingCosim, shape: Shape, seconds: float) -> Iterator[Result]:
-    yield from _beside(f"{name}, {shape.layers} × {shape.width}²", seconds, model(cosim.config, shape))
+    yield from _time_and_deviation(
+        f"{name}, {shape.layers} × {shape.width}²", seconds, model(cosim.config, shape)
+    )
 
 
-def _beside(name: str, seconds: float, expected: float) -> Iterator[Result]:
+def _time_and_deviation(name: str, seconds: float, expected: float) -> Iterator[Result]:
     """Yield a time, and its deviation from the paper's model."""
     note = f"the model: {number(1e3 * expected)}"
     yield Result(f"{name}: iteration", 1e3 * seconds, "ms", note=note)
     deviation = 100 * (seconds / expected - 1)
-    note, short = f"{deviation:+.2f} %", identifier("ring_training", name, "off")
-    yield Result(f"{name}: off the model", abs(deviation), "%", MAX_DEVIATION, note=note, id=short)
+    note, figure_id = f"{deviation:+.2f} %", identifier("ring_training", name, "off")
+    yield Result(f"{name}: off the model", abs(deviation), "%", MAX_DEVIATION, note=note, id=figure_id)
 
 
 def _spans(times: Times, scale: float) -> list[timeline.Span]:

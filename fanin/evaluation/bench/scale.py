@@ -1,4 +1,4 @@
-"""Scaling over ranks: timed runs, compared with a model that then predicts more ranks."""
+"""Benchmark of simulations on several ranks: timed runs, and a model that predicts runs on more ranks."""
 
 from __future__ import annotations
 
@@ -29,19 +29,27 @@ from fanin.sim.cosim.meeting import window
 from fanin.sim.glm.cosim import Cosim
 from fanin.sim.network import SWITCH_NS, LinkConfig, least_trip
 from fanin.sim.scale.model import Costs, Load
-from fanin.sim.scale.point import Measured, rank_cost
+from fanin.sim.scale.point import RunMeasurement, rank_cost
 
 PAGE, NAME = "scale.md", "scale"
-MAX_ERROR = 10.0  # percent
+MAX_ERROR = 10.0  # % between predicted and measured time
 NODES = (1, 4, 16, 64, 256, 1024)
 MACHINES = (1, 4, 16, 64)
 GLM_NODES = 2
-_TIMEOUT = 1800.0
-_WINDOW = window(least_trip(LinkConfig(), SWITCH_NS), Clock(period_of(CLOCK_MHZ)))  # cycles between meetings
+_TIMEOUT_SECONDS = 1800.0
+_WINDOW_CYCLES = window(
+    least_trip(LinkConfig(), SWITCH_NS), Clock(period_of(CLOCK_MHZ))
+)  # cycles between meetings
 
 
 class Point(NamedTuple):
-    """A run to be timed: ring nodes, values of each vector, ranks; seconds that each meeting is delayed."""
+    """Run to time.
+
+    - ``nodes``: ring nodes.
+    - ``values``: values of each node's vector.
+    - ``ranks``: processes.
+    - ``delay``: added delay of each meeting, in s.
+    """
 
     nodes: int
     values: int
@@ -49,12 +57,12 @@ class Point(NamedTuple):
     delay: float = 0.0
 
     def __str__(self) -> str:
-        where = f"{self.ranks} ranks" if self.ranks > 1 else "one process"
-        late = f", {self.delay * 1e3:g} ms late" if self.delay else ""
-        return f"{self.nodes} nodes, {self.values:,} values, {where}{late}"
+        processes = f"{self.ranks} ranks" if self.ranks > 1 else "one process"
+        delay = f", {self.delay * 1e3:g} ms late" if self.delay else ""
+        return f"{self.nodes} nodes, {self.values:,} values, {processes}{delay}"
 
 
-FITTED = (
+FITTED_POINTS = (
     Point(8, 20_000),
     Point(64, 20_000),
     Point(16, 160_000),
@@ -63,7 +71,7 @@ FITTED = (
     Point(64, 20_000, 4),
     Point(16, 20_000, 16),
 )
-CHECKED = (
+CHECKED_POINTS = (
     Point(16, 40_000),
     Point(32, 40_000),
     Point(16, 80_000, 2),
@@ -82,34 +90,34 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
 
     Raises InputError for a folder that cannot be written; ToolFailed when a run fails.
     """
-    for option, least in ("cores", 1), ("rtt_us", 0), ("runs", 1):
-        if not least <= (value := getattr(args, option)) < math.inf:
-            must = f"at least {least}" if value < least else "finite"
-            raise InputError(f"--{option.replace('_', '-')} {value}: must be {must}")
+    for option, minimum in ("cores", 1), ("rtt_us", 0), ("runs", 1):
+        if not minimum <= (value := getattr(args, option)) < math.inf:
+            requirement = f"at least {minimum}" if value < minimum else "finite"
+            raise InputError(f"--{option.replace('_', '-')} {value}: must be {requirement}")
     page, pictures = args.output / PAGE, outputs(NAME, args.output)
     check_writable(page)
     cores = len(os.sched_getaffinity(0))
-    fitted = [_measured(point, args.runs) for point in FITTED]
-    loads = [_load(point, found, cores) for point, found in zip(FITTED, fitted, strict=True)]
-    costs = Costs.fit(loads, [found.seconds for found in fitted], rank=rank_cost())
+    fitted_runs = [_time_run(point, args.runs) for point in FITTED_POINTS]
+    loads = [_load(point, run, cores) for point, run in zip(FITTED_POINTS, fitted_runs, strict=True)]
+    costs = Costs.fit(loads, [run.seconds for run in fitted_runs], rank=rank_cost())
     rows: list[Sequence[object]] = []
-    for point in CHECKED:
-        found = _measured(point, args.runs)
-        expected = costs.seconds(_load(point, found, cores))
-        error = 100 * (expected / found.seconds - 1)
-        rows.append((str(point), f"{found.seconds:.2f}", f"{expected:.2f}", f"{error:+.1f} %"))
-        yield Result(str(point), abs(error), "% off", MAX_ERROR, note=f"{found.seconds:.2f} s")
-    kinds = {
+    for point in CHECKED_POINTS:
+        run = _time_run(point, args.runs)
+        expected = costs.seconds(_load(point, run, cores))
+        error = 100 * (expected / run.seconds - 1)
+        rows.append((str(point), f"{run.seconds:.2f}", f"{expected:.2f}", f"{error:+.1f} %"))
+        yield Result(str(point), abs(error), "% off", MAX_ERROR, note=f"{run.seconds:.2f} s")
+    costs_and_load = {
         "ring node, 8 lanes": (costs, max(loads, key=lambda load: load.nodes)),
-        "GLM node, u280": _glm(costs),
+        "GLM node, u280": _glm_costs_and_load(costs),
     }
     figures: list[Figure] = []
-    predicted: list[Sequence[object]] = []
-    for kind, (own, unit) in kinds.items():
+    predicted_rows: list[Sequence[object]] = []
+    for kind, (kind_costs, node_load) in costs_and_load.items():
         figures.append(Figure(kind, kind, "machines", "times as fast as one process", log_y=True))
         for nodes in NODES:
-            speeds = [_speed(own, unit, nodes, machines, args) for machines in MACHINES]
-            predicted.append((kind, nodes, *(f"{speed:.1f} ({ranks})" for speed, ranks in speeds)))
+            speeds = [_best_speed_up(kind_costs, node_load, nodes, machines, args) for machines in MACHINES]
+            predicted_rows.append((kind, nodes, *(f"{speed:.1f} ({ranks})" for speed, ranks in speeds)))
             for machines, (speed, _) in zip(MACHINES, speeds, strict=True):
                 result = figures[-1].add(f"{nodes:,} nodes", machines, speed)
                 if nodes == NODES[-1]:
@@ -117,18 +125,21 @@ def measure(args: argparse.Namespace) -> Iterator[Result]:
     figures[-1].note = f"{args.cores} cores a machine, {args.rtt_us:g} µs there and back between machines"
     lines = [
         *table("What was measured", ("run", "seconds", "model", "error"), rows),
-        *table("What a part costs, µs", *_costs_table(kinds)),
-        *table("Times as fast as one process (ranks)", ("node", "nodes", *_headings(args)), predicted),
+        *table("What a part costs, µs", *_costs_table(costs_and_load)),
+        *table("Times as fast as one process (ranks)", ("node", "nodes", *_headings(args)), predicted_rows),
     ]
     write_file(page, "\n".join(lines))
     write(figures, pictures)
 
 
-def _costs_table(kinds: dict[str, tuple[Costs, Load]]) -> tuple[Sequence[str], list[Sequence[object]]]:
+def _costs_table(costs_and_load: dict[str, tuple[Costs, Load]]) -> tuple[Sequence[str], list[Sequence[object]]]:
     names = ("a cycle of a node", "frame, alone", "frame, ranks", "meeting", "another rank", "exchange")
-    values = [[getattr(costs, name) for name in Costs.__dataclass_fields__] for costs, _ in kinds.values()]
+    values = [
+        [getattr(costs, name) for name in Costs.__dataclass_fields__] for costs, _ in costs_and_load.values()
+    ]
     rows: list[Sequence[object]] = [
-        (kind, *(f"{1e6 * cost:.2f}" for cost in own)) for kind, own in zip(kinds, values, strict=True)
+        (kind, *(f"{1e6 * cost:.2f}" for cost in kind_values))
+        for kind, kind_values in zip(costs_and_load, values, strict=True)
     ]
     return ("node", *names), rows
 
@@ -137,37 +148,40 @@ def _headings(args: argparse.Namespace) -> list[str]:
     return [f"{machines} × {args.cores} cores" for machines in MACHINES]
 
 
-def _measured(point: Point, runs: int) -> Measured:
-    """Time a point's run, in processes of its own. Raises ToolFailed."""
+def _time_run(point: Point, runs: int) -> RunMeasurement:
+    """Time the fastest of ``runs`` runs of a point, in separate processes. Raises ToolFailed."""
     numbers = (point.nodes, point.values, runs, point.ranks)
     command = [sys.executable, "-m", "fanin.sim.scale.point", *map(str, numbers)]
     environment = {**os.environ, "FANIN_COSIM_DELAY": str(point.delay)}
     try:
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_TIMEOUT)
+        process = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS
+        )
     except subprocess.TimeoutExpired:
-        raise ToolFailed(f"{point}: has not ended within {_TIMEOUT:g} s") from None
-    if done.returncode:
-        raise ToolFailed(f"{point}: {(done.stderr.strip().splitlines() or ['no message'])[-1]}")
-    return Measured(**json.loads(done.stdout.splitlines()[-1]))
+        raise ToolFailed(f"{point}: has not ended within {_TIMEOUT_SECONDS:g} s") from None
+    if process.returncode:
+        raise ToolFailed(f"{point}: {(process.stderr.strip().splitlines() or ['no message'])[-1]}")
+    return RunMeasurement(**json.loads(process.stdout.splitlines()[-1]))
 
 
-def _load(point: Point, found: Measured, cores: int) -> Load:
+def _load(point: Point, run: RunMeasurement, cores: int) -> Load:
     """Return the load of a run; a run in one process has no meetings."""
     return Load(
         point.nodes,
-        found.cycles,
-        found.frames,
-        found.meetings,
+        run.cycles,
+        run.frames,
+        run.meetings,
         ranks=point.ranks,
         cores=cores,
         delay=point.delay,
     )
 
 
-def _glm(costs: Costs) -> tuple[Costs, Load]:
-    """Return the costs with those of a u280 node's cycle and of aggregated frames, and the node's load.
+def _glm_costs_and_load(costs: Costs) -> tuple[Costs, Load]:
+    """Return costs and load of GLM training, measured on u280 nodes in one process.
 
-    They are measured in a training in one process; the cost of waking Python for a frame stays the same.
+    Cycle and frame costs are those of the training. The cost of waking Python for a frame, and costs between
+    ranks, are those of ``costs``.
     """
     node = PRESETS["u280"]
     shape = TrainShape(node=node, workers=GLM_NODES, samples=512, columns=4096, batch=64)
@@ -179,25 +193,27 @@ def _glm(costs: Costs) -> tuple[Costs, Load]:
     raw = run.raw
     frames = sum(raw.frames.values())
     frame = raw.network_seconds / frames
-    alone = frame + max(0.0, costs.frame_alone - costs.frame)
-    cycle = (raw.seconds - frames * alone) / (raw.cycles * GLM_NODES)
-    own = replace(costs, node_cycle=cycle, frame=frame, frame_alone=alone)
-    return own, Load(GLM_NODES, raw.cycles, frames, meetings=0)
+    frame_alone = frame + max(0.0, costs.frame_alone - costs.frame)
+    cycle = (raw.seconds - frames * frame_alone) / (raw.cycles * GLM_NODES)
+    glm_costs = replace(costs, node_cycle=cycle, frame=frame, frame_alone=frame_alone)
+    return glm_costs, Load(GLM_NODES, raw.cycles, frames, meetings=0)
 
 
-def _speed(costs: Costs, unit: Load, nodes: int, machines: int, args: argparse.Namespace) -> tuple[float, int]:
+def _best_speed_up(
+    costs: Costs, node_load: Load, nodes: int, machines: int, args: argparse.Namespace
+) -> tuple[float, int]:
     """Return the best speed-up of ``nodes`` nodes on ``machines`` machines, and its number of ranks.
 
-    ``unit`` says how many frames a node sends in a cycle.
+    ``node_load``: load from which the frames per node and cycle are taken.
     """
-    meetings = unit.cycles // _WINDOW
-    frames = round(unit.frames * nodes / unit.nodes)
-    whole = Load(nodes, unit.cycles, frames, meetings)
+    meetings = node_load.cycles // _WINDOW_CYCLES
+    frames = round(node_load.frames * nodes / node_load.nodes)
+    single_process = Load(nodes, node_load.cycles, frames, meetings)
     speeds = [(1.0, 1)]
-    most = min(nodes, machines * args.cores)
-    for ranks in sorted({*(1 << bit for bit in range(1, most.bit_length())), most} - {1}):
-        used = min(machines, ranks)
-        delay = args.rtt_us * 1e-6 if used > 1 else 0.0
-        load = replace(whole, ranks=ranks, machines=used, cores=args.cores, delay=delay)
+    max_ranks = min(nodes, machines * args.cores)
+    for ranks in sorted({*(1 << bit for bit in range(1, max_ranks.bit_length())), max_ranks} - {1}):
+        used_machines = min(machines, ranks)
+        delay = args.rtt_us * 1e-6 if used_machines > 1 else 0.0
+        load = replace(single_process, ranks=ranks, machines=used_machines, cores=args.cores, delay=delay)
         speeds.append((costs.speed_up(load), ranks))
     return max(speeds)

@@ -1,7 +1,7 @@
-"""The embedded switch on Linux interfaces: packets a second over veth pairs, through ``fanin p4 serve``.
+"""Benchmark of the embedded switch on Linux interfaces: packets a second over veth pairs (``fanin p4 serve``).
 
-Beside it, where it is installed, BMv2: the same program, job and packets. With ``--attack``, the embedded
-switch without and with hostile controllers.
+If BMv2 is installed, it is measured with the same program, job and packets. With ``--attack``, the embedded
+switch is measured without and with hostile controllers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from fanin.base.errors import CheckFailed, InputError
 from fanin.evaluation.bench import serve_attack
 from fanin.evaluation.bench.result import Result
-from fanin.evaluation.bench.served import SLOTS, VALUES, WORKERS, aggregate, cpu_seconds, serving
+from fanin.evaluation.bench.served import SLOTS, VALUES, WORKERS, aggregate, cpu_seconds, serve_switch
 from fanin.host.ethernet import Interface, open_interface
 from fanin.job import SWITCH
 from fanin.p4.aggregation import ProgramConfig
@@ -26,38 +26,38 @@ from fanin.wire.aggregation import Kind
 ROUNDS = 150  # of every slot: 76,800 packets with ACKs
 MIN_RATE = 20_000.0
 _IN_FLIGHT = 16  # slots
-_PATIENCE = 30.0  # s; timeout of an answer
+_ANSWER_SECONDS = 30.0  # timeout of an answer
 
 
 def measure(args: argparse.Namespace) -> Iterator[Result]:
-    """Yield packets in per second of time, and of the switch's CPU time."""
+    """Yield input packets per s of time, and per s of the switch's CPU time."""
     if args.attack:
-        yield from serve_attack.attacked()
+        yield from serve_attack.measure()
         return
-    with serving() as served:
-        by_clock, by_core = _rates(served.hosts, served.process.pid)
-    yield Result("serve over veth, v1model, l2", by_clock, "packets/s", note="sender on the other core")
-    yield Result("serve over veth, one core", by_core, "packets/s", MIN_RATE, at_least=True)
-    yield from beside()
+    with serve_switch() as switch:
+        wall_rate, cpu_rate = _rates(switch.hosts, switch.process.pid)
+    yield Result("serve over veth, v1model, l2", wall_rate, "packets/s", note="sender on the other core")
+    yield Result("serve over veth, one core", cpu_rate, "packets/s", MIN_RATE, at_least=True)
+    yield from bmv2_figures()
 
 
-def beside() -> Iterator[Result]:
-    """Yield BMv2's figures, or say why there are none."""
+def bmv2_figures() -> Iterator[Result]:
+    """Yield BMv2's figures; if it is not installed, print the reason on stderr."""
     try:
-        by_clock, by_core = _bmv2_rates()
+        wall_rate, cpu_rate = _bmv2_rates()
     except InputError as error:
         print(f"BMv2 is not measured: {error}", file=sys.stderr)
         return
-    yield Result("BMv2 over veth, the same packets", by_clock, "packets/s", note="its threads on all cores")
-    yield Result("BMv2 over veth, one core", by_core, "packets/s")
+    yield Result("BMv2 over veth, the same packets", wall_rate, "packets/s", note="its threads on all cores")
+    yield Result("BMv2 over veth, one core", cpu_rate, "packets/s")
 
 
 def _rates(hosts: list[Interface], pid: int) -> tuple[float, float]:
     """Return packets per s of time, and per s of the switch's CPU time."""
-    before, began = cpu_seconds(pid), time.perf_counter()
-    packets = _all_reduced(hosts)
-    seconds, busy = time.perf_counter() - began, cpu_seconds(pid) - before
-    return packets / seconds, packets / busy
+    cpu_start, start = cpu_seconds(pid), time.perf_counter()
+    packets = _send_rounds(hosts)
+    seconds, cpu_time = time.perf_counter() - start, cpu_seconds(pid) - cpu_start
+    return packets / seconds, packets / cpu_time
 
 
 def _bmv2_rates() -> tuple[float, float]:
@@ -68,39 +68,39 @@ def _bmv2_rates() -> tuple[float, float]:
     config = ProgramConfig(workers=WORKERS, slots=SLOTS, values=VALUES)
     with (
         bmv2_switch(config, endpoint=SWITCH, ports=range(WORKERS), veth=True) as switch,
-        contextlib.ExitStack() as opened,
+        contextlib.ExitStack() as stack,
     ):
         for job in default_deployment(config).jobs:
             switch.add_job(job)
         process = switch.pipeline.bmv2
         names = [host_end(port) for port in range(WORKERS)]
-        hosts = process.run_in_namespace(lambda: [opened.enter_context(open_interface(name)) for name in names])
+        hosts = process.run_in_namespace(lambda: [stack.enter_context(open_interface(name)) for name in names])
         return _rates(hosts, process.pid)
 
 
-def _all_reduced(hosts: list[Interface]) -> int:
+def _send_rounds(hosts: list[Interface]) -> int:
     """Send all rounds of all workers, within the capacity of the queues; return the number of packets."""
     selector = selectors.DefaultSelector()
     for host in hosts:
         selector.register(host, selectors.EVENT_READ, host)
     sent = 0
-    for number in range(1, ROUNDS + 1):
-        for begin in range(0, SLOTS, _IN_FLIGHT):
+    for round_number in range(1, ROUNDS + 1):
+        for first_slot in range(0, SLOTS, _IN_FLIGHT):
             for kind in (Kind.AGG, Kind.ACK):
-                for slot in range(begin, begin + _IN_FLIGHT):
+                for slot in range(first_slot, first_slot + _IN_FLIGHT):
                     for worker, host in enumerate(hosts):
-                        host.send(aggregate(worker, slot, number, kind))
+                        host.send(aggregate(worker, slot, round_number, kind))
                         sent += 1
                 _await(selector, _IN_FLIGHT * len(hosts))
     selector.close()
     return sent
 
 
-def _await(selector: selectors.BaseSelector, wanted: int) -> None:
-    """Wait for ``wanted`` answers. Raises CheckFailed after ``_PATIENCE`` s."""
-    end = time.monotonic() + _PATIENCE
-    while wanted:
+def _await(selector: selectors.BaseSelector, count: int) -> None:
+    """Wait for ``count`` answers. Raises CheckFailed after ``_ANSWER_SECONDS``."""
+    deadline = time.monotonic() + _ANSWER_SECONDS
+    while count:
         for key, _ in selector.select(0.1):
-            wanted -= len(key.data.receive())
-        if time.monotonic() > end:
-            raise CheckFailed(f"{wanted} answers are missing")
+            count -= len(key.data.receive())
+        if time.monotonic() > deadline:
+            raise CheckFailed(f"{count} answers are missing")

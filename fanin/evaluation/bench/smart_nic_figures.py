@@ -1,6 +1,6 @@
 """AI Smart NIC's figures 2a, 2b, 3b, 4a and 4b: the model of section IV-C, compared with the paper's values.
 
-The paper's figures are pictures, so the values are those in its text.
+The paper's figures have no numbers, so the values are taken from its text.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ SCHEMES: dict[str, Scheme] = {
 SCHEME_NODES = (1, 2, 3, 4, 6, 8, 10, 12)
 
 FORWARD, BACKWARD, SLOWER, EXPOSED = "forward", "backward", "slower backward", "exposed all-reduce"
-TRACE_LAYERS = 6  # of figure 3b: the paper's has L
+TRACE_LAYERS = 6  # layers in figure 3b; the paper's figure has L
 
 Bars = dict[str, dict[str, float]]  # milliseconds of each part, by bar
 Curves = Mapping[str, Sequence[tuple[float, float]]]
 
 
 @dataclass
-class Measured:
-    """Measurements of training runs for the figures.
+class RunTimes:
+    """Measured times of training runs, for the figures.
 
     - ``seconds``: time of an iteration in RTL, in s at the paper's width, by mini-batch, nodes and series.
     - ``cores``: time with reduction by hosts, without RTL, in s at the paper's width, by bar of figure 2a.
@@ -74,19 +74,19 @@ def parts(spans: Sequence[Span], backward: float) -> dict[str, float]:
 def figure_2a(inputs: Inputs) -> Bars:
     """Return figure 2a: regular NICs without and with overlap, and a smart NIC; mini-batch 1792, 6 nodes."""
     batch, nodes = 1792, paper.PROTOTYPE
-    alone = smart_nic.backward(paper.smart(inputs, batch, 1))
+    backward_seconds = smart_nic.backward(paper.smart(inputs, batch, 1))
     bars = {
         NAIVE: paper.naive(inputs, batch, nodes),
         OVERLAPPED: paper.conventional(inputs, batch, nodes),
         SMART: paper.smart(inputs, batch, nodes),
     }
-    return {name: parts(spans, alone) for name, spans in bars.items()}
+    return {name: parts(spans, backward_seconds) for name, spans in bars.items()}
 
 
-def measured_2a(measured: Measured) -> dict[str, float]:
+def measured_2a(run_times: RunTimes) -> dict[str, float]:
     """Return the measured bars of figure 2a, in ms."""
-    rtl = measured.seconds.get((1792, paper.PROTOTYPE, SMART))
-    seconds = measured.cores | ({SMART: rtl} if rtl is not None else {})
+    rtl = run_times.seconds.get((1792, paper.PROTOTYPE, SMART))
+    seconds = run_times.cores | ({SMART: rtl} if rtl is not None else {})
     return {bar: 1e3 * value for bar, value in seconds.items()}
 
 
@@ -104,9 +104,10 @@ def figure_2b(inputs: Inputs) -> Curves:
 def figure_4a(inputs: Inputs) -> Bars:
     """Return figure 4a: baseline and smart NICs, mini-batch 448, 6 nodes."""
     batch, nodes = 448, paper.PROTOTYPE
-    alone = smart_nic.backward(paper.smart(inputs, batch, 1))
+    backward_seconds = smart_nic.backward(paper.smart(inputs, batch, 1))
     return {
-        name: parts(iteration(inputs, batch, nodes, name), alone) for name in (CONVENTIONAL, SMART, SMART_BFP)
+        name: parts(iteration(inputs, batch, nodes, name), backward_seconds)
+        for name in (CONVENTIONAL, SMART, SMART_BFP)
     }
 
 
@@ -118,20 +119,20 @@ def figure_4b(inputs: Inputs, batch: int) -> Curves:
     } | {IDEAL: [(n, n) for n in NODES]}
 
 
-def faster(inputs: Inputs, batch: int) -> Curves:
-    """Return the speed-up over conventional NICs by number of nodes, which the paper states for figure 4b."""
-    found = figure_4b(inputs, batch)
-    base = dict(found[CONVENTIONAL])
-    return {name: [(n, value / base[n]) for n, value in found[name]] for name in (SMART, SMART_BFP)}
+def relative_speedups(inputs: Inputs, batch: int) -> Curves:
+    """Return the speed-ups over conventional NICs by number of nodes, as the paper's text has figure 4b."""
+    speedups = figure_4b(inputs, batch)
+    base_speedups = dict(speedups[CONVENTIONAL])
+    return {name: [(n, value / base_speedups[n]) for n, value in speedups[name]] for name in (SMART, SMART_BFP)}
 
 
-def markers(inputs: Inputs, measured: Measured, batch: int) -> Curves:
+def markers(inputs: Inputs, run_times: RunTimes, batch: int) -> Curves:
     """Return the speed-ups of the RTL's iterations, by series."""
-    alone = makespan(paper.smart(inputs, batch, 1))
+    single_seconds = makespan(paper.smart(inputs, batch, 1))
     curves: dict[str, list[tuple[float, float]]] = {}
-    for (of, nodes, series), seconds in sorted(measured.seconds.items()):
-        if of == batch:
-            curves.setdefault(series, []).append((nodes, nodes * alone / seconds))
+    for (run_batch, nodes, series), seconds in sorted(run_times.seconds.items()):
+        if run_batch == batch:
+            curves.setdefault(series, []).append((nodes, nodes * single_seconds / seconds))
     return curves
 
 
@@ -149,13 +150,16 @@ def notes_2a(bars: Bars) -> dict[str, str]:
 
 def notes_4a(bars: Bars) -> dict[str, str]:
     """Return the notes above the bars of figure 4a: savings of the model, and of the paper."""
-    saved: Mapping[str, tuple[int, int]] = {SMART: (18, 37), SMART_BFP: (40, 95)}
+    paper_savings: Mapping[str, tuple[int, int]] = {SMART: (18, 37), SMART_BFP: (40, 95)}
     base = bars[CONVENTIONAL]
     notes = {}
-    for name, (whole, exposed) in saved.items():
-        time = 100 * (1 - sum(bars[name].values()) / sum(base.values()))
-        hidden = 100 * (1 - bars[name][EXPOSED] / base[EXPOSED])
-        notes[name] = f"time −{time:.0f} % (paper: {whole} %)\nexposed −{hidden:.0f} % (paper: {exposed} %)"
+    for name, (paper_time, paper_exposed) in paper_savings.items():
+        time_saving = 100 * (1 - sum(bars[name].values()) / sum(base.values()))
+        exposed_saving = 100 * (1 - bars[name][EXPOSED] / base[EXPOSED])
+        notes[name] = (
+            f"time −{time_saving:.0f} % (paper: {paper_time} %)\n"
+            f"exposed −{exposed_saving:.0f} % (paper: {paper_exposed} %)"
+        )
     return notes
 
 
@@ -167,15 +171,15 @@ def notes_4b(curves: Curves, batch: int) -> list[tuple[float, float, str]]:
     return [(paper.LARGE, end, f"{end / base:.1f}× (paper: {published[name]}×)") for name, end in ends.items()]
 
 
-def values(inputs: Inputs, measured: Measured) -> dict[str, Any]:
+def values(inputs: Inputs, run_times: RunTimes) -> dict[str, Any]:
     """Return all drawn values for a JSON file: times in ms, curves as points (nodes, speed-up)."""
     return {
         "2a": figure_2a(inputs),
         "2b": figure_2b(inputs),
-        "3b": {"model": _milliseconds(trace(inputs)), "RTL": _milliseconds(measured.trace)},
+        "3b": {"model": _milliseconds(trace(inputs)), "RTL": _milliseconds(run_times.trace)},
         "4a": figure_4a(inputs),
         "4b": {f"B = {batch}": figure_4b(inputs, batch) for batch in paper.BATCHES},
-        "4b, RTL": {f"B = {batch}": markers(inputs, measured, batch) for batch in paper.BATCHES},
+        "4b, RTL": {f"B = {batch}": markers(inputs, run_times, batch) for batch in paper.BATCHES},
     }
 
 

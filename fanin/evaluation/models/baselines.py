@@ -1,7 +1,6 @@
 """Models of the machines that P4SGD is compared with: CPUSync, GPUSync, and SwitchML on hosts.
 
-docs/reference/benchmarks.md, "Baselines", explains which inputs are fitted to the paper, and what follows from
-them.
+docs/reference/benchmarks.md, "Baselines", explains the fitted inputs and the predictions.
 """
 
 from __future__ import annotations
@@ -36,8 +35,8 @@ WATTS = {P4SGD: 528.0, GPU: 920.0, CPU: 496.0}  # table IV, all eight workers to
 JOULES = {(GPU, "avazu"): 10028.0}  # table IV
 PEAK = {GPU: 1.555e12, CPU: 6 * 19.2e9}  # bytes/s, data sheets: A100 of 40 GB; Xeon 4214, six DDR4-2400
 HOST_ALLREDUCE_NS = 10 * T_L_NS  # for 8 workers, section V-B: P4SGD is "an order of magnitude smaller"
-JITTER_NS = 500.0  # mean time of a host's software per message: a guess, the paper has whiskers without numbers
-#: Also a guess: the paper says only that SwitchML takes longer than the others, so above HOST_ALLREDUCE_NS.
+JITTER_NS = 500.0  # assumed mean time of a host's software per message; the paper's whiskers have no numbers
+#: Assumed: in the paper SwitchML takes longer than the other hosts, that is more than HOST_ALLREDUCE_NS.
 SWITCHML_LINK = LinkConfig(host_ns=5500.0, host_jitter_ns=JITTER_NS, frame_bytes=256)
 
 
@@ -67,7 +66,7 @@ def paper_mini_batches(name: str) -> float:
 
 @dataclass(frozen=True)
 class Baseline:
-    """Hosts that train model-parallel."""
+    """Time model of hosts that train model-parallel."""
 
     fixed: float  #: seconds of a mini-batch that do not depend on the number of hosts
     allreduce: Callable[[int], float]  #: seconds of an AllReduce by number of hosts
@@ -75,22 +74,22 @@ class Baseline:
 
     def mini_batch(self, features: int, *, workers: int = WORKERS, batch: int = BATCH) -> float:
         """Return the seconds of a mini-batch."""
-        read = _read(features, workers=workers, batch=batch) / self.rate
+        read = _read_bytes(features, workers=workers, batch=batch) / self.rate
         return self.fixed + (self.allreduce(workers) if workers > 1 else 0.0) + read
 
     def epoch(
         self, name: str, *, workers: int = WORKERS, batch: int = BATCH, samples: int | None = None
     ) -> float:
         """Return the seconds of an epoch on a set of table II."""
-        took = self.mini_batch(TABLE_II[name].features, workers=workers, batch=batch)
-        return mini_batches(name, batch, samples) * took
+        mini_batch_seconds = self.mini_batch(TABLE_II[name].features, workers=workers, batch=batch)
+        return mini_batches(name, batch, samples) * mini_batch_seconds
 
     def run(self, name: str) -> float:
         """Return the seconds of table IV's run."""
         return paper_mini_batches(name) * self.mini_batch(TABLE_II[name].features)
 
 
-def _read(features: int, *, workers: int, batch: int) -> int:
+def _read_bytes(features: int, *, workers: int, batch: int) -> int:
     """Return the bytes that a worker reads for a mini-batch: dense float32 samples."""
     return PASSES * batch * -(-features // workers) * FP32_BYTES
 
@@ -103,16 +102,20 @@ def baselines() -> dict[str, Baseline]:
     and GPUSync gets the same share of its own peak. GPUSync's time on rcv1 gives its fixed time. GPUSync's time
     on avazu is not used.
     """
-    each = {name: SECONDS[CPU][name] / paper_mini_batches(name) for name in ("rcv1", "avazu")}
-    read = {name: _read(TABLE_II[name].features, workers=WORKERS, batch=BATCH) for name in each}
-    rate = (read["avazu"] - read["rcv1"]) / (each["avazu"] - each["rcv1"])
+    mini_batch_seconds = {name: SECONDS[CPU][name] / paper_mini_batches(name) for name in ("rcv1", "avazu")}
+    read_bytes = {
+        name: _read_bytes(TABLE_II[name].features, workers=WORKERS, batch=BATCH) for name in mini_batch_seconds
+    }
+    rate = (read_bytes["avazu"] - read_bytes["rcv1"]) / (
+        mini_batch_seconds["avazu"] - mini_batch_seconds["rcv1"]
+    )
     rates = {CPU: rate, GPU: rate * PEAK[GPU] / PEAK[CPU]}
-    found = {}
-    for machine, reads in rates.items():
+    models = {}
+    for machine, host_rate in rates.items():
         mini_batch = SECONDS[machine]["rcv1"] / paper_mini_batches("rcv1")
-        fixed = mini_batch - read["rcv1"] / reads - _recursive_doubling(WORKERS)
-        found[machine] = Baseline(fixed, _recursive_doubling, reads)
-    return found
+        fixed = mini_batch - read_bytes["rcv1"] / host_rate - _recursive_doubling(WORKERS)
+        models[machine] = Baseline(fixed, _recursive_doubling, host_rate)
+    return models
 
 
 def _recursive_doubling(workers: int) -> float:

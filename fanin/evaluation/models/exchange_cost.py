@@ -1,9 +1,9 @@
-"""INCEPTIONN's analytic gradient exchange times (section VIII-D) beside its measurements (table II, figures).
+"""INCEPTIONN's analytic model of gradient exchange times (section VIII-D), compared with its measurements.
 
 The paper prints model sizes, times and reductions, but not α, β and γ. β and γ are fitted to AlexNet's times; α
-is left out, as the paper calls it negligible. The compression ratios follow from table III. A packet costs time
-apart from its bytes, and compression does not reduce the number of packets (section VIII-C): this share is also
-fitted.
+is 0, as the paper calls it negligible. The compression ratios follow from table III. A share of the
+communication does not shrink with compression, because the number of packets stays (section VIII-C); this share
+is also fitted.
 """
 
 from __future__ import annotations
@@ -56,9 +56,11 @@ SAVED_BY_WA_C = 30.8  # %, WA+C's communication against WA's
 
 @dataclass(frozen=True)
 class Comparison:
-    """A figure of the model beside the paper's; if ``fitted``, an input was chosen so that they agree.
+    """A number of the model and the paper's number for it.
 
-    ``id``: its identifier among them.
+    - ``id``: unique identifier.
+    - ``model``, ``published``: the model's number and the paper's, in ``unit``.
+    - ``fitted``: True if an input was chosen so that the two agree.
     """
 
     id: str
@@ -71,9 +73,9 @@ class Comparison:
 
 def aggregator_link() -> Link:
     """Return β and γ of the worker-aggregator system, from AlexNet's communication and sum."""
-    one = ITERATIONS * ALEXNET.size
-    byte = ALEXNET.communicate / one / worker_aggregator(WORKERS, 1, Link(0, 1, 0))
-    return Link(0, byte, ALEXNET.sum / one / worker_aggregator(WORKERS, 1, Link(0, 0, 1)))
+    total_bytes = ITERATIONS * ALEXNET.size
+    byte = ALEXNET.communicate / total_bytes / worker_aggregator(WORKERS, 1, Link(0, 1, 0))
+    return Link(0, byte, ALEXNET.sum / total_bytes / worker_aggregator(WORKERS, 1, Link(0, 0, 1)))
 
 
 def ring_link() -> Link:
@@ -85,75 +87,85 @@ def ring_link() -> Link:
 
 def fixed_share() -> float:
     """Return the share of the communication that compression does not shorten, from ResNet-50's figures."""
-    left = 1 - SAVED_BY_COMPRESSION / 100
-    return (left - 1 / RESNET.ratio) / (1 - 1 / RESNET.ratio)
+    remaining = 1 - SAVED_BY_COMPRESSION / 100
+    return (remaining - 1 / RESNET.ratio) / (1 - 1 / RESNET.ratio)
 
 
 def compressed(share: float, ratio: float) -> float:
-    """Return the rest of a time after compression by ``ratio``, if ``share`` of it is fixed."""
+    """Return the fraction of a time that remains after compression by ``ratio``; ``share`` of it is fixed."""
     return share + (1 - share) / ratio
 
 
 def comparisons() -> Iterator[Comparison]:
-    """Yield table II and figure 12, model beside paper."""
-    for of in BENCHMARKS:
-        yield from _uncompressed(of)
+    """Yield the comparisons with table II and figure 12."""
+    for benchmark in BENCHMARKS:
+        yield from _uncompressed(benchmark)
     yield from _with_compression()
 
 
-def _uncompressed(of: Benchmark) -> Iterator[Comparison]:
-    fitted, place = of is ALEXNET, of.name.lower().replace("-", "_")
-    communicate, summing = _aggregator_seconds(of)
-    name = f"{of.name}: WA, communicate"
-    yield Comparison(f"{place}.wa.communicate_s", name, communicate, of.communicate, "s", fitted)
-    yield Comparison(f"{place}.wa.sum_s", f"{of.name}: WA, gradient sum", summing, of.sum, "s", fitted)
-    left = ITERATIONS * ring(WORKERS, of.size, Link(0, ring_link().byte, 0)) / of.communicate
-    name = f"{of.name}: INC, communication saved"
-    saved = 100 * (1 - left)
-    yield Comparison(f"{place}.inc.communication_saved", name, saved, of.saved_communication, "%", fitted)
-    measured = (1 - of.saved_communication / 100) * of.communicate
-    saved = 100 * (1 - _total(of, measured) / of.total)
-    yield Comparison(f"{place}.inc.time_saved", f"{of.name}: INC, time saved", saved, of.saved_total, "%")
+def _uncompressed(benchmark: Benchmark) -> Iterator[Comparison]:
+    fitted, prefix = benchmark is ALEXNET, benchmark.name.lower().replace("-", "_")
+    communicate, summing = _aggregator_seconds(benchmark)
+    name = f"{benchmark.name}: WA, communicate"
+    yield Comparison(f"{prefix}.wa.communicate_s", name, communicate, benchmark.communicate, "s", fitted)
+    yield Comparison(
+        f"{prefix}.wa.sum_s", f"{benchmark.name}: WA, gradient sum", summing, benchmark.sum, "s", fitted
+    )
+    remaining = ITERATIONS * ring(WORKERS, benchmark.size, Link(0, ring_link().byte, 0)) / benchmark.communicate
+    name = f"{benchmark.name}: INC, communication saved"
+    saving = 100 * (1 - remaining)
+    yield Comparison(
+        f"{prefix}.inc.communication_saved", name, saving, benchmark.saved_communication, "%", fitted
+    )
+    paper_seconds = (1 - benchmark.saved_communication / 100) * benchmark.communicate
+    saving = 100 * (1 - _ring_training_seconds(benchmark, paper_seconds) / benchmark.total)
+    yield Comparison(
+        f"{prefix}.inc.time_saved", f"{benchmark.name}: INC, time saved", saving, benchmark.saved_total, "%"
+    )
 
 
-def _aggregator_seconds(of: Benchmark) -> tuple[float, float]:
+def _aggregator_seconds(benchmark: Benchmark) -> tuple[float, float]:
     """Return the seconds of communication and gradient sum with an aggregator."""
     byte, add = Link(0, aggregator_link().byte, 0), Link(0, 0, aggregator_link().add)
-    communicate = ITERATIONS * worker_aggregator(WORKERS, of.size, byte)
-    return communicate, ITERATIONS * worker_aggregator(WORKERS, of.size, add)
+    communicate = ITERATIONS * worker_aggregator(WORKERS, benchmark.size, byte)
+    return communicate, ITERATIONS * worker_aggregator(WORKERS, benchmark.size, add)
 
 
 def communication_shares() -> Iterator[Comparison]:
     """Yield figure 3(b): per cent of the training time that a worker-aggregator system communicates."""
-    for of in BENCHMARKS:
-        communicate, summing = _aggregator_seconds(of)
-        whole = of.total - of.communicate - of.sum + communicate + summing
-        share = 100 * communicate / whole
-        place = of.name.lower().replace("-", "_")
-        yield Comparison(f"{place}.communication", of.name, share, of.share, "%", of is ALEXNET)
+    for benchmark in BENCHMARKS:
+        communicate, summing = _aggregator_seconds(benchmark)
+        total = benchmark.total - benchmark.communicate - benchmark.sum + communicate + summing
+        share = 100 * communicate / total
+        prefix = benchmark.name.lower().replace("-", "_")
+        yield Comparison(
+            f"{prefix}.communication", benchmark.name, share, benchmark.share, "%", benchmark is ALEXNET
+        )
 
 
 def _with_compression() -> Iterator[Comparison]:
-    left = [_left(of, of.ratio) for of in BENCHMARKS]
-    place, name = "inc_with_c.communication_saved", "INC+C, communication saved"
-    yield Comparison(f"{place}.least", f"{name}, least", 100 * (1 - max(left)), 70.9, "%")
-    yield Comparison(f"{place}.most", f"{name}, most", 100 * (1 - min(left)), 80.7, "%", True)
-    faster = [speedup(of, of.ratio) for of in BENCHMARKS]
-    yield Comparison("inc_with_c.faster.least", "INC+C, faster, least", min(faster), 2.2, "×")
-    yield Comparison("inc_with_c.faster.most", "INC+C, faster, most", max(faster), 3.1, "×")
-    saved = _upward_share() * (1 - compressed(fixed_share(), ALEXNET.ratio))
-    place, name = "alexnet.wa_with_c.communication_saved", "AlexNet: WA+C, communication saved"
-    yield Comparison(place, name, 100 * saved, SAVED_BY_WA_C, "%")
+    remaining = [_remaining_share(benchmark, benchmark.ratio) for benchmark in BENCHMARKS]
+    id_, name = "inc_with_c.communication_saved", "INC+C, communication saved"
+    yield Comparison(f"{id_}.least", f"{name}, least", 100 * (1 - max(remaining)), 70.9, "%")
+    yield Comparison(f"{id_}.most", f"{name}, most", 100 * (1 - min(remaining)), 80.7, "%", True)
+    speedups = [speedup(benchmark, benchmark.ratio) for benchmark in BENCHMARKS]
+    yield Comparison("inc_with_c.faster.least", "INC+C, faster, least", min(speedups), 2.2, "×")
+    yield Comparison("inc_with_c.faster.most", "INC+C, faster, most", max(speedups), 3.1, "×")
+    saving = _upward_share() * (1 - compressed(fixed_share(), ALEXNET.ratio))
+    id_, name = "alexnet.wa_with_c.communication_saved", "AlexNet: WA+C, communication saved"
+    yield Comparison(id_, name, 100 * saving, SAVED_BY_WA_C, "%")
 
 
-def _left(of: Benchmark, ratio: float) -> float:
+def _remaining_share(benchmark: Benchmark, ratio: float) -> float:
     """Return INC+C's communication as a share of WA's."""
-    return (1 - of.saved_communication / 100) * compressed(fixed_share(), ratio)
+    return (1 - benchmark.saved_communication / 100) * compressed(fixed_share(), ratio)
 
 
-def speedup(of: Benchmark, ratio: float) -> float:
+def speedup(benchmark: Benchmark, ratio: float) -> float:
     """Return the speed-up of INC+C with this compression ratio over WA, for equal iterations (figure 12)."""
-    return of.total / _total(of, _left(of, ratio) * of.communicate)
+    return benchmark.total / _ring_training_seconds(
+        benchmark, _remaining_share(benchmark, ratio) * benchmark.communicate
+    )
 
 
 def _upward_share() -> float:
@@ -161,23 +173,27 @@ def _upward_share() -> float:
     return WORKERS / worker_aggregator(WORKERS, 1, Link(0, 1, 0))
 
 
-def with_host_codec(of: Benchmark, ratio: float, compress: float, decompress: float) -> float:
-    """Return figure 7: WA's training time relative to that without a codec, if hosts compress the gradients.
+def with_host_codec(benchmark: Benchmark, ratio: float, compress: float, decompress: float) -> float:
+    """Return WA's training time with compression on the hosts, relative to that without (figure 7).
 
-    ``compress`` and ``decompress`` are bytes of floats a second; the aggregator decompresses one worker's
-    gradient after another. The number of packets shrinks with the bytes, since the sockets carry less.
+    - ``ratio``: compression ratio of the gradients. Packets shrink in number with the bytes.
+    - ``compress``, ``decompress``: rates in bytes of floats a second. The aggregator decompresses one worker's
+      gradient after another.
     """
-    saved = of.communicate * _upward_share() * (1 - 1 / ratio)
-    spent = ITERATIONS * of.size * (1 / compress + WORKERS / decompress)
-    return (of.total - saved + spent) / of.total
+    saved_seconds = benchmark.communicate * _upward_share() * (1 - 1 / ratio)
+    codec_seconds = ITERATIONS * benchmark.size * (1 / compress + WORKERS / decompress)
+    return (benchmark.total - saved_seconds + codec_seconds) / benchmark.total
 
 
-def _total(of: Benchmark, communicate: float) -> float:
-    """Return the seconds of training with the ring: each worker sums a share, and updates its own model."""
-    return of.local + of.sum / WORKERS + communicate
+def _ring_training_seconds(benchmark: Benchmark, communicate: float) -> float:
+    """Return the seconds of training with the ring, in which each worker sums a share and updates its model.
+
+    ``communicate``: seconds of communication.
+    """
+    return benchmark.local + benchmark.sum / WORKERS + communicate
 
 
 def scaling(workers: int, size: float = ALEXNET.size) -> tuple[float, float]:
     """Return figure 15: exchange times of WA and INC, uncompressed, relative to WA's with four workers."""
-    one = worker_aggregator(WORKERS, size, aggregator_link())
-    return worker_aggregator(workers, size, aggregator_link()) / one, ring(workers, size, ring_link()) / one
+    base = worker_aggregator(WORKERS, size, aggregator_link())
+    return worker_aggregator(workers, size, aggregator_link()) / base, ring(workers, size, ring_link()) / base

@@ -1,4 +1,6 @@
-"""RDMA-wild's tables 1 and 2 and figure 1 beside the event model, whose server is fitted to one column.
+"""Event model of RDMA-wild's cluster, compared with the paper's tables 1 and 2 and figure 1.
+
+The model's server is fitted to one column of table 1.
 
 ``python -m fanin.evaluation.models.rdma_wild`` prints the tables of docs/systems/param-server-time.md.
 """
@@ -20,15 +22,21 @@ from fanin.sim.param_server.sockets import measure as sockets_measure
 from fanin.sim.param_server.training import Outcome, TrainingJob
 
 WORKERS, BATCH, SAMPLES = 15, 8, 60_000  # section 5.1; MNIST
-JITTER = 0.1  # jitter of a worker's compute time: assumed
-LATENCY = 1e-6  # seconds of a write: half of the round trip in section 4
-_SIMULATED = 100  # simulated mini-batches per worker; the rest of a run is alike
-_VALUES = 4096  # values of the simulated model; its size in bytes is the paper's
+JITTER = 0.1  # assumed jitter of a worker's compute time, as a fraction
+LATENCY_SECONDS = 1e-6  # seconds of a write: half of the round trip in section 4
+_SIMULATED_BATCHES = 100  # simulated mini-batches per worker; the rest of a run is extrapolated
+_SIMULATED_VALUES = 4096  # values of the simulated model; its size in bytes is the paper's
 
 
 @dataclass(frozen=True)
 class Row:
-    """A model of tables 1 and 2: seconds of whole runs, and speed-ups over a single node."""
+    """A trained model in the paper's tables 1 and 2.
+
+    - ``bytes``: size of the model.
+    - ``epochs``: epochs of a run.
+    - ``sync``, ``wild``: seconds of a whole run with Sync-DSGD and RDMA-wild (table 1).
+    - ``sync_speedup``, ``wild_speedup``: speed-ups over a single node (table 2).
+    """
 
     bytes: int
     epochs: int
@@ -63,20 +71,20 @@ FIGURE_1_BATCH = 60
 
 
 def job(row: Row, costs: Costs, jitter: float = JITTER, **changes: Any) -> TrainingJob:
-    """Return the paper's setup of a model in which only time counts."""
+    """Return the training job of a model on the paper's cluster, for times only; ``changes``: other fields."""
     compute = Compute(per_sample=row.per_sample, jitter=jitter)
     setup = TrainingJob(workers=WORKERS, batch=BATCH, compute=compute, costs=costs, model_bytes=row.bytes)
     return replace(setup, **changes)
 
 
-def simulate(what: TrainingJob) -> Outcome:
-    """Run the first mini-batches of a job."""
-    return run(what, NoTraining(_VALUES, _SIMULATED))
+def simulate(setup: TrainingJob) -> Outcome:
+    """Simulate the first ``_SIMULATED_BATCHES`` mini-batches per worker of a job."""
+    return run(setup, NoTraining(_SIMULATED_VALUES, _SIMULATED_BATCHES))
 
 
-def seconds(row: Row, what: TrainingJob) -> float:
-    """Return the seconds of the whole run."""
-    return simulate(what).seconds * row.batches / _SIMULATED
+def seconds(row: Row, setup: TrainingJob) -> float:
+    """Return the seconds of the whole run, extrapolated from its first mini-batches."""
+    return simulate(setup).seconds * row.batches / _SIMULATED_BATCHES
 
 
 @cache
@@ -87,18 +95,18 @@ def cluster(row: Row, jitter: float = JITTER) -> Costs:
     Sync-DSGD slower than the paper's.
     """
 
-    def at(update: float) -> float:
+    def sync_seconds(update: float) -> float:
         return seconds(row, job(row, _cluster(update), jitter, algorithm=Algorithm.SYNC))
 
-    low, high = at(0.0), at(1e-9)
-    if low > row.sync:
-        took = f"Sync-DSGD takes {low:.4g} s, and {row.sync:g} s in the paper"
-        raise ValueError(f"jitter must be smaller with the paper's cluster: with {jitter:g} {took}")
-    return _cluster(1e-9 * (row.sync - low) / (high - low))
+    seconds_at_zero, seconds_at_1ns = sync_seconds(0.0), sync_seconds(1e-9)
+    if seconds_at_zero > row.sync:
+        difference = f"Sync-DSGD takes {seconds_at_zero:.4g} s, and {row.sync:g} s in the paper"
+        raise ValueError(f"jitter must be smaller with the paper's cluster: with {jitter:g} {difference}")
+    return _cluster(1e-9 * (row.sync - seconds_at_zero) / (seconds_at_1ns - seconds_at_zero))
 
 
 def _cluster(update: float) -> Costs:
-    return Costs(byte=LINK_BYTE, latency=LATENCY, update=update)
+    return Costs(byte=LINK_BYTE, latency=LATENCY_SECONDS, update=update)
 
 
 @dataclass(frozen=True)
@@ -111,8 +119,8 @@ class Breakdown:
     @classmethod
     def of(cls, outcome: Outcome) -> Breakdown:
         """Return the mean over workers."""
-        took = worker_seconds(outcome.spans, outcome.tally.applied)
-        return cls(took["compute"] + took["push"], took["wait"])
+        parts = worker_seconds(outcome.spans, outcome.tally.applied)
+        return cls(parts["compute"] + parts["push"], parts["wait"])
 
 
 def figure_1(costs: Costs) -> Breakdown:
@@ -139,10 +147,10 @@ def tcp() -> Costs:
 
 
 @cache
-def served() -> float:
-    """Return a server's seconds per byte for update and push, if it is wild's bottleneck in all three models.
+def server_byte_seconds() -> float:
+    """Return a server's seconds per byte for update and push, if the server is the bottleneck of all models.
 
-    Wild's three times in table 1 then imply three values; this is their geometric mean.
+    Geometric mean of the values that wild's three times in table 1 imply.
     """
     return geometric_mean(row.wild / (row.batches * WORKERS * row.bytes) for row in PAPER.values())
 
@@ -152,9 +160,9 @@ class Reading:
     """An interpretation of the paper's times.
 
     - ``name``: name in the table.
-    - ``fitted``: text of what is fitted.
-    - ``one_server``: one time per byte for all models, fitted to wild (``served``); otherwise a time per model,
-      fitted to sync (``cluster``).
+    - ``fitted``: description of the fitted numbers.
+    - ``one_server``: True: one time per byte for all models, fitted to wild (``server_byte_seconds``); False: a
+      time per model, fitted to sync (``cluster``).
     - ``jitter``: jitter of compute times.
     - ``like_fcnn``: lr-rff takes fcnn's time per sample, since both have as many multiplications; otherwise the
       time of table 2's single node.
@@ -169,7 +177,7 @@ class Reading:
     def seconds(self, model: str, algorithm: Algorithm) -> float:
         """Return the seconds of a whole run."""
         row = PAPER[model]
-        costs = _cluster(served() - LINK_BYTE) if self.one_server else cluster(row, self.jitter)
+        costs = _cluster(server_byte_seconds() - LINK_BYTE) if self.one_server else cluster(row, self.jitter)
         setup = job(row, costs, self.jitter, algorithm=algorithm)
         if self.like_fcnn and model == "lr-rff":
             setup = replace(setup, compute=replace(setup.compute, per_sample=PAPER["fcnn"].per_sample))
@@ -219,20 +227,21 @@ def design(row: Row, **changes: Any) -> TrainingJob:
 
 def table_slots() -> Iterator[str]:
     """Yield a table of speed-ups over wild with K = S = 1, on cluster and design, and mean staleness."""
-    names = [f"{name}, {place}" for place in ("cluster", "design") for name in PAPER]
+    names = [f"{name}, {system}" for system in ("cluster", "design") for name in PAPER]
     yield f"| K | S | {' | '.join(names)} |"
     yield "|" + "---|" * (len(names) + 2)
     jobs = [job(row, cluster(row)) for row in PAPER.values()] + [design(row) for row in PAPER.values()]
-    first = [simulate(what).seconds for what in jobs]
+    base_seconds = [simulate(setup).seconds for setup in jobs]
     cells = [
-        f"{base / simulate(replace(what, algorithm=Algorithm.SYNC)).seconds:.2f}×"
-        for base, what in zip(first, jobs, strict=True)
+        f"{base_time / simulate(replace(setup, algorithm=Algorithm.SYNC)).seconds:.2f}×"
+        for base_time, setup in zip(base_seconds, jobs, strict=True)
     ]
     yield f"| sync | 1 | {' | '.join(cells)} |"
     for slots, servers in SETUPS:
-        found = [simulate(replace(what, slots=slots, servers=servers)) for what in jobs]
+        outcomes = [simulate(replace(setup, slots=slots, servers=servers)) for setup in jobs]
         cells = [
-            f"{base / o.seconds:.2f}× ({o.mean_staleness:.0f})" for base, o in zip(first, found, strict=True)
+            f"{base_time / outcome.seconds:.2f}× ({outcome.mean_staleness:.0f})"
+            for base_time, outcome in zip(base_seconds, outcomes, strict=True)
         ]
         yield f"| {slots} | {servers} | {' | '.join(cells)} |"
 
@@ -242,20 +251,20 @@ def table_tcp() -> Iterator[str]:
     costs = tcp()
     yield "| | computing and pushing, µs | waiting, µs |"
     yield "|---|---|---|"
-    rdma, over = figure_1(cluster(PAPER["lr"])), figure_1(costs)
-    for name, found in (("RDMA", rdma), ("TCP", over)):
-        yield f"| {name} | {found.training * 1e6:.0f} | {found.wait * 1e6:.0f} |"
-    yield f"| ratio | {over.training / rdma.training:.2f}× | {over.wait / rdma.wait:.2f}× |"
+    rdma, tcp_breakdown = figure_1(cluster(PAPER["lr"])), figure_1(costs)
+    for name, breakdown in (("RDMA", rdma), ("TCP", tcp_breakdown)):
+        yield f"| {name} | {breakdown.training * 1e6:.0f} | {breakdown.wait * 1e6:.0f} |"
+    yield f"| ratio | {tcp_breakdown.training / rdma.training:.2f}× | {tcp_breakdown.wait / rdma.wait:.2f}× |"
     yield f"| the paper's | {FIGURE_1['training']:.0f}× | {FIGURE_1['wait']:.0f}× |"
 
 
 def table_calibrations() -> Iterator[str]:
-    """Yield a table of readings of the paper's cluster: what is fitted, and the error of table 1's times."""
+    """Yield a table of readings of the paper's cluster, with the errors of table 1's times."""
     yield f"| reading | fitted | jitter | {' | '.join(f'{name}: sync, wild' for name in PAPER)} |"
     yield "|" + "---|" * (3 + len(PAPER))
     for reading in READINGS:
         cells = [
-            ", ".join(f"{100 * reading.error(name, each):+.0f} %" for each in reversed(Algorithm))
+            ", ".join(f"{100 * reading.error(name, algorithm):+.0f} %" for algorithm in reversed(Algorithm))
             for name in PAPER
         ]
         yield f"| {reading.name} | {reading.fitted} | {100 * reading.jitter:.0f} % | {' | '.join(cells)} |"

@@ -1,4 +1,4 @@
-"""AI Smart NIC's performance model (section IV-C), the trace that it sums up (figure 3b), and its baselines.
+"""AI Smart NIC's performance model (section IV-C), the trace of an iteration (figure 3b), and the baselines.
 
 Times are in seconds, sizes in bits, rates in bits or operations a second. Layers are numbered from the input. A
 layer of width M has a weight matrix of M × M. docs/systems/gradient-training.md lists the paper's inputs and
@@ -20,7 +20,11 @@ WORKER, NIC, THREADS = "worker", "NIC", "communication threads"
 
 @dataclass(frozen=True)
 class Worker:
-    """A worker: ``flops`` is P_Worker; ``update`` is T_U per weight."""
+    """Parameters of a worker.
+
+    - ``flops``: P_Worker, operations a second.
+    - ``update``: T_U in seconds per weight.
+    """
 
     flops: float
     update: float = 0.0
@@ -96,8 +100,8 @@ def total(times: Sequence[Layer]) -> float:
     last = len(times) - 1
     seconds = sum(time.forward for time in times) + times[last].backward
     seconds += max(times[last - 1].backward, times[last].all_reduce)
-    for k in range(1, last):
-        seconds += max(times[k + 1].update + times[k - 1].backward, times[k].all_reduce)
+    for layer in range(1, last):
+        seconds += max(times[layer + 1].update + times[layer - 1].backward, times[layer].all_reduce)
     return seconds + max(times[1].update, times[0].all_reduce) + times[0].update
 
 
@@ -112,10 +116,10 @@ def trace(times: Sequence[Layer], *, blocking: bool = True) -> list[Span]:
     tasks = [Task(f"F{k}", WORKER, times[k].forward) for k in range(count)]
     backward = [Task(f"B{k}", WORKER, times[k].backward) for k in reversed(range(count))]
     update = [Task(f"U{k}", WORKER, times[k].update, (f"AR{k}",)) for k in reversed(range(count))]
-    ahead = min(2, count) if blocking else count  # layers of the backward pass before the first wait
-    tasks += backward[:ahead]
+    leading_layers = min(2, count) if blocking else count  # layers of the backward pass before the first wait
+    tasks += backward[:leading_layers]
     for k in range(count):
-        tasks += [update[k], *backward[ahead + k : ahead + k + 1]]
+        tasks += [update[k], *backward[leading_layers + k : leading_layers + k + 1]]
     tasks += [Task(f"AR{k}", NIC, times[k].all_reduce, (f"B{k}",)) for k in reversed(range(count))]
     return timeline.run(tasks)
 
@@ -159,8 +163,8 @@ def naive(widths: Sequence[int], batch: int, worker: Worker, baseline: Conventio
     count = len(widths)
     tasks = [Task(f"F{k}", WORKER, 2 * widths[k] ** 2 * batch / worker.flops) for k in range(count)]
     for k in reversed(range(count)):
-        waits = (f"AR{k + 1}",) if k + 1 < count else ()
-        tasks.append(Task(f"B{k}", WORKER, 4 * widths[k] ** 2 * batch / worker.flops, waits))
+        dependencies = (f"AR{k + 1}",) if k + 1 < count else ()
+        tasks.append(Task(f"B{k}", WORKER, 4 * widths[k] ** 2 * batch / worker.flops, dependencies))
         tasks.append(Task(f"AR{k}", THREADS, baseline.all_reduce(widths[k], nodes), (f"B{k}",)))
     return timeline.run(tasks)
 

@@ -81,15 +81,18 @@ def conventional(inputs: Inputs, batch: int, nodes: int, scheme: Scheme = ring) 
 def naive(inputs: Inputs, batch: int, nodes: int) -> list[Span]:
     """Return an iteration with regular NICs, all-reduce exposed."""
     baseline = inputs.baseline()
-    one = replace(baseline, link=replace(baseline.link, add=inputs.lone_add))
-    return smart_nic.naive(WIDTHS, batch, inputs.worker(batch), one, nodes)
+    single_threaded = replace(baseline, link=replace(baseline.link, add=inputs.lone_add))
+    return smart_nic.naive(WIDTHS, batch, inputs.worker(batch), single_threaded, nodes)
 
 
 @dataclass(frozen=True)
 class Fact:
-    """A published figure; if ``fitted``, an input is chosen to meet it, so it does not test the model.
+    """A published number and the model's function for it.
 
-    ``id``: its identifier among the facts.
+    - ``id``: unique identifier.
+    - ``published``: the paper's number, in ``unit``.
+    - ``model``: function that computes the number from the inputs.
+    - ``fitted``: True if an input is chosen to meet the number, which then does not test the model.
     """
 
     id: str
@@ -100,29 +103,32 @@ class Fact:
     fitted: bool = False
 
 
-def _time(inputs: Inputs, batch: int, nodes: int, ratio: float) -> float:
+def _relative_time(inputs: Inputs, batch: int, nodes: int, ratio: float) -> float:
     """Return the time with smart NICs as a share of the baseline's."""
     return makespan(smart(inputs, batch, nodes, ratio)) / makespan(conventional(inputs, batch, nodes))
 
 
-def _exposed(inputs: Inputs, ratio: float) -> float:
+def _relative_exposed(inputs: Inputs, ratio: float) -> float:
     """Return the prototype's exposed all-reduce at the smaller batch as a share of the baseline's."""
-    ours, theirs = smart(inputs, 448, PROTOTYPE, ratio), conventional(inputs, 448, PROTOTYPE)
-    return smart_nic.exposed(ours) / smart_nic.exposed(theirs)
+    smart_spans, baseline_spans = smart(inputs, 448, PROTOTYPE, ratio), conventional(inputs, 448, PROTOTYPE)
+    return smart_nic.exposed(smart_spans) / smart_nic.exposed(baseline_spans)
 
 
-def _backward(inputs: Inputs) -> float:
-    ours, theirs = smart(inputs, 448, PROTOTYPE), conventional(inputs, 448, PROTOTYPE)
-    return smart_nic.backward(ours) / smart_nic.backward(theirs)
+def _relative_backward(inputs: Inputs) -> float:
+    """Return the prototype's backward pass at the smaller batch as a share of the baseline's."""
+    smart_spans, baseline_spans = smart(inputs, 448, PROTOTYPE), conventional(inputs, 448, PROTOTYPE)
+    return smart_nic.backward(smart_spans) / smart_nic.backward(baseline_spans)
 
 
 def _naive_share(inputs: Inputs) -> float:
+    """Return the share of the naive iteration in which the all-reduce is exposed."""
     spans = naive(inputs, 1792, PROTOTYPE)
     return smart_nic.exposed(spans) / makespan(spans)
 
 
-def _naive_over(inputs: Inputs, what: Callable[[list[Span]], float]) -> float:
-    return what(naive(inputs, 1792, PROTOTYPE)) / what(conventional(inputs, 1792, PROTOTYPE))
+def _naive_over_overlapped(inputs: Inputs, measure: Callable[[list[Span]], float]) -> float:
+    """Return a measure of the naive iteration relative to that of the overlapped one."""
+    return measure(naive(inputs, 1792, PROTOTYPE)) / measure(conventional(inputs, 1792, PROTOTYPE))
 
 
 def speedup(inputs: Inputs, batch: int, nodes: int, spans: list[Span]) -> float:
@@ -136,7 +142,7 @@ FACTS = (
         "B = 448, 6 nodes: time saved",
         18,
         "%",
-        lambda i: 100 - 100 * _time(i, 448, 6, 1),
+        lambda i: 100 - 100 * _relative_time(i, 448, 6, 1),
         fitted=True,
     ),
     Fact(
@@ -144,7 +150,7 @@ FACTS = (
         "B = 448, 6 nodes: exposed all-reduce saved",
         37,
         "%",
-        lambda i: 100 - 100 * _exposed(i, 1),
+        lambda i: 100 - 100 * _relative_exposed(i, 1),
         fitted=True,
     ),
     Fact(
@@ -152,7 +158,7 @@ FACTS = (
         "B = 448, 6 nodes, BFP: exposed all-reduce saved",
         95,
         "%",
-        lambda i: 100 - 100 * _exposed(i, BFP16),
+        lambda i: 100 - 100 * _relative_exposed(i, BFP16),
         fitted=True,
     ),
     Fact(
@@ -160,7 +166,7 @@ FACTS = (
         "B = 448, 32 nodes: faster",
         1.8,
         "×",
-        lambda i: 1 / _time(i, 448, 32, 1),
+        lambda i: 1 / _relative_time(i, 448, 32, 1),
         fitted=True,
     ),
     Fact(
@@ -168,7 +174,7 @@ FACTS = (
         "B = 1792, 32 nodes: faster",
         1.4,
         "×",
-        lambda i: 1 / _time(i, 1792, 32, 1),
+        lambda i: 1 / _relative_time(i, 1792, 32, 1),
         fitted=True,
     ),
     Fact(
@@ -184,42 +190,42 @@ FACTS = (
         "B = 448, 6 nodes, BFP: time saved",
         40,
         "%",
-        lambda i: 100 - 100 * _time(i, 448, 6, BFP16),
+        lambda i: 100 - 100 * _relative_time(i, 448, 6, BFP16),
     ),
     Fact(
         "b_448.nodes_6.bfp.faster",
         "B = 448, 6 nodes, BFP: faster",
         1.6,
         "×",
-        lambda i: 1 / _time(i, 448, 6, BFP16),
+        lambda i: 1 / _relative_time(i, 448, 6, BFP16),
     ),
     Fact(
         "b_448.nodes_6.smart_nic.backward_saved",
         "B = 448, 6 nodes: backward pass saved",
         10,
         "%",
-        lambda i: 100 - 100 * _backward(i),
+        lambda i: 100 - 100 * _relative_backward(i),
     ),
     Fact(
         "b_448.nodes_32.bfp.faster",
         "B = 448, 32 nodes, BFP: faster",
         2.5,
         "×",
-        lambda i: 1 / _time(i, 448, 32, BFP16),
+        lambda i: 1 / _relative_time(i, 448, 32, BFP16),
     ),
     Fact(
         "b_1792.nodes_6.smart_nic.faster",
         "B = 1792, 6 nodes: faster",
         1.1,
         "×",
-        lambda i: 1 / _time(i, 1792, 6, 1),
+        lambda i: 1 / _relative_time(i, 1792, 6, 1),
     ),
     Fact(
         "b_1792.nodes_32.bfp.faster",
         "B = 1792, 32 nodes, BFP: faster",
         1.4,
         "×",
-        lambda i: 1 / _time(i, 1792, 32, BFP16),
+        lambda i: 1 / _relative_time(i, 1792, 32, BFP16),
     ),
     Fact(
         "b_1792.nodes_32.smart_nic.of_the_ideal",
@@ -233,14 +239,14 @@ FACTS = (
         "B = 1792, 6 nodes: naive over overlapped",
         1.85,
         "×",
-        lambda i: _naive_over(i, makespan),
+        lambda i: _naive_over_overlapped(i, makespan),
     ),
     Fact(
         "b_1792.nodes_6.exposed_naive_over_overlapped",
         "B = 1792, 6 nodes: exposed, naive over overlapped",
         50,
         "×",
-        lambda i: _naive_over(i, smart_nic.exposed),
+        lambda i: _naive_over_overlapped(i, smart_nic.exposed),
     ),
 )
 
@@ -251,13 +257,13 @@ _START = Inputs(flops=(2e12, 4e12), adds=2e9, latency=1e-4, add=3e-10, lone_add=
 def fitted() -> Inputs:
     """Return the inputs with which the model meets the fitted figures exactly."""
     scale = np.array([*_START.flops, _START.adds, _START.latency, _START.add, _START.lone_add])
-    chosen = [fact for fact in FACTS if fact.fitted]
+    fitted_facts = [fact for fact in FACTS if fact.fitted]
 
     def inputs(factors: npt.NDArray[np.float64]) -> Inputs:
-        first, second, *others = (factors * scale).tolist()
-        return Inputs((first, second), *others)
+        flops_448, flops_1792, *parameters = (factors * scale).tolist()
+        return Inputs((flops_448, flops_1792), *parameters)
 
-    def misses(factors: npt.NDArray[np.float64]) -> list[float]:
-        return [fact.model(inputs(factors)) / fact.published - 1 for fact in chosen]
+    def relative_errors(factors: npt.NDArray[np.float64]) -> list[float]:
+        return [fact.model(inputs(factors)) / fact.published - 1 for fact in fitted_facts]
 
-    return inputs(least_squares(misses, np.ones(len(scale))).x)
+    return inputs(least_squares(relative_errors, np.ones(len(scale))).x)

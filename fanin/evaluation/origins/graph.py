@@ -1,8 +1,8 @@
-"""Origin of every figure that has an identifier: the graph from inputs to figures.
+"""Origins of figures: the graph from quoted and fitted inputs to every figure with an identifier.
 
 An identifier is a few words with dots between, such as ``ring.figure_4b.b_448.smart_nic.nodes_6``, made by
-:func:`identifier`. A figure belongs to the first pattern that it fits. A simulation's figure is *derived*
-where its inputs make nearly all of it: 153 of the 159 cycles of an AllReduce are links and switch.
+:func:`identifier`. The first pattern that a figure matches determines its origin. A simulation's figure is
+*derived* if its inputs make up nearly all of it: 153 of the 159 cycles of an AllReduce are links and switch.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from functools import cache
 
 from fanin.evaluation.origins import inputs as i
-from fanin.evaluation.origins.kinds import How, Input, Origin, derived
+from fanin.evaluation.origins.kinds import Input, Origin, OriginKind, derived
 
 _LETTERS = str.maketrans(
     {"²": "_squared", "φ": "phi", "ψ": "psi", "γ": "gamma", "µ": "u", "+": "_with_", "÷": "over"}
@@ -26,12 +26,12 @@ def identifier(*parts: object) -> str:
     return ".".join(words)
 
 
-def _fitted(*given: Input) -> Origin:
-    return Origin(How.FITTED, given)
+def _fitted(*inputs: Input) -> Origin:
+    return Origin(OriginKind.FITTED, inputs)
 
 
-def _rtl(*given: Input) -> Origin:
-    return Origin(How.RTL, given)
+def _rtl(*inputs: Input) -> Origin:
+    return Origin(OriginKind.RTL, inputs)
 
 
 _GPU = (i.CPU_TIME, i.GPU_TIME, i.HOST_ALLREDUCE, i.MINI_BATCHES, i.PEAKS)
@@ -41,16 +41,16 @@ P4SGD = (
     ("allreduce.*", _rtl(i.SWITCH, i.CABLES)),
     ("glm.figure_9.*", _rtl(i.T_L)),
     ("glm.table_1.*", _rtl(i.T_L)),
-    ("glm.figure_13.*.p4sgd_*", Origin(How.TIMED, (i.T_L,))),
+    ("glm.figure_13.*.p4sgd_*", Origin(OriginKind.TIMED, (i.T_L,))),
     ("glm.figure_13.*", derived(i.CPU_TIME, i.GPU_TIME, i.HOST_ALLREDUCE, i.MINI_BATCHES, i.PEAKS, i.T_L)),
-    ("glm.figure_14.*", Origin(How.GOLDEN)),
-    ("glm.figure_15.*", Origin(How.GOLDEN)),
+    ("glm.figure_14.*", Origin(OriginKind.GOLDEN)),
+    ("glm.figure_15.*", Origin(OriginKind.GOLDEN)),
     ("glm.table_4.gpusync.avazu.joules", derived(*_GPU, i.T_L, i.WATTS)),
     ("glm.table_4.gpusync.avazu.seconds", derived(*_GPU, i.T_L)),
     ("glm.memory.*.of_the_card", derived(i.PORTS, i.HBM)),
     ("glm.memory.*", _rtl(i.HBM)),
-    ("area.*", Origin(How.SYNTHESIS)),
-    ("switch.tofino.*", Origin(How.PLAN)),
+    ("area.*", Origin(OriginKind.SYNTHESIS)),
+    ("switch.tofino.*", Origin(OriginKind.PLAN)),
 )
 
 _TRAINING = (i.LOCAL, i.COMMUNICATION, i.SUMS, i.TOTAL)
@@ -70,13 +70,13 @@ INCEPTIONN = (
     ("inceptionn.figure_15.*", derived(i.BYTE, i.ADDITION, i.RING_BYTE, i.SIZES)),
     ("inceptionn.figure_3.alexnet.communication", _fitted(i.BYTE, i.ADDITION, i.SIZES, *_TRAINING)),
     ("inceptionn.figure_3.*", derived(i.BYTE, i.ADDITION, i.SIZES, *_TRAINING)),
-    ("inceptionn.figure_5.*", Origin(How.GOLDEN)),
-    ("inceptionn.figure_7.*", Origin(How.HOST, (i.SIZES, i.COMMUNICATION, i.TOTAL))),
+    ("inceptionn.figure_5.*", Origin(OriginKind.GOLDEN)),
+    ("inceptionn.figure_7.*", Origin(OriginKind.HOST, (i.SIZES, i.COMMUNICATION, i.TOTAL))),
     ("inceptionn.rtl.*.wa.communicate_s", derived(i.LINKS, i.HOST_TIME, i.SIZES)),
     ("inceptionn.rtl.*.inc.communication_saved", derived(i.LINKS, i.HOST_TIME)),
     ("inceptionn.rtl.*.faster.*", _rtl(i.LINKS, i.HOST_TIME, i.SHARES, i.SIZES, i.LOCAL, i.SUMS)),
     ("inceptionn.rtl.*", _rtl(i.LINKS, i.HOST_TIME, i.SHARES)),
-    ("inceptionn.training.*", Origin(How.GOLDEN)),
+    ("inceptionn.training.*", Origin(OriginKind.GOLDEN)),
     ("codec_verify.*", _rtl()),
 )
 
@@ -115,22 +115,22 @@ RDMA_WILD = (
     ("ps.table_1.per_model.*", derived(*_CLUSTER, i.JITTER)),
     ("ps.table_1.*", derived(i.SAMPLE, i.ONE_SERVER, i.PS_BYTES, i.PS_LINK, i.PS_LATENCY, i.JITTER)),
     ("ps.pushes.*.cluster.*", derived(*_CLUSTER, i.JITTER)),
-    ("ps.pushes.*.design.*", Origin(How.TIMED, (i.SAMPLE, i.PS_BYTES, i.JITTER))),
-    ("ps.figure_1.*", Origin(How.HOST, (*_CLUSTER, i.JITTER))),
+    ("ps.pushes.*.design.*", Origin(OriginKind.TIMED, (i.SAMPLE, i.PS_BYTES, i.JITTER))),
+    ("ps.figure_1.*", Origin(OriginKind.HOST, (*_CLUSTER, i.JITTER))),
     ("ps.sweep.*", derived(*_CLUSTER, i.JITTER)),
     ("ps_train.sync.*.simulated_seconds", derived(i.SAMPLE, i.JITTER)),
     ("ps_train.sync.simulated_seconds", derived(i.SAMPLE, i.JITTER)),
     ("ps_train.broadcast.*", _rtl(i.SAMPLE, i.JITTER)),
-    ("ps_train.on_model.*", Origin(How.GOLDEN)),
+    ("ps_train.on_model.*", Origin(OriginKind.GOLDEN)),
 )
 
 _RATES = (i.CLOCK, i.DEVICE, i.NETWORK)
 NADA = (
-    ("cluster.example_cnn.*.dram_in_use.*", Origin(How.PLAN, _RATES)),
+    ("cluster.example_cnn.*.dram_in_use.*", Origin(OriginKind.PLAN, _RATES)),
     ("cluster.*", derived(*_RATES)),
     ("plan.listing_1.*.throughput", derived(i.TARGET, i.CLOCK, i.NETWORK)),
     ("plan.listing_1.*.induced_delay", derived(i.NETWORK)),
-    ("plan.listing_1.*", Origin(How.PLAN, (i.TARGET, i.CLOCK, i.NETWORK))),
+    ("plan.listing_1.*", Origin(OriginKind.PLAN, (i.TARGET, i.CLOCK, i.NETWORK))),
     ("plan.layers.*", derived(i.NETWORK)),
     ("plan.*", derived(*_RATES)),
 )
@@ -141,14 +141,14 @@ GRAPH: tuple[tuple[str, Origin], ...] = (*P4SGD, *INCEPTIONN, *SMART_NIC, *RDMA_
 @cache
 def origin(figure: str) -> Origin:
     """Return the origin of a figure, or of a pattern's figures. Raises KeyError for an unknown figure."""
-    for pattern, found in GRAPH:
+    for pattern, figure_origin in GRAPH:
         if fnmatchcase(figure, pattern):
-            return found
+            return figure_origin
     raise KeyError(figure)
 
 
-def fitting(pattern: str, figures: Iterable[str]) -> list[str]:
+def matching(pattern: str, figures: Iterable[str]) -> list[str]:
     """Return the identifiers that match a pattern with ``*``. Raises KeyError if none does."""
-    if found := [figure for figure in figures if fnmatchcase(figure, pattern)]:
-        return found
+    if matches := [figure for figure in figures if fnmatchcase(figure, pattern)]:
+        return matches
     raise KeyError(pattern)

@@ -1,12 +1,12 @@
-"""Inputs of the papers' models and of measurements beside the papers: quoted or fitted."""
+"""Inputs, quoted or fitted, of the models of papers and of the measurements that are compared with papers."""
 
 from __future__ import annotations
 
-from fanin.evaluation.origins.kinds import How, Input
+from fanin.evaluation.origins.kinds import Input, OriginKind
 
 
 def _fitted(name: str) -> Input:
-    return Input(name, How.FITTED)
+    return Input(name, OriginKind.FITTED)
 
 
 # AI Smart NIC's iteration: fanin.evaluation.models.smart_nic_paper.

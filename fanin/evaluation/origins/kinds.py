@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class How(StrEnum):
+class OriginKind(StrEnum):
     """Kind of a number's origin. A number that depends on several figures has the last kind in this order."""
 
     RTL = "RTL"  #: cycles or values of the emitted Verilog in simulation
@@ -22,57 +22,60 @@ class How(StrEnum):
     DERIVED = "derived from fitted"  #: follows from inputs by algebra; at least one input is fitted
 
 
-INPUTS = (How.QUOTED, How.FITTED)
-GIVEN = (*INPUTS, How.DERIVED_QUOTED, How.DERIVED)  # nothing in them is measured
+INPUTS = (OriginKind.QUOTED, OriginKind.FITTED)
+UNMEASURED = (*INPUTS, OriginKind.DERIVED_QUOTED, OriginKind.DERIVED)
 
 
 @dataclass(frozen=True)
 class Input:
-    """A number that a model or a measurement is given.
+    """Input of a model or a measurement.
 
-    ``name``: as a reader sees it, unique. ``how``: quoted or fitted.
+    - ``name``: unique description.
+    - ``kind``: quoted or fitted.
     """
 
     name: str
-    how: How = How.QUOTED
+    kind: OriginKind = OriginKind.QUOTED
 
     def __post_init__(self) -> None:
-        if self.how not in INPUTS:
-            raise ValueError(f"an input must be {' or '.join(INPUTS)}, not {self.how}")
+        if self.kind not in INPUTS:
+            raise ValueError(f"an input must be {' or '.join(INPUTS)}, not {self.kind}")
 
 
 @dataclass(frozen=True)
 class Origin:
     """Origin of a figure: its kind and its inputs."""
 
-    how: How
+    kind: OriginKind
     inputs: tuple[Input, ...] = ()
 
     @property
     def text(self) -> str:
-        """The inputs by kind: ``fitted: a; b. quoted: c``."""
-        named = {kind: [each.name for each in self.inputs if each.how is kind] for kind in reversed(INPUTS)}
-        return ". ".join(f"{kind}: {'; '.join(names)}" for kind, names in named.items() if names)
+        """Names of the inputs by kind, such as ``fitted: a; b. quoted: c``."""
+        names_by_kind = {
+            kind: [input_.name for input_ in self.inputs if input_.kind is kind] for kind in reversed(INPUTS)
+        }
+        return ". ".join(f"{kind}: {'; '.join(names)}" for kind, names in names_by_kind.items() if names)
 
 
 def derived(*inputs: Input) -> Origin:
-    """Return the origin of a figure that only ``inputs`` determine."""
-    fitted = any(each.how is How.FITTED for each in inputs)
-    return Origin(How.DERIVED if fitted else How.DERIVED_QUOTED, inputs)
+    """Return the origin of a figure that follows from ``inputs`` alone."""
+    fitted = any(input_.kind is OriginKind.FITTED for input_ in inputs)
+    return Origin(OriginKind.DERIVED if fitted else OriginKind.DERIVED_QUOTED, inputs)
 
 
-def joined(origins: Iterable[Origin]) -> Origin:
-    """Return the origin of a number that is computed from figures of these origins; a single one stays.
+def join_origins(origins: Iterable[Origin]) -> Origin:
+    """Return the origin of a number that is computed from figures of these origins.
 
-    A number of inputs and derived figures alone is derived; an input beside a measured figure does not
-    change the kind. Raises ValueError for no figure.
+    A single origin is returned as it is. A number computed only from inputs and derived figures is derived. An
+    input beside a measured figure does not change the kind. Raises ValueError without origins.
     """
-    each = list(origins)
-    if not each:
+    members = list(origins)
+    if not members:
         raise ValueError("a number must be computed from one figure at least")
-    if len(each) == 1:
-        return each[0]
-    inputs = tuple(dict.fromkeys(given for origin in each for given in origin.inputs))
-    hows = [origin.how for origin in each if origin.how not in INPUTS]
-    last = max(hows, key=list(How).index, default=How.DERIVED)
-    return derived(*inputs) if last in GIVEN else Origin(last, inputs)
+    if len(members) == 1:
+        return members[0]
+    inputs = tuple(dict.fromkeys(input_ for origin in members for input_ in origin.inputs))
+    kinds = [origin.kind for origin in members if origin.kind not in INPUTS]
+    last = max(kinds, key=list(OriginKind).index, default=OriginKind.DERIVED)
+    return derived(*inputs) if last in UNMEASURED else Origin(last, inputs)

@@ -13,8 +13,8 @@ from fanin import __version__
 from fanin.base.errors import CheckFailed, InputError
 from fanin.base.scratch import write_file
 from fanin.evaluation.reproduce import table
-from fanin.evaluation.reproduce.filled import Filled, Fitted
-from fanin.evaluation.reproduce.measure import Measured, Measuring
+from fanin.evaluation.reproduce.filled import FilledRow, FittedFact
+from fanin.evaluation.reproduce.measure import CommandOutput, MeasurementStore
 from fanin.evaluation.reproduce.row import Measurement, Paper, Row
 from fanin.evaluation.reproduce.rows import PAPERS
 from fanin.runs.lock import sole_writer
@@ -22,32 +22,34 @@ from fanin.runs.manifest import Manifest
 from fanin.runs.output import REPRODUCTION, check_directory, is_kind, output_directory, print_json
 from fanin.runs.unfinished import UNENDED
 
-Chosen = list[tuple[Paper, Row]]
+Selection = list[tuple[Paper, Row]]
 
 
 def execute(args: argparse.Namespace) -> int:
     """Run the command; return its exit status. Raises InputError, and CheckFailed if a row stays empty."""
-    chosen, data = choose(args.what, quick=args.quick), data_sets(args.data)
+    selection, data = choose(args.what, quick=args.quick), data_sets(args.data)
     if args.list:
-        nothing = [Filled(paper, row, args.quick, None) for paper, row in chosen]
-        document = table.document(nothing, _fitted(chosen, lambda measurement: None), args.quick)
-        print_json(document) if args.json else print("\n".join(table.listing(chosen, quick=args.quick)))
+        unmeasured = [FilledRow(paper, row, args.quick, None) for paper, row in selection]
+        document = table.document(unmeasured, _fitted_facts(selection, lambda measurement: None), args.quick)
+        print_json(document) if args.json else print("\n".join(table.listing(selection, quick=args.quick)))
         return 0
-    others = _others(args.others)
+    folders = _checked_folders(args.others)
     check_directory(args.output, REPRODUCTION)
     with sole_writer(args.output):
-        measuring = Measuring(args.output, data, others)
-        for measurement in _needed(chosen, quick=args.quick):
-            measuring.check(measurement)  # raise errors before anything is written
+        store = MeasurementStore(args.output, data, folders)
+        for measurement in _measurements(selection, quick=args.quick):
+            store.check(measurement)  # raise errors before anything is written
         begin(args.output)
-        rows = measured(chosen, measuring, quick=args.quick, data=data)
-        fits = _fitted(chosen, measuring.earlier)
+        rows = measure_rows(selection, store, quick=args.quick, data=data)
+        fits = _fitted_facts(selection, store.find_earlier)
         document = table.document(rows, fits, args.quick)
         with output_directory(args.output, REPRODUCTION) as folder:
             table.write(folder, document, rows, fits)
     print_json(document) if args.json else print("\n".join(table.lines(rows)))
-    if empty := [f"{each.paper.name}/{each.row.figure}: {each.error}" for each in rows if each.value is None]:
-        raise CheckFailed(f"{len(empty)} of {len(rows)} rows are empty; the first: {empty[0]}")
+    if empty_rows := [
+        f"{filled.paper.name}/{filled.row.figure}: {filled.error}" for filled in rows if filled.value is None
+    ]:
+        raise CheckFailed(f"{len(empty_rows)} of {len(rows)} rows are empty; the first: {empty_rows[0]}")
     return 0
 
 
@@ -61,51 +63,51 @@ def begin(output: Path) -> None:
         )
 
 
-def choose(named: Sequence[str], *, quick: bool = False) -> Chosen:
-    """Return the rows of the ``named`` papers and figures; all rows if none is named.
+def choose(names: Sequence[str], *, quick: bool = False) -> Selection:
+    """Return the rows of the papers and figures in ``names``, PAPER[/FIGURE]; all rows if it is empty.
 
-    Raises InputError with the known names. ``quick``: leave out slow rows.
+    ``quick``: leave out slow rows. Raises InputError for an unknown name, and if no row is left.
     """
-    wanted = list(map(_named, named)) or [(paper, "") for paper in PAPERS]
-    found = [
+    requests = list(map(_parse_request, names)) or [(paper, "") for paper in PAPERS]
+    matches = [
         (paper, row)
         for paper in PAPERS
         for row in paper.rows
-        if any(paper is each and figure in ("", row.figure) for each, figure in wanted)
+        if any(paper is requested_paper and figure in ("", row.figure) for requested_paper, figure in requests)
     ]
-    chosen = [(paper, row) for paper, row in found if not (quick and row.slow)]
-    if not chosen:
-        raise InputError(f"{' '.join(named)}: has no quick measurement; leave --quick out")
-    return chosen
+    selection = [(paper, row) for paper, row in matches if not (quick and row.slow)]
+    if not selection:
+        raise InputError(f"{' '.join(names)}: has no quick measurement; leave --quick out")
+    return selection
 
 
-def _named(what: str) -> tuple[Paper, str]:
+def _parse_request(text: str) -> tuple[Paper, str]:
     """Parse PAPER[/FIGURE]; the figure may be empty. Raises InputError with the known names."""
-    name, _, figure = what.partition("/")
+    name, _, figure = text.partition("/")
     papers = {paper.name: paper for paper in PAPERS}
     if name not in papers:
-        raise InputError(f"{what}: no such paper; there are {', '.join(papers)}")
+        raise InputError(f"{text}: no such paper; there are {', '.join(papers)}")
     paper = papers[name]
     if figure and figure not in paper.figures:
-        raise InputError(f"{what}: no such figure; of {name} there are {', '.join(paper.figures)}")
+        raise InputError(f"{text}: no such figure; of {name} there are {', '.join(paper.figures)}")
     return paper, figure
 
 
 def data_sets(entries: Sequence[str]) -> dict[str, Path]:
     """Parse the ``NAME=PATH`` of data sets; return the paths by name. Raises InputError."""
-    known = sorted({name for paper in PAPERS for row in paper.rows for name in row.full.data})
-    found: dict[str, Path] = {}
+    names = sorted({name for paper in PAPERS for row in paper.rows for name in row.full.data})
+    paths: dict[str, Path] = {}
     for entry in entries:
         name, _, path = entry.partition("=")
-        if name not in known or not path:
-            raise InputError(f"--data {entry}: must be NAME=PATH; names are {', '.join(known)}")
+        if name not in names or not path:
+            raise InputError(f"--data {entry}: must be NAME=PATH; names are {', '.join(names)}")
         if not Path(path).exists():
             raise InputError(f"--data {entry}: {path} does not exist")
-        found[name] = Path(path).absolute()
-    return found
+        paths[name] = Path(path).absolute()
+    return paths
 
 
-def _others(folders: Sequence[Path]) -> Sequence[Path]:
+def _checked_folders(folders: Sequence[Path]) -> Sequence[Path]:
     """Return ``folders``. Raises InputError for a folder that this command has not written."""
     for folder in folders:
         if not is_kind(folder, REPRODUCTION):
@@ -113,50 +115,69 @@ def _others(folders: Sequence[Path]) -> Sequence[Path]:
     return folders
 
 
-def measured(chosen: Chosen, measuring: Measuring, *, quick: bool, data: Mapping[str, Path]) -> list[Filled]:
-    """Return the rows with their numbers. Each command runs once; complete earlier measurements are reused."""
-    wanted = {each.name: each for _, row in chosen for each in [row.measurement(quick=quick)]}
-    found = {
-        name: earlier
-        for name, each in wanted.items()
-        if (earlier := measuring.earlier(each, enough=partial(_fills, chosen, each, quick)))
+def measure_rows(
+    selection: Selection, store: MeasurementStore, *, quick: bool, data: Mapping[str, Path]
+) -> list[FilledRow]:
+    """Measure rows; each command runs once, and complete earlier measurements are reused."""
+    measurements = {
+        measurement.name: measurement for _, row in selection for measurement in [row.measurement(quick=quick)]
     }
-    for number, (name, measurement) in enumerate(wanted.items(), start=1):
-        if name in found:
+    outputs = {
+        name: earlier
+        for name, measurement in measurements.items()
+        if (
+            earlier := store.find_earlier(
+                measurement, is_complete=partial(_is_complete, selection, measurement, quick)
+            )
+        )
+    }
+    for number, (name, measurement) in enumerate(measurements.items(), start=1):
+        if name in outputs:
             continue
-        print(f"[{number}/{len(wanted)}] {measuring.text(measurement)}", file=sys.stderr, flush=True)
-        found[name] = measuring.measure(measurement)
+        print(f"[{number}/{len(measurements)}] {store.command_text(measurement)}", file=sys.stderr, flush=True)
+        outputs[name] = store.measure(measurement)
     return [
-        Filled(paper, row, quick, found[row.measurement(quick=quick).name], missing=_missing(row, quick, data))
-        for paper, row in chosen
+        FilledRow(
+            paper,
+            row,
+            quick,
+            outputs[row.measurement(quick=quick).name],
+            missing=_missing_data_note(row, quick, data),
+        )
+        for paper, row in selection
     ]
 
 
-def _needed(chosen: Chosen, *, quick: bool) -> Iterator[Measurement]:
+def _measurements(selection: Selection, *, quick: bool) -> Iterator[Measurement]:
     """Yield the measurements of the rows, and of the facts to which models are fitted."""
-    for paper, row in chosen:
+    for paper, row in selection:
         yield row.measurement(quick=quick)
-        yield from (fit.found for fit in paper.fits if fit.found)
+        yield from (fit.measurement for fit in paper.fits if fit.measurement)
 
 
-def _fills(chosen: Chosen, measurement: Measurement, quick: bool, found: Measured) -> bool:
-    """Whether an earlier measurement has the figures of all its rows. A package may have been missing then."""
-    rows = ((paper, row) for paper, row in chosen if row.measurement(quick=quick).name == measurement.name)
-    return all(Filled(paper, row, quick, found).value is not None for paper, row in rows)
+def _is_complete(selection: Selection, measurement: Measurement, quick: bool, output: CommandOutput) -> bool:
+    """Return whether an earlier measurement has the figures of all its rows.
+
+    An earlier run may have lacked an optional package.
+    """
+    rows = ((paper, row) for paper, row in selection if row.measurement(quick=quick).name == measurement.name)
+    return all(FilledRow(paper, row, quick, output).value is not None for paper, row in rows)
 
 
-def _fitted(chosen: Chosen, earlier: Callable[[Measurement], Measured | None]) -> list[Fitted]:
+def _fitted_facts(
+    selection: Selection, earlier: Callable[[Measurement], CommandOutput | None]
+) -> list[FittedFact]:
     """Return the facts to which models are fitted, with ``earlier`` measurements; nothing is measured."""
-    papers = {paper.name: paper for paper, _ in chosen}
+    papers = {paper.name: paper for paper, _ in selection}
     return [
-        Fitted(paper, fit, earlier(fit.found) if fit.found else None)
+        FittedFact(paper, fit, earlier(fit.measurement) if fit.measurement else None)
         for paper in papers.values()
         for fit in paper.fits
     ]
 
 
-def _missing(row: Row, quick: bool, data: Mapping[str, Path]) -> str:
-    """Return the note on the replacement for missing data sets; empty if none is missing."""
-    taken = [row.data_set] if row.data_set else row.measurement(quick=quick).data
-    lacking = [name for name in taken if name not in data]
-    return f"{row.stand_in} (fanin reproduce --data {lacking[0]}=PATH)" if lacking else ""
+def _missing_data_note(row: Row, quick: bool, data: Mapping[str, Path]) -> str:
+    """Return a note on the row's stand-in for missing data sets; empty if none is missing."""
+    required = [row.data_set] if row.data_set else row.measurement(quick=quick).data
+    missing = [name for name in required if name not in data]
+    return f"{row.stand_in} (fanin reproduce --data {missing[0]}=PATH)" if missing else ""

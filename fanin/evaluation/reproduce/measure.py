@@ -22,15 +22,15 @@ from fanin.base.records import open_record
 from fanin.base.scratch import write_file
 from fanin.evaluation.reproduce.row import Measurement, Point
 
-FOLDER = "measured"  # folder in the output directory
-LIMIT = 4 * 3600.0  # s; limit of a command
+FOLDER = "measured"  # folder of the commands' outputs in the output directory
+LIMIT_SECONDS = 4 * 3600.0  # maximum duration of a command
 _ERROR, _WARNING = "fanin: error: ", "fanin: warning: "
-_TO_END = 30.0  # s from SIGTERM to SIGKILL
-_ANSWERED = (0, 1)  # exit statuses with figures: success, and a figure over its benchmark's limit
+_GRACE_SECONDS = 30.0  # from SIGTERM to SIGKILL
+_BENCH_STATUSES = (0, 1)  # exit statuses of benchmarks with figures; 1: a figure is over its limit
 
 
 @dataclass(frozen=True)
-class Measured:
+class CommandOutput:
     """Output of a command.
 
     - ``fanin``: version of fanin.
@@ -53,78 +53,83 @@ class Measured:
     points: dict[str, Point] = field(default_factory=dict)
 
 
-class Measuring:
-    """Measurements in a folder, with reuse of earlier ones in this folder or others.
+class MeasurementStore:
+    """Outputs of commands in a folder, with reuse of earlier ones from this folder and others.
 
-    Methods raise InputError for an earlier measurement by another version of fanin, or with other data.
+    Methods raise InputError for an earlier output of another version of fanin, or with other data.
 
     - ``output``: output directory.
     - ``data``: files of data sets, by name.
-    - ``others``: output directories of other runs with earlier measurements.
+    - ``other_outputs``: output directories of other runs with earlier measurements.
     """
 
-    def __init__(self, output: Path, data: Mapping[str, Path], others: Sequence[Path] = ()):
+    def __init__(self, output: Path, data: Mapping[str, Path], other_outputs: Sequence[Path] = ()):
         self._folder, self._data = output / FOLDER, data
-        self._others = [other / FOLDER for other in others]
+        self._other_folders = [other / FOLDER for other in other_outputs]
 
-    def earlier(
-        self, measurement: Measurement, enough: Callable[[Measured], bool] = lambda found: True
-    ) -> Measured | None:
-        """Return an earlier measurement, and keep a copy in this folder; None if none is present and usable.
+    def find_earlier(
+        self, measurement: Measurement, is_complete: Callable[[CommandOutput], bool] = lambda output: True
+    ) -> CommandOutput | None:
+        """Return an earlier output of a command, and keep a copy in this folder; None if none is usable.
 
-        - ``enough``: check whether the measurement is complete.
+        - ``is_complete``: returns whether an output has all needed figures.
         """
-        for folder in (self._folder, *self._others):
-            found = self._in(folder / self._path(measurement).name, measurement)
-            if found and enough(found):
+        for folder in (self._folder, *self._other_folders):
+            output = self._load(folder / self._path(measurement).name, measurement)
+            if output and is_complete(output):
                 if folder is not self._folder:
-                    self._keep(measurement, found)
-                return found
+                    self._save(measurement, output)
+                return output
         return None
 
     def check(self, measurement: Measurement) -> None:
-        """Raise InputError if :meth:`earlier` would, without writing anything."""
-        for folder in (self._folder, *self._others):
-            self._in(folder / self._path(measurement).name, measurement)
+        """Raise InputError if :meth:`find_earlier` would, without writing anything."""
+        for folder in (self._folder, *self._other_folders):
+            self._load(folder / self._path(measurement).name, measurement)
 
-    def _in(self, path: Path, measurement: Measurement) -> Measured | None:
+    def _load(self, path: Path, measurement: Measurement) -> CommandOutput | None:
+        """Return the output in a file; None if the file is missing or the command failed. Raises InputError."""
         if not path.exists():
             return None
         record = open_record(path)
-        found = record.built(lambda: _measured(record.value))
-        if found.fanin != __version__:
+        output = record.built(lambda: _parse_output(record.value))
+        if output.fanin != __version__:
             raise InputError(
-                f"{path}: measured by fanin {found.fanin}, this is {__version__}; choose another -o"
+                f"{path}: measured by fanin {output.fanin}, this is {__version__}; choose another -o"
             )
-        if found.command != self.text(measurement):
-            raise InputError(f"{path}: of {found.command!r}, not {self.text(measurement)!r}; choose another -o")
-        return None if found.error else found
+        if output.command != self.command_text(measurement):
+            raise InputError(
+                f"{path}: of {output.command!r}, not {self.command_text(measurement)!r}; choose another -o"
+            )
+        return None if output.error else output
 
-    def measure(self, measurement: Measurement) -> Measured:
+    def measure(self, measurement: Measurement) -> CommandOutput:
         """Run the command and keep its output. A failure is in ``error`` of the result."""
-        began, date = time.monotonic(), datetime.now(UTC).isoformat(timespec="seconds")
+        start, date = time.monotonic(), datetime.now(UTC).isoformat(timespec="seconds")
         printed, error, warnings = self._run(measurement)
-        seconds = time.monotonic() - began
+        seconds = time.monotonic() - start
         figures, points = dict(_flat(printed)), dict(_points(printed))
-        found = Measured(__version__, self.text(measurement), date, seconds, figures, error, warnings, points)
-        self._keep(measurement, found)
-        return found
+        output = CommandOutput(
+            __version__, self.command_text(measurement), date, seconds, figures, error, warnings, points
+        )
+        self._save(measurement, output)
+        return output
 
-    def _keep(self, measurement: Measurement, found: Measured) -> None:
-        write_file(self._path(measurement), json.dumps(asdict(found), indent=2) + "\n")
+    def _save(self, measurement: Measurement, output: CommandOutput) -> None:
+        write_file(self._path(measurement), json.dumps(asdict(output), indent=2) + "\n")
 
-    def text(self, measurement: Measurement) -> str:
+    def command_text(self, measurement: Measurement) -> str:
         """Return the command line as a user types it."""
         return " ".join(("fanin", *self._arguments(measurement)))
 
     def _arguments(self, measurement: Measurement) -> list[str]:
-        named = [
+        data_arguments = [
             part.format(self._data[name])
             for name, parts in measurement.data.items()
             if name in self._data
             for part in parts
         ]
-        return [*measurement.command, *named]
+        return [*measurement.command, *data_arguments]
 
     def _run(self, measurement: Measurement) -> tuple[dict[str, Any], str, list[str]]:
         """Return the printed object, or else the cause of a failure, and the warnings."""
@@ -134,18 +139,18 @@ class Measuring:
         self._folder.mkdir(parents=True, exist_ok=True)
         with _process(command) as process:
             try:
-                out, errors = process.communicate(timeout=LIMIT)
+                stdout, stderr = process.communicate(timeout=LIMIT_SECONDS)
             except subprocess.TimeoutExpired:
-                return {}, f"took more than {LIMIT / 3600:g} h", []
+                return {}, f"took more than {LIMIT_SECONDS / 3600:g} h", []
         try:
-            printed = json.loads(out)
+            printed = json.loads(stdout)
         except ValueError:
             printed = {}
-        warnings = _said(errors, _WARNING)
-        answered = _ANSWERED if measurement.command[0] == "bench" else (0,)  # 1 of others: a failed check
-        if process.returncode not in answered or not printed:
-            said = _said(errors, _ERROR) or [f"exit status {process.returncode}"]
-            return {}, said[-1], warnings
+        warnings = _messages(stderr, _WARNING)
+        accepted = _BENCH_STATUSES if measurement.command[0] == "bench" else (0,)  # 1 of others: a failed check
+        if process.returncode not in accepted or not printed:
+            messages = _messages(stderr, _ERROR) or [f"exit status {process.returncode}"]
+            return {}, messages[-1], warnings
         return printed, "", warnings
 
     def _path(self, measurement: Measurement) -> Path:
@@ -168,41 +173,42 @@ def _process(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
         if process.poll() is None:
             process.terminate()
             try:
-                process.communicate(timeout=_TO_END)
+                process.communicate(timeout=_GRACE_SECONDS)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.communicate()
 
 
-def _said(errors: str, kind: str) -> list[str]:
-    return [line.removeprefix(kind) for line in errors.splitlines() if line.startswith(kind)]
+def _messages(errors: str, prefix: str) -> list[str]:
+    return [line.removeprefix(prefix) for line in errors.splitlines() if line.startswith(prefix)]
 
 
-def _measured(value: dict[str, Any]) -> Measured:
+def _parse_output(value: dict[str, Any]) -> CommandOutput:
+    """Return the output in a JSON object that ``asdict`` made. Raises ValueError."""
     try:
-        places = {name: Point(**place) for name, place in value.get("points", {}).items()}
-        return Measured(**(value | {"points": places}))
+        points = {name: Point(**point) for name, point in value.get("points", {}).items()}
+        return CommandOutput(**(value | {"points": points}))
     except TypeError as error:
         raise ValueError(f"is no measurement: {error}") from None
 
 
-def _flat(document: dict[str, Any], place: str = "") -> Iterator[tuple[str, float]]:
+def _flat(document: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
     """Yield the numbers of a benchmark by identifier, of other commands by dotted path."""
-    if not place and "benchmark" in document:
-        printed = ((each["id"], each["value"]) for each in document["figures"] if each["id"])
+    if not prefix and "benchmark" in document:
+        printed = ((figure["id"], figure["value"]) for figure in document["figures"] if figure["id"])
         yield from ((name, float(value)) for name, value in printed if value is not None)  # null: not finite
         return
     for name, value in document.items():
         if isinstance(value, list):
-            value = {str(number): each for number, each in enumerate(value)}
+            value = {str(number): member for number, member in enumerate(value)}
         if isinstance(value, dict):
-            yield from _flat(value, f"{place}{name}.")
+            yield from _flat(value, f"{prefix}{name}.")
         elif isinstance(value, int | float) and not isinstance(value, bool):
-            yield f"{place}{name}", float(value)
+            yield f"{prefix}{name}", float(value)
 
 
 def _points(document: dict[str, Any]) -> Iterator[tuple[str, Point]]:
     """Yield the positions of a benchmark's figures that are points of a curve."""
-    for each in document["figures"] if "benchmark" in document else ():
-        if each["id"] and each["x"] is not None and each["value"] is not None:
-            yield each["id"], Point(each["curve"] or "", float(each["x"]))
+    for figure in document["figures"] if "benchmark" in document else ():
+        if figure["id"] and figure["x"] is not None and figure["value"] is not None:
+            yield figure["id"], Point(figure["curve"] or "", float(figure["x"]))

@@ -1,4 +1,4 @@
-"""The page of ``fanin reproduce``: a table for each paper, ratios at a glance, and figures redrawn."""
+"""Report page of ``fanin reproduce``: for each paper a table, a chart of ratios, and its figures."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fanin.evaluation.origins.kinds import How
+from fanin.evaluation.origins.kinds import OriginKind
 from fanin.report.chart import Axis, Bar, Chart
 from fanin.report.html import fill
 from fanin.report.palette import STYLES, Style
 
 Points = Sequence[tuple[float, float]]
 
-#: Colour of a ratio, by how our number came about.
-_HOWS = {
-    How.RTL: STYLES["run"],
-    How.SYNTHESIS: STYLES["luts"],
-    How.GOLDEN: STYLES["golden"],
-    How.TIMED: STYLES["update"],
-    How.PLAN: STYLES["sum"],
-    How.HOST: STYLES["communication"],
-    How.QUOTED: STYLES["planned"],
-    How.FITTED: STYLES["planned"],
-    How.DERIVED_QUOTED: STYLES["waiting"],
-    How.DERIVED: STYLES["overhead"],
+#: Style of a bar, by the origin of fanin's number.
+_KIND_STYLES = {
+    OriginKind.RTL: STYLES["run"],
+    OriginKind.SYNTHESIS: STYLES["luts"],
+    OriginKind.GOLDEN: STYLES["golden"],
+    OriginKind.TIMED: STYLES["update"],
+    OriginKind.PLAN: STYLES["sum"],
+    OriginKind.HOST: STYLES["communication"],
+    OriginKind.QUOTED: STYLES["planned"],
+    OriginKind.FITTED: STYLES["planned"],
+    OriginKind.DERIVED_QUOTED: STYLES["waiting"],
+    OriginKind.DERIVED: STYLES["overhead"],
 }
-_PAPER = Style("ink")
+_PAPER_STYLE = Style("ink")
 _COLOURS = ("blue", "orange", "green", "purple", "sky", "red", "yellow", "grey")
 #: Headers of the tables of rows and of models' facts.
 ROW_HEAD = (
@@ -46,41 +46,59 @@ FACT_HEAD = (
 
 @dataclass(frozen=True)
 class Line:
-    """Row of the table as text. ``ratio``: fanin's number divided by the paper's; None without a number."""
+    """Row of the table as text.
+
+    - ``figure``, ``section``: place of the number in the paper.
+    - ``quantity``: description of the number.
+    - ``claimed``, ``measured``: the paper's number and fanin's, with unit.
+    - ``ratio``: fanin's number divided by the paper's; None without a number.
+    - ``origin_kind``, ``inputs``: kind of the number's origin, and its quoted and fitted inputs.
+    - ``command``: command line that prints the figures.
+    - ``formula``: formula of the number from the figures.
+    - ``seconds``: duration of the command in s; None: not measured.
+    - ``explanation``: explanation of the difference.
+    """
 
     paper: str
     title: str
     figure: str
-    what: str
+    quantity: str
     section: str
     claimed: str
-    found: str
+    measured: str
     ratio: float | None
-    how: str
+    origin_kind: str
     inputs: str
     command: str
-    taken: str
+    formula: str
     seconds: float | None
-    why: str
+    explanation: str
 
 
 @dataclass(frozen=True)
 class Fact:
-    """A number of a paper beside a model's, in words; ``kind``: fitted, derived (by algebra) or predicted."""
+    """A number of a paper and a model's value for it, as text.
+
+    - ``kind``: fitted, derived (by algebra) or predicted.
+    - ``quantity``: description of the number.
+    - ``claimed``, ``computed``: the paper's number and the model's, with unit.
+    - ``error``: relative error of the model's number, in per cent.
+    - ``inputs``: fitted inputs, or the numbers from which the fact follows.
+    """
 
     paper: str
     model: str
     kind: str
-    what: str
+    quantity: str
     claimed: str
-    found: str
+    computed: str
     error: str
     inputs: str
 
     @property
     def cells(self) -> tuple[str, ...]:
-        """As ``FACT_HEAD`` has them."""
-        return (self.model, self.kind, self.what, self.claimed, self.found, self.error, self.inputs)
+        """Cells of a table row under ``FACT_HEAD``."""
+        return (self.model, self.kind, self.quantity, self.claimed, self.computed, self.error, self.inputs)
 
 
 @dataclass(frozen=True)
@@ -98,7 +116,10 @@ class Drawing:
 
 @dataclass(frozen=True)
 class Bars:
-    """Numbers of a figure in one unit: name, claimed, found (None: not measured), kind of origin."""
+    """Bar chart of a figure's numbers of one unit.
+
+    ``numbers``: name, paper's number, fanin's number (None: not measured), kind of origin.
+    """
 
     paper: str
     title: str
@@ -114,13 +135,13 @@ def page(
 ) -> str:
     """Return the page as HTML. ``document``: the object that ``--json`` prints."""
     filled = sum(line.ratio is not None for line in lines)
-    near = sum(line.ratio is not None and 0.9 <= line.ratio <= 1.1 for line in lines)
+    close = sum(line.ratio is not None and 0.9 <= line.ratio <= 1.1 for line in lines)
     return fill(
         "reproduction.html.j2",
         title="Five papers, number by number",
         whole=filled == len(lines),
         verdict=f"{filled} of {len(lines)} rows are filled",
-        headline=[("rows filled", f"{filled}"), ("within 10 % of the paper", f"{near}")],
+        headline=[("rows filled", f"{filled}"), ("within 10 % of the paper", f"{close}")],
         quick=document["quick"],
         papers=[
             _paper(name, lines, facts, drawings, document)
@@ -137,14 +158,14 @@ def _paper(
     drawings: Iterable[Drawing | Bars],
     document: Mapping[str, Any],
 ) -> dict[str, Any]:
-    own = [line for line in lines if line.paper == name]
+    paper_lines = [line for line in lines if line.paper == name]
     numbers = command_numbers(lines)
     return {
         "name": name,
-        "title": own[0].title,
-        "ratios": _ratios(own),
-        "rows": [ROW_HEAD, *(row_cells(line, numbers[line.command]) for line in own)],
-        "drawings": [_drawn(drawing) for drawing in drawings if drawing.paper == name],
+        "title": paper_lines[0].title,
+        "ratios": _ratios(paper_lines),
+        "rows": [ROW_HEAD, *(row_cells(line, numbers[line.command]) for line in paper_lines)],
+        "drawings": [_chart(drawing) for drawing in drawings if drawing.paper == name],
         "facts": [FACT_HEAD, *(fact.cells for fact in facts if fact.paper == name)],
         "not_here": document["not_here"][name],
     }
@@ -158,34 +179,42 @@ def command_numbers(lines: Sequence[Line]) -> dict[str, int]:
 def row_cells(line: Line, command: int) -> tuple[str, ...]:
     """Return the cells of a row under ``ROW_HEAD``. ``command``: number of the command."""
     ratio = "" if line.ratio is None else f"{line.ratio:.2f}"
-    found = (line.what, line.claimed, line.found, ratio, line.how, line.inputs, line.section)
-    return (line.figure, *found, f"{command}", line.taken, line.why)
+    middle_cells = (
+        line.quantity,
+        line.claimed,
+        line.measured,
+        ratio,
+        line.origin_kind,
+        line.inputs,
+        line.section,
+    )
+    return (line.figure, *middle_cells, f"{command}", line.formula, line.explanation)
 
 
 def _ratios(lines: Sequence[Line]) -> Chart:
     """Return a chart of fanin's number divided by the paper's, with a bar per row."""
-    names = [f"{line.figure}: {line.what}" for line in lines]
-    most = max((line.ratio for line in lines if line.ratio is not None), default=1.0)
-    axis = Axis("ours over the paper's", "~g", ".2f", ends=(0.0, 1.05 * max(most, 1.0)))
+    names = [f"{line.figure}: {line.quantity}" for line in lines]
+    maximum = max((line.ratio for line in lines if line.ratio is not None), default=1.0)
+    axis = Axis("ours over the paper's", "~g", ".2f", ends=(0.0, 1.05 * max(maximum, 1.0)))
     chart = Chart("Ours over the paper's", axis, rows=names, bars="overlay")
-    for how in dict.fromkeys(line.how for line in lines):
-        chart.bars(how, _bars(lines, how), _HOWS[How(how)])
+    for origin_kind in dict.fromkeys(line.origin_kind for line in lines):
+        chart.bars(origin_kind, _bars(lines, origin_kind), _KIND_STYLES[OriginKind(origin_kind)])
     chart.mark(1.0, "the paper")
     return chart
 
 
-def _bars(lines: Sequence[Line], how: str) -> Iterable[Bar]:
-    for place, line in enumerate(lines):
-        if line.how == how and line.ratio is not None:
-            hint = f"{line.what}: {line.found}, the paper: {line.claimed}"
-            yield Bar(place, line.ratio, hint, text=f"{line.ratio:.2f}")
+def _bars(lines: Sequence[Line], origin_kind: str) -> Iterable[Bar]:
+    for position, line in enumerate(lines):
+        if line.origin_kind == origin_kind and line.ratio is not None:
+            hint = f"{line.quantity}: {line.measured}, the paper: {line.claimed}"
+            yield Bar(position, line.ratio, hint, text=f"{line.ratio:.2f}")
 
 
-def _drawn(drawing: Drawing | Bars) -> Chart:
-    return _curves(drawing) if isinstance(drawing, Drawing) else _beside(drawing)
+def _chart(drawing: Drawing | Bars) -> Chart:
+    return _line_chart(drawing) if isinstance(drawing, Drawing) else _bar_chart(drawing)
 
 
-def _curves(drawing: Drawing) -> Chart:
+def _line_chart(drawing: Drawing) -> Chart:
     """Return a chart with a line per measured series, and open diamonds for the paper's numbers."""
     chart = Chart(drawing.title, Axis(drawing.x, log=drawing.log), Axis(drawing.y, "~g", log=drawing.log))
     names = dict.fromkeys((*drawing.series, *drawing.claimed))
@@ -197,19 +226,24 @@ def _curves(drawing: Drawing) -> Chart:
     return chart
 
 
-def _beside(bars: Bars) -> Chart:
+def _bar_chart(bars: Bars) -> Chart:
     """Return a chart with fanin's numbers as bars, coloured by origin, and the paper's as open diamonds."""
-    rows = [what for what, *_ in bars.numbers]
+    rows = [quantity for quantity, *_ in bars.numbers]
     chart = Chart(bars.title, Axis(bars.unit, "~g", ".4~g"), rows=rows, bars="overlay")
-    for source in dict.fromkeys(how for *_, how in bars.numbers):
-        found = [
-            Bar(place, ours, f"{what}: {ours:.4g} {bars.unit}, the paper: {claimed:g}", text=f"{ours:.4g}")
-            for place, (what, claimed, ours, how) in enumerate(bars.numbers)
-            if ours is not None and how == source
+    for bar_kind in dict.fromkeys(kind for *_, kind in bars.numbers):
+        measured_bars = [
+            Bar(
+                position,
+                measured,
+                f"{quantity}: {measured:.4g} {bars.unit}, the paper: {claimed:g}",
+                text=f"{measured:.4g}",
+            )
+            for position, (quantity, claimed, measured, kind) in enumerate(bars.numbers)
+            if measured is not None and kind == bar_kind
         ]
-        chart.bars(source, found, _HOWS[How(source)])
-    claimed = [(claimed, place) for place, (_, claimed, *_) in enumerate(bars.numbers)]
-    chart.points("the paper", claimed, _PAPER)
+        chart.bars(bar_kind, measured_bars, _KIND_STYLES[OriginKind(bar_kind)])
+    claimed = [(claimed, position) for position, (_, claimed, *_) in enumerate(bars.numbers)]
+    chart.points("the paper", claimed, _PAPER_STYLE)
     return chart
 
 

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 
 from fanin.evaluation.origins.graph import origin
-from fanin.evaluation.origins.kinds import Origin, joined
+from fanin.evaluation.origins.kinds import Origin, join_origins
 from fanin.evaluation.reproduce.value import Figures, Value
 
 
@@ -19,21 +19,21 @@ class Measurement:
     - ``command``: arguments of the command, without ``--json``.
     - ``value``: value of the row, computed from the figures.
     - ``folder``: True if the command takes ``-o DIR``.
-    - ``data``: by data set, additional arguments, in which ``{}`` stands for the file.
-    - ``place``: prefix of the figures' paths in the graph of origins; empty for a benchmark.
+    - ``data``: additional arguments for each data set, by its name; ``{}`` is replaced by the file.
+    - ``id_prefix``: prefix of the figures' paths in the graph of origins; empty for a benchmark.
     """
 
     command: tuple[str, ...]
     value: Value
     folder: bool = False
     data: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    place: str = ""
+    id_prefix: str = ""
 
     @cached_property
     def origin(self) -> Origin:
         """Origin of the number: the joined origins of its figures. Raises KeyError for an unknown figure."""
-        prefix = f"{self.place}." if self.place else ""
-        return joined(origin(prefix + figure) for figure in self.value.figures)
+        prefix = f"{self.id_prefix}." if self.id_prefix else ""
+        return join_origins(origin(prefix + figure) for figure in self.value.figures)
 
     @property
     def name(self) -> str:
@@ -42,7 +42,7 @@ class Measurement:
 
 
 @dataclass(frozen=True)
-class Follows:
+class Derivation:
     """Algebra that derives a row's number from other numbers of the paper, without a prediction of the model.
 
     - ``text``: the other numbers, for a reader.
@@ -58,18 +58,18 @@ class Row:
     """Row of the table: a number that a paper prints."""
 
     figure: str  #: figure or table of the paper, such as ``9`` or ``table-3``
-    what: str
+    quantity: str  #: description of the number
     section: str  #: section of the paper with the number
-    paper: float
+    claimed: float  #: the paper's number
     unit: str
     full: Measurement
     quick: Measurement | None = None  #: smaller measurement of the number; None: ``full`` is quick
-    why: str = ""  #: explanation of the difference
-    stand_in: str = ""  #: text: replacement for a missing data set
+    explanation: str = ""  #: explanation of the difference
+    stand_in: str = ""  #: text: stand-in for a missing data set
     data_set: str = ""  #: the row's data set, if the measurement has several
     slow: bool = False  #: True: no quick measurement exists
     model: str = ""  #: model that predicts or derives the number; it is not fitted to it
-    follows: Follows | None = None  #: algebra that determines the number without the model
+    derivation: Derivation | None = None  #: algebra that determines the number without the model
     settings: Mapping[str, Value] = field(default_factory=dict)  #: the number in several settings
     series: str = ""  #: curve of the number in the figure
     x: float | None = None  #: x of the number on the curve
@@ -108,11 +108,11 @@ class Picture:
 
     def series(self, figures: Figures, points: Mapping[str, Point]) -> dict[str, list[tuple[float, float]]]:
         """Return the points of each curve, sorted by x."""
-        found: dict[str, list[tuple[float, float]]] = {}
+        points_by_curve: dict[str, list[tuple[float, float]]] = {}
         for name, point in points.items():
             if any(fnmatchcase(name, pattern) for pattern in self.patterns):
-                found.setdefault(point.curve, []).append((point.x, figures[name]))
-        return {name: sorted(each) for name, each in found.items()}
+                points_by_curve.setdefault(point.curve, []).append((point.x, figures[name]))
+        return {name: sorted(curve_points) for name, curve_points in points_by_curve.items()}
 
 
 @dataclass(frozen=True)
@@ -120,22 +120,22 @@ class Fit:
     """Number of a paper to which a model is fitted. The number is therefore no row.
 
     - ``model``: name of the model.
-    - ``what``: fitted input of the model.
-    - ``paper``: text: the paper's number or numbers.
+    - ``fitted_input``: fitted input of the model.
+    - ``claim``: text: the paper's number or numbers.
     - ``claimed``: the paper's number; None if there are several.
     - ``unit``: unit of the number.
-    - ``found``: measurement of the model's value for the number.
+    - ``measurement``: measurement of the model's value for the number.
     - ``figure``: figure of the paper.
     - ``series``: curve of the number in the figure.
     - ``x``: x of the number on the curve.
     """
 
     model: str
-    what: str
-    paper: str
+    fitted_input: str
+    claim: str
     claimed: float | None = None
     unit: str = ""
-    found: Measurement | None = None
+    measurement: Measurement | None = None
     figure: str = ""
     series: str = ""
     x: float | None = None

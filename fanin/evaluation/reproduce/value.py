@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from fanin.evaluation.origins.graph import fitting
+from fanin.evaluation.origins.graph import matching
 
 Figures = Mapping[str, float]  # numbers in a command's output, by identifier or by path in its JSON
 
@@ -16,19 +16,19 @@ class Value:
 
     - ``text``: formula, for a reader.
     - ``figures``: identifiers of the figures, or patterns with ``*``.
-    - ``take``: function that computes the number; raises KeyError for a missing figure.
+    - ``compute``: function that computes the number; raises KeyError for a missing figure.
     """
 
     text: str
     figures: tuple[str, ...]
-    take: Callable[[Figures], float]
+    compute: Callable[[Figures], float]
 
     def __call__(self, figures: Figures) -> float:
         """Return the number. Raises KeyError for a missing figure."""
-        return self.take(figures)
+        return self.compute(figures)
 
 
-def one(figure: str, scale: float = 1.0) -> Value:
+def figure_value(figure: str, scale: float = 1.0) -> Value:
     """Return the value of a figure times ``scale``."""
     text = figure if scale == 1 else f"{scale:g} × {figure}"
     return Value(text, (figure,), lambda figures: scale * figures[figure])
@@ -39,40 +39,52 @@ def inverse(figure: str) -> Value:
     return Value(f"1 ÷ {figure}", (figure,), lambda figures: 1 / figures[figure])
 
 
-def ratio(over: str, under: str) -> Value:
-    """Return the value ``over`` ÷ ``under`` of two figures."""
-    return Value(f"{over} ÷ {under}", (over, under), lambda figures: figures[over] / figures[under])
+def ratio(numerator: str, denominator: str) -> Value:
+    """Return the quotient of two figures as a value."""
+    return Value(
+        f"{numerator} ÷ {denominator}",
+        (numerator, denominator),
+        lambda figures: figures[numerator] / figures[denominator],
+    )
 
 
-def percent(part: str, whole: str) -> Value:
-    """Return the figure ``part`` in % of the figure ``whole``, as a value."""
-    return Value(f"100 × {part} ÷ {whole}", (part, whole), lambda f: 100 * f[part] / f[whole])
+def percent(part: str, total: str) -> Value:
+    """Return the figure ``part`` in % of the figure ``total``, as a value."""
+    return Value(f"100 × {part} ÷ {total}", (part, total), lambda f: 100 * f[part] / f[total])
 
 
-def saved(now: str, before: str) -> Value:
-    """Return the saving of ``now`` relative to ``before`` in %, as a value."""
-    text = f"100 × (1 − {now} ÷ {before})"
-    return Value(text, (now, before), lambda figures: 100 * (1 - figures[now] / figures[before]))
+def saving(current: str, baseline: str) -> Value:
+    """Return the saving of ``current`` relative to ``baseline`` in %, as a value."""
+    text = f"100 × (1 − {current} ÷ {baseline})"
+    return Value(text, (current, baseline), lambda figures: 100 * (1 - figures[current] / figures[baseline]))
 
 
-def extreme(pick: Callable[[Iterable[float]], float], *patterns: str) -> Value:
-    """Return the minimum or maximum (``pick``) of the matching figures; each pattern must match a figure."""
+def extreme(select: Callable[[Iterable[float]], float], *patterns: str) -> Value:
+    """Return the minimum or maximum of the matching figures as a value.
 
-    def take(figures: Figures) -> float:
-        return pick(figures[name] for pattern in patterns for name in fitting(pattern, figures))
+    - ``select``: ``min`` or ``max``.
+    - ``patterns``: patterns with ``*``; the value raises KeyError if one matches no figure.
+    """
 
-    return Value(f"{pick.__name__} of {', '.join(patterns)}", patterns, take)
+    def compute(figures: Figures) -> float:
+        return select(figures[name] for pattern in patterns for name in matching(pattern, figures))
+
+    return Value(f"{select.__name__} of {', '.join(patterns)}", patterns, compute)
 
 
 def total(pattern: str) -> Value:
     """Return the sum of the figures that match a pattern, as a value."""
-    return Value(f"sum of {pattern}", (pattern,), lambda f: sum(f[name] for name in fitting(pattern, f)))
+    return Value(f"sum of {pattern}", (pattern,), lambda f: sum(f[name] for name in matching(pattern, f)))
 
 
-def quotient(over: Value, under: Value) -> Value:
+def quotient(numerator: Value, denominator: Value) -> Value:
     """Return the quotient of two values."""
-    text = f"{over.text} ÷ {under.text}"
-    return Value(text, (*over.figures, *under.figures), lambda figures: over(figures) / under(figures))
+    text = f"{numerator.text} ÷ {denominator.text}"
+    return Value(
+        text,
+        (*numerator.figures, *denominator.figures),
+        lambda figures: numerator(figures) / denominator(figures),
+    )
 
 
 def times(scale: float, value: Value, text: str) -> Value:

@@ -46,7 +46,7 @@ class InceptionnRtl:
         from fanin.sim.inceptionn.training import reducer
 
         job = replace(self.training, epochs=epochs)
-        return train(job, data, reducer(self.plan), state=state, whole=True)
+        return train(job, data, reducer(self.plan), state=state, single_vector=True)
 
     def run(self, data: Dataset, state: State, outputs: Outputs, progress: Progress) -> Result:
         """Run the job; counters are those of the hosts' transport, traffic is that of each leg."""

@@ -20,10 +20,10 @@ from pyarrow import parquet
 
 from fanin.base.errors import InputError, ToolFailed
 from fanin.campaign import supervisor, worker
-from fanin.campaign.cluster import connected
+from fanin.campaign.cluster import connected_client
 from fanin.campaign.file import read_campaign
 from fanin.campaign.folder import Folder
-from fanin.campaign.results import _of_cells
+from fanin.campaign.results import _spreadsheet_cells
 from fanin.campaign.supervisor import Task
 from fanin.cli.main import build_parser, main
 from fanin.runs.provenance.environment import sources_digest
@@ -116,7 +116,7 @@ def test_both_tables_are_the_same(done):
 
 def test_no_cell_and_no_column_of_the_table_is_a_formula():
     table = pyarrow.table({"=1": ["x;=2", None], "n": [-1, 2]})
-    assert _of_cells(table).to_pydict() == {"'=1": ["x;'=2", None], "n": [-1, 2]}
+    assert _spreadsheet_cells(table).to_pydict() == {"'=1": ["x;'=2", None], "n": [-1, 2]}
 
 
 def test_nothing_but_the_results_is_left(done):
@@ -131,7 +131,7 @@ def test_a_link_in_the_place_of_a_run_is_not_followed(copied, tmp_path):
     file, output = copied
     folder = Folder(output, read_campaign(file, build_parser()))
     failed = next(each.run for each in folder.finished() if each.failed)
-    place, other = folder.place(failed), tmp_path / "other"
+    place, other = folder.run_folder(failed), tmp_path / "other"
     place.rename(other)
     place.symlink_to(other)
     before = sorted(other.iterdir())
@@ -148,7 +148,7 @@ def test_a_link_that_takes_the_place_of_a_run_meanwhile_is_not_followed(tmp_path
     (other / "thesis").touch()
     (other / ".files.json").write_text('{"mark": "run.json", "files": ["thesis"]}')
     place.symlink_to(other)
-    assert supervisor._put(scratch, place) == 1
+    assert supervisor._publish(scratch, place) == 1
     assert capsys.readouterr().err == f"{place}: is a link; remove it to carry out its run\n"
     assert {path.name for path in other.iterdir()} == {"thesis", ".files.json"}
 
@@ -164,7 +164,7 @@ def test_a_link_in_the_place_of_dasks_files_is_not_followed(tmp_path, monkeypatc
         (scratch / "keys").touch()
         raise InputError("no cluster")
 
-    monkeypatch.setattr("fanin.campaign.execute.connected", connect)
+    monkeypatch.setattr("fanin.campaign.execute.connected_client", connect)
     assert main(["campaign", str(write_file(tmp_path, seeds=1)), "-o", str(output)]) == 2
     assert list(other.iterdir()) == []
     assert not (output / ".fanin-dask").exists()
@@ -174,7 +174,7 @@ def test_a_run_that_is_repeated_keeps_the_users_files(copied):
     file, output = copied
     folder = Folder(output, read_campaign(file, build_parser()))
     failed = next(each.run for each in folder.finished() if each.failed)
-    place = folder.place(failed)
+    place = folder.run_folder(failed)
     listed = json.loads((place / ".files.json").read_text())
     assert listed["mark"] == "run.json"
     assert sorted(listed["files"]) == ["log.txt", "run.json"]
@@ -200,15 +200,15 @@ def test_a_runs_files_are_put_beside_the_users_and_never_into_a_whole_run(tmp_pa
     place = tmp_path / "run"
     (place / "output").mkdir(parents=True)
     (place / "output/mine.txt").write_text("mine")
-    assert supervisor._put(_scratch(tmp_path / "one", "first"), place) == 0
-    assert supervisor._put(_scratch(tmp_path / "two", "second"), place) == 0
+    assert supervisor._publish(_scratch(tmp_path / "one", "first"), place) == 0
+    assert supervisor._publish(_scratch(tmp_path / "two", "second"), place) == 0
     found = {path.relative_to(place).as_posix(): path for path in place.rglob("*") if path.is_file()}
     assert found.keys() == {".files.json", "log.txt", "run.json", "output/inner/a.txt", "output/mine.txt"}
     assert found.pop("output/mine.txt").read_text() == "mine"
     assert "output/mine.txt" not in json.loads(found.pop(".files.json").read_text())["files"]
     assert {path.read_text() for path in found.values()} == {"first"}
     (tmp_path / "other/log.txt").mkdir(parents=True)
-    assert supervisor._put(_scratch(tmp_path / "three", "third"), tmp_path / "other") == 1
+    assert supervisor._publish(_scratch(tmp_path / "three", "third"), tmp_path / "other") == 1
     assert capsys.readouterr().err.endswith("other: cannot take the run's files: log.txt is a folder\n")
     assert [each.name for each in (tmp_path / "other").iterdir()] == ["log.txt"]
 
@@ -270,7 +270,7 @@ def test_a_run_of_sources_that_were_edited_meanwhile_is_not_kept(tmp_path, monke
 
 
 def test_a_scheduler_that_does_not_answer_is_said_in_time(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("fanin.campaign.cluster._ANSWER", 1.0)
+    monkeypatch.setattr("fanin.campaign.cluster._ANSWER_SECONDS", 1.0)
     file = write_file(tmp_path, seeds=1)
     with socket.create_server(("127.0.0.1", 0)) as silent:  # which takes a connection, and says nothing
         address = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
@@ -372,7 +372,7 @@ def test_a_batch_system_that_takes_no_job_is_quoted_at_once(tmp_path):
 def test_nobody_else_has_code_carried_out_by_the_local_cluster(tmp_path):
     """Neither without keys, as any local user could, nor with keys of one's own."""
     file = write_file(tmp_path, seeds=1)
-    with connected(Namespace(scheduler=None, workers=1), file, {}, tmp_path / "dask") as (client, _):
+    with connected_client(Namespace(scheduler=None, workers=1), file, {}, tmp_path / "dask") as (client, _):
         address = client.scheduler.address
         assert client.submit(pow, 2, 5).result(timeout=30) == 32
         for stranger in (
@@ -393,7 +393,7 @@ def _http_ports(info):
 def test_the_local_cluster_has_no_pages(tmp_path):
     """Dask's pages would show paths and runs to every user of the machine, under any name of the host."""
     file = write_file(tmp_path, seeds=1)
-    with connected(Namespace(scheduler=None, workers=1), file, {}, tmp_path / "dask") as (client, _):
+    with connected_client(Namespace(scheduler=None, workers=1), file, {}, tmp_path / "dask") as (client, _):
         client.wait_for_workers(1)
         ports = _http_ports(client.scheduler_info())
         assert len(ports) == 2

@@ -79,7 +79,7 @@ def test_options_become_a_command_line(read, options, words):
 
 def test_json_and_the_folder_stand_in_front_of_arguments(read, whole):
     campaign = read(PS + '[[grid]]\ndata = "digits"')
-    line = campaign.command.whole_line(campaign.runs[0].words, "there")
+    line = campaign.command.command_line(campaign.runs[0].words, "there")
     args = whole.parse_args(line)
     assert (args.json, str(args.output), args.data) == (True, "there", "digits")
 
@@ -101,7 +101,7 @@ def test_the_runs_in_a_folder_have_read_the_same_data_wherever_the_file_lies(tmp
 
     first = folder("one")
     first.begin([])
-    first.place(first.missing(failed=False)[0]).mkdir()
+    first.run_folder(first.missing(failed=False)[0]).mkdir()
     folder("same").check()
     for place in ("other", "none"):
         with pytest.raises(InputError, match=r"^a.npz: is not what the runs in .*out have read; choose"):

@@ -31,7 +31,7 @@ def sheet(*points, seeds=3):
 
 
 def page(found, **more):
-    options = {"counts": {"done": len(found.rows)}, "failures": [], "chosen": ["y"], "log": []} | more
+    options = {"counts": {"done": len(found.rows)}, "failures": [], "figure_names": ["y"], "log": []} | more
     return campaign_page("A campaign", found, **options)
 
 
@@ -62,7 +62,7 @@ def test_what_varies_chooses_the_axes(values, roles):
 
 def test_options_that_depend_on_another_make_one_with_it():
     points = [point | {"model": model} for point in CODECS for model in ("small", "large")]
-    joined = sheet(*points).joined
+    joined = sheet(*points).join_options()
     name = "codec, bound, mantissa"
     assert joined.varying == ["model", name]
     assert joined.values(name) == ["none", "inceptionn 2^-10", "inceptionn 2^-6", "bfp 7", "bfp 3"]
@@ -70,7 +70,7 @@ def test_options_that_depend_on_another_make_one_with_it():
 
 def test_an_option_that_nothing_decides_stays_alone():
     found = sheet({"a": 1, "b": 1}, {"a": 1}, {"a": 2, "b": 1}, {"a": 2})
-    assert found.joined is found
+    assert found.join_options() is found
 
 
 def test_lines_have_a_band_of_their_confidence_interval():

@@ -39,7 +39,7 @@ def test_a_store_that_has_stopped_does_not_keep_a_rank_from_ending(monkeypatch):
     monkeypatch.setattr(peers, "BEAT_SECONDS", 0.01)
     monkeypatch.setattr(peers, "_STORE_SECONDS", 0.1)
     store = _StoppedStore()
-    one = peers.Peers(store, rank=0, names=[0], timeout=timedelta(seconds=1))
+    one = peers.Peers(store, rank=0, global_ranks=[0], timeout=timedelta(seconds=1))
     one.agree("fact")
     assert store.asked.wait(10)
     began = time.monotonic()

@@ -61,14 +61,14 @@ def test_all_layers_may_be_exchanged_as_one_vector():
         sizes.update(vector.size for vector in vectors)
         return sum(vectors)
 
-    assert train(job, data, exchange, whole=True).equals(train(job, data, sum))
+    assert train(job, data, exchange, single_vector=True).equals(train(job, data, sum))
     assert sizes == {65 * 16 + 17 * 10}
 
 
 def test_a_training_goes_on_from_a_state_bit_for_bit():
     job = job_of(epochs=3)
     data, ends = data_of(job), []
-    whole = train(job, data, sum, each_epoch=lambda state: ends.append(state.copy()))
+    whole = train(job, data, sum, on_epoch=lambda state: ends.append(state.copy()))
     rest = train(job, data, sum, state=ends[0])
     assert ends[0].step == data.steps
     assert rest.equals(whole)

@@ -1,21 +1,21 @@
-"""Rows of the paper AI Smart NIC: each of its numbers, the measurement beside it, and why they differ."""
+"""Rows of the paper AI Smart NIC: its numbers, their measurements, and explanations of differences."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from fanin.evaluation.origins.graph import identifier
-from fanin.evaluation.reproduce.row import Fit, Follows, Measurement, Paper, Picture, Row
+from fanin.evaluation.reproduce.row import Derivation, Fit, Measurement, Paper, Picture, Row
 from fanin.evaluation.reproduce.value import (
     Figures,
     Value,
     extreme,
+    figure_value,
     inverse,
-    one,
     percent,
     quotient,
     ratio,
-    saved,
+    saving,
     total,
 )
 
@@ -27,100 +27,114 @@ def _model(value: Value) -> Measurement:
     return Measurement(("bench", "ring", "--models"), value, folder=True)
 
 
-def _iteration(nodes: int, batch: int, nic: str) -> str:
+def _iteration_figure(nodes: int, batch: int, nic: str) -> str:
     return identifier("ring.iteration", f"b {batch}", f"nodes {nodes}", nic)
 
 
-def _part(name: str, unit: str) -> str:
+def _area_figure(name: str, unit: str) -> str:
     return identifier("area.ring.8_lanes", name, unit)
 
 
-def _added(unit: str) -> Value:
-    return percent(_part("all-reduce and BFP", unit), _part("total", unit))
+def _added_percent(unit: str) -> Value:
+    return percent(_area_figure("all-reduce and BFP", unit), _area_figure("total", unit))
 
 
 def _bfp_time(facts: Figures) -> float:
-    """Time with NIC and BFP over the baseline's, by the paper's own numbers of B = 448 on 6 nodes.
+    """Return the time with NIC and BFP over the baseline's, from the paper's own numbers of B = 448 on 6 nodes.
 
     The baseline's time is computing C, longer by ``slower`` (two thirds of C are the backward pass), and the
     exposed all-reduce E: slower·C + E = 1. With the NIC it is C + (1 − 37 %)·E = 1 − 18 %, with BFP
     C + (1 − 95 %)·E.
     """
-    place = "ring.fact.b_448.nodes_6"
-    time = 1 - facts[f"{place}.smart_nic.time_saved"] / 100
-    left, with_bfp = (1 - facts[f"{place}.{nic}.exposed_saved"] / 100 for nic in ("smart_nic", "bfp"))
+    prefix = "ring.fact.b_448.nodes_6"
+    time = 1 - facts[f"{prefix}.smart_nic.time_saved"] / 100
+    nic_exposed, bfp_exposed = (
+        1 - facts[f"{prefix}.{nic}.exposed_saved"] / 100 for nic in ("smart_nic", "bfp")
+    )
     slower = 1 + 2 / 3 * (facts["ring.slower_backward"] - 1)
-    exposed = (1 - slower * time) / (1 - slower * left)
-    return time + (with_bfp - left) * exposed
+    exposed = (1 - slower * time) / (1 - slower * nic_exposed)
+    return time + (bfp_exposed - nic_exposed) * exposed
 
 
 def _naive_over_overlapped(facts: Figures) -> float:
-    """Return naive over overlapped time, from the share that the overlapped iteration exposes in the model.
+    """Return naive over overlapped time, from the shares of the time in which the all-reduce is exposed.
 
-    The naive iteration exposes 36 times as much there, in the paper 50 times.
+    The naive share is the paper's. The overlapped share is smaller by the model's factor of 36; the paper's
+    factor is 50.
     """
     naive = facts["ring.fact.b_1792.nodes_6.naive.exposed"] / 100
     slower = 1 + 2 / 3 * (facts["ring.slower_backward"] - 1)
     return 1 / ((1 - naive) * slower + naive / facts["ring.exposed_naive_over_overlapped"])
 
 
-_BFP_TIME = Follows("18, 37, 95 and 11 %, to which the model is fitted", lambda f: 100 * (1 - _bfp_time(f)))
-_BFP_FASTER = Follows("18, 37, 95 and 11 %, to which the model is fitted", lambda f: 1 / _bfp_time(f))
-_NAIVE = Follows("51 and 11 %, and 1/36 of the exposed time, the next row", _naive_over_overlapped)
+_BFP_TIME = Derivation("18, 37, 95 and 11 %, to which the model is fitted", lambda f: 100 * (1 - _bfp_time(f)))
+_BFP_FASTER = Derivation("18, 37, 95 and 11 %, to which the model is fitted", lambda f: 1 / _bfp_time(f))
+_NAIVE = Derivation("51 and 11 %, and 1/36 of the exposed time, the next row", _naive_over_overlapped)
 
 
-def _faster(nodes: int, batch: int, nic: str, paper: float, follows: Follows | None = None) -> Row:
+def _figure_4b_row(
+    nodes: int, batch: int, nic: str, claimed: float, derivation: Derivation | None = None
+) -> Row:
     """Return the row of a point of figure 4b, relative to conventional NICs as in the text."""
     series = f"B = {batch}, {nic}"
-    found = _model(one(identifier("ring.figure_4b", f"b {batch}", nic, f"nodes {nodes}")))
-    what = f"{nodes} nodes, {series}: speed-up"
-    row = Row("4b", what, "V-B", paper, "×", found, model=_ITERATION, follows=follows)
+    measurement = _model(figure_value(identifier("ring.figure_4b", f"b {batch}", nic, f"nodes {nodes}")))
+    quantity = f"{nodes} nodes, {series}: speed-up"
+    row = Row("4b", quantity, "V-B", claimed, "×", measurement, model=_ITERATION, derivation=derivation)
     return replace(row, series=series, x=nodes)
 
 
-def _area(what: str, paper: float, unit: str, value: Value, why: str) -> Row:
+def _area_row(quantity: str, claimed: float, unit: str, value: Value, explanation: str) -> Row:
     measurement = Measurement(("bench", "area", "--part", "ring"), value)
-    return Row("table-1", what, "V-A", paper, unit, measurement, why=why, slow=True)
+    return Row("table-1", quantity, "V-A", claimed, unit, measurement, explanation=explanation, slow=True)
 
 
-def _kept(figures: Figures) -> float:
-    return min(100 * figures[with_bfp] / figures[without] for with_bfp, without in zip(*_ACCURACY, strict=True))
+def _least_kept_percent(figures: Figures) -> float:
+    return min(
+        100 * figures[bfp_figure] / figures[plain_figure]
+        for bfp_figure, plain_figure in zip(*_ACCURACY_FIGURES, strict=True)
+    )
 
 
-_ACCURACY = tuple(
+_ACCURACY_FIGURES = tuple(
     [f"inceptionn.training.{network}.{codec}.accuracy" for network in ("cnn", "residual", "templates")]
     for codec in ("bfp16", "none")
 )
 _LEAST_KEPT = Value(
     "min of 100 × inceptionn.training.NETWORK.bfp16.accuracy ÷ ….none.accuracy",
-    (*_ACCURACY[0], *_ACCURACY[1]),
-    _kept,
+    (*_ACCURACY_FIGURES[0], *_ACCURACY_FIGURES[1]),
+    _least_kept_percent,
 )
 
 
-def _rate(codec: str, place: int) -> Measurement:
+def _codec_rate(codec: str, check: int) -> Measurement:
     command = ("codec", "verify", "--codec", codec, "--rtl", "--values", "100000")
-    return Measurement(command, inverse(f"checks.{place}.cycles_per_group"), place="codec_verify")
+    return Measurement(command, inverse(f"checks.{check}.cycles_per_group"), id_prefix="codec_verify")
 
 
-def _fit(what: str, paper: str, claimed: float, unit: str, name: str, figure: str) -> Fit:
-    return Fit(_ITERATION, what, paper, claimed, unit, _model(one(f"ring.fact.{name}.fitted")), figure)
+def _fit(fitted_input: str, claim: str, claimed: float, unit: str, name: str, figure: str) -> Fit:
+    return Fit(
+        _ITERATION, fitted_input, claim, claimed, unit, _model(figure_value(f"ring.fact.{name}.fitted")), figure
+    )
 
 
-def _fit_at(what: str, batch: int, claimed: float) -> Fit:
+def _fit_at(fitted_input: str, batch: int, claimed: float) -> Fit:
     """Return the fit to a point of figure 4b, at 32 nodes."""
     series = f"B = {batch}, {SMART}"
-    found = _model(one(f"ring.fact.b_{batch}.nodes_32.smart_nic.faster.fitted"))
-    return Fit(_ITERATION, what, f"32 nodes, {series}: speed-up", claimed, "×", found, "4b", series, 32)
+    measurement = _model(figure_value(f"ring.fact.b_{batch}.nodes_32.smart_nic.faster.fitted"))
+    return Fit(
+        _ITERATION, fitted_input, f"32 nodes, {series}: speed-up", claimed, "×", measurement, "4b", series, 32
+    )
 
 
-_OFF = "ring_training.*.off"
-_PROTOTYPE = "theirs: six CPUs with FPGAs; ours: emitted Verilog; the same formula beside both"
-_SHIM = "their shim has PCIe and a MAC, ours has not; an Arria 10 adds in DSP blocks, an UltraScale+ in LUTs"
-_RAM = "theirs: M20Ks of 20 kb; ours: block RAMs of 36 kb, of which BFP takes none: its queues are LUTs"
-_EXPOSED = "what is left of an exposed time is a small difference of large ones"
-_SMALL = "the paper says: minimal; ours: three small networks, two trainings each"
-_FRAMES = "a frame's first word waits for its block"
+_DEVIATION_FIGURES = "ring_training.*.off"
+_PROTOTYPE_NOTE = "theirs: six CPUs with FPGAs; ours: emitted Verilog; the same formula beside both"
+_LOGIC_NOTE = (
+    "their shim has PCIe and a MAC, ours has not; an Arria 10 adds in DSP blocks, an UltraScale+ in LUTs"
+)
+_RAM_NOTE = "theirs: M20Ks of 20 kb; ours: block RAMs of 36 kb, of which BFP takes none: its queues are LUTs"
+_EXPOSED_NOTE = "what is left of an exposed time is a small difference of large ones"
+_NETWORKS_NOTE = "the paper says: minimal; ours: three small networks, two trainings each"
+_FRAMES_NOTE = "a frame's first word waits for its block"
 
 PAPER = Paper(
     name="smart-nic",
@@ -134,7 +148,7 @@ PAPER = Paper(
             "×",
             _model(quotient(total("ring.figure_2a.naive.*"), total("ring.figure_2a.overlapped.*"))),
             model=_ITERATION,
-            follows=_NAIVE,
+            derivation=_NAIVE,
         ),
         Row(
             "2a",
@@ -145,7 +159,7 @@ PAPER = Paper(
             _model(
                 ratio("ring.figure_2a.naive.exposed_all_reduce", "ring.figure_2a.overlapped.exposed_all_reduce")
             ),
-            why=_EXPOSED,
+            explanation=_EXPOSED_NOTE,
             model=_ITERATION,
         ),
         Row(
@@ -154,8 +168,8 @@ PAPER = Paper(
             "IV-B",
             3.8,
             "×",
-            _model(one("ring.bfp16.ratio")),
-            why="136 bits for 16 values, which is 3.76",
+            _model(figure_value("ring.bfp16.ratio")),
+            explanation="136 bits for 16 values, which is 3.76",
         ),
         Row(
             "3a",
@@ -163,8 +177,8 @@ PAPER = Paper(
             "I",
             1.0,
             "words",
-            _rate("bfp", 0),
-            why=_FRAMES,
+            _codec_rate("bfp", 0),
+            explanation=_FRAMES_NOTE,
         ),
         Row(
             "3a",
@@ -180,7 +194,7 @@ PAPER = Paper(
                 _LEAST_KEPT,
                 folder=True,
             ),
-            why=_SMALL,
+            explanation=_NETWORKS_NOTE,
             slow=True,
         ),
         Row(
@@ -189,20 +203,20 @@ PAPER = Paper(
             "V-B",
             40.0,
             "%",
-            _model(saved(_iteration(6, 448, BFP), _iteration(6, 448, CONVENTIONAL))),
+            _model(saving(_iteration_figure(6, 448, BFP), _iteration_figure(6, 448, CONVENTIONAL))),
             model=_ITERATION,
-            follows=_BFP_TIME,
+            derivation=_BFP_TIME,
         ),
-        _faster(6, 448, BFP, 1.6, _BFP_FASTER),
-        _faster(32, 448, BFP, 2.5),
-        _faster(6, 1792, SMART, 1.1),
+        _figure_4b_row(6, 448, BFP, 1.6, _BFP_FASTER),
+        _figure_4b_row(32, 448, BFP, 2.5),
+        _figure_4b_row(6, 1792, SMART, 1.1),
         Row(
             "4b",
             "32 nodes, B = 1792: speed-up by BFP over the NIC without it",
             "V-B",
             1.0,
             "×",
-            _model(ratio(_iteration(32, 1792, SMART), _iteration(32, 1792, BFP))),
+            _model(ratio(_iteration_figure(32, 1792, SMART), _iteration_figure(32, 1792, BFP))),
             model=_ITERATION,
         ),
         Row(
@@ -211,7 +225,7 @@ PAPER = Paper(
             "V-B",
             100.0,
             "%",
-            _model(percent(_iteration(1, 1792, SMART), _iteration(32, 1792, SMART))),
+            _model(percent(_iteration_figure(1, 1792, SMART), _iteration_figure(32, 1792, SMART))),
             model=_ITERATION,
         ),
         Row(
@@ -220,18 +234,24 @@ PAPER = Paper(
             "V-B",
             3.0,
             "%",
-            Measurement(("bench", "ring-training", "--part", "scaled"), extreme(max, _OFF), folder=True),
-            why=_PROTOTYPE,
+            Measurement(
+                ("bench", "ring-training", "--part", "scaled"), extreme(max, _DEVIATION_FIGURES), folder=True
+            ),
+            explanation=_PROTOTYPE_NOTE,
             slow=True,
         ),
-        _area("all-reduce and BFP, of the logic", 100 * 5_090 / 69_570, "%", _added("LUTs"), _SHIM),
-        _area("all-reduce and BFP, of the memory", 100 * 166 / 534, "%", _added("block RAM"), _RAM),
-        _area(
+        _area_row(
+            "all-reduce and BFP, of the logic", 100 * 5_090 / 69_570, "%", _added_percent("LUTs"), _LOGIC_NOTE
+        ),
+        _area_row(
+            "all-reduce and BFP, of the memory", 100 * 166 / 534, "%", _added_percent("block RAM"), _RAM_NOTE
+        ),
+        _area_row(
             "BFP over all-reduce, logic",
             2_857 / 2_233,
             "×",
-            ratio(_part("BFP", "LUTs"), _part("all-reduce", "LUTs")),
-            _SHIM,
+            ratio(_area_figure("BFP", "LUTs"), _area_figure("all-reduce", "LUTs")),
+            _LOGIC_NOTE,
         ),
     ),
     fits=(

@@ -14,9 +14,9 @@ def _results(number, folder):
 
 
 def test_figure_8_has_four_systems_in_the_papers_order(monkeypatch, tmp_path):
-    monkeypatch.setattr(baselines, "_p4sgd", lambda: np.full(8, 636.0))
+    monkeypatch.setattr(baselines, "_p4sgd_latencies", lambda: np.full(8, 636.0))
     monkeypatch.setattr(baselines, "OPERATIONS", 50)
-    baselines.switchml.cache_clear()
+    baselines.switchml_latencies.cache_clear()
     found = _results(8, tmp_path)
     assert found["figure 8: P4SGD, mean"] == found["figure 8: P4SGD, 99th percentile"] == 636
     assert found["figure 8: CPUSync, mean"] == pytest.approx(HOST_ALLREDUCE_NS)
@@ -25,11 +25,11 @@ def test_figure_8_has_four_systems_in_the_papers_order(monkeypatch, tmp_path):
     figure = json.loads((tmp_path / "figure8.json").read_text())
     assert figure["x_names"] == ["P4SGD", "GPUSync", "CPUSync", "SwitchML"]
     assert all([x for x, _ in points] == [0, 1, 2, 3] for points in figure["series"].values())
-    baselines.switchml.cache_clear()
+    baselines.switchml_latencies.cache_clear()
 
 
 def test_figure_13_has_all_systems_over_workers(monkeypatch, tmp_path):
-    monkeypatch.setattr(baselines, "switchml", lambda workers: np.full(4, 13_000.0))
+    monkeypatch.setattr(baselines, "switchml_latencies", lambda workers: np.full(4, 13_000.0))
     found = _results(13, tmp_path)
     assert len(found) == 2 * 2 * 4 * 4 + 1
     case = "B=16, workers 8"

@@ -62,10 +62,10 @@ def test_a_figure_with_an_identifier_has_its_origin():
 
 def test_links_and_switch_of_an_allreduce_are_inputs():
     point, network = allreduce.Point(Protocol.P4SGD, 8), NetworkConfig()
-    assert point.given_ns(network) == 612  # of 636
+    assert point.link_and_switch_ns(network) == 612  # of 636
     later = replace(network, link=replace(network.link, delay_ns=network.link.delay_ns + 8))
-    assert point.given_ns(later) == 612 + 16
-    assert point.given_ns(replace(network, switch_ns=0)) == 612 - 400
+    assert point.link_and_switch_ns(later) == 612 + 16
+    assert point.link_and_switch_ns(replace(network, switch_ns=0)) == 612 - 400
 
 
 def _run_of(shape, *, period, latency, early=0):
@@ -103,9 +103,9 @@ def _run_of(shape, *, period, latency, early=0):
 def test_latencies_and_cycles_are_read_from_the_events(early):
     """A mini-batch may take its first word ``early``, and wait for the rest of the model."""
     shape = TrainShape(node=nodes.node(8), workers=1, samples=256, columns=4096, batch=64)
-    measured = nodes._measured(_run_of(shape, period=300, latency=5, early=early), shape)
+    measured = nodes._measurement(_run_of(shape, period=300, latency=5, early=early), shape)
     assert (measured.mini_batch, measured.latency, measured.ideal) == (300, 5, 256)
-    assert measured.ways == nodes.Ways(
+    assert measured.paths == nodes.PathLatencies(
         word_to_agg=15, pa_to_agg=2, pa_to_pa=32, result_to_fa=2, result_to_gradient=15
     )
     assert measured.utilisation == pytest.approx(100 * 256 / 300)
@@ -118,7 +118,7 @@ def test_data_parallel_nodes_have_mini_batches_but_no_ways_of_an_activation():
     """A mini-batch has many AGGs there; a real, small one, as figure 9 measures it."""
     node = replace(PRESETS["tiny"], mode=Partitioning.DATA_PARALLEL)
     measured = nodes.measure(node, workers=2, columns=20, batch=32, mini_batches=1)
-    assert measured.ways is None
+    assert measured.paths is None
     assert measured.mini_batch > measured.ideal > 0
 
 
@@ -169,7 +169,7 @@ def test_the_loss_is_of_the_file_that_is_given(monkeypatch, tmp_path):
 
 def test_a_set_that_is_not_at_hand_is_synthetic_as_wide_and_as_sparse(monkeypatch, tmp_path):
     monkeypatch.setattr(losses, "RATES", {"rcv1": (1.0,)})
-    monkeypatch.setattr(losses, "SAMPLES_AT_MOST", 500)
+    monkeypatch.setattr(losses, "MAX_SAMPLES", 500)
     monkeypatch.setattr(losses, "EPOCHS", 2)
     results = list(figures.draw(14, tmp_path))
     assert [result.value < np.log(2) for result in results] == [True] * 4

@@ -14,7 +14,7 @@ from fanin.sim.cosim.arrays import Arith
 def small(monkeypatch):
     """One lane, for a moment, with what has been built before."""
     monkeypatch.setattr(cluster, "LANES", {Arith.RTL: (1,), Arith.C: (1,)})
-    monkeypatch.setattr(cluster, "LEAST_SECONDS", 0.01)
+    monkeypatch.setattr(cluster, "MIN_SECONDS", 0.01)
     monkeypatch.setattr(cluster, "fresh_cache", contextlib.nullcontext)
 
 

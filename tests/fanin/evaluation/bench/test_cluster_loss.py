@@ -6,11 +6,11 @@ import pytest
 
 from fanin.cli.main import main
 from fanin.evaluation.bench import cluster_loss
-from fanin.evaluation.bench.cluster_loss import PUBLISHED, RELIABLE, Outcome, Trial
+from fanin.evaluation.bench.cluster_loss import PUBLISHED, RELIABLE, RunLength, Trial
 
 
 def test_frames_behind_the_last_state_do_not_count():
-    assert [Outcome(frames, 1).kept for frames in (0, 31, 32, 95, 256)] == [0, 0, 32, 64, 256]
+    assert [RunLength(frames, 1).frames_in_batches for frames in (0, 31, 32, 95, 256)] == [0, 0, 32, 64, 256]
 
 
 class Made:
@@ -23,8 +23,8 @@ class Made:
 
     def run(self, loss, seed):
         if self._published and loss:
-            return Outcome(40 if loss < 1e-3 else 3, 4_000)
-        return Outcome(256, 25_600 * (self.slow if loss else 1))
+            return RunLength(40 if loss < 1e-3 else 3, 4_000)
+        return RunLength(256, 25_600 * (self.slow if loss else 1))
 
 
 @pytest.fixture

@@ -44,18 +44,18 @@ def test_figures_stand_beside_the_plans_and_say_how_the_search_ended(digits, mon
 
 
 def test_a_prediction_far_below_the_plan_misses_its_limit(digits):
-    one = cluster_plans.Timed(digits, 0.96 * float(digits.throughput), 1.0)
-    assert not cluster_plans._beside("a plan", "cluster.a_plan", one, "").ok
-    assert cluster_plans._beside(
+    one = cluster_plans.TimedPlan(digits, 0.96 * float(digits.throughput), 1.0)
+    assert not cluster_plans._prediction("a plan", "cluster.a_plan", one, "").ok
+    assert cluster_plans._prediction(
         "a plan", "cluster.a_plan", replace(one, streaming=0.98 * float(digits.throughput)), ""
     ).ok
 
 
 def test_a_search_that_ended_by_time_is_named(digits):
-    def how(**changes):
-        return cluster_plans.Timed(replace(digits, **changes), 1.0, 1.0).how
+    def outcome(**changes):
+        return cluster_plans.TimedPlan(replace(digits, **changes), 1.0, 1.0).search_outcome
 
     worse = digits.throughput * 2
-    assert how(bound=digits.throughput) == "optimal"
-    assert how(bound=worse, statistics=(("stopped_by_clock", True),)) == "its time was over, gap 100.0 %"
-    assert how(bound=worse, statistics=(("stopped_by_clock", False),)) == "good enough, gap 100.0 %"
+    assert outcome(bound=digits.throughput) == "optimal"
+    assert outcome(bound=worse, statistics=(("stopped_by_clock", True),)) == "its time was over, gap 100.0 %"
+    assert outcome(bound=worse, statistics=(("stopped_by_clock", False),)) == "good enough, gap 100.0 %"

@@ -79,7 +79,7 @@ def test_the_other_figures_and_the_traffic(quick, capsys, tmp_path, monkeypatch)
     chosen = [text for number in (3, 4, 5, 7, 12) for text in ("--figure", number)]
     rows = _rows(capsys, *chosen, "--networks", "hdc", "--seeds", 1, "-o", tmp_path)
     assert rows["figure 3: AlexNet, communication"]["value"] == pytest.approx(75.7, abs=0.1)
-    weights = codec_training_costs.Truncated(gradients=False, weights=True).run(QUICK, 24)
+    weights = codec_training_costs.TruncationTarget(gradients=False, weights=True).run(QUICK, 24)
     assert rows["figure 4: hdc, weights, 24 LSBs"]["value"] == weights
     assert 0 < rows["figure 5: hdc, early: at most 2^-10"]["value"] < 100
     assert rows["figure 7: 16 LSBs truncated, early: AlexNet"]["value"] > 0

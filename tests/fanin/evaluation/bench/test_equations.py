@@ -8,7 +8,10 @@ import pytest
 from fanin.evaluation.bench import equations, figures, nodes
 from fanin.glm.facts import PRESETS, TrainShape
 
-T_L, WAYS = 300, nodes.Ways(word_to_agg=18, pa_to_agg=2, pa_to_pa=1, result_to_fa=3, result_to_gradient=16)
+T_L, WAYS = (
+    300,
+    nodes.PathLatencies(word_to_agg=18, pa_to_agg=2, pa_to_pa=1, result_to_fa=3, result_to_gradient=16),
+)
 
 
 def _measured(config, *, workers, columns, batch, vanilla=False, extra=0, **_):
@@ -21,7 +24,7 @@ def _measured(config, *, workers, columns, batch, vanilla=False, extra=0, **_):
     ways = WAYS
     if shape.data_parallel:
         cycles, ways = words + shape.words_per_micro_batch + columns // 8 * 2 + T_L + 38, None
-    return nodes.Measured(shape, cycles, T_L, ways, 1.0)
+    return nodes.NodeMeasurement(shape, cycles, T_L, ways, 1.0)
 
 
 def test_equations_are_those_of_table_1_in_cycles():
@@ -60,7 +63,7 @@ def test_small_nodes_are_as_near_to_equation_2_as_table_1_asks(workers):
     config = replace(PRESETS["tiny"], mac_width=512, sample_fifo=4096, slots=64, vanilla=True, depth=64)
     shape = {"workers": workers, "columns": 448 * workers, "batch": 64, "latency_ns": 1200, "mini_batches": 2}
     pipelined = nodes.measure(config, **shape)
-    latency = pipelined.latency + pipelined.ways.word_to_agg + pipelined.ways.result_to_gradient
+    latency = pipelined.latency + pipelined.paths.word_to_agg + pipelined.paths.result_to_gradient
     vanilla = nodes.measure(config, vanilla=True, **shape)
     assert vanilla.mini_batch == pytest.approx(equations.equation_2(vanilla, latency), rel=0.05)
     assert vanilla.mini_batch - pipelined.mini_batch == pytest.approx(pipelined.ideal, rel=0.01)

@@ -7,7 +7,7 @@ import pytest
 from fanin.base.errors import ToolFailed
 from fanin.cli.main import main
 from fanin.evaluation.bench import ecp5, fmax
-from fanin.evaluation.bench.ecp5 import DoesNotFitDevice, Placed, pack, place, placed
+from fanin.evaluation.bench.ecp5 import DoesNotFitDevice, Placement, pack, parse_report, place
 from fanin.evaluation.bench.netlist import Area, Depth
 
 ADDER = """module adder(input clk, input rst, input [7:0] a, input [7:0] b, output reg [8:0] sum);
@@ -21,12 +21,12 @@ PORTS = {
     "b": {"direction": "input", "bits": list(range(8))},
     "sum": {"direction": "output", "bits": list(range(9))},
 }
-SMALL = Placed(fmax_mhz=123.4, luts=10, flip_flops=20, block_rams=1, multipliers=0)
+SMALL = Placement(fmax_mhz=123.4, luts=10, flip_flops=20, block_rams=1, multipliers=0)
 
 
 def test_a_report_without_a_clock_is_a_failure():
     with pytest.raises(ToolFailed, match="nextpnr found 0 clocks, not one"):
-        placed({"fmax": {}, "utilization": {}})
+        parse_report({"fmax": {}, "utilization": {}})
 
 
 def test_the_report_of_nextpnr_is_read():
@@ -37,7 +37,7 @@ def test_the_report_of_nextpnr_is_read():
             for n, name in enumerate(("TRELLIS_COMB", "TRELLIS_FF", "DP16KD", "MULT18X18D"))
         },
     }
-    assert placed(report) == Placed(200.5, 0, 1, 2, 3)
+    assert parse_report(report) == Placement(200.5, 0, 1, 2, 3)
 
 
 def test_what_does_not_fit_is_told_from_what_fails(monkeypatch):

@@ -7,13 +7,13 @@ import pytest
 from fanin.cli.main import main
 from fanin.evaluation.bench import hooks
 from fanin.torch import hook_trial
-from fanin.torch.hook_trial import Outcome
+from fanin.torch.hook_trial import TrainingResult
 
 TOP = f"top 1 %{hook_trial.FEEDBACK}"
 
 
 def _only(monkeypatch, *names):
-    monkeypatch.setattr(hook_trial, "WAYS", {name: hook_trial.WAYS[name] for name in names})
+    monkeypatch.setattr(hook_trial, "HOOK_SETUPS", {name: hook_trial.HOOK_SETUPS[name] for name in names})
 
 
 def _rows(capsys, *arguments, status=0):
@@ -25,8 +25,8 @@ def _rows(capsys, *arguments, status=0):
 def test_outcomes_become_figures_and_a_table(monkeypatch, capsys, tmp_path):
     _only(monkeypatch, "none", TOP)
     given = {
-        "none": [Outcome(0.96, 2000.0, {10.0: 3e-6}), Outcome(0.94, 2000.0, {10.0: 3e-6})],
-        TOP: [Outcome(0.95, 400.0, {10.0: 1e-6}), Outcome(0.90, 600.0, {10.0: 2e-6})],
+        "none": [TrainingResult(0.96, 2000.0, {10.0: 3e-6}), TrainingResult(0.94, 2000.0, {10.0: 3e-6})],
+        TOP: [TrainingResult(0.95, 400.0, {10.0: 1e-6}), TrainingResult(0.90, 600.0, {10.0: 2e-6})],
     }
     monkeypatch.setattr(hook_trial, "trials", lambda *_: iter(given.items()))
     rows, said = _rows(capsys, "--seeds", 2, "-o", tmp_path, status=1)
@@ -42,7 +42,7 @@ def test_outcomes_become_figures_and_a_table(monkeypatch, capsys, tmp_path):
 
 
 def test_limits_are_of_hooks_that_there_are():
-    assert set(hooks.LIMITED) < set(hook_trial.WAYS)
+    assert set(hooks.LIMITED) < set(hook_trial.HOOK_SETUPS)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,8 @@ def test_what_is_refused(arguments, message, capsys):
 
 @pytest.mark.slow
 def test_a_rank_that_fails_ends_all_with_its_cause(monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr(hook_trial, "WAYS", {"none": None, "another": None})  # the ranks do not know the second
+    # The ranks do not know the second setup.
+    monkeypatch.setattr(hook_trial, "HOOK_SETUPS", {"none": None, "another": None})
     assert main(["bench", "hooks", "--seeds", "1", "--epochs", "1", "-o", str(tmp_path)]) == 1
     assert "a rank of the training has failed: KeyError: 'another'" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())

@@ -70,7 +70,7 @@ def test_measured_times_stand_beside_the_papers(cosim, capsys, tmp_path):
 def test_only_figure_15_has_sums_and_every_setting_its_clock_and_hosts(cosim, tmp_path):
     assert main(["bench", "inceptionn", "--values", "1000", "-o", str(tmp_path)]) == 0
     summing = {plan.topology.workers for plan, _ in Cosim.asked if plan.costs.sum}
-    assert summing == set(inceptionn.FIGURE_15)
+    assert summing == set(inceptionn.FIGURE_15_WORKERS)
     kinds = {(clock, plan.costs.packet) for plan, clock in Cosim.asked}
     assert kinds == {(setting.clock_mhz, setting.packet) for setting in inceptionn.SETTINGS}
     assert {plan.codec for plan, _ in Cosim.asked} == {None, Inceptionn(10, Mode.PUBLISHED)}

@@ -24,7 +24,7 @@ def test_a_word_takes_a_cycle_and_what_memory_makes_it_wait(monkeypatch, tmp_pat
 
     monkeypatch.setattr(nodes, "train", train)
     results = {result.name: result for result in memory.measure(tmp_path)}
-    assert all(shape.micro_batches * shape.words_per_micro_batch >= memory.WORDS for shape, *_ in trained)
+    assert all(shape.micro_batches * shape.words_per_micro_batch >= memory.MIN_WORDS for shape, *_ in trained)
     for engines in ("1 engine", "8 engines"):
         found = results[f"{engines}, HBM2, a pseudo-channel a port: cycles a word"]
         assert (found.value, found.ok) == (pytest.approx(1 + stalls / 20_000, rel=1e-4), not stalls)

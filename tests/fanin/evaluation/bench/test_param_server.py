@@ -11,7 +11,7 @@ from fanin.evaluation.bench import param_server, param_server_models, param_serv
 from fanin.evaluation.models.rdma_wild import PAPER
 from fanin.param_server.golden import Tally
 
-UPDATES = param_server.WORKERS * param_server.GRADIENTS["lr"]
+UPDATES = param_server.WORKERS * param_server.GRADIENTS_PER_WORKER["lr"]
 
 
 class FakeCosim:
@@ -49,7 +49,7 @@ def test_a_paced_link_is_compared_with_what_it_can_carry():
     packets = 8  # of 4096 bytes
     seconds = UPDATES * (8 * row + packets * 8 * (8 + 54 + 4 + 4 + 12)) / 100e9
     result = param_server.paced(
-        FakeCosim([0, round(seconds / 4e-9)]), param_server.Case("lr", param_server.PACED)
+        FakeCosim([0, round(seconds / 4e-9)]), param_server.Case("lr", param_server.PACED_LINK)
     )
     assert result.value == pytest.approx(100, abs=0.2)
 
@@ -63,7 +63,7 @@ def test_a_missed_limit_is_an_exit_status(capsys, monkeypatch):
     words = UPDATES * param_server.Case("lr").sizes.words
     slow = FakeCosim([0, 1000], [5000, 5000 + words])
     monkeypatch.setattr(param_server, "ParamServerCosim", lambda workers, clock_mhz: slow)
-    monkeypatch.setattr(param_server, "MODELS", {"lr": 7850})
+    monkeypatch.setattr(param_server, "MODEL_VALUES", {"lr": 7850})
     monkeypatch.setattr(param_server, "parts", lambda config: [])
     assert main(["bench", "ps", "--json"]) == 1
     assert not any(row["ok"] for row in json.loads(capsys.readouterr().out)["figures"][:1])

@@ -65,7 +65,7 @@ def test_packets_that_go_out_twice_are_no_measurement():
 def test_a_paced_link_has_room_for_payload_and_for_what_surrounds_it():
     packets = rdma.WRITES * rdma.MIB // 4096
     cycles = packets * (8 + 54 + 4096 + 4 + 4 + 12) // 50  # 50 bytes a cycle are 100 Gb/s
-    result = rdma._paced(FakeCosim([0, cycles]), rdma.Case(4096, 0, rdma.PACED))
+    result = rdma._paced(FakeCosim([0, cycles]), rdma.Case(4096, 0, rdma.PACED_LINK))
     assert result.value == pytest.approx(100, abs=0.01)
     assert result.note == "98.04 of 98.04 Gb/s"
 
@@ -92,7 +92,7 @@ def test_latency_is_counted_between_the_streams_without_the_memorys():
 
 
 def test_the_nics_latency_is_as_it_says():
-    moves = [Move(64, place) for place in rdma.PLACES]
+    moves = [Move(64, place) for place in rdma.PAGE_OFFSETS]
     latencies = [max(cycles) for cycles in NicMeter(RdmaConfig()).measure(moves, moves)]
     said = re.search(r"(\d+) cycles from ``post``.* (\d+) from the last word on", RdmaNic.__doc__, re.DOTALL)
     assert latencies == list(map(int, said.groups()))

@@ -56,7 +56,7 @@ def simulated(monkeypatch):
     monkeypatch.setattr(
         ring_training, "RingTrainingCosim", lambda config, nodes: SimpleNamespace(config=config)
     )
-    monkeypatch.setattr(ring_training, "_on_cores", lambda measured: ())
+    monkeypatch.setattr(ring_training, "_on_host_cores", lambda measured: ())
     return factor
 
 

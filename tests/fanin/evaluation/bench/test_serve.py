@@ -10,7 +10,7 @@ from fanin.evaluation.bench.serve_attack import Rates
 
 def test_without_bmv2_it_says_what_is_missing(monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert list(serve.beside()) == []
+    assert list(serve.bmv2_figures()) == []
     assert "BMv2 is not measured: p4c-bm2-ss is missing: install p4c" in capsys.readouterr().err
 
 
@@ -22,7 +22,7 @@ LIMITED = {
 
 
 def _missed(before, during, control, *, apart):
-    results = list(serve_attack.figures(before, during, control, 7, apart=apart))
+    results = list(serve_attack.figures(before, during, control, 7, separate_cores=apart))
     limited = {each.name for each in results if each.limit is not None}
     assert limited == (LIMITED if apart else LIMITED - {"rate kept, by the clock"})
     return {each.name for each in results if not each.ok}
@@ -40,7 +40,7 @@ def test_nine_tenths_of_the_rate_and_a_tenth_of_the_time_are_the_limits_of_an_at
 def test_an_attack_is_measured(monkeypatch):
     monkeypatch.setattr(serve_attack, "SECONDS", 2.0)
     before = os.sched_getaffinity(0)
-    found = {each.name: each.value for each in serve_attack.attacked()}
+    found = {each.name: each.value for each in serve_attack.measure()}
     assert os.sched_getaffinity(0) == before
     assert found.keys() > LIMITED
     assert all(value > 0 for value in found.values())

@@ -14,7 +14,7 @@ from fanin.evaluation.bench import param_server_models, ring, smart_nic_figures
 from fanin.evaluation.models import baselines, exchange_cost, rdma_wild, smart_nic_paper
 from fanin.evaluation.origins import inputs as i
 from fanin.evaluation.origins.graph import origin
-from fanin.evaluation.origins.kinds import GIVEN
+from fanin.evaluation.origins.kinds import UNMEASURED
 from fanin.evaluation.reproduce.rows import PAPERS
 from fanin.planner.cluster import load_cluster
 from fanin.planner.model.load import load_model
@@ -46,7 +46,7 @@ def held(before, changes):
         declaring = {name for name in before if given in origin(name).inputs}
         assert changed <= declaring, f"{given.name}: not declared by {sorted(changed - declaring)[:5]}"
         assert changed, f"{given.name}: moves nothing"
-        assert {origin(name).how for name in changed} <= set(GIVEN), given.name
+        assert {origin(name).kind for name in changed} <= set(UNMEASURED), given.name
     for name in before:
         assert set(origin(name).inputs) <= changes.keys(), f"{name}: an input that is not moved here"
 
@@ -151,7 +151,7 @@ def test_inceptionns_figures_declare_the_inputs_that_move_them(monkeypatch):
 def _p4sgd(monkeypatch, given=None, **changed):
     """Figures of the machines beside P4SGD; ``given``: the number that is moved."""
     with monkeypatch.context() as patch:
-        patch.setattr(p4sgd_bench, "switchml", lambda workers: np.array([13_836.0]))
+        patch.setattr(p4sgd_bench, "switchml_latencies", lambda workers: np.array([13_836.0]))
         for name, value in changed.items():
             patch.setattr(baselines, name, value)
         for cached in (baselines.baselines, baselines.paper_mini_batches):
@@ -190,18 +190,18 @@ def test_figures_of_machines_beside_p4sgd_declare_the_inputs_that_move_them(monk
 
 def _rdma_wild(monkeypatch, row=None, constants=None):
     with monkeypatch.context() as patch:
-        patch.setattr(rdma_wild, "_SIMULATED", 20)
+        patch.setattr(rdma_wild, "_SIMULATED_BATCHES", 20)
         for name, value in (constants or {}).items():
             patch.setattr(rdma_wild, name, value)
         lr = rdma_wild.PAPER["lr"]
         patch.setitem(rdma_wild.PAPER, "lr", replace(lr, **(row or {})))
         found = {}
-        for cached in (rdma_wild.cluster, rdma_wild.served):
+        for cached in (rdma_wild.cluster, rdma_wild.server_byte_seconds):
             cached.cache_clear()
         for reading in (rdma_wild.STEADY, rdma_wild.ONE_SERVER):
             of_it = replace(reading, jitter=rdma_wild.JITTER if reading.jitter else 0.0)
             found |= figures(param_server_models._table_1(of_it, "lr"))
-    for cached in (rdma_wild.cluster, rdma_wild.served):
+    for cached in (rdma_wild.cluster, rdma_wild.server_byte_seconds):
         cached.cache_clear()
     return found
 
@@ -218,7 +218,9 @@ def test_rdma_wilds_times_declare_the_inputs_that_move_them(monkeypatch):
             i.ONE_SERVER: _rdma_wild(monkeypatch, {"wild": UP * lr.wild, "wild_speedup": lr.wild_speedup / UP}),
             i.PS_BYTES: _rdma_wild(monkeypatch, {"bytes": round(UP * lr.bytes)}),
             i.PS_LINK: _rdma_wild(monkeypatch, constants={"LINK_BYTE": UP * rdma_wild.LINK_BYTE}),
-            i.PS_LATENCY: _rdma_wild(monkeypatch, constants={"LATENCY": UP * rdma_wild.LATENCY}),
+            i.PS_LATENCY: _rdma_wild(
+                monkeypatch, constants={"LATENCY_SECONDS": UP * rdma_wild.LATENCY_SECONDS}
+            ),
             i.JITTER: _rdma_wild(monkeypatch, constants={"JITTER": UP * rdma_wild.JITTER}),
         },
     )
@@ -247,10 +249,12 @@ def test_a_row_of_inputs_alone_is_derived(quick):
     """No row passes for a measurement or a plan if its figures are inputs, or derived from them."""
     for paper, row in ROWS:
         measurement = row.measurement(quick=quick)
-        prefix = f"{measurement.place}." if measurement.place else ""
-        hows = {origin(prefix + figure).how for figure in measurement.value.figures}
-        assert (measurement.origin.how in GIVEN) == (hows <= set(GIVEN)), f"{paper.name}: {row.what}"
-        assert not row.model or measurement.origin.how in GIVEN, f"{paper.name}: {row.what}"
+        prefix = f"{measurement.id_prefix}." if measurement.id_prefix else ""
+        hows = {origin(prefix + figure).kind for figure in measurement.value.figures}
+        assert (measurement.origin.kind in UNMEASURED) == (hows <= set(UNMEASURED)), (
+            f"{paper.name}: {row.quantity}"
+        )
+        assert not row.model or measurement.origin.kind in UNMEASURED, f"{paper.name}: {row.quantity}"
 
 
 def test_the_numbers_that_passed_for_predictions_are_derived():
@@ -262,8 +266,8 @@ def test_the_numbers_that_passed_for_predictions_are_derived():
         ("nada", "MobileNetV2 on six Arria 10: throughput"),
         ("p4sgd", "AllReduce of 8 values, 8 workers, mean"),
     }
-    found = {(paper.name, row.what): row for paper, row in ROWS}
-    assert {found[name].full.origin.how.value for name in derived} == {
+    found = {(paper.name, row.quantity): row for paper, row in ROWS}
+    assert {found[name].full.origin.kind.value for name in derived} == {
         "derived from fitted",
         "derived from quoted",
     }
@@ -302,10 +306,10 @@ def _refitted(monkeypatch, published=None, **constants):
 )
 def test_smart_nic_rows_that_follow_change_as_their_algebra_says(monkeypatch, change):
     facts, found = _refitted(monkeypatch, **change)
-    rows = [row for paper, row in ROWS if paper.name == "smart-nic" and row.follows]
+    rows = [row for paper, row in ROWS if paper.name == "smart-nic" and row.derivation]
     assert len(rows) == 3
     for row in rows:
-        assert row.full.value(found) == pytest.approx(row.follows.value(facts), rel=2e-3), row.what
+        assert row.full.value(found) == pytest.approx(row.derivation.value(facts), rel=2e-3), row.quantity
 
 
 @pytest.mark.parametrize("field", ["local", "sum", "communicate", "total", "saved_communication"])
@@ -316,8 +320,8 @@ def test_inceptionn_rows_that_follow_change_as_their_algebra_says(monkeypatch, f
         for each in exchange_cost.BENCHMARKS
         for name, value in vars(each).items()
     }
-    rows = [row for paper, row in ROWS if paper.name == "inceptionn" and row.follows]
+    rows = [row for paper, row in ROWS if paper.name == "inceptionn" and row.derivation]
     assert len(rows) == 4
     found = _exchange()
     for row in rows:
-        assert row.full.value(found) == pytest.approx(row.follows.value(facts), rel=1e-9), row.what
+        assert row.full.value(found) == pytest.approx(row.derivation.value(facts), rel=1e-9), row.quantity

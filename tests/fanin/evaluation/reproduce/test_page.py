@@ -10,19 +10,24 @@ def line(figure, command, ratio=1.0, **more):
         "paper": "paper",
         "title": "A Paper",
         "section": "I",
-        "how": "RTL",
+        "origin_kind": "RTL",
         "inputs": "",
         "seconds": 3.0,
-        "why": "",
+        "explanation": "",
     }
-    given |= {"what": f"a number of {figure}", "claimed": "2 s", "found": "2 s", "taken": f"“{figure}”"}
+    given |= {
+        "quantity": f"a number of {figure}",
+        "claimed": "2 s",
+        "measured": "2 s",
+        "formula": f"“{figure}”",
+    }
     return Line(figure=figure, command=command, ratio=ratio, **(given | more))
 
 
 LINES = [
     line("1", "fanin a"),
-    line("2", "fanin b", 1.3, how="derived from fitted"),
-    line("3", "fanin a", None, why="no such"),
+    line("2", "fanin b", 1.3, origin_kind="derived from fitted"),
+    line("3", "fanin a", None, explanation="no such"),
 ]
 FACTS = [Fact("paper", "exchange", "fitted", "table 1: 3 s", "3 s", "3 s", "+0.0 %", "a rate")]
 CURVES = Drawing(

@@ -13,13 +13,13 @@ import pytest
 
 from fanin.cli.main import main
 from fanin.evaluation.origins import graph
-from fanin.evaluation.origins.kinds import How, Origin
+from fanin.evaluation.origins.kinds import Origin, OriginKind
 from fanin.evaluation.reproduce import execute, measure
 from fanin.evaluation.reproduce.row import Fit, Measurement, Paper, Picture, Point, Row
 from fanin.evaluation.reproduce.rows import PAPERS
-from fanin.evaluation.reproduce.value import extreme, one, ratio, saved
+from fanin.evaluation.reproduce.value import extreme, figure_value, ratio, saving
 
-MODELS = Measurement(("bench", "ps", "--models"), one("ps.table_1.lr.wild_s"))
+MODELS = Measurement(("bench", "ps", "--models"), figure_value("ps.table_1.lr.wild_s"))
 
 
 def paper(*rows):
@@ -34,7 +34,9 @@ def printed(monkeypatch):
     """What each command prints, by its words, in place of a process; how often each was carried out."""
     answers, runs = {}, []
     monkeypatch.setattr(
-        graph, "GRAPH", (*graph.GRAPH, ("[xyz]", Origin(How.RTL)), ("accuracy", Origin(How.GOLDEN)))
+        graph,
+        "GRAPH",
+        (*graph.GRAPH, ("[xyz]", Origin(OriginKind.RTL)), ("accuracy", Origin(OriginKind.GOLDEN))),
     )
 
     def run(self, measurement):
@@ -42,7 +44,7 @@ def printed(monkeypatch):
         answer = answers[measurement.command]
         return ({}, answer, []) if isinstance(answer, str) else (answer, "", ["Snappy is left out: install it"])
 
-    monkeypatch.setattr(measure.Measuring, "_run", run)
+    monkeypatch.setattr(measure.MeasurementStore, "_run", run)
     return answers, runs
 
 
@@ -80,10 +82,10 @@ def test_a_command_is_carried_out_once_and_a_failed_one_again(tmp_path, printed,
         "PAPERS",
         (
             paper(
-                Row("1", "a number", "I", 10.0, "s", Measurement(a, one("x"))),
-                Row("1", "what is saved", "I", 50.0, "%", Measurement(a, saved("x", "y"))),
-                Row("2", "a ratio", "II", 2.0, "×", Measurement(b, ratio("x", "y")), why="it rained"),
-                Row("2", "no such figure", "II", 2.0, "×", Measurement(a, one("z"))),
+                Row("1", "a number", "I", 10.0, "s", Measurement(a, figure_value("x"))),
+                Row("1", "what is saved", "I", 50.0, "%", Measurement(a, saving("x", "y"))),
+                Row("2", "a ratio", "II", 2.0, "×", Measurement(b, ratio("x", "y")), explanation="it rained"),
+                Row("2", "no such figure", "II", 2.0, "×", Measurement(a, figure_value("z"))),
             ),
         ),
     )
@@ -119,18 +121,18 @@ def test_a_check_that_fails_fills_no_row(tmp_path, monkeypatch):
     out = json.dumps({"benchmark": "x", "figures": [figure, figure | {"id": None}]})
     ended = SimpleNamespace(communicate=lambda timeout: (out, "fanin: error: differs"), returncode=1)
     monkeypatch.setattr(measure, "_process", lambda command: contextlib.nullcontext(ended))
-    measuring = measure.Measuring(tmp_path, {})
-    found = measuring.measure(Measurement(("bench", "x"), one("x")))
+    measuring = measure.MeasurementStore(tmp_path, {})
+    found = measuring.measure(Measurement(("bench", "x"), figure_value("x")))
     assert (found.figures, found.points) == ({"x": 1.0}, {"x": Point("c", 2.0)})
-    assert measuring.earlier(Measurement(("bench", "x"), one("x"))) == found
-    found = measuring.measure(Measurement(("codec", "verify"), one("x")))
+    assert measuring.find_earlier(Measurement(("bench", "x"), figure_value("x"))) == found
+    found = measuring.measure(Measurement(("codec", "verify"), figure_value("x")))
     assert (found.figures, found.error) == ({}, "differs")
 
 
 def test_a_row_says_what_stands_in_for_its_data_set(tmp_path, printed, monkeypatch):
     answers, _ = printed
     command = ("ps", "train")
-    measurement = Measurement(command, one("accuracy", 100.0), data={"mnist": ("{}",)})
+    measurement = Measurement(command, figure_value("accuracy", 100.0), data={"mnist": ("{}",)})
     row = Row("7", "accuracy", "5", 92.0, "%", measurement, stand_in="digits")
     monkeypatch.setattr(execute, "PAPERS", (paper(row),))
     answers[command] = {"accuracy": 0.9}
@@ -183,11 +185,11 @@ def test_a_folder_of_another_version_or_of_somebody_else_is_refused(tmp_path, pr
 
 
 def test_what_a_command_says_of_its_failure_is_kept(tmp_path):
-    bad = Measurement(("plan", "no_such_model", "arria10x6"), one("throughput"), folder=True)
-    found = measure.Measuring(tmp_path, {}).measure(bad)
+    bad = Measurement(("plan", "no_such_model", "arria10x6"), figure_value("throughput"), folder=True)
+    found = measure.MeasurementStore(tmp_path, {}).measure(bad)
     assert found.figures == {}
     assert found.error.startswith("no_such_model")
-    assert measure.Measuring(tmp_path, {}).earlier(bad) is None
+    assert measure.MeasurementStore(tmp_path, {}).find_earlier(bad) is None
 
 
 def test_a_command_ends_with_fanin_reproduce_even_if_that_is_killed():
@@ -241,13 +243,13 @@ def test_every_command_of_a_row_is_one_that_fanin_has():
                 build_parser().parse_args([*measurement.command, "--json"])
                 folder = ["-o", "x"] if measurement.folder else []
                 build_parser().parse_args([*measurement.command, "--json", *folder])
-            assert not row.full.data or row.stand_in, f"{each.name}: {row.what}: nothing stands in"
+            assert not row.full.data or row.stand_in, f"{each.name}: {row.quantity}: nothing stands in"
 
 
 def test_what_other_folders_have_measured_is_taken(tmp_path, printed, monkeypatch, capsys):
     answers, runs = printed
     a, b = ("bench", "a"), ("bench", "b")
-    rows = [Row(words[1], "x", "I", 10.0, "s", Measurement(words, one("x"))) for words in (a, b)]
+    rows = [Row(words[1], "x", "I", 10.0, "s", Measurement(words, figure_value("x"))) for words in (a, b)]
     monkeypatch.setattr(execute, "PAPERS", (paper(*rows),))
     answers |= {a: {"x": 9.0}, b: {"x": 8.0}}
     first, second = tmp_path / "first", tmp_path / "second"

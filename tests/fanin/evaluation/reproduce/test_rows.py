@@ -9,10 +9,10 @@ import pytest
 
 from fanin.evaluation.origins import inputs
 from fanin.evaluation.origins.graph import GRAPH, origin
-from fanin.evaluation.origins.kinds import INPUTS, How, Input
+from fanin.evaluation.origins.kinds import INPUTS, Input, OriginKind
 from fanin.evaluation.reproduce.drawings import drawings
-from fanin.evaluation.reproduce.filled import Filled, Fitted
-from fanin.evaluation.reproduce.measure import Measured, _flat, _points
+from fanin.evaluation.reproduce.filled import FilledRow, FittedFact
+from fanin.evaluation.reproduce.measure import CommandOutput, _flat, _points
 from fanin.evaluation.reproduce.rows import PAPERS
 from fanin.evaluation.reproduce.table import _facts
 
@@ -42,7 +42,7 @@ def printed(tmp_path_factory):
 
 def test_every_row_says_what_it_takes_of_its_command():
     mute = [
-        f"{paper.name}/{row.figure}: {row.what}"
+        f"{paper.name}/{row.figure}: {row.quantity}"
         for paper, row in ROWS
         for measurement in (row.full, row.measurement(quick=True))
         if not measurement.value.text
@@ -54,16 +54,20 @@ def test_every_figure_of_a_row_has_an_origin():
     for paper, row in ROWS:
         for quick in (True, False):
             measurement = row.measurement(quick=quick)
-            assert measurement.origin.how not in INPUTS, f"{paper.name}: {row.what} is an input"
+            assert measurement.origin.kind not in INPUTS, f"{paper.name}: {row.quantity} is an input"
         for setting in row.settings.values():
             assert [origin(figure) for figure in setting.figures]
 
 
 def test_every_fitted_input_is_a_fact_of_its_model():
-    told = {fit.what for paper in PAPERS for fit in paper.fits}
-    fitted = {each.name for each in vars(inputs).values() if isinstance(each, Input) and each.how is How.FITTED}
+    told = {fit.fitted_input for paper in PAPERS for fit in paper.fits}
+    fitted = {
+        each.name
+        for each in vars(inputs).values()
+        if isinstance(each, Input) and each.kind is OriginKind.FITTED
+    }
     assert fitted <= told
-    assert fitted == {each.name for _, of in GRAPH for each in of.inputs if each.how is How.FITTED}
+    assert fitted == {each.name for _, of in GRAPH for each in of.inputs if each.kind is OriginKind.FITTED}
 
 
 def test_a_row_of_one_setting_has_all_of_them():
@@ -72,11 +76,11 @@ def test_a_row_of_one_setting_has_all_of_them():
     for row in some:
         assert row.full.value.text in [value.text for value in row.settings.values()]
     values = iter((7.414, 5.388, 2.5))
-    (most,) = [row for row in some if "most of four networks" in row.what]
+    (most,) = [row for row in some if "most of four networks" in row.quantity]
     figures = {figure: next(values) for value in most.settings.values() for figure in value.figures}
-    filled = Filled(PAPERS[1], most, False, Measured("", "", "", 0.0, figures))
+    filled = FilledRow(PAPERS[1], most, False, CommandOutput("", "", "", 0.0, figures))
     assert filled.value == 5.388
-    assert filled.why.startswith(
+    assert filled.explanation.startswith(
         "one of 3 settings (NIC at 250 MHz, hosts take no time: 7.414 ×, NIC at 100 MHz"
     )
 
@@ -84,14 +88,14 @@ def test_a_row_of_one_setting_has_all_of_them():
 def test_no_row_is_filled_where_its_figures_are_missing():
     for paper, row in ROWS:
         for measurement in (row.full, row.measurement(quick=True)):
-            found = Filled(
-                paper, replace(row, full=measurement), False, Measured("", "", "", 0.0, {"other": 1.0})
+            found = FilledRow(
+                paper, replace(row, full=measurement), False, CommandOutput("", "", "", 0.0, {"other": 1.0})
             )
-            assert (found.value, found.error) == (None, " prints no such figure"), row.what
+            assert (found.value, found.error) == (None, " prints no such figure"), row.quantity
 
 
 def test_no_two_rows_of_a_paper_have_one_name():
-    names = [(paper.name, row.figure, row.what) for paper, row in ROWS]
+    names = [(paper.name, row.figure, row.quantity) for paper, row in ROWS]
     assert len(set(names)) == len(names)
 
 
@@ -100,30 +104,32 @@ def test_no_row_is_a_number_that_its_model_is_fitted_to():
         fitted = {(fit.model, fit.figure, fit.claimed, fit.unit) for fit in paper.fits}
         models = {fit.model for fit in paper.fits}
         for row in paper.rows:
-            assert (row.model, row.figure, row.paper, row.unit) not in fitted, row.what
-            assert not row.model or row.model in models, f"{row.what}: nothing is fitted to {row.model}"
+            assert (row.model, row.figure, row.claimed, row.unit) not in fitted, row.quantity
+            assert not row.model or row.model in models, f"{row.quantity}: nothing is fitted to {row.model}"
 
 
 def test_a_model_meets_what_it_is_fitted_to_and_predicts_from_something_else(printed):
-    fits = [fit for paper in PAPERS for fit in paper.fits if fit.found and fit.found.command == MODELS]
+    fits = [
+        fit for paper in PAPERS for fit in paper.fits if fit.measurement and fit.measurement.command == MODELS
+    ]
     given = Reads(printed[0])
     for fit in fits:
-        assert fit.found.value(given) == pytest.approx(fit.claimed, rel=2e-3), fit.paper
+        assert fit.measurement.value(given) == pytest.approx(fit.claimed, rel=2e-3), fit.claim
     predicted = [row for _, row in ROWS if row.model and row.full.command == MODELS]
     assert len(fits) >= 10
     assert len(predicted) >= 15
     for row in predicted:
         asked = Reads(printed[0])
-        assert row.full.value(asked) != pytest.approx(row.paper, rel=1e-9), f"{row.what}: is an input"
-        assert not asked.names & given.names, f"{row.what}: is read from what is fitted"
+        assert row.full.value(asked) != pytest.approx(row.claimed, rel=1e-9), f"{row.quantity}: is an input"
+        assert not asked.names & given.names, f"{row.quantity}: is read from what is fitted"
 
 
 def test_figures_of_a_model_are_drawn_with_the_papers_numbers(printed):
     (paper,) = (paper for paper in PAPERS if paper.name == "smart-nic")
     figures, points = printed
-    measured = Measured("0", "fanin bench ring --models", "", 1.0, figures, points=points)
-    rows = [Filled(paper, row, False, measured) for row in paper.rows if row.full.command == MODELS]
-    fits = [Fitted(paper, fit, measured) for fit in paper.fits]
+    measured = CommandOutput("0", "fanin bench ring --models", "", 1.0, figures, points=points)
+    rows = [FilledRow(paper, row, False, measured) for row in paper.rows if row.full.command == MODELS]
+    fits = [FittedFact(paper, fit, measured) for fit in paper.fits]
     found = {drawing.title.partition(":")[0]: drawing for drawing in drawings(rows, fits)}
     assert list(found) == ["Figure 2b", "Figure 4b", "Figure 4a, in %"]
     faster, series = found["Figure 4b"], "B = 448, smart NIC with BFP"
@@ -138,10 +144,10 @@ def test_figures_of_a_model_are_drawn_with_the_papers_numbers(printed):
 
 def test_what_follows_by_algebra_is_no_prediction(printed):
     figures, _ = printed
-    measured = Measured("0", "fanin bench ring --models", "", 1.0, figures)
-    rows = [Filled(paper, row, False, measured) for paper, row in ROWS if row.full.command == MODELS]
-    fits = [Fitted(paper, fit, measured) for paper in PAPERS for fit in paper.fits if fit.found]
-    kinds = {fact.what: fact.kind for fact in _facts(rows, fits)}
+    measured = CommandOutput("0", "fanin bench ring --models", "", 1.0, figures)
+    rows = [FilledRow(paper, row, False, measured) for paper, row in ROWS if row.full.command == MODELS]
+    fits = [FittedFact(paper, fit, measured) for paper in PAPERS for fit in paper.fits if fit.measurement]
+    kinds = {fact.quantity: fact.kind for fact in _facts(rows, fits)}
     assert kinds["4a: 6 nodes, B = 448: time that NIC and BFP save"] == "derived"
     assert kinds["4b: 32 nodes, B = 448, smart NIC with BFP: speed-up"] == "predicted"
     assert kinds["12: AlexNet: of the training time, by the ring"] == "derived"

@@ -212,7 +212,7 @@ def test_options_reach_inceptionns_simulation(capsys, tmp_path, monkeypatch):
     assert plan.costs.compute == pytest.approx(6 * weights * 64 / 1e12)
     assert plan.costs.update * 4 == pytest.approx(20 / 2e9)
     job = replace(asked["job"], epochs=1)
-    golden = train(job, Dataset(job, *load_digits(job.seed)), reducer(plan), whole=True)
+    golden = train(job, Dataset(job, *load_digits(job.seed)), reducer(plan), single_vector=True)
     assert state_of(folder).equals(golden)  # of the first epoch's 5 steps, of 7
 
 
