@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from fanin.wire.ethernet import ETHERNET, Encap
 from fanin.wire.fields import Field, byte_length, pack_fields, unpack_fields
@@ -82,8 +83,8 @@ def decode_ring(data: bytes, *, beat_bytes: int) -> RingFrame:
 
     A payload of n beats makes a frame of n + 1 beats; with 64-byte beats half of the last one is padding.
     """
-    header = unpack_fields(RING, data[byte_length(ETHERNET) :])
+    header: dict[str, Any] = unpack_fields(RING, data[byte_length(ETHERNET) :])
     rest = data[RING_LINK.header_bytes(Encap.L2) :]
     if header["kind"] == LinkKind.DATA:
         return RingFrame(payload=rest[: len(data) - beat_bytes], **header)
-    return RingFrame(**header, arrived=unpack_fields(ARRIVED, rest)["arrived"])
+    return RingFrame(**header, **unpack_fields(ARRIVED, rest))

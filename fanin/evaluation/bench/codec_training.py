@@ -210,7 +210,8 @@ def _rate_figures(bench: Bench, training: Training) -> Iterator[Result]:
             name, note = f"{TEMPLATES}, rate {descent.rate:g}: {codec}", f"± {effect.accuracy.deviation:.1f}"
             yield Result(f"{name}: accuracy", effect.accuracy.mean, "%", note=note)
         rows.append((f"{descent.rate:g}", *(effect.accuracy for effect in effect_by_codec.values())))
-    bench.table("Accuracy in per cent at other rates: templates", ("rate", NO_CODEC, MILD_CODEC, HARSH_CODEC), rows)
+    columns = ("rate", NO_CODEC, MILD_CODEC, HARSH_CODEC)
+    bench.table("Accuracy in per cent at other rates: templates", columns, rows)
 
 
 def _form_rows(network: str, effect_by_codec: dict[str, Effect]) -> Iterator[tuple[object, ...]]:
