@@ -181,14 +181,8 @@ class RepeatTimers(wiring.Component):
         m.submodules.round_trip = round_trip = RoundTripTimer(slots=self.replay_frames, first_shift=1)
         timeout = round_trip.timeout
         margin = Signal(RTT_BITS)
-        five_quarters = Signal(RTT_BITS + 1)
         floor = self.ack_delay + FLOOR_CYCLES
-        rest = Signal(range(-(1 << RTT_BITS + 1), 1 << RTT_BITS))  # of the timeout after 5/4 of the mean
-        m.d.sync += [
-            rest.eq(Mux(timeout.longest, self.ceiling[:RTT_BITS], timeout.cycles) - five_quarters),
-            five_quarters.eq(round_trip.mean + (round_trip.mean >> 2)),
-            margin.eq(Mux(rest < 0, 0, rest)),
-        ]
+        m.d.sync += margin.eq(Mux(timeout.longest, self.ceiling, timeout.cycles) - round_trip.mean)
         m.d.comb += [
             round_trip.adaptive.eq(1),
             round_trip.floor.eq(floor[:FLOOR_BITS] | floor[FLOOR_BITS].replicate(FLOOR_BITS)),
