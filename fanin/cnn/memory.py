@@ -241,7 +241,7 @@ class MemoryMap:
 
 def saving_stages(network: Network) -> tuple[int, ...]:
     """Return the indices of the stages that save a feature map of every frame."""
-    return tuple(i for i, stage in enumerate(network.stages) if stage.layer.saved)
+    return tuple(i for i, stage in enumerate(network.stages) if stage.layer.saved_words)
 
 
 def state_stages(network: Network) -> tuple[int, ...]:
@@ -262,7 +262,7 @@ def spilled_stages(network: Network) -> tuple[int, ...]:
 def saved_frames(network: Network, stage: int) -> Frames:
     """Return the size of the feature map that a stage saves of every frame."""
     layer, parallelism = network.stages[stage].layer, network.stages[stage].parallelism
-    return Frames(layer.saved, layer.save_lanes(parallelism))
+    return Frames(layer.saved_words, layer.save_lanes(parallelism))
 
 
 def stage_bytes(stage: Stage, ring: int, frames: int) -> int:
@@ -271,7 +271,7 @@ def stage_bytes(stage: Stage, ring: int, frames: int) -> int:
     spilled = stage.storage is Storage.DRAM
     state = 2 * beats(layer.parameters) if spilled else beats(layer.state_words)
     host = beats(layer.output.words) if isinstance(layer, (Input, Output)) else 0
-    return BEAT_BYTES * (state + ring * beats(layer.saved) + frames * host)
+    return BEAT_BYTES * (state + ring * beats(layer.saved_words) + frames * host)
 
 
 def pack(frames: Iterable[Words], words: int) -> Words:

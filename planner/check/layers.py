@@ -16,7 +16,7 @@ from fanin.cnn.layers.family import Family, RamKind, family
 from fanin.cnn.layers.kinds import layer_kinds
 from fanin.cnn.layers.layer import Layer, Parallelism, Storage
 from fanin.cnn.layers.layer import Shape as LayerShape
-from fanin.cnn.layers.links import NO_LINKS, Links, links_of
+from fanin.cnn.layers.links import NO_CONTEXT, GraphContext, graph_contexts
 from fanin.planner.check.files import Device, LayerEntry, Plan, Shape
 from fanin.planner.check.kinds import CONVOLUTIONS, KINDS, WINDOWS
 
@@ -74,8 +74,8 @@ def derive(plan: Plan) -> tuple[dict[str, Facts], list[str]]:
         facts[layer.name] = _facts(layer, inputs, built[-1], hops[0] if hops else 0, devices[layer.device])
     numbers = {layer.name: number for number, layer in enumerate(plan.layers)}
     sources = [[numbers[edge.source] for edge in plan.into[layer.name]] for layer in plan.layers]
-    for layer, hardware, links in zip(plan.layers, built, links_of(built, sources), strict=True):
-        fact, (figures, blocks) = facts[layer.name], _taken(layer, hardware, links, devices[layer.device])
+    for layer, hardware, context in zip(plan.layers, built, graph_contexts(built, sources), strict=True):
+        fact, (figures, blocks) = facts[layer.name], _taken(layer, hardware, context, devices[layer.device])
         facts[layer.name] = replace(fact, figures={**fact.figures, **figures}, blocks=blocks)
     return facts, []
 
@@ -118,7 +118,7 @@ def _facts(layer: LayerEntry, inputs: tuple[Shape, ...], hardware: Layer, hops: 
     parameters = _parameter_words(layer, inputs)
     saved = _saved_words(layer, inputs, output, gradient)
     spilled = parameters if layer.parameters == "dram" else 0
-    figures, blocks = _taken(layer, hardware, NO_LINKS, device)
+    figures, blocks = _taken(layer, hardware, NO_CONTEXT, device)
     return Facts(
         inputs=inputs,
         output=output,
@@ -138,12 +138,12 @@ def _facts(layer: LayerEntry, inputs: tuple[Shape, ...], hardware: Layer, hops: 
 
 
 def _taken(
-    layer: LayerEntry, hardware: Layer, links: Links, device: Device
+    layer: LayerEntry, hardware: Layer, context: GraphContext, device: Device
 ) -> tuple[dict[str, int], dict[str, int]]:
     """Return the hardware's costs at its place in the graph, and RAM blocks by kind."""
     spills = layer.parameters == "dram" and hardware.parameters  # another rule reports the opposite
     storage = Storage.DRAM if spills else Storage.CHIP
-    cost = links.cost(hardware, Parallelism(**layer.parallelism), storage, device_family(device))
+    cost = context.cost(hardware, Parallelism(**layer.parallelism), storage, device_family(device))
     kinds = zip(device.ram, cost.ram_blocks, strict=True)
     figures = {
         "dsp": cost.dsp,

@@ -11,7 +11,7 @@ from typing import Any
 from fanin.base.errors import InputError
 from fanin.cnn.layers.input import Input
 from fanin.cnn.layers.layer import Layer, Shape, check_limits
-from fanin.cnn.layers.links import Links, links_of
+from fanin.cnn.layers.links import GraphContext, graph_contexts
 from fanin.cnn.layers.output import Output
 from fanin.cnn.layers.soft_cross_loss import LABELS_PORT, SoftCrossLoss
 from fanin.wire.connection import MAC_WIDTH, RowFrames
@@ -65,9 +65,9 @@ class Model:
         )
 
     @cached_property
-    def links(self) -> tuple[Links, ...]:
+    def contexts(self) -> tuple[GraphContext, ...]:
         """Additions to each node's layer that depend on its place in the graph."""
-        return links_of([node.layer for node in self.nodes], [node.sources for node in self.nodes])
+        return graph_contexts([node.layer for node in self.nodes], [node.sources for node in self.nodes])
 
     @cached_property
     def pinned(self) -> frozenset[int]:

@@ -60,7 +60,7 @@ def _mixes(layer: Layer) -> bool:
 
 
 def _keeps_apart(layer: Layer) -> bool:
-    return layer.keeps_channels
+    return layer.channelwise
 
 
 def _depthwise(model: Model, node: int) -> bool:

@@ -14,7 +14,7 @@ from fanin.cnn.facts import Network, Stage
 from fanin.cnn.flow.link import Wiring
 from fanin.cnn.flow.node import Sizes
 from fanin.cnn.flow.predict import Prediction, predict_long
-from fanin.cnn.flow.verdict import Verdict, check_liveness, frames_that_tell
+from fanin.cnn.flow.verdict import Liveness, check_liveness, conclusive_frames
 from fanin.cnn.layers.layer import Parallelism
 from fanin.cnn.parts import Placement
 from fanin.planner.check.files import RATES, Plan, read_plan
@@ -65,7 +65,7 @@ class PlannedNetwork:
         return Sizes.of(self.placement.flow)
 
     @cached_property
-    def verdict(self) -> Verdict:
+    def liveness(self) -> Liveness:
         """Proof that the build cannot deadlock. Raises InputError of one line for a build that could."""
         return check_liveness(self.network, self.sizes)
 
@@ -76,7 +76,7 @@ class PlannedNetwork:
         Of a large batch only somewhat more frames than the rings hold are executed. The exposed time is the
         same, but the drain misses how far images run ahead of it.
         """
-        frames = batch if batch <= EXECUTED else min(batch, frames_that_tell(self.sizes))
+        frames = batch if batch <= EXECUTED else min(batch, conclusive_frames(self.sizes))
         if frames not in self._predictions:
             period = float(self.clock / self.throughput)
             self._predictions[frames] = predict_long(self.network, self.sizes, frames, self.pace, period)

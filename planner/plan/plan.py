@@ -170,13 +170,15 @@ def hand_back(instance: Instance, placement: Placement) -> Placement:
     period = instance.period(placement)
     choices = []
     model, devices = instance.model, placement.devices
-    for node, links, device, choice in zip(model.nodes, model.links, devices, placement.choices, strict=True):
+    for node, context, device, choice in zip(
+        model.nodes, model.contexts, devices, placement.choices, strict=True
+    ):
         part = instance.cluster.devices[device].part
         cycles = int(period * part.clock)
         limits = constrained(choice.cost, part)
         fitting = [
             other
-            for other in all_choices(node.layer, part, links)
+            for other in all_choices(node.layer, part, context)
             if other.cost.cycles <= cycles
             and all(a <= b for a, b in zip(constrained(other.cost, part), limits, strict=True))
         ]
@@ -197,8 +199,8 @@ def on_chip(instance: Instance, placement: Placement) -> Placement:
             for other, choice in enumerate(choices)
             if placement.devices[other] == device and other != number
         ]
-        links = instance.loads(placement)[device].connections
-        taken = [links * each for each in connection_takes(part)]
+        connections = instance.loads(placement)[device].connections
+        taken = [connections * each for each in connection_takes(part)]
         room = [
             limit - sum(loads)
             for limit, *loads in zip(
@@ -207,7 +209,7 @@ def on_chip(instance: Instance, placement: Placement) -> Placement:
         ]
         fitting = [
             choice
-            for choice in all_choices(node.layer, part, instance.model.links[number])
+            for choice in all_choices(node.layer, part, instance.model.contexts[number])
             if choice.storage is Storage.CHIP
             and choice.cost.cycles <= period * part.clock
             and all(cost <= left for cost, left in zip(constrained(choice.cost, part), room, strict=True))

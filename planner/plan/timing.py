@@ -6,12 +6,12 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 
 from fanin.cnn.facts import Network, Stage
-from fanin.cnn.flow.coarse import bounded
+from fanin.cnn.flow.coarse import coarse_if_large
 from fanin.cnn.flow.link import Edge, Link, Wiring
 from fanin.cnn.flow.node import NodeGraph, Sizes
 from fanin.cnn.flow.predict import Prediction, prediction
 from fanin.cnn.flow.sizes import Flow
-from fanin.cnn.flow.verdict import frames_that_tell
+from fanin.cnn.flow.verdict import conclusive_frames
 from fanin.cnn.layers.family import WORD_BITS
 from fanin.cnn.layers.layer import Storage
 from fanin.planner.search.instance import Instance, Placement
@@ -74,9 +74,9 @@ def timing_of(instance: Instance, placement: Placement, batch: int) -> Timing:
 
     def flow(frames: int) -> Prediction:
         node = NodeGraph(network, sizes, frames, planned, updates)
-        return prediction(node, bounded(node.graph.scaled(factors), rows), 2)
+        return prediction(node, coarse_if_large(node.graph.scaled(factors), rows), 2)
 
-    enough = frames_that_tell(sizes)
+    enough = conclusive_frames(sizes)
     steady = flow(enough)
     period = steady.period if steady.period > planned * (1 + ROUNDING) else planned
     found, exposed = steady, steady.exposed

@@ -128,7 +128,7 @@ def _layer(plan: Plan, number: int, node: Node) -> dict[str, Any]:
     return entry | {
         "gradient": layer.gradient,
         "parameter_words": layer.parameters,
-        "saved_words": layer.saved,
+        "saved_words": layer.saved_words,
         "parallelism": {"pic": p.pic, "poc": p.poc, "ph": p.ph, "pi": p.pi, "po": p.po},
         "cycles": cost.cycles,
         "dsp": cost.dsp,

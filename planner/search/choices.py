@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 
 from fanin.cnn.layers.layer import Cost, Layer, Parallelism, Storage
-from fanin.cnn.layers.links import NO_LINKS, Links
+from fanin.cnn.layers.links import NO_CONTEXT, GraphContext
 from fanin.cnn.layers.logic import device_luts
 from fanin.planner.cluster import Part
 
@@ -42,10 +42,10 @@ def connection_takes(part: Part) -> tuple[int, ...]:
 
 
 @cache
-def all_choices(layer: Layer, part: Part, links: Links = NO_LINKS) -> tuple[Choice, ...]:
+def all_choices(layer: Layer, part: Part, context: GraphContext = NO_CONTEXT) -> tuple[Choice, ...]:
     """Return every choice that alone fits the part, at any throughput; fast ones first."""
     found = [
-        Choice(parallelism, storage, links.cost(layer, parallelism, storage, part.family))
+        Choice(parallelism, storage, context.cost(layer, parallelism, storage, part.family))
         for parallelism in layer.parallelisms()
         for storage in layer.storages
     ]
@@ -71,9 +71,9 @@ def exceeded(cost: Cost, part: Part) -> list[tuple[str, int, int]]:
 
 
 @cache
-def front(layer: Layer, part: Part, links: Links = NO_LINKS) -> tuple[Choice, ...]:
+def front(layer: Layer, part: Part, context: GraphContext = NO_CONTEXT) -> tuple[Choice, ...]:
     """Return those of ``all_choices`` that no other dominates in cycles and limited resources."""
-    choices = all_choices(layer, part, links)
+    choices = all_choices(layer, part, context)
     return tuple(
         choices[i] for i in non_dominated([(c.cost.cycles, *constrained(c.cost, part)) for c in choices])
     )

@@ -24,17 +24,17 @@ def misfit(instance: Instance) -> str | None:
     """Return one line about a layer that fits no device at any throughput, with its closest fit; None
     without.
     """
-    for number, (node, links) in enumerate(zip(instance.model.nodes, instance.model.links, strict=True)):
+    for number, (node, context) in enumerate(zip(instance.model.nodes, instance.model.contexts, strict=True)):
         cluster = instance.cluster
         devices = cluster.devices
         allowed = [devices[cluster.host]] if number in instance.model.pinned else devices
-        if any(all_choices(node.layer, device.part, links) for device in allowed):
+        if any(all_choices(node.layer, device.part, context) for device in allowed):
             continue
         best: tuple[float, str] | None = None
         for device in allowed:
             for parallelism in node.layer.parallelisms():
                 for storage in node.layer.storages:
-                    cost = links.cost(node.layer, parallelism, storage, device.part.family)
+                    cost = context.cost(node.layer, parallelism, storage, device.part.family)
                     over = exceeded(cost, device.part)
                     worst = max(over, key=lambda entry: entry[1] / max(entry[2], 1))
                     excess = worst[1] / max(worst[2], 1)
@@ -112,9 +112,9 @@ def _totals(instance: Instance, name: str, there: Callable[[Part], int], field: 
         min(
             getattr(choice.cost, field)
             for part in instance.cluster.parts
-            for choice in all_choices(node.layer, part, links)
+            for choice in all_choices(node.layer, part, context)
         )
-        for node, links in zip(instance.model.nodes, instance.model.links, strict=True)
+        for node, context in zip(instance.model.nodes, instance.model.contexts, strict=True)
     )
     return f"{name} ({total:,} on {len(instance.cluster.devices)} devices, the layers take at least {least:,})"
 

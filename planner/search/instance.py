@@ -74,10 +74,10 @@ class Instance:
 
     def options(self, node: int, part: Part, low: int, high: int) -> tuple[Option, ...]:
         """Return a node's non-dominated choices on a part for periods from ``low`` to ``high``."""
-        layer, links = self.model.nodes[node].layer, self.model.links[node]
-        key = (layer, links, part, low, high)
+        layer, context = self.model.nodes[node].layer, self.model.contexts[node]
+        key = (layer, context, part, low, high)
         if key not in self._options:
-            found = [Option(max(self.layer_ticks(c, part), low), c) for c in front(layer, part, links)]
+            found = [Option(max(self.layer_ticks(c, part), low), c) for c in front(layer, part, context)]
             found = [option for option in found if option.ticks <= high]
             rows = [(option.ticks, *constrained(option.choice.cost, part)) for option in found]
             self._options[key] = tuple(found[i] for i in non_dominated(rows))

@@ -35,13 +35,13 @@ def least_period(instance: Instance) -> int | None:
 def slowest(instance: Instance) -> int:
     """Return a period, in ticks, at least that of a placement with every layer at its slowest."""
     total = 1
-    for node, links in zip(instance.model.nodes, instance.model.links, strict=True):
+    for node, context in zip(instance.model.nodes, instance.model.contexts, strict=True):
         total += max(
             (
                 choice.cost.cycles * instance.ticks // part.clock
                 + (choice.cost.dram_read + choice.cost.dram_write) * instance.per_bit(part.dram)
                 for part in instance.cluster.parts
-                for choice in front(node.layer, part, links)
+                for choice in front(node.layer, part, context)
             ),
             default=0,
         )

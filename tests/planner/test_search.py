@@ -215,7 +215,9 @@ def test_a_device_gives_up_a_layer_where_those_behind_it_find_no_place():
         dsl.add_output("out", dsl.add(under, begin))
         model = builder.finish("skip", "skip.py")
     part = load_cluster("arria10x1").devices[0].part
-    costs = (all_choices(node.layer, part, links) for node, links in zip(model.nodes, model.links, strict=True))
+    costs = (
+        all_choices(node.layer, part, links) for node, links in zip(model.nodes, model.contexts, strict=True)
+    )
     *before, one, other, _, out = (min(choice.cost.ram_bits for choice in choices) for choices in costs)
     part = replace(part, ram_bits=400_000, ram_blocks=None)
     assert sum(before) + out < part.ram_bits < one + other

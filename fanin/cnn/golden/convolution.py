@@ -20,7 +20,7 @@ def outputs(layer: Conv, pic: int, x: Float32, w: Float32) -> Float32:
     """Return y of the padded input."""
     y = np.zeros((len(x), layer.output.h, layer.output.w, *w.shape[3:]), np.float32)
     for ky, kx, first in product(*map(range, layer.kernel), range(0, w.shape[2], pic)):
-        patch = layer.seen(x, ky, kx)
+        patch = layer.window_view(x, ky, kx)
         y = add(y, tree([multiply(patch[..., i, None], w[ky, kx, i]) for i in range(first, first + pic)]))
     return y
 
@@ -31,7 +31,7 @@ def input_gradient(layer: Conv, poc: int, w: Float32, dy: Float32, dx: Float32) 
     ky and kx descend, so that the outputs that saw an input are added in ascending order.
     """
     for ky, kx, first in product(*(range(k)[::-1] for k in layer.kernel), range(0, w.shape[4], poc)):
-        view = layer.seen(dx, ky, kx)
+        view = layer.window_view(dx, ky, kx)
         terms = [multiply(w[ky, kx, :, :, o].T, dy[..., o, None]) for o in range(first, first + poc)]
         view[...] = add(view, tree(terms))
     return dx
@@ -39,7 +39,7 @@ def input_gradient(layer: Conv, poc: int, w: Float32, dy: Float32, dx: Float32) 
 
 def weight_gradient(layer: Conv, ph: int, x: Float32, dy: Float32, v: Float32) -> Float32:
     """Return the velocity with the gradient of the weights folded into it."""
-    windows = np.stack([layer.seen(x, *at) for at in layer.places()])
+    windows = np.stack([layer.window_view(x, *at) for at in layer.taps()])
     windows = windows.reshape(*layer.kernel, *windows.shape[1:]).swapaxes(-1, -2)[..., None]
     for frame, oy, first in product(*map(range, dy.shape[:2]), range(0, dy.shape[2], ph)):
         terms = [multiply(windows[:, :, frame, oy, ox], dy[frame, oy, ox]) for ox in range(first, first + ph)]

@@ -14,7 +14,7 @@ import numpy as np
 from fanin.cnn.golden import convolution, normalise
 from fanin.cnn.golden.folds import fold
 from fanin.cnn.golden.functions import exp, reciprocal
-from fanin.cnn.layers.arithmetic import Frames, Kernels, Saved, State
+from fanin.cnn.layers.arithmetic import Frames, Kernels, SavedWords, State
 from fanin.cnn.layers.layer import Layer, Parallelism
 from fanin.cnn.layers.soft_cross_loss import SoftCrossLoss
 from fanin.golden.fp32 import add, multiply
@@ -41,7 +41,7 @@ def forward(
     *,
     train: bool = True,
     kernels: Kernels = READABLE,
-) -> tuple[Frames, Saved]:
+) -> tuple[Frames, SavedWords]:
     """Return the output of each frame, and the words that the hardware saves of it: ``layer.saved``, or none.
 
     Saved words are in raster order:
@@ -56,7 +56,7 @@ def forward(
     of ``state`` after each frame.
     """
     output, kept = layer.golden(kernels, parallelism, state, inputs, train)
-    if kept is None or not train or not (layer.saved or isinstance(layer, SoftCrossLoss)):
+    if kept is None or not train or not (layer.saved_words or isinstance(layer, SoftCrossLoss)):
         return output, np.zeros((len(output), 0), np.uint32)
     return output, np.ascontiguousarray(kept).reshape(len(output), -1).view(np.uint32)
 
@@ -65,7 +65,7 @@ def backward(
     layer: Layer,
     parallelism: Parallelism,
     state: State,
-    saved: Saved,
+    saved: SavedWords,
     gradient: Frames,
     *,
     kernels: Kernels = READABLE,

@@ -13,7 +13,7 @@ from fanin.cnn.facts import Consumer, Network
 from fanin.cnn.golden import compiled
 from fanin.cnn.golden.folds import tree
 from fanin.cnn.golden.layers import backward, forward, update
-from fanin.cnn.layers.arithmetic import Frames, Kernels, Saved, State
+from fanin.cnn.layers.arithmetic import Frames, Kernels, SavedWords, State
 from fanin.cnn.training import Job
 from fanin.golden.fp32 import Float32
 
@@ -120,7 +120,7 @@ class GoldenNetwork:
 
     def _forward(
         self, images: Frames, labels: Float32, *, train: bool
-    ) -> tuple[dict[int, Frames], list[Saved]]:
+    ) -> tuple[dict[int, Frames], list[SavedWords]]:
         network = self.network
         outputs: dict[int, Frames] = {}
         saved = []
@@ -136,7 +136,7 @@ class GoldenNetwork:
             saved.append(kept)
         return outputs, saved
 
-    def _backward(self, saved: list[Saved]) -> dict[Consumer, Frames]:
+    def _backward(self, saved: list[SavedWords]) -> dict[Consumer, Frames]:
         """Return the gradient of every edge on a path to the loss. T adds several consumers' gradients."""
         network = self.network
         gradients: dict[Consumer, Frames] = {}

@@ -29,7 +29,7 @@ def online_norm(layer: OnlineNorm, state: State, x: Frames, train: bool) -> tupl
 
 def _follow(c: Constants, state: State, d: Float32) -> None:
     """Update mean, variance and scale after a frame. ``d``: the frame's words minus the mean."""
-    a, q = multiply(fold(d), c.share), multiply(fold(multiply(d, d)), c.share)
+    a, q = multiply(fold(d), c.mean_factor), multiply(fold(multiply(d, d)), c.mean_factor)
     excess = add(q, -multiply(c.beta, multiply(a, a)))
     state["mean"] = add(state["mean"], multiply(c.beta, a))
     state["variance"] = add(multiply(c.alpha, state["variance"]), multiply(c.beta, excess))
@@ -46,5 +46,5 @@ def online_norm_back(layer: OnlineNorm, state: State, saved: Float32, gradient: 
         dx = add(multiply(a, scale), -state["e1"])
         found.append(dx.reshape(frame.shape))
         for name, total in (("ey", fold(multiply(a, y))), ("e1", fold(dx))):
-            state[name] = add(state[name], multiply(c.gain, multiply(total, c.share)))
+            state[name] = add(state[name], multiply(c.gain, multiply(total, c.mean_factor)))
     return np.array(found)

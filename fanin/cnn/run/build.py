@@ -85,7 +85,7 @@ def execute(options: BuildOptions, call: Call, say: Callable[[str], None] = prin
 def planned_build(plan: Path, arithmetic: str, wires: Wires = RELIABLE_L2) -> Build:
     """Return the build of a plan. Raises InputError for a missing plan or one whose build would deadlock."""
     build = Build(read_network(plan), arithmetic, wires)
-    _ = build.planned.verdict  # before anything is made
+    _ = build.planned.liveness  # before anything is made
     return build
 
 
@@ -167,7 +167,7 @@ def build_json(build: Build) -> dict[str, Any]:
             )
         ],
         "sizes": sizes_json(planned),
-        "liveness": {"frames": planned.verdict.frames, "ends": planned.verdict.stop is None},
+        "liveness": {"frames": planned.liveness.frames, "ends": planned.liveness.deadlock is None},
         "predicted": predicted_json(planned, planned.batch),
     }
 

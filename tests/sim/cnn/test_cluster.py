@@ -11,7 +11,7 @@ from fanin.cnn.flow.execute import execute
 from fanin.cnn.flow.link import PORT_RATE, WIRE_SECONDS
 from fanin.cnn.flow.node import NodeGraph, Sizes
 from fanin.cnn.flow.predict import predict
-from fanin.cnn.flow.verdict import how_it_stops
+from fanin.cnn.flow.verdict import find_deadlock
 from fanin.cnn.training import Job
 from fanin.hdl.net.link.job import LinkFailure
 from fanin.host.causes import cause_of
@@ -90,12 +90,12 @@ def test_devices_stop_at_what_the_flow_model_says(depth):
     cosim = ClusterCosim([replace(host, skews={**host.skews, (here, 1): depth}), other], quiet=True)
     node, ends = NodeGraph(BRANCH.network, sizes, batch=6), depth == 23
     execution = execute(node.graph, 6, timed=False)
-    assert execution.ended == ends
+    assert execution.is_complete == ends
     epoch = Epoch(Job.of(6, 6, 0.5, 0.9), images[:6], labels[:6])
     if ends:
         cosim.run(BRANCH.words(BRANCH.states), [epoch], timeout=20_000)
         return
-    stream = how_it_stops(node, execution).stream
+    stream = find_deadlock(node, execution).stream
     what = f"what {stages[stream.stage].name} gives {'backward' if stream.backward else 'forward'}"
     with pytest.raises(JobFailed, match=f"a failed by cycle .*TIMEOUT: {what} is not taken"):
         cosim.run(BRANCH.words(BRANCH.states), [epoch], timeout=20_000)

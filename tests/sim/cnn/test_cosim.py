@@ -13,8 +13,8 @@ from fanin.cnn.examples import EXAMPLES
 from fanin.cnn.flow.execute import execute
 from fanin.cnn.flow.node import NodeGraph, Sizes
 from fanin.cnn.flow.predict import predict
-from fanin.cnn.flow.sizes import SPARE, Flow
-from fanin.cnn.flow.verdict import how_it_stops, verdict_of
+from fanin.cnn.flow.sizes import SPARE_TRANSFERS, Flow
+from fanin.cnn.flow.verdict import determine_liveness, find_deadlock
 from fanin.cnn.golden.image import state_image
 from fanin.cnn.golden.network import GoldenNetwork, initial_state
 from fanin.cnn.layers.family import family
@@ -259,12 +259,12 @@ def test_a_node_stops_where_and_at_what_the_flow_model_says(way, depth):
     for frames in (1, 6):
         graph = NodeGraph(network, sizes, batch=frames)
         execution = execute(graph.graph, frames, timed=False)
-        assert execution.ended == (depth == 23)
+        assert execution.is_complete == (depth == 23)
         epoch = Epoch(Job.of(frames, frames, 0.5, 0.9), images[:frames], labels[:frames])
-        if execution.ended:
+        if execution.is_complete:
             cosim.run(trial.words(trial.states), [epoch], timeout=20_000)
             continue
-        stream = how_it_stops(graph, execution).stream
+        stream = find_deadlock(graph, execution).stream
         what = f"what {stages[stream.stage].name} gives {'backward' if stream.backward else 'forward'}"
         with pytest.raises(SimulationFailed, match=f"TIMEOUT: {what} is not taken"):
             cosim.run(trial.words(trial.states), [epoch], timeout=20_000)
@@ -276,8 +276,10 @@ def test_what_takes_turns_keeps_pace_and_does_not_stop_while_a_position_waits(wa
     """With no more than is spare the node stops, as the flow model says."""
     trial = Trial(TURNS.name)
     sizes, (images, labels) = Sizes.of(Flow(TURNS)), trial.data
-    skews = {edge: depth if waits or edge[0] != CONCAT else SPARE for edge, depth in sizes.skews.items()}
-    assert (verdict_of(TURNS, replace(sizes, skews=skews)).stop is None) == waits
+    skews = {
+        edge: depth if waits or edge[0] != CONCAT else SPARE_TRANSFERS for edge, depth in sizes.skews.items()
+    }
+    assert (determine_liveness(TURNS, replace(sizes, skews=skews)).deadlock is None) == waits
     node = ClusterNode(network=TURNS, rings=sizes.rings, skews=skews, gradient_skews=sizes.gradient_skews)
     cosim, job = NodeCosim(node, quiet=True), Job.of(FRAMES, FRAMES, 0.5, 0.9)
     epoch = Epoch(job, images, labels, dump=True)

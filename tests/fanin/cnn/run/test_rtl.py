@@ -104,10 +104,10 @@ class TestNode:
             shares = [way[f"{kind}_share"] for kind in ("busy", "starved", "blocked")]
             assert sum(shares) == pytest.approx(1, abs=0.01)
             assert way["planned"] == tiny.cycles[names.index(way["layer"])]
-        words = sum(stage.layer.saved for stage in tiny.network.stages)
+        words = sum(stage.layer.saved_words for stage in tiny.network.stages)
         assert found["devices"][0]["written_bytes_per_frame"] >= 4 * words
         assert {fifo["name"] for fifo in found["fifos"] if fifo["kind"] == "ring"} == {
-            f"saved by {stage.name}" for stage in tiny.network.stages if stage.layer.saved
+            f"saved by {stage.name}" for stage in tiny.network.stages if stage.layer.saved_words
         }
         assert all(0 < fifo["fill"] <= fifo["size"] for fifo in found["fifos"])
         timeline = found["timeline"]
