@@ -173,7 +173,7 @@ class Controller:
         status = driver.status_of(reads.take(driver.wait()))
         if status.cause is Failure.NONE:
             return
-        if self._status is None or (not self._status.names_place and status.waits is not None):
+        if self._status is None or (not self._status.names_place and status.waiting_stream is not None):
             self._status = status
             reads.take(driver.counters())
             self._failure = self._explain(device, ended.cycle, status, device.links(reads))

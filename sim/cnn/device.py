@@ -26,7 +26,7 @@ class Place:
     @property
     def states(self) -> list[int]:
         """Indices in the whole network of the stages that have state."""
-        return [self.part.whole[stage] for stage in state_stages(self.memory_map.network)]
+        return [self.part.network_index[stage] for stage in state_stages(self.memory_map.network)]
 
 
 def whole_fifo(part: Part, fifo: StageFifo) -> StageFifo:
@@ -34,7 +34,7 @@ def whole_fifo(part: Part, fifo: StageFifo) -> StageFifo:
     if fifo.stage in part.ends:
         consumer = part.ends[fifo.stage].consumer
         return replace(fifo, stage=consumer.stage, port=consumer.port)
-    return replace(fifo, stage=part.whole[fifo.stage])
+    return replace(fifo, stage=part.network_index[fifo.stage])
 
 
 @dataclass
@@ -51,7 +51,7 @@ class Device:
     def streams(self, reads: Reads, offset: int) -> list[StreamCounters]:
         """Return the counters of the streams of stages, without ends of connections; times plus ``offset``."""
         found = self.driver.streams_of(reads.take(self.driver.streams()))
-        whole = self.place.part.whole
+        whole = self.place.part.network_index
         return [
             _later(replace(one, stream=replace(one.stream, stage=whole[one.stream.stage])), offset)
             for one in found

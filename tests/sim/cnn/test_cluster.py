@@ -86,7 +86,7 @@ def test_devices_stop_at_what_the_flow_model_says(depth):
     sizes = Sizes.of(BRANCH.placement.flow)
     sizes = replace(sizes, skews={**sizes.skews, (join, 1): depth})
     host, other = BRANCH.placement.parts
-    (here,) = (here for here, index in host.whole.items() if index == join)
+    (here,) = (here for here, index in host.network_index.items() if index == join)
     cosim = ClusterCosim([replace(host, skews={**host.skews, (here, 1): depth}), other], quiet=True)
     node, ends = NodeGraph(BRANCH.network, sizes, batch=6), depth == 23
     execution = execute(node.graph, 6, timed=False)
