@@ -40,7 +40,7 @@ def hardware_of(planned: PlannedNetwork, machine: Rtl) -> Metrics | None:
     result = machine.trained
     if result is None or result.job is None:
         return None
-    frames = len(result.written)
+    frames = len(result.result_cycles)
     cycles = max(counters.busy + counters.starved + counters.blocked for counters in result.streams)
     timed = timed_batch(result.job)
     period = _period(result.streams, len(timed))
@@ -66,7 +66,8 @@ def hardware_of(planned: PlannedNetwork, machine: Rtl) -> Metrics | None:
         ],
         "ways": _ways(planned, machine, cycles, frames),
         "results": [
-            int(cycle - result.written[0]) for cycle in result.written[: RESULT_BATCHES * result.job.batch]
+            int(cycle - result.result_cycles[0])
+            for cycle in result.result_cycles[: RESULT_BATCHES * result.job.batch]
         ],
         "timeline": {"frames": len(timed), **timeline_of(planned.network, result.streams)},
         "fifos": [

@@ -10,7 +10,7 @@ from fanin.evaluation.bench.result import Result
 from fanin.evaluation.origins.graph import identifier
 from fanin.planner.cluster import Part, load_cluster
 from fanin.planner.model.load import load_model
-from fanin.planner.search.choices import Choice, front
+from fanin.planner.search.choices import Choice, pareto_front
 
 MODEL, CLUSTER = "listing1", "arria10x4"
 TARGET = Fraction("3906.25")  # frames a second, table I's target throughput
@@ -25,7 +25,9 @@ PAPER: dict[str, Sequence[str]] = {
 def at_target(layer: Layer, part: Part) -> Choice:
     """Return the choice with the fewest DSP blocks that reaches table I's throughput on ``part``."""
     least = part.clock / TARGET
-    enough = [each for each in front(layer, part) if each.cost.cycles <= least and each.storage is Storage.CHIP]
+    enough = [
+        each for each in pareto_front(layer, part) if each.cost.cycles <= least and each.storage is Storage.CHIP
+    ]
     return min(enough, key=lambda choice: choice.cost.dsp)
 
 

@@ -69,8 +69,10 @@ def test_frames_drain_and_update_take_the_predicted_cycles(trial):
         sizes = Sizes.of(trial.placement.flow)
         predicted = predict(trial.network, sizes, batch=batch, batches=frames // batch)
         assert found.counters["cycles"] == pytest.approx(predicted.job, rel=0.02)
-        assert np.diff(found.written) == pytest.approx(np.diff(predicted.results), rel=0.02, abs=8)
-        ended = found.counters["cycles"] - (found.written[-1] - found.written[0])  # but for frames in between
+        assert np.diff(found.result_cycles) == pytest.approx(np.diff(predicted.results), rel=0.02, abs=8)
+        ended = found.counters["cycles"] - (
+            found.result_cycles[-1] - found.result_cycles[0]
+        )  # but for frames in between
         assert ended == pytest.approx(predicted.job - (predicted.results[-1] - predicted.results[0]), rel=0.02)
 
 
