@@ -38,7 +38,7 @@ def differ(stated: Fraction, expected: Fraction) -> bool:
 
 
 def _load(plan: Plan, facts: Layers, device: Device) -> Load:
-    placed = [facts[layer.name] for layer in plan.layers if layer.device == device.name]
+    placed_facts = [facts[layer.name] for layer in plan.layers if layer.device == device.name]
     cut_bits = [
         facts[edge.source].bits
         for edge in plan.edges
@@ -46,13 +46,14 @@ def _load(plan: Plan, facts: Layers, device: Device) -> Load:
         and device.name in (plan.layer_devices[edge.source], plan.layer_devices[edge.target])
     ]
     total = {
-        field: sum(fact.figures[field] for fact in placed) for field in ("dsp", "luts", "ram_bits", *RATES[:2])
+        field: sum(fact.figures[field] for fact in placed_facts)
+        for field in ("dsp", "luts", "ram_bits", *RATES[:2])
     }
     return Load(
         dsp=total["dsp"],
-        luts=total["luts"] + (device_luts(family(device.family), len(cut_bits)) if placed else 0),
+        luts=total["luts"] + (device_luts(family(device.family), len(cut_bits)) if placed_facts else 0),
         ram_bits=total["ram_bits"],
-        blocks={ram.kind: sum(fact.blocks[ram.kind] for fact in placed) for ram in device.ram},
+        blocks={ram.kind: sum(fact.blocks[ram.kind] for fact in placed_facts) for ram in device.ram},
         rates={"dram_read": total["dram_read"], "dram_write": total["dram_write"], "network": sum(cut_bits)},
         connections=len(cut_bits),
     )

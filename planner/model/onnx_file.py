@@ -87,9 +87,9 @@ def folded_normalisation(path: Path, graph: GraphProto) -> tuple[str, ...]:
     ]
     if not folded:
         return ()
-    rest = f" and {len(folded) - 1} more" if len(folded) > 1 else ""
+    others = f" and {len(folded) - 1} more" if len(folded) > 1 else ""
     return (
-        f"{path}: batch normalisation is folded into {folded[0]}{rest}: the plan is of a network without it; "
+        f"{path}: batch normalisation is folded into {folded[0]}{others}: the plan is of a network without it; "
         "docs/reference/onnx.md says how to export it",
     )
 

@@ -132,15 +132,13 @@ def make_plan(
     if reason:
         raise InputError(reason)
     search = Search(instance, limits, pool, report)
-    outcome = search.run(start)
-    if outcome.placement is None:
-        rules = None if outcome.feasible else smallest_conflict(instance)
+    state = search.run(start)
+    if state.placement is None:
+        rules = None if state.feasible else smallest_conflict(instance)
         if rules:
             raise InputError(describe_conflict(instance, rules))
         raise CheckFailed(f"no placement found within {limits.seconds:g} s, nor proved that there is none")
-    settlement = settle(
-        instance, outcome.placement, limits, limits.effort * SETTLE_SHARE, begin + limits.seconds
-    )
+    settlement = settle(instance, state.placement, limits, limits.effort * SETTLE_SHARE, begin + limits.seconds)
     placement = move_parameters_on_chip(instance, shrink_layers(instance, settlement.placement))
     priorities = choose_priorities(instance, placement)
     assert priorities is not None  # the search accepts no placement without them
@@ -148,7 +146,7 @@ def make_plan(
         instance=instance,
         placement=placement,
         priorities=priorities,
-        bound=max(Fraction(instance.ticks, max(outcome.lower_bound, 1)), 1 / instance.period(placement)),
+        bound=max(Fraction(instance.ticks, max(state.lower_bound, 1)), 1 / instance.period(placement)),
         statistics=_statistics(limits, search, settlement, time.monotonic() - begin),
     )
 

@@ -83,20 +83,20 @@ def _impossible(instance: Instance, rules: frozenset[str]) -> bool:
 
 def describe_conflict(instance: Instance, rules: tuple[str, ...]) -> str:
     """Return a sentence that says that ``rules`` cannot be kept together."""
-    most = _connection_limits(instance)
+    max_connections = _connection_limits(instance)
     clauses = {
         "dsp": _totals(instance, "DSPs", lambda part: part.dsp, "dsp"),
         "luts": _totals(instance, "LUTs", lambda part: part.luts or 0, "luts"),
         "ram": _ram(instance),
         "dram": "some devices have no DRAM",
         "network": "some devices have no network",
-        "connections": f"at most {most} connections a device, each with a priority of its own",
+        "connections": f"at most {max_connections} connections a device, each with a priority of its own",
         "hops": "as many hops on every way to a join",
         "host": "inputs, their consumers, losses and outputs on the host's device",
     }
-    broken = [clauses[rule] for rule in rules]
-    claim = "this cannot be kept" if len(broken) == 1 else "these cannot be kept together"
-    return f"no placement at any throughput; {claim}: {'; '.join(broken)}"
+    broken_clauses = [clauses[rule] for rule in rules]
+    claim = "this cannot be kept" if len(broken_clauses) == 1 else "these cannot be kept together"
+    return f"no placement at any throughput; {claim}: {'; '.join(broken_clauses)}"
 
 
 def _connection_limits(instance: Instance) -> str:

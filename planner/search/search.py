@@ -205,8 +205,10 @@ class Search:
         devices, choices = [], []
         for node in range(len(model.nodes)):
             allowed = [cluster.host] if node in model.pinned else range(len(cluster.devices))
-            ways = ((d, self.instance.options(node, cluster.devices[d].part, high, high)) for d in allowed)
-            candidate = next(((d, options[0].choice) for d, options in ways if options), None)
+            options_by_device = (
+                (d, self.instance.options(node, cluster.devices[d].part, high, high)) for d in allowed
+            )
+            candidate = next(((d, options[0].choice) for d, options in options_by_device if options), None)
             if candidate is None:
                 return None
             devices.append(candidate[0])

@@ -186,12 +186,12 @@ class ClusterHosts:
         if status.cause is not Failure.NONE and device.place.peers:
             silence = HostProgram().extend(driver.disconnect().operations)
             self._board.run(node, silence, lambda words: None)
-        ended = functools.partial(JobReport, self._board.cycle, self._start_cycles[node], words)
+        report = functools.partial(JobReport, self._board.cycle, self._start_cycles[node], words)
         memory = self._memories[node]
         if self._task is Task.DUMP:
-            self._board.tell(node, ended(states=memory.read_parameters()))
+            self._board.tell(node, report(states=memory.read_parameters()))
         elif self._task is Task.EPOCH and node == HOST:
             results = memory.read_results(len(self._epochs[self._epoch].images))
-            self._board.tell(node, ended(results=results, result_cycles=self._result_cycles))
+            self._board.tell(node, report(results=results, result_cycles=self._result_cycles))
         else:
-            self._board.tell(node, ended())
+            self._board.tell(node, report())

@@ -176,37 +176,42 @@ class Graph:
         self,
         actor: Actor,
         source: Source | Channel,
-        needed: Pattern = EVERY_FIRING,
-        freed: Pattern | None = None,
+        required: Pattern = EVERY_FIRING,
+        released: Pattern | None = None,
         delay: float | None = None,
     ) -> None:
-        """Add a reading port, which fires when ``needed`` tokens are present.
+        """Add a reading port, which fires when ``required`` tokens are present.
 
-        ``freed``: tokens whose room is freed; default: ``needed``.
+        ``released``: tokens whose room becomes free; default: ``required``.
         ``delay``: cycles from a firing until the room is free; default: the channel's ``free_delay``.
         """
         if isinstance(source, Channel):
             source = Source(source)
-        freed, initial = needed if freed is None else freed, 0
+        released, initial = required if released is None else released, 0
         delay = source.channel.free_delay if delay is None else delay
         if source.selection is not None:
             initial = source.selection.indices[0]
-            needed, freed = source.selection.tokens_needed(needed), source.selection.tokens_passed(freed)
-        self.ports.append(Port(actor.index, source.channel.index, True, needed, freed, delay, initial, source))
+            required, released = (
+                source.selection.tokens_needed(required),
+                source.selection.tokens_passed(released),
+            )
+        self.ports.append(
+            Port(actor.index, source.channel.index, True, required, released, delay, initial, source)
+        )
 
     def give(
         self,
         actor: Actor,
         channel: Channel,
-        given: Pattern = EVERY_FIRING,
-        room: Pattern | None = None,
+        produced: Pattern = EVERY_FIRING,
+        claimed: Pattern | None = None,
         delay: float = 1,
     ) -> None:
-        """Add a writing port, which gives ``given`` tokens.
+        """Add a writing port, which gives ``produced`` tokens.
 
-        ``room``: tokens for which the channel must have room; default: ``given``.
+        ``claimed``: tokens for which the channel must have room; default: ``produced``.
         ``delay``: cycles from a firing until the tokens are present.
         """
         self.ports.append(
-            Port(actor.index, channel.index, False, given if room is None else room, given, delay)
+            Port(actor.index, channel.index, False, produced if claimed is None else claimed, produced, delay)
         )

@@ -78,7 +78,7 @@ class Parts:
         raster: Raster,
         rows: int,
         words: int,
-        *joined: Source,
+        *companions: Source,
         extra_delay: float = 0,
     ) -> Channel:
         """Add a ring of rows, and return its channel. A token is a row.
@@ -86,12 +86,12 @@ class Parts:
         ``source``: stream that is written to the ring.
         ``rows``: capacity in rows.
         ``words``: words of a transfer.
-        ``joined``: streams of which a transfer is taken with each transfer of ``source``.
+        ``companions``: streams of which a transfer is taken with each transfer of ``source``.
         ``extra_delay``: cycles until a written row may be used, in addition to ``ROW_WRITTEN``.
         """
         transfers = row_transfers(raster, words)
         writer, channel = self.actor(f"takes {name}", raster.height * transfers), self.channel(name, rows)
-        for stream in (source, *joined):
+        for stream in (source, *companions):
             self.graph.take(writer, stream)
         self.graph.give(writer, channel, at_last(transfers), at_first(transfers), ROW_WRITTEN + extra_delay)
         return channel
@@ -173,18 +173,18 @@ def input_gradient(
     schedule: Schedule,
     gradients: Source,
     terms: int,
-    *joined: Source,
+    *companions: Source,
     extra_delay: float = 0,
 ) -> tuple[Channel, Actor]:
     """Add the input-gradient engine. Return the stream of input gradients, and the engine's actor.
 
     ``gradients``: gradient of the output.
     ``terms``: cycles from a step to its terms.
-    ``joined``, ``extra_delay``: as in :meth:`Parts.row_ring`.
+    ``companions``, ``extra_delay``: as in :meth:`Parts.row_ring`.
     """
     way, outputs, p = Way.INPUT_GRADIENT, schedule.outputs, schedule.p
     blocks = parts.row_ring(
-        "gradients", gradients, outputs, schedule.output_rows, p.po, *joined, extra_delay=extra_delay
+        "gradients", gradients, outputs, schedule.output_rows, p.po, *companions, extra_delay=extra_delay
     )
     sums = parts.channel("rows of input gradients", schedule.input_gradient_rows)
     actor = parts.actor("input gradient", schedule.blocks, schedule.block_cycles(way))

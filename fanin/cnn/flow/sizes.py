@@ -63,25 +63,23 @@ class Flow:
         period / positions cycles, since its sources have room only for this pace.
         """
         arrivals: list[list[Cycles]] = [[] for _ in self.network.stages]
-        taken: list[Cycles | None] = [None for _ in self.network.stages]
+        stage_times: list[Cycles | None] = [None for _ in self.network.stages]
         for index in reversed(range(len(self.network.stages))):
             stage, layer = self.network.stages[index], self.network.stages[index].layer
             if isinstance(layer, SoftCrossLoss):
                 arrivals[stage.sources[0]].append(self.forward[index])
             if not arrivals[index]:
                 continue
-            (taken_times,) = self._taken_times(index, [latest(arrivals[index])], forward=False)
-            taken[index] = taken_times = (
-                paced(taken_times, self.period / len(taken_times)) if len(stage.sources) > 1 else taken_times
+            (times,) = self._taken_times(index, [latest(arrivals[index])], forward=False)
+            stage_times[index] = times = (
+                paced(times, self.period / len(times)) if len(stage.sources) > 1 else times
             )
             if layer.gradient:
                 for port, source in enumerate(stage.sources):
                     arrivals[source].append(
-                        self._arrivals(
-                            (index, port), layer.gradient_times(stage.parallelism, taken_times, port)
-                        )
+                        self._arrivals((index, port), layer.gradient_times(stage.parallelism, times, port))
                     )
-        return tuple(taken)
+        return tuple(stage_times)
 
     @cached_property
     def skews(self) -> dict[Edge, int]:

@@ -56,14 +56,14 @@ class Trace:
 
     def add(self, first: int, outputs: dict[int, Frames], gradients: dict[Consumer, Frames]) -> None:
         """Add those frames of a batch that are in ``frames``. ``first``: index of the batch's first frame."""
-        chosen = slice(max(self.frames.start - first, 0), max(self.frames.stop - first, 0))
-        _extend(self.outputs, outputs, chosen)
-        _extend(self.gradients, gradients, chosen)
+        selected = slice(max(self.frames.start - first, 0), max(self.frames.stop - first, 0))
+        _extend(self.outputs, outputs, selected)
+        _extend(self.gradients, gradients, selected)
 
 
-def _extend(trace: dict[Key, Frames], batch: dict[Key, Frames], chosen: slice) -> None:
+def _extend(trace: dict[Key, Frames], batch: dict[Key, Frames], selected: slice) -> None:
     for key, frames in batch.items():
-        trace[key] = np.concatenate([trace[key], frames[chosen]]) if key in trace else frames[chosen]
+        trace[key] = np.concatenate([trace[key], frames[selected]]) if key in trace else frames[selected]
 
 
 class GoldenNetwork:

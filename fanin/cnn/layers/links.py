@@ -98,10 +98,10 @@ def _other_branches(upstream: Sequence[Sequence[int]], ends: Sequence[int]) -> l
 
 def _ancestors(upstream: Sequence[Sequence[int]], end: int) -> frozenset[int]:
     """Return ``end`` and all layers that lead to it."""
-    reached, todo = set(), [end]
+    ancestors, todo = set(), [end]
     while todo:
         layer = todo.pop()
-        if layer not in reached:
-            reached.add(layer)
+        if layer not in ancestors:
+            ancestors.add(layer)
             todo += upstream[layer]
-    return frozenset(reached)
+    return frozenset(ancestors)

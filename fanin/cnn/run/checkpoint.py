@@ -26,7 +26,7 @@ _BINARY64 = f"@{FLOAT64}"  # suffix of names of arrays in binary64
 
 
 @dataclass(frozen=True)
-class About:
+class CheckpointInfo:
     """Description of a checkpoint. Digests are SHA-256s. The fields are keys of a JSON file."""
 
     name: str  #: name of the network
@@ -51,7 +51,7 @@ class About:
 class Checkpoint:
     """State of a network, with its description."""
 
-    about: About
+    info: CheckpointInfo
     states: tuple[State, ...]  #: state of each stage's layer; empty for most kinds
     binary64: tuple[State64, ...] | None = None  #: state of the network in binary64; None if it is not trained
 
@@ -64,7 +64,7 @@ def save_checkpoint(path: Path, network: Network, checkpoint: Checkpoint) -> Non
             f"{name}{_BINARY64}": values
             for name, values in flatten_states(network, checkpoint.binary64).items()
         }
-    save_state(path, asdict(checkpoint.about), arrays)
+    save_state(path, asdict(checkpoint.info), arrays)
 
 
 def load_checkpoint(path: Path, network: Network) -> Checkpoint:
@@ -74,16 +74,16 @@ def load_checkpoint(path: Path, network: Network) -> Checkpoint:
     """
     fields, arrays = load_state(path, "fanin cluster")
     tallies = {machine: Tally(**tally) for machine, tally in fields.pop("tallies").items()}
-    about = About(**fields, tallies=tallies)
-    if about.model != network.model_digest:
-        holder = "another model of that name" if about.name == network.name else about.name
+    info = CheckpointInfo(**fields, tallies=tallies)
+    if info.model != network.model_digest:
+        holder = "another model of that name" if info.name == network.name else info.name
         raise InputError(f"{path}: holds a state of {holder}, not of {network.name}")
     binary64_arrays = {
         name.removesuffix(_BINARY64): values for name, values in arrays.items() if name.endswith(_BINARY64)
     }
     try:
         binary64 = restore_states(network, binary64_arrays, np.float64) if binary64_arrays else None
-        return Checkpoint(about, restore_states(network, arrays), binary64)
+        return Checkpoint(info, restore_states(network, arrays), binary64)
     except ValueError as error:
         raise InputError(f"{path}: {error}") from None
 

@@ -124,15 +124,15 @@ class RunRecorder:
         return f"the last state is {self.folder / self.states[-1]}" if self.states else "it has no state"
 
     def _write_checkpoint(self, state: Checkpoint) -> None:
-        name = state_file(state.about.place)
+        name = state_file(state.info.place)
         list_files(self.folder, [name])
         save_checkpoint(self.folder / name, self.setup.network, state)
         self.states.append(name)
         self.state = state
         write_metrics(self.folder, self.metrics(UNENDED))
-        tally = state.about.tallies.get(self.setup.on)
+        tally = state.info.tallies.get(self.setup.on)
         if tally and tally.frames:
-            epochs = state.about.place.trained(len(self.setup.data.train)) / len(self.setup.data.train)
+            epochs = state.info.place.trained(len(self.setup.data.train)) / len(self.setup.data.train)
             self._status.losses(LOSS, epochs, tally.loss / tally.frames)
 
     def _progress(self, frames: int) -> None:

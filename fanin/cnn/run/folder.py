@@ -82,15 +82,15 @@ class Run:
         """Read checkpoint ``name``. Raises InputError of one line if it is damaged or of another run."""
         path, network = self.folder / name, self.build_for(name).build.planned.network
         checkpoint = load_checkpoint(path, network)
-        about = checkpoint.about
-        if (about.network, about.data, about.training) != (
+        info = checkpoint.info
+        if (info.network, info.data, info.training) != (
             network.digest,
             self.data_digest,
             training_json(self.training),
         ):
             raise InputError(f"{path}: is a state of another run")
-        if state_file(about.place) != name:
-            raise InputError(f"{path}: is the state after epoch {about.epoch} and {about.frame:,} frames")
+        if state_file(info.place) != name:
+            raise InputError(f"{path}: is the state after epoch {info.epoch} and {info.frame:,} frames")
         return checkpoint
 
     def newest_intact(self) -> tuple[str, Checkpoint, InputError | None]:

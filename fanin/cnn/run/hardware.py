@@ -87,15 +87,15 @@ def hardware_of(planned: PlannedNetwork, machine: Rtl) -> Metrics | None:
 def _device(name: str, counters: DeviceCounters, cycles: int, frames: int, clock: int) -> Metrics:
     """Return the memory traffic of a device: bytes per frame, Gbit/s, and share of the port's cycles."""
     gbps = 8 * BEAT_BYTES * clock / cycles / BITS_PER_GBIT  # of one beat
-    read, written = (counters.counters[name] for name in ("read_beats", "written_beats"))
+    read_beats, written_beats = (counters.counters[name] for name in ("read_beats", "written_beats"))
     return {
         "name": name,
-        "read_bytes_per_frame": read * BEAT_BYTES / frames,
-        "written_bytes_per_frame": written * BEAT_BYTES / frames,
-        "read_gbps": read * gbps,
-        "written_gbps": written * gbps,
-        "read_share": read / cycles,
-        "write_share": written / cycles,
+        "read_bytes_per_frame": read_beats * BEAT_BYTES / frames,
+        "written_bytes_per_frame": written_beats * BEAT_BYTES / frames,
+        "read_gbps": read_beats * gbps,
+        "written_gbps": written_beats * gbps,
+        "read_share": read_beats / cycles,
+        "write_share": written_beats / cycles,
     }
 
 

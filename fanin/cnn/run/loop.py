@@ -38,10 +38,10 @@ class Loop:
     _tallies: dict[str, Tally] = field(init=False)  #: tally of the current epoch, by machine
 
     def __post_init__(self) -> None:
-        about = self.setup.initial.about
-        self.frames = about.place.trained(len(self.setup.data.train))
+        info = self.setup.initial.info
+        self.frames = info.place.trained(len(self.setup.data.train))
         self.compared_frames = self.frames if RTL in self.machines else 0
-        self._tallies = {name: tally for name, tally in about.tallies.items() if name in self.machines}
+        self._tallies = {name: tally for name, tally in info.tallies.items() if name in self.machines}
 
     def run(self) -> None:
         """Train to the end of the training. Raises CheckFailed if a bit differs or a value is not finite."""
@@ -49,10 +49,10 @@ class Loop:
         for name, machine in self.machines.items():
             machine.load(start.binary64 if name == FLOAT64 and start.binary64 else start.states)
         if not self.setup.earlier.states:
-            self.on_checkpoint(self._checkpoint(start.about.place))
-        elif len(self.setup.earlier.epochs) < start.about.epoch:  # the run stopped before this measurement
-            self._measure_epoch(start.about.epoch - 1)
-        for stretch in self.setup.training.stretches(len(data), start.about.place):
+            self.on_checkpoint(self._checkpoint(start.info.place))
+        elif len(self.setup.earlier.epochs) < start.info.epoch:  # the run stopped before this measurement
+            self._measure_epoch(start.info.epoch - 1)
+        for stretch in self.setup.training.stretches(len(data), start.info.place):
             if not stretch.first:
                 self._tallies = dict.fromkeys(self.machines, Tally())
             order = self.setup.training.order(stretch.epoch, len(data))
@@ -66,8 +66,8 @@ class Loop:
     def _checkpoint(self, place: Place) -> Checkpoint:
         """Return a checkpoint of the current state."""
         binary64 = self.machines.get(FLOAT64)
-        about = self.setup.about(place, self._tallies)
-        return Checkpoint(about, self._primary.dump(), binary64.dump() if binary64 else None)
+        info = self.setup.info(place, self._tallies)
+        return Checkpoint(info, self._primary.dump(), binary64.dump() if binary64 else None)
 
     @property
     def _primary(self) -> Machine:

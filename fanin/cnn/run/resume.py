@@ -41,13 +41,13 @@ def execute(args: argparse.Namespace) -> int:
             refuse_ranks(args, "a run of the golden model")
         data = reload_images(run)
         run.check_states(len(data.train))
-        name, state, damage = run.newest_intact()
-        if run.error is None and damage is None:
+        name, state, damage_error = run.newest_intact()
+        if run.error is None and damage_error is None:
             if args.plan is not None:
                 raise InputError(f"--plan {args.plan}: {folder} has ended; nothing is left to train")
             return _report_finished(folder, args.json)
-        if damage:
-            _warn(f"{damage}; goes on from {folder / name}")
+        if damage_error:
+            _warn(f"{damage_error}; goes on from {folder / name}")
         if state.binary64 and not importlib.util.find_spec("torch"):
             _warn("PyTorch is not installed: goes on without the network in binary64")
         setup = _setup(run, data, name, state, args.plan)
@@ -81,10 +81,8 @@ def _setup(run: Run, data: ImageSet, name: str, state: Checkpoint, other: Path |
     ``name``, ``state``: checkpoint from which to resume.
     ``other``: folder of another plan or build; None for the run's last build.
     """
-    measured_epochs = run.epochs[: state.about.epoch]
-    if (
-        len(measured_epochs) < state.about.epoch - 1
-    ):  # the last one may have been stopped before it was measured
+    measured_epochs = run.epochs[: state.info.epoch]
+    if len(measured_epochs) < state.info.epoch - 1:  # the last one may have been stopped before it was measured
         mark = run.folder / CLUSTER_RUN.mark
         raise InputError(f"{mark}: epochs: has {len(measured_epochs)} before {name}")
     used_build = replace(run.builds[-1], since=name) if other is None else _new_build(run, name, other)

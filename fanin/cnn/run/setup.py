@@ -10,7 +10,7 @@ from fanin.base.errors import InputError
 from fanin.cnn.facts import Network
 from fanin.cnn.golden.network import initial_state
 from fanin.cnn.run.build import PLAN_FOLDER, Build, default_build, open_build, write_build
-from fanin.cnn.run.checkpoint import About, Checkpoint, load_checkpoint
+from fanin.cnn.run.checkpoint import Checkpoint, CheckpointInfo, load_checkpoint
 from fanin.cnn.run.conditions import LOSSLESS, Conditions, conditions_of
 from fanin.cnn.run.folder import BUILD, Metrics, Run, UsedBuild, state_file, training_json
 from fanin.cnn.run.measures import Tally
@@ -55,10 +55,10 @@ class Setup:
         """True if a binary64 machine can train too: the run is new, or its checkpoint has binary64 state."""
         return not self.earlier.states or self.initial.binary64 is not None
 
-    def about(self, place: Place, tallies: Mapping[str, Tally]) -> About:
+    def info(self, place: Place, tallies: Mapping[str, Tally]) -> CheckpointInfo:
         """Return the description of a checkpoint at a place of the run."""
         return replace(
-            self.initial.about,
+            self.initial.info,
             network=self.network.digest,
             epoch=place.epoch,
             frame=place.frame,
@@ -117,14 +117,14 @@ def reload_images(run: Run) -> ImageSet:
 
 
 def _initial(options: ClusterOptions, network: Network, data: ImageSet, training: Training) -> Checkpoint:
-    about_drawn = About(network.name, network.model_digest, seed=training.seed)
+    initial_info = CheckpointInfo(network.name, network.model_digest, seed=training.seed)
     checkpoint = (
         load_checkpoint(options.init, network)
         if options.init
-        else Checkpoint(about_drawn, tuple(initial_state(network, training.seed)))
+        else Checkpoint(initial_info, tuple(initial_state(network, training.seed)))
     )
-    about = replace(
-        checkpoint.about,
+    info = replace(
+        checkpoint.info,
         network=network.digest,
         data=data.digest,
         epoch=0,
@@ -132,4 +132,4 @@ def _initial(options: ClusterOptions, network: Network, data: ImageSet, training
         training=training_json(training),
         tallies={},
     )
-    return Checkpoint(about, checkpoint.states)
+    return Checkpoint(info, checkpoint.states)

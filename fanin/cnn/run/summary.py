@@ -16,9 +16,11 @@ def summary(metrics: Metrics, output: Path, more_rows: list[list[str]]) -> str:
 
     ``more_rows``: more rows of the table, of facts that are in no file.
     """
-    others = machines_in(metrics)[1:]
+    other_machines = machines_in(metrics)[1:]
     last = metrics["epochs"][-1]
-    other_accuracies = ", ".join(f"{100 * last[name]['accuracy']:.1f} % {NAMES[name]}" for name in others)
+    other_accuracies = ", ".join(
+        f"{100 * last[name]['accuracy']:.1f} % {NAMES[name]}" for name in other_machines
+    )
     facts = [
         [
             "test accuracy",

@@ -178,8 +178,8 @@ def _fit(text: str, width: float, size: float) -> str:
 def _rounded(points: Sequence[Point], radius: float = 6.0) -> list[Point]:
     """Return the path with corners rounded to quarters of a circle."""
     path = [points[0]]
-    for previous, corner, following in zip(points, points[1:], points[2:], strict=False):
-        lengths = math.dist(previous, corner), math.dist(corner, following)
+    for previous_point, corner, next_point in zip(points, points[1:], points[2:], strict=False):
+        lengths = math.dist(previous_point, corner), math.dist(corner, next_point)
         cut_length = min(radius, *(length / 2 for length in lengths))
         if cut_length < 0.5:
             continue
@@ -189,6 +189,9 @@ def _rounded(points: Sequence[Point], radius: float = 6.0) -> list[Point]:
                 (1 - math.sin(angle)) * cut_length / lengths[0],
                 (1 - math.cos(angle)) * cut_length / lengths[1],
             )
-            x, y = (c + a * (p - c) + b * (q - c) for c, p, q in zip(corner, previous, following, strict=True))
+            x, y = (
+                c + a * (p - c) + b * (q - c)
+                for c, p, q in zip(corner, previous_point, next_point, strict=True)
+            )
             path.append((x, y))
     return [*path, points[-1]]

@@ -9,7 +9,13 @@ import pytest
 
 from fanin.base.errors import InputError
 from fanin.cnn.golden.network import initial_state
-from fanin.cnn.run.checkpoint import About, Checkpoint, flatten_states, load_checkpoint, save_checkpoint
+from fanin.cnn.run.checkpoint import (
+    Checkpoint,
+    CheckpointInfo,
+    flatten_states,
+    load_checkpoint,
+    save_checkpoint,
+)
 from fanin.cnn.run.initial import load_initial_states
 from fanin.cnn.run.measures import Tally
 from fanin.planner.model.load import load_model
@@ -36,7 +42,7 @@ def state(network):
 @pytest.fixture
 def saved(network, state, tmp_path):
     path = tmp_path / "state.npz"
-    about = About(network.name, network.model_digest, seed=5, epoch=2, frame=64, training={"lr": 0.1})
+    about = CheckpointInfo(network.name, network.model_digest, seed=5, epoch=2, frame=64, training={"lr": 0.1})
     save_checkpoint(path, network, Checkpoint(about, state))
     return path
 
@@ -55,8 +61,8 @@ def refusal(call, *arguments):
 def test_a_state_comes_back_bit_by_bit(network, state, saved):
     found = load_checkpoint(saved, network)
     assert bits(network, found.states) == bits(network, state)
-    assert (found.about.epoch, found.about.frame, found.about.training) == (2, 64, {"lr": 0.1})
-    assert found.about.model == network.model_digest
+    assert (found.info.epoch, found.info.frame, found.info.training) == (2, 64, {"lr": 0.1})
+    assert found.info.model == network.model_digest
     assert set(np.load(saved)) == {"about", "sha256", *flatten_states(network, state)}
 
 
@@ -64,14 +70,14 @@ def test_the_state_in_binary64_and_the_tallies_come_back(network, state, tmp_pat
     """And so do the others; for first parameters only these count."""
     path, about = (
         tmp_path / "state.npz",
-        About(network.name, network.model_digest, tallies={"rtl": Tally(3, 0.1, 2)}),
+        CheckpointInfo(network.name, network.model_digest, tallies={"rtl": Tally(3, 0.1, 2)}),
     )
     finer = tuple({name: np.float64(1) / 3 + np.zeros(v.shape) for name, v in each.items()} for each in state)
     save_checkpoint(path, network, Checkpoint(about, tuple(initial_state(network, 5)), finer))
     found = load_checkpoint(path, network)
     assert bits(network, found.binary64) == bits(network, finer)
     assert bits(network, found.states) == bits(network, tuple(initial_state(network, 5)))
-    assert found.about == about
+    assert found.info == about
     assert bits(network, load_initial_states(path, network)) == bits(network, tuple(initial_state(network, 5)))
 
 
@@ -179,7 +185,7 @@ def test_parameters_that_do_not_fit_are_refused(network, tmp_path, change, said)
 
 def test_nothing_is_left_of_a_file_that_cannot_be_written(network, state, tmp_path):
     (tmp_path / "folder").mkdir()
-    about = About(network.name, network.model_digest)
+    about = CheckpointInfo(network.name, network.model_digest)
     said = refusal(save_checkpoint, tmp_path / "folder", network, Checkpoint(about, state))
     assert said.startswith(f"{tmp_path}/folder: cannot be written")
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
