@@ -50,7 +50,7 @@ def _load(name: str) -> Model:
 
 
 def _run(path: Path, name: str) -> Model:
-    """Execute a file of the model language. What it prints goes to stderr, since stdout is the command's."""
+    """Execute a file of the model language. Its prints go to stderr, since stdout is the command's."""
     file = str(path)
     code = _compile(path, file)
     with dsl.new_model() as builder:

@@ -14,7 +14,7 @@ from fanin.planner.model.onnx_external import load_external_data
 
 OLDEST_OPSET = 7  # in older opsets, Add and Gemm broadcast by attributes
 MAX_CONCATENATION = 1 << 16  #: maximum words of a concatenation that depends on the frames: a shape
-OPEN_BATCH = 7919  # number that stands for an open batch; a prime that no network has as a dimension
+OPEN_BATCH = 7919  # number used for a batch of any size; a prime that no network has as a dimension
 DOMAINS = ("", "ai.onnx")
 FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
 

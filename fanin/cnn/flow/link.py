@@ -1,7 +1,7 @@
 """Flow model of an edge between devices: a row is sent in frames, each as soon as it is full and has room.
 
-The model is a connection of docs/systems/link.md on which no frame is lost: a buffer of unacknowledged frames
-at the sender, a wire, and a buffer of received frames at the receiver.
+The model is a connection of docs/systems/link.md on which no frame is lost. It has a buffer of unacknowledged
+frames at the sender, a wire, and a buffer of received frames at the receiver.
 """
 
 from __future__ import annotations

@@ -60,8 +60,8 @@ class NodeGraph:
     flows: dict[int, Flows] = field(default_factory=dict)  #: streams of each stage
     images: list[Channel] = field(default_factory=list)  #: channels of images
     results: Actor | None = None  #: actor that takes the loss's results
-    #: engines of the trained layers' gradients: actor, cycles from a frame's last firing until the frame's
-    #: gradient is in the velocities, and cycles from then until the parameters are updated
+    #: engines of the trained layers' gradients, each with two delays in cycles: from a frame's last firing
+    #: until the frame's gradient is in the velocities, and from then until the parameters are updated
     gradient_ends: list[tuple[Actor, float, float]] = field(default_factory=list)
 
     def __post_init__(self) -> None:

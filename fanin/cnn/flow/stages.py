@@ -74,7 +74,7 @@ class StageActors:
         return channel
 
     def pipeline_queue(self, name: str, sources: list[Source], latency: int) -> Channel:
-        """Add a PipelineQueue behind a pipeline of ``latency`` cycles. Return the output channel."""
+        """Add a PipelineQueue after a pipeline of ``latency`` cycles. Return the output channel."""
         return self.join(name, sources, latency + 2, latency + 1)
 
     def give_and_save(self, source: Source) -> Flows:

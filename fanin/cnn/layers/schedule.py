@@ -18,8 +18,8 @@ from fanin.cnn.layers.layer import REUSE, Parallelism, Shape, ceil_div, divisors
 Pair = tuple[int, int]
 HAND_OVER = 12  #: cycles, at most, from a row's last word to its block, or from its last read to its next use
 ENGINE = 64  #: cycles, at most, from a block's last step until its words leave
-#: cycles, at most, from a block's last sum (or last term of the input gradient) until words leave, and from the
-#: last word until a block that waits for its room starts
+#: cycles, at most, from a block's last sum, or its last term of the input gradient, until words leave;
+#: also from the last word until a block that waits for its room starts
 LEAVE_LATENCY = GRADIENT_ROWS - PLACES
 
 
@@ -170,8 +170,8 @@ class Raster:
     def lags(self) -> tuple[Fraction, Fraction]:
         """Largest lags in frames, forward and backward, of evenly spaced steps on evenly spaced rows.
 
-        Forward, from a position of the map to the same position of the output; backward, from a position of the
-        output's gradient to the same position of the map's gradient.
+        The forward lag is from a position of the map to the same position of the output. The backward lag is
+        from a position of the output's gradient to the same position of the map's gradient.
         """
         height, steps = self.height, self.steps
         forward = max(Fraction(self.last(k) + 1, height) - Fraction(k, steps) for k in self._breakpoints)
