@@ -49,7 +49,7 @@ class Problem:
         self.on: dict[tuple[int, int], Var] = {}  # node is on device
         self.cut: dict[int, Var] = {}  # edge crosses the network
         self.touches: dict[tuple[int, int], Var] = {}  # cut edge starts or ends on device
-        self.device_used: dict[int, Var] = {}  # device has layers, if ``counted``
+        self.device_used: dict[int, Var] = {}  # device has layers, if ``count_devices``
         self._constrain_nodes()
         self._constrain_cuts()
         if "hops" in self.rules:

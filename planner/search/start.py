@@ -22,25 +22,27 @@ def first_placement(instance: Instance, low: int) -> Placement | None:
     devices, provided that no edge skips a device. If no period succeeds with as many layers as fit, devices may
     take fewer.
     """
-    return _shortest(instance, low, backtrack=False) or _shortest(instance, low, backtrack=True)
+    return _shortest_period_placement(instance, low, backtrack=False) or _shortest_period_placement(
+        instance, low, backtrack=True
+    )
 
 
-def _shortest(instance: Instance, low: int, *, backtrack: bool) -> Placement | None:
-    best, short, long = None, low, low
+def _shortest_period_placement(instance: Instance, low: int, *, backtrack: bool) -> Placement | None:
+    best, low_period, high_period = None, low, low
     for _ in range(GROWTHS):
-        best = _in_order(instance, long, backtrack=backtrack)
+        best = _run_pass(instance, high_period, backtrack=backtrack)
         if best is not None:
             break
-        short, long = long, int(long * GROWTH) + 1
-    if best is None or long == low:
+        low_period, high_period = high_period, int(high_period * GROWTH) + 1
+    if best is None or high_period == low:
         return best
     for _ in range(HALVINGS):
-        middle = (short + long) // 2
-        candidate = _in_order(instance, middle, backtrack=backtrack)
+        middle = (low_period + high_period) // 2
+        candidate = _run_pass(instance, middle, backtrack=backtrack)
         if candidate is None:
-            short = middle
+            low_period = middle
         else:
-            best, long = candidate, middle
+            best, high_period = candidate, middle
     return best
 
 
@@ -61,7 +63,7 @@ def _order(instance: Instance) -> list[int]:
     return order
 
 
-def _in_order(instance: Instance, period: int, *, backtrack: bool) -> Placement | None:
+def _run_pass(instance: Instance, period: int, *, backtrack: bool) -> Placement | None:
     """Return the placement of a pass; None for failure.
 
     ``backtrack``: true if a device may take fewer layers than fit, if later layers fit nowhere otherwise.
@@ -74,18 +76,19 @@ class _Pass:
     """Pass over the devices, the host's first, which assigns a segment of the layers' order to each."""
 
     instance: Instance
-    period: int
-    backtrack: bool
+    period: int  #: ticks
+    backtrack: bool  #: true if a device may take fewer layers than fit
 
     def __post_init__(self) -> None:
         model, cluster = self.instance.model, self.instance.cluster
-        self.order = _order(self.instance)
-        self.tail = len(self.order)
+        self.order = _order(self.instance)  # nodes
+        self.tail = len(self.order)  # position in the order of the host's last layers
         while self.tail and self.order[self.tail - 1] in model.pinned:
             self.tail -= 1
         positions = {node: place for place, node in enumerate(self.order)}
+        # positions of both ends of each edge
         self.spans = [(positions[e.source], positions[e.target]) for e in model.edges if not e.label]
-        self.allowed = _boundaries(self.spans, self.tail)
+        self.allowed = _boundary_check(self.spans, self.tail)
         self.devices = [cluster.host, *(n for n in range(len(cluster.devices)) if n != cluster.host)]
         self.segments: list[tuple[int, list[int], list[Choice]]] = []  # device, its nodes, their choices
         self.failed: set[tuple[int, int]] = set()  # arguments of ``placement`` that have failed
@@ -158,7 +161,7 @@ def _equal_hops(instance: Instance, placement: Placement) -> bool:
     )
 
 
-def _boundaries(spans: Sequence[tuple[int, int]], tail: int) -> Callable[[int, int], bool]:
+def _boundary_check(spans: Sequence[tuple[int, int]], tail: int) -> Callable[[int, int], bool]:
     """Return a predicate: True if a cut may follow the cut at ``last``, since no edge crosses both."""
 
     def allowed(last: int, cut: int) -> bool:

@@ -66,9 +66,9 @@ class NodeGraph:
 
     def __post_init__(self) -> None:
         for index in range(len(self.network.stages)):
-            self._forward(index)
+            self._add_forward(index)
         for index in reversed(range(len(self.network.stages))):
-            self._backward(index)
+            self._add_backward(index)
 
     def _parts(self, index: int) -> Parts:
         return Parts(self.graph, self.network.stages[index].name)
@@ -76,23 +76,24 @@ class NodeGraph:
     def _stage_actors(self, stage: Stage) -> StageActors:
         return StageActors(self.graph, stage.name, stage.layer, stage.parallelism, stage.storage)
 
-    def _forward(self, index: int) -> None:
+    def _add_forward(self, index: int) -> None:
+        """Add a stage's forward actors, after the edges that lead to it."""
         stage = self.network.stages[index]
-        sources = [self._edge(Consumer(index, port)) for port in range(len(stage.sources))]
+        sources = [self._add_forward_edge(Consumer(index, port)) for port in range(len(stage.sources))]
         if isinstance(stage.layer, Input):
-            self.flows[index] = Flows(Source(self._input(index)))
+            self.flows[index] = Flows(Source(self._add_input(index)))
         elif isinstance(stage.layer, Output):
             self.flows[index] = Flows()
-            self._output(index, sources[0])
+            self._add_output(index, sources[0])
         else:
             self.flows[index] = flows = stage.layer.actors(self._stage_actors(stage), sources)
             if flows.save is not None and index in self.sizes.rings:
-                flows.replay = Source(self._ring(index, flows.save))
+                flows.replay = Source(self._add_ring(index, flows.save))
             elif flows.save is not None:  # no gradient needs the saved words
                 words = saved_frames(self.network, index)
                 self.graph.take(self._parts(index).actor("drops words", words.words // words.lanes), flows.save)
 
-    def _edge(self, consumer: Consumer) -> Source:
+    def _add_forward_edge(self, consumer: Consumer) -> Source:
         """Add the forward direction of an edge. Return the stream at the consumer's input."""
         stages = self.network.stages
         source, target = stages[stages[consumer.stage].sources[consumer.port]], stages[consumer.stage]
@@ -105,7 +106,7 @@ class NodeGraph:
         words, resize_first = source.layer.output.words, target.layer.takes_turns
         return _add_edge(parts, output, depth, words, *widths, link, resize_first=resize_first)
 
-    def _input(self, index: int) -> Channel:
+    def _add_input(self, index: int) -> Channel:
         """Add the actor that reads frames from memory, at the network's pace. Return its channel."""
         stage, parts = self.network.stages[index], self._parts(index)
         transfers = stage.layer.output.words // stage.parallelism.po
@@ -123,12 +124,12 @@ class NodeGraph:
             and consumer.port == LABELS_PORT
         )
 
-    def _output(self, index: int, source: Source) -> None:
+    def _add_output(self, index: int, source: Source) -> None:
         stage = self.network.stages[index]
         self.results = self._parts(index).actor("forward", stage.layer.input.words // stage.parallelism.pi)
         self.graph.take(self.results, source)
 
-    def _ring(self, index: int, save: Source) -> Channel:
+    def _add_ring(self, index: int, save: Source) -> Channel:
         """Add a stage's ring of saved maps in memory. Return the stream of replayed words.
 
         ``save``: stream of words to save. Beats are written one by one, and read once their frame is complete.
@@ -150,7 +151,8 @@ class NodeGraph:
         self.graph.give(reads, beats, delay=p.MEMORY_LATENCY + p.READ_LATENCY)
         return parts.gearbox("replayed words", Source(beats), frames.words, BEAT_WORDS, frames.lanes)
 
-    def _backward(self, index: int) -> None:
+    def _add_backward(self, index: int) -> None:
+        """Add a stage's backward actors, after the edges of its gradients; of a trained stage, also batches."""
         stage = self.network.stages[index]
         if isinstance(stage.layer, Input | Output | SoftCrossLoss):
             return
@@ -161,13 +163,13 @@ class NodeGraph:
         ]
         flows = self.flows[index]
         if not stage.layer.trains or not gradients:
-            self._drop(index, gradients)
+            self._add_drop(index, gradients)
             if flows.admissions is not None:  # a trained layer without a gradient
                 self.graph.give(self._parts(index).actor("admits", 1), flows.admissions)
             return
-        stage.layer.actors_back(self._stage_actors(stage), flows, self._sum(index, gradients))
+        stage.layer.actors_back(self._stage_actors(stage), flows, self._add_sum(index, gradients))
         if flows.gradient_actors:
-            self._batches(index, flows)
+            self._add_batches(index, flows)
 
     def _returned_gradients(self, index: int, consumer: Consumer) -> list[Source]:
         """Add the backward direction of an edge.
@@ -187,7 +189,8 @@ class NodeGraph:
             _add_edge(parts, input_gradients[consumer.port], depth, stage.layer.output.words, *widths, link)
         ]
 
-    def _sum(self, index: int, gradients: list[Source]) -> Source:
+    def _add_sum(self, index: int, gradients: list[Source]) -> Source:
+        """Add the sum of a fork's gradients, and return it; a single gradient needs none."""
         if len(gradients) == 1:
             return gradients[0]
         parts, stage = self._parts(index), self.network.stages[index]
@@ -199,14 +202,14 @@ class NodeGraph:
         self.graph.give(actor, channel, delay=latency + 1)
         return Source(channel)
 
-    def _drop(self, index: int, gradients: list[Source]) -> None:
+    def _add_drop(self, index: int, gradients: list[Source]) -> None:
         """Add actors that drop gradients, for a stage without parameters in it or upstream."""
         stage = self.network.stages[index]
         for source in gradients:
             words = stage.layer.output.words // stage.parallelism.po
             self.graph.take(self._parts(index).actor("drops gradients", words), source)
 
-    def _batches(self, index: int, flows: Flows) -> None:
+    def _add_batches(self, index: int, flows: Flows) -> None:
         """Add the actor that admits a batch's frames once the previous batch has updated the parameters."""
         parts, stage = self._parts(index), self.network.stages[index]
         gate = parts.actor("admits", 1, self.pace)

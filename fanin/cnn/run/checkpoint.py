@@ -1,7 +1,7 @@
 """Checkpoint file: state of a network between two batches, in a NumPy archive with a SHA-256 of its contents.
 
 Arrays are named LAYER/NAME, with the names of the layer's ``zero_state``. Arrays of the network in binary64
-are named LAYER/NAME@float64. The entry ``about`` is JSON with the fields of ``About``.
+are named LAYER/NAME@float64. The entry ``about`` is JSON with the fields of ``CheckpointInfo``.
 """
 
 from __future__ import annotations

@@ -49,8 +49,8 @@ def predicted_json(planned: PlannedNetwork, batch: int) -> Json:
     - ``exposed_cycles``: time of a batch beyond the periods of its frames.
     - ``frames_per_second_with_updates``: rate with ``exposed_cycles`` after every batch.
 
-    A batch of more than ``EXECUTED`` frames is executed in part. ``drain_cycles`` is then too low if the first
-    layers are faster than the slowest one, since images run further ahead.
+    A batch of more than ``MAX_FULL_BATCH`` frames is executed in part. ``drain_cycles`` is then too low if the
+    first layers are faster than the slowest one, since images run further ahead.
     """
     prediction = planned.prediction(batch)
     return {
