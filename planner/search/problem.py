@@ -165,8 +165,8 @@ class Problem:
         touches = {edge: touch for (edge, other), touch in self.touches.items() if other == number}
         for column, (rule, limit) in enumerate(limits_of(part)):
             cost_each = connection_cost(part)[column]
-            load = sum(costs[column] * variable for costs, variable in costs_by_option)
-            load += cost_each * sum(touches.values())
+            layers_load = sum(costs[column] * variable for costs, variable in costs_by_option)
+            load = layers_load + cost_each * sum(touches.values())
             if rule in self.rules and limit is not None:
                 self.cp.add(load <= limit * usable)
             elif rule in self.rules:
