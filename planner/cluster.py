@@ -1,4 +1,4 @@
-"""Devices on which layers are placed, read from TOML."""
+"""Cluster of devices on which layers are placed: shipped parts, and files in TOML."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GIGA, MEGA, GIB = 10**9, 10**6, 1 << 30
 
 @dataclass(frozen=True)
 class Part:
-    """Resources of one device. Bandwidths are in bits per second, each way."""
+    """Type of device: its resources. Rates are in bits per second, per direction."""
 
     family: Family
     dsp: int
@@ -33,20 +33,20 @@ class Part:
     ram_bits: int | None  #: None if only blocks are counted
     ram_blocks: tuple[int, ...] | None  #: per kind of ``family.ram``; None if only bits are counted
     dram_bytes: int | None  #: None if not limited
-    dram: int
-    network: int
+    dram: int  #: rate of the DRAM; 0 without DRAM
+    network: int  #: rate of the network port; 0 without one
     clock: int  #: frequency in Hz
-    connections: int  #: P: most connections; each has its own priority below P
+    connections: int  #: P, the maximum number of connections; each has a priority of its own below P
 
     @cached_property
-    def luts_left(self) -> int | None:
-        """LUTs for layers and connections: all except those of the device's fixed parts."""
+    def available_luts(self) -> int | None:
+        """LUTs for layers and connections: all except the device's fixed logic; None if not limited."""
         return None if self.luts is None else max(self.luts - device_luts(self.family, 0), 0)
 
 
 @dataclass(frozen=True)
 class Device:
-    """A named part."""
+    """Device of a cluster: a part with a name."""
 
     name: str
     part: Part
@@ -54,34 +54,40 @@ class Device:
 
 @dataclass(frozen=True)
 class Cluster:
-    """Devices of a cluster; the host is attached to one of them."""
+    """Cluster of devices."""
 
     name: str
     devices: tuple[Device, ...]
-    host: int = 0
+    host: int = 0  #: index of the device to which the host is attached
 
     @cached_property
     def parts(self) -> tuple[Part, ...]:
-        """Distinct parts, in order of appearance."""
+        """Distinct parts of the devices, in order of appearance."""
         return tuple(dict.fromkeys(device.part for device in self.devices))
 
     def first(self, count: int) -> Cluster:
-        """Return a cluster of ``count`` devices: the host's, and the first others. Raises InputError."""
+        """Return a cluster of ``count`` devices: the host's, and the first of the others.
+
+        Raises InputError unless ``count`` is from 1 to the number of devices.
+        """
         if not 1 <= count <= len(self.devices):
             raise InputError(f"{self.name}: has {len(self.devices)} devices, not {count}")
         others = [i for i in range(len(self.devices)) if i != self.host][: count - 1]
-        kept = sorted([self.host, *others])
-        return Cluster(self.name, tuple(self.devices[i] for i in kept), kept.index(self.host))
+        indices = sorted([self.host, *others])
+        return Cluster(self.name, tuple(self.devices[i] for i in indices), indices.index(self.host))
 
 
 @cache
 def part_tables() -> Mapping[str, Mapping[str, Any]]:
-    """Return the shipped parts in the form of TOML."""
+    """Return the tables of `parts.toml`, the shipped parts, by name."""
     return tomllib.loads(resources.files("fanin.planner").joinpath("parts.toml").read_text("utf-8"))
 
 
 def load_cluster(name: str) -> Cluster:
-    """Load a cluster: PARTxN of a shipped part, or a TOML file. InputErrors name file, device and field."""
+    """Load a cluster. ``name``: PARTxN for N devices of a shipped part, or a TOML file.
+
+    Raises InputError that names file, device and field.
+    """
     try:
         return _load(name)
     except InputError as error:
@@ -110,19 +116,19 @@ def _load(name: str) -> Cluster:
 
 
 def _cluster(file: str, table: Mapping[str, Any]) -> Cluster:
-    _known(file, "", table, {"host", "device"})
+    _check_fields(file, "", table, {"host", "device"})
     tables = table.get("device")
     if not isinstance(tables, list) or not tables or not all(isinstance(entry, dict) for entry in tables):
         raise InputError(f"{file}: no [[device]]")
     devices: list[Device] = []
     for number, entry in enumerate(tables):
-        where = f"{file}: device {entry.get('name', number)}"
-        count = _integer(where, "count", entry.get("count", 1), low=1)
-        part = _part(where, entry)
+        location = f"{file}: device {entry.get('name', number)}"
+        count = _integer(location, "count", entry.get("count", 1), low=1)
+        part = _part(location, entry)
         name = entry.get("name", f"fpga{len(devices)}" if count == 1 else "fpga")
-        _check_name(where, "name", name)
+        _check_name(location, "name", name)
         if len(devices) + count > MAX_DEVICES:
-            raise InputError(f"{where}: count: a cluster has at most {MAX_DEVICES} devices")
+            raise InputError(f"{location}: count: a cluster has at most {MAX_DEVICES} devices")
         devices += [Device(name if count == 1 else f"{name}{len(devices) + k}", part) for k in range(count)]
     names = [device.name for device in devices]
     for name in names:
@@ -134,118 +140,128 @@ def _cluster(file: str, table: Mapping[str, Any]) -> Cluster:
     return Cluster(Path(file).stem, tuple(devices), names.index(host))
 
 
-_FIELDS = ("family", "dsp", "dram_gbps", "network_gbps", "clock_mhz", "connections")
-_PLACE = {"name", "count", "part"}
+_REQUIRED_FIELDS = ("family", "dsp", "dram_gbps", "network_gbps", "clock_mhz", "connections")
+_DEVICE_FIELDS = {"name", "count", "part"}
 
 
-def _part(where: str, entry: Mapping[str, Any]) -> Part:
-    """Read a part from its table; a shipped ``part``, if named, supplies missing fields."""
+def _part(location: str, entry: Mapping[str, Any]) -> Part:
+    """Return the part of a table. A shipped ``part``, if named, supplies missing fields."""
     base: Mapping[str, Any] = {}
     if "part" in entry:
         if entry["part"] not in list(part_tables()):
-            raise InputError(f"{where}: part: no {entry['part']!r}; parts are {', '.join(part_tables())}")
+            raise InputError(f"{location}: part: no {entry['part']!r}; parts are {', '.join(part_tables())}")
         base = part_tables()[entry["part"]]
     if {"ram", "ram_bits"} & set(entry):  # replaces both fields of the shipped part
         base = {key: value for key, value in base.items() if key not in ("ram", "ram_bits")}
-    _known(where, "", entry, {*_FIELDS, "luts", "ram", "ram_bits", "dram_gib", *_PLACE})
+    _check_fields(
+        location, "", entry, {*_REQUIRED_FIELDS, "luts", "ram", "ram_bits", "dram_gib", *_DEVICE_FIELDS}
+    )
     table = {**base, **entry}
-    for field in _FIELDS:
+    for field in _REQUIRED_FIELDS:
         if field not in table:
-            raise InputError(f"{where}: {field} is missing")
+            raise InputError(f"{location}: {field} is missing")
     if not {"ram", "ram_bits"} & set(table):
-        raise InputError(f"{where}: ram_bits is missing (or ram, in blocks)")
+        raise InputError(f"{location}: ram_bits is missing (or ram, in blocks)")
     if table["family"] not in family_names():
-        raise InputError(f"{where}: family: no {table['family']!r}; families are {', '.join(family_names())}")
-    found, blocks = _ram(where, family(table["family"]), table.get("ram"))
-    connections = _integer(where, "connections", table["connections"])
+        raise InputError(
+            f"{location}: family: no {table['family']!r}; families are {', '.join(family_names())}"
+        )
+    part_family, blocks = _ram(location, family(table["family"]), table.get("ram"))
+    connections = _integer(location, "connections", table["connections"])
     if connections > PRIORITIES:
-        raise InputError(f"{where}: connections: Ethernet has {PRIORITIES} priorities, not {connections}")
+        raise InputError(f"{location}: connections: Ethernet has {PRIORITIES} priorities, not {connections}")
     return Part(
-        family=found,
-        dsp=_integer(where, "dsp", table["dsp"]),
-        luts=_integer(where, "luts", table["luts"]) if "luts" in table else None,
-        ram_bits=_integer(where, "ram_bits", table["ram_bits"]) if "ram_bits" in table else None,
+        family=part_family,
+        dsp=_integer(location, "dsp", table["dsp"]),
+        luts=_integer(location, "luts", table["luts"]) if "luts" in table else None,
+        ram_bits=_integer(location, "ram_bits", table["ram_bits"]) if "ram_bits" in table else None,
         ram_blocks=blocks,
-        dram_bytes=_scaled(where, "dram_gib", table["dram_gib"], GIB) if "dram_gib" in table else None,
-        dram=_scaled(where, "dram_gbps", table["dram_gbps"], GIGA),
-        network=_scaled(where, "network_gbps", table["network_gbps"], GIGA),
-        clock=_scaled(where, "clock_mhz", table["clock_mhz"], MEGA, low=1),
+        dram_bytes=_scaled(location, "dram_gib", table["dram_gib"], GIB) if "dram_gib" in table else None,
+        dram=_scaled(location, "dram_gbps", table["dram_gbps"], GIGA),
+        network=_scaled(location, "network_gbps", table["network_gbps"], GIGA),
+        clock=_scaled(location, "clock_mhz", table["clock_mhz"], MEGA, low=1),
         connections=connections,
     )
 
 
-def _ram(where: str, found: Family, entries: object) -> tuple[Family, tuple[int, ...] | None]:
+def _ram(location: str, part_family: Family, entries: object) -> tuple[Family, tuple[int, ...] | None]:
     """Return the family with this device's kinds of block, and the number of blocks per kind."""
     if entries is None:
-        return found, None
+        return part_family, None
     if not isinstance(entries, list) or not entries or not all(isinstance(entry, dict) for entry in entries):
-        raise InputError(f"{where}: ram must be a list of tables with blocks, and kind or shapes")
+        raise InputError(f"{location}: ram must be a list of tables with blocks, and kind or shapes")
     kinds: list[RamKind] = []
     counts = []
     for entry in entries:
-        _known(where, "ram: ", entry, {"kind", "shapes", "blocks", "from_bits"})
+        _check_fields(location, "ram: ", entry, {"kind", "shapes", "blocks", "from_bits"})
         if "blocks" not in entry:
-            raise InputError(f"{where}: ram: blocks is missing")
-        counts.append(_integer(where, "ram: blocks", entry["blocks"]))
-        kinds.append(_ram_kind(where, found, entry, len(kinds)))
+            raise InputError(f"{location}: ram: blocks is missing")
+        counts.append(_integer(location, "ram: blocks", entry["blocks"]))
+        kinds.append(_ram_kind(location, part_family, entry, len(kinds)))
     order = sorted(range(len(kinds)), key=lambda i: kinds[i].from_bits)
     if kinds[order[0]].from_bits:
-        raise InputError(f"{where}: ram: one kind must take memories of any size (from_bits = 0)")
+        raise InputError(f"{location}: ram: one kind must take memories of any size (from_bits = 0)")
     for field in ("name", "from_bits"):
         values = [getattr(kind, field) for kind in kinds]
-        if twice := [value for value in values if values.count(value) > 1]:
-            said = "kind" if field == "name" else field
-            raise InputError(f"{where}: ram: two entries have {said} = {twice[0]!r}")
-    return replace(found, ram=tuple(kinds[i] for i in order)), tuple(counts[i] for i in order)
+        if duplicates := [value for value in values if values.count(value) > 1]:
+            label = "kind" if field == "name" else field
+            raise InputError(f"{location}: ram: two entries have {label} = {duplicates[0]!r}")
+    return replace(part_family, ram=tuple(kinds[i] for i in order)), tuple(counts[i] for i in order)
 
 
-def _ram_kind(where: str, found: Family, entry: Mapping[str, Any], number: int) -> RamKind:
+def _ram_kind(location: str, part_family: Family, entry: Mapping[str, Any], number: int) -> RamKind:
     """Return a kind of the family, or another kind with the given ``shapes``."""
     name = entry.get("kind", f"ram{number}")
-    _check_name(where, "ram: kind", name)
-    known = {kind.name: kind for kind in found.ram}
-    if name not in known and "shapes" not in entry:
-        raise InputError(f"{where}: ram: kind must be one of {', '.join(known)} (or give shapes)")
-    kind = known.get(name, RamKind(name, 0, ()))
-    from_bits = _integer(where, "ram: from_bits", entry.get("from_bits", kind.from_bits))
+    _check_name(location, "ram: kind", name)
+    kinds = {kind.name: kind for kind in part_family.ram}
+    if name not in kinds and "shapes" not in entry:
+        raise InputError(f"{location}: ram: kind must be one of {', '.join(kinds)} (or give shapes)")
+    kind = kinds.get(name, RamKind(name, 0, ()))
+    from_bits = _integer(location, "ram: from_bits", entry.get("from_bits", kind.from_bits))
     if "shapes" not in entry:
         return replace(kind, from_bits=from_bits)
     shapes = entry["shapes"]
     if not isinstance(shapes, list) or not shapes:
-        raise InputError(f"{where}: ram: shapes must be a list of [depth, width]")
+        raise InputError(f"{location}: ram: shapes must be a list of [depth, width]")
     for shape in shapes:
         if not isinstance(shape, list) or len(shape) != 2:
-            raise InputError(f"{where}: ram: a shape is [depth, width], not {shape!r}")
-        _integer(where, "ram: depth", shape[0], low=1)
-        _integer(where, "ram: width", shape[1], low=1)
+            raise InputError(f"{location}: ram: a shape is [depth, width], not {shape!r}")
+        _integer(location, "ram: depth", shape[0], low=1)
+        _integer(location, "ram: width", shape[1], low=1)
     return RamKind(name, from_bits, tuple((depth, width) for depth, width in shapes))
 
 
-def _check_name(where: str, field: str, name: object) -> None:
+def _check_name(location: str, field: str, name: object) -> None:
     if not isinstance(name, str) or not re.fullmatch(r"[\w.-]{1,64}", name):
-        raise InputError(f"{where}: {field} must be up to 64 letters, digits, _ . or -, not {name!r}")
+        raise InputError(f"{location}: {field} must be up to 64 letters, digits, _ . or -, not {name!r}")
 
 
-def _known(where: str, what: str, table: Mapping[str, Any], fields: set[str]) -> None:
+def _check_fields(location: str, prefix: str, table: Mapping[str, Any], fields: set[str]) -> None:
     for field in table:
         if field not in fields:
-            raise InputError(f"{where}: {what}there is no field {field} (fields: {', '.join(sorted(fields))})")
+            raise InputError(
+                f"{location}: {prefix}there is no field {field} (fields: {', '.join(sorted(fields))})"
+            )
 
 
-def _integer(where: str, field: str, value: object, *, low: int = 0) -> int:
+def _integer(location: str, field: str, value: object, *, low: int = 0) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value < MAX_NUMBER:
-        raise InputError(f"{where}: {field} must be an integer in {low}…{MAX_NUMBER - 1}, not {_shown(value)}")
+        raise InputError(
+            f"{location}: {field} must be an integer in {low}…{MAX_NUMBER - 1}, not {_number_text(value)}"
+        )
     return value
 
 
-def _shown(value: object) -> str:
+def _number_text(value: object) -> str:
     huge = isinstance(value, int) and abs(value) >= 1 << 64  # Python refuses to print huge integers in decimal
     return f"{value:#x}" if huge else repr(value)
 
 
-def _scaled(where: str, field: str, value: object, scale: int, *, low: int = 0) -> int:
-    """Convert a number in units of ``scale`` to whole units of 1."""
+def _scaled(location: str, field: str, value: object, scale: int, *, low: int = 0) -> int:
+    """Return a field's number times ``scale``, rounded. Raises InputError for an invalid number."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not low / scale <= value < 1e6:
-        least = "above 0" if low else "of at least 0"
-        raise InputError(f"{where}: {field} must be a number {least} and below 1000000, not {_shown(value)}")
+        bound = "above 0" if low else "of at least 0"
+        raise InputError(
+            f"{location}: {field} must be a number {bound} and below 1000000, not {_number_text(value)}"
+        )
     return round(Fraction(str(value)) * scale)

@@ -10,14 +10,14 @@ from fanin.cnn.plan.options import PlanOptions, factors
 from fanin.runs.output import PLAN, SWEEP
 
 if TYPE_CHECKING:  # not needed by every function
-    from fanin.cnn.plan.execute import Found
+    from fanin.cnn.plan.execute import SweepPoint
 
 
 class Planned(Folder):
     """Plan, and the folder that ``fanin plan`` writes; an argument of ``fanin.cluster_build``."""
 
     mark = PLAN.mark
-    result: list[Found]  #: devices, parts and the plan itself; one entry
+    result: list[SweepPoint]  #: devices, parts and the plan itself; one entry
 
     @property
     def throughput(self) -> float:
@@ -39,7 +39,7 @@ class Sweep(Folder):
     """Plans for several numbers of devices, or of parts in model parallelism."""
 
     mark = SWEEP.mark
-    result: list[Found]  #: devices, parts and the plan itself, of each plan
+    result: list[SweepPoint]  #: devices, parts and the plan itself, of each plan
 
     @property
     def plans(self) -> list[dict[str, Any]]:

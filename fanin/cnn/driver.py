@@ -1,4 +1,4 @@
-"""Host driver of a cluster node: register accesses for each job, and the node's memory."""
+"""Host driver of a cluster node: register accesses of each job, and access to the node's memory."""
 
 from __future__ import annotations
 
@@ -44,26 +44,21 @@ Bytes = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class CnnStatus:
-    """Status of a node.
+    """Status of a node, as read from its register ``status``."""
 
-    ``nonfinite``: an infinity or a NaN has left a stage in the last job.
-    ``waits``: first stream that its consumer does not accept; only after a failure with TIMEOUT.
-    ``connection``: lowest index of the failed connections; only after a failure with LINK.
-    """
-
-    running: bool
-    cause: Failure
-    nonfinite: bool
-    waits: StageStream | None
-    connection: int | None = None
-    resetting: bool = False  #: a reset waits for memory's last answers
-    refused: bool = False  #: the last start was refused: the node was not idle
-    links_refused: bool = False  #: the last connection's settings, or start of the connections, was refused
+    running: bool  #: true while a job runs
+    cause: Failure  #: cause of the last job's failure; NONE if it did not fail
+    nonfinite: bool  #: true if an infinity or a NaN has left a stage in the last job
+    waiting_stream: StageStream | None  #: after a TIMEOUT, first stream that its consumer does not accept
+    connection: int | None = None  #: after a failure LINK, lowest index of the failed connections
+    resetting: bool = False  #: true while a reset waits for memory's last answers
+    refused: bool = False  #: true if the last start was refused, since the node was not idle
+    links_refused: bool = False  #: true if the last settings of a connection, or start of all, were refused
 
     @property
     def names_place(self) -> bool:
         """True if the status names the stream or connection at which a failed job has stopped."""
-        return self.waits is not None or self.connection is not None
+        return self.waiting_stream is not None or self.connection is not None
 
     @property
     def needs_reset(self) -> bool:
@@ -73,44 +68,44 @@ class CnnStatus:
 
 @dataclass(frozen=True)
 class Peer:
-    """Other end of a connection. ``endpoint``: addresses of its device; ``priority``: priority of frames."""
+    """Other end of a connection."""
 
     number: int  #: number of the connection, equal at both ends
-    endpoint: Endpoint
-    priority: int = 0
+    endpoint: Endpoint  #: addresses of the peer's device
+    priority: int = 0  #: priority of the connection's frames at a switch
 
 
 @dataclass(frozen=True)
 class StreamCounters:
-    """Counters of a stage's stream in the last job: cycles by kind, and frames that have left.
+    """Counters of a stage's stream in the last job.
 
-    ``first``, ``last`` and ``updated`` are cycles of the job, modulo 2^32, of :func:`timed_batch`'s batch.
+    Cycles of events count from the job's start, modulo 2^32. *The batch* is that of :func:`timed_batch`.
     """
 
     stream: StageStream
-    busy: int
-    starved: int
-    blocked: int
-    frames: int
-    nonfinite: int | None  #: the first frame with an infinity or a NaN
+    busy: int  #: cycles of the job that are neither starved nor blocked
+    starved: int  #: cycles in which the stage was ready and no input was offered
+    blocked: int  #: cycles in which an offered output was not taken
+    frames: int  #: frames that have left
+    nonfinite: int | None  #: index of the first frame with an infinity or a NaN
     first: int  #: cycle in which the batch's first frame had left in full
     last: int  #: cycle in which the batch's last frame had left in full
     updated: int  #: cycle in which a forward stream's stage had updated its parameters; 0 without parameters
 
 
 def timed_batch(job: Job) -> range:
-    """Return the frames of the batch whose times a node keeps: the first batch of the job.
+    """Return the frames of the batch whose times a node records: the first batch of the job.
 
-    Frames of later batches queue inside the node while layers update, and would seem to stream too fast.
+    Frames of later batches queue inside the node while layers update, so they would seem to stream too fast.
     """
     return range(min(job.batch, job.frames))
 
 
 class CnnDriver(BaseDriver):
-    """Driver of a node of ``memory_map.network``. ``base``: address of its registers in bytes.
+    """Driver of a node of ``memory_map.network``. ``base``: byte address of its registers.
 
     Each method returns a batch of register accesses. Call ``configure`` first. For each job, call ``load``,
-    ``train``, ``evaluate`` or ``dump``, then ``wait`` until the status is not ``running``.
+    ``train``, ``evaluate`` or ``dump``, then ``wait`` until the status is not ``running``. Before that,
     :meth:`check_identity` rejects a node of another network.
     """
 
@@ -135,7 +130,7 @@ class CnnDriver(BaseDriver):
 
     def connect(
         self,
-        own: Endpoint,
+        endpoint: Endpoint,
         peers: Sequence[Peer],
         *,
         run: int,
@@ -144,8 +139,8 @@ class CnnDriver(BaseDriver):
     ) -> Batch:
         """Start all connections.
 
-        ``own``: addresses of this device.
-        ``peers``: other ends, in the order of the ends' stages.
+        ``endpoint``: addresses of this device.
+        ``peers``: peer of each connection, in the order of ``network_ends``.
         ``run``: run number.
         ``link_timeout``: in cycles; default: the node's own.
         ``link_retries``: default: the node's own.
@@ -158,7 +153,7 @@ class CnnDriver(BaseDriver):
         batch = self.batch()
         if not peers:
             return batch
-        batch.write("run", run).write("own_mac", own.mac).write("own_ip", own.ip)
+        batch.write("run", run).write("own_mac", endpoint.mac).write("own_ip", endpoint.ip)
         for name, value in ("link_timeout", link_timeout), ("link_retries", link_retries):
             if value is not None:
                 batch.write(name, value)
@@ -171,7 +166,7 @@ class CnnDriver(BaseDriver):
         return batch.write("control", start_links=1)
 
     def disconnect(self) -> Batch:
-        """Silence all connections, so that the peers detect the failure."""
+        """Stop sending on all connections, so that the peers detect the failure."""
         return self.batch().write("control", reset_links=1)
 
     def reset(self) -> Batch:
@@ -202,16 +197,16 @@ class CnnDriver(BaseDriver):
         return self._start(Mode.TRAIN, frames=job.frames, batch=job.batch, **rates, **times)
 
     def _start(self, mode: Any, **settings: int) -> Batch:  # a Mode, which mypy takes for an int
-        most = self.memory_map.frames
-        if settings.get("frames", 1) not in range(1, most + 1):
-            raise ValueError(f"frames must be 1 to {most}, not {settings['frames']}")
+        maximum = self.memory_map.frames
+        if settings.get("frames", 1) not in range(1, maximum + 1):
+            raise ValueError(f"frames must be 1 to {maximum}, not {settings['frames']}")
         batch = self.batch().write("mode", mode.value)
         for name, value in settings.items():
             batch.write(name, value)
         return batch.write("control", start=1, clear_counters=1)
 
     def wait(self) -> Batch:
-        """Read the status; repeat until :meth:`status_of` returns one that is not ``running``."""
+        """Read the status. Repeat until :meth:`status_of` returns a status that is not ``running``."""
         return self.batch().read("status")
 
     def status_of(self, values: Sequence[Value]) -> CnnStatus:
@@ -219,7 +214,7 @@ class CnnDriver(BaseDriver):
         (fields,) = values
         assert isinstance(fields, dict)
         cause = Failure(fields["cause"]) if fields["failed"] else Failure.NONE
-        waits = (
+        waiting_stream = (
             self._streams[fields["waiting_stream"]] if cause is Failure.TIMEOUT and fields["waits"] else None
         )
         connection = fields["failed_connection"] if cause is Failure.LINK else None
@@ -227,7 +222,7 @@ class CnnDriver(BaseDriver):
             running=bool(fields["running"]),
             cause=cause,
             nonfinite=bool(fields["nonfinite"]),
-            waits=waits,
+            waiting_stream=waiting_stream,
             connection=connection,
             resetting=bool(fields["resetting"]),
             refused=bool(fields["refused"]),
@@ -240,8 +235,9 @@ class CnnDriver(BaseDriver):
         if status.connection is not None:
             return f"{status.cause.name}: {network.stages[network_ends(network)[status.connection]].name}"
         cause = cause_of(status.cause)
-        if status.waits is not None and cause:
-            return f"{status.cause.name}: what {self.name_of(status.waits)} is not taken; {cause.remedy}"
+        if status.waiting_stream is not None and cause:
+            name = self.name_of(status.waiting_stream)
+            return f"{status.cause.name}: what {name} is not taken; {cause.remedy}"
         if status.cause is Failure.NONE and status.refused:
             return "REFUSED: the node was not idle when the job was to begin"
         return explain(status.cause)
@@ -260,7 +256,7 @@ class CnnDriver(BaseDriver):
 
     def streams_of(self, values: Sequence[Value]) -> list[StreamCounters]:
         """Return the counters from the values read, in the order of the streams."""
-        found = []
+        counters = []
         for number, stream in enumerate(self._streams):
             words = [int(value) for value in values[number * len(StreamWord) :][: len(StreamWord)]]  # type: ignore[arg-type]
             busy, starved, blocked = (
@@ -268,7 +264,7 @@ class CnnDriver(BaseDriver):
             )
             flag = words[StreamWord.NONFINITE]
             nonfinite = flag & ((1 << FRAME_BITS) - 1) if flag >> (WORD_BITS - 1) else None
-            found.append(
+            counters.append(
                 StreamCounters(
                     stream,
                     busy,
@@ -281,14 +277,14 @@ class CnnDriver(BaseDriver):
                     updated=words[StreamWord.UPDATED],
                 )
             )
-        return found
+        return counters
 
     def links(self) -> Batch:
-        """Read the words of all connections; see :meth:`links_of`."""
+        """Read the counters of all connections; see :meth:`links_of`."""
         batch = self.batch()
         for index in range(len(network_ends(self.memory_map.network))):
-            for place in range(len(LINK_COUNTERS)):
-                for word in (place + HIGH_WORD, place, place + HIGH_WORD):
+            for counter in range(len(LINK_COUNTERS)):
+                for word in (counter + HIGH_WORD, counter, counter + HIGH_WORD):
                     batch.write("link", link_word=word, link_index=index).read("link_count")
             batch.write("link", link_word=_FAILURE_WORD, link_index=index).read("link_count")
         return batch
@@ -296,12 +292,12 @@ class CnnDriver(BaseDriver):
     def links_of(self, values: Sequence[Value]) -> list[dict[str, int]]:
         """Return each connection's counters from the values read. ``failure``: a LinkFailure's value."""
         words = [int(value) for value in values]  # type: ignore[arg-type]
-        found = []
-        for at in range(0, len(words), _READS_OF_LINK):
-            *halves, failure = words[at : at + _READS_OF_LINK]
-            counters = {name: _joined(*halves[3 * n : 3 * n + 3]) for n, name in enumerate(LINK_COUNTERS)}
-            found.append({**counters, FAILURE: failure})
-        return found
+        connections = []
+        for first in range(0, len(words), _READS_OF_LINK):
+            *halves, failure = words[first : first + _READS_OF_LINK]
+            counters = {name: _join_words(*halves[3 * n : 3 * n + 3]) for n, name in enumerate(LINK_COUNTERS)}
+            connections.append({**counters, FAILURE: failure})
+        return connections
 
     def fifos(self) -> Batch:
         """Read the highest level of each FIFO; see :meth:`fifos_of`."""
@@ -318,22 +314,29 @@ class CnnDriver(BaseDriver):
     def first_nonfinite(counters: Sequence[StreamCounters]) -> StreamCounters | None:
         """Return the stream of the first infinity or NaN: by frame, forward before backward, upstream first."""
 
-        def order(one: StreamCounters) -> tuple[int, int, int, int]:
-            stream = one.stream
+        def order(stream_counters: StreamCounters) -> tuple[int, int, int, int]:
+            stream = stream_counters.stream
             stage = stream.stage if stream.way is Way.FORWARD else -stream.stage
-            return one.nonfinite or 0, stream.way, stage, stream.port
+            return stream_counters.nonfinite or 0, stream.way, stage, stream.port
 
-        return min((one for one in counters if one.nonfinite is not None), key=order, default=None)
+        return min(
+            (stream_counters for stream_counters in counters if stream_counters.nonfinite is not None),
+            key=order,
+            default=None,
+        )
 
 
-def _joined(before: int, low: int, after: int) -> int:
-    """Join a running counter's low word with its high word, read both before and after the low word."""
-    high = before if low > _LOW_BITS // 2 else after
+def _join_words(high_before: int, low: int, high_after: int) -> int:
+    """Return a running counter from its low word and its high word, read before and after the low word."""
+    high = high_before if low > _LOW_BITS // 2 else high_after
     return high << WORD_BITS | low
 
 
 class HostMemory:
-    """Host's access to a node's memory. ``content``: its bytes from address 0."""
+    """Host's access to a node's memory.
+
+    ``content``: bytes of the memory from address 0, which methods read and write in place.
+    """
 
     def __init__(self, memory_map: MemoryMap, content: Bytes):
         if len(content) < memory_map.end:
@@ -342,23 +345,26 @@ class HostMemory:
         self._content = content
 
     def write_parameters(self, states: Sequence[Words]) -> None:
-        """Write the words of each stage that has state, in order of stages."""
+        """Write the state of each stage of ``state_stages``, in order."""
         for stage, words in zip(state_stages(self.memory_map.network), states, strict=True):
-            at = 0
-            for part in self._state(stage):
-                part[:] = words[at : at + len(part)]
-                at += len(part)
+            first = 0
+            for view in self._state(stage):
+                view[:] = words[first : first + len(view)]
+                first += len(view)
 
     def read_parameters(self) -> list[Words]:
-        """Return the words of each stage that has state, in order of stages."""
+        """Return the state of each stage of ``state_stages``, in order."""
         return [np.concatenate(self._state(stage)) for stage in state_stages(self.memory_map.network)]
 
     def _state(self, stage: int) -> list[Words]:
-        """Return views of a stage's state in memory."""
-        return [self._words(name)[at : at + n] for name, at, n in self.memory_map.state_words(stage)]
+        """Return views of a stage's state in memory, one for each region."""
+        return [
+            self._words(name)[first : first + count]
+            for name, first, count in self.memory_map.state_words(stage)
+        ]
 
     def write_frames(self, images: Float32, labels: Float32) -> None:
-        """Write the images and labels of a job, a frame for each index of the first axis."""
+        """Write the images and labels of a job. The first axis of both arrays is the frame."""
         if len(images) != len(labels) or len(images) > self.memory_map.frames:
             raise ValueError(f"there must be at most {self.memory_map.frames} images, and as many labels")
         for name, frames in (("images", images), ("labels", labels)):
@@ -366,7 +372,7 @@ class HostMemory:
             self._write(name, pack(words, words.shape[1]))
 
     def read_results(self, frames: int) -> Float32:
-        """Return the results of the first ``frames`` frames, a row for each."""
+        """Return the results of the first ``frames`` frames, a row per frame."""
         kind = self.memory_map.results
         words = self._words("results")[: frames * kind.beats * BEAT_BYTES // 4]
         return np.array(unpack(words, kind.words)).view(np.float32)

@@ -1,4 +1,4 @@
-"""Small networks for the catalogue, for trials and for tests."""
+"""Small networks for the catalogue of designs, for trials and for tests."""
 
 from __future__ import annotations
 
@@ -40,32 +40,32 @@ class _Builder:
         self.stages.append(Stage(name, layer, parallelism, sources))
         return len(self.stages) - 1
 
-    def wide(self, name: str, make: Callable[..., Layer], lanes: int, *sources: int) -> int:
-        """Add a stage with ``lanes`` words a transfer in and out. Return its index."""
+    def add_layer(self, name: str, make: Callable[..., Layer], lanes: int, *sources: int) -> int:
+        """Add a stage whose input and output transfers have ``lanes`` words. Return its index."""
         inputs = tuple(self.stages[source].layer.output for source in sources)
         return self.add(name, make(inputs=inputs, gradient=True), Parallelism(pi=lanes, po=lanes), *sources)
 
-    def conv(self, name: str, source: int, p: Parallelism) -> int:
-        """Add a 3×3 convolution that keeps rows and columns. Return its index."""
-        shape, behind_another = self.stages[source].layer.output, source != 0
+    def add_conv(self, name: str, source: int, p: Parallelism) -> int:
+        """Add a 3×3 convolution whose output has as many rows and columns as its input. Return its index."""
+        shape, has_upstream = self.stages[source].layer.output, source != 0
         layer = Conv(
             inputs=(shape,),
             kernel=(3, 3),
             stride=(1, 1),
             padding=(1, 1, 1, 1),
             output_channels=_CHANNELS,
-            gradient=behind_another,
+            gradient=has_upstream,
         )
         return self.add(name, layer, layer.with_streams(p), source)
 
-    def spilled(self, name: str, outputs: int, p: Parallelism, source: int) -> int:
+    def add_spilled(self, name: str, outputs: int, p: Parallelism, source: int) -> int:
         """Add a dense layer with its parameters in memory. Return its index."""
-        shape, behind_another = self.stages[source].layer.output, source != 0
-        layer = Dense(inputs=(shape,), output_channels=outputs, gradient=behind_another)
+        shape, has_upstream = self.stages[source].layer.output, source != 0
+        layer = Dense(inputs=(shape,), output_channels=outputs, gradient=has_upstream)
         self.stages.append(Stage(name, layer, layer.with_streams(p), (source,), Storage.DRAM))
         return len(self.stages) - 1
 
-    def window(
+    def add_window(
         self,
         name: str,
         make: Callable[..., Layer],
@@ -81,40 +81,40 @@ class _Builder:
 
     def finish(self, name: str, source: int) -> Network:
         """Add pooling, a dense layer, loss and output after a stage. Return the network."""
-        pool = self.wide("pool", GlobalAvgPool, 2, source)
+        pool = self.add_layer("pool", GlobalAvgPool, 2, source)
         layer = Dense(inputs=(self.stages[pool].layer.output,), output_channels=_CLASSES.c, gradient=True)
         dense = self.add("dense", layer, layer.with_streams(Parallelism(pic=2)), pool)
-        bias = self.wide("dense_bias", Bias, 3, dense)
-        loss = self.wide("loss", SoftCrossLoss, 3, bias, self.labels)
-        self.wide("output", Output, 1, loss)
+        bias = self.add_layer("dense_bias", Bias, 3, dense)
+        loss = self.add_layer("loss", SoftCrossLoss, 3, bias, self.labels)
+        self.add_layer("output", Output, 1, loss)
         return Network(name, tuple(self.stages))
 
 
 def _tiny() -> Network:
     """Return a network with one convolution."""
     b = _Builder()
-    bias = b.wide("bias", Bias, 2, b.conv("conv", 0, Parallelism(pic=2, poc=2, ph=2)))
-    return b.finish("tiny", b.wide("relu", Relu, 4, bias))
+    bias = b.add_layer("bias", Bias, 2, b.add_conv("conv", 0, Parallelism(pic=2, poc=2, ph=2)))
+    return b.finish("tiny", b.add_layer("relu", Relu, 4, bias))
 
 
 def _residual() -> Network:
     """Return a network with a residual block: two convolutions with online normalisation, and an addition."""
     b = _Builder()
-    first = b.wide("norm1", OnlineNorm, 2, b.conv("conv1", 0, Parallelism(pic=1, poc=2, ph=3)))
-    relu = b.wide("relu1", Relu, 4, first)
-    second = b.wide("norm2", OnlineNorm, 2, b.conv("conv2", relu, Parallelism(pic=2, poc=4, ph=2)))
-    total = b.wide("add", Add, 4, second, relu)
-    return b.finish("residual", b.wide("relu2", Relu, 2, total))
+    first = b.add_layer("norm1", OnlineNorm, 2, b.add_conv("conv1", 0, Parallelism(pic=1, poc=2, ph=3)))
+    relu = b.add_layer("relu1", Relu, 4, first)
+    second = b.add_layer("norm2", OnlineNorm, 2, b.add_conv("conv2", relu, Parallelism(pic=2, poc=4, ph=2)))
+    total = b.add_layer("add", Add, 4, second, relu)
+    return b.finish("residual", b.add_layer("relu2", Relu, 2, total))
 
 
 def _pools() -> Network:
     """Return a network with a convolution, two parallel pools, and a convolution through im2col."""
     b = _Builder()
-    relu = b.wide("relu", Relu6, 2, b.conv("conv1", 0, Parallelism(pic=2, poc=2, ph=2)))
-    largest = b.window("max_pool", MaxPool, 3, (1, 1, 0, 0), Parallelism(pi=2, po=2), relu)
-    mean = b.window("avg_pool", AvgPool, 2, (0, 0, 0, 0), Parallelism(pi=4, po=4), relu)
-    both = b.wide("concat", Concat, 2, largest, mean)
-    windows = b.window("im2col", Im2col, 2, (0, 0, 1, 1), Parallelism(pi=4, po=8), both)
+    relu = b.add_layer("relu", Relu6, 2, b.add_conv("conv1", 0, Parallelism(pic=2, poc=2, ph=2)))
+    largest = b.add_window("max_pool", MaxPool, 3, (1, 1, 0, 0), Parallelism(pi=2, po=2), relu)
+    mean = b.add_window("avg_pool", AvgPool, 2, (0, 0, 0, 0), Parallelism(pi=4, po=4), relu)
+    concatenated = b.add_layer("concat", Concat, 2, largest, mean)
+    windows = b.add_window("im2col", Im2col, 2, (0, 0, 1, 1), Parallelism(pi=4, po=8), concatenated)
     layer = Conv(
         inputs=(b.stages[windows].layer.output,),
         kernel=(1, 1),
@@ -123,17 +123,17 @@ def _pools() -> Network:
         gradient=True,
     )
     conv = b.add("conv2", layer, layer.with_streams(Parallelism(pic=4, poc=4)), windows)
-    return b.finish("pools", b.wide("bias", Bias, 4, conv))
+    return b.finish("pools", b.add_layer("bias", Bias, 4, conv))
 
 
 def _streamed() -> Network:
     """Return a network of three dense layers with parameters in memory; the first sends no gradient back."""
     b = _Builder()
-    hidden = b.wide("relu", Relu, 2, b.spilled("hidden", 24, Parallelism(pic=2, poc=3), 0))
-    second = b.wide("relu2", Relu, 2, b.spilled("second", 20, Parallelism(pic=2, poc=2), hidden))
-    bias = b.wide("bias", Bias, 3, b.spilled("dense", _CLASSES.c, Parallelism(pic=2), second))
-    loss = b.wide("loss", SoftCrossLoss, 3, bias, b.labels)
-    b.wide("output", Output, 1, loss)
+    hidden = b.add_layer("relu", Relu, 2, b.add_spilled("hidden", 24, Parallelism(pic=2, poc=3), 0))
+    second = b.add_layer("relu2", Relu, 2, b.add_spilled("second", 20, Parallelism(pic=2, poc=2), hidden))
+    bias = b.add_layer("bias", Bias, 3, b.add_spilled("dense", _CLASSES.c, Parallelism(pic=2), second))
+    loss = b.add_layer("loss", SoftCrossLoss, 3, bias, b.labels)
+    b.add_layer("output", Output, 1, loss)
     return Network("streamed", tuple(b.stages))
 
 

@@ -1,6 +1,6 @@
-"""Network that trains on a cluster: stages, which are layers with parallelism.
+"""Network that trains on a cluster: a graph of stages, which are layers with parallelism.
 
-A network has a plan's facts of a model without devices. Golden model, RTL, driver and simulation use it.
+Golden model, RTL, driver and simulation are built from it. Devices are assigned by ``fanin.cnn.parts``.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from fanin.cnn.layers.soft_cross_loss import LABELS_PORT, SoftCrossLoss
 
 @dataclass(frozen=True)
 class Stage:
-    """Layer of a network. ``sources``: indices of the stages that feed it, in the order of its inputs."""
+    """Layer of a network, with its parallelism and its place in the graph."""
 
     name: str
     layer: Layer
     parallelism: Parallelism
-    sources: tuple[int, ...] = ()
-    storage: Storage = Storage.CHIP
+    sources: tuple[int, ...] = ()  #: index of the stage that feeds each input
+    storage: Storage = Storage.CHIP  #: memory of the layer's parameters
 
 
 @dataclass(frozen=True)
 class Consumer:
-    """Consumer of a stage's output. ``stage``: index of the stage; ``port``: its input."""
+    """Consumer of a stage's output: an input of another stage."""
 
-    stage: int
-    port: int
+    stage: int  #: index of the consuming stage
+    port: int  #: index of its input
 
 
 @dataclass(frozen=True)
@@ -45,43 +45,43 @@ class Network:
     @cached_property
     def consumers(self) -> tuple[tuple[Consumer, ...], ...]:
         """Consumers of each stage, ordered by consuming stage, then by port."""
-        found: list[list[Consumer]] = [[] for _ in self.stages]
+        consumers: list[list[Consumer]] = [[] for _ in self.stages]
         for index, stage in enumerate(self.stages):
             for port, source in enumerate(stage.sources):
-                found[source].append(Consumer(index, port))
-        return tuple(map(tuple, found))
+                consumers[source].append(Consumer(index, port))
+        return tuple(map(tuple, consumers))
 
     @cached_property
     def loss(self) -> int:
-        """Index of the loss. Raises ValueError unless there is exactly one."""
-        return self._only(SoftCrossLoss, "loss")
+        """Index of the loss stage. Raises ValueError unless there is exactly one."""
+        return self._index_of_kind(SoftCrossLoss, "loss")
 
     @cached_property
     def output(self) -> int:
         """Index of the output stage. Raises ValueError unless there is exactly one."""
-        return self._only(Output, "output")
+        return self._index_of_kind(Output, "output")
 
     @cached_property
     def labels(self) -> int:
-        """Index of the input that carries the labels."""
+        """Index of the input stage that gives the labels."""
         return self.stages[self.loss].sources[LABELS_PORT]
 
     @cached_property
     def images(self) -> int:
-        """Index of the input that carries the images. Raises ValueError unless there is exactly one."""
-        found = [i for i, s in enumerate(self.stages) if isinstance(s.layer, Input) and i != self.labels]
-        if len(found) != 1:
-            raise ValueError(f"{self.name} has {len(found)} inputs besides the labels; training needs one")
-        return found[0]
+        """Index of the input stage that gives the images. Raises ValueError unless there is exactly one."""
+        indices = [i for i, s in enumerate(self.stages) if isinstance(s.layer, Input) and i != self.labels]
+        if len(indices) != 1:
+            raise ValueError(f"{self.name} has {len(indices)} inputs besides the labels; training needs one")
+        return indices[0]
 
     @cached_property
     def at_host(self) -> bool:
-        """True if the host's images, labels and results are here; false for any other part of a network."""
+        """True for a whole network, and for the part of one that the host's images and labels enter."""
         return any(isinstance(stage.layer, Input) for stage in self.stages)
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of everything that determines the bits of training, and of the streams' widths."""
+        """SHA-256 of all stages: of what determines the bits of training, and of the streams' widths."""
         text = [
             [s.name, s.layer.kind, asdict(s.layer), asdict(s.parallelism), s.sources, s.storage]
             for s in self.stages
@@ -90,14 +90,15 @@ class Network:
 
     @cached_property
     def model_digest(self) -> str:
-        """SHA-256 of the layers and their connections; it does not depend on the build."""
+        """SHA-256 of the layers and their edges, independent of parallelism and storage."""
         return _sha256([[s.name, s.layer.kind, asdict(s.layer), s.sources] for s in self.stages])
 
-    def _only(self, kind: type[Layer], title: str) -> int:
-        found = [i for i, stage in enumerate(self.stages) if isinstance(stage.layer, kind)]
-        if len(found) != 1:
-            raise ValueError(f"{self.name} has {len(found)} layers of kind {title}; training needs one")
-        return found[0]
+    def _index_of_kind(self, kind: type[Layer], title: str) -> int:
+        """Return the index of the only stage of a kind. Raises ValueError unless there is exactly one."""
+        indices = [i for i, stage in enumerate(self.stages) if isinstance(stage.layer, kind)]
+        if len(indices) != 1:
+            raise ValueError(f"{self.name} has {len(indices)} layers of kind {title}; training needs one")
+        return indices[0]
 
 
 def _sha256(value: object) -> str:

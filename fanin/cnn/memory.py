@@ -29,16 +29,16 @@ Words = npt.NDArray[np.uint32]
 
 
 def beats(words: int) -> int:
-    """Return the beats that ``words`` take, from the start of a beat."""
+    """Return the beats that ``words`` words take, from the start of a beat."""
     return -(-words // BEAT_WORDS)
 
 
 @dataclass(frozen=True)
 class Frames:
-    """Frames of a stream. ``words``: words of a frame; ``lanes``: words of a transfer."""
+    """Size of a stream's frames."""
 
-    words: int
-    lanes: int
+    words: int  #: words of a frame
+    lanes: int  #: words of a transfer
 
     def __post_init__(self) -> None:
         if self.words < 1 or self.lanes < 1 or self.words % self.lanes:
@@ -52,11 +52,11 @@ class Frames:
 
 @dataclass(frozen=True)
 class Ring:
-    """Ring buffer of saved frames until the layer's replay. ``capacity`` in frames; ``address`` in bytes."""
+    """Ring buffer of a layer's saved frames, from the forward to the backward pass."""
 
     frames: Frames
-    capacity: int
-    address: int
+    capacity: int  #: frames
+    address: int  #: byte address; a multiple of a beat
 
     def __post_init__(self) -> None:
         if self.capacity < 1:
@@ -67,17 +67,12 @@ class Ring:
 
 @dataclass(frozen=True)
 class SpilledParameters:
-    """Parameters of a layer that has them in memory.
+    """Places in memory of the parameters of a layer that has them there, not on chip."""
 
-    ``frames``: size of the weights, and of the velocities.
-    ``weights``, ``velocities``: address of each, in bytes.
-    ``gradient``: true if the backward pass reads the weights too.
-    """
-
-    frames: Frames
-    weights: int
-    velocities: int
-    gradient: bool
+    frames: Frames  #: size of the weights, and of the velocities
+    weights: int  #: byte address of the weights
+    velocities: int  #: byte address of the velocities
+    gradient: bool  #: true if the backward pass reads the weights too
 
     def __post_init__(self) -> None:
         for address in self.weights, self.velocities:
@@ -86,36 +81,29 @@ class SpilledParameters:
 
     @property
     def velocity_bursts(self) -> int:
-        """Number of bursts of one read of all velocities."""
+        """Number of bursts in which all velocities are read once."""
         first = self.velocities // BEAT_BYTES
         return (first + self.frames.beats - 1) // BURST - first // BURST + 1
 
 
 @dataclass(frozen=True)
 class StoreConfig:
-    """Parameters of a device's store.
+    """Streams of a device's store, the part between layers and memory."""
 
-    ``readers``: streams from memory.
-    ``writers``: streams to memory.
-    ``rings``: rings of saved frames.
-    ``spilled``: parameters in memory.
-    ``sections``: words of each layer that has state on chip, in the order of the parameter image.
-    """
-
-    readers: tuple[Frames, ...] = ()
-    writers: tuple[Frames, ...] = ()
-    rings: tuple[Ring, ...] = ()
-    spilled: tuple[SpilledParameters, ...] = ()
-    sections: tuple[int, ...] = ()
+    readers: tuple[Frames, ...] = ()  #: streams of the host's frames from memory
+    writers: tuple[Frames, ...] = ()  #: streams of results to memory
+    rings: tuple[Ring, ...] = ()  #: rings of saved frames
+    spilled: tuple[SpilledParameters, ...] = ()  #: parameters in memory
+    sections: tuple[int, ...] = ()  #: words of each layer with state on chip, in the parameter image's order
 
 
 @dataclass(frozen=True)
 class Region:
-    """Named range of memory. ``address`` and ``size`` in bytes."""
+    """Named range of memory."""
 
     name: str
-    address: int
-    size: int
+    address: int  #: byte address
+    size: int  #: bytes
 
     @property
     def end(self) -> int:
@@ -128,43 +116,39 @@ class MemoryMap:
     """Memory map of a device that trains ``network``, or a part of one, with jobs of up to ``frames`` frames.
 
     Parameter image and rings come first, so that their addresses do not depend on ``frames``.
-
-    ``rings``: capacity in frames of each saving stage's ring, by the stage's index; default: the flow model's.
-    ``size``: bytes of the device's memory.
-
-    Raises ValueError for a map that exceeds ``size``, and for rings of other stages than the saving ones.
+    Raises ValueError for a map that exceeds ``size``, and if ``rings`` has other stages than ``saving_stages``.
     """
 
     network: Network
-    frames: int
-    rings: Mapping[int, int] | None = None
-    size: int = 1 << ADDRESS_BITS
+    frames: int  #: maximum frames of a job
+    rings: Mapping[int, int] | None = None  #: capacity of each ring in frames, by stage; default: flow model's
+    size: int = 1 << ADDRESS_BITS  #: bytes of the device's memory
 
     def __post_init__(self) -> None:
         if self.frames < 1:
             raise ValueError(f"frames must be at least 1, not {self.frames!r}")
         if self.rings is None:
             object.__setattr__(self, "rings", Flow(self.network).rings)
-        saving, given = set(saving_stages(self.network)), set(self.rings or {})
-        if saving != given:
-            raise ValueError(f"rings must be those of the stages {sorted(saving)}, not of {sorted(given)}")
+        saving, stages = set(saving_stages(self.network)), set(self.rings or {})
+        if saving != stages:
+            raise ValueError(f"rings must be those of the stages {sorted(saving)}, not of {sorted(stages)}")
         if self.end > self.size:
-            what = max(self.regions, key=lambda region: region.size)
+            largest = max(self.regions, key=lambda region: region.size)
             raise ValueError(
                 f"{self.network.name} needs {self.end} bytes of memory, and the device has {self.size}; "
-                f"most of it, {what.size}, is {what.name}"
+                f"most of it, {largest.size}, is {largest.name}"
             )
 
     @cached_property
     def regions(self) -> tuple[Region, ...]:
         """All regions in order of addresses."""
-        found: list[Region] = []
+        regions: list[Region] = []
         for name, size in self._sizes():
-            found.append(Region(name, found[-1].end if found else 0, size))
-        return tuple(found)
+            regions.append(Region(name, regions[-1].end if regions else 0, size))
+        return tuple(regions)
 
     def region(self, name: str) -> Region:
-        """Return the region of that name.
+        """Return the region called ``name``.
 
         Names are ``parameters``, ``images``, ``labels``, ``results``, and ``ring N``, ``weights N`` and
         ``velocities N`` of the stage with index N.
@@ -173,12 +157,12 @@ class MemoryMap:
 
     @property
     def end(self) -> int:
-        """Number of bytes in use."""
+        """Address of the first byte after the last region."""
         return self.regions[-1].end
 
     @cached_property
     def store(self) -> StoreConfig:
-        """Parameters of the device's store; they do not depend on ``frames``."""
+        """Configuration of the device's store; it does not depend on ``frames``."""
         network, stages = self.network, self.network.stages
         rings = self.rings or {}
         return StoreConfig(
@@ -201,8 +185,8 @@ class MemoryMap:
         if stages[stage].storage is Storage.DRAM:
             words = stages[stage].layer.parameters
             return (f"weights {stage}", 0, words), (f"velocities {stage}", 0, words)
-        before = (i for i in image_stages(self.network) if i < stage)
-        first = BEAT_WORDS * sum(beats(stages[i].layer.state_words) for i in before)
+        earlier_stages = (i for i in image_stages(self.network) if i < stage)
+        first = BEAT_WORDS * sum(beats(stages[i].layer.state_words) for i in earlier_stages)
         return (("parameters", first, stages[stage].layer.state_words),)
 
     def _spilled(self, stage: int) -> SpilledParameters:
@@ -216,7 +200,7 @@ class MemoryMap:
 
     @property
     def results(self) -> Frames:
-        """Frames that the output writes."""
+        """Size of the frames of results, which the output stage writes."""
         output = self.network.stages[self.network.output]
         return Frames(output.layer.input.words, output.parallelism.pi)
 
@@ -240,8 +224,8 @@ class MemoryMap:
 
 
 def saving_stages(network: Network) -> tuple[int, ...]:
-    """Return the indices of the stages that save a feature map of every frame."""
-    return tuple(i for i, stage in enumerate(network.stages) if stage.layer.saved)
+    """Return the indices of the stages that save words of every frame for the backward pass."""
+    return tuple(i for i, stage in enumerate(network.stages) if stage.layer.saved_words)
 
 
 def state_stages(network: Network) -> tuple[int, ...]:
@@ -260,22 +244,22 @@ def spilled_stages(network: Network) -> tuple[int, ...]:
 
 
 def saved_frames(network: Network, stage: int) -> Frames:
-    """Return the size of the feature map that a stage saves of every frame."""
+    """Return the size of what a stage saves of a frame."""
     layer, parallelism = network.stages[stage].layer, network.stages[stage].parallelism
-    return Frames(layer.saved, layer.save_lanes(parallelism))
+    return Frames(layer.saved_words, layer.save_lanes(parallelism))
 
 
 def stage_bytes(stage: Stage, ring: int, frames: int) -> int:
-    """Return the bytes of a stage in memory: state, ``ring`` saved frames, ``frames`` of the host's data."""
+    """Return the bytes of a stage in memory: its state, ``ring`` saved frames, and ``frames`` host frames."""
     layer = stage.layer
     spilled = stage.storage is Storage.DRAM
     state = 2 * beats(layer.parameters) if spilled else beats(layer.state_words)
     host = beats(layer.output.words) if isinstance(layer, (Input, Output)) else 0
-    return BEAT_BYTES * (state + ring * beats(layer.saved) + frames * host)
+    return BEAT_BYTES * (state + ring * beats(layer.saved_words) + frames * host)
 
 
 def pack(frames: Iterable[Words], words: int) -> Words:
-    """Return frames in memory's format, each padded with zeros to whole beats. ``words``: words of a frame."""
+    """Return frames in memory's format: each padded with zeros to whole beats. ``words``: words of a frame."""
     rows = np.asarray(list(frames) if not isinstance(frames, np.ndarray) else frames).reshape(-1, words)
     packed = np.zeros((len(rows), beats(words) * BEAT_WORDS), np.uint32)
     packed[:, :words] = rows.view(np.uint32)
@@ -283,5 +267,5 @@ def pack(frames: Iterable[Words], words: int) -> Words:
 
 
 def unpack(memory: Words, words: int) -> Words:
-    """Return frames from memory's format, a row of ``words`` for each frame."""
+    """Return the frames of memory's format as rows of ``words`` words, the inverse of :func:`pack`."""
     return memory.reshape(-1, beats(words) * BEAT_WORDS)[:, :words]

@@ -1,6 +1,6 @@
-"""Training of a CNN: hyper-parameters, order of frames, and the sequence of a node's jobs.
+"""Training of a CNN: hyper-parameters, order of frames, and sequence of the nodes' jobs.
 
-docs/systems/layers.md, "Training", has the mathematics.
+The mathematics is in docs/systems/layers.md, "Training".
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fanin.base.limits import MAX_SEED
 
 MAX_EPOCHS = 100_000
 MAX_RATE = 1_000_000
-SMALLEST = 2.0**-126  # of binary32 that is not subnormal
+MIN_NORMAL = 2.0**-126  # smallest binary32 number that is not subnormal
 CONSTANT, COSINE, STEP = "constant", "cosine", "step"
 
 Order = npt.NDArray[np.int64]
@@ -25,15 +25,11 @@ Order = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Schedule:
-    """Schedule of the learning rate over epochs.
+    """Schedule of the learning rate over epochs."""
 
-    ``kind``: constant, cosine or step.
-    ``every``, ``factor``: a step schedule multiplies the rate by ``factor`` every ``every`` epochs.
-    """
-
-    kind: str = CONSTANT
-    every: int = 1
-    factor: float = 1.0
+    kind: str = CONSTANT  #: CONSTANT, COSINE or STEP
+    every: int = 1  #: epochs between two steps of a step schedule
+    factor: float = 1.0  #: factor of the rate at each step, in (0, 1]
 
     @classmethod
     def parse(cls, text: str) -> Schedule:
@@ -50,8 +46,11 @@ class Schedule:
         factor = repr(self.factor).removesuffix(".0")  # every digit: it is parsed again
         return f"{STEP}:{self.every}:{factor}" if self.kind == STEP else self.kind
 
-    def share(self, epoch: int, epochs: int) -> float:
-        """Return an epoch's learning rate as a share of the first. ``epoch`` counts from 0."""
+    def factor_at(self, epoch: int, epochs: int) -> float:
+        """Return the ratio of an epoch's learning rate to the initial one.
+
+        ``epoch``: from 0 to ``epochs`` − 1.
+        """
         if self.kind == COSINE:
             return (1 + math.cos(math.pi * epoch / epochs)) / 2
         return self.factor ** (epoch // self.every) if self.kind == STEP else 1.0
@@ -59,19 +58,15 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Job:
-    """Training job of a node, started once: whole batches, of which the last may be short.
+    """Training job of a node: a number of batches, of which the last may be short.
 
-    ``frames``: number of frames.
-    ``batch``: frames of a batch.
-    ``eta``: −rate / batch, rounded once.
-    ``last_eta``: −rate / frames of the last batch, rounded once.
-    ``momentum``: rounded once.
+    Numbers are rounded once, from binary64 to binary32.
     """
 
-    frames: int
-    batch: int
-    eta: np.float32
-    last_eta: np.float32
+    frames: int  #: frames of the job
+    batch: int  #: frames of a batch
+    eta: np.float32  #: −rate / frames of a batch
+    last_eta: np.float32  #: −rate / frames of the last batch
     momentum: np.float32
 
     @classmethod
@@ -83,63 +78,52 @@ class Job:
 
 @dataclass(frozen=True, order=True)
 class Place:
-    """Place between two batches of a training, after ``epoch`` epochs and ``frame`` frames of the next."""
+    """Place between two batches of a training."""
 
-    epoch: int = 0
-    frame: int = 0
+    epoch: int = 0  #: number of epochs before it
+    frame: int = 0  #: number of frames before it in its epoch
 
     def trained(self, frames: int) -> int:
-        """Return the number of frames trained before it. ``frames``: frames of an epoch."""
+        """Return the number of frames that are trained before this place. ``frames``: frames of an epoch."""
         return self.epoch * frames + self.frame
 
 
 @dataclass(frozen=True)
 class Stretch:
-    """Training between two checkpoints.
+    """Training between two checkpoints, which is one job."""
 
-    ``epoch``: epoch, from 0.
-    ``first``: first frame in the epoch's order, from 0.
-    ``job``: the training job.
-    ``ends``: true for the last stretch of its epoch.
-    """
-
-    epoch: int
-    first: int
+    epoch: int  #: index of the epoch, from 0
+    first: int  #: index of the first frame in the epoch's order, from 0
     job: Job
-    ends: bool
+    ends_epoch: bool  #: true for the last stretch of its epoch
 
     @property
     def end(self) -> int:
-        """Frame of the epoch that follows the stretch's last one."""
+        """Index in the epoch's order of the first frame after the stretch."""
         return self.first + self.job.frames
 
     @property
-    def before(self) -> Place:
-        """Place of its start."""
+    def start_place(self) -> Place:
+        """Place at which the stretch starts."""
         return Place(self.epoch, self.first)
 
     @property
-    def behind(self) -> Place:
-        """Place of its end."""
-        return Place(self.epoch + 1) if self.ends else Place(self.epoch, self.end)
+    def end_place(self) -> Place:
+        """Place at which the stretch ends."""
+        return Place(self.epoch + 1) if self.ends_epoch else Place(self.epoch, self.end)
 
 
 @dataclass(frozen=True)
 class Training:
-    """Hyper-parameters of a training. Raises ValueError that names parameter, value and limit.
-
-    ``rate``: initial learning rate.
-    ``seed``: seed of the order of frames.
-    ``checkpoint``: batches between two checkpoints; None for one checkpoint an epoch.
-    """
+    """Hyper-parameters of a training. Raises ValueError that names parameter, value and limit."""
 
     epochs: int = 15
-    batch: int = 32
-    rate: float = 0.1
+    batch: int = 32  #: frames between two updates of the parameters
+    rate: float = 0.1  #: initial learning rate
     momentum: float = 0.9
     schedule: Schedule = Schedule()
-    seed: int = 0
-    checkpoint: int | None = None
+    seed: int = 0  #: seed of the order of frames
+    checkpoint: int | None = None  #: batches between two checkpoints; None for one checkpoint per epoch
 
     def __post_init__(self) -> None:
         _check("epochs", self.epochs, 1, MAX_EPOCHS)
@@ -152,14 +136,14 @@ class Training:
         self._check_binary32()
 
     def _check_binary32(self) -> None:
-        """Raise ValueError for a number that hardware flushes to 0, so that nothing would learn."""
-        last = self.rate * self.schedule.share(self.epochs - 1, self.epochs)  # no schedule rises
-        if self.rate and abs(last / self.batch) < SMALLEST:
+        """Raise ValueError for a rate or momentum that hardware would flush to 0."""
+        last = self.rate * self.schedule.factor_at(self.epochs - 1, self.epochs)  # no schedule rises
+        if self.rate and abs(last / self.batch) < MIN_NORMAL:
             raise ValueError(
                 f"lr must be 0, or lr / batch at least 2^-126 in every epoch: "
                 f"in epoch {self.epochs} of schedule {self.schedule}, lr is {last:g}"
             )
-        if 0 < self.momentum < SMALLEST:
+        if 0 < self.momentum < MIN_NORMAL:
             raise ValueError(f"momentum must be 0 or at least 2^-126, not {self.momentum:g}")
 
     def order(self, epoch: int, frames: int) -> Order:
@@ -167,16 +151,16 @@ class Training:
         return np.random.default_rng([self.seed, epoch]).permutation(frames)
 
     def stretches(self, frames: int, start: Place = Place()) -> Iterator[Stretch]:
-        """Yield the stretches of a training from ``start``. ``frames``: frames of an epoch."""
-        return (stretch for stretch in self._stretches(frames) if stretch.before >= start)
+        """Yield the stretches from ``start`` to the end of training. ``frames``: frames of an epoch."""
+        return (stretch for stretch in self._stretches(frames) if stretch.start_place >= start)
 
     def _stretches(self, frames: int) -> Iterator[Stretch]:
         length = frames if self.checkpoint is None else self.checkpoint * self.batch
         for epoch in range(self.epochs):
-            rate = self.rate * self.schedule.share(epoch, self.epochs)
+            rate = self.rate * self.schedule.factor_at(epoch, self.epochs)
             for first in range(0, frames, length):
                 job = Job.of(min(length, frames - first), self.batch, rate, self.momentum)
-                yield Stretch(epoch, first, job, ends=first + job.frames == frames)
+                yield Stretch(epoch, first, job, ends_epoch=first + job.frames == frames)
 
 
 def _check(name: str, value: float, low: float, high: float) -> None:

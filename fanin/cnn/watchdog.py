@@ -6,17 +6,19 @@ from collections.abc import Iterable
 
 from fanin.cnn.facts import Network
 
-LEAST = 1 << 20  #: cycles; far more than any memory takes to answer
-MOST = (1 << 32) - 1  #: largest value of the register: 17 s at 250 MHz
+MIN_TIMEOUT = 1 << 20  #: cycles; far longer than any memory takes to answer
+MAX_TIMEOUT = (1 << 32) - 1  #: cycles; largest value of the register, 17 s at 250 MHz
 MARGIN = 4  #: ratio of the watchdog to the predicted bound
 PIPELINE = 256  #: cycles of a layer's operators and queues, at most
 
 
-def silence(networks: Iterable[Network]) -> int:
-    """Bound the cycles without a transfer, except waits for memory. ``networks``: one of each device.
+def longest_silence(networks: Iterable[Network]) -> int:
+    """Return an upper bound of the cycles without a transfer, except waits for memory.
 
-    A busy stage moves at least one word a frame, and updates one parameter a cycle. While one device is idle,
-    all others may have to work one after the other.
+    ``networks``: part of the network on each device.
+
+    A busy stage moves at least one word per frame, and updates one parameter per cycle. While one device is
+    idle, all others may have to work one after the other.
     """
     return sum(
         stage.layer.cycles(stage.parallelism, stage.storage) + stage.layer.parameters + PIPELINE
@@ -26,5 +28,5 @@ def silence(networks: Iterable[Network]) -> int:
 
 
 def watchdog(networks: Iterable[Network]) -> int:
-    """Return the cycles for the register ``timeout`` of each device's node: ``LEAST`` to ``MOST``."""
-    return min(max(LEAST, MARGIN * silence(networks)), MOST)
+    """Return the value of register ``timeout`` for all devices: ``MIN_TIMEOUT`` to ``MAX_TIMEOUT`` cycles."""
+    return min(max(MIN_TIMEOUT, MARGIN * longest_silence(networks)), MAX_TIMEOUT)

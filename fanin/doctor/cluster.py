@@ -113,10 +113,10 @@ def _last(folder: Path) -> tuple[str | None, Place, str | None]:
     """Return the last whole state, its place, and the defect of newer ones."""
     run = open_run(folder)
     try:
-        name, state, damage = run.last_whole()
+        name, state, damage = run.newest_intact()
     except InputError as error:
         return None, Place(), str(error)
-    return str(folder / name), state.about.place, str(damage) if damage else None
+    return str(folder / name), state.info.place, str(damage) if damage else None
 
 
 def _ends(record: Record) -> Iterator[EndDiagnosis]:

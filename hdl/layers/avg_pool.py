@@ -64,7 +64,7 @@ class AvgPool(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """Scale the results of a forward way; the backward way is that of a convolution."""
         m = Module()
-        share = int(self.layer.share.view("u4"))
+        share = int(self.layer.mean_factor.view("u4"))
         m.submodules.sums = sums = self._forward
         connect_typed(m, flipped(self.features[0]), sums.features)
         enter = sums.outputs.valid & sums.outputs.ready

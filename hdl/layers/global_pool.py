@@ -56,7 +56,7 @@ class GlobalAvgPool(wiring.Component):
         self._rows = shape.c // parallelism.po
         self._positions = layer.positions
         self._words = self.outputs.payload.shape()
-        self._share = int(layer.share.view("u4"))
+        self._share = int(layer.mean_factor.view("u4"))
 
     def elaborate(self, platform: Any) -> Module:
         """Build both ways, which share nothing."""

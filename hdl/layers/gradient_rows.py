@@ -10,7 +10,7 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from fanin.cnn.layers.family import WORD_BITS
-from fanin.cnn.layers.latencies import GRADIENT_ROWS, SUMS_SEEN
+from fanin.cnn.layers.latencies import GRADIENT_ROWS, SUM_WRITE
 from fanin.cnn.layers.schedule import Raster
 from fanin.hdl.arith.array import AdderArray
 from fanin.hdl.arith.delay import delayed
@@ -59,7 +59,7 @@ class SumBanks(wiring.Component):
     docs/systems/layers.md, "The convolution".
     """
 
-    SEEN = SUMS_SEEN
+    SEEN = SUM_WRITE
 
     def __init__(self, *, raster: Raster, rows: int, words: int):
         self.raster, self.rows, self.words = raster, rows, words

@@ -86,7 +86,7 @@ class Im2col(wiring.Component):
     def _backward(self, m: Module) -> None:
         """Add one word's gradient per step, in order of arrival. Terms of a place are far enough apart."""
         layer, p, raster = self.layer, self.parallelism, self._raster
-        ring = raster.ring_back(layer.cycles(p), im2col.ADDED)
+        ring = raster.ring_back(layer.cycles(p), im2col.GRADIENT_LATENCY)
         m.submodules.rows = rows = GradientRows(raster=raster, rows=ring, words=p.pi)
         connect_typed(m, rows.o, flipped(self.input_gradients[0]))
         words = layer.output.words

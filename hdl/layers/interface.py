@@ -54,7 +54,7 @@ def layer_members(layer: Layer, p: Parallelism) -> dict[str, Any]:
         members["gradients"] = In(word_stream(p.po))
     if layer.gradient:
         members["input_gradients"] = Out(word_stream(p.pi)).array(1 if loss else count)
-    if layer.saved:
+    if layer.saved_words:
         members["save"] = Out(word_stream(layer.save_lanes(p)))
         members["replay"] = In(word_stream(layer.save_lanes(p)))
     if layer.state_words:

@@ -15,7 +15,7 @@ from fanin.cnn.flow.sizes import Flow
 from fanin.cnn.layers.egress import Egress
 from fanin.cnn.layers.port import BEAT_BITS, WRITE_DEPTH
 from fanin.cnn.memory import ADDRESS_BITS, BEAT_BYTES, MemoryMap, image_stages, saving_stages, spilled_stages
-from fanin.cnn.watchdog import MOST, watchdog
+from fanin.cnn.watchdog import MAX_TIMEOUT, watchdog
 from fanin.hdl.bus.axi4 import AXI4LiteSignature, memory_signature
 from fanin.hdl.bus.common_registers import drive_constants, drive_counters
 from fanin.hdl.bus.register_map import WORD_BITS, RegisterMap
@@ -113,7 +113,7 @@ class ClusterNode(wiring.Component):
     def register_map(self) -> RegisterMap:
         """Registers of the node. With connections, the default timeout is the maximum: peers may be slow."""
         alone = not network_ends(self.network)
-        return cluster_registers(timeout=watchdog([self.network]) if alone else MOST)
+        return cluster_registers(timeout=watchdog([self.network]) if alone else MAX_TIMEOUT)
 
     @property
     def fifos(self) -> dict[StageFifo, int]:

@@ -66,7 +66,7 @@ class NormBackwardUpdate(ChannelUpdate):
     def formula(self, path: Datapath, *operands: Number) -> tuple[Number, ...]:
         """Return the new terms: each grows by a share of the frame's mean."""
         constants = self.layer.constants
-        gain, share = Constant(float(constants.gain)), Constant(float(constants.share))
+        gain, share = Constant(float(constants.gain)), Constant(float(constants.mean_factor))
         terms, sums = operands[: len(BACKWARD)], operands[len(BACKWARD) :]
         means = [path.multiply(total, share) for total in sums]
         return tuple(path.add(term, path.multiply(gain, mean)) for term, mean in zip(terms, means, strict=True))

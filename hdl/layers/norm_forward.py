@@ -143,7 +143,7 @@ class NormForward(wiring.Component):
             positions=self.layer.input.h * self.layer.input.w, groups=self.groups
         )
         m.submodules.control = control = NormControl(
-            groups=self.groups, scales_pass=bool(self.layer.saved), drain=_Y + squares.latency - 1
+            groups=self.groups, scales_pass=bool(self.layer.saved_words), drain=_Y + squares.latency - 1
         )
         m.submodules.results = results = StreamFIFO(shape=result_shape(self.lanes), depth=RESULTS)
         m.submodules.room = room = Credits(limit=RESULTS, full=True)

@@ -92,7 +92,7 @@ class OnlineNorm(wiring.Component):
 
     def _hand_out(self, m: Module, results: Any) -> None:
         """Send results to the next layer, to memory, or to both, by their flags."""
-        outputs = [self.outputs, *([self.save] if self.layer.saved else [])]
+        outputs = [self.outputs, *([self.save] if self.layer.saved_words else [])]
         m.submodules.fork = fork = StreamFork(shape=results.payload.shape(), outputs=len(outputs))
         connect_typed(m, results, fork.i)
         for taker, branch, wanted in zip(outputs, fork.o, ("output", "save"), strict=False):

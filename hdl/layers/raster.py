@@ -45,7 +45,7 @@ def give_and_save(m: Module, layer: Any, given: Any, saved: Any, valid: Any) -> 
     m.submodules.outputs = outputs = RegisterSlice(shape=words)
     connect_typed(m, outputs.o, wiring.flipped(layer.outputs))
     m.d.comb += outputs.i.payload.eq(given)
-    if not layer.layer.saved:
+    if not layer.layer.saved_words:
         m.d.comb += outputs.i.valid.eq(valid)
         return outputs.i.ready
     m.submodules.save = save = RegisterSlice(shape=words)

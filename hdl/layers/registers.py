@@ -11,7 +11,7 @@ from fanin.cnn.layers.ingress import Ingress
 from fanin.cnn.layers.output import Output
 from fanin.cnn.layers.soft_cross_loss import SoftCrossLoss
 from fanin.cnn.memory import BEAT_BYTES, saving_stages
-from fanin.cnn.watchdog import LEAST
+from fanin.cnn.watchdog import MIN_TIMEOUT
 from fanin.hdl.bus.common_registers import (
     control_register,
     counter_registers,
@@ -313,7 +313,7 @@ def _fifos() -> tuple[Register, ...]:
     )
 
 
-def cluster_registers(*, timeout: int = LEAST) -> RegisterMap:
+def cluster_registers(*, timeout: int = MIN_TIMEOUT) -> RegisterMap:
     """Return the register map of a cluster node: equal for all networks, except for the initial ``timeout``."""
     counters = counter_registers(NODE_COUNTERS, bits=64)
     return node_map(_identity(), _control(), _job(timeout), _streams(), _fifos(), _links(), counters)

@@ -1,4 +1,4 @@
-"""Rules for the file of each device: it must agree with the plan."""
+"""Rules for the files of the devices, which must agree with the plan."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fanin.planner.check.rates import ROUNDING, differ
 
 
 def wrong_files(plan: Plan, facts: Mapping[str, Facts]) -> Iterator[str]:
-    """Yield a line for every difference between a device's file and the plan."""
+    """Yield a line for each difference between a device's file and the plan."""
     for stray in plan.strays:
         yield f"devices/{stray}: no device of that name has layers"
     for device in plan.devices:
@@ -46,7 +46,7 @@ def _file(plan: Plan, facts: Mapping[str, Facts], device: Device, file: DeviceFi
             f"{name}: {line}"
             for line in _specification(plan, layers[name], facts[name], specification, fastest)
         )
-    inner = [e for e in plan.edges if not plan.cut(e) and plan.place[e.source] == device.name]
+    inner = [e for e in plan.edges if not plan.is_cut(e) and plan.layer_devices[e.source] == device.name]
     yield from _difference(
         "connection",
         Counter(f"{edge.source} → {edge.target}" for edge in inner),
@@ -55,17 +55,19 @@ def _file(plan: Plan, facts: Mapping[str, Facts], device: Device, file: DeviceFi
     yield from _difference("network entry", Counter(_network(plan, device)), Counter(map(_entry, file.network)))
 
 
-def _difference(what: str, wanted: Counter[str], there: Counter[str]) -> Iterator[str]:
-    """Yield lines about missing and surplus items."""
-    yield from (f"{what} {item} is missing" for item in (wanted - there).elements())
-    yield from (f"{what} {item} is not the plan's" for item in (there - wanted).elements())
+def _difference(kind: str, expected: Counter[str], stated: Counter[str]) -> Iterator[str]:
+    """Yield a line for each item that is missing in ``stated``, and for each that is not in ``expected``."""
+    yield from (f"{kind} {item} is missing" for item in (expected - stated).elements())
+    yield from (f"{kind} {item} is not the plan's" for item in (stated - expected).elements())
 
 
 def _network(plan: Plan, device: Device) -> Iterator[str]:
-    for index, edge in plan.carried.items():
-        for way, own, other in (("out", edge.source, edge.target), ("in", edge.target, edge.source)):
-            if plan.place[own] == device.name:
-                yield _entry((index, way, own, plan.place[other], plan.connections[index].priority))
+    for index, edge in plan.connection_edges.items():
+        for direction, layer, peer in (("out", edge.source, edge.target), ("in", edge.target, edge.source)):
+            if plan.layer_devices[layer] == device.name:
+                yield _entry(
+                    (index, direction, layer, plan.layer_devices[peer], plan.connections[index].priority)
+                )
 
 
 def _entry(entry: tuple[int, str, str, str, int]) -> str:
@@ -74,41 +76,44 @@ def _entry(entry: tuple[int, str, str, str, int]) -> str:
 
 
 def _specification(
-    plan: Plan, layer: LayerEntry, facts: Facts, there: Mapping[str, Any], fastest: Fraction
+    plan: Plan, layer: LayerEntry, facts: Facts, stated: Mapping[str, Any], fastest: Fraction
 ) -> Iterator[str]:
-    """Yield the differences of a layer's specification; ``fastest``: frames per second by its own cycles."""
-    wanted = _wanted(layer, facts)
-    for field, value in there.items():
+    """Yield the differences of a layer's specification.
+
+    ``fastest``: frames per second by the layer's cycles.
+    """
+    expected = _expected_specification(layer, facts)
+    for field, value in stated.items():
         if field in ("induced_delay_frames", "target_throughput"):
-            right = facts.delay if field == "induced_delay_frames" else plan.throughput
-            if differ(value, right):
-                yield f"{field} is {float(value):,}, not {float(right):,}"
+            expected_number = facts.delay if field == "induced_delay_frames" else plan.throughput
+            if differ(value, expected_number):
+                yield f"{field} is {float(value):,}, not {float(expected_number):,}"
         elif field == "actual_throughput":
             if not plan.throughput * (1 - ROUNDING) <= value <= fastest * (1 + ROUNDING):
                 yield f"{field} is {float(value):,}, not in {float(plan.throughput):,}…{float(fastest):,}"
-        elif field not in wanted:
+        elif field not in expected:
             yield f"{field} is {value}, but {layer.kind} has none"
-        elif value != wanted[field]:
-            yield f"{field} is {value}, not {wanted[field]}"
+        elif value != expected[field]:
+            yield f"{field} is {value}, not {expected[field]}"
 
 
-def _wanted(layer: LayerEntry, facts: Facts) -> dict[str, Any]:
+def _expected_specification(layer: LayerEntry, facts: Facts) -> dict[str, Any]:
     p = layer.parallelism
-    wanted: dict[str, Any] = {
+    expected: dict[str, Any] = {
         "parallel_io": (p["pi"], p["po"]),
         "output_shape": facts.output,
         "parameters": layer.parameters,
     }
     if facts.inputs:
-        wanted["input_shape"] = facts.inputs[0]
+        expected["input_shape"] = facts.inputs[0]
     if layer.kind in WINDOWS:
-        wanted |= {"kernel_shape": layer.kernel, "stride": layer.stride, "padding": layer.padding}
+        expected |= {"kernel_shape": layer.kernel, "stride": layer.stride, "padding": layer.padding}
     if layer.kind in CONVOLUTIONS:
-        wanted |= {
+        expected |= {
             "output_channels": layer.output_channels,
             "groups": layer.groups,
             "parallel_input_channel": p["pic"],
             "parallel_output_channel": p["poc"],
             "parallel_horizontal": p["ph"],
         }
-    return wanted
+    return expected

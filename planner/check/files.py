@@ -1,4 +1,4 @@
-"""Files of a plan as typed records, as the checker reads them."""
+"""Reader of a plan's files for the checker: typed records of the JSON files."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ RESOURCES = ("dsp", "luts", "ram_bits", "ram_blocks", "dram_bytes", *RATES, "con
 class Ram:
     """Kind of RAM block of a device."""
 
-    kind: str
-    from_bits: int
-    shapes: tuple[tuple[int, ...], ...]
-    blocks: int | None  #: None: not limited
+    kind: str  #: name of the kind
+    from_bits: int  #: least size in bits of a memory that uses the kind
+    shapes: tuple[tuple[int, ...], ...]  #: every possible (depth, width)
+    blocks: int | None  #: number of blocks; None if not limited
 
 
 @dataclass(frozen=True)
 class Device:
-    """Resources of a device of the cluster. Rates are in bits per second, each way."""
+    """Resources of a device of the cluster. None: not limited."""
 
     name: str
     family: str
@@ -44,15 +44,15 @@ class Device:
     ram_bits: int | None
     ram: tuple[Ram, ...]
     dram_bytes: int | None
-    dram: int
-    network: int
-    clock: int
+    dram: int  #: bits per second and direction
+    network: int  #: bits per second and direction
+    clock: int  #: Hz
     connections: int
 
 
 @dataclass(frozen=True)
 class LayerEntry:
-    """Layer as the plan states it. Fields that its kind lacks hold the values of a 1×1 window."""
+    """Layer as the plan states it. Fields that its kind lacks have the values of a 1×1 window."""
 
     name: str
     kind: str
@@ -75,13 +75,13 @@ class LayerEntry:
 
 @dataclass(frozen=True)
 class Edge:
-    """Feature map from one layer to another; ``connection``: index of its network connection, if any."""
+    """Feature map from one layer to another."""
 
-    source: str
-    target: str
-    bits: int
-    label: bool
-    connection: int | None
+    source: str  #: name of the layer
+    target: str  #: name of the layer
+    bits: int  #: bits per frame
+    label: bool  #: true for the labels of a loss
+    connection: int | None  #: index of the connection; None within a device
 
     def __str__(self) -> str:
         return f"edge {self.source} → {self.target}"
@@ -89,12 +89,12 @@ class Edge:
 
 @dataclass(frozen=True)
 class Connection:
-    """Edge over the network; ``source`` and ``target`` are (device, layer)."""
+    """Edge between two devices."""
 
     id: int
-    source: tuple[str, str]
-    target: tuple[str, str]
-    bits: int
+    source: tuple[str, str]  #: device and layer
+    target: tuple[str, str]  #: device and layer
+    bits: int  #: bits per frame
     bits_per_second: Fraction
     priority: int
     hops: int
@@ -102,66 +102,66 @@ class Connection:
 
 @dataclass(frozen=True)
 class DeviceFile:
-    """Contents of ``devices/NAME.json``. Layers are (name, kind, specification)."""
+    """Contents of ``devices/NAME.json``."""
 
     device: str
     host: bool
-    clock: int
+    clock: int  #: Hz
     throughput: Fraction
-    layers: tuple[tuple[str, str, Mapping[str, Any]], ...]
-    connections: tuple[tuple[str, str], ...]
+    layers: tuple[tuple[str, str, Mapping[str, Any]], ...]  #: name, kind, specification
+    connections: tuple[tuple[str, str], ...]  #: source and target of each edge within the device
     network: tuple[tuple[int, str, str, str, int], ...]  #: id, direction, layer, peer, priority
 
 
 @dataclass(frozen=True)
 class Plan:
-    """All files of a plan."""
+    """Contents of all files of a plan."""
 
-    host: str
+    host: str  #: name of the host's device
     devices: tuple[Device, ...]
-    throughput: Fraction
+    throughput: Fraction  #: frames per second
     flow: Fraction  #: frames per second in the flow model
-    with_update: Fraction
-    batch: int
-    drain: Fraction  #: seconds to drain the pipeline; ``update`` is in seconds, too
-    update: Fraction
-    bound: Fraction
+    with_update: Fraction  #: frames per second with updates
+    batch: int  #: frames of a batch
+    drain: Fraction  #: seconds to drain the pipeline
+    update: Fraction  #: seconds to update the parameters
+    bound: Fraction  #: upper bound of the throughput
     gap: Fraction
-    status: str
-    limit: tuple[str, str, str | None]  #: device, resource, layer (of cycles)
-    utilisation: Mapping[str, Mapping[str, Fraction | None]]
+    status: str  #: "optimal" or "gap"
+    limit: tuple[str, str, str | None]  #: device, resource, and the layer if the resource is its cycles
+    utilisation: Mapping[str, Mapping[str, Fraction | None]]  #: shares by device and resource
     layers: tuple[LayerEntry, ...]
     edges: tuple[Edge, ...]
     connections: tuple[Connection, ...]
-    files: Mapping[str, DeviceFile]  #: by device with layers
-    strays: tuple[str, ...]  #: names of files without such a device
+    files: Mapping[str, DeviceFile]  #: file of each device that has layers
+    strays: tuple[str, ...]  #: names of files of no such device
 
     @cached_property
-    def place(self) -> Mapping[str, str]:
+    def layer_devices(self) -> Mapping[str, str]:
         """Device of each layer, by name."""
         return {layer.name: layer.device for layer in self.layers}
 
     @cached_property
-    def into(self) -> Mapping[str, Sequence[Edge]]:
+    def input_edges(self) -> Mapping[str, Sequence[Edge]]:
         """Edges into each layer, in the order of its inputs."""
         return {layer.name: [e for e in self.edges if e.target == layer.name] for layer in self.layers}
 
-    def cut(self, edge: Edge) -> bool:
-        """Return whether the ends of ``edge`` are on different devices."""
-        return self.place[edge.source] != self.place[edge.target]
+    def is_cut(self, edge: Edge) -> bool:
+        """Return True if the ends of ``edge`` are on different devices."""
+        return self.layer_devices[edge.source] != self.layer_devices[edge.target]
 
     @cached_property
-    def carried(self) -> Mapping[int, Edge]:
-        """Cut edge of each connection, by index; the first edge if several state the same connection."""
-        found: dict[int, Edge] = {}
+    def connection_edges(self) -> Mapping[int, Edge]:
+        """Cut edge of each connection, by the connection's index; the first edge if several state it."""
+        edges: dict[int, Edge] = {}
         for edge in self.edges:
-            if self.cut(edge) and edge.connection is not None and edge.connection < len(self.connections):
-                found.setdefault(edge.connection, edge)
-        return found
+            if self.is_cut(edge) and edge.connection is not None and edge.connection < len(self.connections):
+                edges.setdefault(edge.connection, edge)
+        return edges
 
     def is_label(self, edge: Edge) -> bool:
-        """Return whether ``edge`` is the second input of a loss: labels, whose hops do not count."""
-        return edge.target in self._losses and self.into[edge.target][1] is edge
+        """Return True if ``edge`` leads to the labels of a loss, whose hops do not count."""
+        return edge.target in self._losses and self.input_edges[edge.target][1] is edge
 
     @cached_property
     def _losses(self) -> set[str]:
@@ -169,7 +169,7 @@ class Plan:
 
 
 def read_plan(directory: Path) -> Plan:
-    """Read all files. Raises InputError, with file and field, for missing fields and wrong types."""
+    """Read the plan in a folder. Raises InputError, with file and field, for missing fields and wrong types."""
     plan = open_record(directory / "plan.json")
     cluster, limit = plan.record("cluster"), plan.record("limit")
     devices = tuple(_device(item) for item in cluster.records("devices"))
@@ -177,15 +177,15 @@ def read_plan(directory: Path) -> Plan:
     for field in ("fanin", "model"):
         plan.text(field)
     plan.integer("split", 1)
-    placed = {layer.device for layer in layers}
-    used = [device.name for device in devices if device.name in placed]
+    used_names = {layer.device for layer in layers}
+    used = [device.name for device in devices if device.name in used_names]
     folder = directory / "devices"
     resource = limit.text("resource", (*RATES, "cycles"))
     return Plan(
         host=cluster.text("host"),
         devices=devices,
-        throughput=_above_0(plan, "throughput"),
-        flow=_above_0(plan, "flow_throughput"),
+        throughput=_positive(plan, "throughput"),
+        flow=_positive(plan, "flow_throughput"),
         with_update=plan.number("throughput_with_update"),
         batch=plan.integer("batch", 1),
         drain=plan.number("drain_seconds"),
@@ -205,7 +205,7 @@ def read_plan(directory: Path) -> Plan:
     )
 
 
-def _above_0(item: Record, field: str) -> Fraction:
+def _positive(item: Record, field: str) -> Fraction:
     if not (value := item.number(field)):
         raise item.wrong(f'"{field}" must be above 0')
     return value
@@ -333,7 +333,7 @@ _NUMBERS = ("induced_delay_frames", "target_throughput", "actual_throughput")
 
 
 def _required(kind: str) -> set[str]:
-    """Return the fields that a specification must have; it may have all fields of the plan."""
+    """Return the fields that a specification of this kind must have; other fields of the plan are optional."""
     fields = {"parallel_io", "output_shape", *_NUMBERS}
     if kind != "input":
         fields.add("input_shape")
@@ -349,10 +349,10 @@ def _required(kind: str) -> set[str]:
 
 
 def _specification(item: Record, kind: str) -> Mapping[str, Any]:
-    there = _required(kind) | set(item.value)
+    fields = _required(kind) | set(item.value)
     return {
-        **{field: item.integer(field) for field in _SIZES if field in there},
-        **{field: item.integers(field, *size) for field, size in _LISTS.items() if field in there},
+        **{field: item.integer(field) for field in _SIZES if field in fields},
+        **{field: item.integers(field, *size) for field, size in _LISTS.items() if field in fields},
         **{field: item.number(field) for field in _NUMBERS},
-        **({"parameters": item.text("parameters", ("chip", "dram"))} if "parameters" in there else {}),
+        **({"parameters": item.text("parameters", ("chip", "dram"))} if "parameters" in fields else {}),
     }

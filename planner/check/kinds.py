@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class Rules:
     """Rules of a kind of layer."""
 
-    inputs: int | None = 1  #: number of inputs; None: two or more
+    inputs: int | None = 1  #: number of inputs; None for two or more
     #: words of a frame saved in memory for the backward way. "output": the output, if the layer has a gradient.
     #: "output and scales": also one word per channel. "input": the input of a convolution, which always has a
     #: weight gradient.

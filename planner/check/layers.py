@@ -16,31 +16,29 @@ from fanin.cnn.layers.family import Family, RamKind, family
 from fanin.cnn.layers.kinds import layer_kinds
 from fanin.cnn.layers.layer import Layer, Parallelism, Storage
 from fanin.cnn.layers.layer import Shape as LayerShape
-from fanin.cnn.layers.links import NO_LINKS, Links, links_of
+from fanin.cnn.layers.links import NO_CONTEXT, GraphContext, graph_contexts
 from fanin.planner.check.files import Device, LayerEntry, Plan, Shape
 from fanin.planner.check.kinds import CONVOLUTIONS, KINDS, WINDOWS
 
 WORD_BITS = 32  # FP32; repeated here, as are all constants of the checker's rules
 BEAT_BITS, BEAT_WORDS = 512, 16  # a beat of memory; frames and parameters occupy whole beats
 FOLD_CYCLES = 8  # cycles until an accumulator may be read again
-NORM_INTERVAL, NORM_PAUSE = (
-    5,
-    140,
-)  # cycles per channel, and per frame, of a normalisation's update after a frame
-LOSS_PAUSE = 199  # cycles per frame, in addition to those of its words
+NORM_INTERVAL = 5  # cycles per channel of a normalisation's update after a frame
+NORM_PAUSE = 140  # cycles of that update in addition
+LOSS_PAUSE = 199  # cycles of a loss per frame, in addition to those of the words
 
 
 @dataclass(frozen=True)
 class Facts:
-    """Facts of a layer, independent of the plan's figures."""
+    """Expected facts of a layer, independent of the plan's figures."""
 
     inputs: tuple[Shape, ...]
     output: Shape
-    gradient: bool  #: an ancestor has parameters
-    figures: Mapping[str, int]  #: by check_files.FIGURES
+    gradient: bool  #: true if an ancestor has parameters
+    figures: Mapping[str, int]  #: figures by the names in FIGURES
     blocks: Mapping[str, int]  #: RAM blocks by kind
-    delay: Fraction
-    hops: int
+    delay: Fraction  #: frames
+    hops: int  #: cut edges from the input to the layer
 
     @property
     def bits(self) -> int:
@@ -50,43 +48,54 @@ class Facts:
         return 8 * rows * (88 * _ceil(row, 1408) + 64 * _ceil(row, 64))
 
 
-def by(shape: Shape) -> str:
+def shape_text(shape: Shape) -> str:
     """Return a shape as text, such as 8×8×16."""
     return "×".join(map(str, shape))
 
 
 def derive(plan: Plan) -> tuple[dict[str, Facts], list[str]]:
-    """Return the facts of every layer, or those before the first impossible layer and complaints about it."""
+    """Return the facts of all layers, and lines about the first layer that cannot be built, if any.
+
+    With such lines, the facts end before that layer.
+    """
     facts: dict[str, Facts] = {}
     devices = {device.name: device for device in plan.devices}
-    built: list[Layer] = []
+    hardware_layers: list[Layer] = []
     for layer in plan.layers:
-        edges = plan.into[layer.name]
+        edges = plan.input_edges[layer.name]
         inputs = tuple(facts[edge.source].output for edge in edges)
-        wrong = [f"{layer.name}: {cause}" for cause in _impossible(layer, inputs, [e.source for e in edges])]
-        if wrong:
-            return facts, wrong
+        violations = [
+            f"{layer.name}: {cause}" for cause in _impossible(layer, inputs, [e.source for e in edges])
+        ]
+        if violations:
+            return facts, violations
         gradient = any(
             facts[e.source].gradient or facts[e.source].figures["parameter_words"] > 0 for e in edges
         )
-        hops = [facts[e.source].hops + plan.cut(e) for e in edges if not plan.is_label(e)]
-        built.append(component(layer, inputs, gradient))
-        facts[layer.name] = _facts(layer, inputs, built[-1], hops[0] if hops else 0, devices[layer.device])
+        hops = [facts[e.source].hops + plan.is_cut(e) for e in edges if not plan.is_label(e)]
+        hardware_layers.append(component(layer, inputs, gradient))
+        facts[layer.name] = _facts(
+            layer, inputs, hardware_layers[-1], hops[0] if hops else 0, devices[layer.device]
+        )
     numbers = {layer.name: number for number, layer in enumerate(plan.layers)}
-    sources = [[numbers[edge.source] for edge in plan.into[layer.name]] for layer in plan.layers]
-    for layer, hardware, links in zip(plan.layers, built, links_of(built, sources), strict=True):
-        fact, (figures, blocks) = facts[layer.name], _taken(layer, hardware, links, devices[layer.device])
+    sources = [[numbers[edge.source] for edge in plan.input_edges[layer.name]] for layer in plan.layers]
+    for layer, hardware, context in zip(
+        plan.layers, hardware_layers, graph_contexts(hardware_layers, sources), strict=True
+    ):
+        fact, (figures, blocks) = facts[layer.name], _costs(layer, hardware, context, devices[layer.device])
         facts[layer.name] = replace(fact, figures={**fact.figures, **figures}, blocks=blocks)
     return facts, []
 
 
 def _impossible(layer: LayerEntry, inputs: tuple[Shape, ...], sources: list[str]) -> Iterator[str]:
-    """Yield the reasons why the layer cannot be built after these sources."""
+    """Yield the reasons why a layer cannot be built. ``sources``: names of the layers that feed it."""
     sizes = {shape[:2] for shape in inputs} if layer.kind == "concat" else set(inputs)
     if len(sizes) > 1:
         yield (
             f"its inputs differ in {'rows or columns' if layer.kind == 'concat' else 'shape'}: "
-            + " and ".join(f"{by(shape)} by {source}" for shape, source in zip(inputs, sources, strict=True))
+            + " and ".join(
+                f"{shape_text(shape)} by {source}" for shape, source in zip(inputs, sources, strict=True)
+            )
         )
     for field, value in layer.constants.items():
         if not 0 < value < 1:
@@ -99,8 +108,8 @@ def _impossible(layer: LayerEntry, inputs: tuple[Shape, ...], sources: list[str]
         if (layer.kernel, layer.stride, layer.padding) != ((1, 1), (1, 1), (0, 0, 0, 0)) or layer.groups != 1:
             yield "a dense layer has a kernel of 1×1, stride 1×1, no padding and 1 group"
     elif layer.kernel[0] > top + height + bottom or layer.kernel[1] > left + width + right:
-        padded = by((top + height + bottom, left + width + right))
-        yield f"a window of {by(layer.kernel)} does not fit {padded} (padding included)"
+        padded = shape_text((top + height + bottom, left + width + right))
+        yield f"a window of {shape_text(layer.kernel)} does not fit {padded} (padding included)"
     if layer.kind == "dwconv" and {layer.groups, layer.output_channels} != {channels}:
         yield (
             f"{layer.groups} groups and {layer.output_channels} output channels, "
@@ -116,19 +125,22 @@ def _impossible(layer: LayerEntry, inputs: tuple[Shape, ...], sources: list[str]
 def _facts(layer: LayerEntry, inputs: tuple[Shape, ...], hardware: Layer, hops: int, device: Device) -> Facts:
     output, gradient = _output(layer, inputs), hardware.gradient
     parameters = _parameter_words(layer, inputs)
-    saved = _saved_words(layer, inputs, output, gradient)
-    spilled = parameters if layer.parameters == "dram" else 0
-    figures, blocks = _taken(layer, hardware, NO_LINKS, device)
+    saved_words = _saved_words(layer, inputs, output, gradient)
+    spilled_words = parameters if layer.parameters == "dram" else 0
+    figures, blocks = _costs(layer, hardware, NO_CONTEXT, device)
     return Facts(
         inputs=inputs,
         output=output,
         gradient=gradient,
         figures={
             "parameter_words": parameters,
-            "saved_words": saved,
-            "cycles": max(_cycles(layer, inputs, output, gradient), _beats(saved, spilled, gradient)),
-            "dram_read": BEAT_BITS * (_ceil(saved, BEAT_WORDS) + (2 + gradient) * _ceil(spilled, BEAT_WORDS)),
-            "dram_write": BEAT_BITS * (_ceil(saved, BEAT_WORDS) + _ceil(spilled, BEAT_WORDS)),
+            "saved_words": saved_words,
+            "cycles": max(
+                _cycles(layer, inputs, output, gradient), _memory_cycles(saved_words, spilled_words, gradient)
+            ),
+            "dram_read": BEAT_BITS
+            * (_ceil(saved_words, BEAT_WORDS) + (2 + gradient) * _ceil(spilled_words, BEAT_WORDS)),
+            "dram_write": BEAT_BITS * (_ceil(saved_words, BEAT_WORDS) + _ceil(spilled_words, BEAT_WORDS)),
             **figures,
         },
         blocks=blocks,
@@ -137,13 +149,13 @@ def _facts(layer: LayerEntry, inputs: tuple[Shape, ...], hardware: Layer, hops: 
     )
 
 
-def _taken(
-    layer: LayerEntry, hardware: Layer, links: Links, device: Device
+def _costs(
+    layer: LayerEntry, hardware: Layer, context: GraphContext, device: Device
 ) -> tuple[dict[str, int], dict[str, int]]:
-    """Return the hardware's costs at its place in the graph, and RAM blocks by kind."""
+    """Return the hardware's costs in its context in the graph, and its RAM blocks by kind."""
     spills = layer.parameters == "dram" and hardware.parameters  # another rule reports the opposite
     storage = Storage.DRAM if spills else Storage.CHIP
-    cost = links.cost(hardware, Parallelism(**layer.parallelism), storage, device_family(device))
+    cost = context.cost(hardware, Parallelism(**layer.parallelism), storage, device_family(device))
     kinds = zip(device.ram, cost.ram_blocks, strict=True)
     figures = {
         "dsp": cost.dsp,
@@ -163,7 +175,7 @@ def _output(layer: LayerEntry, inputs: tuple[Shape, ...]) -> Shape:
     if layer.kind == "global_avg_pool":
         return (1, 1, channels)
     top, left, bottom, right = layer.padding  # layers without windows have a window of 1×1
-    made = {
+    channels_by_kind = {
         "conv": layer.output_channels,
         "im2col": prod(layer.kernel) * channels,
         "concat": sum(shape[2] for shape in inputs),
@@ -171,7 +183,7 @@ def _output(layer: LayerEntry, inputs: tuple[Shape, ...]) -> Shape:
     return (
         (top + height + bottom - layer.kernel[0]) // layer.stride[0] + 1,
         (left + width + right - layer.kernel[1]) // layer.stride[1] + 1,
-        made.get(layer.kind, channels),
+        channels_by_kind.get(layer.kind, channels),
     )
 
 
@@ -196,23 +208,23 @@ def _saved_words(layer: LayerEntry, inputs: tuple[Shape, ...], output: Shape, gr
 def _cycles(layer: LayerEntry, inputs: tuple[Shape, ...], output: Shape, gradient: bool) -> int:
     streams = [_ceil(prod(shape), layer.parallelism["pi"]) for shape in inputs]
     streams.append(_ceil(prod(output), layer.parallelism["po"]))
-    folded = _folded(layer, inputs[0], gradient) if inputs else 0
+    fold_cycles = _fold_cycles(layer, inputs[0], gradient) if inputs else 0
     return max(
-        folded,
-        _windows(layer, inputs, output, gradient),
-        _multiplied(layer, inputs, output, gradient),
+        fold_cycles,
+        _window_layer_cycles(layer, inputs, output, gradient),
+        _convolution_cycles(layer, inputs, output, gradient),
         *streams,
     )
 
 
-def _beats(saved: int, spilled: int, gradient: bool) -> int:
-    """Return the cycles, one a beat, of a frame's DRAM reads: saved words and passes; 0 if ``spilled`` is 0."""
-    if not spilled:
+def _memory_cycles(saved_words: int, spilled_words: int, gradient: bool) -> int:
+    """Return the cycles of a frame's DRAM reads, a beat each; 0 for parameters on chip."""
+    if not spilled_words:
         return 0
-    return _ceil(saved, BEAT_WORDS) + (2 + gradient) * _ceil(spilled, BEAT_WORDS)
+    return _ceil(saved_words, BEAT_WORDS) + (2 + gradient) * _ceil(spilled_words, BEAT_WORDS)
 
 
-def _folded(layer: LayerEntry, shape: Shape, gradient: bool) -> int:
+def _fold_cycles(layer: LayerEntry, shape: Shape, gradient: bool) -> int:
     """Return the cycles of a layer that folds over a frame's words or positions; 0 for other layers."""
     height, width, channels = shape
     lanes = layer.parallelism["po"]
@@ -222,11 +234,13 @@ def _folded(layer: LayerEntry, shape: Shape, gradient: bool) -> int:
     if not KINDS[layer.kind].folds:
         return 0
     groups = _ceil(channels, lanes)
-    after = gradient * groups + NORM_INTERVAL * channels + NORM_PAUSE if layer.kind == "online_norm" else 0
-    return height * width * max(groups, FOLD_CYCLES) + after
+    update_cycles = (
+        gradient * groups + NORM_INTERVAL * channels + NORM_PAUSE if layer.kind == "online_norm" else 0
+    )
+    return height * width * max(groups, FOLD_CYCLES) + update_cycles
 
 
-def _windows(layer: LayerEntry, inputs: tuple[Shape, ...], output: Shape, gradient: bool) -> int:
+def _window_layer_cycles(layer: LayerEntry, inputs: tuple[Shape, ...], output: Shape, gradient: bool) -> int:
     """Return the cycles of a layer that walks over windows without parameters; 0 for other layers."""
     positions = output[0] * output[1]
     if layer.kind in ("avg_pool", "max_pool"):
@@ -234,28 +248,35 @@ def _windows(layer: LayerEntry, inputs: tuple[Shape, ...], output: Shape, gradie
     return positions * _window_cycles(layer, inputs, output, gradient) if layer.kind == "im2col" else 0
 
 
-def _multiplied(layer: LayerEntry, inputs: tuple[Shape, ...], output: Shape, gradient: bool) -> int:
+def _convolution_cycles(layer: LayerEntry, inputs: tuple[Shape, ...], output: Shape, gradient: bool) -> int:
     """Return the cycles of a convolution's slowest way, by blocks and rounds; 0 for other layers."""
     if layer.kind not in CONVOLUTIONS:
         return 0
     p, taps = layer.parallelism, prod(layer.kernel)
     channels = prod(inputs[0]) if layer.kind == "dense" else inputs[0][2]
-    groups, ins, outs = layer.groups, 1, 1  # channel groups, and the steps of each over its inputs and outputs
+    groups, input_steps, output_steps = (
+        layer.groups,
+        1,
+        1,
+    )  # channel groups, and the steps of each over its inputs and outputs
     if layer.kind == "dwconv":
         groups = _ceil(channels, p["poc"])
     else:
-        ins, outs = _ceil(channels // groups, p["pic"]), _ceil(output[2] // groups, p["poc"])
-    across = _ceil(output[1], p["ph"])
+        input_steps, output_steps = _ceil(channels // groups, p["pic"]), _ceil(output[2] // groups, p["poc"])
+    row_positions = _ceil(output[1], p["ph"])
     if (layer.kernel, layer.stride, layer.padding) == ((1, 1), (1, 1), (0, 0, 0, 0)):
-        blocks = _divisors(output[0] * across)
+        blocks = _divisors(output[0] * row_positions)
     else:
-        blocks = _divisors(across) + [across * rows for rows in _divisors(output[0])]
-    sums = groups * min(outs, ins if gradient else outs)  # sums of a position
-    block = next((size for size in blocks if size * sums >= FOLD_CYCLES), output[0] * across)
-    rounds = [(taps * ins, groups * outs * block), (block, taps * groups * ins * outs)]
+        blocks = _divisors(row_positions) + [row_positions * rows for rows in _divisors(output[0])]
+    sums = groups * min(output_steps, input_steps if gradient else output_steps)  # sums of a position
+    block = next((size for size in blocks if size * sums >= FOLD_CYCLES), output[0] * row_positions)
+    rounds = [
+        (taps * input_steps, groups * output_steps * block),
+        (block, taps * groups * input_steps * output_steps),
+    ]
     if gradient:
-        rounds.append((taps * outs, groups * ins * block))
-    return output[0] * across // block * max(count * max(steps, FOLD_CYCLES) for count, steps in rounds)
+        rounds.append((taps * output_steps, groups * input_steps * block))
+    return output[0] * row_positions // block * max(count * max(steps, FOLD_CYCLES) for count, steps in rounds)
 
 
 def _divisors(number: int) -> list[int]:
@@ -281,25 +302,25 @@ def _ceil(a: int, b: int) -> int:
 
 
 def dimensions(layer: LayerEntry, facts: Facts) -> dict[str, tuple[int, str]]:
-    """Return, by parallelism of the layer's kind, the number that it must divide, and that number's name."""
-    found = {"po": (facts.output[2], "output channels")}
+    """Return, for each parallelism of the layer's kind, the number that it must divide, with a name for it."""
+    limits = {"po": (facts.output[2], "output channels")}
     if facts.inputs:
         channels = prod(facts.inputs[0]) if layer.kind == "dense" else gcd(*(s[2] for s in facts.inputs))
-        found["pi"] = (channels, "input channels")
+        limits["pi"] = (channels, "input channels")
     if layer.kind == "concat":
-        found["po"] = found["pi"]
+        limits["po"] = limits["pi"]
     elif layer.kind == "dwconv":
-        found |= {"poc": found["po"], "ph": (facts.output[1], "columns")}
+        limits |= {"poc": limits["po"], "ph": (facts.output[1], "columns")}
     elif layer.kind in CONVOLUTIONS:
         group = " of a group" if layer.groups > 1 else ""
-        found["pic"] = (channels // layer.groups, f"input channels{group}")
-        found["poc"] = (facts.output[2] // layer.groups, f"output channels{group}")
-        found["ph"] = (facts.output[1], "columns")
-    return found
+        limits["pic"] = (channels // layer.groups, f"input channels{group}")
+        limits["poc"] = (facts.output[2] // layer.groups, f"output channels{group}")
+        limits["ph"] = (facts.output[1], "columns")
+    return limits
 
 
 def component(layer: LayerEntry, inputs: tuple[Shape, ...], gradient: bool) -> Layer:
-    """Return the hardware of a valid layer."""
+    """Return the hardware of a layer, which must be valid."""
     fields: dict[str, Any] = {"inputs": tuple(LayerShape(*shape) for shape in inputs), "gradient": gradient}
     if layer.kind == "input":
         fields["shape"] = LayerShape(*layer.output)

@@ -1,6 +1,6 @@
-"""Verifier of a plan: reads its files and checks every rule, independently of the solver.
+"""Checker of a plan: reads its files and checks every rule, independently of the search.
 
-The verifier derives exact figures from shapes and graph, and compares the plan's figures with them. The rules
+The checker derives exact figures from shapes and graph, and compares the plan's figures with them. The rules
 are in docs/systems/planner.md.
 """
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from fanin.planner.check.devices import wrong_files
 from fanin.planner.check.files import Connection, Edge, Plan, read_plan
 from fanin.planner.check.kinds import KINDS
-from fanin.planner.check.layers import Facts, by, derive, dimensions
+from fanin.planner.check.layers import Facts, derive, dimensions, shape_text
 from fanin.planner.check.memory import memory_rule
 from fanin.planner.check.rates import RATE_RULES, differ
 
@@ -21,20 +21,20 @@ Layers = Mapping[str, Facts]
 
 
 def check_plan(directory: Path) -> list[str]:
-    """Return a line for every broken rule of the plan in ``directory``, or an empty list.
+    """Return a line for each broken rule of the plan in ``directory``; none for a valid plan.
 
     If the graph itself is broken, only lines about the graph are returned. Raises InputError, with file and
     field, for missing or malformed input.
     """
     plan = read_plan(directory)
-    complaints = list(_graph(plan))
-    if complaints:
-        return complaints
-    facts, complaints = derive(plan)
-    if complaints:
-        return complaints
-    complaints = [line for rule in RULES for line in rule(plan, facts)]
-    return complaints or list(memory_rule(plan, facts))
+    violations = list(_graph(plan))
+    if violations:
+        return violations
+    facts, violations = derive(plan)
+    if violations:
+        return violations
+    violations = [line for rule in RULES for line in rule(plan, facts)]
+    return violations or list(memory_rule(plan, facts))
 
 
 def _graph(plan: Plan) -> Iterator[str]:
@@ -47,18 +47,18 @@ def _graph(plan: Plan) -> Iterator[str]:
         yield "layers: there are none"
     names = [layer.name for layer in plan.layers]
     yield from (f"{name}: there are {n} layers of that name" for name, n in Counter(names).items() if n > 1)
-    place = {name: index for index, name in enumerate(names)}
+    positions = {name: index for index, name in enumerate(names)}
     for layer in plan.layers:
         if layer.device not in devices:
             yield f"{layer.name}: there is no device {layer.device}"
-        found = len(plan.into[layer.name])
+        edges = len(plan.input_edges[layer.name])
         inputs = KINDS[layer.kind].inputs
-        if found < 2 if inputs is None else found != inputs:
-            yield f"{layer.name}: {found} edges lead to it, and {layer.kind} has {inputs or '2 or more'} inputs"
+        if edges < 2 if inputs is None else edges != inputs:
+            yield f"{layer.name}: {edges} edges lead to it, and {layer.kind} has {inputs or '2 or more'} inputs"
     for edge in plan.edges:
-        missing = [end for end in (edge.source, edge.target) if end not in place]
+        missing = [end for end in (edge.source, edge.target) if end not in positions]
         yield from (f"{edge}: there is no layer {end}" for end in missing)
-        if not missing and place[edge.source] >= place[edge.target]:
+        if not missing and positions[edge.source] >= positions[edge.target]:
             yield f"{edge}: {edge.source} does not stand before {edge.target}"
 
 
@@ -66,12 +66,14 @@ def _shapes(plan: Plan, facts: Layers) -> Iterator[str]:
     for layer in plan.layers:
         fact = facts[layer.name]
         if layer.inputs != fact.inputs:
-            sources = [edge.source for edge in plan.into[layer.name]]
-            made = " and ".join(f"{by(s)} by {source}" for s, source in zip(fact.inputs, sources, strict=True))
-            said = " and ".join(map(by, layer.inputs))
-            yield f"{layer.name}: inputs {said or 'none'}, but it gets {made or 'none'}"
+            sources = [edge.source for edge in plan.input_edges[layer.name]]
+            expected = " and ".join(
+                f"{shape_text(s)} by {source}" for s, source in zip(fact.inputs, sources, strict=True)
+            )
+            stated = " and ".join(map(shape_text, layer.inputs))
+            yield f"{layer.name}: inputs {stated or 'none'}, but it gets {expected or 'none'}"
         if layer.output != fact.output:
-            yield f"{layer.name}: output {by(layer.output)}, but it makes {by(fact.output)}"
+            yield f"{layer.name}: output {shape_text(layer.output)}, but it makes {shape_text(fact.output)}"
 
 
 def _gradients(plan: Plan, facts: Layers) -> Iterator[str]:
@@ -85,13 +87,13 @@ def _gradients(plan: Plan, facts: Layers) -> Iterator[str]:
 def _figures(plan: Plan, facts: Layers) -> Iterator[str]:
     for layer in plan.layers:
         fact = facts[layer.name]
-        for field, there in layer.figures.items():
-            if there != fact.figures[field]:
-                yield f"{layer.name}: {field} is {there:,}, not {fact.figures[field]:,}"
+        for field, stated in layer.figures.items():
+            if stated != fact.figures[field]:
+                yield f"{layer.name}: {field} is {stated:,}, not {fact.figures[field]:,}"
         for kind in {**fact.blocks, **layer.blocks}:
-            needed, there = fact.blocks.get(kind, 0), layer.blocks.get(kind, 0)
-            if there != needed:
-                yield f"{layer.name}: ram_blocks_by_kind {kind} is {there:,}, not {needed:,}"
+            expected, stated = fact.blocks.get(kind, 0), layer.blocks.get(kind, 0)
+            if stated != expected:
+                yield f"{layer.name}: ram_blocks_by_kind {kind} is {stated:,}, not {expected:,}"
         if differ(layer.delay, fact.delay):
             yield f"{layer.name}: delay_frames is {float(layer.delay):,}, not {float(fact.delay):,}"
 
@@ -100,11 +102,11 @@ def _parallelism(plan: Plan, facts: Layers) -> Iterator[str]:
     for layer in plan.layers:
         divided = dimensions(layer, facts[layer.name])
         for field, value in layer.parallelism.items():
-            size, what = divided.get(field, (1, ""))
+            size, title = divided.get(field, (1, ""))
             if field not in divided and value != 1:
                 yield f"{layer.name}: {field} = {value}, but {layer.kind} has none"
             elif size % value:
-                yield f"{layer.name}: {field} = {value} does not divide {size:,} {what}"
+                yield f"{layer.name}: {field} = {value} does not divide {size:,} {title}"
 
 
 def _storage(plan: Plan, facts: Layers) -> Iterator[str]:
@@ -116,20 +118,22 @@ def _storage(plan: Plan, facts: Layers) -> Iterator[str]:
 def _host(plan: Plan, facts: Layers) -> Iterator[str]:
     inputs = {layer.name for layer in plan.layers if layer.kind == "input"}
     for layer in plan.layers:
-        fed = [edge.source for edge in plan.into[layer.name] if edge.source in inputs]
-        if layer.device == plan.host or not (fed or layer.kind in ("input", "soft_cross_loss", "output")):
+        input_sources = [edge.source for edge in plan.input_edges[layer.name] if edge.source in inputs]
+        if layer.device == plan.host or not (
+            input_sources or layer.kind in ("input", "soft_cross_loss", "output")
+        ):
             continue
-        why = f"is fed by {fed[0]}" if fed else f"is of kind {layer.kind}"
-        yield f"{layer.name}: is on {layer.device}, but {why} and has to be on the host's {plan.host}"
+        reason = f"is fed by {input_sources[0]}" if input_sources else f"is of kind {layer.kind}"
+        yield f"{layer.name}: is on {layer.device}, but {reason} and has to be on the host's {plan.host}"
 
 
 def _hops(plan: Plan, facts: Layers) -> Iterator[str]:
     for layer in plan.layers:
-        edges = [edge for edge in plan.into[layer.name] if not plan.is_label(edge)]
-        hops = [facts[edge.source].hops + plan.cut(edge) for edge in edges]
+        edges = [edge for edge in plan.input_edges[layer.name] if not plan.is_label(edge)]
+        hops = [facts[edge.source].hops + plan.is_cut(edge) for edge in edges]
         if len(set(hops)) > 1:
-            ways = " and ".join(f"{n} by {edge.source}" for n, edge in zip(hops, edges, strict=True))
-            yield f"{layer.name}: hops {ways}"
+            hops_text = " and ".join(f"{n} by {edge.source}" for n, edge in zip(hops, edges, strict=True))
+            yield f"{layer.name}: hops {hops_text}"
 
 
 def _edges(plan: Plan, facts: Layers) -> Iterator[str]:
@@ -139,38 +143,40 @@ def _edges(plan: Plan, facts: Layers) -> Iterator[str]:
             yield f"{edge}: bits is {edge.bits:,}, not {bits:,}"
         if edge.label != plan.is_label(edge):
             yield f"{edge}: label is {str(edge.label).lower()}, not {str(plan.is_label(edge)).lower()}"
-        source, target = plan.place[edge.source], plan.place[edge.target]
-        if plan.cut(edge) and edge.connection is None:
+        source, target = plan.layer_devices[edge.source], plan.layer_devices[edge.target]
+        if plan.is_cut(edge) and edge.connection is None:
             yield f"{edge}: leads from {source} to {target}, but has no connection"
-        if not plan.cut(edge) and edge.connection is not None:
+        if not plan.is_cut(edge) and edge.connection is not None:
             yield f"{edge}: stays on {source}, but has connection {edge.connection}"
 
 
 def _connections(plan: Plan, facts: Layers) -> Iterator[str]:
-    """Check that every cut edge has one connection, which agrees with the edge."""
+    """Check that each cut edge has one connection, which agrees with the edge."""
     for edge in plan.edges:
-        if edge.connection is None or not plan.cut(edge):
+        if edge.connection is None or not plan.is_cut(edge):
             continue
         if edge.connection >= len(plan.connections):
             yield f"{edge}: there is no connection {edge.connection}"
-        elif plan.carried[edge.connection] is not edge:
-            yield f"{edge}: connection {edge.connection} is that of {plan.carried[edge.connection]}"
+        elif plan.connection_edges[edge.connection] is not edge:
+            yield f"{edge}: connection {edge.connection} is that of {plan.connection_edges[edge.connection]}"
     for index, connection in enumerate(plan.connections):
         if connection.id != index:
             yield f"connection {index}: id is {connection.id}"
-        if index in plan.carried:
-            yield from _carries(plan, facts, index, connection, plan.carried[index])
+        if index in plan.connection_edges:
+            yield from _connection_agrees(plan, facts, index, connection, plan.connection_edges[index])
         else:
             yield f"connection {index}: no cut edge has it"
 
 
-def _carries(plan: Plan, facts: Layers, index: int, connection: Connection, edge: Edge) -> Iterator[str]:
+def _connection_agrees(
+    plan: Plan, facts: Layers, index: int, connection: Connection, edge: Edge
+) -> Iterator[str]:
     bits = facts[edge.source].bits
     ends = (("from", connection.source, edge.source), ("to", connection.target, edge.target))
-    for way, there, layer in ends:
-        device = plan.place[layer]
-        if there != (device, layer):
-            yield f"connection {index}: leads {way} {there[1]} on {there[0]}, not {layer} on {device}"
+    for direction, stated, layer in ends:
+        device = plan.layer_devices[layer]
+        if stated != (device, layer):
+            yield f"connection {index}: leads {direction} {stated[1]} on {stated[0]}, not {layer} on {device}"
     if connection.bits != bits:
         yield f"connection {index}: bits is {connection.bits:,}, not {bits:,}"
     rate = bits * plan.throughput
@@ -185,16 +191,16 @@ def _carries(plan: Plan, facts: Layers, index: int, connection: Connection, edge
 
 def _priorities(plan: Plan, facts: Layers) -> Iterator[str]:
     for device in plan.devices:
-        taken: dict[int, int] = {}
-        for index, edge in plan.carried.items():
-            if device.name not in (plan.place[edge.source], plan.place[edge.target]):
+        used: dict[int, int] = {}
+        for index, edge in plan.connection_edges.items():
+            if device.name not in (plan.layer_devices[edge.source], plan.layer_devices[edge.target]):
                 continue
             priority = plan.connections[index].priority
             if priority >= device.connections:
                 yield f"connection {index}: priority is {priority}, but {device.name} has {device.connections}"
-            if priority in taken:
-                yield f"{device.name}: connections {taken[priority]} and {index} both have priority {priority}"
-            taken[priority] = index
+            if priority in used:
+                yield f"{device.name}: connections {used[priority]} and {index} both have priority {priority}"
+            used[priority] = index
 
 
 RULES: tuple[Callable[[Plan, Layers], Iterator[str]], ...] = (

@@ -15,45 +15,47 @@ from fanin.planner.check.layers import Facts
 Layers = Mapping[str, Facts]
 ROUNDING = Fraction(1, 10**9)  # relative tolerance of figures that the plan states as floats
 TICKS = Fraction(1, 10**6)  # relative loss of an optimum when the solver rounds to its unit of time
-AHEAD = 2  # most frames that enter a layer's rows during its update
-STARTING = 4  #: most frames whose time a pipeline takes to restart
+FRAMES_DURING_UPDATE = 2  # maximum number of frames that enter a layer's rows during its update
+RESTART_FRAMES = 4  #: maximum time that a pipeline takes to restart, in frames
 _NAMES = {"dram_read": "read from DRAM", "dram_write": "written to DRAM", "network": "over the network"}
 
 
 @dataclass(frozen=True)
 class Load:
-    """Load of a device. ``rates``: bits per frame by RATES, each way."""
+    """Load of a device."""
 
     dsp: int
     luts: int
     ram_bits: int
-    blocks: Mapping[str, int]
-    rates: Mapping[str, int]
+    blocks: Mapping[str, int]  #: RAM blocks by kind
+    rates: Mapping[str, int]  #: bits per frame by the names in RATES
     connections: int
 
 
-def differ(there: Fraction, needed: Fraction) -> bool:
-    """Return whether two figures differ by more than rounding."""
-    return abs(there - needed) > ROUNDING * max(abs(needed), Fraction(1, 10**3))
+def differ(stated: Fraction, expected: Fraction) -> bool:
+    """Return True if two figures differ by more than rounding."""
+    return abs(stated - expected) > ROUNDING * max(abs(expected), Fraction(1, 10**3))
 
 
 def _load(plan: Plan, facts: Layers, device: Device) -> Load:
-    held = [facts[layer.name] for layer in plan.layers if layer.device == device.name]
-    cut = [
+    placed_facts = [facts[layer.name] for layer in plan.layers if layer.device == device.name]
+    cut_bits = [
         facts[edge.source].bits
         for edge in plan.edges
-        if plan.cut(edge) and device.name in (plan.place[edge.source], plan.place[edge.target])
+        if plan.is_cut(edge)
+        and device.name in (plan.layer_devices[edge.source], plan.layer_devices[edge.target])
     ]
     total = {
-        field: sum(fact.figures[field] for fact in held) for field in ("dsp", "luts", "ram_bits", *RATES[:2])
+        field: sum(fact.figures[field] for fact in placed_facts)
+        for field in ("dsp", "luts", "ram_bits", *RATES[:2])
     }
     return Load(
         dsp=total["dsp"],
-        luts=total["luts"] + (device_luts(family(device.family), len(cut)) if held else 0),
+        luts=total["luts"] + (device_luts(family(device.family), len(cut_bits)) if placed_facts else 0),
         ram_bits=total["ram_bits"],
-        blocks={ram.kind: sum(fact.blocks[ram.kind] for fact in held) for ram in device.ram},
-        rates={"dram_read": total["dram_read"], "dram_write": total["dram_write"], "network": sum(cut)},
-        connections=len(cut),
+        blocks={ram.kind: sum(fact.blocks[ram.kind] for fact in placed_facts) for ram in device.ram},
+        rates={"dram_read": total["dram_read"], "dram_write": total["dram_write"], "network": sum(cut_bits)},
+        connections=len(cut_bits),
     )
 
 
@@ -72,26 +74,29 @@ def _limits(plan: Plan, facts: Layers) -> Iterator[str]:
             *((f"{ram.kind} blocks", load.blocks[ram.kind], ram.blocks) for ram in device.ram),
             ("connections", load.connections, device.connections),
         ]
-        for what, needed, limit in counts:
+        for resource, needed, limit in counts:
             if limit is not None and needed > limit:
-                yield f"{device.name}: {needed:,} {what} of {limit:,}"
+                yield f"{device.name}: {needed:,} {resource} of {limit:,}"
         for field, rate in _rates(device).items():
-            wanted = plan.throughput * load.rates[field]
-            if wanted > rate * (1 + ROUNDING):
-                yield f"{device.name}: {math.ceil(wanted):,} bits/s {_NAMES[field]} of {rate:,}"
+            needed_rate = plan.throughput * load.rates[field]
+            if needed_rate > rate * (1 + ROUNDING):
+                yield f"{device.name}: {math.ceil(needed_rate):,} bits/s {_NAMES[field]} of {rate:,}"
 
 
 def _clocks(plan: Plan, facts: Layers) -> Iterator[str]:
-    """Check that every layer is fast enough for the throughput."""
+    """Check that each layer is fast enough for the throughput."""
     clocks = {device.name: device.clock for device in plan.devices}
     for layer in plan.layers:
-        needed, there = plan.throughput * facts[layer.name].figures["cycles"], clocks[layer.device]
-        if needed > there * (1 + ROUNDING):
-            yield f"{layer.name}: {math.ceil(needed):,} cycles/s of {there:,} ({layer.device}'s clock)"
+        needed, clock = plan.throughput * facts[layer.name].figures["cycles"], clocks[layer.device]
+        if needed > clock * (1 + ROUNDING):
+            yield f"{layer.name}: {math.ceil(needed):,} cycles/s of {clock:,} ({layer.device}'s clock)"
 
 
 def _utilisation(plan: Plan, facts: Layers) -> Iterator[str]:
-    """Check the stated shares. RAM blocks: the most used kind. A resource that the device lacks has share 0."""
+    """Check the stated utilisation.
+
+    Of RAM blocks, the most used kind counts. An absent resource has share 0.
+    """
     for device in plan.devices:
         load = _load(plan, facts, device)
         blocks = [_share(load.blocks[ram.kind], ram.blocks) for ram in device.ram if ram.blocks is not None]
@@ -104,14 +109,14 @@ def _utilisation(plan: Plan, facts: Layers) -> Iterator[str]:
             **{f: _share(plan.throughput * load.rates[f], rate) for f, rate in _rates(device).items()},
         }
         for field, share in shares.items():
-            there = plan.utilisation[device.name][field]
-            same = there is share if there is None or share is None else not differ(there, share)
-            if not same:
-                yield f"{device.name}: utilisation {field} is {_figure(there)}, not {_figure(share)}"
+            stated = plan.utilisation[device.name][field]
+            agrees = stated is share if stated is None or share is None else not differ(stated, share)
+            if not agrees:
+                yield f"{device.name}: utilisation {field} is {_figure(stated)}, not {_figure(share)}"
 
 
-def _share(used: Fraction | int, there: int) -> Fraction:
-    return Fraction(used) / there if there else Fraction(0)
+def _share(used: Fraction | int, available: int) -> Fraction:
+    return Fraction(used) / available if available else Fraction(0)
 
 
 def _figure(value: Fraction | None) -> str:
@@ -119,7 +124,7 @@ def _figure(value: Fraction | None) -> str:
 
 
 def _throughput(plan: Plan, facts: Layers) -> Iterator[str]:
-    """Check that ``limit`` names the slowest resource, and that the throughput is not below that resource's."""
+    """Check that ``limit`` names the slowest resource, and that the throughput is not below its rate."""
     periods: dict[tuple[str, str, str | None], Fraction] = {}
     devices = {device.name: device for device in plan.devices}
     for device in plan.devices:
@@ -135,8 +140,8 @@ def _throughput(plan: Plan, facts: Layers) -> Iterator[str]:
     elif periods[plan.limit] * (1 + ROUNDING) < periods[slowest]:
         yield f"limit: {_limit(plan.limit)} is faster than {_limit(slowest)}"
     if plan.throughput * periods[slowest] < 1 - ROUNDING:
-        through = _figure(1 / periods[slowest])
-        yield f"throughput: {_figure(plan.throughput)} frames/s, but {_limit(slowest)} lets {through} through"
+        rate_text = _figure(1 / periods[slowest])
+        yield f"throughput: {_figure(plan.throughput)} frames/s, but {_limit(slowest)} lets {rate_text} through"
 
 
 def _limit(key: tuple[str, str, str | None]) -> str:
@@ -156,7 +161,7 @@ def _bound(plan: Plan, facts: Layers) -> Iterator[str]:
 
 
 def _flow(plan: Plan, facts: Layers) -> Iterator[str]:
-    """Check that the flow's throughput does not exceed the throughput."""
+    """Check that the throughput in the flow model does not exceed the throughput."""
     if plan.flow > plan.throughput * (1 + ROUNDING):
         yield f"flow_throughput: {_figure(plan.flow)} is above the throughput, {_figure(plan.throughput)}"
 
@@ -164,17 +169,17 @@ def _flow(plan: Plan, facts: Layers) -> Iterator[str]:
 def _updates(plan: Plan, facts: Layers) -> Iterator[str]:
     """Check the throughput with updates against its two limits.
 
-    Per batch, updates cost at most the sum of draining, updating and the time of ``STARTING`` frames. They cost
-    at least each layer's cycles for its frames and its update, as a layer does one at a time.
+    Per batch, updates cost at most the sum of draining, updating and the time of ``RESTART_FRAMES`` frames.
+    They cost at least each layer's cycles for its frames and its update, as a layer does one at a time.
     """
-    said = f"throughput_with_update: {_figure(plan.with_update)}"
+    stated = f"throughput_with_update: {_figure(plan.with_update)}"
     if plan.with_update > plan.flow * (1 + ROUNDING):
-        yield f"{said} is above flow_throughput, {_figure(plan.flow)}"
-    apart = plan.batch / ((plan.batch + STARTING) / plan.flow + plan.drain + plan.update)
-    if plan.with_update < apart * (1 - ROUNDING):
-        yield f"{said} is below {_figure(apart)}, which is draining and updating one after the other"
+        yield f"{stated} is above flow_throughput, {_figure(plan.flow)}"
+    sequential = plan.batch / ((plan.batch + RESTART_FRAMES) / plan.flow + plan.drain + plan.update)
+    if plan.with_update < sequential * (1 - ROUNDING):
+        yield f"{stated} is below {_figure(sequential)}, which is draining and updating one after the other"
     clocks = {device.name: device.clock for device in plan.devices}
-    frames = max(plan.batch - AHEAD, 0)  # the others enter its rows during the update
+    frames = max(plan.batch - FRAMES_DURING_UPDATE, 0)  # the others enter its rows during the update
     updates = {
         layer.name: Fraction(frames * figures["cycles"] + figures["parameter_words"], clocks[layer.device])
         for layer in plan.layers
@@ -184,7 +189,7 @@ def _updates(plan: Plan, facts: Layers) -> Iterator[str]:
     slowest = max(updates, key=lambda name: updates[name], default=None)
     limit = plan.batch / updates[slowest] if slowest else plan.throughput
     if slowest and plan.flow * (1 + ROUNDING) >= plan.with_update > limit * (1 + ROUNDING):
-        yield f"{said}, but {slowest} lets {_figure(limit)} through, with its updates"
+        yield f"{stated}, but {slowest} lets {_figure(limit)} through, with its updates"
 
 
 RATE_RULES: tuple[Callable[[Plan, Layers], Iterator[str]], ...] = (

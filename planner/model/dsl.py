@@ -44,16 +44,16 @@ _current: ContextVar[Builder | None] = ContextVar("model", default=None)
 
 @dataclass(frozen=True)
 class Tensor:
-    """Output of a layer."""
+    """Output of a layer, as a value of the language."""
 
-    builder: Builder
-    index: int
+    builder: Builder  #: builder of the layer's model
+    index: int  #: index of the layer
     shape: Shape
 
 
 @contextmanager
 def new_model() -> Iterator[Builder]:
-    """Collect the layers that the ``with`` body adds."""
+    """Yield a builder, which collects the layers that the ``with`` body adds."""
     builder = Builder()
     token = _current.set(builder)
     try:
@@ -62,7 +62,7 @@ def new_model() -> Iterator[Builder]:
         _current.reset(token)
 
 
-def _where() -> str:
+def _call_location() -> str:
     """Return file and line of the call in the model's file."""
     frame = sys._getframe(1)
     while frame.f_code.co_filename == __file__ and frame.f_back is not None:
@@ -71,7 +71,7 @@ def _where() -> str:
 
 
 def _add(make: Callable[..., Layer], sources: Sequence[object], name: str | None) -> Tensor:
-    where = _where()
+    location = _call_location()
     builder = _current.get()
     if builder is None:
         builder = Builder()  # the model file was run directly, outside of `fanin plan`
@@ -80,12 +80,12 @@ def _add(make: Callable[..., Layer], sources: Sequence[object], name: str | None
     for source in sources:
         if not isinstance(source, Tensor):
             raise InputError(
-                f"{where}: {name or kind_of(make)}: its source must be a layer's result, not {source!r}"
+                f"{location}: {name or kind_of(make)}: its source must be a layer's result, not {source!r}"
             )
         if source.builder is not builder:
-            raise InputError(f"{where}: {name or kind_of(make)}: its source is a layer of another model")
+            raise InputError(f"{location}: {name or kind_of(make)}: its source is a layer of another model")
         indices.append(source.index)
-    index = builder.add(make, indices, name=name, where=where)
+    index = builder.add(make, indices, name=name, location=location)
     return Tensor(builder, index, builder.output(index))
 
 
@@ -98,11 +98,11 @@ def _window(
     name: str | None,
     **channels: int,
 ) -> Tensor:
-    def build(**fed: object) -> Layer:
+    def build(**inputs: object) -> Layer:
         check_sizes(**channels)
         size, step = pair("kernel", kernel), pair("stride", stride)
-        sides = find_padding(padding, fed["inputs"][0], size, step)  # type: ignore[index]
-        return make(kernel=size, stride=step, padding=sides, **channels, **fed)  # type: ignore[arg-type]
+        sides = find_padding(padding, inputs["inputs"][0], size, step)  # type: ignore[index]
+        return make(kernel=size, stride=step, padding=sides, **channels, **inputs)  # type: ignore[arg-type]
 
     build.kind = make.kind  # type: ignore[attr-defined]
     return _add(build, [source], name)
@@ -112,7 +112,9 @@ def add_input(name: str, shape: Sequence[int]) -> Tensor:
     """Add an input of frames ``[vertical, horizontal, channels]``, or of labels ``[classes]``."""
     sizes = tuple(shape) if isinstance(shape, (list, tuple)) else (shape,)
     if len(sizes) not in (1, 3):
-        raise InputError(f"{_where()}: {name}: a shape is [vertical, horizontal, channels] or [channels]")
+        raise InputError(
+            f"{_call_location()}: {name}: a shape is [vertical, horizontal, channels] or [channels]"
+        )
     return _add(partial(Input, shape=Shape(*(1, 1, *sizes)[-3:])), [], name)
 
 
@@ -174,9 +176,9 @@ def global_avg_pool(source: Tensor, *, name: str | None = None) -> Tensor:
 def dense(outputs: int, source: Tensor, *, name: str | None = None) -> Tensor:
     """Add a fully connected layer, without bias; the source is flattened."""
 
-    def build(**fed: object) -> Layer:
+    def build(**inputs: object) -> Layer:
         check_sizes(outputs=outputs)
-        return Dense(output_channels=outputs, **fed)  # type: ignore[arg-type]
+        return Dense(output_channels=outputs, **inputs)  # type: ignore[arg-type]
 
     build.kind = Dense.kind  # type: ignore[attr-defined]
     return _add(build, [source], name)
@@ -228,12 +230,12 @@ def soft_cross_loss(source: Tensor, labels: Tensor, *, name: str | None = None) 
 
 
 def layer_function(kind: type[Layer]) -> Callable[..., Tensor]:
-    """Return the function that adds a layer of this kind, from its sources and its fields by name."""
+    """Return a function that adds a layer of this kind: of sources, and of the kind's fields as keywords."""
 
     def function(*sources: Tensor, name: str | None = None, **fields: Any) -> Tensor:
         if len(sources) < 2 if kind.joins else len(sources) != 1:
-            wanted = "two sources or more" if kind.joins else "one source"
-            raise TypeError(f"{kind.kind}() takes {wanted}, not {len(sources)}")
+            expected = "two sources or more" if kind.joins else "one source"
+            raise TypeError(f"{kind.kind}() takes {expected}, not {len(sources)}")
         return _add(partial(kind, **fields), sources, name)
 
     function.__name__ = function.__qualname__ = kind.kind
@@ -242,10 +244,10 @@ def layer_function(kind: type[Layer]) -> Callable[..., Tensor]:
 
 
 def language() -> Mapping[str, Callable[..., object]]:
-    """All functions of the language by name, in the order of the names."""
-    here = globals()
-    found = {name: here[name] for name in ("add_input", "add_output")}
+    """Return all functions of the language by name, sorted by name."""
+    functions = globals()
+    language_functions = {name: functions[name] for name in ("add_input", "add_output")}
     for kind, cls in layer_kinds().items():
         if cls.component:  # inputs, outputs and ends of connections have none
-            found[kind] = here.get(kind) or layer_function(cls)
-    return dict(sorted(found.items()))
+            language_functions[kind] = functions.get(kind) or layer_function(cls)
+    return dict(sorted(language_functions.items()))

@@ -1,4 +1,4 @@
-"""Models as directed acyclic graphs of layers in topological order, and their builder."""
+"""Model of a CNN: a directed acyclic graph of layers in topological order, and its builder."""
 
 from __future__ import annotations
 
@@ -11,40 +11,40 @@ from typing import Any
 from fanin.base.errors import InputError
 from fanin.cnn.layers.input import Input
 from fanin.cnn.layers.layer import Layer, Shape, check_limits
-from fanin.cnn.layers.links import Links, links_of
+from fanin.cnn.layers.links import GraphContext, graph_contexts
 from fanin.cnn.layers.output import Output
 from fanin.cnn.layers.soft_cross_loss import LABELS_PORT, SoftCrossLoss
 from fanin.wire.connection import MAC_WIDTH, RowFrames
 
 
 def wire_bits(shape: Shape) -> int:
-    """Return the bits of a map on the wire; each row starts a frame (docs/systems/link.md, "A connection")."""
+    """Return the bits of a map on the wire. Each row starts a frame (docs/systems/link.md, "A connection")."""
     return 8 * shape.h * sum(RowFrames(shape.w * shape.c, MAC_WIDTH).wire_bytes())
 
 
 @dataclass(frozen=True)
 class Node:
-    """A layer in a graph. ``sources``: indices of the nodes that feed it, in the order of its inputs."""
+    """Layer in a graph."""
 
     name: str
     layer: Layer
-    sources: tuple[int, ...] = ()
-    where: str = ""  #: file and line in the model's source
+    sources: tuple[int, ...] = ()  #: index of the node that feeds each input
+    location: str = ""  #: file and line in the model's source, for messages
 
 
 @dataclass(frozen=True)
 class Edge:
-    """A feature map from one node to another; its gradient flows the other way."""
+    """Feature map from one node to another, whose gradient may flow back."""
 
-    source: int
-    target: int
-    bits: int  #: per frame over a network, each way
-    label: bool = False  #: labels for the loss, which are left out of the count of hops
+    source: int  #: index of the node
+    target: int  #: index of the node
+    bits: int  #: bits per frame over a network, per direction
+    label: bool = False  #: true for the labels of a loss, whose hops do not count
 
 
 @dataclass(frozen=True)
 class Model:
-    """A checked model. Every node follows its sources."""
+    """Checked model. Each node follows its sources."""
 
     name: str
     nodes: tuple[Node, ...]
@@ -52,7 +52,7 @@ class Model:
 
     @cached_property
     def edges(self) -> tuple[Edge, ...]:
-        """Edges for every input of every node, in the order of the nodes."""
+        """Edges to all inputs of all nodes, in the order of the nodes."""
         return tuple(
             Edge(
                 source,
@@ -65,20 +65,18 @@ class Model:
         )
 
     @cached_property
-    def links(self) -> tuple[Links, ...]:
-        """Additions to each node's layer that depend on its place in the graph."""
-        return links_of([node.layer for node in self.nodes], [node.sources for node in self.nodes])
+    def contexts(self) -> tuple[GraphContext, ...]:
+        """Adders and queues that each node's layer needs because of its position in the graph."""
+        return graph_contexts([node.layer for node in self.nodes], [node.sources for node in self.nodes])
 
     @cached_property
     def pinned(self) -> frozenset[int]:
-        """Nodes that must be on the host's device: inputs, their consumers, losses, outputs (NADA, section
-        IV).
-        """
+        """Nodes that must be on the host: inputs, their consumers, losses, outputs (NADA, section IV)."""
         ends = {
             i for i, node in enumerate(self.nodes) if isinstance(node.layer, (Input, SoftCrossLoss, Output))
         }
-        fed = {e.target for e in self.edges if isinstance(self.nodes[e.source].layer, Input)}
-        return frozenset(ends | fed)
+        consumers = {e.target for e in self.edges if isinstance(self.nodes[e.source].layer, Input)}
+        return frozenset(ends | consumers)
 
     @cached_property
     def by_name(self) -> dict[str, int]:
@@ -87,19 +85,19 @@ class Model:
 
     @property
     def parameters(self) -> int:
-        """Trained words of all layers."""
+        """Number of trained words of all layers."""
         return sum(node.layer.parameters for node in self.nodes)
 
 
 def kind_of(make: Any) -> str:
-    """Return the kind of layer that a class, a partial of it, or a function with attribute ``kind`` makes."""
+    """Return the kind of layer of ``make``: a class, a partial of one, or a function with a ``kind``."""
     return str(getattr(make, "func", make).kind)
 
 
 class Builder:
-    """Collects nodes; ``finish`` checks the graph and returns the model.
+    """Builder of a model, node by node. ``finish`` checks the graph and returns the model.
 
-    Errors are InputErrors that begin with ``where`` (file and line), then name the layer.
+    Errors are InputErrors that begin with ``location`` (file and line), then name the layer.
     """
 
     def __init__(self) -> None:
@@ -113,28 +111,28 @@ class Builder:
         sources: Sequence[int] = (),
         *,
         name: str | None = None,
-        where: str = "",
+        location: str = "",
     ) -> int:
-        """Add ``make(inputs=…, gradient=…)`` after ``sources`` and return its index.
+        """Add the layer ``make(inputs=…, gradient=…)`` after the nodes ``sources``. Return its index.
 
-        ``make`` may raise ValueError. Without a name the layer is named after its kind, with a number.
+        ``make`` may raise ValueError. Without a name, the layer is named after its kind, with a number.
         """
         inputs = [self._nodes[source].layer for source in sources]
-        fed: dict[str, Any] = {"gradient": any(layer.trains for layer in inputs)}
+        arguments: dict[str, Any] = {"gradient": any(layer.trains for layer in inputs)}
         if sources:
-            fed["inputs"] = tuple(layer.output for layer in inputs)
-        title = self._title(name, kind_of(make), where)
+            arguments["inputs"] = tuple(layer.output for layer in inputs)
+        title = self._title(name, kind_of(make), location)
         try:
-            layer = make(**fed)
+            layer = make(**arguments)
             check_limits(layer)
         except ValueError as error:
-            raise InputError(f"{where}: {title}: {error}") from None
-        return self.append(title, layer, sources, where)
+            raise InputError(f"{location}: {title}: {error}") from None
+        return self.append(title, layer, sources, location)
 
-    def append(self, name: str, layer: Layer, sources: Sequence[int], where: str) -> int:
-        """Add an existing layer under a new name and return its index."""
+    def append(self, name: str, layer: Layer, sources: Sequence[int], location: str) -> int:
+        """Add an existing layer under a new name. Return its index."""
         self._names.add(name)
-        self._nodes.append(Node(name, layer, tuple(sources), where))
+        self._nodes.append(Node(name, layer, tuple(sources), location))
         return len(self._nodes) - 1
 
     def layer(self, index: int) -> Layer:
@@ -149,21 +147,23 @@ class Builder:
         """Return the shape of a node's output."""
         return self.layer(index).output
 
-    def _title(self, name: str | None, kind: str, where: str) -> str:
+    def _title(self, name: str | None, kind: str, location: str) -> str:
         if name is None:
             self._count[kind] += 1
             while f"{kind}{self._count[kind]}" in self._names:
                 self._count[kind] += 1
             return f"{kind}{self._count[kind]}"
         if not isinstance(name, str) or not name or not name.isprintable():
-            raise InputError(f"{where}: a layer's name must be a text of one line, not {name!r}")
+            raise InputError(f"{location}: a layer's name must be a text of one line, not {name!r}")
         if name in self._names:
-            raise InputError(f"{where}: two layers are called {name}")
+            raise InputError(f"{location}: two layers are called {name}")
         return name
 
     def finish(self, name: str, file: str) -> Model:
-        """Return the model. Raises InputError if an output is missing, a layer leads to none, the graph is not
-        connected, or labels are misused.
+        """Return the model, after checks of the graph. ``file``: start of messages.
+
+        Raises InputError if there is no output, a layer leads to none, the graph is not connected, or labels
+        are misused.
         """
         model = Model(name, tuple(self._nodes))
         if not any(isinstance(node.layer, Output) for node in model.nodes):
@@ -180,32 +180,34 @@ def _check_connected(model: Model, file: str) -> None:
             useful.update(model.nodes[index].sources)
     for index, node in enumerate(model.nodes):
         if index not in useful:
-            raise InputError(f"{node.where or file}: {node.name} leads to no output")
-    part = list(range(len(model.nodes)))  # union-find over undirected edges
+            raise InputError(f"{node.location or file}: {node.name} leads to no output")
+    parents = list(range(len(model.nodes)))  # union-find over undirected edges
 
     def root(index: int) -> int:
-        while part[index] != index:
-            index = part[index]
+        while parents[index] != index:
+            index = parents[index]
         return index
 
     for edge in model.edges:
-        part[root(edge.target)] = root(edge.source)
+        parents[root(edge.target)] = root(edge.source)
     for index, node in enumerate(model.nodes):
         if root(index) != root(0):
-            raise InputError(f"{node.where or file}: {node.name} is not connected with {model.nodes[0].name}")
+            raise InputError(
+                f"{node.location or file}: {node.name} is not connected with {model.nodes[0].name}"
+            )
 
 
 def _check_labels(model: Model, file: str) -> None:
     """Raise InputError unless labels are inputs that only their loss uses."""
-    others = {edge.source: edge.target for edge in model.edges if not edge.label}
+    other_consumers = {edge.source: edge.target for edge in model.edges if not edge.label}
     for edge in model.edges:
         source, loss = model.nodes[edge.source], model.nodes[edge.target]
         if edge.label and not isinstance(source.layer, Input):
             raise InputError(
-                f"{loss.where or file}: {loss.name}: its labels must be an input, not {source.name}"
+                f"{loss.location or file}: {loss.name}: its labels must be an input, not {source.name}"
             )
-        if edge.label and edge.source in others:
-            other = model.nodes[others[edge.source]]
+        if edge.label and edge.source in other_consumers:
+            other = model.nodes[other_consumers[edge.source]]
             raise InputError(
-                f"{other.where or file}: {other.name}: {source.name} is labels, for {loss.name} alone"
+                f"{other.location or file}: {other.name}: {source.name} is labels, for {loss.name} alone"
             )

@@ -1,4 +1,4 @@
-"""Loader of the MODEL argument: a shipped model, a file of the model language, or an ONNX file."""
+"""Loader of models: shipped models, files of the model language, and ONNX files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ SHIPPED = ("example_cnn", "mobilenet_v2", "mobilenet_v2_32", "listing1", "digits
 
 
 def load_model(name: str) -> Model:
-    """Load the model ``name``. Raises InputError of one line with file, line and layer."""
+    """Load a model. ``name``: a name in SHIPPED, or a .py or .onnx file.
+
+    Raises InputError of one line with file, line and layer.
+    """
     try:
         return _load(name)
     except InputError as error:
@@ -34,10 +37,10 @@ def _load(name: str) -> Model:
     if path.suffix not in (".py", ".onnx"):
         raise InputError(f"{name}: must be a .py or .onnx file or one of {', '.join(SHIPPED)}")
     try:
-        there = path.is_file()
+        is_file = path.is_file()
     except OSError as error:  # such as a name that is too long, or a folder without permission
         raise InputError(f"{name}: {error.strerror}") from None
-    if not there:
+    if not is_file:
         raise InputError(f"{name}: no such file")
     if path.suffix == ".onnx":
         from fanin.planner.model.onnx_model import load_onnx
@@ -47,7 +50,7 @@ def _load(name: str) -> Model:
 
 
 def _run(path: Path, name: str) -> Model:
-    """Execute a file of the model language. Its output goes to stderr, as stdout is the command's."""
+    """Execute a file of the model language. Its prints go to stderr, since stdout is the command's."""
     file = str(path)
     code = _compile(path, file)
     with dsl.new_model() as builder:
@@ -57,7 +60,7 @@ def _run(path: Path, name: str) -> Model:
         except InputError:
             raise
         except (Exception, SystemExit) as error:
-            raise InputError(f"{_line(file, error)}: {_said(error)}") from None
+            raise InputError(f"{_line(file, error)}: {_error_text(error)}") from None
     return builder.finish(name, file)
 
 
@@ -67,10 +70,10 @@ def _compile(path: Path, file: str) -> CodeType:
     except OSError as error:
         raise InputError(f"{file}: {error.strerror}") from None
     except SyntaxError as error:
-        where = f"{file}:{error.lineno}" if error.lineno else file
-        raise InputError(f"{where}: {error.msg}") from None
+        location = f"{file}:{error.lineno}" if error.lineno else file
+        raise InputError(f"{location}: {error.msg}") from None
     except (ValueError, RecursionError, MemoryError) as error:  # null bytes; deep nesting
-        raise InputError(f"{file}: {_said(error)}") from None
+        raise InputError(f"{file}: {_error_text(error)}") from None
 
 
 def _line(file: str, error: BaseException) -> str:
@@ -79,7 +82,7 @@ def _line(file: str, error: BaseException) -> str:
     return f"{file}:{lines[-1]}" if lines else file
 
 
-def _said(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     try:
         text = f": {error}" if str(error) else ""
     except Exception:  # a broken exception class of the model

@@ -1,4 +1,4 @@
-"""External data of an ONNX file: weights in files beside it, which its tensors name."""
+"""External data of an ONNX model: weights in other files, which the model's tensors name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fanin.base.archive import MOST_BYTES
 
 
 def load_external_data(path: Path, proto: ModelProto) -> None:
-    """Read the external data of a model that ``path`` holds into its tensors.
+    """Read the external data of a model into its tensors. ``path``: file of the model.
 
     Raises OSError if a file cannot be read. Raises ValueError for a file outside the model's folder, or if the
     tensors name more than ``MOST_BYTES`` in all and more than their files have. Several tensors may name the
@@ -27,8 +27,8 @@ def load_external_data(path: Path, proto: ModelProto) -> None:
         fields = _fields(tensor)
         file = _file(path, tensor)
         if file is None:
-            place = fields.get("location", "")
-            raise ValueError(f"{tensor.name}: its data are in no file of the model's folder: {place!r}")
+            location = fields.get("location", "")
+            raise ValueError(f"{tensor.name}: its data are in no file of the model's folder: {location!r}")
         size = sizes.setdefault(file, file.stat().st_size)
         total += max(int(fields.get("length", size)), 0)
     if total > max(MOST_BYTES, sum(sizes.values())):
@@ -38,13 +38,13 @@ def load_external_data(path: Path, proto: ModelProto) -> None:
 
 
 def external_files(path: Path) -> list[Path]:
-    """Return the files that a model's external data are in; none for a file that is no model."""
+    """Return the files with a model's external data; none for a file that is no model."""
     try:
         proto = onnx.load(path, format="protobuf", load_external_data=False)
     except Exception:  # protobuf has many; the planner's reader says which
         return []
-    found = (_file(path, tensor) for tensor in _external(proto))
-    return sorted({file for file in found if file is not None})
+    paths = (_file(path, tensor) for tensor in _external(proto))
+    return sorted({file for file in paths if file is not None})
 
 
 def _fields(tensor: TensorProto) -> dict[str, str]:
@@ -52,7 +52,7 @@ def _fields(tensor: TensorProto) -> dict[str, str]:
 
 
 def _file(path: Path, tensor: TensorProto) -> Path | None:
-    """Return the file that a tensor names, if it is a regular one below the model's folder."""
+    """Return the file that a tensor names, if it is a regular file in the model's folder; else None."""
     file = path.parent / _fields(tensor).get("location", "")
     try:
         inside = file.resolve().is_relative_to(path.parent.resolve())
@@ -62,7 +62,7 @@ def _file(path: Path, tensor: TensorProto) -> Path | None:
 
 
 def _external(message: Any) -> Iterator[TensorProto]:
-    """Yield the tensors with external data in a message, those of attributes and inner graphs included."""
+    """Yield the tensors with external data in a message, including attributes and inner graphs."""
     if isinstance(message, TensorProto):
         if uses_external_data(message):
             yield message

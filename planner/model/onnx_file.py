@@ -1,4 +1,4 @@
-"""Loading, checks and shape inference of an ONNX file, before its nodes are converted."""
+"""Loading, checks and shape inference of an ONNX file."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from fanin.base.errors import InputError
 from fanin.cnn.layers.layer import MAX_SIZE
 from fanin.planner.model.onnx_external import load_external_data
 
-OLDEST = 7  # opset; in older ones Add and Gemm broadcast by attributes
-LONGEST = 1 << 16  #: most words of a concatenation that depends on the frames: shapes are shorter
-OPEN_BATCH = 7919  # used for a batch of any size; a prime that no network has as a dimension
+OLDEST_OPSET = 7  # in older opsets, Add and Gemm broadcast by attributes
+MAX_CONCATENATION = 1 << 16  #: maximum words of a concatenation that depends on the frames: a shape
+OPEN_BATCH = 7919  # number used for a batch of any size; a prime that no network has as a dimension
 DOMAINS = ("", "ai.onnx")
 FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
 
@@ -22,7 +22,7 @@ Sizes = tuple[int, ...]  #: sizes of a tensor in ONNX; 0 for unknown ones
 
 
 def open_onnx(path: Path) -> ModelProto:
-    """Load and check a file, including its weights. Raises InputError."""
+    """Return the model of an ONNX file, checked, with its external weights. Raises InputError."""
     try:
         proto = onnx.load(path, format="protobuf", load_external_data=False)
         load_external_data(path, proto)
@@ -32,17 +32,20 @@ def open_onnx(path: Path) -> ModelProto:
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from None
     except Exception as error:  # protobuf and onnx raise many kinds
-        raise InputError(f"{path}: is not a valid ONNX model: {_said(error)}") from None
+        raise InputError(f"{path}: is not a valid ONNX model: {_error_text(error)}") from None
     if proto.functions:
         raise InputError(f"{path}: has local functions; expand them with onnx.inliner")
     newest = onnx.defs.onnx_opset_version()
-    if not OLDEST <= opset(proto) <= newest:
-        raise InputError(f"{path}: is of opset {opset(proto)}; {OLDEST}…{newest} are supported")
+    if not OLDEST_OPSET <= opset(proto) <= newest:
+        raise InputError(f"{path}: is of opset {opset(proto)}; {OLDEST_OPSET}…{newest} are supported")
     return proto
 
 
 def infer_shapes(path: Path, proto: ModelProto) -> ModelProto:
-    """Infer all shapes anew, ignoring the file's own: its batch may be open. Raises InputError."""
+    """Return the model with all shapes inferred anew, since those of the file may have an open batch.
+
+    Raises InputError.
+    """
     del proto.graph.value_info[:]
     for entry in proto.graph.output:
         entry.type.tensor_type.ClearField("shape")
@@ -50,24 +53,25 @@ def infer_shapes(path: Path, proto: ModelProto) -> ModelProto:
     try:
         return onnx.shape_inference.infer_shapes(proto, data_prop=True)
     except Exception as error:
-        raise InputError(f"{path}: its shapes do not fit: {_said(error)}") from None
+        raise InputError(f"{path}: its shapes do not fit: {_error_text(error)}") from None
 
 
 def _check_lengths(path: Path, graph: GraphProto) -> None:
-    """Raise InputError for concatenations longer than any shape, each of which onnx would compute."""
+    """Raise InputError for a concatenation longer than any shape, which onnx would compute."""
     lengths = {tensor.name: tensor.dims[0] for tensor in graph.initializer if len(tensor.dims) == 1}
     for node in graph.node:
-        found = [lengths.get(name, 1) for name in node.input]
-        length = sum(found) if node.op_type == "Concat" else max(found, default=1)
-        if node.op_type == "Concat" and length > LONGEST:
+        input_lengths = [lengths.get(name, 1) for name in node.input]
+        length = sum(input_lengths) if node.op_type == "Concat" else max(input_lengths, default=1)
+        if node.op_type == "Concat" and length > MAX_CONCATENATION:
             name = node.name or node.output[0]
-            raise InputError(f"{path}: node {name} (Concat): joins {length:,} words, more than {LONGEST:,}")
+            raise InputError(
+                f"{path}: node {name} (Concat): joins {length:,} words, more than {MAX_CONCATENATION:,}"
+            )
         lengths |= dict.fromkeys(node.output, length)
 
 
 def folded_normalisation(path: Path, graph: GraphProto) -> tuple[str, ...]:
-    """Return a note if an exporter of PyTorch folded batch normalisation into convolutions, else an empty
-    tuple.
+    """Return a note if PyTorch's exporter has folded batch normalisation into convolutions; else ().
 
     The older exporter renames weights that it has computed to onnx::Conv_N. The newer one records in a node's
     metadata the modules and rules from which the node was made.
@@ -83,9 +87,9 @@ def folded_normalisation(path: Path, graph: GraphProto) -> tuple[str, ...]:
     ]
     if not folded:
         return ()
-    more = f" and {len(folded) - 1} more" if len(folded) > 1 else ""
+    others = f" and {len(folded) - 1} more" if len(folded) > 1 else ""
     return (
-        f"{path}: batch normalisation is folded into {folded[0]}{more}: the plan is of a network without it; "
+        f"{path}: batch normalisation is folded into {folded[0]}{others}: the plan is of a network without it; "
         "docs/reference/onnx.md says how to export it",
     )
 
@@ -101,7 +105,7 @@ def _check_texts(proto: ModelProto) -> None:
         raise ValueError("a name is not UTF-8")
 
 
-def _said(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return textwrap.shorten(str(error) or type(error).__name__, 300, placeholder=" …")  # may quote a whole node
 
 
@@ -112,23 +116,25 @@ def opset(proto: ModelProto) -> int:
 
 def sizes_of(entry: ValueInfoProto) -> Sizes:
     """Return the known sizes of a tensor; 0 for unknown ones."""
-    known = entry.type.tensor_type.HasField("shape")
-    return tuple(max(dim.dim_value, 0) for dim in entry.type.tensor_type.shape.dim) if known else (0,)
+    has_shape = entry.type.tensor_type.HasField("shape")
+    return tuple(max(dim.dim_value, 0) for dim in entry.type.tensor_type.shape.dim) if has_shape else (0,)
 
 
 def read_inputs(path: Path, graph: GraphProto) -> tuple[dict[str, Sizes], int]:
-    """Return every input with its sizes except the batch, and the batch, which becomes a number if it is
-    open.
-    """
+    """Return the sizes of each input without the batch, and the batch. An open batch becomes ``OPEN_BATCH``."""
     weights = {tensor.name for tensor in graph.initializer}  # old files list them among the inputs
     entries = [entry for entry in graph.input if entry.name not in weights]
     for entry in entries:
-        where, sizes = f"{path}: input {entry.name}", sizes_of(entry)
+        location, sizes = f"{path}: input {entry.name}", sizes_of(entry)
         if entry.type.tensor_type.elem_type not in FLOATS or len(sizes) not in (2, 4):
-            raise InputError(f"{where}: must be floats, [batch, channels, rows, columns] or [batch, channels]")
+            raise InputError(
+                f"{location}: must be floats, [batch, channels, rows, columns] or [batch, channels]"
+            )
         if not all(0 < size <= MAX_SIZE for size in sizes[1:]):
-            shown = ", ".join(str(size or "?") for size in sizes[1:])
-            raise InputError(f"{where}: is [batch, {shown}]; all but the batch must be known, in 1…{MAX_SIZE}")
+            sizes_text = ", ".join(str(size or "?") for size in sizes[1:])
+            raise InputError(
+                f"{location}: is [batch, {sizes_text}]; all but the batch must be known, in 1…{MAX_SIZE}"
+            )
     batches = {sizes_of(entry)[0] for entry in entries} - {0}
     if len(batches) > 1:
         raise InputError(f"{path}: its inputs have batches of {' and '.join(map(str, sorted(batches)))}")

@@ -1,4 +1,4 @@
-"""Reader of ONNX files: the inference graph of a CNN as PyTorch exports it, with frames as NCHW.
+"""Reader of ONNX files: converts the inference graph of a CNN, as PyTorch exports it, to a model.
 
 The planner places the training of the network, for which only shapes matter; ``onnx_weights`` returns the
 weights for its start. Batch normalisation becomes online normalisation and a bias (as in NADA), dropout is
@@ -58,12 +58,12 @@ LABELS = "label_one_hot"  #: name of the input that is added for the loss
 
 
 def load_onnx(path: Path) -> Model:
-    """Return the network in the file, with a loss after its only output. Raises InputError of one line."""
+    """Return the model in an ONNX file, with a loss after its only output. Raises InputError of one line."""
     return _read(path)[0]
 
 
 def onnx_weights(path: Path) -> dict[str, Weights]:
-    """Return the trained words in the file by the layers of ``load_onnx``'s model.
+    """Return the trained words in an ONNX file, by the names of layers in ``load_onnx``'s model.
 
     - Convolution: (ky, kx, input channel of the group, output channel).
     - Dense: (1, 1, input word, output channel), with input words in the order row, column, channel.
@@ -88,42 +88,47 @@ def _read(path: Path) -> tuple[Model, dict[int, Weights]]:
 
 
 class _Names:
-    """Names of layers: the node's name if it is valid and unique, else the layer's kind with a number."""
+    """Names for layers: the node's name if it is valid and unique, else the layer's kind with a number."""
 
-    def __init__(self, nodes: Collection[NodeProto], taken: Collection[str]) -> None:
-        times = Counter(node.name.lstrip("/") for node in nodes)
-        self._own = {name for name, number in times.items() if name and name.isprintable() and number == 1}
-        self._own -= set(taken)
-        self._taken = {*self._own, *taken}
+    def __init__(self, nodes: Collection[NodeProto], reserved: Collection[str]) -> None:
+        occurrences = Counter(node.name.lstrip("/") for node in nodes)
+        self._usable = {
+            name for name, number in occurrences.items() if name and name.isprintable() and number == 1
+        }
+        self._usable -= set(reserved)
+        self._used = {*self._usable, *reserved}
         self._numbers: defaultdict[str, Iterator[int]] = defaultdict(lambda: count(1))
 
     def find(self, node: NodeProto, kind: str, part: str = "") -> str:
-        """Return a name for a layer; ``part`` names the layer within the node if it is not the whole."""
-        own = node.name.lstrip("/")
-        if own in self._own and not part:
-            return own
-        wanted = [f"{own}/{part}"] if own in self._own else []
+        """Return a name for a layer of a node. ``part``: name within the node if it becomes several layers."""
+        node_name = node.name.lstrip("/")
+        if node_name in self._usable and not part:
+            return node_name
+        preferred = [f"{node_name}/{part}"] if node_name in self._usable else []
         numbered = (f"{kind}{number}" for number in self._numbers[kind])
-        name = next(name for name in chain(wanted, numbered) if name not in self._taken)
-        self._taken.add(name)
+        name = next(name for name in chain(preferred, numbered) if name not in self._used)
+        self._used.add(name)
         return name
 
 
 @dataclass(frozen=True)
 class _Value:
-    """A tensor that depends on the frames: the layer that makes it, and its ONNX sizes without the batch."""
+    """Tensor that depends on the frames."""
 
-    index: int
+    index: int  #: index of the layer whose output it is
     shape: Shape
-    sizes: Sizes
-    softmax: bool = False  #: output of a softmax, which the loss contains, so no layer may follow
+    sizes: Sizes  #: sizes in ONNX without the batch
+    softmax: bool = False  #: true for a softmax, which the loss contains, so that no layer may follow
 
     def __str__(self) -> str:
         return f"[{', '.join(map(str, ('batch', *self.sizes)))}]"
 
 
 class _Reader:
-    """Converts nodes to layers, in order."""
+    """Converter of a graph's nodes to layers, in order.
+
+    ``batch``: size of the batch in all shapes.
+    """
 
     def __init__(self, path: Path, proto: ModelProto, batch: int) -> None:
         self.path, self.graph, self.opset, self.batch = path, proto.graph, opset(proto), batch
@@ -141,7 +146,7 @@ class _Reader:
             self._fold(node)
 
     def _fold(self, node: NodeProto) -> None:
-        """Note the outputs of a node on constants: the value of a Constant, None for other nodes."""
+        """Add a node's outputs to ``constants`` if they are: the value of a Constant, None for other nodes."""
         inner = any(entry.HasField("g") or entry.graphs for entry in node.attribute)  # can use any tensor
         if node.op_type == "Constant" and node.attribute:
             value = constant_of(node)
@@ -152,19 +157,19 @@ class _Reader:
         self.constants |= dict.fromkeys(node.output, value)
 
     def read(self, frames: dict[str, Sizes]) -> Model:
-        """Return the model. ``frames``: its inputs."""
+        """Return the model. ``frames``: sizes of each input."""
         outputs = [entry.name for entry in self.graph.output]
         if len(outputs) != 1:
             raise InputError(
                 f"{self.path}: has {len(outputs)} outputs ({', '.join(outputs)}); the loss takes one"
             )
-        needed = self._needed(outputs[0])
-        self.names = _Names(needed, {*frames, *outputs, LABELS})
+        nodes = self._needed_nodes(outputs[0])
+        self.names = _Names(nodes, {*frames, *outputs, LABELS})
         for name, sizes in frames.items():
             c, h, w = (*sizes, 1, 1)[:3]
             shape = Shape(h, w, c)
             self.values[name] = _Value(self._input(name, shape), shape, sizes)
-        for node in needed:
+        for node in nodes:
             self.node = node
             self.attributes = {entry.name: onnx.helper.get_attribute_value(entry) for entry in node.attribute}
             with self._naming_node():
@@ -175,21 +180,21 @@ class _Reader:
                 self.values[node.output[0]] = OPERATORS[node.op_type](self)
         return self._finish(outputs[0])
 
-    def _needed(self, output: str) -> list[NodeProto]:
-        """Return the nodes between inputs and output, without those that compute shapes."""
+    def _needed_nodes(self, output: str) -> list[NodeProto]:
+        """Return the nodes that ``output`` needs, without those that compute shapes."""
         nodes = self.graph.node
         makers = {n: i for i, node in enumerate(nodes) for n in node.output if n and n not in self.constants}
-        found: set[int] = set()
-        wanted = [output]
-        while wanted:
-            index = makers.get(wanted.pop())
-            if index is not None and index not in found:
-                found.add(index)
-                wanted += nodes[index].input[: 1 if nodes[index].op_type == "Reshape" else None]
-        return [nodes[index] for index in sorted(found)]
+        indices: set[int] = set()
+        queue = [output]
+        while queue:
+            index = makers.get(queue.pop())
+            if index is not None and index not in indices:
+                indices.add(index)
+                queue += nodes[index].input[: 1 if nodes[index].op_type == "Reshape" else None]
+        return [nodes[index] for index in sorted(indices)]
 
     def _input(self, name: str, shape: Shape) -> int:
-        return self.builder.add(partial(Input, shape=shape), name=name, where=str(self.path))
+        return self.builder.add(partial(Input, shape=shape), name=name, location=str(self.path))
 
     def _finish(self, output: str) -> Model:
         """Add a loss with labels after the output, and return the model."""
@@ -200,8 +205,8 @@ class _Reader:
             raise InputError(f"{file}: its output {output} is {logits.shape}; the loss takes 1×1×classes")
         sources = [logits.index, self._input(LABELS, logits.shape)]
         name = self.names.find(NodeProto(), SoftCrossLoss.kind)
-        loss = self.builder.add(SoftCrossLoss, sources, name=name, where=file)
-        self.builder.add(Output, [loss], name=output, where=file)
+        loss = self.builder.add(SoftCrossLoss, sources, name=name, location=file)
+        self.builder.add(Output, [loss], name=output, location=file)
         model = self.builder.finish(self.path.stem, file)
         shared = [
             f"{self.path}: {name} is shared by {' and '.join(users)}: each trains weights of its own"
@@ -211,7 +216,7 @@ class _Reader:
         return replace(model, notes=(*folded_normalisation(self.path, self.graph), *self.notes, *shared))
 
     @property
-    def _where(self) -> str:
+    def _location(self) -> str:
         name = self.node.name or next(filter(None, self.node.output), "without a name")
         domain = "" if self.node.domain in DOMAINS else f"{self.node.domain}."
         return f"{self.path}: node {name} ({domain}{self.node.op_type})"
@@ -222,14 +227,14 @@ class _Reader:
         try:
             yield
         except ValueError as error:
-            raise InputError(f"{self._where}: {error}") from None
+            raise InputError(f"{self._location}: {error}") from None
 
     def _name(self, position: int) -> str:
         """Return the name of an input of the node; empty if it has none."""
         return self.node.input[position] if position < len(self.node.input) else ""
 
     def _value(self, position: int = 0, *, last: bool = False) -> _Value:
-        """Return an input of the node. ``last``: it may be the output of a softmax."""
+        """Return an input of the node. ``last``: true if the input may be a softmax."""
         name = self._name(position)
         if not name or name not in self.values:
             kind = "a constant" if name in self.constants else "not the first output of a node"
@@ -261,54 +266,60 @@ class _Reader:
             raise ValueError(f"its input {self._name(position)!r} must be numbers in the file")
         return [float(number) for number in value.ravel()]
 
-    def _learned(self, y: _Value, position: int, order: Callable[[Weights], Weights]) -> _Value:
-        """Use the constant at ``position``, in fanin's ``order``, as initial weights of ``y``'s layer; return
-        ``y``.
+    def _use_weights(self, y: _Value, position: int, order: Callable[[Weights], Weights]) -> _Value:
+        """Use a constant input of the node as initial weights of ``y``'s layer. Return ``y``.
+
+        ``order``: function that reorders ONNX's weights to fanin's order.
         """
         name = self._name(position)
         value, layer = self.constants.get(name), self.builder.name(y.index)
         if value is None:
             cause = f"{name} is computed by nodes that are not evaluated"
-            self.notes.append(f"{self._where}: {cause}: {layer} begins with random weights")
+            self.notes.append(f"{self._location}: {cause}: {layer} begins with random weights")
         else:
             self.weights[y.index] = order(value.astype(np.float32))
         self.users[name].append(layer)
         return y
 
     def _layer(self, make: Callable[..., Layer], *sources: _Value, sizes: Sizes = (), part: str = "") -> _Value:
-        """Add a layer of the node. ``sizes``: ONNX sizes of its result, if not those of an image."""
+        """Add a layer for the node.
 
-        def build(**fed: Any) -> Layer:
+        Return its output. ``sizes``: ONNX sizes of the output if it is no image.
+        """
+
+        def build(**arguments: Any) -> Layer:
             with self._naming_node():
-                layer = make(**fed)
+                layer = make(**arguments)
                 check_limits(layer)
                 return layer
 
         build.kind = kind_of(make)  # type: ignore[attr-defined]
         name = self.names.find(self.node, kind_of(make), part)
-        index = self.builder.add(build, [source.index for source in sources], name=name, where=self._where)
+        index = self.builder.add(
+            build, [source.index for source in sources], name=name, location=self._location
+        )
         shape = self.builder.output(index)
         return _Value(index, shape, sizes or (shape.c, shape.h, shape.w))
 
-    def _biased(self, x: _Value, position: int, sizes: Sizes, part: str = "bias") -> _Value:
-        """Add a trained word to every channel: the input at ``position``, interpreted with ``sizes``."""
+    def _add_bias(self, x: _Value, position: int, sizes: Sizes, part: str = "bias") -> _Value:
+        """Add a bias by channel: the constant input at ``position``, which has ``sizes``."""
         by_channel = (x.shape.c,) + (1,) * (len(x.sizes) - 1)
         if x.sizes[0] != x.shape.c or sizes not in (by_channel, (1, *by_channel)):
             raise ValueError(f"{list(sizes)} is not a bias by channel of {x}")
-        return self._learned(self._layer(Bias, x, sizes=x.sizes, part=part), position, np.ravel)
+        return self._use_weights(self._layer(Bias, x, sizes=x.sizes, part=part), position, np.ravel)
 
-    def _channel_biased(self, x: _Value, position: int) -> _Value:
+    def _add_channel_bias(self, x: _Value, position: int) -> _Value:
         """Add a bias from an input of one dimension, if the node has it."""
         if not self._name(position):
             return x
-        return self._biased(x, position, self._weights(position) + (1,) * (len(x.sizes) - 1))
+        return self._add_bias(x, position, self._weights(position) + (1,) * (len(x.sizes) - 1))
 
-    def _window(self, make: Callable[..., Layer], x: _Value, kernel: object, **more: int) -> _Value:
+    def _window(self, make: Callable[..., Layer], x: _Value, kernel: object, **fields: int) -> _Value:
         if any(step != 1 for step in self.attributes.get("dilations", ())):
             raise ValueError(f"dilations {self.attributes['dilations']} are not supported")
         size, stride = pair("kernel", kernel), pair("stride", self.attributes.get("strides", 1))
         sides = self._padding(x.shape, size, stride)
-        return self._layer(partial(make, kernel=size, stride=stride, padding=sides, **more), x)
+        return self._layer(partial(make, kernel=size, stride=stride, padding=sides, **fields), x)
 
     def _padding(self, shape: Shape, kernel: Pair, stride: Pair) -> Sizes:
         """Return (top, left, bottom, right), ONNX's own order."""
@@ -329,11 +340,11 @@ class _Reader:
         x, (output, inputs, *kernel) = self._image(), weights
         if inputs * groups != x.shape.c:
             raise ValueError(f"its weights are {list(weights)} in {groups} groups; its input is {x}")
-        if (said := self.attributes.get("kernel_shape", kernel)) != kernel:
-            raise ValueError(f"its weights are {list(weights)}; kernel_shape is {said}")
+        if (stated := self.attributes.get("kernel_shape", kernel)) != kernel:
+            raise ValueError(f"its weights are {list(weights)}; kernel_shape is {stated}")
         make = DepthwiseConv if 1 < groups == x.shape.c == output else Conv
         y = self._window(make, x, kernel, output_channels=output, groups=groups)
-        return self._channel_biased(self._learned(y, 1, lambda w: w.transpose(2, 3, 1, 0)), 2)
+        return self._add_channel_bias(self._use_weights(y, 1, lambda w: w.transpose(2, 3, 1, 0)), 2)
 
     def max_pool(self) -> _Value:
         """Convert MaxPool without its second output, the indices."""
@@ -361,10 +372,10 @@ class _Reader:
         x = self._value()
         if self._weights(1) != (x.shape.c,) or x.sizes[0] != x.shape.c:
             raise ValueError(f"its scale is {list(self._weights(1))}; its input is {x}")
-        return self._channel_biased(self._layer(OnlineNorm, x, sizes=x.sizes), 2)
+        return self._add_channel_bias(self._layer(OnlineNorm, x, sizes=x.sizes), 2)
 
-    def whole(self, kind: type[Layer]) -> _Value:
-        """Convert an operator that equals a layer kind, of any shape; its fields are attributes of the node."""
+    def convert_equal(self, kind: type[Layer]) -> _Value:
+        """Convert an operator that equals a kind of layer, of any shape, with attributes as its fields."""
         fields = {field: self.attributes[n] for n, field in kind.onnx_fields.items() if n in self.attributes}
         return self._layer(partial(kind, **fields), self._value(), sizes=self._value().sizes)
 
@@ -380,7 +391,7 @@ class _Reader:
         """Convert Add of two feature maps, or of a map and a bias."""
         for position in (0, 1):
             if self._name(position) in self.constants:
-                return self._biased(self._value(1 - position), position, self._weights(position), part="")
+                return self._add_bias(self._value(1 - position), position, self._weights(position), part="")
         x, y = self._value(0), self._value(1)
         if x.sizes != y.sizes:
             raise ValueError(f"its inputs are {x} and {y}; they must not differ")
@@ -413,11 +424,11 @@ class _Reader:
     def dense(self) -> _Value:
         """Convert Gemm, or MatMul with a constant."""
         x, weights = self._value(), self._weights(1)
-        for name, usual in (("alpha", 1), ("beta", 1), ("transA", 0)):
-            if self.attributes.get(name, usual) != usual:
+        for name, default in (("alpha", 1), ("beta", 1), ("transA", 0)):
+            if self.attributes.get(name, default) != default:
                 raise ValueError(f"{name} of {self.attributes[name]:g} is not supported")
-        turned = bool(self.attributes.get("transB"))
-        weights = weights[::-1] if turned else weights
+        is_transposed = bool(self.attributes.get("transB"))
+        weights = weights[::-1] if is_transposed else weights
         if len(weights) != 2 or x.sizes != weights[:1]:
             raise ValueError(f"its weights take {list(weights[:-1])}; its input is {x}")
         y = self._layer(partial(Dense, output_channels=weights[1]), x, sizes=weights[1:])
@@ -425,21 +436,23 @@ class _Reader:
         def in_raster(w: Weights) -> Weights:
             """Reorder weights of inputs that ONNX flattens as (channel, row, column)."""
             c, h, width = x.shape.c, x.shape.h, x.shape.w
-            rows = (w.T if turned else w).reshape(c, h, width, -1).transpose(1, 2, 0, 3)
+            rows = (w.T if is_transposed else w).reshape(c, h, width, -1).transpose(1, 2, 0, 3)
             return rows.reshape(1, 1, x.shape.words, -1)
 
-        self._learned(y, 1, in_raster)
-        return self._biased(y, 2, self._weights(2)) if self._name(2) else y
+        self._use_weights(y, 1, in_raster)
+        return self._add_bias(y, 2, self._weights(2)) if self._name(2) else y
 
     def reshape(self) -> _Value:
         """Convert a change of shape that flattens each frame, or that changes nothing."""
         x, sizes = self._value(last=True), self.shapes.get(self.node.output[0], (0,))
         if sizes in ((self.batch, *x.sizes), (self.batch, x.shape.words) + (1,) * (len(sizes) - 2)):
             return replace(x, sizes=sizes[1:])
-        shown = [str(size or "?") for size in sizes]
-        shown[:1] = ["batch"] if sizes[:1] == (self.batch,) else shown[:1]
-        made = ", ".join(shown)
-        raise ValueError(f"makes [{made}] of {x}; only flattening to [batch, {x.shape.words}] is supported")
+        size_texts = [str(size or "?") for size in sizes]
+        size_texts[:1] = ["batch"] if sizes[:1] == (self.batch,) else size_texts[:1]
+        sizes_text = ", ".join(size_texts)
+        raise ValueError(
+            f"makes [{sizes_text}] of {x}; only flattening to [batch, {x.shape.words}] is supported"
+        )
 
     def softmax(self) -> _Value:
         """Convert a softmax over all classes, which the loss contains."""
@@ -450,7 +463,7 @@ class _Reader:
             raise ValueError(f"is over axis {axis} of {x}; only over all classes of a frame is supported")
         return replace(x, softmax=True)
 
-    def passed(self) -> _Value:
+    def pass_through(self) -> _Value:
         """Pass the input through without a layer."""
         return self._value(last=True)
 
@@ -469,8 +482,8 @@ OPERATORS: dict[str, Callable[[_Reader], _Value]] = {
     **dict.fromkeys(("Gemm", "MatMul"), _Reader.dense),
     **dict.fromkeys(("Flatten", "Reshape", "Squeeze"), _Reader.reshape),
     **dict.fromkeys(("Softmax", "LogSoftmax"), _Reader.softmax),
-    **dict.fromkeys(("Dropout", "Identity"), _Reader.passed),
+    **dict.fromkeys(("Dropout", "Identity"), _Reader.pass_through),
 }
 for _kind in layer_kinds().values():
     if _kind.onnx and _kind.onnx not in OPERATORS:
-        OPERATORS[_kind.onnx] = partial(_Reader.whole, kind=_kind)
+        OPERATORS[_kind.onnx] = partial(_Reader.convert_equal, kind=_kind)

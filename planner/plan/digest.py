@@ -1,4 +1,4 @@
-"""Hash of a plan's files, which distinguishes an edited plan from the one that was written."""
+"""Hash of a plan's files, by which an edited plan is recognised."""
 
 from __future__ import annotations
 
@@ -8,14 +8,21 @@ from collections.abc import Mapping
 from typing import Any
 
 PLAN_FILE, CONNECTIONS_FILE, DEVICES = "plan.json", "connections.json", "devices"
-DIGEST = "sha256"  #: field of plan.json
-_APART = (DIGEST, "solver")  # fields of plan.json that are left out: the digest itself, and the search
+DIGEST = "sha256"  #: field of plan.json with the hash
+_EXCLUDED_FIELDS = (
+    DIGEST,
+    "solver",
+)  # fields of plan.json that are left out: the digest itself, and the search
 
 
 def plan_digest(files: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the SHA-256 of a plan's JSON files, by their names, without details of the search."""
-    kept = {
-        name: {field: value for field, value in content.items() if name != PLAN_FILE or field not in _APART}
+    """Return the SHA-256 of a plan's JSON files, by name, except fields on the search and the hash itself."""
+    hashed = {
+        name: {
+            field: value
+            for field, value in content.items()
+            if name != PLAN_FILE or field not in _EXCLUDED_FIELDS
+        }
         for name, content in files.items()
     }
-    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(hashed, sort_keys=True).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Reader of a plan's folder: the network that its devices train."""
+"""Reader of a plan's folder, which returns the network that the plan's devices train."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fanin.cnn.facts import Network, Stage
 from fanin.cnn.flow.link import Wiring
 from fanin.cnn.flow.node import Sizes
 from fanin.cnn.flow.predict import Prediction, predict_long
-from fanin.cnn.flow.verdict import Verdict, check_liveness, frames_that_tell
+from fanin.cnn.flow.verdict import Liveness, check_liveness, conclusive_frames
 from fanin.cnn.layers.layer import Parallelism
 from fanin.cnn.parts import Placement
 from fanin.planner.check.files import RATES, Plan, read_plan
@@ -23,60 +23,53 @@ from fanin.planner.check.plan import check_plan
 from fanin.planner.model.graph import Model
 from fanin.planner.plan.digest import CONNECTIONS_FILE, DEVICES, DIGEST, PLAN_FILE, plan_digest
 
-EXECUTED = 32  #: largest batch, in frames, that is predicted in full
+MAX_FULL_BATCH = 32  #: largest batch, in frames, that is predicted in full
 STORE_SHARE = 0.98  #: share of DRAM's rate that a store uses (docs/systems/cluster.md, "Store")
 
 
 @dataclass(frozen=True)
 class Rates:
-    """Rates of a device's memory and network, in bits per second, each way."""
+    """Rates of a device in bits per second, per direction."""
 
-    dram: int
-    network: int
+    dram: int  #: rate of the memory
+    network: int  #: rate of the network port
 
 
 @dataclass(frozen=True)
 class PlannedNetwork:
-    """A network on its devices, with the plan's figures.
-
-    - ``clock``: of all devices, in Hz.
-    - ``cycles``: of a frame, by stage.
-    - ``pace``: cycles from frame to frame if DRAM or the network is the limit, since the flow model does not
-      include them; else 0.
-    """
+    """Network on its devices, with figures of its plan."""
 
     placement: Placement
-    clock: int
+    clock: int  #: clock of all devices, in Hz
     throughput: Fraction  #: frames per second, without updates
-    cycles: tuple[int, ...]
+    cycles: tuple[int, ...]  #: cycles of a frame, by stage
     digest: str  #: digest of the plan
-    rates: Mapping[str, Rates]  #: by device, for devices with stages
+    rates: Mapping[str, Rates]  #: rates of each device that has stages
     batch: int = 256  #: frames per batch for which the plan was made
-    pace: float = 0
+    pace: float = 0  #: cycles per frame if DRAM or network is the limit, which the flow model lacks; else 0
 
     @property
     def network(self) -> Network:
-        """The network that is trained."""
+        """Network to train."""
         return self.placement.network
 
     @cached_property
     def sizes(self) -> Sizes:
-        """Sizes of the build's FIFOs and stores."""
+        """Sizes of the build's FIFOs and rings."""
         return Sizes.of(self.placement.flow)
 
     @cached_property
-    def verdict(self) -> Verdict:
-        """Proof that the build cannot deadlock. Raises InputError of one line for a build that could."""
+    def liveness(self) -> Liveness:
+        """Proof that the build cannot deadlock. Raises InputError of one line if it can."""
         return check_liveness(self.network, self.sizes)
 
     def prediction(self, batch: int) -> Prediction:
-        """Predict frames in the build by the timed flow model, for two batches; takes seconds for large
-        networks.
+        """Return the flow model's prediction for two batches. It takes seconds for large networks.
 
-        Of a large batch only somewhat more frames than the rings hold are executed. The exposed time is the
-        same, but the drain misses how far images run ahead of it.
+        Of a batch above ``MAX_FULL_BATCH`` frames, only somewhat more frames than the rings hold are executed.
+        The exposed time is the same; the drain is too short by the time for which images run ahead.
         """
-        frames = batch if batch <= EXECUTED else min(batch, frames_that_tell(self.sizes))
+        frames = batch if batch <= MAX_FULL_BATCH else min(batch, conclusive_frames(self.sizes))
         if frames not in self._predictions:
             period = float(self.clock / self.throughput)
             self._predictions[frames] = predict_long(self.network, self.sizes, frames, self.pace, period)
@@ -88,43 +81,47 @@ class PlannedNetwork:
 
 
 def unplanned(model: Model) -> Network:
-    """Return the network of a model without a plan, with minimal parallelism. Raises InputError."""
+    """Return a model as a network with minimal parallelism, without a plan. Raises InputError."""
     stages = (Stage(node.name, node.layer, Parallelism(), node.sources) for node in model.nodes)
-    return _checked(model.name, Network(model.name, tuple(stages)))
+    return _trainable(model.name, Network(model.name, tuple(stages)))
 
 
 def read_network(folder: Path) -> PlannedNetwork:
-    """Return the network of a plan. Raises InputError of one line.
+    """Return the network of the plan in a folder.
 
-    Refused are edited plans, plans that break this version's rules, devices with different clocks, and models
-    that cannot be trained.
+    Raises InputError of one line for an edited plan, a plan that breaks this version's rules, devices with
+    different clocks, and a model that cannot be trained.
     """
     plan, path = read_plan(folder), folder / PLAN_FILE
     digest = _check_unedited(folder)
-    if complaints := check_plan(folder):
-        raise InputError(f"{path}: breaks a rule, plan again: {complaints[0]}")
+    if violations := check_plan(folder):
+        raise InputError(f"{path}: breaks a rule, plan again: {violations[0]}")
     clock = _clock(path, plan)
-    network = _checked(str(path), Network(open_record(path).text("model"), stages(plan)))
+    network = _trainable(str(path), Network(open_record(path).text("model"), stages(plan)))
     cycles = tuple(layer.figures["cycles"] for layer in plan.layers)
-    placement = _placed(path, plan, network)
+    placement = _placement(path, plan, network)
     return PlannedNetwork(
         placement=placement,
         clock=clock,
         throughput=plan.throughput,
         cycles=cycles,
         digest=digest,
-        rates={one.name: Rates(one.dram, one.network) for one in plan.devices if one.name in placement.names},
+        rates={
+            device.name: Rates(device.dram, device.network)
+            for device in plan.devices
+            if device.name in placement.names
+        },
         batch=plan.batch,
         pace=_pace(plan, clock),
     )
 
 
-def _checked(where: str, network: Network) -> Network:
-    """Return the network. Raises InputError if it cannot be trained."""
+def _trainable(location: str, network: Network) -> Network:
+    """Return ``network``. Raises InputError if it cannot be trained. ``location``: start of the message."""
     try:
         _ = network.loss, network.output, network.images
     except ValueError as error:
-        raise InputError(f"{where}: {error}") from None
+        raise InputError(f"{location}: {error}") from None
     return network
 
 
@@ -144,16 +141,16 @@ def _check_unedited(folder: Path) -> str:
 
 def _clock(path: Path, plan: Plan) -> int:
     """Return the clock of all devices with layers. Raises InputError if clocks differ."""
-    used = [device for device in plan.devices if device.name in set(plan.place.values())]
+    used = [device for device in plan.devices if device.name in set(plan.layer_devices.values())]
     clocks = {device.clock: device.name for device in used}
     if len(clocks) > 1:
-        said = ", ".join(f"{name} {clock / 1e6:g} MHz" for clock, name in clocks.items())
-        raise InputError(f"{path}: clocks differ ({said}); a cluster runs on one clock")
+        clocks_text = ", ".join(f"{name} {clock / 1e6:g} MHz" for clock, name in clocks.items())
+        raise InputError(f"{path}: clocks differ ({clocks_text}); a cluster runs on one clock")
     return used[0].clock
 
 
 def _pace(plan: Plan, clock: int) -> float:
-    """Return cycles from frame to frame if the network or DRAM (at a store's share) is the limit; else 0."""
+    """Return the cycles per frame if the network, or DRAM at a store's rate, is the limit; else 0."""
     shares = [
         float(shares[rate] or 0) / (STORE_SHARE if rate.startswith("dram") else 1)
         for shares in plan.utilisation.values()
@@ -163,16 +160,18 @@ def _pace(plan: Plan, clock: int) -> float:
     return pace if pace > max(layer.figures["cycles"] for layer in plan.layers) else 0
 
 
-def _placed(path: Path, plan: Plan, network: Network) -> Placement:
+def _placement(path: Path, plan: Plan, network: Network) -> Placement:
     """Return the network placed on the plan's devices."""
     priorities = {
         (index, port): plan.connections[edge.connection].priority
         for index, stage in enumerate(network.stages)
-        for port, edge in enumerate(plan.into[stage.name])
+        for port, edge in enumerate(plan.input_edges[stage.name])
         if edge.connection is not None
     }
     wiring = Wiring(_clock(path, plan), {device.name: device.network for device in plan.devices})
     try:
-        return Placement(network, tuple(plan.place[stage.name] for stage in network.stages), priorities, wiring)
+        return Placement(
+            network, tuple(plan.layer_devices[stage.name] for stage in network.stages), priorities, wiring
+        )
     except ValueError as error:
         raise InputError(f"{path}: {error}") from None

@@ -1,4 +1,4 @@
-"""A plan, which is a placement and its figures, and its computation."""
+"""Plan: a placement of a model's layers on a cluster, its figures, and its computation."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from fanin.cnn.layers.layer import Storage
 from fanin.cnn.memory import stage_bytes
 from fanin.planner.model.graph import Model
 from fanin.planner.plan.timing import Timing, links_of, network_of, timing_of
-from fanin.planner.search.choices import Choice, all_choices, connection_takes, constrained
-from fanin.planner.search.conflict import in_words, misfit, smallest_conflict
+from fanin.planner.search.choices import Choice, all_choices, connection_cost, limited_costs
+from fanin.planner.search.conflict import describe_conflict, misfit, smallest_conflict
 from fanin.planner.search.instance import Instance, Load, Placement
 from fanin.planner.search.limits import Limits
 from fanin.planner.search.priorities import choose_priorities
 from fanin.planner.search.problem import limits_at
-from fanin.planner.search.search import SAME, SETTLING, Search
-from fanin.planner.search.settle import Settled, settle
+from fanin.planner.search.search import GAP_TOLERANCE, SETTLE_SHARE, Search
+from fanin.planner.search.settle import Settlement, settle
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A placement and its proof. Times are in seconds, bandwidths in bits per second."""
+    """Placement with its figures, and a bound on all placements. Times are in seconds."""
 
     instance: Instance
     placement: Placement
-    priorities: dict[int, int]  #: by cut edge
+    priorities: dict[int, int]  #: priority of each cut edge
     bound: Fraction  #: upper bound of the throughput of all plans, in frames per second
-    split: int = 1  #: model parallelism of the model
-    batch: int = 256
-    statistics: tuple[tuple[str, object], ...] = ()
+    split: int = 1  #: degree of the model's model parallelism
+    batch: int = 256  #: frames of a batch, for drain and update
+    statistics: tuple[tuple[str, object], ...] = ()  #: entries of ``solver`` in plan.json
 
     @property
     def model(self) -> Model:
-        """The model, split if model parallelism is used."""
+        """Model, in which limiting groups are split if model parallelism is used."""
         return self.instance.model
 
     @property
@@ -54,9 +54,7 @@ class Plan:
 
     @property
     def flow_throughput(self) -> float:
-        """Frames per second in the flow model, at most ``throughput``: FIFOs and neighbours can delay
-        frames.
-        """
+        """Frames per second in the flow model, in which FIFOs and neighbours can delay frames."""
         return min(float(self.throughput), 1 / self.timing.period)
 
     @property
@@ -67,11 +65,11 @@ class Plan:
     @property
     def optimal(self) -> bool:
         """True if it is proved that no plan is better."""
-        return self.gap <= SAME
+        return self.gap <= GAP_TOLERANCE
 
     @cached_property
     def timing(self) -> Timing:
-        """Drain and update times in the flow model, computed in seconds for a large model."""
+        """Period, drain and update in the flow model. The computation takes seconds for a large model."""
         return timing_of(self.instance, self.placement, self.batch)
 
     @property
@@ -81,7 +79,7 @@ class Plan:
 
     @property
     def update(self) -> float:
-        """Seconds from the drain's end until every layer has updated its parameters, one per cycle."""
+        """Seconds from the drain's end until every layer has updated its parameters."""
         return self.timing.update
 
     @property
@@ -96,13 +94,13 @@ class Plan:
 
     @cached_property
     def stored(self) -> tuple[int, ...]:
-        """Bytes that each device stores in DRAM: state, rings of saved maps, a batch from and for the host."""
+        """Bytes that each device stores in DRAM: state, rings of saved maps, and a batch of the host's data."""
         network = network_of(self.instance, self.placement)
         rings = Flow(network, links=links_of(self.instance, self.placement)).rings
-        found = [0] * len(self.instance.cluster.devices)
+        stored_bytes = [0] * len(self.instance.cluster.devices)
         for number, (stage, device) in enumerate(zip(network.stages, self.placement.devices, strict=True)):
-            found[device] += stage_bytes(stage, rings.get(number, 0), self.batch)
-        return tuple(found)
+            stored_bytes[device] += stage_bytes(stage, rings.get(number, 0), self.batch)
+        return tuple(stored_bytes)
 
     @property
     def used(self) -> int:
@@ -110,7 +108,7 @@ class Plan:
         return len(set(self.placement.devices))
 
 
-Say = Callable[[float, float], None]
+Report = Callable[[float, float], None]
 
 
 def make_plan(
@@ -119,45 +117,52 @@ def make_plan(
     *,
     start: Placement | None = None,
     pool: ProcessPoolExecutor | None = None,
-    say: Say = lambda best, bound: None,
+    report: Report = lambda best, bound: None,
 ) -> Plan:
-    """Return the best plan within limits. Raises InputError if none exists, CheckFailed if none was found."""
+    """Return the best plan that a search within ``limits`` finds.
+
+    ``start``: known placement from which to start.
+    ``pool``: processes for searches in parallel.
+    ``report``: callback with the best throughput so far and its bound.
+
+    Raises InputError if no plan exists, CheckFailed if none was found.
+    """
     begin = time.monotonic()
-    complaint = misfit(instance)
-    if complaint:
-        raise InputError(complaint)
-    search = Search(instance, limits, pool, say)
-    found = search.run(start)
-    if found.placement is None:
-        rules = None if found.feasible else smallest_conflict(instance)
+    reason = misfit(instance)
+    if reason:
+        raise InputError(reason)
+    search = Search(instance, limits, pool, report)
+    state = search.run(start)
+    if state.placement is None:
+        rules = None if state.feasible else smallest_conflict(instance)
         if rules:
-            raise InputError(in_words(instance, rules))
+            raise InputError(describe_conflict(instance, rules))
         raise CheckFailed(f"no placement found within {limits.seconds:g} s, nor proved that there is none")
-    settled = settle(instance, found.placement, limits, limits.effort * SETTLING, begin + limits.seconds)
-    placement = on_chip(instance, hand_back(instance, settled.placement))
+    settlement = settle(instance, state.placement, limits, limits.effort * SETTLE_SHARE, begin + limits.seconds)
+    placement = move_parameters_on_chip(instance, shrink_layers(instance, settlement.placement))
     priorities = choose_priorities(instance, placement)
     assert priorities is not None  # the search accepts no placement without them
     return Plan(
         instance=instance,
         placement=placement,
         priorities=priorities,
-        bound=max(Fraction(instance.ticks, max(found.least, 1)), 1 / instance.period(placement)),
-        statistics=_statistics(limits, search, settled, time.monotonic() - begin),
+        bound=max(Fraction(instance.ticks, max(state.lower_bound, 1)), 1 / instance.period(placement)),
+        statistics=_statistics(limits, search, settlement, time.monotonic() - begin),
     )
 
 
 def _statistics(
-    limits: Limits, search: Search, settled: Settled, seconds: float
+    limits: Limits, search: Search, settlement: Settlement, seconds: float
 ) -> tuple[tuple[str, object], ...]:
     return (
         ("seconds", round(seconds, 1)),
-        ("effort", round(search.found.effort + settled.effort, 1)),
-        ("climbs", search.found.tries),
-        ("stopped_by", str(search.found.stopped_by)),
-        ("stopped_by_clock", search.found.clock_stopped),
-        ("fewest_devices_proved", settled.devices),
-        ("least_cut_bits_proved", settled.cut_bits),
-        ("first_in_order_proved", settled.order),
+        ("effort", round(search.state.effort + settlement.effort, 1)),
+        ("climbs", search.state.attempts),
+        ("stopped_by", str(search.state.stopped_by)),
+        ("stopped_by_clock", search.state.clock_stopped),
+        ("fewest_devices_proved", settlement.devices),
+        ("least_cut_bits_proved", settlement.cut_bits),
+        ("first_in_order_proved", settlement.order),
         ("time_limit", limits.seconds),
         ("workers", limits.workers),
         ("seed", limits.seed),
@@ -165,66 +170,74 @@ def _statistics(
     )
 
 
-def hand_back(instance: Instance, placement: Placement) -> Placement:
-    """Make every layer as small as the period allows, since none needs to be faster than the slowest."""
+def shrink_layers(instance: Instance, placement: Placement) -> Placement:
+    """Return the placement with every layer as small as the period allows: none needs to be faster."""
     period = instance.period(placement)
     choices = []
     model, devices = instance.model, placement.devices
-    for node, links, device, choice in zip(model.nodes, model.links, devices, placement.choices, strict=True):
+    for node, context, device, choice in zip(
+        model.nodes, model.contexts, devices, placement.choices, strict=True
+    ):
         part = instance.cluster.devices[device].part
         cycles = int(period * part.clock)
-        limits = constrained(choice.cost, part)
-        fitting = [
+        limits = limited_costs(choice.cost, part)
+        candidates = [
             other
-            for other in all_choices(node.layer, part, links)
+            for other in all_choices(node.layer, part, context)
             if other.cost.cycles <= cycles
-            and all(a <= b for a, b in zip(constrained(other.cost, part), limits, strict=True))
+            and all(a <= b for a, b in zip(limited_costs(other.cost, part), limits, strict=True))
         ]
-        choices.append(min(fitting, key=_size, default=choice))
+        choices.append(min(candidates, key=_size, default=choice))
     return replace(placement, choices=tuple(choices))
 
 
-def on_chip(instance: Instance, placement: Placement) -> Placement:
-    """Move parameters from DRAM to the chip, layer by layer, if their device has room."""
+def move_parameters_on_chip(instance: Instance, placement: Placement) -> Placement:
+    """Return the placement with parameters moved from DRAM to the chip, layer by layer, where they fit."""
     period = instance.period(placement)
     choices = list(placement.choices)
     for number, (node, device) in enumerate(zip(instance.model.nodes, placement.devices, strict=True)):
         if choices[number].storage is Storage.CHIP:
             continue
         part = instance.cluster.devices[device].part
-        others = [
-            constrained(choice.cost, part)
+        other_costs = [
+            limited_costs(choice.cost, part)
             for other, choice in enumerate(choices)
             if placement.devices[other] == device and other != number
         ]
-        links = instance.loads(placement)[device].connections
-        taken = [links * each for each in connection_takes(part)]
-        room = [
+        connections = instance.loads(placement)[device].connections
+        connection_costs = [connections * cost for cost in connection_cost(part)]
+        free = [
             limit - sum(loads)
             for limit, *loads in zip(
-                limits_at(instance, part, instance.in_ticks(period)), taken, *others, strict=True
+                limits_at(instance, part, instance.in_ticks(period)),
+                connection_costs,
+                *other_costs,
+                strict=True,
             )
         ]
-        fitting = [
+        candidates = [
             choice
-            for choice in all_choices(node.layer, part, instance.model.links[number])
+            for choice in all_choices(node.layer, part, instance.model.contexts[number])
             if choice.storage is Storage.CHIP
             and choice.cost.cycles <= period * part.clock
-            and all(cost <= left for cost, left in zip(constrained(choice.cost, part), room, strict=True))
+            and all(
+                cost <= free_amount
+                for cost, free_amount in zip(limited_costs(choice.cost, part), free, strict=True)
+            )
         ]
-        choices[number] = min(fitting, key=_size, default=choices[number])
+        choices[number] = min(candidates, key=_size, default=choices[number])
     return replace(placement, choices=tuple(choices))
 
 
 def overfull_dram(plan: Plan) -> str | None:
-    """Return one line about a device whose DRAM is too small for the data it stores; None without one.
+    """Return a line on a device whose DRAM is too small for the data that it stores; None if there is none.
 
-    The search cannot check this: the number of waiting frames depends on the timing of all layers.
+    The search cannot check this, since the number of saved frames depends on the timing of all layers.
     """
     for device, stored in zip(plan.instance.cluster.devices, plan.stored, strict=True):
-        there = device.part.dram_bytes
-        if there is not None and stored > there:
-            return f"{device.name}: the plan that was found keeps {stored:,} bytes in DRAM, of {there:,}"
+        capacity = device.part.dram_bytes
+        if capacity is not None and stored > capacity:
+            return f"{device.name}: the plan that was found keeps {stored:,} bytes in DRAM, of {capacity:,}"
     return None
 
 
@@ -258,8 +271,10 @@ def bottleneck(plan: Plan) -> dict[str, str]:
     # Of equally slow layers the largest: smaller ones were slowed down because they need not be faster.
     _, last = max(
         (choice.cost.dsp, -number)
-        for number, (on, choice) in enumerate(zip(plan.placement.devices, plan.placement.choices, strict=True))
-        if Fraction(choice.cost.cycles, devices[on].part.clock) == plan.period
+        for number, (device_index, choice) in enumerate(
+            zip(plan.placement.devices, plan.placement.choices, strict=True)
+        )
+        if Fraction(choice.cost.cycles, devices[device_index].part.clock) == plan.period
     )
     slowest = -last
     name, device = plan.model.nodes[slowest].name, devices[plan.placement.devices[slowest]]

@@ -1,4 +1,4 @@
-"""Timing of a plan in the flow model, from two batches: period, drain and update."""
+"""Timing of a plan by the flow model: period, drain and update."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 
 from fanin.cnn.facts import Network, Stage
-from fanin.cnn.flow.coarse import bounded
+from fanin.cnn.flow.coarse import coarse_if_large
 from fanin.cnn.flow.link import Edge, Link, Wiring
 from fanin.cnn.flow.node import NodeGraph, Sizes
 from fanin.cnn.flow.predict import Prediction, prediction
 from fanin.cnn.flow.sizes import Flow
-from fanin.cnn.flow.verdict import frames_that_tell
+from fanin.cnn.flow.verdict import conclusive_frames
 from fanin.cnn.layers.family import WORD_BITS
 from fanin.cnn.layers.layer import Storage
 from fanin.planner.search.instance import Instance, Placement
@@ -21,17 +21,12 @@ ROUNDING = 1e-9  #: relative tolerance of times in cycles, which are sums of flo
 
 @dataclass(frozen=True)
 class Timing:
-    """Times in seconds.
+    """Times of a plan in seconds."""
 
-    - ``period``: from frame to frame: the plan's, or a longer one if the build delays frames.
-    - ``drain``, ``update``: as in ``Plan``.
-    - ``exposed``: additional time of a batch beyond one period per frame.
-    """
-
-    period: float
-    drain: float
-    update: float
-    exposed: float
+    period: float  #: time per frame: the plan's, or a longer one if the build delays frames
+    drain: float  #: time from a batch's last frame in until its gradient has passed all layers
+    update: float  #: time from the drain's end until every layer has updated its parameters
+    exposed: float  #: time of a batch beyond one period per frame
 
 
 def network_of(instance: Instance, placement: Placement) -> Network:
@@ -44,7 +39,7 @@ def network_of(instance: Instance, placement: Placement) -> Network:
 
 
 def links_of(instance: Instance, placement: Placement) -> dict[Edge, Link]:
-    """Return the links of the cut edges, in cycles of the fastest clock."""
+    """Return the link of each cut edge, in cycles of the fastest clock."""
     rates: dict[Hashable, float] = {
         number: device.part.network for number, device in enumerate(instance.cluster.devices)
     }
@@ -59,7 +54,9 @@ def _clocks(instance: Instance, placement: Placement) -> list[int]:
 
 
 def timing_of(instance: Instance, placement: Placement, batch: int) -> Timing:
-    """Time two batches; of larger batches than can be in flight, only as many frames as matter are simulated.
+    """Return the timing of a placement, from an execution of two batches in the flow model.
+
+    Of a batch larger than can be in flight, only ``conclusive_frames`` are executed.
 
     Raises InputError of one line for a build that would deadlock.
     """
@@ -70,29 +67,31 @@ def timing_of(instance: Instance, placement: Placement, batch: int) -> Timing:
     sizes = Sizes.of(Flow(network, round(planned), links_of(instance, placement)))
     updates = _updates(instance, placement, network)
     rows = max(stage.layer.output.h for stage in network.stages)
-    factors = {stage.name: clock / own for stage, own in zip(network.stages, clocks, strict=True)}
+    factors = {
+        stage.name: clock / stage_clock for stage, stage_clock in zip(network.stages, clocks, strict=True)
+    }
 
     def flow(frames: int) -> Prediction:
         node = NodeGraph(network, sizes, frames, planned, updates)
-        return prediction(node, bounded(node.graph.scaled(factors), rows), 2)
+        return prediction(node, coarse_if_large(node.graph.scaled(factors), rows), 2)
 
-    enough = frames_that_tell(sizes)
-    steady = flow(enough)
+    full_batch = conclusive_frames(sizes)
+    steady = flow(full_batch)
     period = steady.period if steady.period > planned * (1 + ROUNDING) else planned
-    found, exposed = steady, steady.exposed
-    if batch < enough:  # too few frames for a period of their own
-        found = flow(batch)
-        exposed = batch * (found.period - period) + found.exposed
-    return Timing(period / clock, found.drain / clock, found.update / clock, max(exposed, 0) / clock)
+    measured, exposed = steady, steady.exposed
+    if batch < full_batch:  # too few frames for a period of their own
+        measured = flow(batch)
+        exposed = batch * (measured.period - period) + measured.exposed
+    return Timing(period / clock, measured.drain / clock, measured.update / clock, max(exposed, 0) / clock)
 
 
 def _updates(instance: Instance, placement: Placement, network: Network) -> dict[int, float]:
-    """Return the cycles in which DRAM moves all of a device's spilled weights and velocities, each way."""
-    found: dict[int, float] = {}
+    """Return the cycles in which DRAM moves all spilled weights and velocities of a device, by stage."""
+    updates: dict[int, float] = {}
     for number, device in enumerate(instance.cluster.devices):
-        here = [n for n, on in enumerate(placement.devices) if on == number]
-        spilled = [n for n in here if network.stages[n].storage is Storage.DRAM]
+        nodes = [n for n, placed_on in enumerate(placement.devices) if placed_on == number]
+        spilled = [n for n in nodes if network.stages[n].storage is Storage.DRAM]
         words = 2 * sum(network.stages[n].layer.parameters for n in spilled)
         if spilled:
-            found |= dict.fromkeys(spilled, words * WORD_BITS / device.part.dram * device.part.clock)
-    return found
+            updates |= dict.fromkeys(spilled, words * WORD_BITS / device.part.dram * device.part.clock)
+    return updates

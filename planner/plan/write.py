@@ -1,4 +1,4 @@
-"""Files of a plan: plan.json, connections.json, and one for the builder of every device."""
+"""Writer of a plan's files: plan.json, connections.json, and one file for the builder of each device."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fanin.planner.search.priorities import cut_edges
 
 
 def plan_files(plan: Plan) -> dict[str, str]:
-    """Return the text of every file by path."""
+    """Return the text of each file of a plan, by path."""
     values: dict[str, Any] = {PLAN_FILE: plan_json(plan), CONNECTIONS_FILE: connections_json(plan)}
     for number, device in enumerate(plan.instance.cluster.devices):
         if number in plan.placement.devices:
@@ -29,7 +29,7 @@ def plan_files(plan: Plan) -> dict[str, str]:
 
 
 def plan_json(plan: Plan) -> dict[str, Any]:
-    """Return plan.json; its keys are described in docs/systems/planner.md, "Files"."""
+    """Return the contents of plan.json. docs/systems/planner.md, "Files", describes the keys."""
     cluster = plan.instance.cluster
     return {
         "fanin": __version__,
@@ -88,7 +88,7 @@ def _device(device: Device) -> dict[str, Any]:
 def _utilisation(plan: Plan, device: Device, load: Load, stored: int) -> dict[str, float | None]:
     part, rate = device.part, float(plan.throughput)
     counts = zip(load.ram_blocks, part.ram_blocks or (), strict=part.ram_blocks is not None)
-    blocks = max((_share(n, there) for n, there in counts), default=None)
+    blocks = max((_share(n, available) for n, available in counts), default=None)
     return {
         "dsp": _share(load.dsp, part.dsp),
         "luts": None if part.luts is None else _share(load.luts, part.luts),
@@ -102,8 +102,8 @@ def _utilisation(plan: Plan, device: Device, load: Load, stored: int) -> dict[st
     }
 
 
-def _share(used: float, there: int) -> float:
-    return used / there if there else 0.0
+def _share(used: float, available: int) -> float:
+    return used / available if available else 0.0
 
 
 def _sizes(shape: Shape) -> list[int]:
@@ -128,7 +128,7 @@ def _layer(plan: Plan, number: int, node: Node) -> dict[str, Any]:
     return entry | {
         "gradient": layer.gradient,
         "parameter_words": layer.parameters,
-        "saved_words": layer.saved,
+        "saved_words": layer.saved_words,
         "parallelism": {"pic": p.pic, "poc": p.poc, "ph": p.ph, "pi": p.pi, "po": p.po},
         "cycles": cost.cycles,
         "dsp": cost.dsp,
@@ -155,7 +155,7 @@ def _edge(plan: Plan, number: int, edge: Edge) -> dict[str, Any]:
 
 
 def connections_json(plan: Plan) -> dict[str, Any]:
-    """Return connections.json."""
+    """Return the contents of connections.json."""
     hops = _hops(plan)
     return {
         "connections": [
@@ -182,29 +182,29 @@ def _end(plan: Plan, node: int) -> dict[str, str]:
 
 def _hops(plan: Plan) -> Mapping[int, int]:
     """Return the number of cut edges from the input to each node."""
-    on, hops = plan.placement.devices, dict.fromkeys(range(len(plan.model.nodes)), 0)
+    devices, hops = plan.placement.devices, dict.fromkeys(range(len(plan.model.nodes)), 0)
     for edge in plan.model.edges:
         if not edge.label:
-            hops[edge.target] = hops[edge.source] + (on[edge.source] != on[edge.target])
+            hops[edge.target] = hops[edge.source] + (devices[edge.source] != devices[edge.target])
     return hops
 
 
 def device_json(plan: Plan, device: int) -> dict[str, Any]:
     """Return the description of a device for its builder: layers by NADA's table I, and connections."""
-    cluster, on = plan.instance.cluster, plan.placement.devices
+    cluster, devices = plan.instance.cluster, plan.placement.devices
     names = [node.name for node in plan.model.nodes]
-    inner = [e for e in plan.model.edges if on[e.source] == on[e.target] == device]
+    inner = [e for e in plan.model.edges if devices[e.source] == devices[e.target] == device]
     network = []
     for number, index in enumerate(cut_edges(plan.instance, plan.placement)):
         edge = plan.model.edges[index]
-        for direction, here, peer in (("out", edge.source, edge.target), ("in", edge.target, edge.source)):
-            if on[here] == device:
+        for direction, end, peer in (("out", edge.source, edge.target), ("in", edge.target, edge.source)):
+            if devices[end] == device:
                 network.append(
                     {
                         "id": number,
                         "direction": direction,
-                        "layer": names[here],
-                        "peer": cluster.devices[on[peer]].name,
+                        "layer": names[end],
+                        "peer": cluster.devices[devices[peer]].name,
                         "priority": plan.priorities[index],
                     }
                 )
@@ -216,7 +216,7 @@ def device_json(plan: Plan, device: int) -> dict[str, Any]:
         "layers": [
             {"name": node.name, "kind": node.layer.kind, "specification": specification(plan, number)}
             for number, node in enumerate(plan.model.nodes)
-            if on[number] == device
+            if devices[number] == device
         ],
         "connections": [{"from": names[edge.source], "to": names[edge.target]} for edge in inner],
         "network": network,
@@ -228,21 +228,25 @@ def specification(plan: Plan, number: int) -> dict[str, Any]:
     layer, choice = plan.model.nodes[number].layer, plan.placement.choices[number]
     clock = plan.instance.cluster.devices[plan.placement.devices[number]].part.clock
     p = choice.parallelism
-    said: dict[str, Any] = {}
+    entries: dict[str, Any] = {}
     if isinstance(layer, Conv):
-        said["output_channels"] = layer.output_channels
+        entries["output_channels"] = layer.output_channels
     if isinstance(layer, Window):
-        said |= {
+        entries |= {
             "kernel_shape": list(layer.kernel),
             "padding": list(layer.padding),
             "stride": list(layer.stride),
         }
     if isinstance(layer, Conv):
-        said |= {"parallel_input_channel": p.pic, "parallel_output_channel": p.poc, "parallel_horizontal": p.ph}
-    said["parallel_io"] = [p.pi, p.po]
+        entries |= {
+            "parallel_input_channel": p.pic,
+            "parallel_output_channel": p.poc,
+            "parallel_horizontal": p.ph,
+        }
+    entries["parallel_io"] = [p.pi, p.po]
     if layer.inputs:
-        said["input_shape"] = _sizes(layer.inputs[0])
-    return said | {
+        entries["input_shape"] = _sizes(layer.inputs[0])
+    return entries | {
         "output_shape": _sizes(layer.output),
         "induced_delay_frames": float(layer.delay),
         "target_throughput": float(plan.throughput),

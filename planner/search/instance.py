@@ -1,4 +1,4 @@
-"""A model on a cluster: its unit of time, the loads of a placement, and choices for a range of periods."""
+"""Instance of the placement problem: a model on a cluster, with a unit of time, loads and choices."""
 
 from __future__ import annotations
 
@@ -11,45 +11,45 @@ from functools import cached_property
 from fanin.cnn.layers.logic import device_luts
 from fanin.planner.cluster import Cluster, Part
 from fanin.planner.model.graph import Model
-from fanin.planner.search.choices import Choice, constrained, front, non_dominated
+from fanin.planner.search.choices import Choice, limited_costs, non_dominated, pareto_front
 
-# Most ticks per second: periods of seconds, summed over a cluster, stay below 2^63.
+# Maximum ticks per second: periods of seconds, summed over a cluster, stay below 2^63.
 MAX_TICKS = 10**15
 
 
 @dataclass(frozen=True)
 class Placement:
-    """Device and build of each node of the model."""
+    """Placement of a model's nodes."""
 
-    devices: tuple[int, ...]
-    choices: tuple[Choice, ...]
+    devices: tuple[int, ...]  #: device of each node
+    choices: tuple[Choice, ...]  #: build of each node
 
 
 @dataclass(frozen=True)
 class Load:
-    """Load of one device. DRAM and network are in bits per frame, each way."""
+    """Load of one device."""
 
     dsp: int
     luts: int
     ram_bits: int
-    ram_blocks: tuple[int, ...]
-    dram_read: int
-    dram_write: int
-    network: int
+    ram_blocks: tuple[int, ...]  #: blocks of each kind
+    dram_read: int  #: bits per frame
+    dram_write: int  #: bits per frame
+    network: int  #: bits per frame and direction
     connections: int
-    cycles: int  #: per frame, of the slowest layer
+    cycles: int  #: cycles per frame of the slowest layer
 
 
 @dataclass(frozen=True)
 class Option:
-    """A choice within a range of periods. ``ticks``: per frame, at least the range's start."""
+    """Choice of a node for a range of periods."""
 
-    ticks: int
+    ticks: int  #: ticks per frame; at least the start of the range
     choice: Choice
 
 
 class Instance:
-    """A model and a cluster, with a common unit of time (ticks)."""
+    """Model and cluster with a common unit of time, the tick. ``ticks``: ticks per second."""
 
     def __init__(self, model: Model, cluster: Cluster):
         self.model, self.cluster = model, cluster
@@ -69,18 +69,20 @@ class Instance:
         return max(choice.cost.cycles * self.ticks // part.clock, bits * self.per_bit(part.dram))
 
     def per_bit(self, rate: int) -> int:
-        """Return the ticks of one bit; 0 if there is no such port, which nothing may use."""
+        """Return the ticks of one bit at ``rate`` bits per second; 0 for a rate of 0, a port that is absent."""
         return self.ticks // rate if rate else 0
 
     def options(self, node: int, part: Part, low: int, high: int) -> tuple[Option, ...]:
         """Return a node's non-dominated choices on a part for periods from ``low`` to ``high``."""
-        layer, links = self.model.nodes[node].layer, self.model.links[node]
-        key = (layer, links, part, low, high)
+        layer, context = self.model.nodes[node].layer, self.model.contexts[node]
+        key = (layer, context, part, low, high)
         if key not in self._options:
-            found = [Option(max(self.layer_ticks(c, part), low), c) for c in front(layer, part, links)]
-            found = [option for option in found if option.ticks <= high]
-            rows = [(option.ticks, *constrained(option.choice.cost, part)) for option in found]
-            self._options[key] = tuple(found[i] for i in non_dominated(rows))
+            options = [
+                Option(max(self.layer_ticks(c, part), low), c) for c in pareto_front(layer, part, context)
+            ]
+            options = [option for option in options if option.ticks <= high]
+            rows = [(option.ticks, *limited_costs(option.choice.cost, part)) for option in options]
+            self._options[key] = tuple(options[i] for i in non_dominated(rows))
         return self._options[key]
 
     @cached_property
@@ -88,13 +90,13 @@ class Instance:
         return {}
 
     def loads(self, placement: Placement) -> tuple[Load, ...]:
-        """Return the load of every device."""
+        """Return the load of each device."""
         return tuple(self._load(n, placement) for n in range(len(self.cluster.devices)))
 
     def _load(self, device: int, placement: Placement) -> Load:
         part = self.cluster.devices[device].part
         costs = [c.cost for c, d in zip(placement.choices, placement.devices, strict=True) if d == device]
-        cut = [
+        cut_bits = [
             edge.bits
             for edge in self.model.edges
             if (placement.devices[edge.source] == device) != (placement.devices[edge.target] == device)
@@ -102,25 +104,28 @@ class Instance:
         kinds = len(part.family.ram)
         return Load(
             dsp=sum(cost.dsp for cost in costs),
-            luts=sum(cost.luts for cost in costs) + (device_luts(part.family, len(cut)) if costs else 0),
+            luts=sum(cost.luts for cost in costs) + (device_luts(part.family, len(cut_bits)) if costs else 0),
             ram_bits=sum(cost.ram_bits for cost in costs),
             ram_blocks=tuple(sum(cost.ram_blocks[k] for cost in costs) for k in range(kinds)),
             dram_read=sum(cost.dram_read for cost in costs),
             dram_write=sum(cost.dram_write for cost in costs),
-            network=sum(cut),
-            connections=len(cut),
+            network=sum(cut_bits),
+            connections=len(cut_bits),
             cycles=max((cost.cycles for cost in costs), default=0),
         )
 
     def period(self, placement: Placement) -> Fraction:
-        """Return the exact seconds per frame: of the slowest layer, DRAM or network port."""
+        """Return the exact seconds per frame of the slowest layer, DRAM or network port."""
         return max(
             device_period(load, device.part)
             for load, device in zip(self.loads(placement), self.cluster.devices, strict=True)
         )
 
     def canonical(self, placement: Placement) -> Placement:
-        """Return the placement with equal devices, except the host's, in the order of their first layers."""
+        """Return the placement with equal devices renumbered in the order of their first layers.
+
+        The host's device keeps its number.
+        """
         devices = self.cluster.devices
         name: dict[int, int] = {}
         free = [n for n in range(len(devices)) if n != self.cluster.host]
@@ -141,33 +146,33 @@ def device_period(load: Load, part: Part) -> Fraction:
     return max([Fraction(load.cycles, part.clock), *(Fraction(bits, rate) for bits, rate in pairs if bits)])
 
 
-def paths_apart(model: Model) -> Iterable[tuple[Sequence[int], Sequence[int]]]:
-    """Return for every join two paths to it from where they parted: edges of one, edges of the other.
+def divergent_paths(model: Model) -> Iterable[tuple[Sequence[int], Sequence[int]]]:
+    """Return, for every join, two paths that lead to it from their last common node, as lists of edges.
 
-    If hops are equal along each such pair, they are equal at every join. All inputs except labels count as one
-    node.
+    If both paths of each pair have equal hops, then all paths to each join have. All inputs except labels count
+    as one node.
     """
     parent: dict[int, tuple[int, int]] = {}  # by node: its first edge, and that edge's source
-    ways: list[tuple[list[int], list[int]]] = []
+    pairs: list[tuple[list[int], list[int]]] = []
     for number, edge in enumerate(model.edges):
         if edge.label:
             continue
         if edge.target not in parent:
             parent[edge.target] = (number, edge.source)
             continue
-        ways.append(_from_parting(parent, (number, edge.source), parent[edge.target]))
-    return ways
+        pairs.append(_divergent_parts(parent, (number, edge.source), parent[edge.target]))
+    return pairs
 
 
-def _from_parting(
-    parent: dict[int, tuple[int, int]], one: tuple[int, int], other: tuple[int, int]
+def _divergent_parts(
+    parent: dict[int, tuple[int, int]], first_step: tuple[int, int], second_step: tuple[int, int]
 ) -> tuple[list[int], list[int]]:
-    def way(step: tuple[int, int]) -> list[tuple[int, int]]:
-        steps = [step]
+    def path_back(last_step: tuple[int, int]) -> list[tuple[int, int]]:
+        steps = [last_step]
         while steps[-1][1] in parent:
             steps.append(parent[steps[-1][1]])
         return steps
 
-    first, second = way(one), way(other)
+    first, second = path_back(first_step), path_back(second_step)
     shared = {edge for edge, _ in first} & {edge for edge, _ in second}
     return [e for e, _ in first if e not in shared], [e for e, _ in second if e not in shared]

@@ -1,4 +1,4 @@
-"""Limits of the planner's effort, and CP-SAT settings for reproducible searches."""
+"""Limits of the planner's searches, and CP-SAT settings for reproducible searches."""
 
 from __future__ import annotations
 
@@ -7,21 +7,17 @@ from dataclasses import dataclass
 
 from ortools.sat.python import cp_model
 
-LEAST_EFFORT = 0.5  # least deterministic effort with which CP-SAT's interleaved search starts
+MIN_EFFORT = 0.5  # least deterministic effort with which CP-SAT's interleaved search starts
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of a search.
+    """Limits of a search."""
 
-    - ``seconds``: nominal time; it determines the deterministic effort, and the wall-clock limit that backs it.
-    - ``gap``: largest possible improvement, as a share of the throughput, at which the search may end.
-    """
-
-    seconds: float = 100.0
-    workers: int = 2
+    seconds: float = 100.0  #: nominal time, which sets the deterministic effort and a wall-clock limit
+    workers: int = 2  #: number of searches in parallel
     seed: int = 0
-    gap: float = 0.0
+    gap: float = 0.0  #: possible improvement, as a share of the throughput, at which the search may end
 
     @property
     def effort(self) -> float:
@@ -30,10 +26,14 @@ class Limits:
 
 
 def configure(solver: cp_model.CpSolver, limits: Limits, effort: float, end: float) -> None:
-    """Configure interleaved search, which is reproducible, with a limit of effort and a wall-clock limit."""
+    """Configure a solver for a reproducible search.
+
+    ``effort``: limit in deterministic seconds.
+    ``end``: wall-clock limit, a ``time.monotonic()``.
+    """
     solver.parameters.num_workers = limits.workers
     solver.parameters.interleave_search = limits.workers > 1
     solver.parameters.random_seed = limits.seed
     solver.parameters.catch_sigint_signal = False  # interrupts are handled by the caller
-    solver.parameters.max_deterministic_time = max(effort, LEAST_EFFORT)
-    solver.parameters.max_time_in_seconds = max(end - time.monotonic(), LEAST_EFFORT)
+    solver.parameters.max_deterministic_time = max(effort, MIN_EFFORT)
+    solver.parameters.max_time_in_seconds = max(end - time.monotonic(), MIN_EFFORT)

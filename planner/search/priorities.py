@@ -12,45 +12,45 @@ EFFORT = 10.0  # deterministic seconds
 
 
 def cut_edges(instance: Instance, placement: Placement) -> list[int]:
-    """Return the edges whose ends are on different devices."""
-    on = placement.devices
-    return [number for number, e in enumerate(instance.model.edges) if on[e.source] != on[e.target]]
+    """Return the indices of the edges whose ends are on different devices."""
+    devices = placement.devices
+    return [number for number, e in enumerate(instance.model.edges) if devices[e.source] != devices[e.target]]
 
 
 def choose_priorities(instance: Instance, placement: Placement) -> dict[int, int] | None:
-    """Return a priority per cut edge, below P and unique at both ends; None if there is no such assignment."""
+    """Return a priority for each cut edge, below P and unique at both devices; None if none is found."""
     edges = cut_edges(instance, placement)
-    on, all_edges = placement.devices, instance.model.edges
-    ends = [(on[all_edges[e].source], on[all_edges[e].target]) for e in edges]
+    devices, all_edges = placement.devices, instance.model.edges
+    ends = [(devices[all_edges[e].source], devices[all_edges[e].target]) for e in edges]
     limits = [device.part.connections for device in instance.cluster.devices]
-    first = _first_free(ends, limits)
-    chosen = first if first is not None else _search(ends, limits)
-    return dict(zip(edges, chosen, strict=True)) if chosen is not None else None
+    first = _greedy(ends, limits)
+    priorities = first if first is not None else _search(ends, limits)
+    return dict(zip(edges, priorities, strict=True)) if priorities is not None else None
 
 
-def _first_free(ends: Sequence[tuple[int, int]], limits: Sequence[int]) -> list[int] | None:
-    taken: list[set[int]] = [set() for _ in limits]
-    chosen = []
+def _greedy(ends: Sequence[tuple[int, int]], limits: Sequence[int]) -> list[int] | None:
+    used: list[set[int]] = [set() for _ in limits]
+    priorities = []
     for a, b in ends:
-        free = [p for p in range(min(limits[a], limits[b])) if p not in taken[a] and p not in taken[b]]
+        free = [p for p in range(min(limits[a], limits[b])) if p not in used[a] and p not in used[b]]
         if not free:
             return None
-        chosen.append(free[0])
-        taken[a].add(free[0])
-        taken[b].add(free[0])
-    return chosen
+        priorities.append(free[0])
+        used[a].add(free[0])
+        used[b].add(free[0])
+    return priorities
 
 
 def _search(ends: Sequence[tuple[int, int]], limits: Sequence[int]) -> list[int] | None:
     cp = cp_model.CpModel()
     if any(min(limits[a], limits[b]) < 1 for a, b in ends):
         return None
-    chosen = [cp.new_int_var(0, min(limits[a], limits[b]) - 1, "") for a, b in ends]
+    priorities = [cp.new_int_var(0, min(limits[a], limits[b]) - 1, "") for a, b in ends]
     for device in range(len(limits)):
-        cp.add_all_different([p for p, pair in zip(chosen, ends, strict=True) if device in pair])
+        cp.add_all_different([p for p, pair in zip(priorities, ends, strict=True) if device in pair])
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
     solver.parameters.max_deterministic_time = EFFORT
     if solver.solve(cp) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return None
-    return [solver.value(p) for p in chosen]
+    return [solver.value(p) for p in priorities]

@@ -1,24 +1,24 @@
-"""Bound on the throughput: the devices of each part are pooled, and edges are ignored."""
+"""Bound on the period from a relaxed problem: the devices of each part are pooled, and edges are ignored."""
 
 from __future__ import annotations
 
 from ortools.sat.python import cp_model
 
 from fanin.planner.cluster import Part
-from fanin.planner.search.choices import constrained, front
+from fanin.planner.search.choices import limited_costs, pareto_front
 from fanin.planner.search.instance import Instance
 from fanin.planner.search.problem import limits_of
 
-PRECISION = 200  # bisection narrows the period to one part in this many before it is minimised
+PRECISION = 200  # bisection narrows the period to one part in PRECISION before it is minimised
 POOL_EFFORT = 5.0  # deterministic seconds per pooled problem
 
 
-def least_period(instance: Instance) -> int | None:
-    """Return a lower bound, in ticks, of all placements' periods; None if the model fits at no period.
+def period_bound(instance: Instance) -> int | None:
+    """Return a lower bound, in ticks, of the periods of all placements; None if the model fits at no period.
 
-    Nodes fixed to the host must fit the host's device; all others must fit the devices of their part together.
+    Nodes pinned to the host must fit the host's device. All nodes must fit the pooled devices of their part.
     """
-    high = slowest(instance)
+    high = longest_period(instance)
     if _pooled(instance, high, high) is None:
         return None
     low = 0
@@ -28,29 +28,29 @@ def least_period(instance: Instance) -> int | None:
             low = middle
         else:
             high = middle
-    found = _pooled(instance, low + 1, high)
-    return found if found is not None else low + 1
+    exact = _pooled(instance, low + 1, high)
+    return exact if exact is not None else low + 1
 
 
-def slowest(instance: Instance) -> int:
-    """Return a period, in ticks, at least that of a placement with every layer at its slowest."""
+def longest_period(instance: Instance) -> int:
+    """Return an upper bound, in ticks, of the periods of placements, in which each layer is at its slowest."""
     total = 1
-    for node, links in zip(instance.model.nodes, instance.model.links, strict=True):
+    for node, context in zip(instance.model.nodes, instance.model.contexts, strict=True):
         total += max(
             (
                 choice.cost.cycles * instance.ticks // part.clock
                 + (choice.cost.dram_read + choice.cost.dram_write) * instance.per_bit(part.dram)
                 for part in instance.cluster.parts
-                for choice in front(node.layer, part, links)
+                for choice in pareto_front(node.layer, part, context)
             ),
             default=0,
         )
-    slow = max((instance.per_bit(part.network) for part in instance.cluster.parts), default=0)
-    return total + 2 * slow * sum(edge.bits for edge in instance.model.edges)
+    bit_ticks = max((instance.per_bit(part.network) for part in instance.cluster.parts), default=0)
+    return total + 2 * bit_ticks * sum(edge.bits for edge in instance.model.edges)
 
 
 def _pooled(instance: Instance, low: int, high: int) -> int | None:
-    """Return the least period in [low, high] of the pooled problem, or a bound on it; None if infeasible."""
+    """Return a lower bound within [low, high] of the pooled problem's period; None if it is infeasible."""
     cp = cp_model.CpModel()
     period = cp.new_int_var(low, high, "period")
     cluster = instance.cluster
@@ -60,16 +60,16 @@ def _pooled(instance: Instance, low: int, high: int) -> int | None:
     }
     for node in range(len(instance.model.nodes)):
         pinned = node in instance.model.pinned
-        ways = []
+        variables = []
         for part in [host] if pinned else cluster.parts:
             for option in instance.options(node, part, low, high):
-                way = cp.new_bool_var("")
-                ways.append((option.ticks - low, way))
-                costs[part].append((constrained(option.choice.cost, part), way, pinned))
-        if not ways:
+                variable = cp.new_bool_var("")
+                variables.append((option.ticks - low, variable))
+                costs[part].append((limited_costs(option.choice.cost, part), variable, pinned))
+        if not variables:
             return None
-        cp.add_exactly_one([way for _, way in ways])
-        cp.add(sum(late * way for late, way in ways) <= period - low)
+        cp.add_exactly_one([variable for _, variable in variables])
+        cp.add(sum(extra_ticks * variable for extra_ticks, variable in variables) <= period - low)
     for part in cluster.parts:
         count = sum(device.part == part for device in cluster.devices)
         _limit(cp, instance, part, costs[part], count, period)
@@ -96,6 +96,6 @@ def _limit(
     per_bit = instance.per_bit(part.dram)
     for column, (_, limit) in enumerate(limits_of(part)):
         if limit is not None:
-            cp.add(sum(cost[column] * way for cost, way, _ in costs) <= limit * count)
+            cp.add(sum(cost[column] * variable for cost, variable, _ in costs) <= limit * count)
         else:
-            cp.add(sum(per_bit * cost[column] * way for cost, way, _ in costs) <= period * count)
+            cp.add(sum(per_bit * cost[column] * variable for cost, variable, _ in costs) <= period * count)

@@ -1,7 +1,7 @@
 """Search for a placement: a bound from pooled devices, annealing towards it, CP-SAT to prove or improve.
 
-Every step has a deterministic effort, so the same input gives the same placement. A wall-clock limit backs the
-effort; the result records whether it stopped the search.
+Each step has a deterministic limit of effort, so the same input gives the same placement. There is also a
+wall-clock limit; the result records whether that stopped the search.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from fanin.planner.search.instance import Instance, Placement
 from fanin.planner.search.limits import Limits, configure
 from fanin.planner.search.priorities import choose_priorities
 from fanin.planner.search.problem import Problem
-from fanin.planner.search.relax import least_period, slowest
+from fanin.planner.search.relax import longest_period, period_bound
 from fanin.planner.search.start import first_placement
 
-SIDE_BY_SIDE = 2  # climbs per round
+PARALLEL_CLIMBS = 2  # climbs per round
 FIRST_AIM = 0.025  # excess of the climbs' first target period over the bound, as a share
-SMALL = 80  # most layers for which CP-SAT runs before annealing
-SETTLING = 0.08  # share of effort and time reserved for choosing among equal placements
+SMALL_MODEL = 80  # maximum number of layers for which CP-SAT runs before annealing
+SETTLE_SHARE = 0.08  # share of effort and time reserved for the choice among equal placements
 EXACT_EFFORT = 0.15  # share of the effort for CP-SAT at the start, and again at the end
-SAME = 1e-6  # smaller gaps come from rounding odd rates to ticks
+GAP_TOLERANCE = 1e-6  # gap that counts as none, since rates are rounded to ticks
 
 
-class Stop(StrEnum):
-    """Reason for a search's end."""
+class StopReason(StrEnum):
+    """Reason for which a search has ended."""
 
     PROOF = "proof"  #: no placement is better
     GAP = "gap"  #: no placement is better by more than the requested gap
@@ -39,174 +39,178 @@ class Stop(StrEnum):
 
 
 @dataclass
-class Found:
-    """State of a search: the best placement, and a lower bound of the period in ticks."""
+class SearchState:
+    """State of a search."""
 
-    placement: Placement | None = None
-    least: int = 0
-    feasible: bool = True  #: False if it is proved that no placement exists
-    effort: float = 0.0
-    tries: int = 0
-    clock_stopped: bool = False
-    stopped_by: Stop = Stop.TIME
+    placement: Placement | None = None  #: best placement so far
+    lower_bound: int = 0  #: lower bound of the period, in ticks
+    feasible: bool = True  #: false if it is proved that no placement exists
+    effort: float = 0.0  #: deterministic seconds
+    attempts: int = 0  #: number of climbs and of CP-SAT's runs
+    clock_stopped: bool = False  #: true if the wall-clock limit has stopped the search
+    stopped_by: StopReason = StopReason.TIME
 
 
-Say = Callable[[float, float], None]  #: called with the best throughput and its bound
+Report = Callable[[float, float], None]  #: callback with the best throughput and its bound
 
 
 @dataclass
 class Search:
-    """A search for one instance."""
+    """Search for the best placement of an instance."""
 
     instance: Instance
     limits: Limits
     pool: ProcessPoolExecutor | None = None
-    say: Say = lambda best, bound: None
-    found: Found = field(default_factory=Found)
+    report: Report = lambda best, bound: None
+    state: SearchState = field(default_factory=SearchState)
 
     def __post_init__(self) -> None:
-        self.end = time.monotonic() + self.limits.seconds * (1 - SETTLING)
+        self.end = time.monotonic() + self.limits.seconds * (1 - SETTLE_SHARE)
         self._priorities = False  # whether CP-SAT must choose priorities, since a later choice has failed
 
-    def run(self, start: Placement | None = None) -> Found:
+    def run(self, start: Placement | None = None) -> SearchState:
         """Search until the gap is small enough or the effort is spent."""
         self._search(start)
-        if self.found.placement is not None and self.gap <= self._enough:
-            self.found.stopped_by = Stop.PROOF if self.gap <= SAME else Stop.GAP
-        return self.found
+        if self.state.placement is not None and self.gap <= self._target_gap:
+            self.state.stopped_by = StopReason.PROOF if self.gap <= GAP_TOLERANCE else StopReason.GAP
+        return self.state
 
     def _search(self, start: Placement | None) -> None:
-        least = least_period(self.instance)
-        if least is None:
-            self.found.feasible = False
+        bound = period_bound(self.instance)
+        if bound is None:
+            self.state.feasible = False
             return
-        self.found.least = least
-        for candidate in (start, None if start else first_placement(self.instance, least)):
+        self.state.lower_bound = bound
+        for candidate in (start, None if start else first_placement(self.instance, bound)):
             if candidate is not None:
-                self._take(candidate)
-        if self._small:
-            chosen = self._priorities
-            self._exactly(self.limits.effort * EXACT_EFFORT)
-            if self._priorities and not chosen:  # the best had no priorities: repeat with them
-                self._exactly(self.limits.effort * EXACT_EFFORT)
-        if self._going_on():
+                self._accept(candidate)
+        if self._is_small:
+            had_priorities = self._priorities
+            self._solve_exactly(self.limits.effort * EXACT_EFFORT)
+            if self._priorities and not had_priorities:  # the best had no priorities: repeat with them
+                self._solve_exactly(self.limits.effort * EXACT_EFFORT)
+        if self._may_continue():
             self._climb()
-        while self._going_on() and self._left() > 1:
-            before = self.found.effort
-            self._exactly(self._left())
-            if self.found.effort - before < 1e-3:
+        while self._may_continue() and self._effort_left() > 1:
+            effort_before = self.state.effort
+            self._solve_exactly(self._effort_left())
+            if self.state.effort - effort_before < 1e-3:
                 break
 
     @property
     def period(self) -> int:
-        """Ticks of the best placement; without one, the longest useful period."""
-        best = self.found.placement
+        """Period of the best placement in ticks; without one, the longest period of a placement."""
+        best = self.state.placement
         if best is None:
-            return slowest(self.instance)
+            return longest_period(self.instance)
         return self.instance.in_ticks(self.instance.period(best))
 
     @property
-    def _small(self) -> bool:
-        return len(self.instance.model.nodes) <= SMALL
+    def _is_small(self) -> bool:
+        return len(self.instance.model.nodes) <= SMALL_MODEL
 
     @property
     def gap(self) -> float:
-        """Bound divided by throughput, minus one."""
-        return self.period / max(self.found.least, 1) - 1
+        """Largest possible improvement of the throughput, as a share of it."""
+        return self.period / max(self.state.lower_bound, 1) - 1
 
     @property
-    def _enough(self) -> float:
+    def _target_gap(self) -> float:
         """Gap at which the search ends."""
-        return max(self.limits.gap, SAME)
+        return max(self.limits.gap, GAP_TOLERANCE)
 
-    def _left(self) -> float:
-        return self.limits.effort * (1 - SETTLING) - self.found.effort
+    def _effort_left(self) -> float:
+        return self.limits.effort * (1 - SETTLE_SHARE) - self.state.effort
 
-    def _going_on(self) -> bool:
-        if not self.found.feasible or (self.found.placement is not None and self.gap <= self._enough):
+    def _may_continue(self) -> bool:
+        if not self.state.feasible or (self.state.placement is not None and self.gap <= self._target_gap):
             return False
         if time.monotonic() >= self.end:
-            self.found.clock_stopped = True
-        return self._left() > 0 and not self.found.clock_stopped
+            self.state.clock_stopped = True
+        return self._effort_left() > 0 and not self.state.clock_stopped
 
-    def _take(self, placement: Placement) -> bool:
-        """Keep a placement that improves on the best, if its connections can have priorities."""
-        best = self.found.placement
+    def _accept(self, placement: Placement) -> bool:
+        """Keep a placement if it improves on the best one, and its connections can have priorities."""
+        best = self.state.placement
         if best is not None and self.instance.period(placement) >= self.instance.period(best):
             return False
         if choose_priorities(self.instance, placement) is None:
             self._priorities = True
             return False
-        self.found.placement = self.instance.canonical(placement)
-        self.say(float(1 / self.instance.period(placement)), self.instance.ticks / max(self.found.least, 1))
+        self.state.placement = self.instance.canonical(placement)
+        self.report(
+            float(1 / self.instance.period(placement)), self.instance.ticks / max(self.state.lower_bound, 1)
+        )
         return True
 
-    def _exactly(self, effort: float) -> None:
+    def _solve_exactly(self, effort: float) -> None:
         """Solve the whole problem by CP-SAT, starting from the best placement."""
-        if not self._going_on():
+        if not self._may_continue():
             return
-        problem = Problem(self.instance, self.found.least, self.period, priorities=self._priorities)
+        problem = Problem(self.instance, self.state.lower_bound, self.period, priorities=self._priorities)
         problem.cp.minimize(problem.period)
-        if self.found.placement is not None:
-            problem.hint(self.found.placement)
+        if self.state.placement is not None:
+            problem.hint(self.state.placement)
         solver = cp_model.CpSolver()
         solver.parameters.relative_gap_limit = self.limits.gap
         configure(solver, self.limits, effort, self.end)
         status = solver.solve(problem.cp)
-        self.found.effort += max(solver.response_proto.deterministic_time, 1e-4)
-        self.found.tries += 1
-        self.found.clock_stopped |= time.monotonic() >= self.end
+        self.state.effort += max(solver.response_proto.deterministic_time, 1e-4)
+        self.state.attempts += 1
+        self.state.clock_stopped |= time.monotonic() >= self.end
         if status == cp_model.INFEASIBLE:
-            if self.found.placement is None:
-                self.found.feasible = False
-            self.found.least = self.period  # no placement is better than the best
+            if self.state.placement is None:
+                self.state.feasible = False
+            self.state.lower_bound = self.period  # no placement is better than the best
             return
         if status == cp_model.UNKNOWN:
             return
-        self._take(problem.placement(solver))
-        self.found.least = max(self.found.least, round(solver.best_objective_bound))
+        self._accept(problem.placement(solver))
+        self.state.lower_bound = max(self.state.lower_bound, round(solver.best_objective_bound))
 
     def _climb(self) -> None:
         """Run rounds of climbs, each from a different start."""
-        start = self.found.placement or self._anywhere()
-        reserve = self.limits.effort * EXACT_EFFORT if self._small else 0.0
-        aim, number = FIRST_AIM, 0
-        while start is not None and self._going_on() and self._left() > reserve:
-            least, known = self.found.least, self.found.placement is not None
-            start = self.found.placement or start
+        start = self.state.placement or self._first_fit()
+        reserve = self.limits.effort * EXACT_EFFORT if self._is_small else 0.0
+        excess, number = FIRST_AIM, 0
+        while start is not None and self._may_continue() and self._effort_left() > reserve:
+            bound, is_valid = self.state.lower_bound, self.state.placement is not None
+            start = self.state.placement or start
             climbs = [
                 Climb(
                     self.instance,
                     start,
-                    known,
-                    int(least * (1 + aim)),
-                    least,
-                    int(least * (1 + self._enough)),
+                    is_valid,
+                    int(bound * (1 + excess)),
+                    bound,
+                    int(bound * (1 + self._target_gap)),
                     1000 * self.limits.seed + number + k,
                     self.end,
                 )
-                for k in range(SIDE_BY_SIDE)
+                for k in range(PARALLEL_CLIMBS)
             ]
             number += len(climbs)
-            began = False
+            is_improved = False
             for placement, effort in self.pool.map(climb, climbs) if self.pool else map(climb, climbs):
-                self.found.tries += 1
-                self.found.effort += effort
-                began |= placement is not None and self._take(placement)
+                self.state.attempts += 1
+                self.state.effort += effort
+                is_improved |= placement is not None and self._accept(placement)
             # With a known placement, a failed start near the bound is no reason for a longer target.
-            aim = aim if began or known else 2 * aim
+            excess = excess if is_improved or is_valid else 2 * excess
 
-    def _anywhere(self) -> Placement | None:
-        """Place every node on the first device that can hold it: a start, seldom a valid placement."""
+    def _first_fit(self) -> Placement | None:
+        """Return each node on the first device on which it alone fits: a start that seldom keeps all rules."""
         model, cluster = self.instance.model, self.instance.cluster
-        high = slowest(self.instance)
+        high = longest_period(self.instance)
         devices, choices = [], []
         for node in range(len(model.nodes)):
             allowed = [cluster.host] if node in model.pinned else range(len(cluster.devices))
-            ways = ((d, self.instance.options(node, cluster.devices[d].part, high, high)) for d in allowed)
-            place = next(((d, options[0].choice) for d, options in ways if options), None)
-            if place is None:
+            options_by_device = (
+                (d, self.instance.options(node, cluster.devices[d].part, high, high)) for d in allowed
+            )
+            candidate = next(((d, options[0].choice) for d, options in options_by_device if options), None)
+            if candidate is None:
                 return None
-            devices.append(place[0])
-            choices.append(place[1])
+            devices.append(candidate[0])
+            choices.append(candidate[1])
         return Placement(tuple(devices), tuple(choices))

@@ -1,4 +1,4 @@
-"""Choice among placements of equal throughput: fewest devices, then least cut bits, then first in order."""
+"""Choice among placements of equal throughput: fewest devices, then fewest cut bits, then first in order."""
 
 from __future__ import annotations
 
@@ -13,37 +13,41 @@ from fanin.planner.search.limits import Limits, configure
 from fanin.planner.search.priorities import choose_priorities
 from fanin.planner.search.problem import Linear, Problem
 
-CHUNK_BITS = 40  # nodes are ordered in chunks; their devices, as digits of one number, fit this many bits
+CHUNK_BITS = 40  # maximum bits of a goal that orders the devices of a chunk of nodes
 
 
 Goal = Callable[[Problem], Linear]
 
 
 @dataclass(frozen=True)
-class Settled:
-    """A placement, and which of the three goals were proved optimal."""
+class Settlement:
+    """Placement, with the goals that are proved optimal."""
 
     placement: Placement
-    devices: bool
-    cut_bits: bool
-    order: bool
-    effort: float
+    devices: bool  #: true if it is proved that no placement uses fewer devices
+    cut_bits: bool  #: true if, in addition, none cuts fewer bits
+    order: bool  #: true if, in addition, none is earlier in order
+    effort: float  #: deterministic seconds
 
 
-def settle(instance: Instance, placement: Placement, limits: Limits, effort: float, end: float) -> Settled:
-    """Improve a placement at the same period, within an effort; ``end``: time of the wall-clock limit."""
+def settle(instance: Instance, placement: Placement, limits: Limits, effort: float, end: float) -> Settlement:
+    """Return the best placement at the same period.
+
+    ``effort``: limit in deterministic seconds.
+    ``end``: wall-clock limit, a ``time.monotonic()``.
+    """
     period = instance.in_ticks(instance.period(placement))
     state = _State(instance, period, placement, limits, effort, end)
-    devices = state.improve(lambda problem: sum(problem.used.values()))
-    bits = devices and state.improve(
+    devices = state.improve(lambda problem: sum(problem.device_used.values()))
+    cut_bits = devices and state.improve(
         lambda problem: sum(edge.bits * problem.cut[e] for e, edge in enumerate(instance.model.edges))
     )
-    order = bits and all(state.improve(goal) for goal in _in_order(instance))
-    return Settled(state.placement, devices, bits, order, state.spent)
+    order = cut_bits and all(state.improve(goal) for goal in _in_order(instance))
+    return Settlement(state.placement, devices, cut_bits, order, state.used_effort)
 
 
 def _in_order(instance: Instance) -> Iterator[Goal]:
-    """Yield goals that together minimise the devices, read as digits of a number."""
+    """Yield goals that, minimised in turn, minimise the sequence of the nodes' devices."""
     count = len(instance.cluster.devices)
     chunk = max(int(CHUNK_BITS / max(count.bit_length(), 1)), 1)
     nodes = [n for n in range(len(instance.model.nodes)) if n not in instance.model.pinned]
@@ -62,28 +66,30 @@ def _in_order(instance: Instance) -> Iterator[Goal]:
 
 
 class _State:
-    """The problem at one period, with the values reached for earlier goals as constraints."""
+    """State of the choice: the problem at one period, constrained to the minima of earlier goals."""
 
     def __init__(
         self, instance: Instance, period: int, placement: Placement, limits: Limits, effort: float, end: float
     ):
         self.instance, self.placement, self.limits, self.end = instance, placement, limits, end
-        self._effort, self.spent = effort, 0.0
+        self._effort, self.used_effort = effort, 0.0
         self._period = period
-        self._reached: list[tuple[Goal, int]] = []
+        self._reached_goals: list[tuple[Goal, int]] = []
         self._priorities = False  # whether CP-SAT must choose priorities
-        self._problem = self._with_reached()
+        self._problem = self._new_problem()
 
-    def _with_reached(self) -> Problem:
-        problem = Problem(self.instance, self._period, self._period, counted=True, priorities=self._priorities)
-        for goal, value in self._reached:
+    def _new_problem(self) -> Problem:
+        problem = Problem(
+            self.instance, self._period, self._period, count_devices=True, priorities=self._priorities
+        )
+        for goal, value in self._reached_goals:
             problem.cp.add(goal(problem) <= value)
         return problem
 
     def improve(self, goal: Goal) -> bool:
-        """Minimise one more goal; return whether the minimum is proved."""
-        left = self._effort - self.spent
-        if left <= 0 or time.monotonic() >= self.end:
+        """Minimise one more goal. Return True if the minimum is proved."""
+        effort_left = self._effort - self.used_effort
+        if effort_left <= 0 or time.monotonic() >= self.end:
             return False
         expression = goal(self._problem)
         if isinstance(expression, int):
@@ -94,21 +100,21 @@ class _State:
         cp.minimize(expression)
         self._problem.hint(self.placement)
         solver = cp_model.CpSolver()
-        configure(solver, self.limits, left, self.end)
+        configure(solver, self.limits, effort_left, self.end)
         status = solver.solve(cp)
-        self.spent += solver.response_proto.deterministic_time
+        self.used_effort += solver.response_proto.deterministic_time
         if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
             return False
-        found = self._problem.placement(solver)
-        if self.instance.period(found) > self.instance.period(self.placement):
+        candidate = self._problem.placement(solver)
+        if self.instance.period(candidate) > self.instance.period(self.placement):
             return False  # ticks are too coarse to see the longer period
-        if choose_priorities(self.instance, found) is None:
+        if choose_priorities(self.instance, candidate) is None:
             if self._priorities:
                 return False
             self._priorities = True
-            self._problem = self._with_reached()
+            self._problem = self._new_problem()
             return self.improve(goal)
-        self.placement = found
-        self._reached.append((goal, round(solver.objective_value)))
-        cp.add(expression <= self._reached[-1][1])
+        self.placement = candidate
+        self._reached_goals.append((goal, round(solver.objective_value)))
+        cp.add(expression <= self._reached_goals[-1][1])
         return bool(status == cp_model.OPTIMAL)

@@ -1,4 +1,4 @@
-"""First placement: each device in turn takes as many of the next layers as fit at a period."""
+"""First placement of a search: each device in turn takes as many of the next layers as fit at a period."""
 
 from __future__ import annotations
 
@@ -7,122 +7,133 @@ from dataclasses import dataclass
 
 from fanin.cnn.layers.soft_cross_loss import SoftCrossLoss
 from fanin.planner.cluster import Part
-from fanin.planner.search.choices import Choice, connection_takes, constrained
-from fanin.planner.search.instance import Instance, Placement, paths_apart
+from fanin.planner.search.choices import Choice, connection_cost, limited_costs
+from fanin.planner.search.instance import Instance, Placement, divergent_paths
 from fanin.planner.search.problem import limits_at
 
-GROWTH, GROWTHS = 1.4, 40  # factor between tried periods, and their number: up to a million times the first
-HALVINGS = 6  # bisections between the last two periods: to half a per cent
+GROWTH, GROWTHS = 1.4, 40  # ratio of successive periods, and their number: up to a million times the first
+HALVINGS = 6  # bisections between the last two periods, to half a per cent
 
 
 def first_placement(instance: Instance, low: int) -> Placement | None:
     """Return a placement from one pass over the devices, at a short period of at least ``low``; None for none.
 
-    With consecutive segments, all paths between two layers cross the same number of devices, provided that no
-    edge skips a device. If taking as many layers as fit succeeds at no period, devices may take fewer.
+    Devices have consecutive segments of layers. All paths between two layers then cross the same number of
+    devices, provided that no edge skips a device. If no period succeeds with as many layers as fit, devices may
+    take fewer.
     """
-    return _shortest(instance, low, back=False) or _shortest(instance, low, back=True)
+    return _shortest_period_placement(instance, low, backtrack=False) or _shortest_period_placement(
+        instance, low, backtrack=True
+    )
 
 
-def _shortest(instance: Instance, low: int, *, back: bool) -> Placement | None:
-    best, short, long = None, low, low
+def _shortest_period_placement(instance: Instance, low: int, *, backtrack: bool) -> Placement | None:
+    best, low_period, high_period = None, low, low
     for _ in range(GROWTHS):
-        best = _in_order(instance, long, back=back)
+        best = _run_pass(instance, high_period, backtrack=backtrack)
         if best is not None:
             break
-        short, long = long, int(long * GROWTH) + 1
-    if best is None or long == low:
+        low_period, high_period = high_period, int(high_period * GROWTH) + 1
+    if best is None or high_period == low:
         return best
     for _ in range(HALVINGS):
-        middle = (short + long) // 2
-        found = _in_order(instance, middle, back=back)
-        if found is None:
-            short = middle
+        middle = (low_period + high_period) // 2
+        candidate = _run_pass(instance, middle, backtrack=backtrack)
+        if candidate is None:
+            low_period = middle
         else:
-            best, long = found, middle
+            best, high_period = candidate, middle
     return best
 
 
 def _order(instance: Instance) -> list[int]:
-    """Return the nodes in topological order, labels as late as possible."""
+    """Return the nodes in topological order, with labels as late as possible."""
     model = instance.model
-    late: dict[int, int] = {}
+    label_targets: dict[int, int] = {}
     for edge in model.edges:
         if edge.label:
-            late.setdefault(edge.source, edge.target)
+            label_targets.setdefault(edge.source, edge.target)
     order: list[int] = []
-    for node, there in enumerate(model.nodes):
-        if node in late:
+    for node, model_node in enumerate(model.nodes):
+        if node in label_targets:
             continue
-        if isinstance(there.layer, SoftCrossLoss):
-            order += [label for label, target in late.items() if target == node]
+        if isinstance(model_node.layer, SoftCrossLoss):
+            order += [label for label, target in label_targets.items() if target == node]
         order.append(node)
     return order
 
 
-def _in_order(instance: Instance, period: int, *, back: bool) -> Placement | None:
-    """Run one pass. ``back``: a device takes fewer layers if later ones find no place otherwise."""
-    return _Pass(instance, period, back).placement(0, 0)
+def _run_pass(instance: Instance, period: int, *, backtrack: bool) -> Placement | None:
+    """Return the placement of a pass; None for failure.
+
+    ``backtrack``: true if a device may take fewer layers than fit, if later layers fit nowhere otherwise.
+    """
+    return _Pass(instance, period, backtrack).placement(0, 0)
 
 
 @dataclass
 class _Pass:
-    """A pass over the devices, the host's first, each with a segment of the order."""
+    """Pass over the devices, the host's first, which assigns a segment of the layers' order to each."""
 
     instance: Instance
-    period: int
-    back: bool
+    period: int  #: ticks
+    backtrack: bool  #: true if a device may take fewer layers than fit
 
     def __post_init__(self) -> None:
         model, cluster = self.instance.model, self.instance.cluster
-        self.order = _order(self.instance)
-        self.tail = len(self.order)
+        self.order = _order(self.instance)  # nodes
+        self.tail = len(self.order)  # position in the order of the host's last layers
         while self.tail and self.order[self.tail - 1] in model.pinned:
             self.tail -= 1
-        at = {node: place for place, node in enumerate(self.order)}
-        self.spans = [(at[e.source], at[e.target]) for e in model.edges if not e.label]
-        self.allowed = _boundaries(self.spans, self.tail)
+        positions = {node: place for place, node in enumerate(self.order)}
+        # positions of both ends of each edge
+        self.spans = [(positions[e.source], positions[e.target]) for e in model.edges if not e.label]
+        self.allowed = _boundary_check(self.spans, self.tail)
         self.devices = [cluster.host, *(n for n in range(len(cluster.devices)) if n != cluster.host)]
-        self.taken: list[tuple[int, list[int], list[Choice]]] = []  # device, its nodes, their choices
-        self.dead: set[tuple[int, int]] = set()  # arguments of ``placement`` that have failed
-        self.known: dict[tuple[Part, bool, int], list[tuple[int, list[int], list[Choice]]]] = {}
+        self.segments: list[tuple[int, list[int], list[Choice]]] = []  # device, its nodes, their choices
+        self.failed: set[tuple[int, int]] = set()  # arguments of ``placement`` that have failed
+        self.segment_cache: dict[tuple[Part, bool, int], list[tuple[int, list[int], list[Choice]]]] = {}
 
     def placement(self, number: int, begin: int) -> Placement | None:
-        """Complete ``taken`` with devices from ``number`` on and layers from ``begin`` on; None for failure."""
+        """Return the placement with all remaining layers on the remaining devices; None if there is none.
+
+        ``number``: position in ``devices`` of the first remaining device.
+        ``begin``: position in ``order`` of the first remaining layer.
+        """
         if number and begin == self.tail:
-            return self._found()
-        if number == len(self.devices) or (number, begin) in self.dead:
+            return self._complete()
+        if number == len(self.devices) or (number, begin) in self.failed:
             return None
         device = self.devices[number]
         segments = self._segments(device, begin)
-        for end, nodes, chosen in segments if self.back else segments[:1]:
-            self.taken.append((device, nodes, chosen))
-            found = self.placement(number + 1, end)
-            if found is not None:
-                return found
-            self.taken.pop()
-        found = self.placement(number + 1, begin) if number and (self.back or not segments) else None
-        if found is None:
-            self.dead.add((number, begin))
-        return found
+        for end, nodes, chosen in segments if self.backtrack else segments[:1]:
+            self.segments.append((device, nodes, chosen))
+            completed = self.placement(number + 1, end)
+            if completed is not None:
+                return completed
+            self.segments.pop()
+        completed = self.placement(number + 1, begin) if number and (self.backtrack or not segments) else None
+        if completed is None:
+            self.failed.add((number, begin))
+        return completed
 
-    def _found(self) -> Placement | None:
-        built = {
+    def _complete(self) -> Placement | None:
+        assigned = {
             node: (device, choice)
-            for device, nodes, chosen in self.taken
+            for device, nodes, chosen in self.segments
             for node, choice in zip(nodes, chosen, strict=True)
         }
-        devices, choices = zip(*(built[node] for node in range(len(self.order))), strict=True)
-        found = Placement(devices, choices)
-        return found if _equal_hops(self.instance, found) else None
+        devices, choices = zip(*(assigned[node] for node in range(len(self.order))), strict=True)
+        placement = Placement(devices, choices)
+        return placement if _equal_hops(self.instance, placement) else None
 
     def _segments(self, device: int, begin: int) -> list[tuple[int, list[int], list[Choice]]]:
-        """Return possible segments of a device, longest first: end in the order, nodes, and their choices."""
+        """Return the possible segments of a device, the longest first: end in the order, nodes, choices."""
         model, cluster = self.instance.model, self.instance.cluster
         part, host = cluster.devices[device].part, device == cluster.host
-        if (part, host, begin) in self.known:
-            return self.known[part, host, begin]
-        found = self.known[part, host, begin] = []
+        if (part, host, begin) in self.segment_cache:
+            return self.segment_cache[part, host, begin]
+        segments = self.segment_cache[part, host, begin] = []
         fixed = self.order[self.tail :] if host else []
         for end in range(min(begin + 1, self.tail), self.tail + 1):
             nodes = [*self.order[begin:end], *fixed]
@@ -130,28 +141,28 @@ class _Pass:
                 break
             if end < self.tail and not self.allowed(begin, end):
                 continue
-            cut = _cut(self.instance, self.spans, _here(begin, end, self.tail if fixed else None))
-            chosen = _fit(self.instance, nodes, part, self.period, len(cut))
+            cut_bits = _cut_bits(
+                self.instance, self.spans, _is_inside(begin, end, self.tail if fixed else None)
+            )
+            chosen = _fitting_choices(self.instance, nodes, part, self.period, len(cut_bits))
             if chosen is None:
                 break
-            if _cuts_fit(self.instance, cut, part, self.period):
-                found.insert(0, (end, nodes, chosen))
-        return found
+            if _cuts_fit(self.instance, cut_bits, part, self.period):
+                segments.insert(0, (end, nodes, chosen))
+        return segments
 
 
 def _equal_hops(instance: Instance, placement: Placement) -> bool:
-    """Return whether all paths to each join have equal hops; paths back to the host's last layers may
-    differ.
-    """
-    on, edges = placement.devices, instance.model.edges
+    """Return True if all paths to each join have equal hops, which a pass does not ensure at the host."""
+    devices, edges = placement.devices, instance.model.edges
     return all(
-        len({sum(on[edges[e].source] != on[edges[e].target] for e in way) for way in pair}) == 1
-        for pair in paths_apart(instance.model)
+        len({sum(devices[edges[e].source] != devices[edges[e].target] for e in path) for path in pair}) == 1
+        for pair in divergent_paths(instance.model)
     )
 
 
-def _boundaries(spans: Sequence[tuple[int, int]], tail: int) -> Callable[[int, int], bool]:
-    """Return a check whether a cut may follow one at ``last``: no edge may cross both."""
+def _boundary_check(spans: Sequence[tuple[int, int]], tail: int) -> Callable[[int, int], bool]:
+    """Return a predicate: True if a cut may follow the cut at ``last``, since no edge crosses both."""
 
     def allowed(last: int, cut: int) -> bool:
         return not any(begin < last and cut <= end < tail for begin, end in spans)
@@ -159,61 +170,70 @@ def _boundaries(spans: Sequence[tuple[int, int]], tail: int) -> Callable[[int, i
     return allowed
 
 
-def _here(begin: int, end: int, tail: int | None) -> Callable[[int], bool]:
-    """Return a check whether a place in the order is on the segment's device, which may also have the tail."""
+def _is_inside(begin: int, end: int, tail: int | None) -> Callable[[int], bool]:
+    """Return a predicate: True if a position in the order is on the segment's device.
+
+    ``tail``: start of the host's last layers if the device has them, else None.
+    """
     return lambda place: begin <= place < end or (tail is not None and place >= tail)
 
 
-def _cut(instance: Instance, spans: Sequence[tuple[int, int]], here: Callable[[int], bool]) -> list[int]:
-    """Return the bits of each edge to or from other devices."""
+def _cut_bits(
+    instance: Instance, spans: Sequence[tuple[int, int]], is_inside: Callable[[int], bool]
+) -> list[int]:
+    """Return the bits of each edge between the segment's device and others."""
     edges = [e for e in instance.model.edges if not e.label]
-    return [e.bits for e, (a, b) in zip(edges, spans, strict=True) if here(a) != here(b)]
+    return [e.bits for e, (a, b) in zip(edges, spans, strict=True) if is_inside(a) != is_inside(b)]
 
 
-def _cuts_fit(instance: Instance, cut: Sequence[int], part: Part, period: int) -> bool:
-    most = part.connections if part.network else 0
-    return len(cut) <= most and sum(cut) * instance.per_bit(part.network) <= period
+def _cuts_fit(instance: Instance, cut_bits: Sequence[int], part: Part, period: int) -> bool:
+    max_connections = part.connections if part.network else 0
+    return len(cut_bits) <= max_connections and sum(cut_bits) * instance.per_bit(part.network) <= period
 
 
-def _fit(
+def _fitting_choices(
     instance: Instance, nodes: Sequence[int], part: Part, period: int, connections: int
 ) -> list[Choice] | None:
-    """Return choices for these nodes on one device by a greedy search with swaps; None if none are found."""
-    each = connection_takes(part)
+    """Return choices with which ``nodes`` fit one device, by a greedy search with swaps; None for failure."""
     limits = [
-        limit - connections * taken
-        for limit, taken in zip(limits_at(instance, part, period), each, strict=True)
+        limit - connections * cost
+        for limit, cost in zip(limits_at(instance, part, period), connection_cost(part), strict=True)
     ]
     scale = [max(limit, 1) for limit in limits]
-    ways = [
-        [(constrained(o.choice.cost, part), o.choice) for o in instance.options(n, part, period, period)]
+    options = [
+        [(limited_costs(o.choice.cost, part), o.choice) for o in instance.options(n, part, period, period)]
         for n in nodes
     ]
-    if not all(ways):
+    if not all(options):
         return None
 
     def share(costs: Sequence[int]) -> float:
         return sum(cost / limit for cost, limit in zip(costs, scale, strict=True))
 
-    shares = [[share(costs) for costs, _ in w] for w in ways]
-    taken = [row.index(min(row)) for row in shares]
-    total = [sum(w[i][0][k] for w, i in zip(ways, taken, strict=True)) for k in range(len(limits))]
+    shares = [[share(costs) for costs, _ in node_options] for node_options in options]
+    chosen = [row.index(min(row)) for row in shares]
+    total = [
+        sum(node_options[i][0][k] for node_options, i in zip(options, chosen, strict=True))
+        for k in range(len(limits))
+    ]
 
     def excess(costs: Sequence[int]) -> float:
         return sum(max(cost - limit, 0) / full for cost, limit, full in zip(costs, limits, scale, strict=True))
 
-    while (over := excess(total)) > 0:
+    while (current_excess := excess(total)) > 0:
         best = None
-        for place, (w, i) in enumerate(zip(ways, taken, strict=True)):
-            for j in range(len(w)):
-                after = [t - a + b for t, a, b in zip(total, w[i][0], w[j][0], strict=True)]
-                gain = over - excess(after)
+        for place, (node_options, i) in enumerate(zip(options, chosen, strict=True)):
+            for j in range(len(node_options)):
+                new_total = [
+                    t - a + b for t, a, b in zip(total, node_options[i][0], node_options[j][0], strict=True)
+                ]
+                gain = current_excess - excess(new_total)
                 if gain > 1e-12:
-                    price = max(share(after) - share(total), 1e-9) / gain
+                    price = max(share(new_total) - share(total), 1e-9) / gain
                     if best is None or price < best[0]:
-                        best = price, place, j, after
+                        best = price, place, j, new_total
         if best is None:
             return None
         _, place, j, total = best
-        taken[place] = j
-    return [w[i][1] for w, i in zip(ways, taken, strict=True)]
+        chosen[place] = j
+    return [node_options[i][1] for node_options, i in zip(options, chosen, strict=True)]

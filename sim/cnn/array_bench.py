@@ -1,4 +1,4 @@
-"""Bench of arrays of binary32 operators: pairs of numbers go through a multiplier and an adder per lane."""
+"""Bench of arrays of binary32 operators: a multiplier and an adder per lane, applied to pairs of numbers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ UInt32 = npt.NDArray[np.uint32]
 
 
 class Pairs(wiring.Component):
-    """Product and sum of a pair of numbers per lane, each with the latency of its array."""
+    """Component that computes product and sum of a pair of numbers per lane, as the arrays do."""
 
     def __init__(self, *, lanes: int):
         self.lanes = lanes
@@ -53,16 +53,12 @@ class Pairs(wiring.Component):
 
 @dataclass(frozen=True)
 class PairsRun:
-    """Results in the order of the pairs.
+    """Result of a run of :class:`ArrayBench`."""
 
-    ``cycles``: cycles of all repetitions.
-    ``seconds``: processor time of all repetitions.
-    """
-
-    products: UInt32
-    sums: UInt32
-    cycles: int
-    seconds: float
+    products: UInt32  #: product of each pair
+    sums: UInt32  #: sum of each pair
+    cycles: int  #: cycles of all repetitions
+    seconds: float  #: processor time of all repetitions
 
 
 class ArrayBench:
@@ -71,23 +67,27 @@ class ArrayBench:
     def __init__(self, *, lanes: int, arith: Arith):
         self.lanes = lanes
         verilog, arrays = with_arrays(emit_verilog(Pairs(lanes=lanes)), arith)
-        *blocks, whole = cut(verilog, "pairs", OPERATORS if arith is Arith.RTL else ())
+        *blocks, top = cut(verilog, "pairs", OPERATORS if arith is Arith.RTL else ())
         models = [VerilogModel(f"V{block.module}", block.module, block.verilog) for block in blocks]
-        text = "".join([whole.verilog, *(block.stub() for block in blocks)])
+        text = "".join([top.verilog, *(block.stub() for block in blocks)])
         sources = {"main.cpp": (files("fanin.sim.cnn") / "array_bench.cpp").read_text()}
         sources |= {f"{block.module}.cpp": block.source() for block in blocks}
         if arrays:
             sources["arrays.cpp"] = arrays_source(arrays)
         self._program = build_program([VerilogModel("Vpairs", "pairs", text), *models], sources, quiet=True)
 
-    def run(self, a: UInt32, b: UInt32, *, times: int = 1) -> PairsRun:
-        """Send pairs through, ``lanes`` a cycle, ``times`` over. Raises ValueError for lanes without a pair."""
+    def run(self, a: UInt32, b: UInt32, *, repetitions: int = 1) -> PairsRun:
+        """Compute products and sums of ``a`` and ``b``, ``lanes`` pairs a cycle.
+
+        ``repetitions``: number of times that all pairs are computed.
+        Raises ValueError unless the number of pairs is a multiple of ``lanes``.
+        """
         if len(a) != len(b) or len(a) % self.lanes:
             raise ValueError(f"a and b must have equally many numbers, a multiple of {self.lanes}")
         with tempfile.TemporaryDirectory(prefix="fanin-") as folder:
             pairs, results = Path(folder) / "pairs", Path(folder) / "results"
             np.concatenate([a, b]).astype(np.uint32).tofile(pairs)
-            command = [str(self._program), str(pairs), str(times), str(results)]
-            done = subprocess.run(command, capture_output=True, text=True, check=True)
+            command = [str(self._program), str(pairs), str(repetitions), str(results)]
+            process = subprocess.run(command, capture_output=True, text=True, check=True)
             products, sums = np.fromfile(results, dtype=np.uint32).reshape(2, -1)
-        return PairsRun(products, sums, len(a) // self.lanes * times, float(done.stdout))
+        return PairsRun(products, sums, len(a) // self.lanes * repetitions, float(process.stdout))

@@ -1,4 +1,4 @@
-"""Times of layers in the batch that nodes time (``fanin.cnn.driver.timed_batch``), in cycles of the job."""
+"""Times of layers in the batch whose times nodes record (``fanin.cnn.driver.timed_batch``)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from fanin.hdl.layers.registers import StageStream, Way
 
 
 def drain_and_update(network: Network, streams: Sequence[StreamCounters]) -> tuple[int, int]:
-    """Return two cycles of the timed batch: its last image had entered; its last parameter was updated."""
-    images = next(one for one in streams if one.stream == StageStream(network.images, Way.FORWARD))
-    return images.last, max(one.updated for one in streams)
+    """Return the cycles in which the timed batch's last image had entered, and its last update ended."""
+    images = next(
+        counters for counters in streams if counters.stream == StageStream(network.images, Way.FORWARD)
+    )
+    return images.last, max(counters.updated for counters in streams)
 
 
 def timeline_of(network: Network, streams: Sequence[StreamCounters]) -> dict[str, Any]:
@@ -21,17 +23,17 @@ def timeline_of(network: Network, streams: Sequence[StreamCounters]) -> dict[str
 
     Times of a row are cycles after ``start``:
 
-    - ``forward`` and ``backward``: the first and the last frame had left the layer in full.
-    - ``update``: the last gradient had reached the layer; its parameters were updated.
+    - ``forward`` and ``backward``: cycles in which the first and the last frame had left the layer in full.
+    - ``update``: cycles in which the last gradient had reached the layer, and its parameters were updated.
     """
     times: dict[tuple[int, Way], tuple[int, int]] = {}
     updated = {}
-    for one in streams:
-        place = one.stream.stage, one.stream.way
-        first, last = times.get(place, (one.first, one.last))
-        times[place] = min(first, one.first), max(last, one.last)
-        if one.stream.way is Way.FORWARD and one.updated:
-            updated[one.stream.stage] = one.updated
+    for counters in streams:
+        key = counters.stream.stage, counters.stream.way
+        first, last = times.get(key, (counters.first, counters.last))
+        times[key] = min(first, counters.first), max(last, counters.last)
+        if counters.stream.way is Way.FORWARD and counters.updated:
+            updated[counters.stream.stage] = counters.updated
     start = times[network.consumers[network.images][0].stage, Way.FORWARD][0]
     rows = []
     for index, stage in enumerate(network.stages):
@@ -39,10 +41,11 @@ def timeline_of(network: Network, streams: Sequence[StreamCounters]) -> dict[str
             continue
         update = None
         if index in updated:
-            came = max(times[consumer.stage, Way.BACKWARD][1] for consumer in network.consumers[index])
-            update = came, updated[index]
+            last_gradient = max(times[consumer.stage, Way.BACKWARD][1] for consumer in network.consumers[index])
+            update = last_gradient, updated[index]
         spans = {way.name.lower(): times.get((index, way)) for way in Way} | {"update": update}
         rows.append(
-            {"layer": stage.name} | {name: span and [at - start for at in span] for name, span in spans.items()}
+            {"layer": stage.name}
+            | {name: span and [cycle - start for cycle in span] for name, span in spans.items()}
         )
     return {"start": start, "layers": rows}

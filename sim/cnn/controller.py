@@ -1,4 +1,4 @@
-"""Controller of a cluster's devices: runs the epochs in order by sending orders from rank 0."""
+"""Controller of a cluster's devices at rank 0: runs the epochs in order by orders to all devices' hosts."""
 
 from __future__ import annotations
 
@@ -27,46 +27,39 @@ class Task(Enum):
 
 
 @dataclass(frozen=True)
-class Begin:
-    """Order to start a job on all devices except the host's. ``epoch``: number of its epoch, from 0."""
+class BeginJob:
+    """Order to start a job on all devices except the host's."""
 
     task: Task
-    epoch: int
+    epoch: int  #: index of the job's epoch, from 0
 
 
 @dataclass(frozen=True)
-class Start:
-    """Order to start the job on the host's device too, and to finish it on all devices."""
+class StartHost:
+    """Order to start the job on the host's device, and to report its end on all devices."""
 
 
 @dataclass(frozen=True)
-class End:
-    """Order to stop. ``epochs``: number of finished epochs."""
+class EndRun:
+    """Order to end the run."""
 
-    epochs: int
+    epochs: int  #: number of finished epochs
 
 
 @dataclass(frozen=True)
-class Ended:
-    """Answer of a device at the end of a job.
+class JobReport:
+    """Answer of a device at the end of a job."""
 
-    ``cycle``: cycle of the answer.
-    ``words``: words of the status and counters, as read.
-    ``results``: results of an epoch; only from the host's device.
-    ``written``: cycle in which each result was in memory; only from the host's device.
-    ``states``: words of each of the device's stages with state; only after a DUMP.
-    """
-
-    cycle: int
-    began: int  #: cycle in which the job started
-    words: list[int]
-    results: Float32 | None = None
-    written: list[int] | None = None
-    states: list[Words] | None = None
+    cycle: int  #: cycle of the answer
+    start_cycle: int  #: cycle in which the job started
+    words: list[int]  #: words of the status and counters, as read
+    results: Float32 | None = None  #: results of an epoch; only from the host's device
+    result_cycles: list[int] | None = None  #: cycle in which each result was in memory; only with ``results``
+    states: list[Words] | None = None  #: words of each of the device's stages with state; only after a DUMP
 
     @property
     def reads(self) -> Reads:
-        """A new reader of ``words``."""
+        """New reader of ``words``, from the first one."""
         return Reads(np.array(self.words, np.uint32))
 
 
@@ -74,119 +67,129 @@ class _JobFailed(Exception):
     """Failure of a job on a device."""
 
 
-_Course = Generator[int, list[Any], None]
-_Job = Generator[int, list[Any], list[Ended]]
+_Program = Generator[int, list[Any], None]
+_Job = Generator[int, list[Any], list[JobReport]]
 
 
 class Controller:
-    """Controller of a run: sends an order, waits for the answers of its devices, and chooses the next order.
+    """Controller of a run: sends an order, waits for the devices' answers, and chooses the next order.
 
-    ``order`` sends an order to all devices. A connected device sends its first answer without an order.
+    A device sends its first answer when its connections are started, without an order.
+
+    ``order``: callback that sends an order to all devices.
+    ``places``: nodes of the cluster, the host's device first.
     """
 
     def __init__(self, order: Callable[[Any], None], places: Sequence[Place], epochs: Sequence[Epoch]):
         self._order, self._epochs = order, epochs
         self._devices = [Device(index, place) for index, place in enumerate(places)]
-        self._found: list[EpochResult] = []
+        self._results: list[EpochResult] = []
         self._failure: str | None = None  # explanation of the first node to fail
         self._status: CnnStatus | None = None  # status of that node
-        self._last: list[DeviceCounters] = []  # counters of the failed job
-        self._written: list[int] = []  # cycles in which the failed job's results arrived
+        self._failed_counters: list[DeviceCounters] = []  # counters of the failed job
+        self._failed_result_cycles: list[int] = []  # cycles in which the failed job's results arrived
         self._answers: dict[int, Any] = {}
-        self._course = self._run()
-        self._awaited = next(self._course)
+        self._program = self._run()
+        self._expected_answers = next(self._program)
 
-    def told(self, node: int, answer: Any) -> None:
-        """Accept a device's answer to the last order."""
-        if isinstance(answer, Ended):
+    def accept(self, node: int, answer: Any) -> None:
+        """Accept a device's answer to the last order. After the last expected answer, send the next order."""
+        if isinstance(answer, JobReport):
             self._check(self._devices[node], answer)
         self._answers[node] = answer
-        if len(self._answers) == self._awaited:
+        if len(self._answers) == self._expected_answers:
             answers, self._answers = self._answers, {}
-            self._awaited = self._course.send([answers[each] for each in sorted(answers)])
+            self._expected_answers = self._program.send([answers[node_index] for node_index in sorted(answers)])
 
     def result(self) -> HostsResult:
-        """Return the results of all finished epochs, and the failure if there is one."""
-        return HostsResult(self._found, self._failure, self._last, self._written)
+        """Return the results of all finished epochs, and the failure, if any."""
+        return HostsResult(self._results, self._failure, self._failed_counters, self._failed_result_cycles)
 
-    def _run(self) -> _Course:
-        """Give all orders in turn. Yields the number of answers to wait for, and receives the answers."""
+    def _run(self) -> _Program:
+        """Send the orders of the run one by one.
+
+        Yields the number of answers to wait for; receives the answers.
+        """
         yield len(self._devices)
         try:
             yield from self._job(Task.LOAD, 0)
             for number, epoch in enumerate(self._epochs):
                 result = self._result(epoch, (yield from self._job(Task.EPOCH, number)))
                 if epoch.dump:
-                    dumped = yield from self._job(Task.DUMP, number)
-                    result = replace(result, states=self._states(dumped))
-                self._found.append(result)
+                    reports = yield from self._job(Task.DUMP, number)
+                    result = replace(result, states=self._states(reports))
+                self._results.append(result)
         except _JobFailed:
             pass
-        self._order(End(len(self._found)))
+        self._order(EndRun(len(self._results)))
         yield 0
 
     def _job(self, task: Task, epoch: int) -> _Job:
-        """Run a job on all devices. Raises _JobFailed once all devices have ended it, if one has failed.
+        """Run a job on all devices. Raises _JobFailed if a device has failed, once all have reported.
 
         The host's node starts last, so that no frame reaches a node before its job has started.
         """
-        self._order(Begin(task, epoch))
+        self._order(BeginJob(task, epoch))
         if len(self._devices) > 1:
             yield len(self._devices) - 1
-        self._order(Start())
-        ended: list[Ended] = yield len(self._devices)
+        self._order(StartHost())
+        reports: list[JobReport] = yield len(self._devices)
         if self._failure:
-            self._last = [device.counters(one.reads) for device, one in zip(self._devices, ended, strict=True)]
-            self._written = ended[HOST].written or []
+            self._failed_counters = [
+                device.counters(report.reads) for device, report in zip(self._devices, reports, strict=True)
+            ]
+            self._failed_result_cycles = reports[HOST].result_cycles or []
             raise _JobFailed
-        return ended
+        return reports
 
-    def _result(self, epoch: Epoch, ended: Sequence[Ended]) -> EpochResult:
+    def _result(self, epoch: Epoch, reports: Sequence[JobReport]) -> EpochResult:
         """Return the result of an epoch from all devices' answers."""
-        host, devices, streams = ended[HOST], [], []
+        host, devices, streams = reports[HOST], [], []
         fifos: dict[StageFifo, int] = {}
-        for device, one in zip(self._devices, ended, strict=True):
-            reads = one.reads
+        for device, report in zip(self._devices, reports, strict=True):
+            reads = report.reads
             devices.append(device.counters(reads))
-            streams += device.streams(reads, one.began - host.began)
+            streams += device.streams(reads, report.start_cycle - host.start_cycle)
             fifos |= device.fifos(reads)
-        streams.sort(key=lambda one: (one.stream.stage, one.stream.way, one.stream.port))
+        streams.sort(key=lambda report: (report.stream.stage, report.stream.way, report.stream.port))
         assert host.results is not None
-        assert host.written is not None
-        return EpochResult(epoch.job, host.results, host.written, devices, streams, fifos, host.began)
+        assert host.result_cycles is not None
+        return EpochResult(
+            epoch.job, host.results, host.result_cycles, devices, streams, fifos, host.start_cycle
+        )
 
-    def _states(self, dumped: Sequence[Ended]) -> list[Words]:
+    def _states(self, reports: Sequence[JobReport]) -> list[Words]:
         """Return the states of all devices, in the order of the network's stages."""
         by_stage = {
             stage: words
-            for device, one in zip(self._devices, dumped, strict=True)
-            for stage, words in zip(device.place.states, one.states or [], strict=True)
+            for device, report in zip(self._devices, reports, strict=True)
+            for stage, words in zip(device.place.states, report.states or [], strict=True)
         }
         return [by_stage[stage] for stage in sorted(by_stage)]
 
-    def _check(self, device: Device, ended: Ended) -> None:
+    def _check(self, device: Device, report: JobReport) -> None:
         """Record the failure of a device's job.
 
-        The first failure counts. If it names no place, a later one that names the waiting stream replaces it.
+        The first failure counts, unless it names no place and a later failure names the waiting stream.
         """
-        driver, reads = device.driver, ended.reads
+        driver, reads = device.driver, report.reads
         status = driver.status_of(reads.take(driver.wait()))
         if status.cause is Failure.NONE:
             return
-        if self._status is None or (not self._status.names_place and status.waits is not None):
+        if self._status is None or (not self._status.names_place and status.waiting_stream is not None):
             self._status = status
             reads.take(driver.counters())
-            self._failure = self._explain(device, ended.cycle, status, device.links(reads))
+            self._failure = self._explain(device, report.cycle, status, device.links(reads))
 
     def _explain(self, device: Device, cycle: int, status: CnnStatus, links: dict[int, dict[str, int]]) -> str:
-        """Return the failed node, the cycle and the cause; for a connection, also its peer and its failure."""
+        """Return the failed device, cycle and cause as text; for a connection, also its peer and failure."""
         text = f"{device.place.part.device} failed by cycle {cycle}: {device.driver.explain(status)}"
         if status.connection is None:
             return text
         number = device.place.peers[status.connection].number
         (peer,) = (
-            one.place.part.device
-            for one in self._devices
-            if one is not device and number in (end.number for end in one.place.part.ends.values())
+            other.place.part.device
+            for other in self._devices
+            if other is not device and number in (end.number for end in other.place.part.ends.values())
         )
         return f"{text}, connection {number} to {peer}: {cause_of(LinkFailure(links[number]['failure']))}"

@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""Co-simulation of cluster nodes that train: RTL and memories in the engine, jobs started by live hosts."""
+"""Co-simulation of cluster nodes in training: Verilated nodes and memories, with jobs started by live hosts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fanin.cnn.watchdog import watchdog
 from fanin.hdl.layers.node import ClusterNode
 from fanin.hdl.layers.registers import StageFifo
 from fanin.job import worker_endpoint
-from fanin.sim.cnn.device import Place, load_states, whole_fifo
+from fanin.sim.cnn.device import Place, load_states, network_fifo
 from fanin.sim.cnn.epochs import DeviceCounters, Epoch, EpochResult
 from fanin.sim.cnn.hosts import ClusterHosts, Cut, HostSettings
 from fanin.sim.cnn.timeout import link_timeout as timeout_of
@@ -35,15 +35,15 @@ from fanin.wire.ethernet import Encap
 from fanin.wire.link import LinkKind
 
 Words = npt.NDArray[np.uint32]
-_FIELDS = ("kind", "connection", "sequence", "frame", "words")  # of frames, in waveforms
+_FIELDS = ("kind", "connection", "sequence", "frame", "words")  # fields of frames that waveforms show
 
 
 @dataclass
 class NodeRun:
-    """Result of a run."""
+    """Result of a run of :class:`ClusterCosim`."""
 
     epochs: list[EpochResult] = field(default_factory=list)
-    raw: RunResult = field(default_factory=RunResult)
+    raw: RunResult = field(default_factory=RunResult)  #: result of the co-simulation
 
 
 class JobFailed(SimulationFailed):
@@ -56,18 +56,19 @@ class JobFailed(SimulationFailed):
 
     def __init__(self, raw: RunResult):
         super().__init__(raw.hosts.failure, raw)
-        self.devices: list[DeviceCounters] = raw.hosts.last
-        self.results = len(raw.hosts.written)
+        self.devices: list[DeviceCounters] = raw.hosts.failed_counters
+        self.results = len(raw.hosts.result_cycles)
         self.cycles = raw.cycles
 
 
 class ClusterCosim:
-    """Simulator of the nodes of ``parts``, built once; each ``run`` starts from reset.
+    """Simulator of a cluster's nodes, built once; each ``run`` starts from reset.
 
-    ``parts``: parts of the network, the host's device first.
-    ``arith``: simulation of arrays of operators. With RTL, each operator is an instance of a separate model;
-    hundreds of operators in a node's model are too many for a compiler.
-    ``encap``, ``published``: encapsulation and link protocol of the connections.
+    ``parts``: part of the network on each device, the host's device first.
+    ``arith``: simulation of arrays of operators. With RTL, each operator is an instance of a separate model,
+    since hundreds of operators in a node's model are too many for a compiler.
+    ``encap``: encapsulation of the connections' frames.
+    ``published``: true for the published link protocol, without retransmission.
 
     Raises InputError for a missing tool.
     """
@@ -86,10 +87,10 @@ class ClusterCosim:
         self.parts = parts
         self.nodes = {part.device: node_of(part, encap=encap, published=published) for part in parts}
         self._encap = encap
-        apart = OPERATORS if arith is Arith.RTL else ()
-        form = CONNECTION_LINK
-        frames = FrameFormat(form.fields, form.header_at(encap), _FIELDS, {"kind": LinkKind})
-        groups = [Group(node, arith=arith, apart=apart, frames=frames) for node in self.nodes.values()]
+        separate = OPERATORS if arith is Arith.RTL else ()
+        link_format = CONNECTION_LINK
+        frames = FrameFormat(link_format.fields, link_format.header_at(encap), _FIELDS, {"kind": LinkKind})
+        groups = [Group(node, arith=arith, apart=separate, frames=frames) for node in self.nodes.values()]
         self._cluster = Cluster(lambda: groups, clock_mhz=clock_mhz, wave=wave, quiet=quiet)
 
     @property
@@ -101,7 +102,7 @@ class ClusterCosim:
     def fifos(self) -> dict[StageFifo, int]:
         """Capacity of each observed FIFO, numbered in the whole network."""
         return {
-            whole_fifo(part, fifo): size
+            network_fifo(part, fifo): size
             for part, node in zip(self.parts, self.nodes.values(), strict=True)
             for fifo, size in node.fifos.items()
         }
@@ -120,13 +121,13 @@ class ClusterCosim:
         seed: int = 0,
         **settings: Unpack[Settings],
     ) -> NodeRun:
-        """Load the words of each stage that has state, then run the epochs.
+        """Load the state of each stage that has one, then run the epochs.
 
         ``timeout``: cycles without a transfer until a job fails; default: ``fanin.cnn.watchdog``.
-        ``link_timeout``: cycles until a connection sends again; default: :meth:`link_timeout`.
+        ``link_timeout``: cycles until a connection retransmits; default: :meth:`link_timeout`.
         ``link_retries``: retries of a connection; default: the node's own.
         ``cut``: cut of the network.
-        ``memory_gbps``: limit of each memory's rate each way, in Gbit/s; None for no limit.
+        ``memory_gbps``: limit of each memory's rate per direction, in Gbit/s; None for no limit.
         ``seed``: seed of the network's faults.
 
         Progress counts epochs. Raises JobFailed if a node fails a job, SimulationFailed if the run fails.
@@ -158,7 +159,7 @@ class ClusterCosim:
         return NodeRun(raw.hosts.epochs, raw)
 
     def link_timeout(self, link: LinkConfig | None = None, switch_ns: float = SWITCH_NS) -> int:
-        """Return the cycles until a connection sends again: more than any answer takes over such links."""
+        """Return the cycles until a connection retransmits: longer than any answer takes over such links."""
         return timeout_of(
             self.parts,
             link=link or LinkConfig(),
@@ -169,10 +170,15 @@ class ClusterCosim:
 
     def _place(self, number: int, frames: int) -> Place:
         part = self.parts[number]
-        at = {one.number: n for n, other in enumerate(self.parts) if n != number for one in other.ends.values()}
+        peer_devices = {
+            connection.number: n
+            for n, other in enumerate(self.parts)
+            if n != number
+            for connection in other.ends.values()
+        }
         peers = (
-            Peer(one.number, worker_endpoint(at[one.number]), one.priority)
-            for _, one in sorted(part.ends.items())
+            Peer(connection.number, worker_endpoint(peer_devices[connection.number]), connection.priority)
+            for _, connection in sorted(part.ends.items())
         )
         memory_map = MemoryMap(part.network, frames=frames, rings=part.rings)
         return Place(part, memory_map, tuple(peers))
@@ -191,9 +197,9 @@ def node_of(part: Part, *, encap: Encap = Encap.L2, published: bool = False) -> 
 
 
 def part_of(node: ClusterNode) -> Part:
-    """Return a part that is a node's whole network."""
-    whole = {index: index for index in range(len(node.network.stages))}
-    return Part("the node", node.network, whole, {}, node.rings, node.skews, node.gradient_skews)
+    """Return the part of a node that has the whole network."""
+    identity = {index: index for index in range(len(node.network.stages))}
+    return Part("the node", node.network, identity, {}, node.rings, node.skews, node.gradient_skews)
 
 
 class NodeCosim(ClusterCosim):

@@ -1,4 +1,4 @@
-"""Nodes of a cluster as hosts see them: each node's part of the network, and its counters."""
+"""Access of live hosts to a cluster's nodes: part of the network, memory map, peers, and counters of a node."""
 
 from __future__ import annotations
 
@@ -17,31 +17,37 @@ HOST = 0  #: the node of the host's device, which has the images and the results
 
 @dataclass(frozen=True)
 class Place:
-    """Node of the cluster: its part of the network, its memory map, and the peers of its connections."""
+    """Place of a node in the cluster."""
 
-    part: Part
+    part: Part  #: part of the network
     memory_map: MemoryMap
-    peers: tuple[Peer, ...] = ()
+    peers: tuple[Peer, ...] = ()  #: peer of each connection
 
     @property
     def states(self) -> list[int]:
         """Indices in the whole network of the stages that have state."""
-        return [self.part.whole[stage] for stage in state_stages(self.memory_map.network)]
+        return [self.part.network_index[stage] for stage in state_stages(self.memory_map.network)]
 
 
-def whole_fifo(part: Part, fifo: StageFifo) -> StageFifo:
-    """Return a device's FIFO as numbered in the whole network; a cut edge's FIFO has its consumer's number."""
+def network_fifo(part: Part, fifo: StageFifo) -> StageFifo:
+    """Return a device's FIFO as numbered in the whole network.
+
+    An end's FIFO has its consumer's stage and port.
+    """
     if fifo.stage in part.ends:
         consumer = part.ends[fifo.stage].consumer
         return replace(fifo, stage=consumer.stage, port=consumer.port)
-    return replace(fifo, stage=part.whole[fifo.stage])
+    return replace(fifo, stage=part.network_index[fifo.stage])
 
 
 @dataclass
 class Device:
-    """Node with its number in the run and its driver."""
+    """Node of a run, with its driver.
 
-    index: int
+    Methods take words from ``reads`` in the order in which they were read.
+    """
+
+    index: int  #: number of the node in the run
     place: Place
     driver: CnnDriver = field(init=False)
 
@@ -49,19 +55,28 @@ class Device:
         self.driver = CnnDriver(self.place.memory_map)
 
     def streams(self, reads: Reads, offset: int) -> list[StreamCounters]:
-        """Return the counters of the streams of stages, without ends of connections; times plus ``offset``."""
-        found = self.driver.streams_of(reads.take(self.driver.streams()))
-        whole = self.place.part.whole
+        """Return the counters of the stages' streams, without ends of connections, as numbered in the network.
+
+        ``offset``: cycles to add to times.
+        """
+        counters = self.driver.streams_of(reads.take(self.driver.streams()))
+        network_index = self.place.part.network_index
         return [
-            _later(replace(one, stream=replace(one.stream, stage=whole[one.stream.stage])), offset)
-            for one in found
-            if one.stream.stage in whole
+            _delayed(
+                replace(
+                    stream_counters,
+                    stream=replace(stream_counters.stream, stage=network_index[stream_counters.stream.stage]),
+                ),
+                offset,
+            )
+            for stream_counters in counters
+            if stream_counters.stream.stage in network_index
         ]
 
     def fifos(self, reads: Reads) -> dict[StageFifo, int]:
         """Return the highest level of each FIFO."""
         levels = self.driver.fifos_of(reads.take(self.driver.fifos()))
-        return {whole_fifo(self.place.part, one): level for one, level in levels.items()}
+        return {network_fifo(self.place.part, fifo): level for fifo, level in levels.items()}
 
     def counters(self, reads: Reads) -> DeviceCounters:
         """Skip the status, and return the counters of the node and its connections."""
@@ -72,17 +87,19 @@ class Device:
     def links(self, reads: Reads) -> dict[int, dict[str, int]]:
         """Return the counters of each connection by its number."""
         counters = self.driver.links_of(reads.take(self.driver.links()))
-        return {peer.number: one for peer, one in zip(self.place.peers, counters, strict=True)}
+        return {
+            peer.number: link_counters for peer, link_counters in zip(self.place.peers, counters, strict=True)
+        }
 
 
-def _later(one: StreamCounters, cycles: int) -> StreamCounters:
-    """Return the counters with ``cycles`` added to all times except 0, which means none."""
-    times = {name: getattr(one, name) for name in ("first", "last", "updated")}
-    return replace(one, **{name: at and at + cycles for name, at in times.items()})
+def _delayed(counters: StreamCounters, cycles: int) -> StreamCounters:
+    """Return the counters with ``cycles`` added to all times. A time of 0 means none, and stays 0."""
+    times = {name: getattr(counters, name) for name in ("first", "last", "updated")}
+    return replace(counters, **{name: cycle and cycle + cycles for name, cycle in times.items()})
 
 
 def load_states(places: Sequence[Place], memories: Iterable[HostMemory], states: Sequence[Words]) -> None:
-    """Write the words of each stage that has state to its device's memory."""
+    """Write the state of each stage that has one to its device's memory. ``states``: in order of stages."""
     by_stage = dict(zip(sorted(i for place in places for i in place.states), states, strict=True))
     for place, memory in zip(places, memories, strict=True):
         memory.write_parameters([by_stage[stage] for stage in place.states])

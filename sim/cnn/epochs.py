@@ -1,4 +1,4 @@
-"""Epochs for a cluster to run, and their results."""
+"""Epochs that a cluster runs, and their results."""
 
 from __future__ import annotations
 
@@ -17,28 +17,20 @@ Float32 = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Epoch:
-    """Epoch for a cluster to run.
+    """Epoch for a cluster to run. The first axis of ``images`` and ``labels`` is the frame."""
 
-    ``job``: parameters of training; None to evaluate.
-    ``images``, ``labels``: images and one-hot labels, a frame for each index of the first axis.
-    """
-
-    job: Job | None
+    job: Job | None  #: training job; None to evaluate
     images: Float32
-    labels: Float32
+    labels: Float32  #: one-hot
     dump: bool = False  #: true to read the parameters back after the epoch
 
 
 @dataclass(frozen=True)
 class DeviceCounters:
-    """Counters of a device in a job.
+    """Counters of a device in a job."""
 
-    ``counters``: counters of the node, by name.
-    ``links``: counters of each connection by its number; ``failure`` among them is a LinkFailure's value.
-    """
-
-    counters: dict[str, int]
-    links: dict[int, dict[str, int]]
+    counters: dict[str, int]  #: counters of the node, by name
+    links: dict[int, dict[str, int]]  #: counters by connection and name; ``failure`` is a LinkFailure's value
 
 
 @dataclass(frozen=True)
@@ -50,11 +42,11 @@ class EpochResult:
 
     job: Job | None
     results: Float32  #: the loss's softmax, a row for each frame
-    written: list[int]  #: cycle in which each frame's result was in memory
+    result_cycles: list[int]  #: cycle in which each frame's result was in memory
     devices: list[DeviceCounters]  #: counters of each device
     streams: list[StreamCounters]  #: counters of each stream that leaves a stage
     fifos: dict[StageFifo, int]  #: highest level of each FIFO in the job
-    began: int  #: cycle in which the host's device started the job; times of streams count from it
+    start_cycle: int  #: cycle in which the host's device started the job; times of streams count from it
     states: list[Words] | None = None  #: words of each stage that has state; None without ``dump``
 
     @property
@@ -65,14 +57,9 @@ class EpochResult:
 
 @dataclass(frozen=True)
 class HostsResult:
-    """Results of all finished epochs, and the failure that ended the run.
-
-    ``failure``: cause of the failed job; None if no job failed.
-    ``last``: counters of each device in the failed job.
-    ``written``: cycles in which the failed job's results were in memory.
-    """
+    """Results of all finished epochs, and the failure that ended the run, if any."""
 
     epochs: list[EpochResult]
-    failure: str | None = None
-    last: list[DeviceCounters] = field(default_factory=list)
-    written: list[int] = field(default_factory=list)
+    failure: str | None = None  #: cause of the failed job; None if no job failed
+    failed_counters: list[DeviceCounters] = field(default_factory=list)  #: of each device, in the failed job
+    result_cycles: list[int] = field(default_factory=list)  #: cycles of the failed job's results in memory

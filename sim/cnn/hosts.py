@@ -1,4 +1,4 @@
-"""Live hosts of a cluster's nodes: they load the nodes and start the jobs that the controller orders."""
+"""Live hosts of a cluster's nodes, which configure the nodes and start the jobs that the controller orders."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fanin.cnn.memory import BEAT_BYTES, WORD_BYTES
 from fanin.hdl.layers.registers import Failure
 from fanin.host.driver import Batch
 from fanin.job import worker_endpoint
-from fanin.sim.cnn.controller import Begin, Controller, End, Ended, Start, Task
+from fanin.sim.cnn.controller import BeginJob, Controller, EndRun, JobReport, StartHost, Task
 from fanin.sim.cnn.device import HOST, Device, Place
 from fanin.sim.cnn.epochs import Epoch, HostsResult
 from fanin.sim.cosim.cluster import Reads
@@ -24,33 +24,21 @@ from fanin.sim.cosim.program import HostProgram
 
 @dataclass(frozen=True)
 class Cut:
-    """Cut of a device from the network.
+    """Cut of a device from the network."""
 
-    ``device``: index of the device.
-    ``results``: number of results, over all jobs of the run, at which the cut happens.
-    ``peer``: index of the only device that it is cut off from; None for all devices.
-    """
-
-    device: int
-    results: int
-    peer: int | None = None
+    device: int  #: index of the device
+    results: int  #: number of results, over all jobs of the run, at which the cut happens
+    peer: int | None = None  #: index of the only device to cut it off from; None for all devices
 
 
 @dataclass(frozen=True)
 class HostSettings:
-    """Settings of all nodes.
+    """Settings of all nodes."""
 
-    ``timeout``: cycles without a transfer until a job fails.
-    ``run``: run number of the connections.
-    ``link_timeout``: in cycles; None for the node's own.
-    ``link_retries``: None for the node's own.
-    ``cut``: cut of the network.
-    """
-
-    timeout: int
-    run: int = 1
-    link_timeout: int | None = None
-    link_retries: int | None = None
+    timeout: int  #: cycles without a transfer until a job fails
+    run: int = 1  #: run number of the connections
+    link_timeout: int | None = None  #: cycles until a connection retransmits; None for the node's default
+    link_retries: int | None = None  #: retries of a connection; None for the node's default
     cut: Cut | None = None
 
 
@@ -67,15 +55,15 @@ class ClusterHosts:
         self._board, self._epochs, self._settings = board, epochs, settings
         self._devices = [Device(node, places[node]) for node in board.nodes]
         self._memories = {node: HostMemory(places[node].memory_map, board.memory(node)) for node in board.nodes}
-        self._began = dict.fromkeys(board.nodes, 0)  # cycle in which each node started its job
+        self._start_cycles = dict.fromkeys(board.nodes, 0)  # cycle in which each node started its job
         self._task, self._epoch = Task.LOAD, 0  # current task and epoch
-        self._written: list[int] = []  # cycles in which the epoch's results arrived
-        self._results = 0  # number of results of all epochs
+        self._result_cycles: list[int] = []  # cycles in which the epoch's results arrived
+        self._result_count = 0  # number of results of all epochs
         self._controller: Controller | None = None
         if HOST in board.nodes:
             self._controller = Controller(board.order, places, epochs)
-            board.told = self._controller.told
-        board.ordered = self._ordered
+            board.told = self._controller.accept
+        board.ordered = self._carry_out
 
     @property
     def progress(self) -> int:
@@ -83,7 +71,7 @@ class ClusterHosts:
         return self._epoch
 
     def may_skip(self) -> bool:
-        """Return False: nodes are never idle."""
+        """Return False, since nodes are never idle."""
         return False
 
     def waiting(self) -> str:
@@ -116,9 +104,9 @@ class ClusterHosts:
             ),
         ):
             program.extend(batch.operations)
-        self._board.run(device.index, program, functools.partial(self._connected, device))
+        self._board.run(device.index, program, functools.partial(self._report_connection, device))
 
-    def _connected(self, device: Device, words: list[int]) -> None:
+    def _report_connection(self, device: Device, words: list[int]) -> None:
         reads = Reads(np.array(words, np.uint32))
         device.driver.check_identity(reads.take(device.driver.identify()))
         self._board.tell(device.index, None)
@@ -128,24 +116,24 @@ class ClusterHosts:
         results, size = memory_map.region("results").address, memory_map.results.beats * BEAT_BYTES
         for frame in range(memory_map.frames):
             last = results + frame * size + WORD_BYTES * memory_map.results.words - 1
-            self._board.watch(HOST, last, self._result)
+            self._board.watch(HOST, last, self._record_result)
 
-    def _result(self) -> None:
+    def _record_result(self) -> None:
         """Record that a frame's result is in memory."""
-        self._written.append(self._board.cycle)
-        self._results += 1
+        self._result_cycles.append(self._board.cycle)
+        self._result_count += 1
         self._cut()
 
     def _cut(self) -> None:
         """Apply the cut once its number of results is reached."""
         cut = self._settings.cut
-        if cut and self._results == cut.results:
+        if cut and self._result_count == cut.results:
             self._board.cut(cut.device, cut.peer)
 
-    def _ordered(self, order: Any) -> None:
+    def _carry_out(self, order: Any) -> None:
         """Carry out an order of the controller."""
         match order:
-            case Begin(task, epoch):
+            case BeginJob(task, epoch):
                 self._task, self._epoch = task, epoch
                 for device in self._devices:
                     if device.index != HOST:
@@ -154,23 +142,23 @@ class ClusterHosts:
                         self._memories[HOST].write_frames(
                             self._epochs[epoch].images, self._epochs[epoch].labels
                         )
-                        self._written = []
-            case Start():
+                        self._result_cycles = []
+            case StartHost():
                 for device in self._devices:
                     if device.index == HOST:
                         self._begin(device)
                     self._finish(device)
-            case End(epochs):
+            case EndRun(epochs):
                 self._epoch = epochs
                 self.done = True
 
     def _begin(self, device: Device) -> None:
-        """Start the job on a device; all except the host's device report the start."""
+        """Start the job on a device. Devices except the host's report the start."""
         program = HostProgram().extend(self._job(device).operations)
-        self._board.run(device.index, program, functools.partial(self._begun, device))
+        self._board.run(device.index, program, functools.partial(self._report_start, device))
 
-    def _begun(self, device: Device, words: list[int]) -> None:
-        self._began[device.index] = self._board.cycle
+    def _report_start(self, device: Device, words: list[int]) -> None:
+        self._start_cycles[device.index] = self._board.cycle
         if device.index != HOST:
             self._board.tell(device.index, None)
 
@@ -184,26 +172,26 @@ class ClusterHosts:
         return device.driver.train(epoch.job) if epoch.job else device.driver.evaluate(len(epoch.images))
 
     def _finish(self, device: Device) -> None:
-        """Wait for the end of a device's job, and read all its counters."""
+        """Poll for the end of a device's job, then read all counters of the device."""
         driver, program = device.driver, HostProgram()
         program.poll_field(driver.registers, "status", "running", 0)
         for batch in driver.wait(), driver.counters(), driver.links(), driver.streams(), driver.fifos():
             program.extend(batch.operations)
-        self._board.run(device.index, program, functools.partial(self._ended, device))
+        self._board.run(device.index, program, functools.partial(self._report_end, device))
 
-    def _ended(self, device: Device, words: list[int]) -> None:
-        """Report the end of a device's job. Silence a failed device's links, so that its peers fail too."""
+    def _report_end(self, device: Device, words: list[int]) -> None:
+        """Report the end of a device's job. Stop the links of a failed device, so that its peers fail too."""
         driver, node = device.driver, device.index
         status = driver.status_of(Reads(np.array(words, np.uint32)).take(driver.wait()))
         if status.cause is not Failure.NONE and device.place.peers:
             silence = HostProgram().extend(driver.disconnect().operations)
             self._board.run(node, silence, lambda words: None)
-        ended = functools.partial(Ended, self._board.cycle, self._began[node], words)
+        report = functools.partial(JobReport, self._board.cycle, self._start_cycles[node], words)
         memory = self._memories[node]
         if self._task is Task.DUMP:
-            self._board.tell(node, ended(states=memory.read_parameters()))
+            self._board.tell(node, report(states=memory.read_parameters()))
         elif self._task is Task.EPOCH and node == HOST:
             results = memory.read_results(len(self._epochs[self._epoch].images))
-            self._board.tell(node, ended(results=results, written=self._written))
+            self._board.tell(node, report(results=results, result_cycles=self._result_cycles))
         else:
-            self._board.tell(node, ended())
+            self._board.tell(node, report())

@@ -1,7 +1,7 @@
-"""Bench of Verilated components with streams of words: jobs, stalls, and the cycle of each transfer.
+"""Bench of layers' components in Verilator: jobs, stalls, and the cycle of each transfer of a stream.
 
 layer_bench.cpp drives the model; no Python runs per cycle. All components of a bench are in one program, so
-that a grid of shapes costs one build.
+that many shapes need one build.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _WORD_BITS = 32
 _STREAM_PARTS = ("payload", "valid", "ready")
 _ODDS_UNITS = 65536
 _NO_LOOP = 2**32 - 1
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
+_EMPTY: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,8 @@ class Job:
     ``feeds``: words by input stream.
     ``expect``: number of words by output stream.
 
-    Each transfer has ⌈bits of the payload / 32⌉ words. A component without ``control`` uses the streams alone.
+    Each transfer has ⌈bits of the payload / 32⌉ words. For a component without ``control``, only the streams
+    are used.
     """
 
     mode: Mode = Mode.TRAIN  # type: ignore[assignment]  # an Amaranth enum, unknown to mypy
@@ -70,10 +71,10 @@ def _binary32(value: float) -> int:
 
 @dataclass(frozen=True)
 class JobResult:
-    """Result of a job by stream, including streams of loops. Cycles count from the cycle of ``start``."""
+    """Result of a job. Cycles count from the cycle of ``start``. Streams of loops are included."""
 
-    words: dict[str, UInt32]  #: words that left each output
-    cycles_of: dict[str, UInt32]  #: cycle of each transfer
+    words: dict[str, UInt32]  #: words that left each output, by stream
+    cycles_of: dict[str, UInt32]  #: cycle of each transfer, by stream
     cycles: int  #: cycles until the last transfer, and until ``done`` if the component has it
 
 
@@ -135,8 +136,8 @@ class LayerBench:
         self._prefixes = {name: f"Vcomponent{number}" for number, name in enumerate(components)}
         models, arrays = [], []
         for name, component in components.items():
-            verilog, found = with_arrays(kept_verilog(component), Arith(arith))
-            arrays += found
+            verilog, component_arrays = with_arrays(kept_verilog(component), Arith(arith))
+            arrays += component_arrays
             models.append(VerilogModel(self._prefixes[name], snake_case(type(component).__name__), verilog))
         folder = files("fanin.sim.cnn")
         sources = {name: (folder / name).read_text() for name in ("layer_bench.h", "layer_bench.cpp")}
@@ -155,9 +156,9 @@ class LayerBench:
         name: str,
         jobs: Sequence[Job],
         *,
-        loops: Mapping[str, str] = _NOTHING,
+        loops: Mapping[str, str] = _EMPTY,
         loop_latency: int = 1,
-        registers: Mapping[str, int] = _NOTHING,
+        registers: Mapping[str, int] = _EMPTY,
         odds: float | Mapping[str, float] = 0.0,
         seed: int = 0,
         patience: int = 10_000,
@@ -181,13 +182,13 @@ class LayerBench:
         header = _header(ports, jobs, loops, loop_latency, registers, odds, seed, patience)
         request = [*header, *(part for job in jobs for part in _job_words(ports, job, loops))]
         with tempfile.TemporaryDirectory(prefix="fanin-") as folder:
-            question, answer = Path(folder) / "request", Path(folder) / "result"
-            np.concatenate(request).astype(np.uint32).tofile(question)
-            command = [str(self._program), self._prefixes[name], str(question), str(answer)]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            if done.returncode:
-                raise CheckFailed(f"{name}: {done.stderr.strip() or f'status {done.returncode}'}")
-            return _results(ports, len(jobs), np.fromfile(answer, dtype=np.uint32))
+            request_path, result_path = Path(folder) / "request", Path(folder) / "result"
+            np.concatenate(request).astype(np.uint32).tofile(request_path)
+            command = [str(self._program), self._prefixes[name], str(request_path), str(result_path)]
+            process = subprocess.run(command, capture_output=True, text=True, check=False)
+            if process.returncode:
+                raise CheckFailed(f"{name}: {process.stderr.strip() or f'status {process.returncode}'}")
+            return _results(ports, len(jobs), np.fromfile(result_path, dtype=np.uint32))
 
 
 def _header(
@@ -203,14 +204,14 @@ def _header(
     """Return the part of a request before its jobs."""
     names = list(ports.streams)
     by_stream = odds if isinstance(odds, Mapping) else dict.fromkeys(names, odds)
-    for what, given in (("odds", by_stream), ("registers", registers)):
-        _check_names(what, given, names if what == "odds" else ports.registers)
-    for output, other in loops.items():
-        _check_names("loops", (output, other), names)
-        if ports.streams[output].input or not ports.streams[other].input:
-            raise ValueError(f"loops must lead an output into an input, not {output} into {other}")
-        if ports.streams[output].bits != ports.streams[other].bits:
-            raise ValueError(f"loops must join streams of one width, not {output} and {other}")
+    for option, names_given in (("odds", by_stream), ("registers", registers)):
+        _check_names(option, names_given, names if option == "odds" else ports.registers)
+    for output, input_name in loops.items():
+        _check_names("loops", (output, input_name), names)
+        if ports.streams[output].input or not ports.streams[input_name].input:
+            raise ValueError(f"loops must lead an output into an input, not {output} into {input_name}")
+        if ports.streams[output].bits != ports.streams[input_name].bits:
+            raise ValueError(f"loops must join streams of one width, not {output} and {input_name}")
     phased = bool(odds) and not isinstance(odds, Mapping)
     yield _array(len(jobs), seed, patience, loop_latency, phased)
     yield _array(*(round(by_stream.get(stream, 0.0) * _ODDS_UNITS) for stream in names))
@@ -219,9 +220,9 @@ def _header(
         yield _bits(registers.get(register, 0), bits)
 
 
-def _check_names(what: str, given: Iterable[str], names: Iterable[str]) -> None:
-    if unknown := set(given) - set(names):
-        raise ValueError(f"{what} must be among {', '.join(names)}, not {min(unknown)}")
+def _check_names(option: str, names_given: Iterable[str], allowed: Iterable[str]) -> None:
+    if unknown := set(names_given) - set(allowed):
+        raise ValueError(f"{option} must be among {', '.join(allowed)}, not {min(unknown)}")
 
 
 def _array(*words: int) -> UInt32:
@@ -235,27 +236,29 @@ def _bits(value: int, bits: int) -> UInt32:
 
 def _job_words(ports: _Ports, job: Job, loops: Mapping[str, str]) -> Iterator[UInt32]:
     """Return a job of a request: control with and without ``start``, then each stream outside loops."""
-    free = {name: stream for name, stream in ports.streams.items() if name not in {*loops, *loops.values()}}
-    _check_names("feeds", job.feeds, [name for name, stream in free.items() if stream.input])
-    _check_names("expect", job.expect, [name for name, stream in free.items() if not stream.input])
+    outside_loops = {
+        name: stream for name, stream in ports.streams.items() if name not in {*loops, *loops.values()}
+    }
+    _check_names("feeds", job.feeds, [name for name, stream in outside_loops.items() if stream.input])
+    _check_names("expect", job.expect, [name for name, stream in outside_loops.items() if not stream.input])
     for start in (1, 0):
         yield _bits(job.control(start=start) if ports.control_bits else 0, ports.control_bits)
-    for name, stream in free.items():
+    for name, stream in outside_loops.items():
         feed = np.asarray(job.feeds.get(name, ()), dtype=np.uint32).ravel()
-        count, rest = divmod(len(feed) if stream.input else job.expect.get(name, 0), stream.words)
-        if rest:
-            raise ValueError(f"{name} must have a multiple of {stream.words} words, not {rest} more")
+        count, remainder = divmod(len(feed) if stream.input else job.expect.get(name, 0), stream.words)
+        if remainder:
+            raise ValueError(f"{name} must have a multiple of {stream.words} words, not {remainder} more")
         yield _array(count)
         yield feed
 
 
 def _results(ports: _Ports, jobs: int, words: UInt32) -> list[JobResult]:
-    at = 0
+    position = 0
 
     def take(count: int) -> UInt32:
-        nonlocal at
-        at += count
-        return words[at - count : at]
+        nonlocal position
+        position += count
+        return words[position - count : position]
 
     results = []
     for _ in range(jobs):

@@ -142,7 +142,7 @@ class Exhaustive:
 
     def rows(self, node, part):
         """Cycles, DSPs, LUTs, RAM, DRAM reads and writes of each way to build a layer that no other beats."""
-        layer, links = self.model.nodes[node].layer, self.model.links[node]
+        layer, links = self.model.nodes[node].layer, self.model.contexts[node]
         if (layer, links, part) not in self._rows:
             found = set()
             for parallelism, storage in product(layer.parallelisms(), layer.storages):
@@ -307,7 +307,7 @@ def _random_part(order, model, count):
     found = family(order.choice(("arria10", "ultrascale", "ecp5")))
     costs = [
         [links.cost(node.layer, p, s, found) for p in node.layer.parallelisms() for s in node.layer.storages]
-        for node, links in zip(model.nodes, model.links, strict=True)
+        for node, links in zip(model.nodes, model.contexts, strict=True)
     ]
 
     everything, pinned = range(len(costs)), pinned_nodes(model)

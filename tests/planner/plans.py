@@ -14,7 +14,7 @@ from fanin.cnn.flow.sizes import Flow
 from fanin.cnn.layers.family import RamKind, family
 from fanin.cnn.layers.kinds import layer_kinds
 from fanin.cnn.layers.layer import Parallelism, Shape, Storage
-from fanin.cnn.layers.links import links_of
+from fanin.cnn.layers.links import graph_contexts
 from fanin.cnn.layers.logic import device_luts
 from fanin.planner.check.plan import check_plan
 
@@ -202,7 +202,7 @@ def _layers(plan):
     made, components = {}, _components(plan)
     numbers = {name: number for number, name in enumerate(plan["layers"])}
     sources = [[numbers[source] for source in given["sources"]] for given in plan["layers"].values()]
-    links = links_of(list(components.values()), sources)
+    links = graph_contexts(list(components.values()), sources)
     for (name, given), linked in zip(plan["layers"].items(), links, strict=True):
         component = components[name]
         device = plan["devices"].get(given["device"], plan["devices"]["fpga0"])
@@ -220,7 +220,7 @@ def _layers(plan):
                 **{key: value for key, value in given["has"].items() if key != "shape"},
                 "gradient": component.gradient,
                 "parameter_words": component.parameters,
-                "saved_words": component.saved,
+                "saved_words": component.saved_words,
                 "parallelism": asdict(parallelism),
                 "cycles": cost.cycles,
                 "dsp": cost.dsp,
@@ -315,7 +315,7 @@ def _stored(plan, layers, place):
         layer = stage.layer
         frames = BATCH * (stage.layer.kind in ("input", "output"))
         words = [layer.parameters] * 2 if stage.storage is Storage.DRAM else [layer.state_words]
-        words += [layer.saved] * rings.get(number, 0) + [layer.output.words] * frames
+        words += [layer.saved_words] * rings.get(number, 0) + [layer.output.words] * frames
         stored[place[stage.name]] += sum(64 * -(-count // 16) for count in words)
     return stored
 

@@ -9,7 +9,7 @@ from fanin.base.errors import InputError
 from fanin.planner.cluster import Cluster, Device, load_cluster
 from fanin.planner.model import dsl
 from fanin.planner.plan.plan import make_plan
-from fanin.planner.search.conflict import in_words, misfit, smallest_conflict
+from fanin.planner.search.conflict import describe_conflict, misfit, smallest_conflict
 from fanin.planner.search.instance import Instance
 from fanin.planner.search.limits import Limits
 from tests.planner.exhaustive import Exhaustive, random_case, smallest_conflicts, two_ways
@@ -75,7 +75,7 @@ def test_the_smallest_set_of_rules_that_no_placement_keeps_is_found():
             continue
         rules = smallest_conflict(instance)
         assert rules in smallest_conflicts(model, cluster), seed
-        said = in_words(instance, rules)
+        said = describe_conflict(instance, rules)
         assert said.startswith("no placement at any throughput; ")
         assert said.isprintable()  # in one line
         assert said.count(";") == len(rules)

@@ -138,7 +138,7 @@ def test_the_places_of_layers_are_the_plans(tmp_path):
     plan, placement = read_plan(tmp_path / "plan"), read_network(tmp_path / "plan").placement
     assert placement.names == ("first", "second")
     names = [stage.name for stage in placement.network.stages]
-    assert dict(zip(names, placement.devices, strict=True)) == plan.place
+    assert dict(zip(names, placement.devices, strict=True)) == plan.layer_devices
     found = {(names[one.source], names[one.consumer.stage]): one.priority for one in placement.connections}
     assert found == {(one.source[1], one.target[1]): one.priority for one in plan.connections}
 

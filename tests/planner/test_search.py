@@ -22,11 +22,11 @@ from fanin.planner.plan.plan import make_plan
 from fanin.planner.plan.write import plan_files
 from fanin.planner.search import anneal, kernel
 from fanin.planner.search.choices import all_choices
-from fanin.planner.search.instance import Instance, Placement, paths_apart
+from fanin.planner.search.instance import Instance, Placement, divergent_paths
 from fanin.planner.search.limits import Limits
 from fanin.planner.search.priorities import choose_priorities
-from fanin.planner.search.relax import least_period
-from fanin.planner.search.search import SAME as SAME_RATE
+from fanin.planner.search.relax import period_bound
+from fanin.planner.search.search import GAP_TOLERANCE as SAME_RATE
 from fanin.planner.search.start import first_placement
 from tests.planner.exhaustive import (
     Exhaustive,
@@ -143,7 +143,7 @@ def test_the_pooled_bound_is_no_longer_than_the_best_period_and_absent_only_with
     for seed in range(100):
         model, cluster = random_case(seed, 6)
         instance, best = Instance(model, cluster), Exhaustive(model, cluster).best()
-        least = least_period(instance)
+        least = period_bound(instance)
         absent += least is None
         assert best is None if least is None else best is None or 0 < least <= best * instance.ticks, seed
     assert absent > 5
@@ -158,7 +158,7 @@ def test_a_first_placement_keeps_every_rule():
             not instance.options(n, p, 1 << 60, 1 << 60) for n in range(len(model.nodes)) for p in cluster.parts
         ):
             continue
-        placement = first_placement(instance, least_period(instance) or 1)
+        placement = first_placement(instance, period_bound(instance) or 1)
         if placement is not None:
             found += len(set(placement.devices)) > 1
             assert _broken(instance, placement) == [], seed
@@ -215,12 +215,14 @@ def test_a_device_gives_up_a_layer_where_those_behind_it_find_no_place():
         dsl.add_output("out", dsl.add(under, begin))
         model = builder.finish("skip", "skip.py")
     part = load_cluster("arria10x1").devices[0].part
-    costs = (all_choices(node.layer, part, links) for node, links in zip(model.nodes, model.links, strict=True))
+    costs = (
+        all_choices(node.layer, part, links) for node, links in zip(model.nodes, model.contexts, strict=True)
+    )
     *before, one, other, _, out = (min(choice.cost.ram_bits for choice in choices) for choices in costs)
     part = replace(part, ram_bits=400_000, ram_blocks=None)
     assert sum(before) + out < part.ram_bits < one + other
     instance = Instance(model, Cluster("three", tuple(Device(f"fpga{n}", part) for n in range(3))))
-    placement = first_placement(instance, least_period(instance))
+    placement = first_placement(instance, period_bound(instance))
     assert placement.devices == (0, 0, 0, 1, 1, 2, 2, 0)
     assert _broken(instance, placement) == []
 
@@ -230,7 +232,7 @@ def test_ways_from_where_they_part_are_equal_exactly_where_hops_exist():
     for _ in range(60):
         model = random_model(order)
         edges = Exhaustive(model, load_cluster("arria10x2")).edges
-        ways = list(paths_apart(model))
+        ways = list(divergent_paths(model))
         for _ in range(40):
             on = [order.randrange(3) for _ in model.nodes]
             cut = [on[source] != on[target] for source, target, _, _ in edges]
@@ -287,10 +289,12 @@ def _annealing(seed):
     options = [[instance.options(n, part, 1, period) for n in nodes] for part in cluster.parts]
     fixed = anneal._fixed(instance, period, options, [n % 2 for n in range(4)])
     fixed = fixed._replace(
-        limits=fixed.limits // 10**5, network=fixed.network // 10**4, most=np.array([1, 2, 1, 2], np.int64)
+        limits=fixed.limits // 10**5,
+        network=fixed.network // 10**4,
+        max_connections=np.array([1, 2, 1, 2], np.int64),
     )
     start = Placement((0,) * len(nodes), ())
-    state = anneal._state(fixed, start, [0] * len(nodes), len(list(paths_apart(model))))
+    state = anneal._state(fixed, start, [0] * len(nodes), len(list(divergent_paths(model))))
     kernel.begin(fixed, state)
     return instance, fixed, state
 
@@ -299,7 +303,7 @@ def test_annealing_counts_what_connections_take():
     _, fixed, state = _annealing(1)
     device, column = 1, 1  # LUTs of a U280
     state.connections[device] = 3
-    taken = state.load[device, column] + 3 * fixed.taken[device, column]
+    taken = state.load[device, column] + 3 * fixed.connection_cost[device, column]
     assert taken > state.load[device, column]
     energies = []
     for limit in (taken + 1, taken, taken - 1):
@@ -311,20 +315,20 @@ def test_annealing_counts_what_connections_take():
 
 def _afresh(instance, fixed, state):
     """The same state, from where the nodes lie and how they are built."""
-    start = Placement(tuple(state.on.tolist()), ())
-    other = anneal._state(fixed, start, state.way.tolist(), len(state.apart))
+    start = Placement(tuple(state.device.tolist()), ())
+    other = anneal._state(fixed, start, state.option.tolist(), len(state.hop_difference))
     edges = instance.model.edges
-    for node, (device, way) in enumerate(zip(state.on, state.way, strict=True)):
+    for node, (device, way) in enumerate(zip(state.device, state.option, strict=True)):
         other.load[device] += fixed.costs[device % 2, node, way]
     for edge in edges:
-        ends = int(state.on[edge.source]), int(state.on[edge.target])
+        ends = int(state.device[edge.source]), int(state.device[edge.target])
         for here, there in (ends, ends[::-1]) if ends[0] != ends[1] else ():
-            other.net[here] += edge.bits
+            other.network[here] += edge.bits
             other.connections[here] += 1
             other.between[here, there] += 1
-    cut = [int(state.on[e.source] != state.on[e.target]) for e in edges]
-    for join, (one, two) in enumerate(paths_apart(instance.model)):
-        other.apart[join] = sum(cut[e] for e in one) - sum(cut[e] for e in two)
+    cut = [int(state.device[e.source] != state.device[e.target]) for e in edges]
+    for join, (one, two) in enumerate(divergent_paths(instance.model)):
+        other.hop_difference[join] = sum(cut[e] for e in one) - sum(cut[e] for e in two)
     return other
 
 
@@ -334,9 +338,9 @@ def test_the_annealings_sums_stay_those_of_its_placement(seed):
     if not len(fixed.movable):
         pytest.skip("all layers are the host's")
     assert not kernel.anneal(fixed, state, seed, 20_000, 0.5, 0.01)
-    assert len(set(state.on.tolist())) > 1
+    assert len(set(state.device.tolist())) > 1
     other = _afresh(instance, fixed, state)
-    for name in ("load", "net", "connections", "between", "apart"):
+    for name in ("load", "network", "connections", "between", "hop_difference"):
         assert (getattr(state, name) == getattr(other, name)).all(), name
 
 
@@ -347,10 +351,10 @@ def test_a_step_changes_the_energy_by_what_it_says(seed):
     for _ in range(300 if len(fixed.movable) else 0):
         node, there = int(order.choice(fixed.movable)), order.randrange(4)
         before = kernel.energy(fixed, state)
-        if there == state.on[node]:
-            change = kernel._rebuild(fixed, state, node, order.randrange(fixed.ways[there % 2, node]))
+        if there == state.device[node]:
+            change = kernel._rebuild(fixed, state, node, order.randrange(fixed.option_count[there % 2, node]))
         else:
-            ways = np.array([order.randrange(fixed.ways[there % 2, node])], np.int64)
+            ways = np.array([order.randrange(fixed.option_count[there % 2, node])], np.int64)
             change = kernel._shift(fixed, state, np.array([node], np.int64), 1, there, ways)
         assert kernel.energy(fixed, state) == pytest.approx(before + change, abs=1e-6)
         assert kernel.energy(fixed, state) == pytest.approx(

@@ -9,9 +9,9 @@ from fanin.base.errors import InputError
 from fanin.planner.cluster import load_cluster
 from fanin.planner.model import dsl
 from fanin.planner.model.load import load_model
-from fanin.planner.model.split import LARGE, bottlenecks, limiting, split
+from fanin.planner.model.split import LARGE_SHARE, bottlenecks, limiting_groups, split
 from fanin.planner.search.instance import Instance
-from fanin.planner.search.relax import least_period
+from fanin.planner.search.relax import period_bound
 
 EPSILON = 1e-3
 
@@ -184,7 +184,7 @@ def test_groups_that_share_a_layer_are_not_both_split():
 def test_those_groups_limit_that_have_a_layer_larger_than_a_share_of_every_device():
     model = load_model("mobilenet_v2")
     instance = Instance(model, load_cluster("arria10x6"))
-    period = least_period(instance)
+    period = period_bound(instance)
     part = instance.cluster.devices[0].part
 
     def share(node):
@@ -201,6 +201,6 @@ def test_those_groups_limit_that_have_a_layer_larger_than_a_share_of_every_devic
         return min(shares, default=1)
 
     every = bottlenecks(model)
-    expected = [group for group in every if max(share(node) for node in group.nodes) > LARGE]
-    assert limiting(instance) == expected
+    expected = [group for group in every if max(share(node) for node in group.nodes) > LARGE_SHARE]
+    assert limiting_groups(instance) == expected
     assert 0 < len(expected) < len(every)

@@ -34,8 +34,8 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 def run(args: argparse.Namespace) -> int:
     """Write the checkpoint."""
     from fanin.cnn.golden.network import initial_state
-    from fanin.cnn.run.checkpoint import About, Checkpoint, save_checkpoint
-    from fanin.cnn.run.initial import take
+    from fanin.cnn.run.checkpoint import Checkpoint, CheckpointInfo, save_checkpoint
+    from fanin.cnn.run.initial import load_initial_states
     from fanin.planner.model.load import load_model
     from fanin.planner.plan.network import unplanned
 
@@ -47,9 +47,13 @@ def run(args: argparse.Namespace) -> int:
         if not 0 <= seed <= MAX_SEED:
             raise InputError(f"--seed must be in 0…{MAX_SEED:,}, not {seed:,}")
     network = unplanned(load_model(args.model))
-    states = tuple(initial_state(network, seed)) if args.source is None else take(args.source, network)
-    about = About(network.name, network.model_digest, seed=seed)
-    save_checkpoint(args.output, network, Checkpoint(about, states))
+    states = (
+        tuple(initial_state(network, seed))
+        if args.source is None
+        else load_initial_states(args.source, network)
+    )
+    info = CheckpointInfo(network.name, network.model_digest, seed=seed)
+    save_checkpoint(args.output, network, Checkpoint(info, states))
     origin = f"seed {seed}" if args.source is None else str(args.source)
     parameters = sum(stage.layer.parameters for stage in network.stages)
     if args.json:

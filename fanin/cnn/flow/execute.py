@@ -1,7 +1,7 @@
-"""Execution of a graph: number of firings of each actor, and their times.
+"""Execution of a dataflow graph: number of firings of each actor, and their times.
 
-Counts alone determine every actor's firings, so the order of attempts does not matter. Actors fire until
-none can.
+Actors fire until none can. The order of attempts does not matter, since token counts alone decide whether an
+actor can fire.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ Times = npt.NDArray[np.float64]
 
 # Columns of the kernel's tables: of actors, then of channels, then of ports. LAST_… is exclusive.
 TOTAL, FIRST_PORT, LAST_PORT, FIRST_INTERVAL, INTERVALS, FIRST_TIME = range(6)
-CAPACITY, AHEAD, WRITER, FIRST_READER, LAST_READER = range(5)
-CHANNEL, OWNER, READS, BEFORE, LIMIT = range(5)  # LIMIT and DONE are patterns of three columns:
-OFFSET, PERIOD, STEP = range(3)
+CAPACITY, MAX_LEAD, WRITER, FIRST_READER, LAST_READER = range(5)
+CHANNEL, OWNER, READS, INITIAL, LIMIT = range(5)
+OFFSET, PERIOD, STEP = range(3)  # columns of a pattern, from LIMIT or DONE
 DONE = LIMIT + 3
 
 
 class Tables:
-    """Arrays of a graph for the compiled kernel, which knows no objects.
+    """Arrays of a graph for the compiled kernel, which cannot use Python objects.
 
-    - ``actors``: a row per actor: firings in all, its range in ``ports``, first and number of its
-      ``intervals``, and its first place in ``Execution.all_times``.
-    - ``channels``: a row per channel: capacity in tokens, lead in tokens that a reader may have over the
-      others, the writing port, its range in ``readers``.
-    - ``ports``: a row per port, sorted by actor: channel, actor, 1 for a reader, tokens before the first
-      firing, and the patterns of limit and done: place in ``counts``, period in firings, tokens of a period.
-    - ``counts``: tokens of all patterns, cumulative within each period.
+    - ``actors``: a row per actor: firings in all, range in ``ports``, first index and number of its
+      ``intervals``, and first index in ``Execution.all_times``.
+    - ``channels``: a row per channel: capacity in tokens, tokens by which a reader may lead the others,
+      the writing port, range in ``readers``.
+    - ``ports``: a row per port, sorted by actor: channel, actor, 1 for a reader, tokens passed before the first
+      firing, and the patterns of limit and done: index in ``counts``, period in firings, tokens of a period.
+    - ``counts``: counts of all patterns, cumulative within each period.
     - ``readers``: reading ports, channel by channel.
-    - ``intervals``: least cycles from each firing to the next, repeated; actor by actor.
-    - ``delay``: by port, cycles from a firing until its tokens are given or freed.
+    - ``intervals``: minimum cycles from each firing to the next, one period per actor.
+    - ``delay``: cycles from a firing until its tokens are given or freed, by port.
     - ``graph_ports``: ports of the graph in the order of ``ports``.
     """
 
@@ -67,11 +67,11 @@ class Tables:
                 readers[port.channel].append(index)
             else:
                 writer[port.channel] = index
-        counts = np.array(list(map(len, readers)))
-        kinds = [(channel.capacity, channel.ahead) for channel in graph.channels]
-        last = np.cumsum(counts)
-        self.channels = np.column_stack([np.array(kinds), writer, last - counts, last])
-        self.readers = np.array([index for each in readers for index in each])
+        reader_counts = np.array(list(map(len, readers)))
+        limits = [(channel.capacity, channel.max_lead) for channel in graph.channels]
+        ends = np.cumsum(reader_counts)
+        self.channels = np.column_stack([np.array(limits), writer, ends - reader_counts, ends])
+        self.readers = np.array([index for indices in readers for index in indices])
         self.delay = np.array([port.delay for port in self.graph_ports], float)
         self.ports, self.counts = self._patterns()
 
@@ -90,7 +90,7 @@ class Tables:
             return [offsets[id(pattern.counts)], pattern.period, pattern.step]
 
         rows = [
-            [port.channel, port.actor, int(port.reads), port.before, *columns(port.limit), *columns(port.done)]
+            [port.channel, port.actor, int(port.reads), port.initial, *columns(port.limit), *columns(port.done)]
             for port in self.graph_ports
         ]
         return np.array(rows), np.concatenate(counts)
@@ -98,29 +98,25 @@ class Tables:
 
 @dataclass(frozen=True)
 class Wait:
-    """Cause for which an actor cannot fire: ``port`` waits for actor ``on``."""
+    """Reason why an actor cannot fire."""
 
-    actor: int
-    port: Port
-    on: int
+    actor: int  #: index of the actor that waits
+    port: Port  #: the actor's port that lacks tokens or room
+    blocker: int  #: index of the actor that must give the tokens or free the room
 
 
 @dataclass(frozen=True, eq=False)
 class Execution:
-    """Result of an execution.
-
-    ``fired``: firings of each actor.
-    ``all_times``: cycle of each firing, actor by actor; empty unless timed.
-    """
+    """Result of the execution of a graph."""
 
     graph: Graph
     tables: Tables
-    fired: Counts
+    fired: Counts  #: number of firings of each actor
     done: Counts  #: tokens that each port of the tables has given or passed
-    all_times: Times
+    all_times: Times  #: cycle of each firing, actor by actor; empty unless timed
 
     @property
-    def ended(self) -> bool:
+    def is_complete(self) -> bool:
         """True if every actor has fired for all frames."""
         return bool(np.all(self.fired == self.tables.actors[:, TOTAL]))
 
@@ -131,24 +127,27 @@ class Execution:
 
     @cached_property
     def waits(self) -> dict[int, Wait]:
-        """Wait of each actor that has not fired for all frames."""
-        stopped = np.flatnonzero(self.fired != self.tables.actors[:, TOTAL])
-        return {int(actor): self._wait(int(actor)) for actor in stopped}
+        """Wait of each actor that has not fired for all frames, by the actor's index."""
+        blocked = np.flatnonzero(self.fired != self.tables.actors[:, TOTAL])
+        return {int(actor): self._wait(int(actor)) for actor in blocked}
 
     def _wait(self, actor: int) -> Wait:
         tables, done = self.tables, self.done
         arrays = tables.actors, tables.channels, tables.ports, tables.counts, tables.readers
-        index = _what_waits(*arrays, done, actor, self.fired[actor])
+        index = _blocked_port(*arrays, done, actor, self.fired[actor])
         port = tables.graph_ports[index]
         *_, writer, first, last = tables.channels[port.channel]
-        limit = _at(tables.ports, tables.counts, index, LIMIT, self.fired[actor])
-        lacks = port.reads and limit > done[writer]
+        limit = _count_at(tables.ports, tables.counts, index, LIMIT, self.fired[actor])
+        lacks_tokens = port.reads and limit > done[writer]
         slowest = min(tables.readers[first:last], key=lambda reader: done[reader])
-        return Wait(actor, port, int(tables.ports[writer if lacks else slowest, OWNER]))
+        return Wait(actor, port, int(tables.ports[writer if lacks_tokens else slowest, OWNER]))
 
 
 def execute(graph: Graph, frames: int, *, timed: bool) -> Execution:
-    """Fire the actors for ``frames`` frames, or until none can fire."""
+    """Fire the actors until each has fired for ``frames`` frames, or until none can fire.
+
+    ``timed``: true to compute the cycle of each firing.
+    """
     tables = Tables(graph, frames)
     times = np.zeros(tables.actors[:, TOTAL].sum() if timed else 0)
     arrays = tables.actors, tables.channels, tables.ports, tables.counts, tables.readers
@@ -157,26 +156,26 @@ def execute(graph: Graph, frames: int, *, timed: bool) -> Execution:
 
 
 @njit(cache=True)
-def _at(ports, counts, port, pattern, firing):
-    """Return the tokens that a port's ``pattern`` (LIMIT or DONE) has counted up to and with a firing."""
-    period = ports[port, pattern + PERIOD]
+def _count_at(ports, counts, port, first_column, firing):
+    """Return the count of a port's pattern at a firing. ``first_column``: LIMIT or DONE."""
+    period = ports[port, first_column + PERIOD]
     if period == 1:
-        return counts[ports[port, pattern + OFFSET]] + ports[port, pattern + STEP] * firing
-    again = firing // period
-    place = ports[port, pattern + OFFSET] + firing - again * period
-    return counts[place] + ports[port, pattern + STEP] * again
+        return counts[ports[port, first_column + OFFSET]] + ports[port, first_column + STEP] * firing
+    repeat = firing // period
+    index = ports[port, first_column + OFFSET] + firing - repeat * period
+    return counts[index] + ports[port, first_column + STEP] * repeat
 
 
 @njit(cache=True)
-def _what_waits(actors, channels, ports, counts, readers, done, actor, firing):
+def _blocked_port(actors, channels, ports, counts, readers, done, actor, firing):
     """Return the first port for which an actor cannot fire; -1 if it can fire."""
     for port in range(actors[actor, FIRST_PORT], actors[actor, LAST_PORT]):
         channel = ports[port, CHANNEL]
-        limit = _at(ports, counts, port, LIMIT, firing)
+        limit = _count_at(ports, counts, port, LIMIT, firing)
         if ports[port, READS]:
             if limit > done[channels[channel, WRITER]]:
                 return port
-            limit -= channels[channel, AHEAD]
+            limit -= channels[channel, MAX_LEAD]
         else:
             limit -= channels[channel, CAPACITY]
         for r in range(channels[channel, FIRST_READER], channels[channel, LAST_READER]):
@@ -186,35 +185,43 @@ def _what_waits(actors, channels, ports, counts, readers, done, actor, firing):
 
 
 @njit(cache=True)
-def _seen(actors, ports, counts, delay, times, seen, place, port, wanted):
-    """Return when a port had given or freed ``wanted`` tokens. ``seen[place]``: firing to search from."""
-    firing = seen[place]
-    while _at(ports, counts, port, DONE, firing) < wanted:
+def _done_time(actors, ports, counts, delay, times, cursors, cursor, port, tokens):
+    """Return the cycle in which a port had given or freed ``tokens`` tokens.
+
+    ``cursors[cursor]``: firing from which to search; it is advanced, since ``tokens`` grows from call to call.
+    """
+    firing = cursors[cursor]
+    while _count_at(ports, counts, port, DONE, firing) < tokens:
         firing += 1
-    seen[place] = firing
+    cursors[cursor] = firing
     return times[actors[ports[port, OWNER], FIRST_TIME] + firing] + delay[port]
 
 
 @njit(cache=True)
-def _when(actors, channels, ports, counts, readers, delay, times, seen, actor, firing, time):
-    """Return the earliest cycle from ``time`` on with tokens and room for a firing.
+def _earliest_time(actors, channels, ports, counts, readers, delay, times, cursors, actor, firing, earliest):
+    """Return the earliest cycle, not before ``earliest``, with tokens and room for a firing.
 
-    The lead among readers (AHEAD) decides whether an actor may fire, in ``_what_waits``, but not when.
+    The lead among readers (MAX_LEAD) decides whether an actor can fire, in ``_blocked_port``, but not when.
     """
     for port in range(actors[actor, FIRST_PORT], actors[actor, LAST_PORT]):
         channel = ports[port, CHANNEL]
-        wanted = _at(ports, counts, port, LIMIT, firing)
+        tokens = _count_at(ports, counts, port, LIMIT, firing)
         if ports[port, READS]:
             writer = channels[channel, WRITER]
-            if wanted > 0:
-                time = max(time, _seen(actors, ports, counts, delay, times, seen[0], port, writer, wanted))
+            if tokens > 0:
+                earliest = max(
+                    earliest, _done_time(actors, ports, counts, delay, times, cursors[0], port, writer, tokens)
+                )
             continue
-        wanted -= channels[channel, CAPACITY]
+        tokens -= channels[channel, CAPACITY]
         for r in range(channels[channel, FIRST_READER], channels[channel, LAST_READER]):
             reader = readers[r]
-            if wanted > ports[reader, BEFORE]:
-                time = max(time, _seen(actors, ports, counts, delay, times, seen[1], reader, reader, wanted))
-    return time
+            if tokens > ports[reader, INITIAL]:
+                earliest = max(
+                    earliest,
+                    _done_time(actors, ports, counts, delay, times, cursors[1], reader, reader, tokens),
+                )
+    return earliest
 
 
 @njit(cache=True)
@@ -224,31 +231,31 @@ def _run(actors, channels, ports, counts, readers, intervals, delay, times, time
     The queue holds actors that may have become able to fire. An actor fires as often as it can, then queues the
     other actors at its channels: the writer, at index FIRST_READER − 1 of the loop, and all readers.
     """
-    fired, done = np.zeros(len(actors), np.int64), ports[:, BEFORE].copy()
-    seen = np.zeros((2, len(ports)), np.int64)
+    fired, done = np.zeros(len(actors), np.int64), ports[:, INITIAL].copy()
+    cursors = np.zeros((2, len(ports)), np.int64)
     queue, queued = np.arange(len(actors)), np.ones(len(actors), np.bool_)
-    head, waiting = 0, len(actors)
-    while waiting:
+    head, queue_length = 0, len(actors)
+    while queue_length:
         actor = queue[head]
-        head, waiting = (head + 1) % len(actors), waiting - 1
+        head, queue_length = (head + 1) % len(actors), queue_length - 1
         queued[actor] = False
-        first, last, begun = actors[actor, FIRST_PORT], actors[actor, LAST_PORT], fired[actor]
+        first, last, fired_before = actors[actor, FIRST_PORT], actors[actor, LAST_PORT], fired[actor]
         while fired[actor] < actors[actor, TOTAL]:
             firing = fired[actor]
-            if _what_waits(actors, channels, ports, counts, readers, done, actor, firing) >= 0:
+            if _blocked_port(actors, channels, ports, counts, readers, done, actor, firing) >= 0:
                 break
             if timed:
-                time, place = 0.0, actors[actor, FIRST_TIME] + firing
+                time, index = 0.0, actors[actor, FIRST_TIME] + firing
                 if firing:
                     phase = (firing - 1) % actors[actor, INTERVALS]
-                    time = times[place - 1] + intervals[actors[actor, FIRST_INTERVAL] + phase]
-                times[place] = _when(
-                    actors, channels, ports, counts, readers, delay, times, seen, actor, firing, time
+                    time = times[index - 1] + intervals[actors[actor, FIRST_INTERVAL] + phase]
+                times[index] = _earliest_time(
+                    actors, channels, ports, counts, readers, delay, times, cursors, actor, firing, time
                 )
             for port in range(first, last):
-                done[port] = _at(ports, counts, port, DONE, firing)
+                done[port] = _count_at(ports, counts, port, DONE, firing)
             fired[actor] += 1
-        if fired[actor] == begun:
+        if fired[actor] == fired_before:
             continue
         for port in range(first, last):
             channel = ports[port, CHANNEL]
@@ -256,6 +263,6 @@ def _run(actors, channels, ports, counts, readers, intervals, delay, times, time
                 other = channels[channel, WRITER] if r < channels[channel, FIRST_READER] else readers[r]
                 owner = ports[other, OWNER]
                 if owner != actor and not queued[owner]:
-                    queue[(head + waiting) % len(actors)] = owner
-                    queued[owner], waiting = True, waiting + 1
+                    queue[(head + queue_length) % len(actors)] = owner
+                    queued[owner], queue_length = True, queue_length + 1
     return fired, done

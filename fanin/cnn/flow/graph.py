@@ -19,18 +19,14 @@ Counts = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Pattern:
-    """Cumulative number of tokens up to firing k: counts[k mod period] + step · (k div period).
+    """Cumulative number of tokens up to firing k: counts[k mod period] + step · (k div period)."""
 
-    ``counts``: cumulative counts of one period, whose length is that of the array.
-    ``step``: tokens of a period.
-    """
-
-    counts: Counts
-    step: int
+    counts: Counts  #: cumulative counts of the firings of one period
+    step: int  #: tokens of a period
 
     @staticmethod
     def of(counts: Sequence[int] | Counts, step: int | None = None) -> Pattern:
-        """Return a pattern. ``step``: default: the last of the counts."""
+        """Return the pattern of these counts. ``step``: tokens of a period; default: the last count."""
         array = np.asarray(counts, np.int64)
         return Pattern(array, int(array[-1]) if step is None else step)
 
@@ -40,16 +36,16 @@ class Pattern:
         return len(self.counts)
 
     def at(self, firings: Counts) -> Counts:
-        """Return the counts at these firings."""
+        """Return the counts at the given firings."""
         repeat, index = np.divmod(firings, self.period)
         return self.counts[index] + self.step * repeat
 
-    def over(self, firings: int) -> Counts:
+    def first(self, firings: int) -> Counts:
         """Return the counts of the first ``firings`` firings."""
         return self.at(np.arange(firings))
 
 
-EACH = Pattern.of([1])  #: a token in every firing
+EVERY_FIRING = Pattern.of([1])  #: one token in each firing
 
 
 def at_first(period: int) -> Pattern:
@@ -62,52 +58,51 @@ def at_last(period: int) -> Pattern:
     return Pattern.of(np.arange(period) == period - 1, 1)
 
 
-def after(given: Pattern) -> Pattern:
-    """Return the tokens given before each firing, plus one: the firing waits until those are taken."""
-    before = np.concatenate(([given.counts[-1] - given.step], given.counts[:-1]))
-    return Pattern(before + 1, given.step)
+def next_token(pattern: Pattern) -> Pattern:
+    """Return, for each firing, the tokens of ``pattern`` before the firing, plus one.
+
+    A port with this limit waits in every firing for the next token, or for the next token's room.
+    """
+    counts_before = np.concatenate(([pattern.counts[-1] - pattern.step], pattern.counts[:-1]))
+    return Pattern(counts_before + 1, pattern.step)
 
 
 @dataclass(frozen=True)
 class Channel:
-    """Channel of tokens.
+    """FIFO of tokens from one writer. Each of its readers takes every token."""
 
-    ``what``: name of the channel, for messages.
-    ``owner``: stage or edge that has it.
-    ``capacity``: number of tokens.
-    ``again``: cycles from the taking of a token until its room is free, unless a reader gives another delay.
-    ``ahead``: number of tokens by which one reader may lead the others. Each reader sees every token.
-    """
-
-    index: int
-    what: str
-    owner: str
-    capacity: int
-    again: float = 1
-    ahead: int = 1
+    index: int  #: index in ``Graph.channels``
+    name: str  #: name of the channel, for messages
+    owner: str  #: name of the stage or edge to which it belongs
+    capacity: int  #: number of tokens
+    free_delay: float = (
+        1  #: cycles from a token's taking until its room is free, unless its reader says otherwise
+    )
+    max_lead: int = 1  #: tokens by which one reader may lead the others
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Selection of a channel's tokens for a reader: of every ``size`` tokens those at ``chosen``, ascending."""
+    """Selection of a channel's tokens: of every ``size`` tokens those at ``indices``, which ascend."""
 
     size: int
-    chosen: tuple[int, ...]
+    indices: tuple[int, ...]
 
-    def needed(self, tokens: Pattern) -> Pattern:
-        """Return the channel's tokens that must be present to provide ``tokens`` of the reader's."""
-        return self._translated(tokens, 0)
+    def tokens_needed(self, tokens: Pattern) -> Pattern:
+        """Return the channel's tokens that must be present to provide ``tokens`` of the selection."""
+        return self._channel_pattern(tokens, 0)
 
-    def passed(self, tokens: Pattern) -> Pattern:
-        """Return the channel's tokens that the reader has passed after ``tokens`` of its own."""
-        return self._translated(tokens, 1)
+    def tokens_passed(self, tokens: Pattern) -> Pattern:
+        """Return the channel's tokens that a reader has passed after ``tokens`` of the selection."""
+        return self._channel_pattern(tokens, 1)
 
-    def _translated(self, tokens: Pattern, ahead: int) -> Pattern:
-        period = lcm(tokens.step, len(self.chosen)) // tokens.step * tokens.period
-        frames, index = np.divmod(tokens.over(period) - 1 + ahead, len(self.chosen))
-        place = np.asarray(self.chosen, np.int64)[index] + 1 - ahead
+    def _channel_pattern(self, tokens: Pattern, offset: int) -> Pattern:
+        period = lcm(tokens.step, len(self.indices)) // tokens.step * tokens.period
+        frames, index = np.divmod(tokens.first(period) - 1 + offset, len(self.indices))
+        position = np.asarray(self.indices, np.int64)[index] + 1 - offset
         return Pattern(
-            place + self.size * frames, self.size * (tokens.step * period // tokens.period) // len(self.chosen)
+            position + self.size * frames,
+            self.size * (tokens.step * period // tokens.period) // len(self.indices),
         )
 
 
@@ -133,19 +128,19 @@ class Port:
     limit: Pattern
     done: Pattern
     delay: float
-    before: int = 0  #: tokens that a reader has passed before its first firing
+    initial: int = 0  #: tokens that a reader has passed before its first firing
     source: Source | None = None  #: stream of a reader; None for a writer
 
 
 @dataclass(frozen=True)
 class Actor:
-    """Actor of a stage or an edge. ``firings``: a frame; ``intervals``: cycles between firings, cyclic."""
+    """Process of a stage or an edge, which fires ``firings`` times per frame."""
 
-    index: int
-    what: str
+    index: int  #: index in ``Graph.actors``
+    name: str  #: name of the actor, for messages
     owner: str  #: name of the stage or edge
     firings: int
-    intervals: npt.NDArray[np.float64]
+    intervals: npt.NDArray[np.float64]  #: minimum cycles from each firing to the next, repeated
 
 
 @dataclass
@@ -156,51 +151,67 @@ class Graph:
     channels: list[Channel] = field(default_factory=list)
     ports: list[Port] = field(default_factory=list)
 
-    def channel(self, what: str, owner: str, capacity: int, again: float = 1) -> Channel:
+    def channel(self, name: str, owner: str, capacity: int, free_delay: float = 1) -> Channel:
         """Add a channel, and return it."""
-        self.channels.append(Channel(len(self.channels), what, owner, capacity, again))
+        self.channels.append(Channel(len(self.channels), name, owner, capacity, free_delay))
         return self.channels[-1]
 
-    def actor(self, what: str, owner: str, firings: int, intervals: Any = 1) -> Actor:
+    def actor(self, name: str, owner: str, firings: int, intervals: Any = 1) -> Actor:
         """Add an actor that fires at most every ``intervals`` cycles, and return it."""
         paces = np.atleast_1d(np.asarray(intervals, float))
-        self.actors.append(Actor(len(self.actors), what, owner, firings, paces))
+        self.actors.append(Actor(len(self.actors), name, owner, firings, paces))
         return self.actors[-1]
 
     def scaled(self, factors: Mapping[str, float]) -> Graph:
         """Return the graph with all cycles of each owner's actors multiplied by its factor; default 1."""
-        factor = [factors.get(actor.owner, 1.0) for actor in self.actors]
-        actors = [replace(a, intervals=a.intervals * f) for a, f in zip(self.actors, factor, strict=True)]
-        ports = [replace(port, delay=port.delay * factor[port.actor]) for port in self.ports]
+        multiples = [factors.get(actor.owner, 1.0) for actor in self.actors]
+        actors = [
+            replace(actor, intervals=actor.intervals * multiple)
+            for actor, multiple in zip(self.actors, multiples, strict=True)
+        ]
+        ports = [replace(port, delay=port.delay * multiples[port.actor]) for port in self.ports]
         return Graph(actors, self.channels, ports)
 
     def take(
         self,
         actor: Actor,
         source: Source | Channel,
-        need: Pattern = EACH,
-        done: Pattern | None = None,
+        required: Pattern = EVERY_FIRING,
+        released: Pattern | None = None,
         delay: float | None = None,
     ) -> None:
-        """Add a reader that needs ``need`` tokens and frees ``done`` tokens, by default ``need``."""
+        """Add a reading port, which fires when ``required`` tokens are present.
+
+        ``released``: tokens whose room becomes free; default: ``required``.
+        ``delay``: cycles from a firing until the room is free; default: the channel's ``free_delay``.
+        """
         if isinstance(source, Channel):
             source = Source(source)
-        done, before = need if done is None else done, 0
-        delay = source.channel.again if delay is None else delay
+        released, initial = required if released is None else released, 0
+        delay = source.channel.free_delay if delay is None else delay
         if source.selection is not None:
-            before = source.selection.chosen[0]
-            need, done = source.selection.needed(need), source.selection.passed(done)
-        self.ports.append(Port(actor.index, source.channel.index, True, need, done, delay, before, source))
+            initial = source.selection.indices[0]
+            required, released = (
+                source.selection.tokens_needed(required),
+                source.selection.tokens_passed(released),
+            )
+        self.ports.append(
+            Port(actor.index, source.channel.index, True, required, released, delay, initial, source)
+        )
 
     def give(
         self,
         actor: Actor,
         channel: Channel,
-        give: Pattern = EACH,
-        claim: Pattern | None = None,
+        produced: Pattern = EVERY_FIRING,
+        claimed: Pattern | None = None,
         delay: float = 1,
     ) -> None:
-        """Add a writer that gives ``give`` tokens and needs room for ``claim`` tokens, by default ``give``."""
+        """Add a writing port, which gives ``produced`` tokens.
+
+        ``claimed``: tokens for which the channel must have room; default: ``produced``.
+        ``delay``: cycles from a firing until the tokens are present.
+        """
         self.ports.append(
-            Port(actor.index, channel.index, False, give if claim is None else claim, give, delay)
+            Port(actor.index, channel.index, False, produced if claimed is None else claimed, produced, delay)
         )

@@ -1,4 +1,4 @@
-"""Dataflow graph of a build: stages' actors, FIFOs between stages, rings of saved maps, and batches."""
+"""Dataflow graph of a build: actors of stages, FIFOs between stages, rings of saved maps, and batches."""
 
 from __future__ import annotations
 
@@ -22,66 +22,53 @@ from fanin.cnn.layers.port import BEAT_WORDS, WRITE_DEPTH, read_depth
 from fanin.cnn.layers.soft_cross_loss import LABELS_PORT, SoftCrossLoss
 from fanin.cnn.memory import saved_frames
 
-ADMITTED = 3  #: cycles from an update's end until a frame may start
-FINISHED = 2  #: cycles from a frame's last gradient until the update may start
-RENEWED = MULTIPLIER + ADDER + 3  #: cycles of an update in addition to one cycle a parameter
-RESULT = 14  #: cycles from a result's last word until it is in memory
+ADMIT_LATENCY = 3  #: cycles from an update's end until a frame may start
+FINISH_LATENCY = 2  #: cycles from a frame's last gradient until the update may start
+UPDATE_LATENCY = MULTIPLIER + ADDER + 3  #: cycles of an update in addition to one cycle per parameter
+RESULT_LATENCY = 14  #: cycles from a result's last word until it is in memory
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """Sizes of a build's buffers.
+    """Sizes of a build's buffers."""
 
-    ``rings``: frames of each ring, by stage.
-    ``skews``: transfers of each forward FIFO, by edge.
-    ``gradient_skews``: transfers of each backward FIFO, by edge.
-    ``links``: link of each cut edge, with its room.
-    """
-
-    rings: Mapping[int, int]
-    skews: Mapping[Edge, int]
-    gradient_skews: Mapping[Edge, int]
-    links: Mapping[Edge, Link] = field(default_factory=dict)
+    rings: Mapping[int, int]  #: frames of each ring of saved maps, by stage
+    skews: Mapping[Edge, int]  #: transfers of each forward FIFO, by edge
+    gradient_skews: Mapping[Edge, int]  #: transfers of each backward FIFO, by edge
+    links: Mapping[Edge, Link] = field(default_factory=dict)  #: link of each edge between devices
 
     @staticmethod
     def of(flow: Flow) -> Sizes:
-        """Return the sizes with which frames stream without a pause."""
+        """Return the sizes with which ``flow`` streams frames without a pause."""
         return Sizes(flow.rings, flow.skews, flow.gradient_skews, flow.links)
 
 
 @dataclass
 class NodeGraph:
-    """Dataflow graph of a network.
+    """Dataflow graph of a network with buffers of given sizes.
 
-    ``batch``: frames between two updates.
-    ``period``: least cycles from image to image.
-    ``updates``: least cycles of each stage's update.
-    ``pace``: least cycles from frame to frame in trained layers, for limits outside the graph such as memory.
-
-    ``flows``: streams of each stage.
-    ``images``: channels of images.
-    ``results``: actor that takes the loss's results.
-    ``ends``: one for each weight or input gradient of a trained layer. An end has its actor, the cycles until a
-    frame's gradient is in the velocities, and the cycles from then until parameters are updated.
+    The graph is built when the object is created.
     """
 
     network: Network
     sizes: Sizes
-    batch: int
-    period: float = 0
-    updates: Mapping[int, float] = field(default_factory=dict)
-    pace: float = 0
+    batch: int  #: frames between two updates
+    period: float = 0  #: minimum cycles from image to image
+    updates: Mapping[int, float] = field(default_factory=dict)  #: minimum cycles of an update, by stage
+    pace: float = 0  #: minimum cycles per frame in trained layers, for limits outside the graph such as memory
     graph: Graph = field(default_factory=Graph)
-    flows: dict[int, Flows] = field(default_factory=dict)
-    images: list[Channel] = field(default_factory=list)
-    results: Actor | None = None
-    ends: list[tuple[Actor, float, float]] = field(default_factory=list)
+    flows: dict[int, Flows] = field(default_factory=dict)  #: streams of each stage
+    images: list[Channel] = field(default_factory=list)  #: channels of images
+    results: Actor | None = None  #: actor that takes the loss's results
+    #: engines of the trained layers' gradients, each with two delays in cycles: from a frame's last firing
+    #: until the frame's gradient is in the velocities, and from then until the parameters are updated
+    gradient_ends: list[tuple[Actor, float, float]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         for index in range(len(self.network.stages)):
-            self._forward(index)
+            self._add_forward(index)
         for index in reversed(range(len(self.network.stages))):
-            self._backward(index)
+            self._add_backward(index)
 
     def _parts(self, index: int) -> Parts:
         return Parts(self.graph, self.network.stages[index].name)
@@ -89,26 +76,25 @@ class NodeGraph:
     def _stage_actors(self, stage: Stage) -> StageActors:
         return StageActors(self.graph, stage.name, stage.layer, stage.parallelism, stage.storage)
 
-    def _forward(self, index: int) -> None:
+    def _add_forward(self, index: int) -> None:
+        """Add a stage's forward actors, after the edges that lead to it."""
         stage = self.network.stages[index]
-        sources = [self._edge(Consumer(index, port)) for port in range(len(stage.sources))]
+        sources = [self._add_forward_edge(Consumer(index, port)) for port in range(len(stage.sources))]
         if isinstance(stage.layer, Input):
-            self.flows[index] = Flows(Source(self._input(index)))
+            self.flows[index] = Flows(Source(self._add_input(index)))
         elif isinstance(stage.layer, Output):
             self.flows[index] = Flows()
-            self._output(index, sources[0])
+            self._add_output(index, sources[0])
         else:
             self.flows[index] = flows = stage.layer.actors(self._stage_actors(stage), sources)
-            if flows.saved is not None and index in self.sizes.rings:
-                flows.replay = Source(self._ring(index, flows.saved))
-            elif flows.saved is not None:  # no gradient needs the saved words
+            if flows.save is not None and index in self.sizes.rings:
+                flows.replay = Source(self._add_ring(index, flows.save))
+            elif flows.save is not None:  # no gradient needs the saved words
                 words = saved_frames(self.network, index)
-                self.graph.take(
-                    self._parts(index).actor("drops words", words.words // words.lanes), flows.saved
-                )
+                self.graph.take(self._parts(index).actor("drops words", words.words // words.lanes), flows.save)
 
-    def _edge(self, consumer: Consumer) -> Source:
-        """Add the edge to a consumer. Return the stream at the consumer's input."""
+    def _add_forward_edge(self, consumer: Consumer) -> Source:
+        """Add the forward direction of an edge. Return the stream at the consumer's input."""
         stages = self.network.stages
         source, target = stages[stages[consumer.stage].sources[consumer.port]], stages[consumer.stage]
         output = self.flows[target.sources[consumer.port]].output
@@ -117,11 +103,11 @@ class NodeGraph:
         parts = Parts(self.graph, f"{source.name} → {target.name}")
         widths = source.parallelism.po, target.parallelism.pi
         link = self.sizes.links.get((consumer.stage, consumer.port))
-        words, resized = source.layer.output.words, target.layer.takes_turns
-        return _queued(parts, output, depth, words, *widths, link, resized=resized)
+        words, resize_first = source.layer.output.words, target.layer.takes_turns
+        return _add_edge(parts, output, depth, words, *widths, link, resize_first=resize_first)
 
-    def _input(self, index: int) -> Channel:
-        """Add the actor that reads frames from memory, always in time. Return its channel."""
+    def _add_input(self, index: int) -> Channel:
+        """Add the actor that reads frames from memory, at the network's pace. Return its channel."""
         stage, parts = self.network.stages[index], self._parts(index)
         transfers = stage.layer.output.words // stage.parallelism.po
         pace = max(1.0, stage.parallelism.po / BEAT_WORDS, self.period / transfers)
@@ -138,111 +124,134 @@ class NodeGraph:
             and consumer.port == LABELS_PORT
         )
 
-    def _output(self, index: int, source: Source) -> None:
+    def _add_output(self, index: int, source: Source) -> None:
         stage = self.network.stages[index]
         self.results = self._parts(index).actor("forward", stage.layer.input.words // stage.parallelism.pi)
         self.graph.take(self.results, source)
 
-    def _ring(self, index: int, saved: Source) -> Channel:
-        """Add a ring in memory: beats are written one by one, and read once the frame is complete."""
+    def _add_ring(self, index: int, save: Source) -> Channel:
+        """Add a stage's ring of saved maps in memory. Return the stream of replayed words.
+
+        ``save``: stream of words to save. Beats are written one by one, and read once their frame is complete.
+        """
         parts, frames = self._parts(index), saved_frames(self.network, index)
-        packed = parts.geared("saved words", saved, frames.words, frames.lanes, BEAT_WORDS)
-        queue = parts.passed("the queue of saved words", Source(packed), frames.beats, WRITE_DEPTH)
+        packed = parts.gearbox("saved words", save, frames.words, frames.lanes, BEAT_WORDS)
+        queue = parts.copy("the queue of saved words", Source(packed), frames.beats, WRITE_DEPTH)
         writes = parts.actor("writes", frames.beats)
         ring = parts.channel("the ring", self.sizes.rings[index])
         self.graph.take(writes, queue)
-        self.graph.give(writes, ring, at_last(frames.beats), at_first(frames.beats), p.MEMORY_LATENCY + p.WRITE)
+        self.graph.give(
+            writes, ring, at_last(frames.beats), at_first(frames.beats), p.MEMORY_LATENCY + p.WRITE_LATENCY
+        )
         reads = parts.actor("reads", frames.beats)
         beats = parts.channel("the queue of replayed words", read_depth(frames.lanes))
-        self.graph.take(reads, ring, at_first(frames.beats), at_last(frames.beats), p.MEMORY_LATENCY + p.READ)
-        self.graph.give(reads, beats, delay=p.MEMORY_LATENCY + p.READ)
-        return parts.geared("replayed words", Source(beats), frames.words, BEAT_WORDS, frames.lanes)
+        self.graph.take(
+            reads, ring, at_first(frames.beats), at_last(frames.beats), p.MEMORY_LATENCY + p.READ_LATENCY
+        )
+        self.graph.give(reads, beats, delay=p.MEMORY_LATENCY + p.READ_LATENCY)
+        return parts.gearbox("replayed words", Source(beats), frames.words, BEAT_WORDS, frames.lanes)
 
-    def _backward(self, index: int) -> None:
+    def _add_backward(self, index: int) -> None:
+        """Add a stage's backward actors, after the edges of its gradients; of a trained stage, also batches."""
         stage = self.network.stages[index]
         if isinstance(stage.layer, Input | Output | SoftCrossLoss):
             return
-        came = [
-            source for consumer in self.network.consumers[index] for source in self._returned(index, consumer)
+        gradients = [
+            source
+            for consumer in self.network.consumers[index]
+            for source in self._returned_gradients(index, consumer)
         ]
         flows = self.flows[index]
-        if not stage.layer.trains or not came:
-            self._dropped(index, came)
-            if flows.admits is not None:  # a trained layer without a gradient
-                self.graph.give(self._parts(index).actor("admits", 1), flows.admits)
+        if not stage.layer.trains or not gradients:
+            self._add_drop(index, gradients)
+            if flows.admissions is not None:  # a trained layer without a gradient
+                self.graph.give(self._parts(index).actor("admits", 1), flows.admissions)
             return
-        stage.layer.actors_back(self._stage_actors(stage), flows, self._sum(index, came))
-        if flows.finished:
-            self._batches(index, flows)
+        stage.layer.actors_back(self._stage_actors(stage), flows, self._add_sum(index, gradients))
+        if flows.gradient_actors:
+            self._add_batches(index, flows)
 
-    def _returned(self, index: int, consumer: Consumer) -> list[Source]:
-        """Return the gradient stream from a consumer, or nothing if it sends none."""
+    def _returned_gradients(self, index: int, consumer: Consumer) -> list[Source]:
+        """Add the backward direction of an edge.
+
+        Return the consumer's gradient stream; none if it sends none.
+        """
         stages = self.network.stages
-        given = self.flows[consumer.stage].gradients
-        if consumer.port >= len(given):
+        input_gradients = self.flows[consumer.stage].input_gradients
+        if consumer.port >= len(input_gradients):
             return []
         depth = self.sizes.gradient_skews.get((consumer.stage, consumer.port), 0)
         stage, sender = stages[index], stages[consumer.stage]
         parts = Parts(self.graph, f"{sender.name} → {stage.name}")
         widths = sender.parallelism.pi, stage.parallelism.po
         link = self.sizes.links.get((consumer.stage, consumer.port))
-        return [_queued(parts, given[consumer.port], depth, stage.layer.output.words, *widths, link)]
+        return [
+            _add_edge(parts, input_gradients[consumer.port], depth, stage.layer.output.words, *widths, link)
+        ]
 
-    def _sum(self, index: int, came: list[Source]) -> Source:
-        if len(came) == 1:
-            return came[0]
+    def _add_sum(self, index: int, gradients: list[Source]) -> Source:
+        """Add the sum of a fork's gradients, and return it; a single gradient needs none."""
+        if len(gradients) == 1:
+            return gradients[0]
         parts, stage = self._parts(index), self.network.stages[index]
-        latency = ADDER * (len(came) - 1).bit_length()
+        latency = ADDER * (len(gradients) - 1).bit_length()
         actor = parts.actor("fork's sum", stage.layer.output.words // stage.parallelism.po)
         channel = parts.channel("gradients", latency + 2)
-        for source in came:
+        for source in gradients:
             self.graph.take(actor, source)
         self.graph.give(actor, channel, delay=latency + 1)
         return Source(channel)
 
-    def _dropped(self, index: int, came: list[Source]) -> None:
-        """Add actors that drop gradients, for a stage with no parameters in it or upstream."""
+    def _add_drop(self, index: int, gradients: list[Source]) -> None:
+        """Add actors that drop gradients, for a stage without parameters in it or upstream."""
         stage = self.network.stages[index]
-        for source in came:
+        for source in gradients:
             words = stage.layer.output.words // stage.parallelism.po
             self.graph.take(self._parts(index).actor("drops gradients", words), source)
 
-    def _batches(self, index: int, flows: Flows) -> None:
-        """Admit the next batch's frames after this batch's gradients have updated the parameters."""
+    def _add_batches(self, index: int, flows: Flows) -> None:
+        """Add the actor that admits a batch's frames once the previous batch has updated the parameters."""
         parts, stage = self._parts(index), self.network.stages[index]
-        admits = parts.actor("admits", 1, self.pace)
-        waits = Pattern(np.zeros(self.batch, np.int64), self.batch)
-        for number, (actor, firings, late) in enumerate(flows.finished):
+        gate = parts.actor("admits", 1, self.pace)
+        batch_barrier = Pattern(np.zeros(self.batch, np.int64), self.batch)
+        for number, (actor, firings, latency) in enumerate(flows.gradient_actors):
             finished = parts.channel(f"finished frames ({number})", 1 << 40)
-            updates = FINISHED + max(stage.layer.parameters, self.updates.get(index, 0)) + RENEWED
+            update_latency = (
+                FINISH_LATENCY + max(stage.layer.parameters, self.updates.get(index, 0)) + UPDATE_LATENCY
+            )
             if stage.storage is Storage.DRAM:  # parameters are read, written and acknowledged
-                updates += 2 * p.MEMORY_LATENCY + p.READ + p.WRITE
-            self.ends.append((actor, late, updates))
-            self.graph.give(actor, finished, at_last(firings), delay=late + updates + ADMITTED)
-            self.graph.take(admits, finished, waits, waits)
-        assert flows.admits is not None
-        self.graph.give(admits, flows.admits, delay=0)
+                update_latency += 2 * p.MEMORY_LATENCY + p.READ_LATENCY + p.WRITE_LATENCY
+            self.gradient_ends.append((actor, latency, update_latency))
+            self.graph.give(actor, finished, at_last(firings), delay=latency + update_latency + ADMIT_LATENCY)
+            self.graph.take(gate, finished, batch_barrier, batch_barrier)
+        assert flows.admissions is not None
+        self.graph.give(gate, flows.admissions, delay=0)
 
 
-def _queued(
+def _add_edge(
     parts: Parts,
     source: Source,
     depth: int,
     words: int,
-    i: int,
-    o: int,
+    width_in: int,
+    width_out: int,
     link: Link | None,
     *,
-    resized: bool = False,
+    resize_first: bool = False,
 ) -> Source:
-    """Add one way of an edge: its link if it is cut, a FIFO of ``depth`` transfers, and a change of the width.
+    """Add one direction of an edge, and return the received stream.
 
-    After a link, transfers have the receiver's width. With ``resized``, the width changes before the FIFO.
+    An edge consists of a link if it leads to another device, a FIFO, and a change of width.
+
+    ``depth``: transfers of the FIFO; 0 for none.
+    ``words``: words of a frame.
+    ``width_in``, ``width_out``: words of a transfer at the sender and at the receiver.
+    ``resize_first``: true if the width changes before the FIFO. After a link, it always does.
     """
     if link:
-        source, i = link.carry(parts, source, i, o), o
-    if resized:
-        source, i = parts.resized("words", source, words, i, o), o
+        source, width_in = link.carry(parts, source, width_in, width_out), width_out
+    if resize_first:
+        source, width_in = parts.resize("words", source, words, width_in, width_out), width_out
     if depth:
-        source = Source(parts.passed("the FIFO", source, words // i, depth))
-    return parts.resized("words", source, words, i, o)
+        source = Source(parts.copy("the FIFO", source, words // width_in, depth))
+    return parts.resize("words", source, words, width_in, width_out)

@@ -1,7 +1,7 @@
-"""Parts of layers as actors: rows on chip, queues after pipelines, changes of a stream's width.
+"""Parts of layers in the flow model: rings of rows, queues after pipelines, changes of a stream's width.
 
-Each function adds the model of a component of hdl/layers or hdl/stream to a graph, with its room and
-cycles. Tests compare the numbers with the components.
+Each function adds the model of a component of hdl/layers or hdl/stream to a graph: actors and channels with the
+component's room and cycles. Tests compare the constants with the components.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from math import lcm
 
 import numpy as np
 
-from fanin.cnn.flow.graph import Actor, Channel, Graph, Pattern, Source, after, at_first, at_last
+from fanin.cnn.flow.graph import Actor, Channel, Graph, Pattern, Source, at_first, at_last, next_token
 from fanin.cnn.layers.latencies import (
     ADDER,
     GRADIENT_ROWS,
@@ -26,133 +26,146 @@ from fanin.cnn.layers.layer import ceil_div
 from fanin.cnn.layers.schedule import Raster, Schedule, Way
 
 MEMORY_LATENCY = 64  #: cycles from a burst's address to its first beat, or from its last beat to the response
-WRITE = 11  #: more cycles from a frame's last word in a queue until the frame may be read
-READ = 10  #: more cycles from the start of a frame's read until its first word
-SLICE = 2  #: payloads of a RegisterSlice
-WRITTEN = 2  #: cycles from a row's last word until a block that waits for it may start
-GIVEN_BACK = 2  #: cycles from a row's last read until a block that waits for its room may start
-FREED = 3  #: cycles from a block's last step until a word may enter the freed room
-READER = LINE_READER - 2  #: cycles from a word's read to the stream
-FILLED = RESULT_LINES - READER  #: cycles from the last result of a block until the block is read
-ADDED = GRADIENT_ROWS - READER  #: cycles from the place of a row's last terms until the row is read
+WRITE_LATENCY = 11  #: cycles, besides memory's, from a frame's last word in a queue until the frame may be read
+READ_LATENCY = 10  #: cycles, besides memory's, from the start of a frame's read until its first word
+SLICE_PAYLOADS = 2  #: payloads of a RegisterSlice
+ROW_WRITTEN = 2  #: cycles from a row's last word until a block that waits for it may start
+ROW_FREED = 2  #: cycles from a row's last read until a block that waits for its room may start
+BLOCK_FREED = 3  #: cycles from a block's last step until a word may enter the freed room
+READER_LATENCY = LINE_READER - 2  #: cycles from a word's read to the stream
+#: cycles from the last result of a block until the block is read
+RESULT_ROW_LATENCY = RESULT_LINES - READER_LATENCY
+#: cycles from the place of a row's last terms until the row is read
+GRADIENT_ROW_LATENCY = GRADIENT_ROWS - READER_LATENCY
 
 
 @dataclass(frozen=True)
 class Parts:
-    """Builder of the parts of stage or edge ``name`` in ``graph``."""
+    """Builder of the parts of a stage or an edge in a graph.
+
+    Methods add actors and channels, and return the channel from which the part's output is taken.
+    """
 
     graph: Graph
-    name: str
+    owner: str  #: name of the stage or edge
 
-    def actor(self, what: str, firings: int, intervals: object = 1) -> Actor:
-        """Add an actor owned by ``name``, and return it."""
-        return self.graph.actor(what, self.name, firings, intervals)
+    def actor(self, name: str, firings: int, intervals: object = 1) -> Actor:
+        """Add an actor owned by ``owner``, and return it."""
+        return self.graph.actor(name, self.owner, firings, intervals)
 
-    def channel(self, what: str, capacity: int, again: float = 1) -> Channel:
-        """Add a channel owned by ``name``, and return it."""
-        return self.graph.channel(what, self.name, capacity, again)
+    def channel(self, name: str, capacity: int, free_delay: float = 1) -> Channel:
+        """Add a channel owned by ``owner``, and return it."""
+        return self.graph.channel(name, self.owner, capacity, free_delay)
 
-    def passed(
-        self, what: str, source: Source, transfers: int, capacity: int, delay: float = 1, pace: float = 1
+    def copy(
+        self, name: str, source: Source, transfers: int, capacity: int, delay: float = 1, pace: float = 1
     ) -> Channel:
-        """Add an actor that copies ``source``'s tokens to a new channel. Return the channel."""
-        actor, channel = self.actor(what, transfers, pace), self.channel(what, capacity)
+        """Add an actor that copies ``source``'s tokens to a new channel. Return the channel.
+
+        ``transfers``: tokens per frame.
+        ``capacity``: tokens of the new channel.
+        ``pace``: minimum cycles between tokens.
+        """
+        actor, channel = self.actor(name, transfers, pace), self.channel(name, capacity)
         self.graph.take(actor, source)
         self.graph.give(actor, channel, delay=delay)
         return channel
 
-    def lines(
+    def row_ring(
         self,
-        what: str,
+        name: str,
         source: Source,
         raster: Raster,
         rows: int,
         words: int,
-        *beside: Source,
-        late: float = 0,
+        *companions: Source,
+        extra_delay: float = 0,
     ) -> Channel:
-        """Add a ring of rows, and return its channel.
+        """Add a ring of rows, and return its channel. A token is a row.
 
         ``source``: stream that is written to the ring.
         ``rows``: capacity in rows.
         ``words``: words of a transfer.
-        ``beside``: streams taken together with ``source``.
-        ``late``: more cycles until a written row may be used.
+        ``companions``: streams of which a transfer is taken with each transfer of ``source``.
+        ``extra_delay``: cycles until a written row may be used, in addition to ``ROW_WRITTEN``.
         """
         transfers = row_transfers(raster, words)
-        writer, channel = self.actor(f"takes {what}", raster.height * transfers), self.channel(what, rows)
-        for stream in (source, *beside):
+        writer, channel = self.actor(f"takes {name}", raster.height * transfers), self.channel(name, rows)
+        for stream in (source, *companions):
             self.graph.take(writer, stream)
-        self.graph.give(writer, channel, at_last(transfers), at_first(transfers), WRITTEN + late)
+        self.graph.give(writer, channel, at_last(transfers), at_first(transfers), ROW_WRITTEN + extra_delay)
         return channel
 
-    def reader(self, what: str, rows: Channel, raster: Raster, words: int) -> Channel:
-        """Add a reader of rows. Return its stream, ``words`` a transfer."""
+    def row_reader(self, name: str, rows: Channel, raster: Raster, words: int) -> Channel:
+        """Add a reader of complete rows. Return its stream. ``words``: words of a transfer."""
         transfers = row_transfers(raster, words)
-        reader, channel = self.actor(f"gives {what}", raster.height * transfers), self.channel(what, READ_AHEAD)
-        self.graph.take(reader, rows, at_first(transfers), at_last(transfers), GIVEN_BACK)
-        self.graph.give(reader, channel, delay=READER)
+        reader, channel = self.actor(f"gives {name}", raster.height * transfers), self.channel(name, READ_AHEAD)
+        self.graph.take(reader, rows, at_first(transfers), at_last(transfers), ROW_FREED)
+        self.graph.give(reader, channel, delay=READER_LATENCY)
         return channel
 
-    def resized(self, what: str, source: Source, words: int, i: int, o: int) -> Source:
-        """Add a Resize from ``i`` to ``o`` words a transfer. ``words``: words of a frame."""
-        if i == o:
+    def resize(self, name: str, source: Source, words: int, width_in: int, width_out: int) -> Source:
+        """Add a Resize from ``width_in`` to ``width_out`` words a transfer. ``words``: words of a frame."""
+        if width_in == width_out:
             return source
-        whole = lcm(i, o)
-        collect = self.actor(f"collects {what}", words // i)
-        full = self.channel(f"{what}, collected,", 1)
-        self.graph.take(collect, source)
-        self.graph.give(collect, full, at_last(whole // i))
-        if whole == o:
-            return Source(full)
-        give, channel = self.actor(f"gives {what}", words // whole, whole // o), self.channel(what, 1, 0)
-        self.graph.take(give, full)
-        share = Pattern.of([whole // o])
-        self.graph.give(give, channel, share, after(share))
+        group_words = lcm(width_in, width_out)
+        collector = self.actor(f"collects {name}", words // width_in)
+        groups = self.channel(f"{name}, collected,", 1)
+        self.graph.take(collector, source)
+        self.graph.give(collector, groups, at_last(group_words // width_in))
+        if group_words == width_out:
+            return Source(groups)
+        giver = self.actor(f"gives {name}", words // group_words, group_words // width_out)
+        channel = self.channel(name, 1, 0)
+        self.graph.take(giver, groups)
+        group = Pattern.of([group_words // width_out])
+        self.graph.give(giver, channel, group, next_token(group))
         return Source(channel)
 
-    def geared(self, what: str, source: Source, words: int, i: int, o: int, frames: int = 1) -> Channel:
-        """Add a Gearbox from ``i`` to ``o`` words a transfer, of any widths.
+    def gearbox(
+        self, name: str, source: Source, words: int, width_in: int, width_out: int, frames: int = 1
+    ) -> Channel:
+        """Add a Gearbox from ``width_in`` to ``width_out`` words a transfer, of any widths.
 
         Each of ``frames`` groups of ``words`` words starts with a new transfer.
         """
-        transfers = ceil_div(words, i)
-        complete = np.minimum(np.arange(1, transfers + 1) * i // o, words // o)
-        complete[-1] = ceil_div(words, o)
-        gearbox = self.actor(f"packs {what}", transfers * frames, max(1.0, i / o))
-        channel, given = self.channel(f"{what}, packed,", 1, 0), Pattern.of(complete)
+        transfers = ceil_div(words, width_in)
+        given_words = np.minimum(np.arange(1, transfers + 1) * width_in // width_out, words // width_out)
+        given_words[-1] = ceil_div(words, width_out)
+        gearbox = self.actor(f"packs {name}", transfers * frames, max(1.0, width_in / width_out))
+        channel, given_tokens = self.channel(f"{name}, packed,", 1, 0), Pattern.of(given_words)
         self.graph.take(gearbox, source)
-        self.graph.give(gearbox, channel, given, after(given))
+        self.graph.give(gearbox, channel, given_tokens, next_token(given_tokens))
         return channel
 
 
 def row_transfers(raster: Raster, words: int) -> int:
-    """Return the transfers of a row."""
+    """Return the transfers of a row. ``words``: words of a transfer."""
     return ceil_div(raster.width * raster.groups * raster.lanes, words)
 
 
 def forward_latency(schedule: Schedule) -> int:
-    """Return the cycles from a step to its sum: lines, products and their tree, fold."""
+    """Return the cycles from a step of the forward engine to its sum: lines, products and their tree, fold."""
     depth = 1 if schedule.depthwise else schedule.lanes_in
     return LINES + MULTIPLIER + ADDER * (depth - 1).bit_length() + ADDER + 1
 
 
 def block_steps(schedule: Schedule, way: Way) -> int:
-    """Return the cycles from the cycle in which a block is taken to its last step."""
+    """Return the cycles from the cycle in which an engine takes a block to the block's last step."""
     idle = schedule.round_cycles(way) - schedule.round_steps(way)
     return schedule.block_cycles(way) - idle
 
 
 def rows_needed(schedule: Schedule) -> Pattern:
-    """Return, by block, the rows that must be present, or have room."""
-    raster, beside = schedule.features, schedule.row_blocks
-    return Pattern.of([raster.last(k // beside) + 1 for k in range(schedule.blocks)], raster.height)
+    """Return, by block, the number of rows that must be present to read, or have room to be summed."""
+    raster, row_blocks = schedule.features, schedule.row_blocks
+    return Pattern.of([raster.last(k // row_blocks) + 1 for k in range(schedule.blocks)], raster.height)
 
 
 def rows_done(schedule: Schedule) -> Pattern:
-    """Return, by block, the rows that no later block reads."""
-    raster, beside = schedule.features, schedule.row_blocks
-    return Pattern.of([raster.first((k + 1) // beside) for k in range(schedule.blocks)], raster.height)
+    """Return, by block, the number of rows that no later block uses."""
+    raster, row_blocks = schedule.features, schedule.row_blocks
+    return Pattern.of([raster.first((k + 1) // row_blocks) for k in range(schedule.blocks)], raster.height)
 
 
 def input_gradient(
@@ -160,36 +173,47 @@ def input_gradient(
     schedule: Schedule,
     gradients: Source,
     terms: int,
-    *beside: Source,
-    late: float = 0,
+    *companions: Source,
+    extra_delay: float = 0,
 ) -> tuple[Channel, Actor]:
-    """Add the engine that sums blocks of gradients in rows. ``terms``: cycles from a step to its terms.
+    """Add the input-gradient engine. Return the stream of input gradients, and the engine's actor.
 
-    Return the stream of input gradients, and the actor that multiplies.
+    ``gradients``: gradient of the output.
+    ``terms``: cycles from a step to its terms.
+    ``companions``, ``extra_delay``: as in :meth:`Parts.row_ring`.
     """
     way, outputs, p = Way.INPUT_GRADIENT, schedule.outputs, schedule.p
-    blocks = parts.lines("gradients", gradients, outputs, schedule.output_rows, p.po, *beside, late=late)
+    blocks = parts.row_ring(
+        "gradients", gradients, outputs, schedule.output_rows, p.po, *companions, extra_delay=extra_delay
+    )
     sums = parts.channel("rows of input gradients", schedule.input_gradient_rows)
     actor = parts.actor("input gradient", schedule.blocks, schedule.block_cycles(way))
     steps = block_steps(schedule, way)
-    parts.graph.take(actor, blocks, delay=steps + FREED)
-    done = steps + terms - PLACES + ADDED
-    parts.graph.give(actor, sums, rows_done(schedule), rows_needed(schedule), done)
-    return parts.reader("input gradients", sums, schedule.features, p.pi), actor
+    parts.graph.take(actor, blocks, delay=steps + BLOCK_FREED)
+    sum_delay = steps + terms - PLACES + GRADIENT_ROW_LATENCY
+    parts.graph.give(actor, sums, rows_done(schedule), rows_needed(schedule), sum_delay)
+    return parts.row_reader("input gradients", sums, schedule.features, p.pi), actor
 
 
-def weight_gradient(parts: Parts, schedule: Schedule, gradients: Source, replay: Source, late: float) -> Actor:
-    """Add the weight-gradient engine, which reads blocks of gradients and saved rows. Return its actor."""
+def weight_gradient(
+    parts: Parts, schedule: Schedule, gradients: Source, replay: Source, extra_delay: float
+) -> Actor:
+    """Add the weight-gradient engine, which reads saved rows and blocks of gradients. Return its actor.
+
+    ``extra_delay``: as in :meth:`Parts.row_ring`, for the gradients.
+    """
     way, outputs, inputs, p = Way.WEIGHT_GRADIENT, schedule.outputs, schedule.features, schedule.p
-    rows = parts.lines("saved rows", replay, inputs, schedule.feature_rows, p.pi)
-    blocks = parts.lines("gradients for weights", gradients, outputs, schedule.output_rows, p.po, late=late)
+    rows = parts.row_ring("saved rows", replay, inputs, schedule.feature_rows, p.pi)
+    blocks = parts.row_ring(
+        "gradients for weights", gradients, outputs, schedule.output_rows, p.po, extra_delay=extra_delay
+    )
     actor = parts.actor("weight gradient", schedule.blocks, schedule.block_cycles(way))
     steps = block_steps(schedule, way)
-    parts.graph.take(actor, rows, rows_needed(schedule), rows_done(schedule), steps + FREED)
-    parts.graph.take(actor, blocks, delay=steps + FREED)
+    parts.graph.take(actor, rows, rows_needed(schedule), rows_done(schedule), steps + BLOCK_FREED)
+    parts.graph.take(actor, blocks, delay=steps + BLOCK_FREED)
     return actor
 
 
-def paced(groups: int, least: int) -> list[int]:
-    """Return the intervals of a position's transfers, which take at least ``least`` cycles in all."""
-    return [1] * (groups - 1) + [1 + max(least - groups, 0)]
+def position_intervals(groups: int, minimum: int) -> list[int]:
+    """Return the intervals of a position's ``groups`` transfers, in all at least ``minimum`` cycles."""
+    return [1] * (groups - 1) + [1 + max(minimum - groups, 0)]

@@ -1,6 +1,6 @@
-"""Helpers with which layers define their actors: streams of a stage's component, its room and its cycles.
+"""Builder with which kinds of layer define the actors of a stage, for the flow model.
 
-``fanin/cnn/layers/KIND.py`` has the actors of a kind of layer.
+``fanin/cnn/layers/KIND.py`` calls it in ``actors`` and ``actors_back``.
 """
 
 from __future__ import annotations
@@ -17,21 +17,19 @@ from fanin.cnn.layers.schedule import Schedule, Way
 
 @dataclass
 class Flows:
-    """Streams of a stage that have been added so far.
+    """Streams of a stage in the graph, named like the ports of its component.
 
-    ``saved``: stream of saved words.
-    ``replay``: stream of replayed words.
-    ``admits``: channel with a token for each frame that may go forward.
-    ``finished``: actors, firings of a frame, and cycles from its last firing until its gradient is in the
-    velocities.
+    None: not added, or not present.
     """
 
     output: Source | None = None
-    saved: Source | None = None
-    replay: Source | None = None
-    admits: Channel | None = None
-    finished: list[tuple[Actor, int, float]] = field(default_factory=list)
-    gradients: list[Source] = field(default_factory=list)  #: gradient stream of each input
+    save: Source | None = None  #: words to save for the backward pass
+    replay: Source | None = None  #: saved words, read back
+    admissions: Channel | None = None  #: a token for each frame that may go forward
+    #: actors of parameters' gradients: actor, firings per frame, and cycles from a frame's last firing until
+    #: the frame's gradient is in the velocities
+    gradient_actors: list[tuple[Actor, int, float]] = field(default_factory=list)
+    input_gradients: list[Source] = field(default_factory=list)  #: gradient of each input
 
 
 @dataclass(frozen=True)
@@ -51,67 +49,83 @@ class StageActors:
 
     @property
     def transfers(self) -> int:
-        """Transfers of a frame of the output."""
+        """Transfers of the output per frame."""
         return self.layer.output.words // self.parallelism.po
 
     @property
     def groups(self) -> int:
-        """Transfers of a position of the output."""
+        """Transfers of the output per position."""
         return ceil_div(self.layer.output.c, self.parallelism.po)
 
-    def joined(
-        self, what: str, sources: list[Source], capacity: int, delay: float, intervals: object = 1
+    def join(
+        self, name: str, sources: list[Source], capacity: int, delay: float, intervals: object = 1
     ) -> Channel:
-        """Add an actor that takes one transfer of each source and gives one. Return its channel."""
-        actor = self.parts.actor(what, self.transfers, intervals)
-        channel = self.parts.channel("outputs" if what in ("adds", "forward") else what, capacity)
+        """Add an actor that takes one transfer of each source and gives one. Return the output channel.
+
+        ``capacity``: transfers in the output channel.
+        ``delay``: cycles from the inputs to the output.
+        ``intervals``: minimum cycles between firings.
+        """
+        actor = self.parts.actor(name, self.transfers, intervals)
+        channel = self.parts.channel("outputs" if name in ("adds", "forward") else name, capacity)
         for source in sources:
             self.graph.take(actor, source)
         self.graph.give(actor, channel, delay=delay)
         return channel
 
-    def piped(self, what: str, sources: list[Source], latency: int) -> Channel:
-        """Add a PipelineQueue of ``latency`` cycles. Return its channel."""
-        return self.joined(what, sources, latency + 2, latency + 1)
+    def pipeline_queue(self, name: str, sources: list[Source], latency: int) -> Channel:
+        """Add a PipelineQueue after a pipeline of ``latency`` cycles. Return the output channel."""
+        return self.join(name, sources, latency + 2, latency + 1)
 
     def give_and_save(self, source: Source) -> Flows:
-        """Add a register slice to the next layer, and one to memory if the layer saves."""
+        """Add a register slice to the next layer, and one to memory if the layer saves words."""
         transfers = self.transfers
-        flows = Flows(Source(self.parts.passed("outputs", source, transfers, p.SLICE)))
-        if self.layer.saved:
-            flows.saved = Source(self.parts.passed("saved words", source, transfers, p.SLICE))
+        flows = Flows(Source(self.parts.copy("outputs", source, transfers, p.SLICE_PAYLOADS)))
+        if self.layer.saved_words:
+            flows.save = Source(self.parts.copy("saved words", source, transfers, p.SLICE_PAYLOADS))
         return flows
 
-    def windows(self, source: Source, schedule: Schedule, admits: Channel | None = None) -> Channel:
-        """Add rows, blocks and results of a windowed layer. Return the channel of outputs."""
-        parts, raster, lanes = self.parts, schedule.features, self.parallelism
-        sums = p.forward_latency(schedule)
-        late = self.answered(p.row_transfers(raster, lanes.pi))
-        rows = parts.lines("rows", source, raster, schedule.feature_rows, lanes.pi, late=late)
-        results = parts.channel("results", schedule.result_rows)
-        blocks = self.blocks(schedule, rows, results, sums)
-        if admits is not None:
-            if answer := self.answered(0):
-                admits = parts.passed("weights", Source(admits), 1, 1 << 40, answer)
-            self.graph.take(blocks, admits, at_first(schedule.blocks))
-        return parts.reader("outputs", results, schedule.outputs, lanes.po)
+    def windows(self, source: Source, schedule: Schedule, admissions: Channel | None = None) -> Channel:
+        """Add the ring of rows, the engine and the results of a windowed layer. Return the channel of outputs.
 
-    def blocks(self, schedule: Schedule, rows: Channel, results: Channel, sums: int) -> Actor:
-        """Add the forward engine, and return its actor. ``sums``: cycles from a step to its result."""
+        ``admissions``: channel of which a frame's first block takes a token.
+        """
+        parts, raster, lanes = self.parts, schedule.features, self.parallelism
+        result_latency = p.forward_latency(schedule)
+        memory_wait = self.memory_wait(p.row_transfers(raster, lanes.pi))
+        rows = parts.row_ring("rows", source, raster, schedule.feature_rows, lanes.pi, extra_delay=memory_wait)
+        results = parts.channel("results", schedule.result_rows)
+        engine = self.forward_engine(schedule, rows, results, result_latency)
+        if admissions is not None:
+            if wait := self.memory_wait(0):
+                admissions = parts.copy("weights", Source(admissions), 1, 1 << 40, wait)
+            self.graph.take(engine, admissions, at_first(schedule.blocks))
+        return parts.row_reader("outputs", results, schedule.outputs, lanes.po)
+
+    def forward_engine(self, schedule: Schedule, rows: Channel, results: Channel, result_latency: int) -> Actor:
+        """Add the forward engine, and return its actor.
+
+        ``result_latency``: cycles from a step to its result.
+        """
         steps = p.block_steps(schedule, Way.FORWARD)
         cycles = max(schedule.block_cycles(Way.FORWARD), self._pass_cycles)
         actor = self.parts.actor("forward", schedule.blocks, cycles)
-        late = cycles - schedule.block_cycles(Way.FORWARD)
-        self.graph.take(actor, rows, p.rows_needed(schedule), p.rows_done(schedule), late + steps + p.FREED)
-        self.graph.give(actor, results, delay=late + steps + sums + p.FILLED)
+        extra_cycles = cycles - schedule.block_cycles(Way.FORWARD)
+        self.graph.take(
+            actor, rows, p.rows_needed(schedule), p.rows_done(schedule), extra_cycles + steps + p.BLOCK_FREED
+        )
+        self.graph.give(actor, results, delay=extra_cycles + steps + result_latency + p.RESULT_ROW_LATENCY)
         return actor
 
     @property
     def _pass_cycles(self) -> int:
-        """Cycles of a pass over parameters in memory, a beat a cycle; 0 where they are on chip."""
+        """Cycles to read all parameters from DRAM, a beat a cycle; 0 for parameters on chip."""
         return ceil_div(self.layer.parameters, BEAT_WORDS) if self.storage is Storage.DRAM else 0
 
-    def answered(self, transfers: int) -> int:
-        """Return the cycles from a frame's last transfer until memory answers its first transfer's request."""
-        answer = p.MEMORY_LATENCY + p.READ if self.storage is Storage.DRAM else 0
-        return max(answer - transfers, 0)
+    def memory_wait(self, transfers: int) -> int:
+        """Return the cycles from a frame's last transfer until DRAM answers the frame's first request.
+
+        ``transfers``: transfers of the frame. The request is sent with the first one. 0 for parameters on chip.
+        """
+        latency = p.MEMORY_LATENCY + p.READ_LATENCY if self.storage is Storage.DRAM else 0
+        return max(latency - transfers, 0)

@@ -1,4 +1,4 @@
-"""Arithmetic on the times at which positions of a map leave a stage, for ``fanin.cnn.flow.sizes``."""
+"""Arithmetic on the cycles in which positions of a map leave a stage, for ``fanin.cnn.flow.sizes``."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ Cycles = npt.NDArray[np.float64]
 
 
 def latest(times: Sequence[Cycles]) -> Cycles:
-    """Return when each position of all inputs has arrived."""
+    """Return the cycle in which each position has arrived at all inputs. ``times``: cycles of each input."""
     return np.maximum.reduce(list(times))
 
 
-def paced(ready: Cycles, each: float) -> Cycles:
-    """Return when positions leave that are ready at ``ready``, in order, at least ``each`` cycles apart."""
-    steps = np.arange(1, len(ready) + 1) * each
-    return np.maximum.accumulate(ready - steps + each) + steps
+def paced(ready_times: Cycles, interval: float) -> Cycles:
+    """Return the cycles in which positions leave: in order, when ready, at least ``interval`` cycles apart."""
+    offsets = np.arange(1, len(ready_times) + 1) * interval
+    return np.maximum.accumulate(ready_times - offsets + interval) + offsets

@@ -1,7 +1,7 @@
-"""Kernels of ``fanin.cnn.golden.layers``, compiled by numba: identical bits, hundreds of times faster.
+"""Compiled kernels of the CNN's golden model: bits of the readable kernels, hundreds of times faster.
 
-Operands have no subnormals, and ``_add`` and ``_multiply`` flush subnormal results. NaNs become canonical at
-the end. The innermost loop runs over independent elements, so that it is vectorised.
+Callers flush subnormal operands; ``_add`` and ``_multiply`` flush subnormal results. NaNs become canonical at
+the end. The innermost loops run over independent elements, so that numba vectorises them.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from fanin.cnn.layers.online_norm import OnlineNorm
 from fanin.codec.facts import EXPONENT_BIAS, FRACTION_BITS, SPECIAL_EXPONENT
 from fanin.golden.fp32 import canonical, flushed
 
-_LEAST = np.float32(2.0**-126)
-_LEAST_EXACT = 2.0**-126
+_MIN_NORMAL = np.float32(2.0**-126)
+_MIN_NORMAL_64 = 2.0**-126
 _ZERO = np.float32(0)
 _ONE = np.float32(1)
 _compiled = njit(cache=True, error_model="numpy")
@@ -32,18 +32,18 @@ _NAN, _INFINITY = np.float32(np.nan), np.float32(np.inf)
 @_compiled
 def _add(a, b):
     total = a + b
-    return _ZERO * total if abs(total) < _LEAST else total
+    return _ZERO * total if abs(total) < _MIN_NORMAL else total
 
 
 @_compiled
 def _multiply(a, b):
     exact = np.float64(a) * np.float64(b)
-    return np.float32(0.0 * exact if abs(exact) < _LEAST_EXACT else exact)
+    return np.float32(0.0 * exact if abs(exact) < _MIN_NORMAL_64 else exact)
 
 
 @_compiled
 def _tree(terms):
-    """Add the rows in the order of T. The sum is in the first row."""
+    """Add the rows in place, in the order of T. The sum is in the first row."""
     count = terms.shape[0]
     while count > 1:
         half = count // 2
@@ -58,7 +58,7 @@ def _tree(terms):
 
 @_compiled
 def _accumulate(total, factors, rows, terms):
-    """Set total to total ⊕ T over the lanes of factors ⊗ rows. ``terms``: room for the products."""
+    """Set ``total`` to total ⊕ T over the lanes of factors ⊗ rows. ``terms``: scratch memory for products."""
     if len(factors) == 1:
         for n in range(len(total)):
             total[n] = _add(total[n], _multiply(factors[0], rows[0, n]))
@@ -77,21 +77,21 @@ def _outputs(x, w, sy, sx, pic, y):
     for frame, oy, ox, g in np.ndindex(y.shape[:4]):
         for ky in range(w.shape[0]):
             for kx in range(w.shape[1]):
-                seen = x[frame, oy * sy + ky, ox * sx + kx, g]
-                for i in range(0, len(seen), pic):
-                    _accumulate(y[frame, oy, ox, g], seen[i : i + pic], w[ky, kx, g, i : i + pic], terms)
+                words = x[frame, oy * sy + ky, ox * sx + kx, g]
+                for i in range(0, len(words), pic):
+                    _accumulate(y[frame, oy, ox, g], words[i : i + pic], w[ky, kx, g, i : i + pic], terms)
 
 
 @_compiled
 def _input_gradient(w, dy, sy, sx, poc, dx):
     terms = np.empty((poc, w.shape[4]), np.float32)
     for frame, oy, ox, g in np.ndindex(dy.shape[:4]):
-        back = dy[frame, oy, ox, g]
+        gradients = dy[frame, oy, ox, g]
         for ky in range(w.shape[0]):
             for kx in range(w.shape[1]):
                 total = dx[frame, oy * sy + ky, ox * sx + kx, g]
-                for o in range(0, len(back), poc):
-                    _accumulate(total, back[o : o + poc], w[ky, kx, g, o : o + poc], terms)
+                for o in range(0, len(gradients), poc):
+                    _accumulate(total, gradients[o : o + poc], w[ky, kx, g, o : o + poc], terms)
 
 
 @_compiled
@@ -124,25 +124,25 @@ def _rsqrt(x):
         return _NAN
     if exponent == SPECIAL_EXPONENT:
         return _ZERO
-    odd = exponent - EXPONENT_BIAS & 1
-    seed = _SEEDS[odd << SEED_INDEX_BITS - 1 | fraction >> FRACTION_BITS - SEED_INDEX_BITS + 1]
-    significand = fraction | EXPONENT_BIAS + odd << FRACTION_BITS
-    m, upper = _number(significand), _number(significand >> LOWER_BITS << LOWER_BITS)
+    is_odd = exponent - EXPONENT_BIAS & 1
+    seed = _SEEDS[is_odd << SEED_INDEX_BITS - 1 | fraction >> FRACTION_BITS - SEED_INDEX_BITS + 1]
+    significand = fraction | EXPONENT_BIAS + is_odd << FRACTION_BITS
+    m, upper = _float_of(significand), _float_of(significand >> LOWER_BITS << LOWER_BITS)
     square = seed * seed
     e = (_ONE - upper * square) - (m - upper) * square
     refined = seed + seed * (e * (_TERMS[0] + e * (_TERMS[1] + e * _TERMS[2])))
-    scale = (EXPONENT_BIAS + odd - exponent >> 1) << FRACTION_BITS
-    return _number(np.int64(np.float32(refined).view(np.uint32)) + scale)
+    scale = (EXPONENT_BIAS + is_odd - exponent >> 1) << FRACTION_BITS
+    return _float_of(np.int64(np.float32(refined).view(np.uint32)) + scale)
 
 
 @_compiled
-def _number(bits):
+def _float_of(bits):
     return np.uint32(bits).view(np.float32)
 
 
 @_compiled
 def _norm_forward(x, constants, train, mean, variance, scale, y, scales):
-    alpha, beta, _, epsilon, share = constants
+    alpha, beta, _, epsilon, mean_factor = constants
     sums, squares = np.empty_like(mean), np.empty_like(mean)
     for frame in range(x.shape[0]):
         scales[frame] = scale
@@ -156,7 +156,7 @@ def _norm_forward(x, constants, train, mean, variance, scale, y, scales):
                 squares[c] = _add(squares[c], _multiply(d, d))
         if train:
             for c in range(x.shape[2]):
-                a, q = _multiply(sums[c], share), _multiply(squares[c], share)
+                a, q = _multiply(sums[c], mean_factor), _multiply(squares[c], mean_factor)
                 excess = _add(q, -_multiply(beta, _multiply(a, a)))
                 mean[c] = _add(mean[c], _multiply(beta, a))
                 variance[c] = _add(_multiply(alpha, variance[c]), _multiply(beta, excess))
@@ -165,7 +165,7 @@ def _norm_forward(x, constants, train, mean, variance, scale, y, scales):
 
 @_compiled
 def _norm_backward(y, scales, dy, constants, ey, e1, dx):
-    _, _, gain, _, share = constants
+    _, _, gain, _, mean_factor = constants
     sums, products = np.empty_like(ey), np.empty_like(ey)
     for frame in range(y.shape[0]):
         sums[:] = _ZERO
@@ -173,13 +173,13 @@ def _norm_backward(y, scales, dy, constants, ey, e1, dx):
         for position in range(y.shape[1]):
             for c in range(y.shape[2]):
                 a = _add(dy[frame, position, c], -_multiply(ey[c], y[frame, position, c]))
-                back = _add(_multiply(a, scales[frame, c]), -e1[c])
+                gradient = _add(_multiply(a, scales[frame, c]), -e1[c])
                 products[c] = _add(products[c], _multiply(a, y[frame, position, c]))
-                sums[c] = _add(sums[c], back)
-                dx[frame, position, c] = back
+                sums[c] = _add(sums[c], gradient)
+                dx[frame, position, c] = gradient
         for c in range(y.shape[2]):
-            ey[c] = _add(ey[c], _multiply(gain, _multiply(products[c], share)))
-            e1[c] = _add(e1[c], _multiply(gain, _multiply(sums[c], share)))
+            ey[c] = _add(ey[c], _multiply(gain, _multiply(products[c], mean_factor)))
+            e1[c] = _add(e1[c], _multiply(gain, _multiply(sums[c], mean_factor)))
 
 
 def outputs(layer: Conv, pic: int, x: Float32, w: Float32) -> Float32:
@@ -223,13 +223,13 @@ def norm_forward(layer: OnlineNorm, state: State, x: Frames, train: bool) -> tup
     return y.reshape(x.shape), np.concatenate([scales, y.reshape(len(x), -1)], axis=1)
 
 
-def norm_backward(layer: OnlineNorm, state: State, saved: Float32, gradient: Frames) -> Frames:
+def norm_backward(layer: OnlineNorm, state: State, replay: Float32, gradient: Frames) -> Frames:
     """Return the result of ``normalise.online_norm_back``."""
     channels = layer.input.c
-    y = flushed(saved[:, channels:]).reshape(len(saved), -1, channels)
+    y = flushed(replay[:, channels:]).reshape(len(replay), -1, channels)
     dy, dx = flushed(gradient).reshape(y.shape), np.empty_like(y)
     ey, e1 = flushed(state["ey"]), flushed(state["e1"])
-    _norm_backward(y, flushed(saved[:, :channels]), dy, layer.constants, ey, e1, dx)
+    _norm_backward(y, flushed(replay[:, :channels]), dy, layer.constants, ey, e1, dx)
     state |= {"ey": canonical(ey), "e1": canonical(e1)}
     return canonical(dx).reshape(gradient.shape)
 

@@ -1,4 +1,4 @@
-"""Sums in the order of the hardware."""
+"""Sums of binary32 numbers in the order of the hardware."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from fanin.golden.fp32 import Float32, add
 
 
 def tree(terms: Sequence[Float32]) -> Float32:
-    """Return T, the sum by pairs of neighbours, level by level; an odd last term passes to the next level."""
+    """Return T: neighbours are added in pairs, level by level; an odd last term passes to the next level."""
     while len(terms) > 1:
-        odd = terms[len(terms) // 2 * 2 :]
-        terms = [*map(add, terms[::2], terms[1::2]), *odd]
+        unpaired = terms[len(terms) // 2 * 2 :]
+        terms = [*map(add, terms[::2], terms[1::2]), *unpaired]
     return terms[0]
 
 

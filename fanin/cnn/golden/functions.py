@@ -58,8 +58,8 @@ EXP_TERMS = (
     0.0012482288293540478,
     0.00021565984934568405,
 )
-EXP_LEAST = -EXPONENT_BIAS  #: least n with which exp can be above 0
-EXP_MOST = EXPONENT_BIAS + 1  #: least n with which exp is +infinity
+EXP_UNDERFLOW = -EXPONENT_BIAS  #: floor z below which exp is 0
+EXP_OVERFLOW = EXPONENT_BIAS + 1  #: floor z from which exp is +infinity
 
 _FRACTION = np.uint32((1 << FRACTION_BITS) - 1)
 _ONE = np.float32(1)
@@ -82,17 +82,17 @@ def reciprocal(x: npt.ArrayLike) -> Float32:
 
 
 def rsqrt(x: npt.ArrayLike) -> Float32:
-    """Return 1/√x, elementwise. A zero or a subnormal of either sign gives +infinity, a lesser x a NaN.
+    """Return 1/√x, elementwise. A zero or a subnormal of either sign gives +infinity, a negative number a NaN.
 
     Error: 0.54 units in the last place.
     """
     x = np.asarray(x, dtype=np.float32)
     fraction, exponent = _fields(x)
-    odd = (exponent - EXPONENT_BIAS) & 1
-    index = (odd << SEED_INDEX_BITS - 1) + (fraction >> FRACTION_BITS - SEED_INDEX_BITS + 1)
+    is_odd = (exponent - EXPONENT_BIAS) & 1
+    index = (is_odd << SEED_INDEX_BITS - 1) + (fraction >> FRACTION_BITS - SEED_INDEX_BITS + 1)
     seed = seed_table(RSQRT_SEEDS)[index]
-    m = _scaled(_significand(fraction), odd)
-    y = _scaled(_refined(m, seed, multiply(seed, seed), RSQRT_TERMS), (EXPONENT_BIAS + odd - exponent) >> 1)
+    m = _scaled(_significand(fraction), is_odd)
+    y = _scaled(_refined(m, seed, multiply(seed, seed), RSQRT_TERMS), (EXPONENT_BIAS + is_odd - exponent) >> 1)
     y = np.where(exponent == SPECIAL_EXPONENT, np.float32(0), y)
     return np.where(exponent == 0, _INFINITY, np.where(np.isnan(x) | np.signbit(x), _NAN, y))
 
@@ -102,9 +102,9 @@ def exp(t: npt.ArrayLike) -> Float32:
     t = np.asarray(t, dtype=np.float32)
     z = multiply(t, LOG2_E)
     nan = np.isnan(z)
-    n = np.clip(np.floor(np.where(nan, 0, z)), EXP_LEAST - 1, EXP_MOST)
+    n = np.clip(np.floor(np.where(nan, 0, z)), EXP_UNDERFLOW - 1, EXP_OVERFLOW)
     with np.errstate(invalid="ignore"):
-        f = np.where((n < EXP_LEAST) | (n == EXP_MOST), 0, add(z, -n))
+        f = np.where((n < EXP_UNDERFLOW) | (n == EXP_OVERFLOW), 0, add(z, -n))
     power = np.full_like(f, EXP_TERMS[-1])
     for term in reversed(EXP_TERMS[:-1]):
         power = add(multiply(power, f), np.float32(term))
@@ -112,12 +112,12 @@ def exp(t: npt.ArrayLike) -> Float32:
 
 
 def seed_table(seeds: tuple[int, ...]) -> Float32:
-    """Return the seeds as numbers."""
+    """Return the table of seeds as binary32 numbers."""
     return np.array(seeds, dtype=np.float32) / np.float32(1 << SEED_BITS)
 
 
 def _refined(m: Float32, seed: Float32, square: Float32, terms: tuple[float, float, float]) -> Float32:
-    """Return seed · (1 + t0·e + t1·e² + t2·e³) of the residual e = 1 − m·square, within 2^-30."""
+    """Return seed · (1 + t0·e + t1·e² + t2·e³) with e = 1 − m·square, within 2^-30. ``terms``: t0, t1, t2."""
     upper = (m.view(np.uint32) >> LOWER_BITS << LOWER_BITS).view(np.float32)
     e = add(add(_ONE, -multiply(upper, square)), -multiply(add(m, -upper), square))
     power = np.full_like(e, terms[-1])
@@ -127,7 +127,7 @@ def _refined(m: Float32, seed: Float32, square: Float32, terms: tuple[float, flo
 
 
 def _fields(x: Float32) -> tuple[Uint32, npt.NDArray[np.int64]]:
-    """Return fraction and biased exponent."""
+    """Return the fraction and the biased exponent of each number."""
     bits = x.view(np.uint32)
     return bits & _FRACTION, (bits >> FRACTION_BITS & SPECIAL_EXPONENT).astype(np.int64)
 
@@ -138,9 +138,9 @@ def _significand(fraction: Uint32) -> Float32:
 
 
 def _scaled(y: Float32, exponent: npt.NDArray[np.int64]) -> Float32:
-    """Return y · 2^exponent of positive, finite y: +0 below 2^-126, infinity from 2^128."""
-    fraction, own = _fields(y)
-    total = own + exponent
+    """Return y · 2^exponent: +0 below 2^-126, infinity from 2^128. ``y``: positive and finite."""
+    fraction, own_exponent = _fields(y)
+    total = own_exponent + exponent
     bits = (np.clip(total, 0, SPECIAL_EXPONENT) << FRACTION_BITS).astype(np.uint32)
     bits |= np.where((total > 0) & (total < SPECIAL_EXPONENT), fraction, np.uint32(0))
     return bits.view(np.float32)

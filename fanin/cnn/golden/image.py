@@ -1,6 +1,6 @@
-"""Memory image of a layer's state: the words that ``load`` reads and ``dump`` writes.
+"""Memory image of a layer's state: the words of the streams ``load`` and ``dump``, in memory order.
 
-docs/systems/layers.md, "Interface of a layer".
+The order is in docs/systems/layers.md, "Interface of a layer".
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ Words = npt.NDArray[np.uint32]
 
 
 def state_image(layer: Layer, p: Parallelism, state: State) -> Words:
-    """Return all ``layer.state_words``.
+    """Return the ``layer.state_words`` words of a state: weights, then velocities, in memory order.
 
-    Weights come in memory order, then velocities; for online normalisation each of ``online_norm.STATE``.
+    For online normalisation, the words are those of ``online_norm.STATE`` in order.
     """
-    order = [_ordered(layer, p, state[name]) for name in layer.zero_state()]
-    return np.concatenate([np.empty(0, np.float32), *order]).view(np.uint32)
+    parts = [_ordered(layer, p, state[name]) for name in layer.zero_state()]
+    return np.concatenate([np.empty(0, np.float32), *parts]).view(np.uint32)
 
 
 def state_of_image(layer: Layer, p: Parallelism, words: npt.ArrayLike) -> State:
-    """Return the state of a memory image. Raises ValueError for another number of words."""
+    """Return the state of a memory image. Raises ValueError if the number of words is wrong."""
     image = np.asarray(words, dtype=np.uint32)
     if image.shape != (layer.state_words,):
         raise ValueError(f"{layer.kind} has {layer.state_words} words of state, not {image.size}")
     zeros = layer.zero_state()
     parts = np.split(image.view(np.float32), max(len(zeros), 1))
-    found = zip(zeros.items(), parts, strict=False)
-    return {name: _restored(layer, p, part, array.shape) for (name, array), part in found}
+    named_parts = zip(zeros.items(), parts, strict=False)
+    return {name: _restored(layer, p, part, array.shape) for (name, array), part in named_parts}
 
 
 def _ordered(layer: Layer, p: Parallelism, array: Float32) -> Float32:

@@ -1,8 +1,8 @@
-"""Golden model of layers, forward and backward, bit-exact with hardware: docs/systems/layers.md, "Numbers".
+"""Golden model of layers, forward and backward, bit-exact with hardware (docs/systems/layers.md, "Numbers").
 
-``fanin/cnn/layers/KIND.py`` has the kernel of a kind. The operations of this module are readable but slow;
-those of ``fanin.cnn.golden.compiled`` are fast. Frames are float32 arrays with axes frame, row, column,
-channel. An array has a batch or part of one, in order of arrival.
+``fanin/cnn/layers/KIND.py`` has the kernel of a kind of layer. The operations ``READABLE`` are readable but
+slow; those of ``fanin.cnn.golden.compiled`` are fast. Frames are float32 arrays with axes frame, row, column,
+channel. An array has the frames of a batch, or of a part of one, in order of arrival.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from fanin.cnn.golden import convolution, normalise
 from fanin.cnn.golden.folds import fold
 from fanin.cnn.golden.functions import exp, reciprocal
-from fanin.cnn.layers.arithmetic import Frames, Kernels, Saved, State
+from fanin.cnn.layers.arithmetic import Frames, Kernels, SavedWords, State
 from fanin.cnn.layers.layer import Layer, Parallelism
 from fanin.cnn.layers.soft_cross_loss import SoftCrossLoss
 from fanin.golden.fp32 import add, multiply
@@ -41,8 +41,8 @@ def forward(
     *,
     train: bool = True,
     kernels: Kernels = READABLE,
-) -> tuple[Frames, Saved]:
-    """Return the output of each frame, and the words that the hardware saves of it: ``layer.saved``, or none.
+) -> tuple[Frames, SavedWords]:
+    """Return the outputs, and the words that the hardware saves of each frame for the backward pass.
 
     Saved words are in raster order:
 
@@ -52,38 +52,38 @@ def forward(
     - online normalisation: 1/σ of every channel, then y
     - loss: the gradient; the hardware saves nothing, since the gradient leaves immediately
 
-    Without ``train``, for evaluation, nothing is saved. With ``train``, online normalisation updates its part
-    of ``state`` after each frame.
+    ``train``: true for training, in which online normalisation updates ``state`` after each frame; false for
+    evaluation, in which nothing is saved.
     """
-    output, kept = layer.golden(kernels, parallelism, state, inputs, train)
-    if kept is None or not train or not (layer.saved or isinstance(layer, SoftCrossLoss)):
+    output, saved = layer.golden(kernels, parallelism, state, inputs, train)
+    if saved is None or not train or not (layer.saved_words or isinstance(layer, SoftCrossLoss)):
         return output, np.zeros((len(output), 0), np.uint32)
-    return output, np.ascontiguousarray(kept).reshape(len(output), -1).view(np.uint32)
+    return output, np.ascontiguousarray(saved).reshape(len(output), -1).view(np.uint32)
 
 
 def backward(
     layer: Layer,
     parallelism: Parallelism,
     state: State,
-    saved: Saved,
+    replay: SavedWords,
     gradient: Frames,
     *,
     kernels: Kernels = READABLE,
 ) -> tuple[Frames, ...]:
     """Return the gradient of each input; empty without gradient. Batching may differ from the forward pass.
 
-    ``saved``: saved words of these frames, from :func:`forward`.
+    ``replay``: saved words of these frames, from :func:`forward`.
     ``gradient``: gradient of the output. A loss ignores it, and returns a gradient for its first input only.
     ``state``: gradients of parameters are folded into the velocity, and online normalisation updates its
     control terms after each frame.
     """
-    words = np.ascontiguousarray(saved).view(np.float32)
-    found = layer.golden_back(kernels, parallelism, state, words, gradient)
-    return found if layer.gradient else ()
+    words = np.ascontiguousarray(replay).view(np.float32)
+    gradients = layer.golden_back(kernels, parallelism, state, words, gradient)
+    return gradients if layer.gradient else ()
 
 
 def update(layer: Layer, state: State, eta: np.float32, momentum: np.float32) -> None:
-    """Update parameters at a batch's end: w ← w ⊕ (η ⊗ v), v ← μ ⊗ v. ``eta`` is −lr/B."""
+    """Update parameters at a batch's end: w ← w ⊕ (η ⊗ v), v ← μ ⊗ v. ``eta``: −lr / frames of the batch."""
     if layer.parameters:
         state["weights"] = add(state["weights"], multiply(eta, state["velocity"]))
         state["velocity"] = multiply(momentum, state["velocity"])

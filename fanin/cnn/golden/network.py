@@ -1,4 +1,4 @@
-"""Golden model of a network, bit-exact with its hardware: docs/systems/layers.md, "Training"."""
+"""Golden model of a CNN in training, bit-exact with its hardware (docs/systems/layers.md, "Training")."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from fanin.cnn.facts import Consumer, Network
 from fanin.cnn.golden import compiled
 from fanin.cnn.golden.folds import tree
 from fanin.cnn.golden.layers import backward, forward, update
-from fanin.cnn.layers.arithmetic import Frames, Kernels, Saved, State
+from fanin.cnn.layers.arithmetic import Frames, Kernels, SavedWords, State
 from fanin.cnn.training import Job
 from fanin.golden.fp32 import Float32
 
 FORWARD, BACKWARD = "forward", "backward"
 Key = TypeVar("Key", int, Consumer)
-_EVALUATED = 256  # frames evaluated at a time
+_EVALUATION_FRAMES = 256  # frames of a forward pass in evaluation
 
 
 def initial_state(network: Network, seed: int) -> list[State]:
@@ -32,48 +32,46 @@ def initial_state(network: Network, seed: int) -> list[State]:
     states = [stage.layer.zero_state() for stage in network.stages]
     for index, (stage, state) in enumerate(zip(network.stages, states, strict=True)):
         if fan_in := stage.layer.fan_in:
-            drawn = np.random.default_rng([seed, index]).standard_normal(state["weights"].shape)
-            state["weights"] = (drawn * sqrt(2 / fan_in)).astype(np.float32)
+            deviates = np.random.default_rng([seed, index]).standard_normal(state["weights"].shape)
+            state["weights"] = (deviates * sqrt(2 / fan_in)).astype(np.float32)
     return states
 
 
 @dataclass(frozen=True)
 class NonFinite:
-    """Place of an infinity or a NaN: in the output of a stage, or in the gradient that it sends back."""
+    """Place of an infinity or a NaN."""
 
-    stage: str
-    direction: str  #: FORWARD or BACKWARD
-    frame: int  #: frame of the job, from 0
+    stage: str  #: name of the stage
+    direction: str  #: FORWARD for the stage's output, BACKWARD for the gradient that it sends back
+    frame: int  #: index of the frame in the job, from 0
 
 
 @dataclass
 class Trace:
-    """Trace of every stream for chosen frames of a job, in their order; training fills it."""
+    """Trace of every stream for some frames of a job. Training adds the frames, in their order."""
 
-    frames: range
+    frames: range  #: frames of the job to record
     outputs: dict[int, Frames] = field(default_factory=dict)  #: outputs by stage
-    gradients: dict[Consumer, Frames] = field(
-        default_factory=dict
-    )  #: by the stage that sends it back, and its port
+    gradients: dict[Consumer, Frames] = field(default_factory=dict)  #: input gradients by stage and port
 
     def add(self, first: int, outputs: dict[int, Frames], gradients: dict[Consumer, Frames]) -> None:
-        """Add the chosen frames of a batch that starts with frame ``first``."""
-        own = slice(max(self.frames.start - first, 0), max(self.frames.stop - first, 0))
-        _extend(self.outputs, outputs, own)
-        _extend(self.gradients, gradients, own)
+        """Add those frames of a batch that are in ``frames``. ``first``: index of the batch's first frame."""
+        selected = slice(max(self.frames.start - first, 0), max(self.frames.stop - first, 0))
+        _extend(self.outputs, outputs, selected)
+        _extend(self.gradients, gradients, selected)
 
 
-def _extend(kept: dict[Key, Frames], made: dict[Key, Frames], own: slice) -> None:
-    for key, frames in made.items():
-        kept[key] = np.concatenate([kept[key], frames[own]]) if key in kept else frames[own]
+def _extend(trace: dict[Key, Frames], batch: dict[Key, Frames], selected: slice) -> None:
+    for key, frames in batch.items():
+        trace[key] = np.concatenate([trace[key], frames[selected]]) if key in trace else frames[selected]
 
 
 class GoldenNetwork:
     """Golden model of a network with its state.
 
     ``states``: state by stage; arrays are replaced, never modified.
-    ``nonfinite``: first infinity or NaN of the last job, by frame, then forward before backward, then by the
-    order of stages in that direction.
+    ``nonfinite``: first infinity or NaN of the last job: by frame, then forward before backward, then by the
+    order of stages in that direction. None if there is none.
     """
 
     def __init__(
@@ -85,10 +83,10 @@ class GoldenNetwork:
         self._kernels = kernels
 
     def train(self, images: Frames, labels: Float32, job: Job, trace: Trace | None = None) -> Frames:
-        """Run a job on images (frame, row, column, channel) and one-hot labels (frame, class).
+        """Train on a job's images (frame, row, column, channel) and one-hot labels (frame, class).
 
-        Return the softmax of every frame from its forward pass. Velocities carry over from job to job. The
-        frames of ``trace`` are added to it. Raises ValueError for another number of frames.
+        Return the softmax of every frame from its forward pass. Velocities carry over from job to job.
+        Raises ValueError if the number of images or labels is not ``job.frames``.
         """
         if not len(images) == len(labels) == job.frames:
             raise ValueError(f"{len(images)} images and {len(labels)} labels for a job of {job.frames} frames")
@@ -112,15 +110,15 @@ class GoldenNetwork:
         """Return the softmax of every frame; the state does not change."""
         shape = self.network.stages[self.network.labels].layer.output
         results = []
-        for first in range(0, len(images), _EVALUATED):
-            part = images[first : first + _EVALUATED]
+        for first in range(0, len(images), _EVALUATION_FRAMES):
+            part = images[first : first + _EVALUATION_FRAMES]
             outputs, _ = self._forward(part, np.zeros((len(part), shape.words), np.float32), train=False)
             results.append(outputs[self.network.loss])
         return np.concatenate(results)
 
     def _forward(
         self, images: Frames, labels: Float32, *, train: bool
-    ) -> tuple[dict[int, Frames], list[Saved]]:
+    ) -> tuple[dict[int, Frames], list[SavedWords]]:
         network = self.network
         outputs: dict[int, Frames] = {}
         saved = []
@@ -130,23 +128,23 @@ class GoldenNetwork:
             inputs = [outputs[source] for source in stage.sources] or [
                 host[index].reshape(-1, shape.h, shape.w, shape.c)
             ]
-            outputs[index], kept = forward(
+            outputs[index], stage_saved = forward(
                 stage.layer, stage.parallelism, state, inputs, train=train, kernels=self._kernels
             )
-            saved.append(kept)
+            saved.append(stage_saved)
         return outputs, saved
 
-    def _backward(self, saved: list[Saved]) -> dict[Consumer, Frames]:
-        """Return the gradient of every edge on a path to the loss. T adds several consumers' gradients."""
+    def _backward(self, saved: list[SavedWords]) -> dict[Consumer, Frames]:
+        """Return the gradient of every edge on a path to the loss. A fork's gradients are added by T."""
         network = self.network
         gradients: dict[Consumer, Frames] = {}
         for index in range(network.loss, -1, -1):
             stage = network.stages[index]
-            arrived = [gradients[edge] for edge in network.consumers[index] if edge in gradients]
-            if index != network.loss and not (arrived and stage.layer.trains):
+            terms = [gradients[edge] for edge in network.consumers[index] if edge in gradients]
+            if index != network.loss and not (terms and stage.layer.trains):
                 continue
-            gradient = tree(arrived) if arrived else np.empty(0, np.float32)
-            sent = backward(
+            gradient = tree(terms) if terms else np.empty(0, np.float32)
+            input_gradients = backward(
                 stage.layer,
                 stage.parallelism,
                 self.states[index],
@@ -154,20 +152,20 @@ class GoldenNetwork:
                 gradient,
                 kernels=self._kernels,
             )
-            gradients.update((Consumer(index, port), frames) for port, frames in enumerate(sent))
+            gradients.update((Consumer(index, port), frames) for port, frames in enumerate(input_gradients))
         return gradients
 
     def _first_nonfinite(
         self, first: int, outputs: dict[int, Frames], gradients: dict[Consumer, Frames]
     ) -> NonFinite | None:
-        found = []
-        ways = [(FORWARD, index, frames) for index, frames in outputs.items()]
-        ways += [(BACKWARD, edge.stage, frames) for edge, frames in gradients.items()]
-        for order, (direction, index, frames) in enumerate(ways):
+        candidates = []
+        streams = [(FORWARD, index, frames) for index, frames in outputs.items()]
+        streams += [(BACKWARD, edge.stage, frames) for edge, frames in gradients.items()]
+        for order, (direction, index, frames) in enumerate(streams):
             if not (finite := np.isfinite(frames)).all():
                 frame = int(np.argmin(finite.reshape(len(frames), -1).all(axis=1)))
-                found.append((frame, order, direction, index))
-        if not found:
+                candidates.append((frame, order, direction, index))
+        if not candidates:
             return None
-        frame, _, direction, index = min(found)
+        frame, _, direction, index = min(candidates)
         return NonFinite(self.network.stages[index].name, direction, first + frame)

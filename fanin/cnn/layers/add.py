@@ -1,4 +1,4 @@
-"""Layer kind ``add``."""
+"""Sum of two feature maps (layer kind ``add``)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Add(Layer):
     component: ClassVar[str] = "add.Add"
     onnx: ClassVar[str] = "Add"
     joins: ClassVar[bool] = True
-    hands_on: ClassVar[bool] = True
+    passes_through: ClassVar[bool] = True
     OPERATORS: ClassVar = {"forward": {"add": 1}}
     LUTS: ClassVar = {"ultrascale": {"layer": 37, "lane": 50}, "ecp5": {"layer": 51, "lane": 80}}
 
@@ -32,11 +32,11 @@ class Add(Layer):
 
     def actors(self, stage: StageActors, sources: list[Source]) -> Flows:
         """Add an adder."""
-        return Flows(Source(stage.piped("adds", sources, ADDER)))
+        return Flows(Source(stage.pipeline_queue("adds", sources, ADDER)))
 
-    def actors_back(self, stage: StageActors, flows: Flows, came: Source) -> None:
+    def actors_back(self, stage: StageActors, flows: Flows, gradients: Source) -> None:
         """Send the gradient to each input."""
-        flows.gradients = [Source(came.channel, came.selection) for _ in self.inputs]
+        flows.input_gradients = [Source(gradients.channel, gradients.selection) for _ in self.inputs]
 
     def golden(
         self, k: Kernels, p: Parallelism, state: State, inputs: Sequence[Frames], train: bool
@@ -45,7 +45,7 @@ class Add(Layer):
         return k.add(*inputs), None
 
     def golden_back(
-        self, k: Kernels, p: Parallelism, state: State, saved: Frames, gradient: Frames
+        self, k: Kernels, p: Parallelism, state: State, replay: Frames, gradient: Frames
     ) -> tuple[Frames, ...]:
         """Return the gradient for each input."""
         return len(self.inputs) * (gradient,)

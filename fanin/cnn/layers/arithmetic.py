@@ -1,7 +1,7 @@
-"""Arithmetic of the golden kernels of layers: docs/systems/layers.md, "Numbers".
+"""Operations and array types of layers' golden kernels (docs/systems/layers.md, "Numbers").
 
-A layer's file has its kernel. ``fanin.cnn.golden`` provides the operations, readable or compiled, with
-identical bits. Layers therefore import no golden model.
+Each layer's file has its golden kernel, which calls the operations of ``Kernels``. ``fanin.cnn.golden``
+provides them twice, readable and compiled, with identical bits.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 Float32 = npt.NDArray[np.float32]
-Saved = npt.NDArray[np.uint32]  #: words saved for the backward pass, axes frame, word
+SavedWords = npt.NDArray[np.uint32]  #: words saved for the backward pass, axes frame, word
 Frames = Float32  #: maps of frames, axes frame, row, column, channel
 State = dict[str, Float32]  #: arrays of a layer's state, by name
 
-_LEAST = np.float32(2.0**-126)
+_MIN_NORMAL = np.float32(2.0**-126)
 
 
 class Kernels(NamedTuple):
@@ -41,7 +41,7 @@ class Kernels(NamedTuple):
 
 def comparable(x: Float32) -> Float32:
     """Return operands of a comparison, with subnormals flushed to zero as by ⊕ and ⊗."""
-    return np.where(np.abs(x) < _LEAST, np.float32(0), x)
+    return np.where(np.abs(x) < _MIN_NORMAL, np.float32(0), x)
 
 
 def inverse(count: int) -> np.float32:

@@ -1,4 +1,4 @@
-"""Layer kind ``avg_pool``."""
+"""Average pooling over windows (layer kind ``avg_pool``)."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class AvgPool(Pool):
     }
 
     @property
-    def share(self) -> np.float32:
-        """RN(1 / (kh · kw)), the factor of sums and gradients."""
+    def mean_factor(self) -> np.float32:
+        """RN(1 / (kh · kw)), by which sums and gradients are multiplied."""
         return inverse(self.kernel[0] * self.kernel[1])
 
     def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
@@ -46,30 +46,30 @@ class AvgPool(Pool):
     def actors(self, stage: StageActors, sources: list[Source]) -> Flows:
         """Add the windows' sums and a multiplier."""
         sums = stage.windows(sources[0], self.schedule(stage.parallelism))
-        return Flows(Source(stage.piped("mean", [Source(sums)], MULTIPLIER)))
+        return Flows(Source(stage.pipeline_queue("mean", [Source(sums)], MULTIPLIER)))
 
-    def actors_back(self, stage: StageActors, flows: Flows, came: Source) -> None:
+    def actors_back(self, stage: StageActors, flows: Flows, gradients: Source) -> None:
         """Add the multiplier, and rows in which products are summed."""
         schedule = self.schedule(stage.parallelism)
-        given, _ = parts.input_gradient(stage.parts, schedule, came, LINES + MULTIPLIER)
-        flows.gradients = [Source(given)]
+        input_gradients, _ = parts.input_gradient(stage.parts, schedule, gradients, LINES + MULTIPLIER)
+        flows.input_gradients = [Source(input_gradients)]
 
     def golden(
         self, k: Kernels, p: Parallelism, state: State, inputs: Sequence[Frames], train: bool
     ) -> tuple[Frames, None]:
         """Return the mean of every window, including padding."""
         padded = self.pad(inputs[0])
-        terms = np.stack([self.seen(padded, *at) for at in self.places()])
+        terms = np.stack([self.window_view(padded, *tap) for tap in self.taps()])
         rows = terms.reshape(len(terms), -1)
         total = k.fold(rows, np.zeros(rows.shape[1], np.float32))
-        return k.multiply(total, self.share).reshape(terms.shape[1:]), None
+        return k.multiply(total, self.mean_factor).reshape(terms.shape[1:]), None
 
     def golden_back(
-        self, k: Kernels, p: Parallelism, state: State, saved: Frames, gradient: Frames
+        self, k: Kernels, p: Parallelism, state: State, replay: Frames, gradient: Frames
     ) -> tuple[Frames, ...]:
-        """Return the gradient: every input of a window gets its share."""
-        share = k.multiply(gradient, self.share)
-        return (self.spread(k, len(gradient), dict.fromkeys(self.places(), share)),)
+        """Return the input gradient. Every input of a window gets an equal part of the window's gradient."""
+        term = k.multiply(gradient, self.mean_factor)
+        return (self.scatter_add(k, len(gradient), dict.fromkeys(self.taps(), term)),)
 
     def float64(self, torch: Any, state: Any, inputs: Sequence[Any]) -> Any:
         """Return the mean of every window, including padding."""

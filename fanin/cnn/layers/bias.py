@@ -1,4 +1,4 @@
-"""Layer kind ``bias``."""
+"""Bias of each channel (layer kind ``bias``)."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ LATENCY = 1 + ADDER + 1  #: cycles forward: read of the bias, addition, queue of
 
 @dataclass(frozen=True, kw_only=True)
 class Bias(Layer):
-    """Bias: adds a trained word per channel."""
+    """Bias, which adds a trained word per channel."""
 
     kind: ClassVar[str] = "bias"
     component: ClassVar[str] = "bias.Bias"
-    keeps_channels: ClassVar[bool] = True
-    hands_on: ClassVar[bool] = True
+    channelwise: ClassVar[bool] = True
+    passes_through: ClassVar[bool] = True
     OPERATORS: ClassVar = {
         "forward": {"add": 1},
         "weight_gradient": {"add": 1},
@@ -48,31 +48,31 @@ class Bias(Layer):
         """Return h·w·max(c/po, 8): backward, every position adds to each channel's velocity."""
         return self.input.h * self.input.w * max(ceil_div(self.input.c, p.po), REUSE)
 
-    def gradient_times(self, p: Parallelism, came: Cycles, port: int) -> Cycles:
+    def gradient_times(self, p: Parallelism, arrivals: Cycles, port: int) -> Cycles:
         """Return when gradients leave; the sums allow at most one position every ``REUSE`` cycles."""
-        return paced(came + PIPELINE, max(ceil_div(self.input.c, p.pi), REUSE))
+        return paced(arrivals + PIPELINE, max(ceil_div(self.input.c, p.pi), REUSE))
 
     def actors(self, stage: StageActors, sources: list[Source]) -> Flows:
-        """Add an adder; the first word of a frame waits until the frame is admitted."""
-        flows = Flows(admits=stage.parts.channel("frames", 1 << 40))
+        """Add the adder's actor; the first word of a frame waits until the frame is admitted."""
+        flows = Flows(admissions=stage.parts.channel("frames", 1 << 40))
         actor = stage.parts.actor("forward", stage.transfers)
         outputs = stage.parts.channel("outputs", LATENCY + 1)
-        assert flows.admits is not None
+        assert flows.admissions is not None
         stage.graph.take(actor, sources[0])
-        stage.graph.take(actor, flows.admits, at_first(stage.transfers))
+        stage.graph.take(actor, flows.admissions, at_first(stage.transfers))
         stage.graph.give(actor, outputs, delay=LATENCY)
         flows.output = Source(outputs)
         return flows
 
-    def actors_back(self, stage: StageActors, flows: Flows, came: Source) -> None:
+    def actors_back(self, stage: StageActors, flows: Flows, gradients: Source) -> None:
         """Add the backward actor; a position waits until its channels' sums may be used again."""
-        actor = stage.parts.actor("back", stage.transfers, parts.paced(stage.groups, REUSE))
-        stage.graph.take(actor, came)
+        actor = stage.parts.actor("back", stage.transfers, parts.position_intervals(stage.groups, REUSE))
+        stage.graph.take(actor, gradients)
         if self.gradient:
-            given = stage.parts.channel("input gradients", parts.SLICE)
-            stage.graph.give(actor, given)
-            flows.gradients = [Source(given)]
-        flows.finished.append((actor, stage.transfers, REUSE))
+            input_gradients = stage.parts.channel("input gradients", parts.SLICE_PAYLOADS)
+            stage.graph.give(actor, input_gradients)
+            flows.input_gradients = [Source(input_gradients)]
+        flows.gradient_actors.append((actor, stage.transfers, REUSE))
 
     def golden(
         self, k: Kernels, p: Parallelism, state: State, inputs: Sequence[Frames], train: bool
@@ -81,7 +81,7 @@ class Bias(Layer):
         return k.add(inputs[0], state["weights"]), None
 
     def golden_back(
-        self, k: Kernels, p: Parallelism, state: State, saved: Frames, gradient: Frames
+        self, k: Kernels, p: Parallelism, state: State, replay: Frames, gradient: Frames
     ) -> tuple[Frames, ...]:
         """Return the gradient itself. Fold the bias's gradient into the velocity."""
         state["velocity"] = k.fold(gradient.reshape(-1, gradient.shape[-1]), state["velocity"])

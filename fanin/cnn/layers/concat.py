@@ -1,4 +1,4 @@
-"""Layer kind ``concat``."""
+"""Concatenation of feature maps' channels (layer kind ``concat``)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Concat(Layer):
     kind: ClassVar[str] = "concat"
     component: ClassVar[str] = "concat.Concat"
     joins: ClassVar[bool] = True
-    hands_on: ClassVar[bool] = True
+    passes_through: ClassVar[bool] = True
     takes_turns: ClassVar[bool] = True
     LUTS: ClassVar = {"ultrascale": {"layer": 16, "lane": 31}, "ecp5": {"lane": 137}}
 
@@ -54,27 +54,27 @@ class Concat(Layer):
         return {"layer": 1, "lane": (len(self.inputs) - 1) * p.po}
 
     def actors(self, stage: StageActors, sources: list[Source]) -> Flows:
-        """Add an actor that takes the inputs in turns."""
+        """Add an actor that takes one transfer a firing, of the input whose turn it is."""
         actor = stage.parts.actor("forward", stage.transfers)
-        outputs = stage.parts.channel("outputs", parts.SLICE)
-        turn = np.repeat(np.arange(len(sources)), [shape.c // stage.parallelism.pi for shape in self.inputs])
+        outputs = stage.parts.channel("outputs", parts.SLICE_PAYLOADS)
+        turns = np.repeat(np.arange(len(sources)), [shape.c // stage.parallelism.pi for shape in self.inputs])
         for port, source in enumerate(sources):
-            stage.graph.take(actor, source, Pattern.of(np.cumsum(turn == port)))
+            stage.graph.take(actor, source, Pattern.of(np.cumsum(turns == port)))
         stage.graph.give(actor, outputs)
         return Flows(Source(outputs))
 
-    def actors_back(self, stage: StageActors, flows: Flows, came: Source) -> None:
-        """Select each input's words of the gradient."""
-        flows.gradients = [self._part(stage, came, port) for port in range(len(self.inputs))]
+    def actors_back(self, stage: StageActors, flows: Flows, gradients: Source) -> None:
+        """Select the part of the gradient that belongs to each input."""
+        flows.input_gradients = [self._part(stage, gradients, port) for port in range(len(self.inputs))]
 
-    def _part(self, stage: StageActors, came: Source, port: int) -> Source:
+    def _part(self, stage: StageActors, gradients: Source, port: int) -> Source:
         shapes, lanes = self.inputs, stage.parallelism.pi
-        begin = sum(shape.c for shape in shapes[:port]) // lanes
-        chosen = range(begin, begin + shapes[port].c // lanes)
-        if came.selection is None:
-            return Source(came.channel, Selection(stage.groups, tuple(chosen)))
-        outer = came.selection  # of a concatenation after this one, a position's tokens each time
-        return Source(came.channel, Selection(outer.size, tuple(outer.chosen[k] for k in chosen)))
+        first = sum(shape.c for shape in shapes[:port]) // lanes
+        indices = range(first, first + shapes[port].c // lanes)
+        if gradients.selection is None:
+            return Source(gradients.channel, Selection(stage.groups, tuple(indices)))
+        outer = gradients.selection  # of a downstream concatenation; its size is the tokens of a position
+        return Source(gradients.channel, Selection(outer.size, tuple(outer.indices[k] for k in indices)))
 
     def golden(
         self, k: Kernels, p: Parallelism, state: State, inputs: Sequence[Frames], train: bool
@@ -83,7 +83,7 @@ class Concat(Layer):
         return np.concatenate(inputs, -1), None
 
     def golden_back(
-        self, k: Kernels, p: Parallelism, state: State, saved: Frames, gradient: Frames
+        self, k: Kernels, p: Parallelism, state: State, replay: Frames, gradient: Frames
     ) -> tuple[Frames, ...]:
         """Return each input's channels of the gradient."""
         ends = np.cumsum([shape.c for shape in self.inputs])

@@ -1,4 +1,4 @@
-"""Two-dimensional convolution."""
+"""Two-dimensional convolution (layer kind ``conv``)."""
 
 from __future__ import annotations
 
@@ -87,16 +87,16 @@ class Conv(Window):
 
     @property
     def storages(self) -> tuple[Storage, ...]:
-        """Only the chip, since every position needs each weight again."""
+        """Only the chip, since each output position reads every weight."""
         return (Storage.CHIP,)
 
     @property
-    def saved(self) -> int:
+    def saved_words(self) -> int:
         """Words of the input, which the weight gradient needs."""
         return self.input.words
 
     def save_lanes(self, p: Parallelism) -> int:
-        """Return the width of the input."""
+        """Return the words of an input transfer."""
         return p.pi
 
     def schedule(self, p: Parallelism) -> Schedule:
@@ -135,15 +135,15 @@ class Conv(Window):
 
     def logic_units(self, p: Parallelism) -> Mapping[str, int]:
         """Return the units. ``level``: words of a step times the multiplexer levels for ph columns."""
-        ways = 2 + self.gradient
-        words = ways * sum(self.channel_lanes(p)) * p.ph
+        way_count = 2 + self.gradient
+        words = way_count * sum(self.channel_lanes(p)) * p.ph
         return {
-            "way": ways,
+            "way": way_count,
             "weight": self.parameter_width(p),
             "word": words,
             "level": words * (p.ph - 1).bit_length(),
-            "stream": ways * (p.pi + p.po),
-            "column": ways * p.ph,
+            "stream": way_count * (p.pi + p.po),
+            "column": way_count * p.ph,
         }
 
     def lanes(self, p: Parallelism) -> int:
@@ -151,49 +151,51 @@ class Conv(Window):
         return p.pic * p.poc * p.ph
 
     def parameter_width(self, p: Parallelism) -> int:
-        """Return the weights of a cycle; columns share them."""
+        """Return the weights read in one cycle; the ph columns share them."""
         return p.pic * p.poc
 
     def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
-        """Return the rows of maps, sums and results of each way."""
+        """Return the memories of each way: rows of maps, sums, results."""
         schedule = self.schedule(p)
-        return tuple(found for way in schedule.ways for found in schedule.memories(way))
+        return tuple(memory for way in schedule.ways for memory in schedule.memories(way))
 
     def output_times(self, p: Parallelism, inputs: Sequence[Cycles]) -> Cycles:
         """Return when outputs leave, block by block."""
         return block_outputs(self.schedule(p), inputs[0], ceil_div(self.output.c, p.po))
 
-    def gradient_times(self, p: Parallelism, came: Cycles, port: int) -> Cycles:
+    def gradient_times(self, p: Parallelism, arrivals: Cycles, port: int) -> Cycles:
         """Return when gradients leave: row by row, once all windows that saw a row have added to it."""
-        return paced(block_gradients(self.schedule(p), came), ceil_div(self.inputs[port].c, p.pi))
+        return paced(block_gradients(self.schedule(p), arrivals), ceil_div(self.inputs[port].c, p.pi))
 
     def actors(self, stage: StageActors, sources: list[Source]) -> Flows:
-        """Add the forward way, which waits until a frame is admitted, and saves its input to memory."""
+        """Add the forward way. It starts a frame once the frame is admitted, and saves its input to memory."""
         schedule, flows = self.schedule(stage.parallelism), Flows()
         transfers = ceil_div(self.input.words, stage.parallelism.pi)
-        flows.saved = Source(stage.parts.passed("saved words", sources[0], transfers, parts.SLICE))
-        flows.admits = stage.parts.channel("frames", 1 << 40)
-        flows.output = Source(stage.windows(sources[0], schedule, flows.admits))
+        flows.save = Source(stage.parts.copy("saved words", sources[0], transfers, parts.SLICE_PAYLOADS))
+        flows.admissions = stage.parts.channel("frames", 1 << 40)
+        flows.output = Source(stage.windows(sources[0], schedule, flows.admissions))
         return flows
 
-    def actors_back(self, stage: StageActors, flows: Flows, came: Source) -> None:
-        """Add the weight gradient and, with ``gradient``, the input gradient."""
+    def actors_back(self, stage: StageActors, flows: Flows, gradients: Source) -> None:
+        """Add the engine of the weight gradient and, if ``gradient`` is true, of the input gradient."""
         assert flows.replay is not None
-        schedule, late = self.schedule(stage.parallelism), stage.answered(stage.transfers)
-        weights = parts.weight_gradient(stage.parts, schedule, came, flows.replay, late)
+        schedule, memory_wait = self.schedule(stage.parallelism), stage.memory_wait(stage.transfers)
+        weight_actor = parts.weight_gradient(stage.parts, schedule, gradients, flows.replay, memory_wait)
         products = LINES + MULTIPLIER + ADDER * (stage.parallelism.ph - 1).bit_length()
         steps = parts.block_steps(schedule, Way.WEIGHT_GRADIENT)
-        flows.finished.append((weights, schedule.blocks, steps + products + ADDER))
+        flows.gradient_actors.append((weight_actor, schedule.blocks, steps + products + ADDER))
         if not self.gradient:
             return
         depth = 1 if schedule.depthwise else schedule.lanes_out
         terms = LINES + MULTIPLIER + ADDER * (depth - 1).bit_length()
         if stage.storage is Storage.DRAM:
             terms += schedule.tile * schedule.ogs  # until the last tile is folded
-        given, actor = parts.input_gradient(stage.parts, schedule, came, terms, late=late)
-        flows.gradients = [Source(given)]
+        input_gradients, input_actor = parts.input_gradient(
+            stage.parts, schedule, gradients, terms, extra_delay=memory_wait
+        )
+        flows.input_gradients = [Source(input_gradients)]
         steps = parts.block_steps(schedule, Way.INPUT_GRADIENT)
-        flows.finished.append((actor, schedule.blocks, steps + LINES))
+        flows.gradient_actors.append((input_actor, schedule.blocks, steps + LINES))
 
     def golden(
         self, k: Kernels, p: Parallelism, state: State, inputs: Sequence[Frames], train: bool
@@ -205,11 +207,11 @@ class Conv(Window):
         return y.reshape(*y.shape[:3], self.channels), x
 
     def golden_back(
-        self, k: Kernels, p: Parallelism, state: State, saved: Frames, gradient: Frames
+        self, k: Kernels, p: Parallelism, state: State, replay: Frames, gradient: Frames
     ) -> tuple[Frames, ...]:
         """Return the gradient of the input, if any. Fold the gradient of the weights into the velocity."""
         _, poc = self._trees(p)
-        x, dy = self._by_group(saved), gradient.reshape(*gradient.shape[:3], self.groups, self.group[1])
+        x, dy = self._by_group(replay), gradient.reshape(*gradient.shape[:3], self.groups, self.group[1])
         velocity = state["velocity"]
         folded = k.weight_gradient(self, p.ph, x, dy, self._weights_by_group(velocity))
         state["velocity"] = folded.reshape(velocity.shape)
@@ -221,7 +223,7 @@ class Conv(Window):
         return (dx.reshape(len(dx), shape.h, shape.w, shape.c),)
 
     def _trees(self, p: Parallelism) -> Pair:
-        """Return the input and output channels of a tree: one each for a depthwise convolution.
+        """Return the input and output channels that an adder tree sums: one each if depthwise.
 
         Raises ValueError if the parallelism does not divide channels or columns.
         """
@@ -245,7 +247,7 @@ class Conv(Window):
         return (*self.kernel, ic // p.pic, p.pic, self.groups, oc // p.poc, p.poc)
 
     def float64(self, torch: Any, state: Any, inputs: Sequence[Any]) -> Any:
-        """Return the output."""
+        """Return the output, differentiable in binary64."""
         shape = self.input
         padded = self.padded64(torch, inputs[0].reshape(-1, shape.h, shape.w, shape.c))
         weights = state["weights"].permute(3, 2, 0, 1)

@@ -1,4 +1,4 @@
-"""Fully connected layer (kind ``dense``): a 1×1 convolution of the flattened input."""
+"""Fully connected layer (layer kind ``dense``): a 1×1 convolution of the flattened input."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ class Dense(Conv):
 
     @property
     def storages(self) -> tuple[Storage, ...]:
-        """Chip or DRAM: forward and backward read each weight once a frame, so that DRAM can stream them."""
+        """Chip or DRAM. Each way reads a weight once a frame, so DRAM can stream the weights."""
         return tuple(Storage)
 
     def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
-        """Return the memories.
+        """Return the memories of each way.
 
-        With weights in DRAM the input gradient keeps no rows. It keeps the terms of one tile of input groups, a
-        row of products for each output group, and the tile's sums.
+        With weights in DRAM, the input gradient has no ring of rows. Its memories hold the terms of a tile of
+        input groups, and the tile's sums.
         """
         if storage is Storage.CHIP or not self.gradient:
             return super().buffers(p, storage)
@@ -58,10 +58,10 @@ class Dense(Conv):
         """Return when outputs leave: after the input's last position."""
         return block_outputs(self.schedule(p), inputs[0][-1:], ceil_div(self.output.c, p.po))
 
-    def gradient_times(self, p: Parallelism, came: Cycles, port: int) -> Cycles:
+    def gradient_times(self, p: Parallelism, arrivals: Cycles, port: int) -> Cycles:
         """Return when gradients leave: the whole input is one position."""
         shape = self.inputs[port]
-        ready = np.repeat(block_gradients(self.schedule(p), came), shape.h * shape.w)
+        ready = np.repeat(block_gradients(self.schedule(p), arrivals), shape.h * shape.w)
         return paced(ready, ceil_div(shape.c, p.pi))
 
     def channels_first(self, weights: Float32) -> Float32:

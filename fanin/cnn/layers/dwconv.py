@@ -1,4 +1,4 @@
-"""Depthwise convolution."""
+"""Depthwise convolution (layer kind ``dwconv``)."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from fanin.cnn.layers.window import Pair
 
 @dataclass(frozen=True, kw_only=True)
 class DepthwiseConv(Conv):
-    """Convolution of each channel separately, with poc × ph multipliers each way."""
+    """Depthwise convolution: each channel has a filter of its own. Each way has poc × ph multipliers."""
 
     kind: ClassVar[str] = "dwconv"
     depthwise: ClassVar[bool] = True
-    keeps_channels: ClassVar[bool] = True
+    channelwise: ClassVar[bool] = True
 
     def check(self) -> None:
         """Raise ValueError also if a group has more than one channel."""

@@ -1,4 +1,4 @@
-"""Layer kind ``egress``."""
+"""End of a cut edge on the sending device (layer kind ``egress``)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from fanin.cnn.layers.layer import Layer
 
 @dataclass(frozen=True, kw_only=True)
 class Egress(Layer):
-    """End at which a feature map leaves to another device. ``gradient``: true if its gradient comes back."""
+    """Sink of a feature map that is sent to another device.
+
+    ``gradient``: true if the other device returns the map's gradient.
+    """
 
     kind: ClassVar[str] = "egress"

@@ -1,4 +1,4 @@
-"""Device families: cost of operations and memories in DSP blocks, RAM blocks and LUTs, from `costs.toml`."""
+"""Families of FPGAs: DSP blocks, RAM blocks and LUTs of operations and memories, from `costs.toml`."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def costs() -> Mapping[str, Any]:
 
 @dataclass(frozen=True)
 class Memory:
-    """Memory of ``depth`` rows of ``width`` bits, with a write port, and a read port for each copy."""
+    """Memory of ``depth`` rows of ``width`` bits, with one write port and one read port per copy."""
 
     width: int
     depth: int
     copies: int = 1  #: number of read ports; a block has one, so each further port needs a copy
-    dual: bool = False  #: true for a second read port, at the address of the write port
+    dual: bool = False  #: true if the write port also reads, at its own address
     clocked: bool = True  #: true if read data passes a register, which blocks need; false for LUTs
 
     @property
@@ -39,9 +39,10 @@ class Memory:
 
 @dataclass(frozen=True)
 class RamKind:
-    """Kind of RAM block. ``shapes``: every possible (depth, width).
+    """Kind of RAM block.
 
-    ``from_bits``: size in bits from which a memory uses this kind.
+    ``from_bits``: least size in bits of a memory that uses this kind.
+    ``shapes``: every possible (depth, width).
     """
 
     name: str
@@ -55,10 +56,10 @@ class RamKind:
         """
         if not memory.dual:
             return memory.copies * _fit(memory, self.shapes)
-        twice = 2 * _fit(memory, self.shapes)
+        duplicated = 2 * _fit(memory, self.shapes)
         widest = max(width for _, width in self.shapes) if len(self.shapes) > 1 else 0
-        narrow = [shape for shape in self.shapes if shape[1] != widest]
-        return min(twice, _fit(memory, narrow)) if true_dual and narrow else twice
+        narrow_shapes = [shape for shape in self.shapes if shape[1] != widest]
+        return min(duplicated, _fit(memory, narrow_shapes)) if true_dual and narrow_shapes else duplicated
 
 
 def _fit(memory: Memory, shapes: Iterable[tuple[int, int]]) -> int:
@@ -74,7 +75,7 @@ class Family:
     lut: tuple[tuple[str, int], ...]  #: LUTs per kind of operation
     ram: tuple[RamKind, ...]  #: by growing ``from_bits``
     true_dual_port: bool  #: true if blocks are used as true dual-port RAM
-    registers_below: int  #: least depth at which a clocked memory uses blocks
+    registers_below: int  #: least depth of a clocked memory in blocks; smaller memories are registers or LUTs
     lut_ram: tuple[int, int, int]  #: depth, width and LUTs of a memory in LUTs; 0 LUTs if not counted
 
     def dsp_blocks(self, operations: Operations) -> int:

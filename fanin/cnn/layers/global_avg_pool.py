@@ -1,4 +1,4 @@
-"""Layer kind ``global_avg_pool``."""
+"""Average pooling over a whole feature map (layer kind ``global_avg_pool``)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fanin.cnn.layers.family import Memory
 from fanin.cnn.layers.latencies import MULTIPLIER
 from fanin.cnn.layers.layer import PIPELINE, REUSE, Layer, Parallelism, Shape, Storage, ceil_div, memory
 
-LATENCY = REUSE + MULTIPLIER  #: cycles from a word of the last position to its mean, a queue apart
+LATENCY = REUSE + MULTIPLIER  #: cycles from a word of the last position to its mean, without the queue
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,12 +46,12 @@ class GlobalAvgPool(Layer):
 
     @property
     def positions(self) -> int:
-        """Words of a channel's mean."""
+        """Positions of the input, which are the words of a channel's mean."""
         return self.input.h * self.input.w
 
     @property
-    def share(self) -> np.float32:
-        """RN(1 / positions), the factor of sums and gradients."""
+    def mean_factor(self) -> np.float32:
+        """RN(1 / positions), by which sums and gradients are multiplied."""
         return inverse(self.positions)
 
     def lags(self, p: Parallelism) -> tuple[Fraction, Fraction]:
@@ -64,38 +64,38 @@ class GlobalAvgPool(Layer):
         return self.positions * max(ceil_div(self.input.c, p.po), REUSE)
 
     def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
-        """Return a sum per channel; with a gradient also two shares per channel: one arrives, one is sent."""
+        """Return a sum per channel; with a gradient also the scaled gradients of two frames per channel."""
         return (memory(self.input.c, p.po),) + self.gradient * (memory(2 * self.input.c, p.po),)
 
     def output_times(self, p: Parallelism, inputs: Sequence[Cycles]) -> Cycles:
         """Return when outputs leave: after the last position."""
         return inputs[0][-1:] + PIPELINE + ceil_div(self.output.c, p.po)
 
-    def gradient_times(self, p: Parallelism, came: Cycles, port: int) -> Cycles:
+    def gradient_times(self, p: Parallelism, arrivals: Cycles, port: int) -> Cycles:
         """Return when gradients leave: position by position."""
-        return paced(np.repeat(came + PIPELINE, self.positions), ceil_div(self.input.c, p.pi))
+        return paced(np.repeat(arrivals + PIPELINE, self.positions), ceil_div(self.input.c, p.pi))
 
     def actors(self, stage: StageActors, sources: list[Source]) -> Flows:
         """Add an actor that sums, and gives means at the last position."""
         groups, positions = stage.groups, self.positions
-        actor = stage.parts.actor("sums", positions * groups, parts.paced(groups, REUSE))
+        actor = stage.parts.actor("sums", positions * groups, parts.position_intervals(groups, REUSE))
         channel = stage.parts.channel("means", LATENCY + 2)
         means = Pattern.of(np.maximum(np.arange(positions * groups) - (positions - 1) * groups + 1, 0))
         stage.graph.take(actor, sources[0])
         stage.graph.give(actor, channel, means, delay=LATENCY + 1)
         return Flows(Source(channel))
 
-    def actors_back(self, stage: StageActors, flows: Flows, came: Source) -> None:
-        """Add shares of two frames: one is sent for every position while the other arrives."""
+    def actors_back(self, stage: StageActors, flows: Flows, gradients: Source) -> None:
+        """Add a buffer for two frames' scaled gradients: one is sent for every position, one arrives."""
         groups, graph = stage.groups, stage.graph
         words = self.positions * groups
-        takes, shares = stage.parts.actor("takes gradients", groups), stage.parts.channel("shares", 2)
-        graph.take(takes, came)
-        graph.give(takes, shares, at_last(groups), at_first(groups), MULTIPLIER + 1)
-        gives, channel = stage.parts.actor("back", words), stage.parts.channel("input gradients", 1, 0)
-        graph.take(gives, shares, at_first(words), at_last(words))
-        graph.give(gives, channel)
-        flows.gradients = [Source(channel)]
+        scaler, frames = stage.parts.actor("takes gradients", groups), stage.parts.channel("shares", 2)
+        graph.take(scaler, gradients)
+        graph.give(scaler, frames, at_last(groups), at_first(groups), MULTIPLIER + 1)
+        sender, channel = stage.parts.actor("back", words), stage.parts.channel("input gradients", 1, 0)
+        graph.take(sender, frames, at_first(words), at_last(words))
+        graph.give(sender, channel)
+        flows.input_gradients = [Source(channel)]
 
     def golden(
         self, k: Kernels, p: Parallelism, state: State, inputs: Sequence[Frames], train: bool
@@ -104,14 +104,14 @@ class GlobalAvgPool(Layer):
         (x,) = inputs
         terms = np.swapaxes(x.reshape(len(x), self.positions, -1), 0, 1)
         total = k.fold(terms.reshape(self.positions, -1), np.zeros(len(x) * self.input.c, np.float32))
-        return k.multiply(total, self.share).reshape(len(x), 1, 1, -1), None
+        return k.multiply(total, self.mean_factor).reshape(len(x), 1, 1, -1), None
 
     def golden_back(
-        self, k: Kernels, p: Parallelism, state: State, saved: Frames, gradient: Frames
+        self, k: Kernels, p: Parallelism, state: State, replay: Frames, gradient: Frames
     ) -> tuple[Frames, ...]:
-        """Return the share of every input: a fold of one term, so that no share is −0."""
-        share = k.add(np.zeros_like(gradient), k.multiply(gradient, self.share))
-        return (np.tile(share, (1, self.input.h, self.input.w, 1)),)
+        """Return the scaled gradient for every input: a fold of one term, so that none is −0."""
+        scaled = k.add(np.zeros_like(gradient), k.multiply(gradient, self.mean_factor))
+        return (np.tile(scaled, (1, self.input.h, self.input.w, 1)),)
 
     def float64(self, torch: Any, state: Any, inputs: Sequence[Any]) -> Any:
         """Return the mean of every channel."""

@@ -1,4 +1,4 @@
-"""Layer kind ``im2col``."""
+"""Rearrangement of windows into channels (layer kind ``im2col``)."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ from fanin.cnn.layers.layer import REUSE, Parallelism, Storage, ceil_div, diviso
 from fanin.cnn.layers.schedule import ENGINE, Raster
 from fanin.cnn.layers.window import Window
 
-ADDED = PLACES + GRADIENT_ROWS  #: cycles from a row's last gradient until words of complete rows leave
+#: cycles from a row's last gradient until words of complete rows leave
+GRADIENT_LATENCY = PLACES + GRADIENT_ROWS
 
 
 @dataclass(frozen=True, kw_only=True)
 class Im2col(Window):
-    """Layer that makes each window's words channels, so that a following 1×1 convolution sees the window."""
+    """Layer that turns the words of each window into channels, for a 1×1 convolution downstream."""
 
     kind: ClassVar[str] = "im2col"
     component: ClassVar[str] = "im2col.Im2col"
@@ -43,7 +44,10 @@ class Im2col(Window):
         return self.kernel[0] * self.kernel[1] * self.input.c
 
     def logic_units(self, p: Parallelism) -> Mapping[str, int]:
-        """Return lanes of the lines, and of the stream of windows."""
+        """Return the units.
+
+        ``lane``: words read of the rows; ``window_lane``: words of the stream of windows.
+        """
         return {
             "layer": 1,
             "lane": p.pi,
@@ -64,8 +68,8 @@ class Im2col(Window):
     def position_cycles(self, p: Parallelism) -> int:
         """Return the cycles of a window: pi words a cycle, more if gradients would reuse a sum within 8 cycles.
 
-        Windows ``down`` rows and ``right`` columns apart share inputs. Shared inputs come ``earlier`` steps
-        earlier in the later window.
+        Two windows ``down`` rows and ``right`` columns apart share inputs. The later window reaches a shared
+        input ``earlier`` steps sooner than the first one did, counted from the window's start.
         """
         (height, width), (vertical, horizontal) = self.kernel, self.stride
         groups = ceil_div(self.input.c, p.pi)
@@ -82,10 +86,10 @@ class Im2col(Window):
         return period
 
     def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
-        """Return the rows; with a gradient also rows in which windows are added, with a second read port."""
+        """Return the ring of input rows; with a gradient also rows that sum windows, with two read ports."""
         raster, period = self.raster(p), self.cycles(p)
-        found = raster.memories(raster.ring(period))
-        return found + self.gradient * raster.memories(raster.ring_back(period, ADDED), copies=2)
+        rows = raster.memories(raster.ring(period))
+        return rows + self.gradient * raster.memories(raster.ring_back(period, GRADIENT_LATENCY), copies=2)
 
     def lags(self, p: Parallelism) -> tuple[Fraction, Fraction]:
         """Return the lags of its rows and of a window."""
@@ -115,59 +119,61 @@ class Im2col(Window):
         ready = np.repeat(window_rows(raster, inputs[0]), raster.positions)
         return paced(ready + ENGINE, max(ceil_div(self.output.c, p.po), self.position_cycles(p)))
 
-    def gradient_times(self, p: Parallelism, came: Cycles, port: int) -> Cycles:
+    def gradient_times(self, p: Parallelism, arrivals: Cycles, port: int) -> Cycles:
         """Return when gradients leave: row by row, once all windows that saw a row have added to it."""
-        added = paced(came, self.position_cycles(p))[self.output.w - 1 :: self.output.w]
+        added = paced(arrivals, self.position_cycles(p))[self.output.w - 1 :: self.output.w]
         return paced(completed(self.raster(p), added + ENGINE), ceil_div(self.input.c, p.pi))
 
     def actors(self, stage: StageActors, sources: list[Source]) -> Flows:
-        """Add rows, and a walk over all windows."""
-        lanes, made, words = stage.parallelism, stage.parts, self.output.words
+        """Add the ring of input rows, and an actor that walks over all windows."""
+        lanes, builder, words = stage.parallelism, stage.parts, self.output.words
         raster = self.raster(lanes)
-        rows = made.lines("rows", sources[0], raster, raster.ring(self.cycles(lanes)), lanes.pi)
-        walk = made.actor("forward", words // lanes.pi)
+        rows = builder.row_ring("rows", sources[0], raster, raster.ring(self.cycles(lanes)), lanes.pi)
+        walk = builder.actor("forward", words // lanes.pi)
         need, done = self._rows_by_step(raster)
-        stage.graph.take(walk, rows, need, done, parts.FREED + 1)
-        windows = made.channel("windows", LINES + 2)
+        stage.graph.take(walk, rows, need, done, parts.BLOCK_FREED + 1)
+        windows = builder.channel("windows", LINES + 2)
         stage.graph.give(walk, windows, delay=LINES + 2)
-        return Flows(made.resized("outputs", Source(windows), words, lanes.pi, lanes.po))
+        return Flows(builder.resize("outputs", Source(windows), words, lanes.pi, lanes.po))
 
-    def actors_back(self, stage: StageActors, flows: Flows, came: Source) -> None:
-        """Add a walk over all windows, and rows in which windows are added."""
-        lanes, made, words = stage.parallelism, stage.parts, self.output.words
+    def actors_back(self, stage: StageActors, flows: Flows, gradients: Source) -> None:
+        """Add an actor that walks over all windows, and rows in which it adds them."""
+        lanes, builder, words = stage.parallelism, stage.parts, self.output.words
         raster = self.raster(lanes)
-        sums = made.channel("rows of input gradients", raster.ring_back(self.cycles(lanes), ADDED))
-        gradients = made.resized("gradients", came, words, lanes.po, lanes.pi)
+        sums = builder.channel(
+            "rows of input gradients", raster.ring_back(self.cycles(lanes), GRADIENT_LATENCY)
+        )
+        resized = builder.resize("gradients", gradients, words, lanes.po, lanes.pi)
         position = self.output.c // lanes.pi
-        pace = parts.paced(position, self.position_cycles(lanes))
-        walk = made.actor("back", words // lanes.pi, pace)
+        pace = parts.position_intervals(position, self.position_cycles(lanes))
+        walk = builder.actor("back", words // lanes.pi, pace)
         need, done = self._rows_by_step(raster)
-        stage.graph.take(walk, gradients)
-        stage.graph.give(walk, sums, done, need, parts.ADDED + 1)
-        flows.gradients = [Source(made.reader("input gradients", sums, raster, lanes.pi))]
+        stage.graph.take(walk, resized)
+        stage.graph.give(walk, sums, done, need, parts.GRADIENT_ROW_LATENCY + 1)
+        flows.input_gradients = [Source(builder.row_reader("input gradients", sums, raster, lanes.pi))]
 
     def _rows_by_step(self, raster: Raster) -> tuple[Pattern, Pattern]:
-        """Return rows needed by each output row's steps, and rows freed by the last of these steps."""
-        across = self.output.words // raster.lanes // self.output.h
+        """Return, by step, the number of input rows that must be present, and of those no longer needed."""
+        row_steps = self.output.words // raster.lanes // self.output.h
         rows = range(raster.steps)
-        need = np.repeat([raster.last(row) + 1 for row in rows], across)
-        done = np.repeat([raster.first(row) for row in rows], across)
-        done[across - 1 :: across] = [raster.first(row + 1) for row in rows]
-        return Pattern.of(need, raster.height), Pattern.of(done, raster.height)
+        needed_rows = np.repeat([raster.last(row) + 1 for row in rows], row_steps)
+        freed_rows = np.repeat([raster.first(row) for row in rows], row_steps)
+        freed_rows[row_steps - 1 :: row_steps] = [raster.first(row + 1) for row in rows]
+        return Pattern.of(needed_rows, raster.height), Pattern.of(freed_rows, raster.height)
 
     def golden(
         self, k: Kernels, p: Parallelism, state: State, inputs: Sequence[Frames], train: bool
     ) -> tuple[Frames, None]:
         """Return windows as channels: (ky, kx, c)."""
         padded = self.pad(inputs[0])
-        return np.concatenate([self.seen(padded, *at) for at in self.places()], -1), None
+        return np.concatenate([self.window_view(padded, *tap) for tap in self.taps()], -1), None
 
     def golden_back(
-        self, k: Kernels, p: Parallelism, state: State, saved: Frames, gradient: Frames
+        self, k: Kernels, p: Parallelism, state: State, replay: Frames, gradient: Frames
     ) -> tuple[Frames, ...]:
-        """Return the gradient, the sum over overlapping windows."""
-        parts = np.split(gradient, self.kernel[0] * self.kernel[1], axis=-1)
-        return (self.spread(k, len(gradient), dict(zip(self.places(), parts, strict=True))),)
+        """Return the input gradient, the sum over overlapping windows."""
+        terms = np.split(gradient, self.kernel[0] * self.kernel[1], axis=-1)
+        return (self.scatter_add(k, len(gradient), dict(zip(self.taps(), terms, strict=True))),)
 
     def float64(self, torch: Any, state: Any, inputs: Sequence[Any]) -> Any:
         """Return windows as channels (ky, kx, c); PyTorch's own order is (c, ky, kx)."""
@@ -179,6 +185,6 @@ class Im2col(Window):
     def onnx_nodes(self, graph: Any, sources: Sequence[str], state: State) -> None:
         """Add a Conv whose weights select words: output channel (ky, kx, c) has a one at its place."""
         (rows, columns), c = self.kernel, self.input.c
-        ones = np.eye(rows * columns * c, dtype=np.float32).reshape(-1, rows, columns, c)
-        picks = graph.constant("weights", np.ascontiguousarray(ones.transpose(0, 3, 1, 2)))
-        graph.node("Conv", [*sources, picks], group=1, **self.onnx_window())
+        identity = np.eye(rows * columns * c, dtype=np.float32).reshape(-1, rows, columns, c)
+        selection = graph.constant("weights", np.ascontiguousarray(identity.transpose(0, 3, 1, 2)))
+        graph.node("Conv", [*sources, selection], group=1, **self.onnx_window())

@@ -1,4 +1,4 @@
-"""Layer kind ``ingress``."""
+"""End of a cut edge on the receiving device (layer kind ``ingress``)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from fanin.cnn.layers.layer import Layer, Shape
 
 @dataclass(frozen=True, kw_only=True)
 class Ingress(Layer):
-    """End at which a feature map arrives from another device.
+    """Source of a feature map that another device sends.
 
-    ``inputs`` is empty. ``shape``: shape of the map; ``learns``: true if its gradient is sent back.
+    ``inputs``: empty.
+    ``shape``: shape of the map.
+    ``learns``: true if the map's gradient is sent back.
     """
 
     kind: ClassVar[str] = "ingress"

@@ -1,4 +1,4 @@
-"""Layer kind ``input``."""
+"""Source of frames or labels from the host (layer kind ``input``)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ from fanin.cnn.layers.port import read_queue
 
 @dataclass(frozen=True, kw_only=True)
 class Input(Layer):
-    """Source of frames or labels from the host. ``inputs`` is empty."""
+    """Source of the host's frames or labels.
+
+    ``inputs``: empty.
+    ``shape``: shape of a frame.
+    """
 
     kind: ClassVar[str] = "input"
     inputs: tuple[Shape, ...] = ()

@@ -13,16 +13,16 @@ from fanin.cnn.layers.layer import Layer
 
 @cache
 def layer_kinds() -> Mapping[str, type[Layer]]:
-    """Return the class of each kind by name, in the order of names."""
+    """Return the class of each kind of layer by the kind's name, sorted by name."""
     for module in pkgutil.iter_modules(layers.__path__, f"{layers.__name__}."):
         importlib.import_module(module.name)
-    found = {cls.kind: cls for cls in _below(Layer) if "kind" in vars(cls)}
-    return dict(sorted(found.items()))
+    classes = {cls.kind: cls for cls in _subclasses(Layer) if "kind" in vars(cls)}
+    return dict(sorted(classes.items()))
 
 
-def _below(cls: type[Layer]) -> Iterator[type[Layer]]:
+def _subclasses(cls: type[Layer]) -> Iterator[type[Layer]]:
     """Yield all direct and indirect subclasses from this folder."""
-    for found in cls.__subclasses__():
-        if found.__module__.startswith(f"{layers.__name__}."):
-            yield found
-        yield from _below(found)
+    for subclass in cls.__subclasses__():
+        if subclass.__module__.startswith(f"{layers.__name__}."):
+            yield subclass
+        yield from _subclasses(subclass)

@@ -1,6 +1,6 @@
-"""Base class of layers: shapes, parallelism, and cost as a function of both (NADA, sections III, IV).
+"""Base class of a CNN's layers: shapes, parallelism, and cost as a function of both (NADA, sections III, IV).
 
-Each kind has a file in this folder with everything specific to the kind:
+Each kind of layer has a file in this folder, with:
 
 - shape, cost and latencies
 - actors of the flow model
@@ -8,7 +8,7 @@ Each kind has a file in this folder with everything specific to the kind:
 - ONNX operator
 - name of the component
 
-Other code uses these methods and has no table by kind. ``kinds.py`` finds the files.
+Other code calls these methods and has no table by kind. ``kinds.py`` finds the files.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ MAX_SIZE = 1 << 20  # largest dimension: far above any frame
 MAX_WORDS = 1 << 32  # words of a frame; with MAX_CYCLES, products of costs fit 64 bits
 MAX_CYCLES = 1 << 48  # cycles of a frame on one multiplier
 
-PIPELINE = 32  #: cycles, at most, from a word in to its word out, of a layer without rows
-REUSE = ADDER + 1  #: cycles until an accumulator may be read again: the adder's and the write
+PIPELINE = 32  #: cycles, at most, from an input word to its output word, of a layer without a ring of rows
+REUSE = ADDER + 1  #: cycles from a read of an accumulator until it may be read again: addition and write
 
 Prices = Mapping[str, Mapping[str, int]]
 
@@ -58,15 +58,15 @@ class Shape:
 class Parallelism:
     """Parallelism of a layer (NADA, table I). Every value divides its dimension."""
 
-    pic: int = 1  #: input channels
-    poc: int = 1  #: output channels
-    ph: int = 1  #: columns of the output
-    pi: int = 1  #: words a cycle in, per input
-    po: int = 1  #: words a cycle out
+    pic: int = 1  #: input channels processed at once
+    poc: int = 1  #: output channels computed at once
+    ph: int = 1  #: columns of the output computed at once
+    pi: int = 1  #: words a cycle of each input stream
+    po: int = 1  #: words a cycle of the output stream
 
 
 class Storage(StrEnum):
-    """Memory of a layer's parameters, two words each."""
+    """Memory of a layer's parameters; a parameter takes two words, its weight and its velocity."""
 
     CHIP = "chip"
     DRAM = "dram"
@@ -74,15 +74,15 @@ class Storage(StrEnum):
 
 @dataclass(frozen=True)
 class Cost:
-    """Cost of a layer on a device. ``dram_read`` and ``dram_write`` are bits per frame."""
+    """Cost of a layer on a device."""
 
-    cycles: int  #: per frame
-    dsp: int
+    cycles: int  #: clock cycles per frame
+    dsp: int  #: DSP blocks
     luts: int
     ram_bits: int
-    ram_blocks: tuple[int, ...]  #: per kind of the family
-    dram_read: int
-    dram_write: int
+    ram_blocks: tuple[int, ...]  #: blocks of each kind of RAM, in the order of ``Family.ram``
+    dram_read: int  #: bits per frame
+    dram_write: int  #: bits per frame
 
 
 def divisors(number: int) -> list[int]:
@@ -117,13 +117,13 @@ class Layer:
     component: ClassVar[str] = ""  #: "module.Class" in ``fanin.hdl.layers``; empty for the store or the network
     spilled_component: ClassVar[str] = ""  #: "module.Class" with parameters in DRAM
     onnx: ClassVar[str] = ""  #: ONNX operator of the whole layer; empty if ``onnx_nodes`` is overridden
-    onnx_fields: ClassVar[Mapping[str, str]] = {}  #: fields by the operator's attributes
+    onnx_fields: ClassVar[Mapping[str, str]] = {}  #: field of the layer for each attribute of the operator
     plan_fields: ClassVar[tuple[str, ...]] = ()  #: fields of the layer in a plan
-    joins: ClassVar[bool] = False  #: true if branches meet in it, so that one waits for the other
-    takes_turns: ClassVar[bool] = False  #: true if it reads its inputs, and sends gradients, one by one
-    pauses: ClassVar[bool] = False  #: true if words wait between frames for ``pause`` cycles
-    hands_on: ClassVar[bool] = False  #: true if a word leaves as it arrives, so that the layer sets no pace
-    keeps_channels: ClassVar[bool] = False  #: true if each output channel depends on one input channel
+    joins: ClassVar[bool] = False  #: true if branches meet at the layer, so that one waits for the other
+    takes_turns: ClassVar[bool] = False  #: true if inputs are read, and gradients sent, one after the other
+    pauses: ClassVar[bool] = False  #: true if the layer takes no words for ``pause`` cycles between frames
+    passes_through: ClassVar[bool] = False  #: true if words leave at the pace at which they arrive
+    channelwise: ClassVar[bool] = False  #: true if each output channel depends on one input channel
     OPERATORS: ClassVar[Prices] = {}  #: FP32 operators (mac, mul, add) by part: see ``operations``
     LUTS: ClassVar[Prices] = {}  #: LUTs of a unit of ``logic_units``, by family
     SPILLED_LUTS: ClassVar[Prices] = {}  #: LUTs of a unit with parameters in DRAM, by family
@@ -152,13 +152,13 @@ class Layer:
         return 0
 
     @property
-    def saved(self) -> int:
-        """Words of a frame that are saved for the backward pass: one DRAM write and one read each."""
+    def saved_words(self) -> int:
+        """Words of a frame that are saved in DRAM for the backward pass: each is written and read once."""
         return 0
 
     @property
     def fan_in(self) -> int:
-        """Weights of an output word, for drawing initial weights; 0 if parameters start at 0."""
+        """Weights that contribute to an output word, for initial weights; 0 if parameters start at 0."""
         return 0
 
     def zero_state(self) -> State:
@@ -166,7 +166,7 @@ class Layer:
         return {}
 
     def memory_blocks(self, p: Parallelism) -> tuple[int, ...] | None:
-        """Return the axes of weights that memory stores in another order; None for the array's order."""
+        """Return the shape of the weights with split axes, for memory's order; None for the array's order."""
         return None
 
     @property
@@ -175,18 +175,18 @@ class Layer:
         return 2 * self.parameters
 
     def save_lanes(self, p: Parallelism) -> int:
-        """Return the saved words a cycle, consecutive words of the frame."""
+        """Return the saved words of a cycle, which are consecutive words of the frame."""
         return p.po
 
     @property
     def delay(self) -> Fraction:
-        """Frames between the first word in and the first word out."""
+        """Time from the first input word to the first output word, in frames."""
         return Fraction(0)
 
     def lags(self, p: Parallelism) -> tuple[Fraction, Fraction]:
-        """Return the largest lag of a position, forward and backward, in frames.
+        """Return the largest lag of a position in frames: of outputs forward, of input gradients backward.
 
-        Lags are at the layer's own rate; at a slower rate they are smaller.
+        The lags hold at the layer's own rate. At a slower rate they are smaller.
         """
         pause = Fraction(PIPELINE, self.cycles(p))
         return pause, pause
@@ -202,25 +202,25 @@ class Layer:
             yield Parallelism(pi=lanes, po=lanes)
 
     def lanes(self, p: Parallelism) -> int:
-        """Return the number of copies of the operators of each way."""
+        """Return the copies of a lane's operators in each way (forward, input gradient, weight gradient)."""
         return p.po
 
     def compute_cycles(self, p: Parallelism) -> int:
-        """Return the cycles of a frame, without streams."""
+        """Return the cycles of a frame's computation, not limited by streams or memory."""
         return 0
 
     def memory_cycles(self, storage: Storage) -> int:
-        """Return the cycles a frame of reads from DRAM, a beat a cycle; 0 for parameters on chip.
+        """Return the cycles of a frame's reads from DRAM, a beat a cycle; 0 for parameters on chip.
 
-        Reads are the saved words, and one pass over the parameters for each use.
+        The reads are the saved words and, for each way that uses them, all parameters.
         """
         if storage is Storage.CHIP:
             return 0
         passes = (2 + self.gradient) * ceil_div(self.parameters, BEAT_WORDS)
-        return ceil_div(self.saved, BEAT_WORDS) + passes
+        return ceil_div(self.saved_words, BEAT_WORDS) + passes
 
     def cycles(self, p: Parallelism, storage: Storage = Storage.CHIP) -> int:
-        """Return the cycles of a frame: most of computing, input, output and memory. All ways run at once."""
+        """Return the cycles of a frame: the maximum of computation, inputs, output and memory."""
         return max(
             self.compute_cycles(p),
             self.memory_cycles(storage),
@@ -229,9 +229,10 @@ class Layer:
         )
 
     def operations(self, p: Parallelism) -> Operations:
-        """Return the FP32 operators. Forward, input gradient and weight gradient each have their own.
+        """Return the number of FP32 operators of each kind. The ways share none.
 
-        ``OPERATORS`` has a lane's operators by way; ``fixed``, ``fixed_gradient`` and ``update`` are per layer.
+        In ``OPERATORS``, ``forward``, ``input_gradient`` and ``weight_gradient`` are per lane, and ``fixed``,
+        ``fixed_gradient`` and ``update`` per layer.
         """
         total = {"mac": 0, "mul": 0, "add": 0}
         parts = [("forward", self.lanes(p)), ("fixed", 1)]
@@ -249,23 +250,23 @@ class Layer:
         return p.po
 
     def resident(self, p: Parallelism) -> tuple[Memory, ...]:
-        """Return the memories of parameters on chip. Two ways read weights, each through its own port."""
+        """Return the memories of weights (two read ports, forward and input gradient) and of velocities."""
         velocity = memory(self.parameters, self.parameter_width(p))
         return replace(velocity, dual=True), velocity
 
     def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
-        """Return the memories except queues of the memory port and parameters on chip."""
+        """Return the layer's memories, except queues of the memory port and parameters on chip."""
         return ()
 
     def queues(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
         """Return the queues of the memory port, for saved words and for parameters in DRAM."""
-        found = []
-        if self.saved:
-            found += [WRITE_QUEUE, read_queue(self.save_lanes(p))]
+        queues = []
+        if self.saved_words:
+            queues += [WRITE_QUEUE, read_queue(self.save_lanes(p))]
         if self.parameters and storage is Storage.DRAM:
             # reads: velocities, weights forward, weights backward with a gradient; writes: both
-            found += [*(2 + self.gradient) * [read_queue(self.parameter_width(p))], *2 * [WRITE_QUEUE]]
-        return tuple(found)
+            queues += [*(2 + self.gradient) * [read_queue(self.parameter_width(p))], *2 * [WRITE_QUEUE]]
+        return tuple(queues)
 
     def memories(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
         """Return all memories except queues of a few words, which are LUTs."""
@@ -273,32 +274,32 @@ class Layer:
         return (*self.buffers(p, storage), *parameters, *self.queues(p, storage))
 
     def logic_units(self, p: Parallelism) -> Mapping[str, int]:
-        """Return the number of each unit in the prices of logic.
+        """Return the number of each unit of logic that ``LUTS`` has a price for.
 
         - layer: counters and control.
         - lane: a word of the stream, its lines and parameters.
         - gradient, gradient_lane: counterparts of the backward pass.
         """
-        back = int(self.gradient)
-        return {"layer": 1, "lane": p.po, "gradient": back, "gradient_lane": back * p.po}
+        backward = int(self.gradient)
+        return {"layer": 1, "lane": p.po, "gradient": backward, "gradient_lane": backward * p.po}
 
     def logic_prices(self, storage: Storage) -> Prices:
         """Return the LUTs of each unit, by family."""
         return self.SPILLED_LUTS if storage is Storage.DRAM and self.SPILLED_LUTS else self.LUTS
 
     def store_streams(self, p: Parallelism, storage: Storage) -> tuple[list[int], list[int]]:
-        """Return the words a transfer of each stream that the store reads, and of each that it writes."""
-        ends = bool(self.saved) * [self.save_lanes(p)]
+        """Return the words of a transfer, for each stream from DRAM, and for each stream to DRAM."""
+        saved_streams = bool(self.saved_words) * [self.save_lanes(p)]
         if storage is Storage.CHIP:
-            return ends, ends
+            return saved_streams, saved_streams
         width = self.parameter_width(p)
-        return ends + (2 + self.gradient) * [width], ends + 2 * [width]
+        return saved_streams + (2 + self.gradient) * [width], saved_streams + 2 * [width]
 
     def logic(self, p: Parallelism, storage: Storage, family: Family) -> int:
-        """Return the LUTs of the layer, its store channels and its node logic; no operators or memories."""
+        """Return the LUTs of the layer, its DRAM channels and node logic, except operators and memories."""
         luts = units_luts(family, self.logic_prices(storage), self.logic_units(p))
-        for end, streams in zip(("read", "write"), self.store_streams(p, storage), strict=True):
-            luts += sum(logic_luts(family, end, channel_units(lanes)) for lanes in streams)
+        for direction, streams in zip(("read", "write"), self.store_streams(p, storage), strict=True):
+            luts += sum(logic_luts(family, direction, channel_units(lanes)) for lanes in streams)
         return luts + node_luts(family, [p.po, *self.gradient * len(self.inputs) * [p.pi]])
 
     def cost(
@@ -310,7 +311,11 @@ class Layer:
         sums: int = 0,
         queues: tuple[Memory, ...] = (),
     ) -> Cost:
-        """Return the cost on a device of a family, with ``sums`` more adders and ``queues`` more memories."""
+        """Return the cost on a device of ``family``.
+
+        ``sums``: adders in addition to the layer's own.
+        ``queues``: memories in addition to the layer's own.
+        """
         memories = (*self.memories(p, storage), *queues)
         operations = self.operations(p)
         operations = {**operations, "add": operations["add"] + sums}
@@ -325,8 +330,8 @@ class Layer:
             ram_bits=sum(m.bits for m in memories),
             ram_blocks=family.ram_blocks(memories),
             # Weights are read forward and for the input gradient; velocities are read and written.
-            dram_read=beat_bits(self.saved) + (2 + self.gradient) * beat_bits(spilled),
-            dram_write=beat_bits(self.saved) + beat_bits(spilled),
+            dram_read=beat_bits(self.saved_words) + (2 + self.gradient) * beat_bits(spilled),
+            dram_write=beat_bits(self.saved_words) + beat_bits(spilled),
         )
 
     @property
@@ -335,45 +340,65 @@ class Layer:
         return bool(self.parameters) or self.gradient
 
     def pause(self, p: Parallelism) -> int:
-        """Return the cycles without input between a frame's last word and the next frame's first."""
+        """Return the cycles from a frame's last input word until the next frame's first may enter."""
         return 0
 
     def output_times(self, p: Parallelism, inputs: Sequence[Cycles]) -> Cycles:
-        """Return when each output position has left. ``inputs``: when each input's positions arrive."""
+        """Return the cycle in which each output position has left.
+
+        ``inputs``: arrival of each input's positions.
+        """
         return paced(latest(inputs) + PIPELINE, ceil_div(self.output.c, p.po))
 
-    def gradient_times(self, p: Parallelism, came: Cycles, port: int) -> Cycles:
-        """Return when each position's gradient of an input has left. ``came``: when the output's arrive."""
-        return paced(came + PIPELINE, ceil_div(self.inputs[port].c, p.pi))
+    def gradient_times(self, p: Parallelism, arrivals: Cycles, port: int) -> Cycles:
+        """Return the cycle in which each position's gradient has left input ``port``.
+
+        ``arrivals``: arrival of the gradient of each output position.
+        """
+        return paced(arrivals + PIPELINE, ceil_div(self.inputs[port].c, p.pi))
 
     def actors(self, stage: Any, sources: list[Any]) -> Any:
-        """Add the actors from inputs to output, and return their ``Flows``. ``stage``: ``StageActors``."""
+        """Add the flow model's actors from inputs to output. Return their ``Flows``.
+
+        ``stage``: ``StageActors``.
+        ``sources``: the ``Source`` of each input.
+        """
         raise ValueError(f"{stage.name}: no flow is known of layers of kind {self.kind}")
 
-    def actors_back(self, stage: Any, flows: Any, came: Any) -> None:
-        """Add the actors from the output's gradient to the inputs' gradients, if the layer has them."""
+    def actors_back(self, stage: Any, flows: Any, gradients: Any) -> None:
+        """Add the actors of the backward pass, and set ``flows.input_gradients``. Default: none.
+
+        ``gradients``: the ``Source`` of the output's gradient.
+        """
 
     def golden(
         self, k: Kernels, p: Parallelism, state: State, inputs: Sequence[Frames], train: bool
     ) -> tuple[Frames, Frames | None]:
-        """Return the output, and the words that the backward pass needs. ``train``: ``state`` may change."""
+        """Return the output, and the words saved for the backward pass.
+
+        ``train``: true if ``state`` may change.
+        """
         raise TypeError(f"{self.kind} is no layer that trains")
 
     def golden_back(
-        self, k: Kernels, p: Parallelism, state: State, saved: Frames, gradient: Frames
+        self, k: Kernels, p: Parallelism, state: State, replay: Frames, gradient: Frames
     ) -> tuple[Frames, ...]:
-        """Return the gradient of each input. ``saved``: words from ``golden``. ``state`` may change."""
+        """Return the gradient of each input, and update ``state``. ``replay``: words that ``golden`` saved."""
         raise TypeError(f"{self.kind} has no way back")
 
     def float64(self, torch: Any, state: Any, inputs: Sequence[Any]) -> Any:
-        """Return the output in binary64, differentiable by PyTorch. ``torch``: the module."""
+        """Return the output in binary64, differentiable by PyTorch. ``torch``: PyTorch's module."""
         raise TypeError(f"{self.kind} has no function in binary64")
 
     def onnx_nodes(self, graph: Any, sources: Sequence[str], state: State) -> None:
         """Add the trained layer's ONNX nodes. ``graph``: a ``StageNodes`` of ``fanin.cnn.run``."""
         if not self.onnx:
             raise TypeError(f"{self.kind} has no operator in ONNX")
-        graph.node(self.onnx, sources, **{name: getattr(self, each) for name, each in self.onnx_fields.items()})
+        graph.node(
+            self.onnx,
+            sources,
+            **{attribute: getattr(self, field) for attribute, field in self.onnx_fields.items()},
+        )
 
     def torch_arrays(self, state: State) -> State:
         """Return the arrays of the trained layer with PyTorch's names and axes."""
@@ -382,10 +407,10 @@ class Layer:
 
 def check_limits(layer: Layer) -> None:
     """Raise ValueError for a layer whose costs could exceed 64 bits."""
-    made = layer.output
-    check_sizes(vertical=made.h, horizontal=made.w, channels=made.c)
-    if made.words > MAX_WORDS:
-        raise ValueError(f"makes {made}; a frame has at most {MAX_WORDS} words")
+    output = layer.output
+    check_sizes(vertical=output.h, horizontal=output.w, channels=output.c)
+    if output.words > MAX_WORDS:
+        raise ValueError(f"makes {output}; a frame has at most {MAX_WORDS} words")
     if (cycles := layer.compute_cycles(Parallelism())) > MAX_CYCLES:
         raise ValueError(f"multiplies {cycles} times a frame; at most {MAX_CYCLES} times are supported")
 

@@ -1,7 +1,7 @@
-"""Cost of a layer's place in the graph: adders at forks, and queues of words that wait for another branch.
+"""Cost of a layer's position in the graph: adders at forks, and queues of words that wait for another branch.
 
-``fanin.cnn.flow.sizes`` computes the queues of a build. Here each layer has the share that its own delay
-causes, so that costs of layers add up. The total is at least that of a build.
+``fanin.cnn.flow.sizes`` computes the exact queues of a build. This module assigns to each layer the part that
+its own delay causes, so that costs of layers add up. The total is at least that of a build.
 """
 
 from __future__ import annotations
@@ -16,84 +16,92 @@ from fanin.cnn.layers.soft_cross_loss import SoftCrossLoss
 
 
 @dataclass(frozen=True)
-class Links:
-    """Additions to a layer for its place in the graph.
+class GraphContext:
+    """Adders and queues that a layer needs because of its position in the graph.
 
-    A map waits on another branch while this layer delays its own. It also waits at this layer while the layer
-    pauses or takes another input.
+    A map waits in a queue on a parallel branch while this layer delays its own branch. A map also waits at this
+    layer's input while the layer pauses or takes another input.
 
-    ``sums``: gradients added to the first one.
-    ``waits``: words of a frame of each waiting map.
-    ``returns``: words of a frame of each waiting gradient.
+    ``sums``: gradients that a fork adds to the first one: its consumers minus one.
+    ``waiting_maps``: words of a frame of each map that waits.
+    ``waiting_gradients``: words of a frame of each gradient that waits.
     """
 
     sums: int = 0
-    waits: tuple[int, ...] = ()
-    returns: tuple[int, ...] = ()
+    waiting_maps: tuple[int, ...] = ()
+    waiting_gradients: tuple[int, ...] = ()
 
     def cost(self, layer: Layer, p: Parallelism, storage: Storage, family: Family) -> Cost:
-        """Return the cost of a layer in its place, on a device of a family."""
+        """Return the cost on a device of ``family``, including adders and queues of this context."""
         return layer.cost(p, storage, family, sums=self.sums * p.po, queues=self.queues(layer, p))
 
     def queues(self, layer: Layer, p: Parallelism) -> tuple[Memory, ...]:
-        """Return the queues of words that wait for the layer, one word a transfer."""
-        if not self.waits and not self.returns:
+        """Return the queues, each one word wide and as deep as the layer's lag."""
+        if not self.waiting_maps and not self.waiting_gradients:
             return ()
-        forward, backward = layer.lags(p)
-        depths = [ceil(forward * words) for words in self.waits] + [
-            ceil(backward * words) for words in self.returns
+        forward_lag, backward_lag = layer.lags(p)
+        depths = [ceil(forward_lag * words) for words in self.waiting_maps] + [
+            ceil(backward_lag * words) for words in self.waiting_gradients
         ]
         return tuple(Memory(width=WORD_BITS, depth=depth) for depth in depths)
 
 
-NO_LINKS = Links()
+NO_CONTEXT = GraphContext()
 
 
-def links_of(layers: Sequence[Layer], sources: Sequence[Sequence[int]]) -> tuple[Links, ...]:
-    """Return the links of each layer, in topological order. ``sources``: source of each layer's inputs."""
+def graph_contexts(layers: Sequence[Layer], sources: Sequence[Sequence[int]]) -> tuple[GraphContext, ...]:
+    """Return the context of each layer, in topological order. ``sources``: source of each input, by layer."""
     consumers: list[list[int]] = [[] for _ in layers]
-    for index, fed in enumerate(sources):
-        for port, source in enumerate(fed):
+    for index, input_sources in enumerate(sources):
+        for port, source in enumerate(input_sources):
             if not (isinstance(layers[index], SoftCrossLoss) and port):  # labels wait in memory
                 consumers[source].append(index)
-    waits: list[list[int]] = [[] for _ in layers]
-    returns: list[list[int]] = [[] for _ in layers]
+    waiting_maps: list[list[int]] = [[] for _ in layers]
+    waiting_gradients: list[list[int]] = [[] for _ in layers]
     for index, layer in enumerate(layers):
         if layer.joins:
-            for source, others in _apart(sources, sources[index]):
-                for other in others:
-                    waits[other].append(layers[source].output.words)
+            for source, branch_layers in _other_branches(sources, sources[index]):
+                for branch_layer in branch_layers:
+                    waiting_maps[branch_layer].append(layers[source].output.words)
         if layer.pauses or layer.takes_turns:
-            own = [shape.words for shape in layer.inputs]
-            waits[index] += own
-            returns[index] += own if layer.gradient else []
+            input_words = [shape.words for shape in layer.inputs]
+            waiting_maps[index] += input_words
+            waiting_gradients[index] += input_words if layer.gradient else []
         if len(consumers[index]) > 1 and layer.trains:
-            for _, others in _apart(consumers, consumers[index]):
-                for other in others:
-                    returns[other].append(layer.output.words)
+            for _, branch_layers in _other_branches(consumers, consumers[index]):
+                for branch_layer in branch_layers:
+                    waiting_gradients[branch_layer].append(layer.output.words)
     return tuple(
-        Links((len(after) - 1) * (len(after) > 1 and layer.trains), tuple(wait), tuple(back))
-        for layer, after, wait, back in zip(layers, consumers, waits, returns, strict=True)
+        GraphContext(
+            (len(layer_consumers) - 1) * (len(layer_consumers) > 1 and layer.trains),
+            tuple(maps),
+            tuple(gradients),
+        )
+        for layer, layer_consumers, maps, gradients in zip(
+            layers, consumers, waiting_maps, waiting_gradients, strict=True
+        )
     )
 
 
-def _apart(before: Sequence[Sequence[int]], ends: Sequence[int]) -> list[tuple[int, frozenset[int]]]:
-    """Return each end of a branch with the layers on other branches, without layers common to all."""
-    reached = [_reach(before, end) for end in ends]
-    common = frozenset.intersection(*reached)
-    found = []
+def _other_branches(upstream: Sequence[Sequence[int]], ends: Sequence[int]) -> list[tuple[int, frozenset[int]]]:
+    """Return for each of ``ends`` the layers that lead only to other ends, not to all of them."""
+    reaches = [_ancestors(upstream, end) for end in ends]
+    common = frozenset.intersection(*reaches)
+    branches = []
     for number, end in enumerate(ends):
-        others = frozenset[int]().union(*(reach for other, reach in enumerate(reached) if other != number))
-        found.append((end, others - common - (reached[number] if end in common else frozenset())))
-    return found
+        other_layers = frozenset[int]().union(
+            *(reach for other, reach in enumerate(reaches) if other != number)
+        )
+        branches.append((end, other_layers - common - (reaches[number] if end in common else frozenset())))
+    return branches
 
 
-def _reach(before: Sequence[Sequence[int]], end: int) -> frozenset[int]:
+def _ancestors(upstream: Sequence[Sequence[int]], end: int) -> frozenset[int]:
     """Return ``end`` and all layers that lead to it."""
-    found, todo = set(), [end]
+    ancestors, todo = set(), [end]
     while todo:
-        one = todo.pop()
-        if one not in found:
-            found.add(one)
-            todo += before[one]
-    return frozenset(found)
+        layer = todo.pop()
+        if layer not in ancestors:
+            ancestors.add(layer)
+            todo += upstream[layer]
+    return frozenset(ancestors)

@@ -28,17 +28,22 @@ def device_luts(family: Family, connections: int) -> int:
     return logic_luts(family, "device", {"node": 1, "connection": connections})
 
 
-def node_luts(family: Family, leaving: Sequence[int]) -> int:
+def node_luts(family: Family, stream_words: Sequence[int]) -> int:
     """Return a node's LUTs for streams that leave a layer: counters, and changes of width.
 
-    ``leaving``: words a transfer of each stream. The other layer decides the width after the edge, so a change
-    of width has a typical price.
+    ``stream_words``: words of a transfer of each stream. The consumer decides the width after the edge, so the
+    price of a change of width is an average.
     """
-    return logic_luts(family, "node", {"stream": len(leaving), "word": sum(leaving)})
+    return logic_luts(family, "node", {"stream": len(stream_words), "word": sum(stream_words)})
 
 
 def channel_units(lanes: int) -> Mapping[str, int]:
-    """Return the units of a store channel for a stream of ``lanes`` words; a gearbox joins words to beats."""
+    """Return the units of a DRAM channel for a stream of ``lanes`` words a transfer.
+
+    - ``part``: 1 if transfers are packed to beats.
+    - ``uneven``: 1 if neither width divides the other.
+    - ``beyond``: words of a transfer in addition to a beat.
+    """
     return {
         "channel": 1,
         "part": 1 < lanes < BEAT_WORDS,

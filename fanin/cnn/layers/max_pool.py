@@ -1,4 +1,4 @@
-"""Layer kind ``max_pool``."""
+"""Maximum pooling over windows (layer kind ``max_pool``)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fanin.cnn.layers.layer import Parallelism, Storage
 from fanin.cnn.layers.pool import Pool
 from fanin.cnn.layers.schedule import Raster, Way
 
-LATENCY = 3  #: cycles from a word to the largest
+LATENCY = 3  #: cycles from a word to the updated maximum
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,64 +41,68 @@ class MaxPool(Pool):
             raise ValueError(f"a window of {window} would see nothing but padding, which is {self.padding}")
 
     @property
-    def saved(self) -> int:
-        """Words for each output's place in its window, row · kernel width + column; 0 without gradient."""
+    def saved_words(self) -> int:
+        """Words of the maxima's places in their windows, row · kernel width + column; 0 without gradient."""
         return self.output.words if self.gradient else 0
 
     def pairs(self, p: Parallelism) -> Raster:
-        """Return the raster of outputs, or their gradients, each group with its places in the windows."""
+        """Return the raster of pairs: an output or its gradient, and the maximum's place in the window."""
         return replace(self.schedule(p).outputs, lanes=2 * p.po)
 
     def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
-        """Return rows, largest words so far, and pairs; with a gradient also pairs and rows of gradients."""
+        """Return memories of rows, running maxima, pairs; with a gradient also of its pairs and rows."""
         schedule, pairs = self.schedule(p), self.pairs(p)
-        place = (self.kernel[0] * self.kernel[1] - 1).bit_length()
-        largest = Memory(width=1 + p.po * (WORD_BITS + place), depth=schedule.round_steps(Way.FORWARD))
+        place_bits = (self.kernel[0] * self.kernel[1] - 1).bit_length()
+        largest = Memory(width=1 + p.po * (WORD_BITS + place_bits), depth=schedule.round_steps(Way.FORWARD))
         lines = schedule.features.memories(schedule.feature_rows)
-        found = (*lines, largest, *pairs.memories(schedule.result_rows))
+        memories = (*lines, largest, *pairs.memories(schedule.result_rows))
         if not self.gradient:
-            return found
+            return memories
         sums = schedule.features.memories(schedule.input_gradient_rows, copies=2)
-        return (*found, *pairs.memories(schedule.output_rows), *sums)
+        return (*memories, *pairs.memories(schedule.output_rows), *sums)
 
     def actors(self, stage: StageActors, sources: list[Source]) -> Flows:
-        """Add rows, blocks, and pairs: largest words go to the next layer, their places to memory."""
-        schedule, lines = self.schedule(stage.parallelism), stage.parts
-        rows = lines.lines("rows", sources[0], schedule.features, schedule.feature_rows, schedule.p.pi)
-        results = lines.channel("results", schedule.result_rows)
-        stage.blocks(schedule, rows, results, LINES + LATENCY)
+        """Add the rows, the engine, and the pairs: maxima go to the next layer, their places to memory."""
+        schedule, builder = self.schedule(stage.parallelism), stage.parts
+        rows = builder.row_ring("rows", sources[0], schedule.features, schedule.feature_rows, schedule.p.pi)
+        results = builder.channel("results", schedule.result_rows)
+        stage.forward_engine(schedule, rows, results, LINES + LATENCY)
         pairs = self.pairs(stage.parallelism)
-        return stage.give_and_save(Source(lines.reader("largest words", results, pairs, 2 * schedule.p.po)))
+        return stage.give_and_save(
+            Source(builder.row_reader("largest words", results, pairs, 2 * schedule.p.po))
+        )
 
-    def actors_back(self, stage: StageActors, flows: Flows, came: Source) -> None:
-        """Add the actors that join gradients with their places and add them to rows."""
+    def actors_back(self, stage: StageActors, flows: Flows, gradients: Source) -> None:
+        """Add the actors that pair gradients with the saved places, and sum them in rows."""
         places = [] if flows.replay is None else [flows.replay]
         schedule = self.schedule(stage.parallelism)
-        given, _ = parts.input_gradient(stage.parts, schedule, came, LINES + 1, *places)
-        flows.gradients = [Source(given)]
+        input_gradients, _ = parts.input_gradient(stage.parts, schedule, gradients, LINES + 1, *places)
+        flows.input_gradients = [Source(input_gradients)]
 
     def golden(
         self, k: Kernels, p: Parallelism, state: State, inputs: Sequence[Frames], train: bool
     ) -> tuple[Frames, Frames]:
-        """Return the largest word of every window, and its place in the window as saved word."""
+        """Return the largest word of every window, and its place in the window as the saved word."""
         (x,) = inputs
-        padded, there = self.pad(x), self.pad(np.ones(x.shape, bool))
+        padded, inside = self.pad(x), self.pad(np.ones(x.shape, bool))
         best = np.full((len(x), self.output.h, self.output.w, self.output.c), -np.inf, np.float32)
         place = np.full(best.shape, -1)
-        for number, at in enumerate(self.places()):
-            word = self.seen(padded, *at)
+        for number, tap in enumerate(self.taps()):
+            word = self.window_view(padded, *tap)
             larger = np.isnan(word) | (comparable(word) > comparable(best)) | (place < 0)
-            wins = self.seen(there, *at) & ~np.isnan(best) & larger
+            wins = self.window_view(inside, *tap) & ~np.isnan(best) & larger
             best, place = np.where(wins, word, best), np.where(wins, number, place)
         return best, place.astype(np.uint32).view(np.float32)
 
     def golden_back(
-        self, k: Kernels, p: Parallelism, state: State, saved: Frames, gradient: Frames
+        self, k: Kernels, p: Parallelism, state: State, replay: Frames, gradient: Frames
     ) -> tuple[Frames, ...]:
-        """Return the gradient, each word at the place of its window's largest word."""
-        place = saved.view(np.uint32).reshape(gradient.shape)
-        terms = {at: np.where(place == n, gradient, np.float32(0)) for n, at in enumerate(self.places())}
-        return (self.spread(k, len(gradient), terms),)
+        """Return the input gradient: each window's gradient goes to the place of its maximum."""
+        place = replay.view(np.uint32).reshape(gradient.shape)
+        terms = {
+            tap: np.where(place == number, gradient, np.float32(0)) for number, tap in enumerate(self.taps())
+        }
+        return (self.scatter_add(k, len(gradient), terms),)
 
     def float64(self, torch: Any, state: Any, inputs: Sequence[Any]) -> Any:
         """Return the largest word of every window; the first of equals gets the gradient."""

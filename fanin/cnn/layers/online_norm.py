@@ -1,4 +1,4 @@
-"""Layer kind ``online_norm``, which replaces batch normalisation."""
+"""Online normalisation (layer kind ``online_norm``), which replaces batch normalisation."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from fanin.cnn.layers.family import Memory
 from fanin.cnn.layers.latencies import ADDER, MULTIPLIER, RESULTS
 from fanin.cnn.layers.layer import PIPELINE, REUSE, Layer, Parallelism, Storage, ceil_div, memory
 
-WORDS = 7  # words of state a channel: μ, σ², 1/σ and two sums forward; two control terms
-WORDS_BACK = 3  # more words with a gradient: 1/σ of the frame whose gradient arrives, the control terms' sums
-INTERVAL = 5  #: cycles a channel of the change of state after a frame
-PAUSE = 140  #: more cycles: until sums are final, and for one channel's mean, variance and 1/σ
-PAUSE_BACK = 52  #: cycles after a frame's gradients, in addition to ``INTERVAL`` a channel
-CENTRED = 1 + ADDER  #: cycles from a word that is taken to x ⊖ m,
-SCALED = CENTRED + MULTIPLIER  #: and to y
-CONTROL_TERM = 1 + MULTIPLIER  #: cycles from a gradient that is taken to ey ⊗ y,
-CONTROLLED = CONTROL_TERM + ADDER  #: to a = dy ⊖ (ey ⊗ y),
-PRODUCTS = CONTROLLED + MULTIPLIER  #: to a ⊗ r and a ⊗ y,
-GRADIENT = PRODUCTS + ADDER  #: and to dx = (a ⊗ r) ⊖ e1
+STATE_WORDS = 7  # memory words of a channel: μ, σ², 1/σ and two sums forward; two control terms
+GRADIENT_STATE_WORDS = 3  # more memory words with a gradient: 1/σ of the gradient's frame, two sums
+INTERVAL = 5  #: cycles per channel of the state update after a frame
+PAUSE = 140  #: more cycles of that update: until sums are final, and for one channel's mean, variance, 1/σ
+PAUSE_BACK = 52  #: cycles after a frame's gradients, in addition to ``INTERVAL`` per channel
+CENTRED = 1 + ADDER  #: cycles from an input word to x ⊖ m
+SCALED = CENTRED + MULTIPLIER  #: cycles from an input word to y
+CONTROL_TERM = 1 + MULTIPLIER  #: cycles from a gradient to ey ⊗ y
+CONTROLLED = CONTROL_TERM + ADDER  #: cycles from a gradient to a = dy ⊖ (ey ⊗ y)
+PRODUCTS = CONTROLLED + MULTIPLIER  #: cycles from a gradient to a ⊗ r and a ⊗ y
+GRADIENT = PRODUCTS + ADDER  #: cycles from a gradient to dx = (a ⊗ r) ⊖ e1
 LATENCY, LATENCY_BACK = SCALED + 1, GRADIENT + 1  #: cycles from a word to its result, through a queue
 FORWARD_STATE, BACKWARD_STATE = ("mean", "variance", "scale"), ("ey", "e1")  #: scale is r = 1/σ
 STATE = FORWARD_STATE + BACKWARD_STATE  #: in memory order
@@ -40,7 +40,7 @@ class Constants(NamedTuple):
     beta: np.float32  #: β = RN(1 − α_fwd)
     gain: np.float32  #: k = RN(1 − α_bwd)
     epsilon: np.float32
-    share: np.float32  #: RN(1 / (h · w))
+    mean_factor: np.float32  #: RN(1 / (h · w))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +49,7 @@ class OnlineNorm(Layer):
 
     kind: ClassVar[str] = "online_norm"
     component: ClassVar[str] = "online_norm.OnlineNorm"
-    keeps_channels: ClassVar[bool] = True
+    channelwise: ClassVar[bool] = True
     pauses: ClassVar[bool] = True
     plan_fields: ClassVar[tuple[str, ...]] = ("forward_decay", "backward_decay", "epsilon")
     # Chiley et al., algorithm 1.
@@ -98,7 +98,7 @@ class OnlineNorm(Layer):
 
     def pause(self, p: Parallelism) -> int:
         """Return the cycles without input between two frames: 1/σ is saved, and state changes."""
-        return bool(self.saved) * self.groups(p) + INTERVAL * self.input.c + PAUSE
+        return bool(self.saved_words) * self.groups(p) + INTERVAL * self.input.c + PAUSE
 
     def lags(self, p: Parallelism) -> tuple[Fraction, Fraction]:
         """Return the lags, including the wait while state changes."""
@@ -107,8 +107,8 @@ class OnlineNorm(Layer):
         return pause, pause
 
     @property
-    def saved(self) -> int:
-        """Words that the gradient needs: 1/σ of every channel, then the output; 0 without gradient."""
+    def saved_words(self) -> int:
+        """Words of 1/σ of every channel, then of the output, for the gradient; 0 without gradient."""
         return self.input.c + self.output.words if self.gradient else 0
 
     @property
@@ -118,42 +118,48 @@ class OnlineNorm(Layer):
 
     def zero_state(self) -> State:
         """Return ``STATE``, one word a channel: variance and scale are 1, mean and control terms 0."""
-        ones = ("variance", "scale")
-        return {name: np.full(self.input.c, name in ones, np.float32) for name in STATE}
+        initially_one = ("variance", "scale")
+        return {name: np.full(self.input.c, name in initially_one, np.float32) for name in STATE}
 
     def buffers(self, p: Parallelism, storage: Storage) -> tuple[Memory, ...]:
         """Return a memory for each word of a channel's state."""
-        kinds = WORDS + WORDS_BACK * self.gradient
-        return kinds * (memory(self.input.c, p.po),)
+        count = STATE_WORDS + GRADIENT_STATE_WORDS * self.gradient
+        return count * (memory(self.input.c, p.po),)
 
     def output_times(self, p: Parallelism, inputs: Sequence[Cycles]) -> Cycles:
-        """Return when outputs leave; the sums allow a position every ``REUSE`` cycles at most."""
+        """Return when outputs leave; the sums allow at most one position every ``REUSE`` cycles."""
         return paced(inputs[0] + PIPELINE, max(self.groups(p), REUSE))
 
-    def gradient_times(self, p: Parallelism, came: Cycles, port: int) -> Cycles:
-        """Return when gradients leave; the sums allow a position every ``REUSE`` cycles at most."""
-        return paced(came + PIPELINE, max(ceil_div(self.input.c, p.pi), REUSE))
+    def gradient_times(self, p: Parallelism, arrivals: Cycles, port: int) -> Cycles:
+        """Return when gradients leave; the sums allow at most one position every ``REUSE`` cycles."""
+        return paced(arrivals + PIPELINE, max(ceil_div(self.input.c, p.pi), REUSE))
 
     def actors(self, stage: StageActors, sources: list[Source]) -> Flows:
-        """Add the forward actor: 1/σ goes to memory, words to both; the next frame waits for the state."""
+        """Add the forward actor. It gives a frame's 1/σ to memory, then outputs to memory and the next layer.
+
+        The next frame waits until the state is updated.
+        """
         groups, words = stage.groups, stage.transfers
-        scales = groups if self.saved else 0
+        scales = groups if self.saved_words else 0
         intervals = np.ones(scales + words)
         intervals[scales + groups - 1 :: groups] += max(REUSE - groups, 0)
         intervals[-1] += INTERVAL * self.input.c + PAUSE
         actor = stage.parts.actor("forward", scales + words, intervals)
         results = stage.parts.channel("results", RESULTS)
         counts = np.arange(scales + words) - scales + 1
-        need, done = (Pattern.of(np.maximum(counts, least)) for least in (1, 0))
-        stage.graph.take(actor, sources[0], need, done)
+        needed_tokens, freed_tokens = (Pattern.of(np.maximum(counts, minimum)) for minimum in (1, 0))
+        stage.graph.take(actor, sources[0], needed_tokens, freed_tokens)
         stage.graph.give(actor, results, delay=LATENCY)
         if not scales:
             return Flows(Source(results))
         outputs = Selection(scales + words, tuple(range(scales, scales + words)))
         return Flows(Source(results, outputs), Source(results))
 
-    def actors_back(self, stage: StageActors, flows: Flows, came: Source) -> None:
-        """Add the backward actor. It reads 1/σ, then words; the next frame waits for the control terms."""
+    def actors_back(self, stage: StageActors, flows: Flows, gradients: Source) -> None:
+        """Add the backward actor. It reads a frame's 1/σ, then its saved outputs with their gradients.
+
+        The next frame waits until the control terms are updated.
+        """
         groups, words = stage.groups, stage.transfers
         assert flows.replay is not None
         intervals = np.ones(groups + words)
@@ -163,9 +169,9 @@ class OnlineNorm(Layer):
         results = stage.parts.channel("input gradients", RESULTS)
         counts = Pattern.of(np.maximum(np.arange(groups + words) - groups + 1, 0))
         stage.graph.take(actor, flows.replay)
-        stage.graph.take(actor, came, counts)
+        stage.graph.take(actor, gradients, counts)
         stage.graph.give(actor, results, counts, delay=LATENCY_BACK)
-        flows.gradients = [Source(results)]
+        flows.input_gradients = [Source(results)]
 
     def golden(
         self, k: Kernels, p: Parallelism, state: State, inputs: Sequence[Frames], train: bool
@@ -174,13 +180,16 @@ class OnlineNorm(Layer):
         return k.norm_forward(self, state, inputs[0], train)
 
     def golden_back(
-        self, k: Kernels, p: Parallelism, state: State, saved: Frames, gradient: Frames
+        self, k: Kernels, p: Parallelism, state: State, replay: Frames, gradient: Frames
     ) -> tuple[Frames, ...]:
         """Return the input gradients, each frame with the control terms after the previous frame."""
-        return (k.norm_backward(self, state, saved, gradient),)
+        return (k.norm_backward(self, state, replay, gradient),)
 
     def float64(self, torch: Any, state: Any, inputs: Sequence[Any]) -> Any:
-        """Return the output of evaluation. ``fanin.torch.cnn`` trains; that gradient is no derivative."""
+        """Return the output of evaluation.
+
+        Training is in ``fanin.torch.cnn``, since its gradient is no derivative.
+        """
         return (inputs[0] - state["mean"]) * state["scale"]
 
     def onnx_nodes(self, graph: Any, sources: Sequence[str], state: State) -> None:

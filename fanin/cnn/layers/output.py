@@ -1,4 +1,4 @@
-"""Layer kind ``output``."""
+"""Sink of results to the host (layer kind ``output``)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fanin.cnn.layers.port import WRITE_QUEUE
 
 @dataclass(frozen=True, kw_only=True)
 class Output(Layer):
-    """Sink of results to the host."""
+    """Sink of a network's results, which the host reads."""
 
     kind: ClassVar[str] = "output"
     onnx: ClassVar[str] = "Identity"
@@ -28,7 +28,7 @@ class Output(Layer):
         return [], [p.pi]
 
     def parallelisms(self) -> Iterator[Parallelism]:
-        """Yield every width; both sides are equal, since nothing computes."""
+        """Yield every stream width; input and output are equally wide."""
         for lanes in divisors(self.input.c):
             yield Parallelism(pi=lanes, po=lanes)
 
@@ -39,7 +39,7 @@ class Output(Layer):
         return inputs[0], None
 
     def golden_back(
-        self, k: Kernels, p: Parallelism, state: State, saved: Frames, gradient: Frames
+        self, k: Kernels, p: Parallelism, state: State, replay: Frames, gradient: Frames
     ) -> tuple[Frames, ...]:
         """Return the gradient itself."""
         return (gradient,)

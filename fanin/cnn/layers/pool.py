@@ -17,7 +17,7 @@ from fanin.cnn.layers.window import Window
 
 @dataclass(frozen=True, kw_only=True)
 class Pool(Window):
-    """Window that yields one word a channel, and moves like a depthwise convolution's window."""
+    """Base class of pools: each window yields one word per channel, like a depthwise convolution's."""
 
     def compute_cycles(self, p: Parallelism) -> int:
         """Return kh·kw·max(oh·ow·c/po, 8): an accumulator takes one word of the window at a time."""
@@ -45,6 +45,6 @@ class Pool(Window):
         """Return when outputs leave, block by block."""
         return block_outputs(self.schedule(p), inputs[0], ceil_div(self.output.c, p.po))
 
-    def gradient_times(self, p: Parallelism, came: Cycles, port: int) -> Cycles:
+    def gradient_times(self, p: Parallelism, arrivals: Cycles, port: int) -> Cycles:
         """Return when gradients leave: row by row, once all windows that saw a row have added to it."""
-        return paced(block_gradients(self.schedule(p), came), ceil_div(self.input.c, p.pi))
+        return paced(block_gradients(self.schedule(p), arrivals), ceil_div(self.input.c, p.pi))

@@ -1,4 +1,4 @@
-"""Memory port of a device, and queues of streams that share it (docs/systems/cluster.md, "Store")."""
+"""Memory port of a device, and queues of the streams that share it (docs/systems/cluster.md, "Store")."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from fanin.cnn.layers.family import WORD_BITS, Memory
 
 BEAT_BITS = 512  # bits of a beat of the memory port
 BEAT_WORDS = BEAT_BITS // WORD_BITS
-BURST = 16  # most beats of a burst; bursts end at multiples of BURST
+BURST = 16  # maximum beats of a burst; bursts end at multiples of BURST
 WRITE_DEPTH = 3 * BURST  # beats of a write queue: one burst leaves, one waits, one arrives
 DISTRIBUTED_DEPTH = 64  # largest depth of a queue in LUTs (hdl/stream/fifo.py)
-_LATENCY = 128  # largest read latency, in cycles, at which a channel alone streams without a pause
+_LATENCY = 128  # cycles of read latency up to which a lone channel streams without a pause
 
 
 def beat_bits(words: int) -> int:
-    """Return the bits of the beats that ``words`` take in memory, from the start of a beat."""
+    """Return the bits of the whole beats that ``words`` words take in memory."""
     return BEAT_BITS * -(-words // BEAT_WORDS)
 
 
 def read_depth(lanes: int) -> int:
-    """Return the beats of a read channel's queue: one burst in use, one arriving, and those in flight."""
+    """Return the beats of a read channel's queue: one burst in use, one arriving, and the bursts in flight."""
     bursts = -(-_LATENCY * min(lanes, BEAT_WORDS) // (BEAT_WORDS * BURST))
     return (2 + bursts) * BURST
 

@@ -1,4 +1,4 @@
-"""Layer kind ``relu``."""
+"""Rectifier max(x, 0) (layer kind ``relu``)."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ class Relu(Layer):
     kind: ClassVar[str] = "relu"
     component: ClassVar[str] = "relu.Relu"
     onnx: ClassVar[str] = "Relu"
-    keeps_channels: ClassVar[bool] = True
-    hands_on: ClassVar[bool] = True
+    channelwise: ClassVar[bool] = True
+    passes_through: ClassVar[bool] = True
     LUTS: ClassVar = {
         "ultrascale": {"layer": 3, "lane": 41, "gradient_lane": 68},
         "ecp5": {"layer": 4, "lane": 175, "gradient_lane": 111},
     }
 
     @property
-    def saved(self) -> int:
+    def saved_words(self) -> int:
         """Words of the output, which decides where the gradient passes; 0 without gradient."""
         return self.output.words if self.gradient else 0
 
     def actors(self, stage: StageActors, sources: list[Source]) -> Flows:
-        """Add a register slice to the next layer, and one to memory."""
+        """Add a register slice to the next layer and, if words are saved, one to memory."""
         return stage.give_and_save(sources[0])
 
-    def actors_back(self, stage: StageActors, flows: Flows, came: Source) -> None:
-        """Add an actor that joins each gradient with its saved output."""
+    def actors_back(self, stage: StageActors, flows: Flows, gradients: Source) -> None:
+        """Add an actor that pairs each gradient with its saved output."""
         assert flows.replay is not None
-        flows.gradients = [Source(stage.joined("back", [came, flows.replay], parts.SLICE, 1))]
+        flows.input_gradients = [Source(stage.join("back", [gradients, flows.replay], parts.SLICE_PAYLOADS, 1))]
 
     def golden(
         self, k: Kernels, p: Parallelism, state: State, inputs: Sequence[Frames], train: bool
@@ -52,10 +52,10 @@ class Relu(Layer):
         return y, y
 
     def golden_back(
-        self, k: Kernels, p: Parallelism, state: State, saved: Frames, gradient: Frames
+        self, k: Kernels, p: Parallelism, state: State, replay: Frames, gradient: Frames
     ) -> tuple[Frames, ...]:
         """Return the gradient where the output is a NaN or above 0, else 0."""
-        y = saved.reshape(gradient.shape)
+        y = replay.reshape(gradient.shape)
         return (np.where((comparable(y) > 0) | np.isnan(y), gradient, np.float32(0)),)
 
     def float64(self, torch: Any, state: Any, inputs: Sequence[Any]) -> Any:

@@ -1,4 +1,4 @@
-"""Layer kind ``relu6``."""
+"""Rectifier with an upper limit of 6 (layer kind ``relu6``)."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class Relu6(Relu):
         return y, y
 
     def golden_back(
-        self, k: Kernels, p: Parallelism, state: State, saved: Frames, gradient: Frames
+        self, k: Kernels, p: Parallelism, state: State, replay: Frames, gradient: Frames
     ) -> tuple[Frames, ...]:
         """Return the gradient where the output is a NaN, or above 0 and below 6, else 0."""
-        (passed,) = super().golden_back(k, p, state, saved, gradient)
-        y = saved.reshape(gradient.shape)
-        return (np.where((y < LIMIT) | np.isnan(y), passed, np.float32(0)),)
+        (masked,) = super().golden_back(k, p, state, replay, gradient)
+        y = replay.reshape(gradient.shape)
+        return (np.where((y < LIMIT) | np.isnan(y), masked, np.float32(0)),)
 
     def float64(self, torch: Any, state: Any, inputs: Sequence[Any]) -> Any:
         """Return min(max(x, 0), 6)."""

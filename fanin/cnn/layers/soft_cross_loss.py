@@ -1,4 +1,4 @@
-"""Softmax, and the gradient of its cross-entropy."""
+"""Softmax with cross-entropy loss (layer kind ``soft_cross_loss``)."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from fanin.cnn.layers.latencies import ADDER, MULTIPLIER, RESULTS
 from fanin.cnn.layers.layer import Layer, Parallelism, Storage, ceil_div, memory
 
 LABELS_PORT = 1  #: index of the input with the labels
-INTERVAL = 8  #: cycles an exponential, and a term of their sum
-PAUSE = 199  #: more cycles of a frame: one exponential, the last term and the reciprocal
+INTERVAL = 8  #: cycles per exponential, and per term of their sum
+PAUSE = 199  #: cycles of a frame in addition: one exponential, the last term and the reciprocal
 SOFTMAX = 1 + MULTIPLIER  #: cycles from a row's address to e ⊗ 1/Σe
 LATENCY, LATENCY_GRADIENT = SOFTMAX + 1, SOFTMAX + ADDER + 1  #: cycles from a label to p, and to p ⊖ label
 
@@ -53,7 +53,7 @@ class SoftCrossLoss(Layer):
 
     @property
     def delay(self) -> Fraction:
-        """Delay of a whole frame, since the sum is complete last."""
+        """Delay of a whole frame, since outputs need the sum of all exponentials."""
         return Fraction(1)
 
     def compute_cycles(self, p: Parallelism) -> int:
@@ -70,22 +70,22 @@ class SoftCrossLoss(Layer):
         return inputs[0] + self.cycles(p)
 
     def actors(self, stage: StageActors, sources: list[Source]) -> Flows:
-        """Add an actor that takes a frame's words, then takes its labels and gives the outputs."""
+        """Add an actor that takes a frame's logits, then takes its labels while it gives the outputs."""
         rows = stage.transfers
         intervals = np.ones(2 * rows)
         intervals[rows - 1] = self.cycles(stage.parallelism) - 2 * rows + 1
         actor = stage.parts.actor("forward", 2 * rows, intervals)
-        taken = Pattern.of(np.minimum(np.arange(2 * rows) + 1, rows))
-        given = Pattern.of(np.maximum(np.arange(2 * rows) + 1 - rows, 0))
-        stage.graph.take(actor, sources[1 - LABELS_PORT], taken)
-        stage.graph.take(actor, sources[LABELS_PORT], given)
+        inputs_taken = Pattern.of(np.minimum(np.arange(2 * rows) + 1, rows))
+        outputs_given = Pattern.of(np.maximum(np.arange(2 * rows) + 1 - rows, 0))
+        stage.graph.take(actor, sources[1 - LABELS_PORT], inputs_taken)
+        stage.graph.take(actor, sources[LABELS_PORT], outputs_given)
         outputs = stage.parts.channel("outputs", RESULTS)
-        stage.graph.give(actor, outputs, given, delay=LATENCY)
+        stage.graph.give(actor, outputs, outputs_given, delay=LATENCY)
         flows = Flows(Source(outputs))
         if self.gradient:
             gradients = stage.parts.channel("input gradients", RESULTS)
-            stage.graph.give(actor, gradients, given, delay=LATENCY_GRADIENT)
-            flows.gradients = [Source(gradients)]
+            stage.graph.give(actor, gradients, outputs_given, delay=LATENCY_GRADIENT)
+            flows.input_gradients = [Source(gradients)]
         return flows
 
     def golden(
@@ -100,11 +100,11 @@ class SoftCrossLoss(Layer):
         return softmax, k.add(softmax, -labels)
 
     def golden_back(
-        self, k: Kernels, p: Parallelism, state: State, saved: Frames, gradient: Frames
+        self, k: Kernels, p: Parallelism, state: State, replay: Frames, gradient: Frames
     ) -> tuple[Frames, ...]:
-        """Return the gradient of the logits, which ``golden`` computed."""
+        """Return the gradient of the logits, which ``golden`` has computed and saved."""
         shape = self.input
-        return (saved.reshape(len(saved), shape.h, shape.w, shape.c),)
+        return (replay.reshape(len(replay), shape.h, shape.w, shape.c),)
 
     def float64(self, torch: Any, state: Any, inputs: Sequence[Any]) -> Any:
         """Return the softmax."""

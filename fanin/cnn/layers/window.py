@@ -1,4 +1,4 @@
-"""Base class of layers with windows that move over a padded input, and helpers for sizes and padding."""
+"""Base class of layers whose windows move over a padded input, and checks of window sizes and padding."""
 
 from __future__ import annotations
 
@@ -19,17 +19,23 @@ Padding = str | int | tuple[int, int, int, int]
 
 
 def pair(name: str, value: object) -> Pair:
-    """Return (vertical, horizontal) from one number or two. Raises ValueError."""
-    both = tuple(value) if isinstance(value, (tuple, list)) else (value, value)
-    if len(both) != 2:
+    """Return (vertical, horizontal) from one number or two.
+
+    Raises ValueError with ``name`` for other values.
+    """
+    sizes = tuple(value) if isinstance(value, (tuple, list)) else (value, value)
+    if len(sizes) != 2:
         raise ValueError(f"{name} must be one number or two, not {value!r}")
-    check_sizes(**{name: both[0]})
-    check_sizes(**{name: both[1]})
-    return both
+    check_sizes(**{name: sizes[0]})
+    check_sizes(**{name: sizes[1]})
+    return sizes
 
 
 def find_padding(padding: Padding, shape: Shape, kernel: Pair, stride: Pair) -> tuple[int, int, int, int]:
-    """Return (top, left, bottom, right). "same": ⌈size / stride⌉ outputs, odd pixels below and right."""
+    """Return (top, left, bottom, right) of ``padding``. Raises ValueError for an invalid one.
+
+    "same" gives ⌈size / stride⌉ outputs; an odd pixel of padding is at the bottom or right.
+    """
     if padding == "valid":
         return (0, 0, 0, 0)
     if padding == "same":
@@ -52,7 +58,7 @@ def find_padding(padding: Padding, shape: Shape, kernel: Pair, stride: Pair) -> 
 
 
 def pixel_fits(width: int, lanes: int, columns: int) -> bool:
-    """Return True if ``columns`` memories of ``lanes`` words take ``width`` channels of a column in a cycle.
+    """Return True if ``columns`` memories of ``lanes`` words can access ``width`` channels of a column at once.
 
     ``width`` must divide ``lanes``, or be up to ``columns`` times ``lanes``.
     """
@@ -61,11 +67,11 @@ def pixel_fits(width: int, lanes: int, columns: int) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Window(Layer):
-    """Layer with a window of ``kernel`` (rows, columns) that moves by ``stride`` over the padded input."""
+    """Layer whose window moves over the padded input."""
 
     plan_fields: ClassVar[tuple[str, ...]] = ("kernel", "stride", "padding")
-    kernel: Pair
-    stride: Pair
+    kernel: Pair  #: rows and columns of the window
+    stride: Pair  #: rows and columns from window to window
     padding: tuple[int, int, int, int] = (0, 0, 0, 0)  #: top, left, bottom, right
 
     def check(self) -> None:
@@ -107,29 +113,33 @@ class Window(Layer):
         top, left, *_ = self.padding
         return x[:, top : top + self.input.h, left : left + self.input.w]
 
-    def seen(self, padded: Any, ky: int, kx: int) -> Any:
-        """Return a view of each window's value at (ky, kx); axes frame, output row, output column, …"""
+    def window_view(self, padded: Any, ky: int, kx: int) -> Any:
+        """Return a view of the word at (ky, kx) of every window; axes frame, output row, output column, …
+
+        ``padded``: array from :meth:`pad`.
+        """
         rows, columns = (
             slice(k, k + step * (size - 1) + 1, step)
             for k, step, size in zip((ky, kx), self.stride, (self.output.h, self.output.w), strict=True)
         )
         return padded[:, rows, columns]
 
-    def places(self) -> Iterator[Pair]:
-        """Return the places (ky, kx) of a window in raster order."""
+    def taps(self) -> Iterator[Pair]:
+        """Return the window's taps (ky, kx) in raster order."""
         rows, columns = self.kernel
         return product(range(rows), range(columns))
 
-    def spread(self, k: Kernels, count: int, terms: Mapping[Pair, Float32]) -> Frames:
-        """Return the fold, for every input, of the terms of all windows that saw it. ``terms``: terms by place.
+    def scatter_add(self, k: Kernels, count: int, terms_by_tap: Mapping[Pair, Float32]) -> Frames:
+        """Return the input gradient of ``count`` frames: each input's fold over the windows that read it.
 
-        ky and kx descend, so that output rows and columns ascend.
+        ``terms_by_tap``: for each tap, the terms of all windows.
+        The taps descend, so that the output rows and columns of an input's terms ascend.
         """
-        dx = self.pad(np.zeros((count, self.input.h, self.input.w, self.input.c), np.float32))
-        for place in reversed(list(self.places())):
-            view = self.seen(dx, *place)
-            view[...] = k.add(view, terms[place])
-        return self.crop(dx)
+        gradient = self.pad(np.zeros((count, self.input.h, self.input.w, self.input.c), np.float32))
+        for tap in reversed(list(self.taps())):
+            view = self.window_view(gradient, *tap)
+            view[...] = k.add(view, terms_by_tap[tap])
+        return self.crop(gradient)
 
     def padded64(self, torch: Any, x: Any, value: float = 0.0) -> Any:
         """Return a tensor with channels first, padded with ``value``."""

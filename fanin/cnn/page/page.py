@@ -1,4 +1,4 @@
-"""Page of a CNN's training: learning curves, limiting layers, and configuration."""
+"""HTML page of a CNN's training: learning curves, limiting layers, and configuration."""
 
 from __future__ import annotations
 
@@ -14,8 +14,12 @@ from fanin.sim.network import FAULTS
 Metrics = Mapping[str, Any]
 
 NAMES = {"rtl": "in RTL", "golden": "in the golden model", "float64": "in binary64"}
-_LIKE = {"rtl": "run", "golden": "golden", "float64": "binary64"}  # keys of STYLES
-_ENDS = ("input", "output", "soft_cross_loss")  # kinds that wait for the host's data, or for the whole frame
+_STYLE_KEYS = {"rtl": "run", "golden": "golden", "float64": "binary64"}  # keys of STYLES
+_EXCLUDED_KINDS = (
+    "input",
+    "output",
+    "soft_cross_loss",
+)  # kinds that wait for the host's data, or for the whole frame
 _TRAINING = {
     "epochs": "epochs",
     "batch": "batch",
@@ -28,12 +32,12 @@ _TRAINING = {
 
 
 def machines_in(metrics: Metrics) -> list[str]:
-    """Return the machines that have trained, the run's own machine first."""
+    """Return the machines that have trained; the first is that of option ``--on``."""
     return [metrics["on"], *(name for name in NAMES if name in metrics["epochs"][-1] and name != metrics["on"])]
 
 
 def title(metrics: Metrics) -> str:
-    """Return the title: model, data, machine and batch."""
+    """Return the page's title: model, data, machine and batch."""
     build, data, batch = metrics["build"], metrics["data"], metrics["training"]["batch"]
     return f"{build['model']} on {data['name']}, {NAMES[metrics['on']]}: batches of {batch}"
 
@@ -53,21 +57,22 @@ def limit_lines(metrics: Metrics) -> list[str]:
     layers, clock, hardware = metrics["build"]["layers"], metrics["build"]["clock_hz"], metrics["hardware"]
     cycles = max(layer["cycles"] for layer in layers)
     slowest = [layer["name"] for layer in layers if layer["cycles"] == cycles]
-    found = [
+    lines = [
         f"{' and '.join(slowest)} limit{'s' * (len(slowest) == 1)} by plan: {cycles:,} cycles a frame, "
         f"{clock / cycles:,.0f} frames a second at {clock / 1e6:g} MHz"
     ]
     if hardware and hardware["cycles_per_frame"]:
-        way = max(
-            (way for way in hardware["ways"] if way["layer"] in slowest), key=lambda way: way["busy_share"]
+        stream = max(
+            (stream for stream in hardware["ways"] if stream["layer"] in slowest),
+            key=lambda stream: stream["busy_share"],
         )
-        starved, blocked = (f"{100 * way[share]:.0f} %" for share in ("starved_share", "blocked_share"))
-        found.append(
+        starved, blocked = (f"{100 * stream[share]:.0f} %" for share in ("starved_share", "blocked_share"))
+        lines.append(
             f"Measured, a frame had gone back every {hardware['cycles_per_frame']:,.1f} cycles, "
             f"{100 * hardware['of_planned']:.1f} % of the planned rate; with drains and updates, "
-            f"{way['layer']} {way['way']} was starved {starved} of the time and blocked {blocked}"
+            f"{stream['layer']} {stream['way']} was starved {starved} of the time and blocked {blocked}"
         )
-    return found
+    return lines
 
 
 def cnn_page(metrics: Metrics) -> str:
@@ -84,9 +89,9 @@ def cnn_page(metrics: Metrics) -> str:
             *_curves(metrics, machines, "accuracy", Axis.share("accuracy of held-out images")),
             *_curves(metrics, machines, "loss", loss_axis()),
         ],
-        cycles=charts.cycles_chart(metrics["build"]["layers"], _ways(metrics)),
+        cycles=charts.cycles_chart(metrics["build"]["layers"], _layer_streams(metrics)),
         limits=limit_lines(metrics),
-        shares=charts.shares_chart(_ways(metrics)) if hardware else None,
+        shares=charts.shares_chart(_layer_streams(metrics)) if hardware else None,
         timeline=charts.batch_chart(hardware["timeline"]) if hardware else None,
         phases=_phases(hardware["timeline"]) if hardware else "",
         results=charts.results_chart(hardware["results"], batch) if hardware else None,
@@ -126,18 +131,23 @@ def _predicted(predicted: Metrics) -> Rows:
     ]
 
 
-def _ways(metrics: Metrics) -> list[Mapping[str, Any]]:
-    """Return the measured ways of layers, except inputs, outputs and the loss."""
-    ends = {layer["name"] for layer in metrics["build"]["layers"] if layer["kind"] in _ENDS}
-    return [way for way in (metrics["hardware"] or {"ways": []})["ways"] if way["layer"] not in ends]
+def _layer_streams(metrics: Metrics) -> list[Mapping[str, Any]]:
+    """Return the measures of the streams of all layers except inputs, outputs and the loss."""
+    excluded = {layer["name"] for layer in metrics["build"]["layers"] if layer["kind"] in _EXCLUDED_KINDS}
+    return [
+        stream for stream in (metrics["hardware"] or {"ways": []})["ways"] if stream["layer"] not in excluded
+    ]
 
 
 def _memory(hardware: Metrics) -> Rows:
     """Return the memory traffic of the last job."""
     return [
-        (f"{way} by {one['name']}", f"{one[f'{way}_bytes_per_frame']:,.0f} bytes a frame, {100 * share:.1f} %")
-        for one in hardware["devices"]
-        for way, share in (("read", one["read_share"]), ("written", one["write_share"]))
+        (
+            f"{direction} by {device['name']}",
+            f"{device[f'{direction}_bytes_per_frame']:,.0f} bytes a frame, {100 * share:.1f} %",
+        )
+        for device in hardware["devices"]
+        for direction, share in (("read", device["read_share"]), ("written", device["write_share"]))
     ]
 
 
@@ -148,7 +158,7 @@ def _rates(hardware: Metrics) -> str:
     if link:
         text += f", links {link:g} Gb/s, of which all bytes of frames count, and what Ethernet has around them"
     devices = hardware["devices"]
-    if any(len({one[rate] for one in devices}) > 1 for rate in ("dram_gbps", "network_gbps")):
+    if any(len({device[rate] for device in devices}) > 1 for rate in ("dram_gbps", "network_gbps")):
         text += "; devices differ in the plan, and all are simulated as fast as the slowest"
     return text
 
@@ -156,9 +166,9 @@ def _rates(hardware: Metrics) -> str:
 def _connections(metrics: Metrics) -> Rows:
     """Return the frames sent over each connection in the run."""
     return [
-        (f"{one['from']} to {one['to']}, sent by {end['device']}", _sent(end))
-        for one in metrics["connections"]
-        for end in one["ends"]
+        (f"{connection['from']} to {connection['to']}, sent by {end['device']}", _sent(end))
+        for connection in metrics["connections"]
+        for end in connection["ends"]
     ]
 
 
@@ -205,7 +215,7 @@ def _curves(metrics: Metrics, machines: Sequence[str], key: str, y: Axis) -> lis
     epochs = metrics["epochs"]
     lines = {
         NAMES[name]: (
-            _LIKE[name],
+            _STYLE_KEYS[name],
             [(epoch["epoch"], epoch[name][key]) for epoch in epochs if epoch[name][key] is not None],
         )
         for name in machines
@@ -242,7 +252,7 @@ def _configuration(metrics: Metrics) -> dict[str, Rows]:
 def _builds(metrics: Metrics) -> Rows:
     """Return each build's folder and first checkpoint; empty for a single build."""
     builds = metrics["builds"]
-    return [(one["folder"], f"from {one['from']}") for one in builds] if len(builds) > 1 else []
+    return [(build["folder"], f"from {build['from']}") for build in builds] if len(builds) > 1 else []
 
 
 def _value(value: Any) -> str:
@@ -250,8 +260,8 @@ def _value(value: Any) -> str:
 
 
 def _epoch_table(metrics: Metrics, machines: Sequence[str]) -> list[list[str]]:
-    heads = [f"{what} {NAMES[name]}" for what in ("held out, %,", "loss") for name in machines]
-    rows = [["epoch", "learning rate", *heads]]
+    titles = [f"{measure} {NAMES[name]}" for measure in ("held out, %,", "loss") for name in machines]
+    rows = [["epoch", "learning rate", *titles]]
     for epoch in metrics["epochs"]:
         runs = [epoch[name] for name in machines]
         accuracies = [f"{100 * run['accuracy']:.2f}" for run in runs]

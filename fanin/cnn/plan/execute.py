@@ -28,27 +28,29 @@ from fanin.planner.model.graph import Model
 from fanin.planner.model.load import load_model
 from fanin.planner.plan.digest import CONNECTIONS_FILE, PLAN_FILE
 from fanin.planner.plan.plan import Plan
-from fanin.planner.plan.sweep import Say, sweep
+from fanin.planner.plan.sweep import Report, sweep
 from fanin.planner.plan.write import plan_files
 from fanin.planner.search.limits import Limits
-from fanin.planner.search.search import SIDE_BY_SIDE
+from fanin.planner.search.search import PARALLEL_CLIMBS
 from fanin.runs.call import Call
 from fanin.runs.files import asked
 from fanin.runs.output import PLAN, SWEEP, check_directory, is_kind, json_text, print_json, table
 from fanin.runs.progress import StatusLine
 from fanin.runs.provenance.document import run_directory
 
-SECONDS, SWEEP_SECONDS = 100.0, 12.0  # of one search, alone and in a sweep
+SECONDS, SWEEP_SECONDS = 100.0, 12.0  # time limit of one search: alone, and in a sweep
 PLANS = "plans"  # folder of a sweep's plans
 LOST = ToolFailed("a process of the search was killed, or failed; was there too little memory?")
-SHOWN = 20  # complaints about one plan
+SHOWN_VIOLATIONS = 20  # violations printed per plan
 
-Found = tuple[int, int, Plan]  # devices, model parallelism
-Work = Callable[[ProcessPoolExecutor | None, Say], Iterator[Found]]
+SweepPoint = tuple[int, int, Plan]  # number of devices, model parallelism, plan
+Work = Callable[[ProcessPoolExecutor | None, Report], Iterator[SweepPoint]]
 
 
-def execute(options: PlanOptions, call: Call, say: Callable[[str], None] = print) -> list[Found]:
-    """Plan what the options ask for, write the plan's folder, and ``say`` a summary. Return all plans.
+def execute(options: PlanOptions, call: Call, say: Callable[[str], None] = print) -> list[SweepPoint]:
+    """Make the plans of the options, write the output folder, and print a summary with ``say``.
+
+    Return all plans.
 
     Raises InputError if no plan is possible, ToolFailed if the search was killed.
     """
@@ -58,53 +60,61 @@ def execute(options: PlanOptions, call: Call, say: Callable[[str], None] = print
     assert options.model
     assert options.cluster
     assert options.output
-    ways, counts, output = factors(options.mp), device_counts(options.devices), options.output
+    split_factors, counts, output = factors(options.mp), device_counts(options.devices), options.output
     model, cluster = load_model(options.model), load_cluster(options.cluster)
     for note in model.notes:
         print(f"fanin: warning: {note}", file=sys.stderr)
-    many = counts is not None or len(ways) > 1
-    kind = SWEEP if many else PLAN
+    is_sweep = counts is not None or len(split_factors) > 1
+    kind = SWEEP if is_sweep else PLAN
     check_directory(output, kind)
-    seconds = options.time_limit or (SWEEP_SECONDS if many else SECONDS)
+    seconds = options.time_limit or (SWEEP_SECONDS if is_sweep else SECONDS)
     limits = Limits(seconds=seconds, workers=options.workers, seed=options.seed, gap=options.gap / 100)
     counts = counts or [len(cluster.devices)]
     cluster.first(max(counts))  # said before the search for fewer
-    plans: list[Found] = []
+    plans: list[SweepPoint] = []
     with run_directory(output, kind, asked(call, options)) as folder, StatusLine() as status:
 
-        def work(pool: ProcessPoolExecutor | None, say: Say) -> Iterator[Found]:
-            return sweep(model, cluster, counts, ways, limits, batch=options.batch, pool=pool, say=say)
+        def work(pool: ProcessPoolExecutor | None, report: Report) -> Iterator[SweepPoint]:
+            return sweep(
+                model, cluster, counts, split_factors, limits, batch=options.batch, pool=pool, report=report
+            )
 
-        def show(devices: int, ways: int, best: float, bound: float) -> None:
-            on = f"{devices} device{'s' * (devices != 1)}" + (f", in {ways} parts" if ways > 1 else "")
-            status.show(f"{model.name} on {on}: {best:,.2f} of at most {bound:,.2f} frames/s")
+        def show(devices: int, parts: int, best: float, bound: float) -> None:
+            devices_text = f"{devices} device{'s' * (devices != 1)}" + (
+                f", in {parts} parts" if parts > 1 else ""
+            )
+            status.show(f"{model.name} on {devices_text}: {best:,.2f} of at most {bound:,.2f} frames/s")
 
         try:
-            for found in searched(work, options.workers, show):
-                plans.append(found)
-                if many:
-                    write_plan(folder / PLANS / _folder(*found[:2]), found[2])
+            for candidate in run_search(work, options.workers, show):
+                plans.append(candidate)
+                if is_sweep:
+                    write_plan(folder / PLANS / _folder(*candidate[:2]), candidate[2])
         except InputError as error:
-            _, count = list(itertools.product(ways, counts))[len(plans)]
-            on = options.cluster if count == len(cluster.devices) else f"{count} of {options.cluster}"
-            raise InputError(f"{options.model} on {on}: {error}") from None
-        if many:
+            _, count = list(itertools.product(split_factors, counts))[len(plans)]
+            cluster_text = options.cluster if count == len(cluster.devices) else f"{count} of {options.cluster}"
+            raise InputError(f"{options.model} on {cluster_text}: {error}") from None
+        if is_sweep:
             _write_sweep(folder, model, cluster, plans)
         else:
             write_plan(folder, plans[0][2])
     if call.as_json:
-        say(json_text(json.loads((output / (SWEEP.mark if many else PLAN_FILE)).read_bytes())))
-    elif many:
+        say(json_text(json.loads((output / (SWEEP.mark if is_sweep else PLAN_FILE)).read_bytes())))
+    elif is_sweep:
         say(_sweep_text(output, f"{model.name} on {cluster.name}", plans))
     else:
         say(_text(output, plans[0][2]))
     return plans
 
 
-def searched(work: Work, workers: int, say: Say) -> Iterator[Found]:
-    """Yield the results of ``work``, run in another process that always ends with this one.
+def run_search(work: Work, workers: int, report: Report) -> Iterator[SweepPoint]:
+    """Yield the plans of ``work``, which runs in a child process that never outlives this one.
 
-    CP-SAT catches interrupts and returns only after seconds. This process stays interruptible.
+    CP-SAT catches interrupts and returns only after seconds. Because of the child, this process stays
+    interruptible.
+
+    ``workers``: number of searches in parallel.
+    ``report``: callback with the arguments of each progress report.
     """
     context = multiprocessing.get_context("fork")  # spawned, it would load OR-Tools for another second
     receiver, sender = context.Pipe(duplex=False)
@@ -125,7 +135,7 @@ def searched(work: Work, workers: int, say: Say) -> Iterator[Found]:
                 raise message
             kind, values = message
             if kind == "say":
-                say(*values)
+                report(*values)
             else:
                 yield values
     finally:
@@ -136,20 +146,20 @@ def searched(work: Work, workers: int, say: Say) -> Iterator[Found]:
 
 
 def _search(work: Work, workers: int, sender: Connection, parent: int) -> None:
-    """Run the process of ``searched``."""
-    _end_quietly_with(parent)
+    """Run the search in the process of ``run_search``."""
+    _die_with(parent)
     pool = None
     if workers > 1:
         pool = ProcessPoolExecutor(
-            min(workers, SIDE_BY_SIDE),
+            min(workers, PARALLEL_CLIMBS),
             mp_context=multiprocessing.get_context("fork"),
-            initializer=_end_quietly_with,
+            initializer=_die_with,
             initargs=(os.getpid(),),
         )
         pool.submit(int).result()  # all are started now, while there are no threads of CP-SAT's
     try:
-        for found in work(pool, lambda *values: sender.send(("say", values))):
-            sender.send(("plan", found))
+        for plan in work(pool, lambda *values: sender.send(("say", values))):
+            sender.send(("plan", plan))
         sender.send(None)
     except (InputError, CheckFailed) as error:
         sender.send(error)
@@ -159,35 +169,38 @@ def _search(work: Work, workers: int, sender: Connection, parent: int) -> None:
         pool.shutdown()
 
 
-def _end_quietly_with(parent: int) -> None:
-    """End this process when its parent ends. Leave the terminal's interrupt to the parent."""
+def _die_with(parent: int) -> None:
+    """Kill this process when ``parent`` ends, and ignore the terminal's interrupt, which the parent handles."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     end_with(parent, signal.SIGKILL)
 
 
-def _folder(devices: int, ways: int) -> str:
-    return f"devices{devices}-mp{ways}"
+def _folder(devices: int, factor: int) -> str:
+    return f"devices{devices}-mp{factor}"
 
 
-def write_plan(folder: Path, plan: Plan, others: Sequence[Mapping[str, Any]] = ()) -> None:
-    """Write a plan and its page, and check the written files. Raises CheckFailed."""
+def write_plan(folder: Path, plan: Plan, sweep_rows: Sequence[Mapping[str, Any]] = ()) -> None:
+    """Write a plan and its page, and check the written files. Raises CheckFailed for a broken rule.
+
+    ``sweep_rows``: points of a sweep, for the page.
+    """
     files = plan_files(plan)
     for name, text in files.items():
         write_file(folder / name, text)
-    complaints = check_plan(folder)
-    if complaints:
-        raise CheckFailed(f"the plan breaks a rule: {complaints[0]} ({len(complaints)} in all)")
-    page = plan_page(json.loads(files[PLAN_FILE]), json.loads(files[CONNECTIONS_FILE]), others)
+    violations = check_plan(folder)
+    if violations:
+        raise CheckFailed(f"the plan breaks a rule: {violations[0]} ({len(violations)} in all)")
+    page = plan_page(json.loads(files[PLAN_FILE]), json.loads(files[CONNECTIONS_FILE]), sweep_rows)
     write_file(folder / "report.html", page)
 
 
-def _write_sweep(folder: Path, model: Model, cluster: Cluster, plans: list[Found]) -> None:
+def _write_sweep(folder: Path, model: Model, cluster: Cluster, plans: list[SweepPoint]) -> None:
     """Write sweep.json, and a page with the best plan and the throughput of all plans."""
     rows = [
         {
             "devices": devices,
-            "mp": ways,
+            "mp": factor,
             "throughput": float(plan.throughput),
             "bound": float(plan.bound),
             "gap": plan.gap,
@@ -196,9 +209,9 @@ def _write_sweep(folder: Path, model: Model, cluster: Cluster, plans: list[Found
             "status": "optimal" if plan.optimal else "gap",
             "split": plan.split,
             "devices_used": plan.used,
-            "folder": f"{PLANS}/{_folder(devices, ways)}",
+            "folder": f"{PLANS}/{_folder(devices, factor)}",
         }
-        for devices, ways, plan in plans
+        for devices, factor, plan in plans
     ]
     best = max((plan for *_, plan in plans), key=lambda plan: plan.throughput)
     files = plan_files(best)
@@ -212,9 +225,9 @@ def _text(output: Path, plan: Plan) -> str:
     """Return a plan's summary as text."""
     values = json.loads((output / PLAN_FILE).read_bytes())
     lines = [f"{values['model']} on {values['cluster']['name']}: {_rate(plan)}", ""]
-    heads = ["device", "layers", "DSP", "LUT", "RAM", "DRAM", "DRAM read", "DRAM write", "network"]
-    heads.append("connections")
-    rows = [heads]
+    titles = ["device", "layers", "DSP", "LUT", "RAM", "DRAM", "DRAM read", "DRAM write", "network"]
+    titles.append("connections")
+    rows = [titles]
     for number, device in enumerate(plan.instance.cluster.devices):
         used = values["utilisation"][device.name]
         ram = max(used["ram_bits"] or 0, used["ram_blocks"] or 0)
@@ -230,15 +243,15 @@ def _text(output: Path, plan: Plan) -> str:
                 links,
             ]
         )
-    lines.append(table(rows, right=range(1, len(heads))))
+    lines.append(table(rows, right=range(1, len(titles))))
     limit = values["limit"]
     resource = limit["resource"].replace("_", " ").replace("dram", "DRAM")
     layer = f" of {limit['layer']}" if "layer" in limit else ""
     facts = [
         ["with updates", f"{plan.throughput_with_update:,.2f} frames/s (batch {plan.batch})"],
-        ["search ended", ENDED[values["solver"]["stopped_by"]]],
+        ["search ended", SEARCH_ENDS[values["solver"]["stopped_by"]]],
         ["limit", f"{resource}{layer} on {limit['device']}"],
-        *([["held up", _flow(plan)]] if _held_up(plan) else []),
+        *([["held up", _flow(plan)]] if _is_held_up(plan) else []),
         ["verified", f"yes: fanin plan --check {output}"],
         ["report", str(output / "report.html")],
     ]
@@ -248,71 +261,71 @@ def _text(output: Path, plan: Plan) -> str:
 def _rate(plan: Plan) -> str:
     proof = "optimal" if plan.optimal else f"at most {float(plan.bound):,.2f}, a gap of {100 * plan.gap:.2f} %"
     planned = f"{float(plan.throughput):,.2f} frames/s, {proof}"
-    return f"{plan.flow_throughput:,.2f} frames/s, planned for {planned}" if _held_up(plan) else planned
+    return f"{plan.flow_throughput:,.2f} frames/s, planned for {planned}" if _is_held_up(plan) else planned
 
 
-def _held_up(plan: Plan) -> bool:
+def _is_held_up(plan: Plan) -> bool:
     """Return True if the flow model's throughput is below the plan's."""
     return plan.flow_throughput < float(plan.throughput)
 
 
 def _flow(plan: Plan) -> str:
-    """In cycles of the fastest clock that the plan uses."""
+    """Return the flow model's and the plan's time of a frame as text, in cycles of the fastest clock."""
     devices = plan.instance.cluster.devices
     clock = max(devices[device].part.clock for device in plan.placement.devices)
-    counted, found = float(plan.period * clock), clock / plan.flow_throughput
-    return f"the flow model has a frame every {found:,.1f} cycles, where the plan counts {counted:,.1f}"
+    planned, flow = float(plan.period * clock), clock / plan.flow_throughput
+    return f"the flow model has a frame every {flow:,.1f} cycles, where the plan counts {planned:,.1f}"
 
 
-ENDED = {
+SEARCH_ENDS = {
     "proof": "no plan is better",
     "gap": "no plan is better by more than --gap",
     "time": "its time was spent; --time-limit gives it more",
 }
 
 
-def _sweep_text(output: Path, what: str, plans: list[Found]) -> str:
+def _sweep_text(output: Path, subject: str, plans: list[SweepPoint]) -> str:
     """Return the summary of several plans as text."""
-    factors = sorted({ways for _, ways, _ in plans})
-    heads = ["devices", *("no MP" if ways == 1 else f"MP{ways}" for ways in factors)]
-    rows = [heads]
+    factors = sorted({factor for _, factor, _ in plans})
+    titles = ["devices", *("no MP" if factor == 1 else f"MP{factor}" for factor in factors)]
+    rows = [titles]
     for count in sorted({devices for devices, *_ in plans}):
         cells = [f"{p.flow_throughput:,.2f} ({_proof(p)})" for n, _, p in plans if n == count]
         rows.append([str(count), *cells])
     report = f"  report  {output / 'report.html'}"
-    title = f"{what}: frames/s, and how much more there may be"
-    return "\n".join([title, "", table(rows, right=range(len(heads))), "", report])
+    title = f"{subject}: frames/s, and how much more there may be"
+    return "\n".join([title, "", table(rows, right=range(len(titles))), "", report])
 
 
 def _proof(plan: Plan) -> str:
-    if _held_up(plan):
+    if _is_held_up(plan):
         return f"planned for {float(plan.throughput):,.2f}"
     return "optimal" if plan.optimal else f"{100 * plan.gap:.2f} %"
 
 
 def verify(directory: Path, as_json: bool) -> int:
-    """Run ``fanin plan --check``: print a line for every broken rule. Return 1 if there is one."""
+    """Run ``fanin plan --check``: print a line for every broken rule. Return 1 if any, else 0."""
     if is_kind(directory, SWEEP):
         folders = sorted(path.parent for path in (directory / PLANS).glob(f"*/{PLAN_FILE}"))
-        known = _plans_of(directory)
-        for folder in sorted(known - set(folders)):
+        listed_folders = _listed_folders(directory)
+        for folder in sorted(listed_folders - set(folders)):
             raise InputError(f"{folder}: holds no {PLAN_FILE}, but {directory / SWEEP.mark} names it")
-        for folder in sorted(set(folders) - known):
+        for folder in sorted(set(folders) - listed_folders):
             raise InputError(f"{directory / SWEEP.mark}: does not name {folder}")
     elif (directory / PLAN_FILE).is_file():
         folders = [directory]
     else:
         raise InputError(f"{directory}: holds no {PLAN_FILE} and no {SWEEP.mark}")
-    complaints = {str(folder): check_plan(folder) for folder in folders}
-    count = sum(map(len, complaints.values()))
+    violations = {str(folder): check_plan(folder) for folder in folders}
+    count = sum(map(len, violations.values()))
     if as_json:
-        print_json({"plans": len(folders), "complaints": {k: v for k, v in complaints.items() if v}})
+        print_json({"plans": len(folders), "complaints": {k: v for k, v in violations.items() if v}})
     else:
-        for name, lines in complaints.items():
-            for line in lines[:SHOWN]:
+        for name, lines in violations.items():
+            for line in lines[:SHOWN_VIOLATIONS]:
                 print(f"{name}: {line}")
-            if len(lines) > SHOWN:
-                print(f"{name}: and {len(lines) - SHOWN:,} more, which --json has")
+            if len(lines) > SHOWN_VIOLATIONS:
+                print(f"{name}: and {len(lines) - SHOWN_VIOLATIONS:,} more, which --json has")
         plans = f"{len(folders)} plan{'s' * (len(folders) != 1)}"
         print(
             f"{plans}: every rule is kept" if not count else f"{plans}: {count:,} complaint{'s' * (count != 1)}"
@@ -320,6 +333,6 @@ def verify(directory: Path, as_json: bool) -> int:
     return int(count > 0)
 
 
-def _plans_of(directory: Path) -> set[Path]:
+def _listed_folders(directory: Path) -> set[Path]:
     """Return the folders named in sweep.json. Raises InputError."""
     return {directory / row.text("folder") for row in open_record(directory / SWEEP.mark).records(SWEEP.key)}

@@ -9,7 +9,7 @@ from pathlib import Path
 from fanin.base.errors import InputError
 from fanin.runs.option import Group, Place, RunOptions, Trait, option
 
-FACTORS = (1, 2, 4, 8)  # of model parallelism
+FACTORS = (1, 2, 4, 8)  # degrees of model parallelism
 SEARCH = Trait("a search")
 
 _PLACE = Group("")
@@ -72,23 +72,23 @@ class PlanOptions(RunOptions):
 
 
 def factors(text: str) -> list[int]:
-    """Return the values of ``--mp``. Raises InputError."""
-    chosen = text.split(",")
-    if not all(part.isdecimal() and int(part) in FACTORS for part in chosen):
+    """Return the degrees of model parallelism of ``--mp``, ascending. Raises InputError."""
+    parts = text.split(",")
+    if not all(part.isdecimal() and int(part) in FACTORS for part in parts):
         raise InputError(
             f"--mp must be some of {', '.join(map(str, FACTORS))}, with commas between, not {text!r}"
         )
-    return sorted({int(part) for part in chosen})
+    return sorted({int(part) for part in parts})
 
 
 def device_counts(text: str | None) -> list[int] | None:
-    """Return the values of ``--devices``: a number, a range, or several with commas; None if not given."""
+    """Return the numbers of devices of ``--devices``, ascending; None without the option. Raises InputError."""
     if text is None:
         return None
-    found: set[int] = set()
+    counts: set[int] = set()
     for part in text.split(","):
         match = re.fullmatch(r"(\d{1,3})(?:\.\.(\d{1,3}))?", part)
         if not match or not 1 <= int(match[1]) <= int(match[2] or match[1]):
             raise InputError(f"--devices must be a range as 3..9, or numbers, not {text!r}")
-        found.update(range(int(match[1]), int(match[2] or match[1]) + 1))
-    return sorted(found)
+        counts.update(range(int(match[1]), int(match[2] or match[1]) + 1))
+    return sorted(counts)

@@ -1,9 +1,9 @@
-"""Folder of ``fanin cluster build``: contents, writing and reading.
+"""The command ``fanin cluster build``, and the folder that it writes.
 
 - ``build.json``: description of the build.
 - ``plan/``: the plan.
 - ``memory/``: memory map of each device.
-- ``verilog/``: nodes' Verilog and C headers, with ``--verilog``.
+- ``verilog/``: Verilog and C headers of the nodes, with ``--verilog``.
 """
 
 from __future__ import annotations
@@ -45,21 +45,21 @@ from fanin.runs.provenance.document import run_directory
 from fanin.sim.cosim.arrays import Arith
 
 MODEL, CLUSTER = "digits_cnn", "arria10x1"  # defaults
-SECONDS = 20.0  # limit of the default plan's search, which takes about 1 s
+SECONDS = 20.0  # time limit of the default plan's search, which takes about 1 s
 PLAN_FOLDER, VERILOG_FOLDER, MEMORY_FOLDER = "plan", "verilog", "memory"
 
 
 @dataclass(frozen=True)
 class Build:
-    """Built nodes. ``arithmetic``: co-simulation of their operators, c or rtl; ``wires``: connections."""
+    """Planned network, with the options of its hardware."""
 
     planned: PlannedNetwork
-    arithmetic: str
+    arithmetic: str  #: operators in the co-simulation: "c" or "rtl"
     wires: Wires = RELIABLE_L2
 
 
 def execute(options: BuildOptions, call: Call, say: Callable[[str], None] = print) -> None:
-    """Build, write the folder, and ``say`` a summary.
+    """Build the nodes of a plan, write the folder, and print a summary with ``say``.
 
     Raises InputError for a missing plan, and for a plan whose build would deadlock.
     """
@@ -71,9 +71,9 @@ def execute(options: BuildOptions, call: Call, say: Callable[[str], None] = prin
     build = replace(build, wires=wires_of(options, build.planned.placement))
     with run_directory(output, CLUSTER_BUILD, asked(call, options)) as folder:
         # the simulator is cached outside this folder
-        machine = Rtl(build.planned, build.arithmetic, build.wires)
+        rtl = Rtl(build.planned, build.arithmetic, build.wires)
         if options.verilog:
-            write_verilog(folder / VERILOG_FOLDER, machine.cosim.nodes)
+            write_verilog(folder / VERILOG_FOLDER, rtl.cosim.nodes)
         write_memory(folder / MEMORY_FOLDER, build.planned.placement)
         write_build(folder, build, options.plan)
     if call.as_json:
@@ -83,9 +83,12 @@ def execute(options: BuildOptions, call: Call, say: Callable[[str], None] = prin
 
 
 def planned_build(plan: Path, arithmetic: str, wires: Wires = RELIABLE_L2) -> Build:
-    """Return the build of a plan. Raises InputError for a missing plan or one whose build would deadlock."""
+    """Return the build of a plan's folder.
+
+    Raises InputError if there is none, or if the build would deadlock.
+    """
     build = Build(read_network(plan), arithmetic, wires)
-    _ = build.planned.verdict  # before anything is made
+    _ = build.planned.liveness  # raises InputError for a deadlock
     return build
 
 
@@ -99,7 +102,7 @@ def default_build(folder: Path) -> Build:
 
 
 def open_build(folder: Path) -> Build:
-    """Return the build in a folder. Raises InputError for no build, or one that differs from its files."""
+    """Return the build in a folder. Raises InputError if there is none, or if its files have changed."""
     hint = "; build the plan first" if is_kind(folder, PLAN) else ""
     record = open_kind(folder, CLUSTER_BUILD, "fanin cluster build", hint)
     planned = read_network(folder / PLAN_FOLDER)
@@ -112,10 +115,10 @@ def open_build(folder: Path) -> Build:
 
 def _check_verilog(folder: Path, record: Record) -> None:
     """Raise InputError if a Verilog file or header is missing or was edited."""
-    found = _verilog(folder)
+    digests = _verilog(folder)
     for name in record.value:
-        if found.get(name) != record.text(name):
-            cause = "was edited" if name in found else "is missing"
+        if digests.get(name) != record.text(name):
+            cause = "was edited" if name in digests else "is missing"
             raise InputError(f"{folder / VERILOG_FOLDER / name}: {cause}; build again")
 
 
@@ -136,7 +139,7 @@ def _copy(source: Path, target: Path, kind: Kind) -> None:
 
 
 def write_build(folder: Path, build: Build, plan: Path) -> None:
-    """Write the plan's files and build.json; existing Verilog stays."""
+    """Write the plan's files and ``build.json`` to ``folder``. ``plan``: folder of the plan."""
     _copy(plan, folder / PLAN_FOLDER, PLAN)
     _write_mark(folder, build)
 
@@ -167,7 +170,7 @@ def build_json(build: Build) -> dict[str, Any]:
             )
         ],
         "sizes": sizes_json(planned),
-        "liveness": {"frames": planned.verdict.frames, "ends": planned.verdict.stop is None},
+        "liveness": {"frames": planned.liveness.frames, "ends": planned.liveness.deadlock is None},
         "predicted": predicted_json(planned, planned.batch),
     }
 

@@ -1,7 +1,7 @@
-"""Checkpoint file: state of a network between two batches, as a NumPy archive with its own SHA-256.
+"""Checkpoint file: state of a network between two batches, in a NumPy archive with a SHA-256 of its contents.
 
 Arrays are named LAYER/NAME, with the names of the layer's ``zero_state``. Arrays of the network in binary64
-are named LAYER/NAME@float64. ``about`` is JSON.
+are named LAYER/NAME@float64. The entry ``about`` is JSON with the fields of ``CheckpointInfo``.
 """
 
 from __future__ import annotations
@@ -26,27 +26,20 @@ _BINARY64 = f"@{FLOAT64}"  # suffix of names of arrays in binary64
 
 
 @dataclass(frozen=True)
-class About:
-    """Description of a checkpoint. Digests are SHA-256s; None before they are known.
+class CheckpointInfo:
+    """Description of a checkpoint. Digests are SHA-256s. The fields are keys of a JSON file."""
 
-    ``name``: name of the network.
-    ``model``, ``network``, ``data``: digests of the model, of the network as built, and of the images.
-    ``seed``: seed of the initial parameters; None if they were not drawn.
-    ``epoch``: number of trained epochs.
-    ``frame``: number of trained frames of the next epoch.
-    ``training``: hyper-parameters.
-    ``tallies``: tally of the current or just ended epoch, by machine.
-    """
-
-    name: str
-    model: str
-    network: str | None = None
-    data: str | None = None
-    seed: int | None = None
-    epoch: int = 0
-    frame: int = 0
-    training: Mapping[str, Any] | None = None
-    tallies: Mapping[str, Tally] = field(default_factory=dict)
+    name: str  #: name of the network
+    model: str  #: digest of the model
+    network: str | None = None  #: digest of the network as built; None before training
+    data: str | None = None  #: digest of the images; None before training
+    seed: int | None = None  #: seed of the initial parameters; None if they were not drawn
+    epoch: int = 0  #: number of trained epochs
+    frame: int = 0  #: number of trained frames of the next epoch
+    training: Mapping[str, Any] | None = None  #: hyper-parameters; None before training
+    tallies: Mapping[str, Tally] = field(
+        default_factory=dict
+    )  #: tally of the current or last epoch, by machine
 
     @property
     def place(self) -> Place:
@@ -56,44 +49,47 @@ class About:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """State of a network. ``states``: state of each stage's layer, empty for most kinds.
+    """State of a network, with its description."""
 
-    ``binary64``: state of the network in binary64; None if it was not trained.
-    """
-
-    about: About
-    states: tuple[State, ...]
-    binary64: tuple[State64, ...] | None = None
+    info: CheckpointInfo
+    states: tuple[State, ...]  #: state of each stage's layer; empty for most kinds
+    binary64: tuple[State64, ...] | None = None  #: state of the network in binary64; None if it is not trained
 
 
 def save_checkpoint(path: Path, network: Network, checkpoint: Checkpoint) -> None:
     """Write a checkpoint atomically. Raises InputError if the file cannot be written."""
-    arrays = flat(network, checkpoint.states)
+    arrays = flatten_states(network, checkpoint.states)
     if checkpoint.binary64 is not None:
-        arrays |= {f"{name}{_BINARY64}": values for name, values in flat(network, checkpoint.binary64).items()}
-    save_state(path, asdict(checkpoint.about), arrays)
+        arrays |= {
+            f"{name}{_BINARY64}": values
+            for name, values in flatten_states(network, checkpoint.binary64).items()
+        }
+    save_state(path, asdict(checkpoint.info), arrays)
 
 
 def load_checkpoint(path: Path, network: Network) -> Checkpoint:
-    """Read a checkpoint of this model, of any build. Raises InputError of one line for any other file."""
+    """Read a checkpoint of the network's model, of any build.
+
+    Raises InputError of one line for another file.
+    """
     fields, arrays = load_state(path, "fanin cluster")
     tallies = {machine: Tally(**tally) for machine, tally in fields.pop("tallies").items()}
-    about = About(**fields, tallies=tallies)
-    if about.model != network.model_digest:
-        other = "another model of that name" if about.name == network.name else about.name
-        raise InputError(f"{path}: holds a state of {other}, not of {network.name}")
-    beside = {
+    info = CheckpointInfo(**fields, tallies=tallies)
+    if info.model != network.model_digest:
+        holder = "another model of that name" if info.name == network.name else info.name
+        raise InputError(f"{path}: holds a state of {holder}, not of {network.name}")
+    binary64_arrays = {
         name.removesuffix(_BINARY64): values for name, values in arrays.items() if name.endswith(_BINARY64)
     }
     try:
-        binary64 = shaped(network, beside, np.float64) if beside else None
-        return Checkpoint(about, shaped(network, arrays), binary64)
+        binary64 = restore_states(network, binary64_arrays, np.float64) if binary64_arrays else None
+        return Checkpoint(info, restore_states(network, arrays), binary64)
     except ValueError as error:
         raise InputError(f"{path}: {error}") from None
 
 
-def flat(network: Network, states: Sequence[AnyState]) -> Arrays:
-    """Return all arrays of a state by LAYER/NAME."""
+def flatten_states(network: Network, states: Sequence[AnyState]) -> Arrays:
+    """Return all arrays of a network's state, by LAYER/NAME."""
     return {
         f"{stage.name}/{name}": values
         for stage, state in zip(network.stages, states, strict=True)
@@ -101,23 +97,28 @@ def flat(network: Network, states: Sequence[AnyState]) -> Arrays:
     }
 
 
-def shaped(
+def restore_states(
     network: Network, arrays: Mapping[str, npt.NDArray[Any]], dtype: npt.DTypeLike = np.float32
 ) -> tuple[AnyState, ...]:
-    """Return the states from arrays of ``flat``. Raises ValueError for an array that is missing or differs."""
+    """Return the states from arrays by LAYER/NAME, the inverse of :func:`flatten_states`.
+
+    Raises ValueError if an array is missing, or has another shape or type.
+    """
     states: tuple[AnyState, ...] = tuple(
         {name: zeros.astype(dtype) for name, zeros in stage.layer.zero_state().items()}
         for stage in network.stages
     )
     for stage, state in zip(network.stages, states, strict=True):
         for name, zeros in state.items():
-            found = arrays.get(f"{stage.name}/{name}")
-            if found is None:
+            array = arrays.get(f"{stage.name}/{name}")
+            if array is None:
                 raise ValueError(f"{stage.name}/{name} is missing")
-            if found.dtype != zeros.dtype or found.shape != zeros.shape:
-                kinds = [f"{_sizes(each.shape)} of {each.dtype}" for each in (found, zeros)]
-                raise ValueError(f"{stage.name}/{name} is {kinds[0]}, not {kinds[1]}")
-            state[name] = found
+            if array.dtype != zeros.dtype or array.shape != zeros.shape:
+                descriptions = [
+                    f"{_sizes(candidate.shape)} of {candidate.dtype}" for candidate in (array, zeros)
+                ]
+                raise ValueError(f"{stage.name}/{name} is {descriptions[0]}, not {descriptions[1]}")
+            state[name] = array
     return states
 
 

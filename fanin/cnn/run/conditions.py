@@ -20,15 +20,15 @@ if TYPE_CHECKING:  # Amaranth takes a second to load
     from fanin.sim.cosim.waves import Waveform
 
 
-ALONE = "does not apply: the plan has one device and no network"
+ONE_DEVICE = "does not apply: the plan has one device and no network"
 
 
 @dataclass(frozen=True)
 class Wires:
-    """Connections of a build. ``link``: protocol of the links; ``encap``: encapsulation of their frames."""
+    """Options of a build's connections. The fields are keys of ``build.json``."""
 
-    link: str = RELIABLE
-    encap: str = ENCAPS[0]
+    link: str = RELIABLE  #: protocol of the links, one of LINKS
+    encap: str = ENCAPS[0]  #: encapsulation of the frames, one of ENCAPS
 
 
 RELIABLE_L2 = Wires()
@@ -36,36 +36,29 @@ RELIABLE_L2 = Wires()
 
 @dataclass(frozen=True)
 class Cut:
-    """Cut of the network at the first result of a batch: around one device, or between two devices.
+    """Cut of the network when a batch gives its first result: around one device, or between two devices."""
 
-    ``frames``: frames that the run trains before that batch.
-    """
-
-    text: str  #: the option's value
-    devices: tuple[str, ...]
-    frames: int
+    text: str  #: value of the option ``--cut``
+    devices: tuple[str, ...]  #: the device that is cut off, or the two devices
+    frames: int  #: frames that the run trains before that batch
 
 
 @dataclass(frozen=True)
 class Conditions:
-    """Faults and recordings of a run.
+    """Faults and recordings of a run's network."""
 
-    ``faults``: the ``FAULTS`` parameters of ``LinkConfig``; ``seed``: seed of the faults.
-    ``cut``: cut of the network; ``capture``: PCAP file of all frames; ``wave``: waveform of signals.
-    """
-
-    faults: Mapping[str, Any] = field(default_factory=dict)
-    seed: int = 0
+    faults: Mapping[str, Any] = field(default_factory=dict)  #: the ``FAULTS`` parameters of ``LinkConfig``
+    seed: int = 0  #: seed of the faults
     cut: Cut | None = None
-    capture: Path | None = None
-    wave: Waveform | None = None
+    capture: Path | None = None  #: PCAP file of all frames; None for none
+    wave: Waveform | None = None  #: waveform of signals; None for none
 
     def link(self, gbps: float) -> LinkConfig:
         """Return the configuration of links with these faults, at a rate in Gbit/s."""
         return LinkConfig(gbps=gbps, **self.faults)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the conditions as in run.json."""
+        """Return ``conditions`` of run.json."""
         clean = asdict(LinkConfig())
         return {fault: self.faults.get(fault, clean[fault]) for fault in FAULTS} | {
             "seed": self.seed,
@@ -77,21 +70,21 @@ LOSSLESS = Conditions()
 
 
 def recorded_conditions(record: Record) -> Conditions:
-    """Return the conditions recorded in run.json, without the cut, for a resumed run. Raises InputError."""
+    """Return the conditions of a resumed run from ``run.json``, without its cut. Raises InputError."""
     faults: dict[str, Any] = {fault: float(record.number(fault)) for fault in FAULTS}
     record.built(lambda: LinkConfig(**faults))
     return Conditions(faults, record.integer("seed"))
 
 
 def wires_of(options: BuildOptions, placement: Placement) -> Wires:
-    """Return the wires that a build's options give. Raises InputError for such options with a single device."""
+    """Return the wires of a build's options. Raises InputError if they are given for a single device."""
     if len(placement.names) == 1:
-        options.refuse({CONNECTIONS: ALONE})
+        options.refuse({CONNECTIONS: ONE_DEVICE})
     return Wires(options.link or RELIABLE, options.encap or ENCAPS[0])
 
 
 def check_conditions(options: ClusterOptions) -> None:
-    """Raise InputError for invalid network options; this check needs no plan."""
+    """Raise InputError for network options that are invalid with any plan."""
     if options.on != "rtl":
         options.refuse({FRAMES: "needs --on rtl"})
     try:
@@ -101,9 +94,9 @@ def check_conditions(options: ClusterOptions) -> None:
 
 
 def conditions_of(options: ClusterOptions, placement: Placement, training: Training, frames: int) -> Conditions:
-    """Return the conditions that a run's options give. ``frames``: frames of an epoch. Raises InputError."""
+    """Return the conditions of a run's options. ``frames``: frames of an epoch. Raises InputError."""
     if len(placement.names) == 1:
-        options.refuse({FRAMES: ALONE})
+        options.refuse({FRAMES: ONE_DEVICE})
     return Conditions(
         faults={fault: getattr(options, fault) for fault in FAULTS},
         seed=training.seed if options.network_seed is None else options.network_seed,
@@ -117,21 +110,22 @@ def _cut(text: str, placement: Placement, training: Training, frames: int) -> Cu
     if not match:
         raise InputError(f"--cut: must be DEVICE@BATCH or DEVICE-DEVICE@BATCH, not {text!r}")
     devices, batch = _devices(match[1], placement), int(match[2])
-    batches = -(-frames // training.batch)  # of an epoch
-    if not 1 <= batch <= training.epochs * batches:
-        raise InputError(f"--cut: the run has batches 1…{training.epochs * batches:,}, not {batch:,}")
-    epoch, place = divmod(batch - 1, batches)
-    return Cut(text, devices, epoch * frames + place * training.batch)
+    epoch_batches = -(-frames // training.batch)  # of an epoch
+    if not 1 <= batch <= training.epochs * epoch_batches:
+        raise InputError(f"--cut: the run has batches 1…{training.epochs * epoch_batches:,}, not {batch:,}")
+    epoch, batch_in_epoch = divmod(batch - 1, epoch_batches)
+    return Cut(text, devices, epoch * frames + batch_in_epoch * training.batch)
 
 
 def _devices(text: str, placement: Placement) -> tuple[str, ...]:
-    """Return the device of that name, or two connected devices whose names are joined by a hyphen."""
+    """Return the device called ``text``, or two connected devices whose names ``text`` joins by a hyphen."""
     names = placement.names
     if text in names:
         return (text,)
-    pairs = [(text[:at], text[at + 1 :]) for at, letter in enumerate(text) if letter == "-"]
+    pairs = [(text[:index], text[index + 1 :]) for index, letter in enumerate(text) if letter == "-"]
     connected = [
-        {placement.devices[i] for i in (one.source, one.consumer.stage)} for one in placement.connections
+        {placement.devices[i] for i in (connection.source, connection.consumer.stage)}
+        for connection in placement.connections
     ]
     for pair in pairs:
         if set(pair) in connected:

@@ -12,51 +12,56 @@ from fanin.planner.plan.network import PlannedNetwork
 
 Json = dict[str, Any]
 
-OF_JOB = ("images", "labels", "results")  # regions that have a place for each frame of a job
+JOB_REGIONS = ("images", "labels", "results")  # regions that have a place for each frame of a job
 
 
 def sizes_json(planned: PlannedNetwork) -> Json:
-    """Return transfers of FIFOs, frames of rings, and frames of each connection's two buffers, each way."""
+    """Return ``sizes`` of build.json.
+
+    They are transfers of each FIFO, frames of each ring, and frames of each connection's buffers.
+    """
     stages, sizes = planned.network.stages, planned.sizes
 
-    def ends(edge: tuple[int, int]) -> Json:
+    def edge_json(edge: tuple[int, int]) -> Json:
         index, port = edge
         return {"from": stages[stages[index].sources[port]].name, "to": stages[index].name}
 
     fifos = sorted({*sizes.skews, *sizes.gradient_skews})
     return {
         "fifos": [
-            ends(edge) | {"forward": sizes.skews.get(edge), "backward": sizes.gradient_skews.get(edge)}
+            edge_json(edge) | {"forward": sizes.skews.get(edge), "backward": sizes.gradient_skews.get(edge)}
             for edge in fifos
         ],
         "rings": [{"layer": stages[index].name, "frames": frames} for index, frames in sizes.rings.items()],
-        "connections": [ends(edge) | {"frames": link.frames.in_flight} for edge, link in sizes.links.items()],
+        "connections": [
+            edge_json(edge) | {"frames": link.frames.in_flight} for edge, link in sizes.links.items()
+        ],
     }
 
 
 def predicted_json(planned: PlannedNetwork, batch: int) -> Json:
-    """Return the flow model's prediction in cycles and frames/s. ``batch``: frames between two updates.
+    """Return ``predicted`` of build.json: the flow model's prediction. ``batch``: frames between two updates.
 
     - ``cycles_per_frame``, ``frames_per_second``: steady rate; None for one or two frames.
     - ``latency_cycles``: from a job's start to its first result.
     - ``drain_cycles``: from a batch's last image in until its last gradient is in the velocities.
-    - ``update_cycles``: from then until the last parameter is renewed.
+    - ``update_cycles``: from the end of the drain until the last parameter is updated.
     - ``exposed_cycles``: time of a batch beyond the periods of its frames.
     - ``frames_per_second_with_updates``: rate with ``exposed_cycles`` after every batch.
 
-    A batch of more than ``EXECUTED`` frames is executed in part. ``drain_cycles`` is then too low if the first
-    layers are faster than the slowest one, since images run further ahead.
+    A batch of more than ``MAX_FULL_BATCH`` frames is executed in part. ``drain_cycles`` is then too low if the
+    first layers are faster than the slowest one, since images run further ahead.
     """
-    found = planned.prediction(batch)
+    prediction = planned.prediction(batch)
     return {
-        "cycles_per_frame": found.period or None,  # undefined for one or two frames
-        "frames_per_second": planned.clock / found.period if found.period else None,
-        "latency_cycles": float(found.results[0]),
-        "drain_cycles": found.drain,
-        "update_cycles": found.update,
-        "exposed_cycles": found.exposed,
+        "cycles_per_frame": prediction.period or None,  # undefined for one or two frames
+        "frames_per_second": planned.clock / prediction.period if prediction.period else None,
+        "latency_cycles": float(prediction.results[0]),
+        "drain_cycles": prediction.drain,
+        "update_cycles": prediction.update,
+        "exposed_cycles": prediction.exposed,
         "batch": batch,
-        "frames_per_second_with_updates": planned.clock * found.frames_per_cycle(batch),
+        "frames_per_second_with_updates": planned.clock * prediction.frames_per_cycle(batch),
     }
 
 
@@ -71,7 +76,7 @@ def write_memory(folder: Path, placement: Placement) -> None:
 def memory_json(part: Part) -> Json:
     """Return a device's memory map: fixed regions from byte 0, then a job's images, labels and results."""
     memory_map = MemoryMap(part.network, frames=1, rings=part.rings)
-    fixed = [region for region in memory_map.regions if region.name not in OF_JOB]
+    fixed = [region for region in memory_map.regions if region.name not in JOB_REGIONS]
     return {
         "device": part.device,
         "bytes": fixed[-1].end,
@@ -79,7 +84,7 @@ def memory_json(part: Part) -> Json:
         "of_job": [
             {"name": region.name, "bytes_per_frame": region.size}
             for region in memory_map.regions
-            if region.name in OF_JOB
+            if region.name in JOB_REGIONS
         ],
     }
 

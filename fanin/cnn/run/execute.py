@@ -38,11 +38,11 @@ from fanin.runs.wave import waveform
 if TYPE_CHECKING:  # Amaranth takes a second to load
     from fanin.cnn.run.rtl import Rtl
 
-LOSS = "mean of the epoch's frames"  # the loss of each frame is that of its training step
+LOSS = "mean of the epoch's frames"  # each frame's loss is measured when it is trained on
 
 
 def execute(options: ClusterOptions, call: Call, say: Callable[[str], None] = print) -> Checkpoint | None:
-    """Train, write the run's folder, and ``say`` its summary. Return the last state.
+    """Train, write the run's folder, and print a summary with ``say``. Return the last checkpoint.
 
     Raises CheckFailed if training fails or a bit differs, InputError for invalid options.
 
@@ -61,12 +61,12 @@ def execute(options: ClusterOptions, call: Call, say: Callable[[str], None] = pr
                 status.stage("building")
                 setup = setup_of(options, folder / BUILD)
                 setup = replace(setup, conditions=replace(setup.conditions, wave=wave))
-                kept = Kept(output, setup, status)
-                write_metrics(folder, kept.metrics(UNENDED))
+                recorder = RunRecorder(output, setup, status)
+                write_metrics(folder, recorder.metrics(UNENDED))
             list_files(output, CLUSTER_RUN.files)
-            stop = kept.train()
-        end(kept, stop, call.as_json, say)
-        return kept.state
+            error = recorder.train()
+        finish(recorder, error, call.as_json, say)
+        return recorder.state
 
 
 def live_file(folder: Path, part: str, data: str) -> LiveFile:
@@ -74,33 +74,35 @@ def live_file(folder: Path, part: str, data: str) -> LiveFile:
     return LiveFile(folder, f"cluster {part}", title=data, unit="frames")
 
 
-class Kept:
-    """Run that writes each checkpoint, then ``run.json``, to its folder.
+class RunRecorder:
+    """Training run that writes each checkpoint, then ``run.json``, to its folder.
 
-    A killed run therefore loses only its work after the last checkpoint.
+    A killed run therefore loses only the work after its last checkpoint.
+
+    ``states``: file names of all checkpoints of the run.
     """
 
     def __init__(self, folder: Path, setup: Setup, status: RunStatus):
         self.folder, self.setup = folder, setup
         self.states = list(setup.earlier.states)
-        self.state: Checkpoint | None = None  #: the last checkpoint that this process has written
+        self.state: Checkpoint | None = None  #: last checkpoint that this process has written
         self._status = status
         status.expect(setup.training.epochs * len(setup.data.train))
         status.stage("building the simulator")
-        self._loop = Loop(setup, machines_of(setup), self._keep, self._progress)
+        self._loop = Loop(setup, machines_of(setup), self._write_checkpoint, self._progress)
         for epoch in setup.earlier.epochs:
             status.losses(LOSS, epoch["epoch"], epoch[setup.on]["loss"])
 
     def metrics(self, error: str | None) -> Metrics:
-        """Return the current contents of ``run.json``."""
+        """Return the current contents of ``run.json``. ``error``: cause of an unfinished run."""
         return metrics_of(self.setup, self._loop, self.states, error)
 
     def train(self) -> BaseException | None:
         """Train to the end. Return the exception that stopped the run, or None."""
         try:
             self._loop.run()
-        except (CheckFailed, *OUTSIDE) as stop:
-            return stop
+        except (CheckFailed, *OUTSIDE) as error:
+            return error
         return None
 
     def trace(self) -> str | None:
@@ -108,30 +110,30 @@ class Kept:
         machine = self._loop.machines.get(RTL)
         if machine is None:
             return None
-        began = {"goes_on_from": self.setup.earlier.states[-1]} if self.setup.earlier.states else {}
-        return cast("Rtl", machine).trace.text(**began)
+        resumption = {"goes_on_from": self.setup.earlier.states[-1]} if self.setup.earlier.states else {}
+        return cast("Rtl", machine).trace.text(**resumption)
 
     def meetings(self) -> list[list[str]]:
-        """Return how the ranks of RTL have met, for the summary; empty without RTL."""
+        """Return rows of the summary on the meetings of RTL's ranks; empty without RTL."""
         machine = self._loop.machines.get(RTL)
         return cast("Rtl", machine).meetings.facts() if machine else []
 
     @property
     def last(self) -> str:
-        """The path of the last checkpoint, as a clause for messages."""
+        """Clause for messages that names the path of the last checkpoint."""
         return f"the last state is {self.folder / self.states[-1]}" if self.states else "it has no state"
 
-    def _keep(self, state: Checkpoint) -> None:
-        name = state_file(state.about.place)
+    def _write_checkpoint(self, state: Checkpoint) -> None:
+        name = state_file(state.info.place)
         list_files(self.folder, [name])
         save_checkpoint(self.folder / name, self.setup.network, state)
         self.states.append(name)
         self.state = state
         write_metrics(self.folder, self.metrics(UNENDED))
-        tally = state.about.tallies.get(self.setup.on)
+        tally = state.info.tallies.get(self.setup.on)
         if tally and tally.frames:
-            at = state.about.place.trained(len(self.setup.data.train)) / len(self.setup.data.train)
-            self._status.losses(LOSS, at, tally.loss / tally.frames)
+            epochs = state.info.place.trained(len(self.setup.data.train)) / len(self.setup.data.train)
+            self._status.losses(LOSS, epochs, tally.loss / tally.frames)
 
     def _progress(self, frames: int) -> None:
         epochs = self.setup.training.epochs
@@ -141,23 +143,28 @@ class Kept:
         )
 
 
-def end(kept: Kept, stop: BaseException | None, as_json: bool, say: Callable[[str], None] = print) -> None:
-    """Write run.json, report and timeline of a run that has ended, ``say`` the summary, then raise ``stop``."""
-    metrics = kept.metrics(cause_of(stop) if stop else None)
-    write_metrics(kept.folder, metrics)
+def finish(
+    recorder: RunRecorder, error: BaseException | None, as_json: bool, say: Callable[[str], None] = print
+) -> None:
+    """Write run.json, report and timeline of a run, and print its summary with ``say``.
+
+    ``error``: exception that has stopped the run, which is raised again; None for a finished run.
+    """
+    metrics = recorder.metrics(cause_of(error) if error else None)
+    write_metrics(recorder.folder, metrics)
     write_file(
-        kept.folder / REPORT_FILE,
-        cnn_page(metrics) if metrics["epochs"] else _failure_page(kept.folder, metrics),
+        recorder.folder / REPORT_FILE,
+        cnn_page(metrics) if metrics["epochs"] else _failure_page(recorder.folder, metrics),
     )
-    if trace := kept.trace():
-        write_file(kept.folder / TRACE_FILE, trace)
-    renew_results(kept.folder, CLUSTER_RUN)
+    if trace := recorder.trace():
+        write_file(recorder.folder / TRACE_FILE, trace)
+    renew_results(recorder.folder, CLUSTER_RUN)
     if as_json:
         say(json_text(metrics))
-    elif not stop:
-        say(summary(metrics, kept.folder, kept.meetings()))
-    if stop:
-        stop_again(stop, f"{metrics['error']}; {kept.last}")
+    elif not error:
+        say(summary(metrics, recorder.folder, recorder.meetings()))
+    if error:
+        stop_again(error, f"{metrics['error']}; {recorder.last}")
 
 
 def _failure_page(folder: Path, metrics: Metrics) -> str:

@@ -11,7 +11,7 @@ from fanin.base.errors import InputError
 from fanin.base.scratch import write_file
 from fanin.cnn.facts import Network
 from fanin.cnn.layers.arithmetic import State
-from fanin.cnn.run.checkpoint import flat
+from fanin.cnn.run.checkpoint import flatten_states
 from fanin.cnn.run.folder import open_run
 from fanin.cnn.run.initial import LEARNED
 from fanin.cnn.run.onnx_file import onnx_model
@@ -19,12 +19,12 @@ from fanin.runs.output import check_writable, print_json
 
 
 def execute(folder: Path, output: Path, *, as_json: bool) -> int:
-    """Write the file in the format of its suffix. Raises InputError."""
+    """Write the last checkpoint of a run to ``output`` in the format of its suffix. Raises InputError."""
     check_writable(output)
     run = open_run(folder)
     last = run.states[-1]
     states = run.state(last).states
-    write_file(output, _MAKERS[output.suffix](run.network, states))
+    write_file(output, _ENCODERS[output.suffix](run.network, states))
     if as_json:
         print_json({"output": str(output), "model": run.network.name, "state": str(folder / last)})
     else:
@@ -38,25 +38,29 @@ def _onnx(network: Network, states: tuple[State, ...]) -> bytes:
 
 def _npz(network: Network, states: tuple[State, ...]) -> bytes:
     """Return an archive of arrays LAYER/NAME, as ``fanin cluster init --from`` reads them."""
-    arrays = {name: a for name, a in flat(network, states).items() if name.rpartition("/")[2] in LEARNED}
+    arrays = {
+        name: values
+        for name, values in flatten_states(network, states).items()
+        if name.rpartition("/")[2] in LEARNED
+    }
     file = io.BytesIO()
     np.savez(file, allow_pickle=False, **arrays)
     return file.getvalue()
 
 
 def _pt(network: Network, states: tuple[State, ...]) -> bytes:
-    """Return a PyTorch file with its names and axes: Conv2d's weight, bias, running_mean, running_var."""
+    """Return a PyTorch file of arrays LAYER.NAME, with PyTorch's names (weight, running_mean, …) and axes"""
     try:
         import torch
     except ImportError:
         raise InputError(".pt needs PyTorch: pip install 'fanin[torch]'") from None
     arrays: dict[str, np.ndarray] = {}
     for stage, state in zip(network.stages, states, strict=True):
-        found = stage.layer.torch_arrays(state)
-        arrays |= {f"{stage.name}.{name}": values for name, values in found.items()}
+        stage_arrays = stage.layer.torch_arrays(state)
+        arrays |= {f"{stage.name}.{name}": values for name, values in stage_arrays.items()}
     file = io.BytesIO()
     torch.save({name: torch.from_numpy(values.copy()) for name, values in arrays.items()}, file)
     return file.getvalue()
 
 
-_MAKERS = {".onnx": _onnx, ".npz": _npz, ".pt": _pt}
+_ENCODERS = {".onnx": _onnx, ".npz": _npz, ".pt": _pt}

@@ -1,4 +1,4 @@
-"""Reading the folder of ``fanin cluster run``: builds, data, hyper-parameters and checkpoints."""
+"""Reader of the folder of ``fanin cluster run``: builds, data, hyper-parameters and checkpoints."""
 
 from __future__ import annotations
 
@@ -17,90 +17,94 @@ from fanin.cnn.training import Place, Schedule, Training
 from fanin.runs.output import CLUSTER_RUN, open_kind
 from fanin.runs.states import state_name
 
-BUILD, BUILDS = "build", "builds"  #: folders of a run
+BUILD, BUILDS = "build", "builds"  #: folders of a run: of its first build, and of later ones
 
 Metrics = dict[str, Any]
 
 
 def state_file(place: Place) -> str:
-    """Return the file name of the checkpoint at a place of the training. Names sort in order of training."""
+    """Return the file name of the checkpoint at ``place``. Names sort in the order of training."""
     return state_name(place.epoch, place.frame)
 
 
 @dataclass(frozen=True)
-class Used:
-    """Build of a run. ``folder``: its folder in the run; ``since``: checkpoint from which it has trained."""
+class UsedBuild:
+    """Build that a run has used."""
 
-    folder: str
-    since: str
+    folder: str  #: folder of the build in the run's folder
+    since: str  #: file name of the checkpoint from which the build has trained
     build: Build
 
 
 @dataclass(frozen=True)
 class Run:
-    """Run read from its folder. ``states``: checkpoint files, the first one before any training.
-
-    ``epochs`` and ``hardware``: entries of run.json.
-    """
+    """Run as read from its folder."""
 
     folder: Path
-    builds: tuple[Used, ...]
-    on: str
+    builds: tuple[UsedBuild, ...]  #: builds in the order of use
+    on: str  #: machine that trains: RTL or GOLDEN
     training: Training
-    data: str
-    data_digest: str
-    states: tuple[str, ...]
-    epochs: tuple[Metrics, ...]
-    hardware: Metrics | None
+    data: str  #: name of the images
+    data_digest: str  #: SHA-256 of the images
+    states: tuple[str, ...]  #: file names of the checkpoints; the first is before any training
+    epochs: tuple[Metrics, ...]  #: ``epochs`` of run.json
+    hardware: Metrics | None  #: ``hardware`` of run.json
     conditions: Conditions
     error: str | None  #: cause of an unfinished run; None for a finished one
 
     @property
     def network(self) -> Network:
-        """Network of the last build; the model is the same in all builds."""
+        """Network of the last build. All builds have the same model."""
         return self.builds[-1].build.planned.network
 
     def check_states(self, frames: int) -> None:
-        """Raise InputError unless the checkpoints are those of the training up to some stretch.
+        """Raise InputError unless the checkpoints are those of the training's first stretches, in order.
 
-        A finished run must have all of them. ``frames``: frames of an epoch.
+        A finished run must have the checkpoints of all stretches. ``frames``: frames of an epoch.
         """
-        places = [Place(), *(stretch.behind for stretch in self.training.stretches(frames))]
-        due, mark, found = [*map(state_file, places)], self.folder / CLUSTER_RUN.mark, list(self.states)
-        wrong = next((name for name, right in zip(found, due, strict=False) if name != right), None)
-        if wrong or len(found) > len(due):
-            raise InputError(f"{mark}: checkpoints: {wrong or found[len(due)]} is no state of this training")
-        if self.error is None and len(found) < len(due):
-            raise InputError(f"{mark}: checkpoints: names {len(found)} of {len(due)} states")
+        places = [Place(), *(stretch.end_place for stretch in self.training.stretches(frames))]
+        expected, mark, names = [*map(state_file, places)], self.folder / CLUSTER_RUN.mark, list(self.states)
+        wrong = next(
+            (name for name, expected_name in zip(names, expected, strict=False) if name != expected_name), None
+        )
+        if wrong or len(names) > len(expected):
+            raise InputError(
+                f"{mark}: checkpoints: {wrong or names[len(expected)]} is no state of this training"
+            )
+        if self.error is None and len(names) < len(expected):
+            raise InputError(f"{mark}: checkpoints: names {len(names)} of {len(expected)} states")
 
-    def used_for(self, name: str) -> Used:
-        """Return the build that trained up to a checkpoint; for the first checkpoint, the first build."""
+    def build_for(self, name: str) -> UsedBuild:
+        """Return the build that trained up to checkpoint ``name``; the first build for the first one."""
         return next((used for used in reversed(self.builds) if used.since < name), self.builds[0])
 
     def state(self, name: str) -> Checkpoint:
-        """Read a checkpoint. Raises InputError of one line if it is damaged or of another run."""
-        path, network = self.folder / name, self.used_for(name).build.planned.network
-        found = load_checkpoint(path, network)
-        about = found.about
-        if (about.network, about.data, about.training) != (
+        """Read checkpoint ``name``. Raises InputError of one line if it is damaged or of another run."""
+        path, network = self.folder / name, self.build_for(name).build.planned.network
+        checkpoint = load_checkpoint(path, network)
+        info = checkpoint.info
+        if (info.network, info.data, info.training) != (
             network.digest,
             self.data_digest,
             training_json(self.training),
         ):
             raise InputError(f"{path}: is a state of another run")
-        if state_file(about.place) != name:
-            raise InputError(f"{path}: is the state after epoch {about.epoch} and {about.frame:,} frames")
-        return found
+        if state_file(info.place) != name:
+            raise InputError(f"{path}: is the state after epoch {info.epoch} and {info.frame:,} frames")
+        return checkpoint
 
-    def last_whole(self) -> tuple[str, Checkpoint, InputError | None]:
-        """Return the newest undamaged checkpoint, and the newest one's error, if any. Raises InputError."""
-        newest = None
+    def newest_intact(self) -> tuple[str, Checkpoint, InputError | None]:
+        """Return file name and contents of the newest undamaged checkpoint.
+
+        Return also the error of the newest checkpoint if that is damaged. Raises InputError if all are damaged.
+        """
+        newest_error = None
         for name in reversed(self.states):
             try:
-                return name, self.state(name), newest
+                return name, self.state(name), newest_error
             except InputError as error:
-                newest = newest or error
-        raise InputError(f"{self.folder}: no state is whole: {newest}")
+                newest_error = newest_error or error
+        raise InputError(f"{self.folder}: no state is whole: {newest_error}")
 
 
 def open_run(folder: Path) -> Run:
@@ -126,11 +130,11 @@ def open_run(folder: Path) -> Run:
     )
 
 
-def _builds(folder: Path, records: list[Record]) -> tuple[Used, ...]:
+def _builds(folder: Path, records: list[Record]) -> tuple[UsedBuild, ...]:
     if not records:
         raise InputError(f"{folder / CLUSTER_RUN.mark}: builds: must name at least one")
     return tuple(
-        Used(name := record.text("folder"), record.text("from"), open_build(folder / name))
+        UsedBuild(name := record.text("folder"), record.text("from"), open_build(folder / name))
         for record in records
     )
 

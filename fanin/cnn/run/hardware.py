@@ -1,4 +1,4 @@
-"""Measures of a run's hardware for run.json: cycles, traffic and FIFO levels of the last job; link counters."""
+"""Measurements of a run's hardware for run.json: cycles, traffic and FIFO levels of a job; link counters."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fanin.sim.cnn.batch_times import drain_and_update, timeline_of
 from fanin.sim.cnn.epochs import DeviceCounters
 from fanin.wire.ethernet import AROUND_FRAME
 
-SHOWN_BATCHES = 3  # of the results
+RESULT_BATCHES = 3  # batches whose results' cycles are in ``results``
 UNITS = {Fifo.FORWARD: "transfers", Fifo.BACKWARD: "transfers", Fifo.RING: "frames", Fifo.SAVE: "beats"}
 
 Metrics = dict[str, Any]
@@ -30,7 +30,7 @@ def hardware_of(planned: PlannedNetwork, machine: Rtl) -> Metrics | None:
     - ``cycles_per_frame``: mean of the slowest stream of any layer, in the timed batch. ``frames_per_second``:
       the same as a rate. ``of_planned``: its share of the plan's.
     - ``frames_per_second_with_updates``: all frames of the job, with the time between batches.
-    - ``drain_and_update_cycles``: from the timed batch's last image in until its last parameter is renewed.
+    - ``drain_and_update_cycles``: from the timed batch's last image in until its last parameter is updated.
     - ``dram_gbps``, ``link_gbps``: simulated rates of all devices. ``devices``: traffic of each device's memory
       and link, beside the plan's rates.
     - ``ways``: busy, starved and blocked shares of each stream that leaves a layer.
@@ -40,8 +40,8 @@ def hardware_of(planned: PlannedNetwork, machine: Rtl) -> Metrics | None:
     result = machine.trained
     if result is None or result.job is None:
         return None
-    frames = len(result.written)
-    cycles = max(one.busy + one.starved + one.blocked for one in result.streams)
+    frames = len(result.result_cycles)
+    cycles = max(counters.busy + counters.starved + counters.blocked for counters in result.streams)
     timed = timed_batch(result.job)
     period = _period(result.streams, len(timed))
     drains, updated = drain_and_update(planned.network, result.streams)
@@ -65,7 +65,10 @@ def hardware_of(planned: PlannedNetwork, machine: Rtl) -> Metrics | None:
             )
         ],
         "ways": _ways(planned, machine, cycles, frames),
-        "results": [int(at - result.written[0]) for at in result.written[: SHOWN_BATCHES * result.job.batch]],
+        "results": [
+            int(cycle - result.result_cycles[0])
+            for cycle in result.result_cycles[: RESULT_BATCHES * result.job.batch]
+        ],
         "timeline": {"frames": len(timed), **timeline_of(planned.network, result.streams)},
         "fifos": [
             {
@@ -81,18 +84,18 @@ def hardware_of(planned: PlannedNetwork, machine: Rtl) -> Metrics | None:
     }
 
 
-def _device(name: str, found: DeviceCounters, cycles: int, frames: int, clock: int) -> Metrics:
-    """Return the memory traffic of a device: bytes a frame, Gbit/s, and the share of the port's cycles."""
+def _device(name: str, counters: DeviceCounters, cycles: int, frames: int, clock: int) -> Metrics:
+    """Return the memory traffic of a device: bytes per frame, Gbit/s, and share of the port's cycles."""
     gbps = 8 * BEAT_BYTES * clock / cycles / BITS_PER_GBIT  # of one beat
-    read, written = (found.counters[name] for name in ("read_beats", "written_beats"))
+    read_beats, written_beats = (counters.counters[name] for name in ("read_beats", "written_beats"))
     return {
         "name": name,
-        "read_bytes_per_frame": read * BEAT_BYTES / frames,
-        "written_bytes_per_frame": written * BEAT_BYTES / frames,
-        "read_gbps": read * gbps,
-        "written_gbps": written * gbps,
-        "read_share": read / cycles,
-        "write_share": written / cycles,
+        "read_bytes_per_frame": read_beats * BEAT_BYTES / frames,
+        "written_bytes_per_frame": written_beats * BEAT_BYTES / frames,
+        "read_gbps": read_beats * gbps,
+        "written_gbps": written_beats * gbps,
+        "read_share": read_beats / cycles,
+        "write_share": written_beats / cycles,
     }
 
 
@@ -105,29 +108,31 @@ def _rates(planned: PlannedNetwork, name: str) -> Metrics:
 def _traffic(link: Mapping[str, Mapping[str, int]], seconds: float) -> Metrics:
     """Return a link's rate each way in Gbit/s, over all frames and with the Ethernet overhead of each."""
     return {
-        name: 8 * (way["bytes"] + AROUND_FRAME * way["frames"]) / seconds / BITS_PER_GBIT
-        for name, way in (("sent_gbps", link["up"]), ("received_gbps", link["down"]))
+        name: 8 * (direction["bytes"] + AROUND_FRAME * direction["frames"]) / seconds / BITS_PER_GBIT
+        for name, direction in (("sent_gbps", link["up"]), ("received_gbps", link["down"]))
     }
 
 
 def connections_of(placement: Placement, machine: Rtl) -> list[Metrics]:
-    """Return the link counters of both ends of each connection, summed over all jobs.
+    """Return ``connections`` of run.json: link counters of both ends of each connection, summed over all jobs.
 
-    ``failure``: reason for which the connection failed; null if it did not.
+    ``failure``: name of the LinkFailure of the connection; None if it did not fail.
     """
     names = [stage.name for stage in placement.network.stages]
     return [
         {
-            "from": names[one.source],
-            "to": names[one.consumer.stage],
-            "number": one.number,
+            "from": names[connection.source],
+            "to": names[connection.consumer.stage],
+            "number": connection.number,
             "ends": [
-                {"device": device} | links[one.number] | {"failure": _failure(links[one.number]["failure"])}
+                {"device": device}
+                | links[connection.number]
+                | {"failure": _failure(links[connection.number]["failure"])}
                 for device, links in zip(placement.names, machine.links, strict=True)
-                if one.number in links
+                if connection.number in links
             ],
         }
-        for one in placement.connections
+        for connection in placement.connections
     ]
 
 
@@ -141,7 +146,7 @@ def _period(streams: Sequence[StreamCounters], frames: int) -> float | None:
     The latency of a link varies from frame to frame. Frames of streams downstream of a link may therefore seem
     to arrive faster than any layer produces them.
     """
-    spans = (one.last - one.first for one in streams)
+    spans = (counters.last - counters.first for counters in streams)
     return max(spans) / (frames - 1) if frames > 1 else None
 
 
@@ -161,19 +166,19 @@ def _fifo_name(network: Network, fifo: StageFifo) -> str:
 
 
 def _ways(planned: PlannedNetwork, machine: Rtl, cycles: int, frames: int) -> list[Metrics]:
-    """Return busy cycles a frame, and busy, starved and blocked shares of the job, for each layer's streams."""
+    """Return, for each stream, busy cycles per frame, and busy, starved and blocked shares of the job."""
     assert machine.trained is not None
     names = [stage.name for stage in planned.network.stages]
     return [
         {
-            "layer": names[one.stream.stage],
-            "way": "backward" if one.stream.way is Way.BACKWARD else "forward",
-            "port": one.stream.port,
-            "planned": planned.cycles[one.stream.stage],
-            "busy": one.busy / frames,
-            "busy_share": one.busy / cycles,
-            "starved_share": one.starved / cycles,
-            "blocked_share": one.blocked / cycles,
+            "layer": names[counters.stream.stage],
+            "way": "backward" if counters.stream.way is Way.BACKWARD else "forward",
+            "port": counters.stream.port,
+            "planned": planned.cycles[counters.stream.stage],
+            "busy": counters.busy / frames,
+            "busy_share": counters.busy / cycles,
+            "starved_share": counters.starved / cycles,
+            "blocked_share": counters.blocked / cycles,
         }
-        for one in machine.trained.streams
+        for counters in machine.trained.streams
     ]

@@ -1,4 +1,4 @@
-"""Interface of the machines that train a network: RTL, its golden model, or a model in binary64."""
+"""Interface of the machines that train a network: RTL, its golden model, and a model in binary64."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fanin.cnn.layers.arithmetic import Frames
 from fanin.cnn.training import Job
 from fanin.golden.fp32 import Float32
 
-RTL, GOLDEN, FLOAT64 = "rtl", "golden", "float64"  #: machines
+RTL, GOLDEN, FLOAT64 = "rtl", "golden", "float64"  #: names of machines
 
 #: Softmax of each frame, axes frame, class: binary32, or binary64 from a model in binary64.
 Outputs = npt.NDArray[np.floating]
@@ -27,18 +27,15 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True)
 class NotFinite(Exception):
-    """Training met an infinity or a NaN in a layer's ``part``, output or gradient.
+    """First infinity or NaN of a call to ``Machine.train``."""
 
-    ``frame``: index of the frame within the call, from 0.
-    """
-
-    layer: str
-    part: str
-    frame: int
+    layer: str  #: name of the layer
+    part: str  #: "output" or "gradient" of the layer
+    frame: int  #: index of the frame in the call, from 0
 
 
 class Machine(Protocol):
-    """Machine that holds a network's state; a call runs one job. Frames count from 0 in each call."""
+    """Machine that holds a network's state and trains it. Each call to ``train`` is one job."""
 
     def load(self, states: tuple[AnyState, ...]) -> None:
         """Set the network's state."""
@@ -47,14 +44,17 @@ class Machine(Protocol):
         """Return the network's state."""
 
     def train(self, images: Frames, labels: Labels, job: Job, progress: Progress) -> Outputs:
-        """Train on the frames in order, with an update after each batch. Raises NotFinite."""
+        """Train on the frames in order, with an update after each batch. Return the softmax of each frame.
+
+        Raises NotFinite for an infinity or a NaN.
+        """
 
     def evaluate(self, images: Frames) -> Outputs:
         """Return the softmax of each frame; the state does not change."""
 
 
-def quiet(frames: int) -> None:
-    """Ignore progress."""
+def ignore_progress(frames: int) -> None:
+    """Ignore the number of frames: a ``Progress`` that reports nothing."""
 
 
 def one_hot(network: Network, labels: Labels) -> Float32:

@@ -1,4 +1,4 @@
-"""JSON description of a run, run.json."""
+"""Contents of ``run.json``, the JSON description of a run."""
 
 from __future__ import annotations
 
@@ -20,35 +20,39 @@ if TYPE_CHECKING:
 
 
 def metrics_of(setup: Setup, loop: Loop, checkpoints: list[str], error: str | None) -> Metrics:
-    """Return run.json. docs/reference/json.md lists its keys, ``hardware.py`` those of ``hardware``."""
-    first = next(iter(loop.machines))
+    """Return the contents of run.json. Keys: docs/reference/json.md; of ``hardware``: ``hardware.py``.
+
+    ``checkpoints``: file names of all checkpoints.
+    ``error``: cause of an unfinished run; None for a finished one.
+    """
+    primary = next(iter(loop.machines))
     epochs = [*setup.earlier.epochs, *map(_epoch, loop.epochs)]
-    last: Metrics = epochs[-1][first] if epochs else {}
-    found = {
+    last: Metrics = epochs[-1][primary] if epochs else {}
+    metrics = {
         "fanin": __version__,
         "error": error,
         "accuracy": last.get("accuracy"),
         "loss": last.get("loss"),
-        "bit_exact": error is None and loop.exact == loop.frames if first == RTL else None,
-        "on": first,
+        "bit_exact": error is None and loop.compared_frames == loop.frames if primary == RTL else None,
+        "on": primary,
         "frames": loop.frames,
-        "frames_compared": loop.exact,
+        "frames_compared": loop.compared_frames,
         "checkpoints": checkpoints,
         "epochs": epochs,
         "hardware": _hardware(setup, loop) or setup.earlier.hardware,
         "connections": _connections(setup, loop),
         "conditions": setup.conditions.as_json(),
         "data": {
-            "name": _lasting(setup.data.name),
+            "name": _absolute(setup.data.name),
             "sha256": setup.data.digest,
             "train": len(setup.data.train),
             "test": len(setup.data.test),
         },
         "training": training_json(setup.training),
         "build": build_json(setup.build),
-        "builds": [{"folder": used.folder, "from": used.since} for used in setup.builds],
+        "builds": [{"folder": used_build.folder, "from": used_build.since} for used_build in setup.builds],
     }
-    return finite(found)
+    return finite(metrics)
 
 
 def _epoch(epoch: Epoch) -> Metrics:
@@ -76,7 +80,7 @@ def _connections(setup: Setup, loop: Loop) -> list[Metrics]:
     return connections_of(setup.build.planned.placement, cast("Rtl", machine))
 
 
-def _lasting(data: str) -> str:
+def _absolute(data: str) -> str:
     """Return DATA with a path made absolute, so that ``fanin cluster check`` finds it from any folder."""
     source = source_of(data)
     return data if source is None else str(source.absolute())

@@ -29,19 +29,19 @@ from fanin.cnn.training import Job
 
 
 def machines_of(setup: Setup) -> dict[str, Machine]:
-    """Return the machines of a run by name, its own machine first; binary64 only if PyTorch is installed.
+    """Return the machines of a run by name; the first is the one of option ``--on``.
 
-    A run resumed from a checkpoint without binary64 state has no binary64 machine.
+    The binary64 machine needs PyTorch, and a run that is new or whose checkpoint has binary64 state.
     """
-    found: dict[str, Machine] = {}
+    machines: dict[str, Machine] = {}
     if setup.on == RTL:
         from fanin.cnn.run.rtl import Rtl  # Amaranth takes a second to load
 
-        found[RTL] = Rtl(setup.build.planned, setup.build.arithmetic, setup.build.wires, setup.conditions)
-    found[GOLDEN] = Golden(setup.network)
-    if setup.beside and importlib.util.find_spec("torch"):
-        found[FLOAT64] = Float64(setup.network)
-    return found
+        machines[RTL] = Rtl(setup.build.planned, setup.build.arithmetic, setup.build.wires, setup.conditions)
+    machines[GOLDEN] = Golden(setup.network)
+    if setup.trains_binary64 and importlib.util.find_spec("torch"):
+        machines[FLOAT64] = Float64(setup.network)
+    return machines
 
 
 class Golden:
@@ -61,13 +61,13 @@ class Golden:
 
     def train(self, images: Frames, labels: Labels, job: Job, progress: Progress) -> Outputs:
         """Train batch by batch, with ``progress`` after each."""
-        chosen, results = one_hot(self._network, labels), []
+        targets, results = one_hot(self._network, labels), []
         for first, batch in _batches(job):
             frames = slice(first, first + batch.frames)
-            results.append(self._model.train(images[frames], chosen[frames], batch))
-            if found := self._model.nonfinite:
-                part = "gradient" if found.direction == BACKWARD else "output"
-                raise NotFinite(found.stage, part, first + found.frame)
+            results.append(self._model.train(images[frames], targets[frames], batch))
+            if nonfinite := self._model.nonfinite:
+                part = "gradient" if nonfinite.direction == BACKWARD else "output"
+                raise NotFinite(nonfinite.stage, part, first + nonfinite.frame)
             progress(frames.stop)
         return _by_class(np.concatenate(results))
 
@@ -101,10 +101,10 @@ class Float64:
 
     def train(self, images: Frames, labels: Labels, job: Job, progress: Progress) -> Outputs:
         """Train batch by batch, with ``progress`` after each."""
-        chosen, results = one_hot(self._network, labels), []
+        targets, results = one_hot(self._network, labels), []
         for first, batch in _batches(job):
             frames = slice(first, first + batch.frames)
-            results.append(self._model.train(images[frames], chosen[frames], batch))
+            results.append(self._model.train(images[frames], targets[frames], batch))
             progress(frames.stop)
         return _by_class(np.concatenate(results))
 
@@ -118,7 +118,7 @@ def _by_class(softmax: Frames) -> Outputs:
 
 
 def _batches(job: Job) -> Iterator[tuple[int, Job]]:
-    """Split a job into one job a batch, with the batch's first frame; the final state is the same."""
+    """Yield the first frame and the job of each batch. These jobs lead to the same state as the whole job."""
     for first in range(0, job.frames, job.batch):
         frames = min(job.batch, job.frames - first)
         last = first + frames == job.frames

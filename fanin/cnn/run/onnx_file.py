@@ -1,6 +1,6 @@
-"""ONNX model of a trained network, which classifies images: NCHW frames in, softmax out.
+"""ONNX model of a trained network: images (NCHW) in, softmax out.
 
-A layer's file has its conversion to nodes. Most layers have an ONNX operator. The others:
+A layer's file has its conversion to nodes. Most kinds of layer have an ONNX operator. The others become:
 
 - dense: a convolution whose window is the whole image
 - im2col: a convolution whose weights select words
@@ -35,10 +35,12 @@ def onnx_model(network: Network, states: Sequence[State]) -> ModelProto:
     constants: list[TensorProto] = []
     for index, (stage, state) in enumerate(zip(network.stages, states, strict=True)):
         if index != network.labels and not isinstance(stage.layer, Input):
-            made = StageNodes(stage.name)
-            stage.layer.onnx_nodes(made, [network.stages[source].name for source in stage.sources], state)
-            nodes += made.nodes
-            constants += made.constants
+            stage_nodes = StageNodes(stage.name)
+            stage.layer.onnx_nodes(
+                stage_nodes, [network.stages[source].name for source in stage.sources], state
+            )
+            nodes += stage_nodes.nodes
+            constants += stage_nodes.constants
     image, output = network.stages[network.images], network.stages[network.output]
     graph = helper.make_graph(
         nodes,
@@ -55,14 +57,14 @@ def onnx_model(network: Network, states: Sequence[State]) -> ModelProto:
 
 @dataclass(frozen=True)
 class StageNodes:
-    """Nodes and constants of a stage. The output of its last node has the stage's name."""
+    """Nodes and constants of a stage's layer. The output of the last node has the stage's name."""
 
     name: str
     nodes: list[NodeProto] = field(default_factory=list)
     constants: list[TensorProto] = field(default_factory=list)
 
     def node(self, operator: str, inputs: Sequence[str], *, part: str = "", **attributes: Any) -> str:
-        """Add a node; return its output's name. ``part``: its name in the stage, unless it is the last node."""
+        """Add a node. Return its output's name. ``part``: name of the node in the stage; empty for the last."""
         name = f"{self.name}/{part}" if part else self.name
         self.nodes.append(helper.make_node(operator, inputs, [name], name=name, **attributes))
         return name

@@ -17,10 +17,10 @@ from fanin.base.records import open_record
 from fanin.base.scratch import reported, scratch_prefix
 from fanin.cnn.run.build import PLAN_FOLDER, Build, open_build, planned_build, write_build
 from fanin.cnn.run.checkpoint import Checkpoint
-from fanin.cnn.run.execute import Kept, end, live_file, write_metrics
-from fanin.cnn.run.folder import BUILDS, Run, Used, open_run
+from fanin.cnn.run.execute import RunRecorder, finish, live_file, write_metrics
+from fanin.cnn.run.folder import BUILDS, Run, UsedBuild, open_run
 from fanin.cnn.run.machine import RTL
-from fanin.cnn.run.setup import Earlier, Setup, images_again
+from fanin.cnn.run.setup import Earlier, Setup, reload_images
 from fanin.runs.live import RunStatus
 from fanin.runs.lock import sole_writer
 from fanin.runs.manifest import list_files
@@ -39,27 +39,27 @@ def execute(args: argparse.Namespace) -> int:
         run = open_run(folder)
         if run.on != RTL:
             refuse_ranks(args, "a run of the golden model")
-        data = images_again(run)
+        data = reload_images(run)
         run.check_states(len(data.train))
-        name, state, damage = run.last_whole()
-        if run.error is None and damage is None:
+        name, state, damage_error = run.newest_intact()
+        if run.error is None and damage_error is None:
             if args.plan is not None:
                 raise InputError(f"--plan {args.plan}: {folder} has ended; nothing is left to train")
-            return _tell_ended(folder, args.json)
-        if damage:
-            _warn(f"{damage}; goes on from {folder / name}")
+            return _report_finished(folder, args.json)
+        if damage_error:
+            _warn(f"{damage_error}; goes on from {folder / name}")
         if state.binary64 and not importlib.util.find_spec("torch"):
             _warn("PyTorch is not installed: goes on without the network in binary64")
         setup = _setup(run, data, name, state, args.plan)
         with live_file(folder, "resume", data.name) as live:
             with RunStatus(live) as status:
-                kept = Kept(folder, setup, status)
-                if setup.builds[-1].folder not in {used.folder for used in run.builds}:
+                recorder = RunRecorder(folder, setup, status)
+                if setup.builds[-1].folder not in {used_build.folder for used_build in run.builds}:
                     _write_build(folder, setup.builds[-1].folder, setup.build, args.plan)
-                write_metrics(folder, kept.metrics(UNENDED))
+                write_metrics(folder, recorder.metrics(UNENDED))
                 note_resumption(folder, args, apart=["connections"])  # whose counters restart here
-                stop = kept.train()
-            end(kept, stop, args.json)
+                error = recorder.train()
+            finish(recorder, error, args.json)
             return 0
 
 
@@ -67,7 +67,7 @@ def _warn(text: str) -> None:
     print(f"fanin: warning: {text}", file=sys.stderr)
 
 
-def _tell_ended(folder: Path, as_json: bool) -> int:
+def _report_finished(folder: Path, as_json: bool) -> int:
     if as_json:
         print_json(open_record(folder / CLUSTER_RUN.mark).value)
     else:
@@ -76,32 +76,38 @@ def _tell_ended(folder: Path, as_json: bool) -> int:
 
 
 def _setup(run: Run, data: ImageSet, name: str, state: Checkpoint, other: Path | None) -> Setup:
-    """Return the setup of the rest of a run after a checkpoint, on its last build or on another."""
-    measured = run.epochs[: state.about.epoch]
-    if len(measured) < state.about.epoch - 1:  # the last one may have been stopped before it was measured
+    """Return the setup of a resumed run.
+
+    ``name``, ``state``: checkpoint from which to resume.
+    ``other``: folder of another plan or build; None for the run's last build.
+    """
+    measured_epochs = run.epochs[: state.info.epoch]
+    if len(measured_epochs) < state.info.epoch - 1:  # the last one may have been stopped before it was measured
         mark = run.folder / CLUSTER_RUN.mark
-        raise InputError(f"{mark}: epochs: has {len(measured)} before {name}")
-    used = replace(run.builds[-1], since=name) if other is None else _other(run, name, other)
-    same = used.folder == run.builds[-1].folder
+        raise InputError(f"{mark}: epochs: has {len(measured_epochs)} before {name}")
+    used_build = replace(run.builds[-1], since=name) if other is None else _new_build(run, name, other)
+    is_same = used_build.folder == run.builds[-1].folder
     return Setup(
-        builds=_builds(run, used),
+        builds=_builds(run, used_build),
         data=data,
         training=run.training,
         initial=state,
         on=run.on,
-        earlier=Earlier(run.states[: run.states.index(name) + 1], measured, run.hardware if same else None),
+        earlier=Earlier(
+            run.states[: run.states.index(name) + 1], measured_epochs, run.hardware if is_same else None
+        ),
         conditions=run.conditions,
     )
 
 
-def _builds(run: Run, used: Used) -> tuple[Used, ...]:
-    """Return the builds of the run up to the checkpoint, then the build from there on if it differs."""
-    before = tuple(one for one in run.builds if one.since < used.since) or run.builds[:1]
-    return before if before[-1].folder == used.folder else (*before, used)
+def _builds(run: Run, new_build: UsedBuild) -> tuple[UsedBuild, ...]:
+    """Return the builds that the run used up to ``new_build.since``, then the new build if it differs."""
+    earlier = tuple(build for build in run.builds if build.since < new_build.since) or run.builds[:1]
+    return earlier if earlier[-1].folder == new_build.folder else (*earlier, new_build)
 
 
-def _other(run: Run, name: str, place: Path) -> Used:
-    """Return the build of a plan's or build's folder, with its folder in the run.
+def _new_build(run: Run, name: str, place: Path) -> UsedBuild:
+    """Return the build of a plan's or build's folder ``place``, used from checkpoint ``name`` on.
 
     Raises InputError for another model.
     """
@@ -116,19 +122,21 @@ def _other(run: Run, name: str, place: Path) -> Used:
     if network.model_digest != run.network.model_digest:
         model = network.name if network.name != run.network.name else "another model of that name"
         raise InputError(f"{place}: is a plan of {model}, not of {run.network.name}")
-    taken = {used.folder for used in run.builds}
-    names = (f"{BUILDS}/{n}" for n in count(2))
-    free = next(each for each in names if each not in taken and not os.path.lexists(run.folder / each))
-    return Used(next((used.folder for used in run.builds if used.build == build), free), name, build)
+    folders = {used.folder for used in run.builds}
+    paths = (f"{BUILDS}/{n}" for n in count(2))
+    free_folder = next(path for path in paths if path not in folders and not os.path.lexists(run.folder / path))
+    return UsedBuild(
+        next((used.folder for used in run.builds if used.build == build), free_folder), name, build
+    )
 
 
 def _write_build(run: Path, name: str, build: Build, source: Path) -> None:
     """Write a build to the run's folder atomically. ``source``: folder of a plan or a build."""
     with reported(run), tempfile.TemporaryDirectory(dir=run, prefix=scratch_prefix()) as scratch:
-        made = Path(scratch) / "build"
-        write_build(made, build, source / PLAN_FOLDER if is_kind(source, CLUSTER_BUILD) else source)
-        files = (file.relative_to(made) for file in made.rglob("*") if file.is_file())
+        build_folder = Path(scratch) / "build"
+        write_build(build_folder, build, source / PLAN_FOLDER if is_kind(source, CLUSTER_BUILD) else source)
+        files = (file.relative_to(build_folder) for file in build_folder.rglob("*") if file.is_file())
         list_files(run, [f"{name}/{file.as_posix()}" for file in files])
         *parents, last = PurePosixPath(name).parts
         with folder_below(run, *parents, make=True) as place:
-            os.rename(made, last, dst_dir_fd=place)
+            os.rename(build_folder, last, dst_dir_fd=place)

@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-"""Co-simulated nodes as a training machine."""
+"""Co-simulated nodes as a machine that trains a network."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ from fanin.sim.pcap import append_capture
 from fanin.wire.ethernet import Encap
 
 HZ_PER_MHZ, BITS_PER_GBIT = 1e6, 1e9
-_PORT_BITS = 8 * BEAT_BYTES  # bits that a memory port moves in a cycle, each way
-_JOBS = 20  # bits of the job number in a seed
-_PREFIX = "FANIN_CLUSTER_NODE"  # of names in C
+_PORT_BITS = 8 * BEAT_BYTES  # bits per cycle of a memory port, in each direction
+_JOB_BITS = 20  # bits of the job number in a seed
+_PREFIX = "FANIN_CLUSTER_NODE"  # prefix of names in C headers
 
 
 def parts_of(planned: PlannedNetwork) -> tuple[Part, ...]:
@@ -69,7 +69,7 @@ def write_verilog(folder: Path, nodes: Mapping[str, ClusterNode]) -> None:
 class Rtl:
     """Co-simulated nodes as a ``Machine``. Each job loads the state into the nodes; training reads it back.
 
-    All links and all memories are as fast as the slowest in the plan.
+    All links have the rate of the plan's slowest link, and all memories that of its slowest memory.
 
     ``trained``: result of the last training job; None before it.
     ``traffic``: link counters of the last training job by device, as in ``RunResult.links``.
@@ -118,10 +118,10 @@ class Rtl:
     def dump(self) -> tuple[State, ...]:
         """Return the network's state."""
         stages = self._network.stages
-        found = [stage.layer.zero_state() for stage in stages]
+        states = [stage.layer.zero_state() for stage in stages]
         for index, words in zip(state_stages(self._network), self._words, strict=True):
-            found[index] = state_of_image(stages[index].layer, stages[index].parallelism, words)
-        return tuple(found)
+            states[index] = state_of_image(stages[index].layer, stages[index].parallelism, words)
+        return tuple(states)
 
     def train(self, images: Frames, labels: Labels, job: Job, progress: Progress) -> Outputs:
         """Train in a single job."""
@@ -130,7 +130,7 @@ class Rtl:
         if first is not None and first.nonfinite is not None:
             part = "gradient" if first.stream.way is Way.BACKWARD else "output"
             raise NotFinite(self._network.stages[first.stream.stage].name, part, first.nonfinite)
-        assert result.states is not None  # they were asked for
+        assert result.states is not None  # since ``dump`` is set
         self._words, self.trained = result.states, result
         self._frames += len(images)
         progress(len(images))
@@ -163,7 +163,7 @@ class Rtl:
     def _simulate(self, epoch: Epoch) -> NodeRun:
         """Simulate a job with the run's faults, and append its frames to the timeline and the capture."""
         settings: dict[str, Any] = {"link": self.link, "memory_gbps": self.memory_gbps, "cut": self._cut(epoch)}
-        settings["seed"] = self._conditions.seed << _JOBS | self._jobs
+        settings["seed"] = self._conditions.seed << _JOB_BITS | self._jobs
         capture = self._conditions.capture
         with tempfile.TemporaryDirectory(prefix="fanin-") as temporary:
             frames, links = Path(temporary) / PCAP_FILE, Path(temporary) / LINK_LOG
@@ -181,26 +181,26 @@ class Rtl:
         cut = self._conditions.cut
         if cut is None:
             return None
-        before = cut.frames - self._frames  # frames of this job
-        if before >= (epoch.job.frames if epoch.job else 0):
+        frames_before = cut.frames - self._frames  # frames of this job
+        if frames_before >= (epoch.job.frames if epoch.job else 0):
             return None
         device, *peer = (self._names.index(name) for name in cut.devices)
-        return Cut(device, max(before + 1, 0), *peer)
+        return Cut(device, max(frames_before + 1, 0), *peer)
 
     def _count(self, devices: Sequence[DeviceCounters]) -> None:
-        for counted, device in zip(self.links, devices, strict=True):
+        for totals, device in zip(self.links, devices, strict=True):
             for number, counters in device.links.items():
-                counted.setdefault(number, Counter()).update(counters)
+                totals.setdefault(number, Counter()).update(counters)
 
 
 def link_of(planned: PlannedNetwork, conditions: Conditions) -> LinkConfig:
-    """Return the links of a plan, at the slowest device's rate; the default for a single device."""
+    """Return the configuration of a plan's links, at the slowest device's rate; the default for one device."""
     rates = [rates.network for rates in planned.rates.values() if rates.network]
     return conditions.link(min(rates) / BITS_PER_GBIT) if rates else LinkConfig()
 
 
 def memory_gbps_of(planned: PlannedNetwork) -> float | None:
-    """Return the slowest memory's rate each way in Gbit/s; None if the memory port is no faster."""
+    """Return the slowest memory's rate per direction in Gbit/s; None if no memory is slower than its port."""
     rates = [rates.dram for rates in planned.rates.values() if rates.dram]
     slowest = min(rates, default=0)
     return slowest / BITS_PER_GBIT if 0 < slowest < planned.clock * _PORT_BITS else None

@@ -1,4 +1,4 @@
-"""Setup of a run from the options of ``fanin cluster run``: build, images, hyper-parameters, first state."""
+"""Setup of a run from the options of ``fanin cluster run``: build, images, hyper-parameters, initial state."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from fanin.base.errors import InputError
 from fanin.cnn.facts import Network
 from fanin.cnn.golden.network import initial_state
 from fanin.cnn.run.build import PLAN_FOLDER, Build, default_build, open_build, write_build
-from fanin.cnn.run.checkpoint import About, Checkpoint, load_checkpoint
+from fanin.cnn.run.checkpoint import Checkpoint, CheckpointInfo, load_checkpoint
 from fanin.cnn.run.conditions import LOSSLESS, Conditions, conditions_of
-from fanin.cnn.run.folder import BUILD, Metrics, Run, Used, state_file, training_json
+from fanin.cnn.run.folder import BUILD, Metrics, Run, UsedBuild, state_file, training_json
 from fanin.cnn.run.measures import Tally
 from fanin.cnn.run.options import ClusterOptions
 from fanin.cnn.training import Place, Schedule, Training
@@ -21,36 +21,28 @@ from fanin.sim.learning.images import ImageSet, load_images
 
 @dataclass(frozen=True)
 class Earlier:
-    """Results of a run up to the checkpoint that it resumes from; empty for a new run.
+    """Results of a run up to the checkpoint from which it resumes; empty for a new run."""
 
-    ``states``: file names of the checkpoints; ``epochs`` and ``hardware``: entries of run.json.
-    """
-
-    states: tuple[str, ...] = ()
-    epochs: tuple[Metrics, ...] = ()
-    hardware: Metrics | None = None
+    states: tuple[str, ...] = ()  #: file names of the checkpoints
+    epochs: tuple[Metrics, ...] = ()  #: ``epochs`` of run.json
+    hardware: Metrics | None = None  #: ``hardware`` of run.json
 
 
 @dataclass(frozen=True)
 class Setup:
-    """Setup of a run.
+    """Setup of a run: everything that training needs."""
 
-    ``builds``: all builds that the run has used, the current one last.
-    ``initial``: checkpoint that training starts from.
-    ``on``: rtl or golden.
-    """
-
-    builds: tuple[Used, ...]
+    builds: tuple[UsedBuild, ...]  #: all builds that the run has used, the current one last
     data: ImageSet
     training: Training
-    initial: Checkpoint
-    on: str
+    initial: Checkpoint  #: checkpoint from which training starts
+    on: str  #: machine that trains: RTL or GOLDEN
     earlier: Earlier = Earlier()
     conditions: Conditions = LOSSLESS
 
     @property
     def build(self) -> Build:
-        """Build in use, the last of ``builds``."""
+        """Build in use: the last of ``builds``."""
         return self.builds[-1].build
 
     @property
@@ -59,14 +51,14 @@ class Setup:
         return self.build.planned.network
 
     @property
-    def beside(self) -> bool:
-        """True if binary64 can train too: the run is new, or its last checkpoint has binary64 state."""
+    def trains_binary64(self) -> bool:
+        """True if a binary64 machine can train too: the run is new, or its checkpoint has binary64 state."""
         return not self.earlier.states or self.initial.binary64 is not None
 
-    def about(self, place: Place, tallies: Mapping[str, Tally]) -> About:
+    def info(self, place: Place, tallies: Mapping[str, Tally]) -> CheckpointInfo:
         """Return the description of a checkpoint at a place of the run."""
         return replace(
-            self.initial.about,
+            self.initial.info,
             network=self.network.digest,
             epoch=place.epoch,
             frame=place.frame,
@@ -75,7 +67,7 @@ class Setup:
 
 
 def training_of(options: ClusterOptions) -> Training:
-    """Return the hyper-parameters that the options give. Raises InputError of one line."""
+    """Return the hyper-parameters of a run's options. Raises InputError of one line."""
     try:
         return Training(
             epochs=options.epochs,
@@ -91,7 +83,7 @@ def training_of(options: ClusterOptions) -> Training:
 
 
 def setup_of(options: ClusterOptions, folder: Path) -> Setup:
-    """Return the setup that the options give, and write its build to ``folder``. Raises InputError."""
+    """Return the setup of a run's options, and write its build to ``folder``. Raises InputError."""
     training = training_of(options)
     if options.build is None:
         build = default_build(folder)
@@ -105,18 +97,18 @@ def setup_of(options: ClusterOptions, folder: Path) -> Setup:
             f"--batch must be at most {len(data.train):,}, the frames of {options.data}, not {options.batch:,}"
         )
     conditions = conditions_of(options, build.planned.placement, training, len(data.train))
-    builds = (Used(BUILD, state_file(Place()), build),)
+    builds = (UsedBuild(BUILD, state_file(Place()), build),)
     initial = _initial(options, network, data, training)
     return Setup(builds, data, training, initial, options.on, conditions=conditions)
 
 
 def images_of(data: str, network: Network) -> ImageSet:
-    """Load images of the network's input shape and classes. Raises InputError."""
+    """Load the images called ``data``, for the network's input shape and classes. Raises InputError."""
     shape, labels = (network.stages[n].layer.output for n in (network.images, network.labels))
     return load_images(data, shape, labels.words)
 
 
-def images_again(run: Run) -> ImageSet:
+def reload_images(run: Run) -> ImageSet:
     """Load the images of a run again. Raises InputError if their digest has changed."""
     data = images_of(run.data, run.network)
     if data.digest != run.data_digest:
@@ -125,14 +117,14 @@ def images_again(run: Run) -> ImageSet:
 
 
 def _initial(options: ClusterOptions, network: Network, data: ImageSet, training: Training) -> Checkpoint:
-    drawn = About(network.name, network.model_digest, seed=training.seed)
-    first = (
+    initial_info = CheckpointInfo(network.name, network.model_digest, seed=training.seed)
+    checkpoint = (
         load_checkpoint(options.init, network)
         if options.init
-        else Checkpoint(drawn, tuple(initial_state(network, training.seed)))
+        else Checkpoint(initial_info, tuple(initial_state(network, training.seed)))
     )
-    about = replace(
-        first.about,
+    info = replace(
+        checkpoint.info,
         network=network.digest,
         data=data.digest,
         epoch=0,
@@ -140,4 +132,4 @@ def _initial(options: ClusterOptions, network: Network, data: ImageSet, training
         training=training_json(training),
         tallies={},
     )
-    return Checkpoint(about, first.states)
+    return Checkpoint(info, checkpoint.states)

@@ -11,16 +11,24 @@ from fanin.runs.output import REPORT_FILE, table
 SHOWN_EPOCHS = 20
 
 
-def summary(metrics: Metrics, output: Path, more: list[list[str]]) -> str:
-    """Return the summary. ``more``: rows of facts that are in no file."""
-    others = machines_in(metrics)[1:]
+def summary(metrics: Metrics, output: Path, more_rows: list[list[str]]) -> str:
+    """Return the summary of ``metrics``.
+
+    ``more_rows``: more rows of the table, of facts that are in no file.
+    """
+    other_machines = machines_in(metrics)[1:]
     last = metrics["epochs"][-1]
-    beside = ", ".join(f"{100 * last[name]['accuracy']:.1f} % {NAMES[name]}" for name in others)
+    other_accuracies = ", ".join(
+        f"{100 * last[name]['accuracy']:.1f} % {NAMES[name]}" for name in other_machines
+    )
     facts = [
-        ["test accuracy", f"{100 * metrics['accuracy']:.1f} %" + (f"; {beside}" if beside else "")],
+        [
+            "test accuracy",
+            f"{100 * metrics['accuracy']:.1f} %" + (f"; {other_accuracies}" if other_accuracies else ""),
+        ],
         ["bit-exact", exact_line(metrics)],
         *_throughput(metrics),
-        *more,
+        *more_rows,
         ["last state", str(output / metrics["checkpoints"][-1])],
         ["report", str(output / REPORT_FILE)],
     ]
@@ -37,12 +45,12 @@ def _throughput(metrics: Metrics) -> list[list[str]]:
 
 
 def _epochs(metrics: Metrics) -> str:
-    """Return a table of epochs, about ``SHOWN_EPOCHS`` evenly chosen ones and the last."""
+    """Return a table of about ``SHOWN_EPOCHS`` evenly spaced epochs and the last one."""
     epochs, machines = metrics["epochs"], machines_in(metrics)
     rows = [["epoch", "lr", *(f"loss {name}" for name in machines), *(f"accuracy {name}" for name in machines)]]
-    each = -(-len(epochs) // SHOWN_EPOCHS)
+    interval = -(-len(epochs) // SHOWN_EPOCHS)
     for epoch in epochs:
-        if epoch["epoch"] % each == 0 or epoch is epochs[-1]:
+        if epoch["epoch"] % interval == 0 or epoch is epochs[-1]:
             losses = ["not finite" if epoch[n]["loss"] is None else f"{epoch[n]['loss']:.4f}" for n in machines]
             accuracies = [f"{100 * epoch[n]['accuracy']:.1f} %" for n in machines]
             rows.append([str(epoch["epoch"]), f"{epoch['lr']:.4g}", *losses, *accuracies])

@@ -7,47 +7,52 @@ from pathlib import Path
 
 from fanin.base.errors import CheckFailed, InputError
 from fanin.cnn.run.folder import open_run
-from fanin.cnn.run.loop import compare_states, sentence
-from fanin.cnn.run.machine import NotFinite, quiet
+from fanin.cnn.run.loop import compare_states, describe
+from fanin.cnn.run.machine import NotFinite, ignore_progress
 from fanin.cnn.run.models import Golden
-from fanin.cnn.run.setup import images_again
+from fanin.cnn.run.setup import reload_images
 from fanin.runs.output import print_json
 from fanin.runs.progress import StatusLine
 
 
 def verify(folder: Path, as_json: bool) -> int:
-    """Print a line for every checkpoint that the golden model does not reproduce. Return 1 if there is one."""
+    """Print a line for every checkpoint that the golden model does not reproduce. Return 1 if any, else 0."""
     run = open_run(folder)
-    data = images_again(run)
+    data = reload_images(run)
     frames = len(data.train)
     run.check_states(frames)
     if len(run.states) < 2:
         cause = f": {run.error}" if run.error else ""
         raise InputError(f"{folder}: has one state; a check needs two{cause}")
-    complaints: list[str] = []
+    differences: list[str] = []
     with StatusLine() as status:
-        ways = list(zip(pairwise(run.states), run.training.stretches(frames), strict=False))
-        for (before, name), stretch in ways:
-            status.show(f"{name}, {len(ways)} states")
-            network = run.used_for(name).build.planned.network
-            machine, found = Golden(network), run.state(name)
-            machine.load(run.state(before).states)
-            chosen = run.training.order(stretch.epoch, frames)[stretch.first : stretch.end]
+        transitions = list(zip(pairwise(run.states), run.training.stretches(frames), strict=False))
+        for (previous, name), stretch in transitions:
+            status.show(f"{name}, {len(transitions)} states")
+            network = run.build_for(name).build.planned.network
+            machine, checkpoint = Golden(network), run.state(name)
+            machine.load(run.state(previous).states)
+            frame_indices = run.training.order(stretch.epoch, frames)[stretch.first : stretch.end]
             try:
-                machine.train(data.train.images[chosen], data.train.digits[chosen], stretch.job, quiet)
-                compare_states(name, network, found.states, machine.dump())
+                machine.train(
+                    data.train.images[frame_indices],
+                    data.train.digits[frame_indices],
+                    stretch.job,
+                    ignore_progress,
+                )
+                compare_states(name, network, checkpoint.states, machine.dump())
             except NotFinite as error:
-                complaints.append(f"{name}: {sentence(error, stretch)}")
+                differences.append(f"{name}: {describe(error, stretch)}")
             except CheckFailed as error:
-                complaints.append(str(error))
+                differences.append(str(error))
     if as_json:
-        print_json({"states": len(ways), "complaints": complaints, "error": run.error})
+        print_json({"states": len(transitions), "complaints": differences, "error": run.error})
     else:
-        for line in complaints:
+        for line in differences:
             print(line)
-        verdict = "not all are" if complaints else "every bit is"
-        states = "1 state" if len(ways) == 1 else f"{len(ways)} states"
-        print(f"{folder}: {states}, {verdict} the golden model's")
+        outcome = "not all are" if differences else "every bit is"
+        states = "1 state" if len(transitions) == 1 else f"{len(transitions)} states"
+        print(f"{folder}: {states}, {outcome} the golden model's")
         if run.error:
             print(f"{folder}: not a whole run: {run.error}")
-    return int(bool(complaints))
+    return int(bool(differences))

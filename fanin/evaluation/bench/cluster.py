@@ -61,5 +61,5 @@ def _cycles_a_second(bench: ArrayBench) -> float:
     run, times = bench.run(a, b), 1
     while run.seconds < MIN_SECONDS:
         times *= 8
-        run = bench.run(a, b, times=times)
+        run = bench.run(a, b, repetitions=times)
     return run.cycles / run.seconds

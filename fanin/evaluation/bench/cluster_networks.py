@@ -12,7 +12,7 @@ from fanin.base.errors import CheckFailed
 from fanin.cnn.facts import Network
 from fanin.cnn.golden.network import initial_state
 from fanin.cnn.run.hardware import hardware_of
-from fanin.cnn.run.machine import Machine, quiet
+from fanin.cnn.run.machine import Machine, ignore_progress
 from fanin.cnn.run.models import Golden
 from fanin.cnn.run.rtl import Rtl
 from fanin.cnn.training import Job
@@ -113,5 +113,5 @@ def _train(machine: Machine, network: Network, case: Case) -> list[bytes]:
     machine.load(tuple(initial_state(network, 1)))
     features = rng.standard_normal((frames, images.h, images.w, images.c)).astype(np.float32)
     job = Job.of(frames, case.batch, RATE, MOMENTUM)
-    outputs = machine.train(features, rng.integers(0, classes, frames), job, quiet)
+    outputs = machine.train(features, rng.integers(0, classes, frames), job, ignore_progress)
     return [outputs.tobytes(), *(state[name].tobytes() for state in machine.dump() for name in sorted(state))]

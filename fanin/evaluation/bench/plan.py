@@ -7,13 +7,13 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 
-from fanin.cnn.plan.execute import SECONDS, SWEEP_SECONDS, searched
+from fanin.cnn.plan.execute import SECONDS, SWEEP_SECONDS, run_search
 from fanin.evaluation.bench import plan_layers
 from fanin.evaluation.bench.result import Result
 from fanin.planner.cluster import load_cluster
 from fanin.planner.model.load import load_model
 from fanin.planner.plan.plan import Plan
-from fanin.planner.plan.sweep import Say, sweep
+from fanin.planner.plan.sweep import Report, sweep
 from fanin.planner.search.limits import Limits
 
 WORKERS = 2
@@ -57,7 +57,9 @@ def plans_of(
     """Return the plans that ``fanin plan`` would find, with numbers of devices and parts."""
     limits = Limits(seconds=seconds, workers=WORKERS)
 
-    def work(pool: ProcessPoolExecutor | None, report: Say) -> Iterator[tuple[int, int, Plan]]:
-        return sweep(load_model(model), load_cluster(cluster), counts, factors, limits, pool=pool, say=report)
+    def work(pool: ProcessPoolExecutor | None, report: Report) -> Iterator[tuple[int, int, Plan]]:
+        return sweep(
+            load_model(model), load_cluster(cluster), counts, factors, limits, pool=pool, report=report
+        )
 
-    return list(searched(work, WORKERS, lambda *values: None))
+    return list(run_search(work, WORKERS, lambda *values: None))

@@ -10,7 +10,7 @@ from fanin.evaluation.bench.result import Result
 from fanin.evaluation.origins.graph import identifier
 from fanin.planner.cluster import Part, load_cluster
 from fanin.planner.model.load import load_model
-from fanin.planner.search.choices import Choice, front
+from fanin.planner.search.choices import Choice, pareto_front
 
 MODEL, CLUSTER = "listing1", "arria10x4"
 TARGET = Fraction("3906.25")  # frames a second, table I's target throughput
@@ -27,7 +27,7 @@ def at_target(layer: Layer, part: Part) -> Choice:
     max_cycles = part.clock / TARGET
     candidates = [
         choice
-        for choice in front(layer, part)
+        for choice in pareto_front(layer, part)
         if choice.cost.cycles <= max_cycles and choice.storage is Storage.CHIP
     ]
     return min(candidates, key=lambda choice: choice.cost.dsp)

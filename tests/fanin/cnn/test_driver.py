@@ -9,7 +9,7 @@ from fanin.cnn.examples import EXAMPLES
 from fanin.cnn.memory import MemoryMap
 from fanin.cnn.parts import Placement
 from fanin.cnn.training import Job
-from fanin.cnn.watchdog import LEAST, MOST, watchdog
+from fanin.cnn.watchdog import MAX_TIMEOUT, MIN_TIMEOUT, watchdog
 from fanin.hdl.layers.interface import Mode
 from fanin.hdl.layers.network_port import LINK_COUNTERS
 from fanin.hdl.layers.node import ClusterNode
@@ -135,14 +135,14 @@ def test_a_watchdog_is_as_long_as_the_network_needs():
     """MobileNetV2's last layer updates 1,280,000 parameters, one a cycle: more than 2^20 cycles."""
     mobile = unplanned(load_model("mobilenet_v2"))
     longest = max(stage.layer.parameters for stage in mobile.stages)
-    assert longest > LEAST
-    assert 2 * longest < watchdog([mobile]) < MOST
-    assert watchdog([MAP.network]) == LEAST
-    assert value(CnnDriver(MAP).configure(), "timeout") == LEAST
-    assert watchdog([mobile] * 8) == MOST  # devices wait for one another
+    assert longest > MIN_TIMEOUT
+    assert 2 * longest < watchdog([mobile]) < MAX_TIMEOUT
+    assert watchdog([MAP.network]) == MIN_TIMEOUT
+    assert value(CnnDriver(MAP).configure(), "timeout") == MIN_TIMEOUT
+    assert watchdog([mobile] * 8) == MAX_TIMEOUT  # devices wait for one another
     driver = CnnDriver(MemoryMap(mobile, frames=1))
     assert value(driver.configure(), "timeout") == watchdog([mobile])
-    assert ClusterNode(network=MAP.network).register_map["timeout"].reset == LEAST
+    assert ClusterNode(network=MAP.network).register_map["timeout"].reset == MIN_TIMEOUT
 
 
 DRIVER = CnnDriver(MAP)
@@ -157,13 +157,13 @@ def test_a_status_says_who_waits():
     assert status(nonfinite=1).nonfinite
     assert status(cause=2).cause is Failure.NONE  # not failed
     failed = status(failed=1, cause=1, waits=1, waiting_stream=5)
-    assert (failed.cause, failed.waits) == (Failure.TIMEOUT, StageStream(4, Way.FORWARD))
+    assert (failed.cause, failed.waiting_stream) == (Failure.TIMEOUT, StageStream(4, Way.FORWARD))
     assert DRIVER.explain(failed) == (
         "TIMEOUT: what relu gives forward is not taken; "
         "look at the memory and the neighbours, or give a longer timeout, then reset the node"
     )
     assert DRIVER.explain(status(failed=1, cause=2)) == explain(Failure.MEMORY)
-    assert status(failed=1, cause=2, waits=1).waits is None  # of a job before
+    assert status(failed=1, cause=2, waits=1).waiting_stream is None  # of a job before
 
 
 def test_a_status_says_what_helps():

@@ -32,13 +32,13 @@ def consumer_of(part, local):
     """The consumer in the whole network that an edge of the part leads to."""
     if local.stage in part.ends:
         return part.ends[local.stage].consumer
-    return Consumer(part.whole[local.stage], local.port)
+    return Consumer(part.network_index[local.stage], local.port)
 
 
 def test_every_stage_is_on_its_device_and_nowhere_else(placement):
     found = {}
     for part in placement.parts:
-        for here, index in part.whole.items():
+        for here, index in part.network_index.items():
             assert placement.devices[index] == part.device
             stage, whole = part.network.stages[here], placement.network.stages[index]
             assert (stage.name, stage.layer, stage.parallelism) == (whole.name, whole.layer, whole.parallelism)
@@ -58,12 +58,12 @@ def test_a_cut_edge_has_an_end_on_both_sides(placement):
         assert len(ends) == len(kinds) == 2
         part, here = kinds[Egress]
         stage = part.network.stages[here]
-        assert part.whole[stage.sources[0]] == one.source
+        assert part.network_index[stage.sources[0]] == one.source
         assert stage.parallelism.pi == placement.network.stages[one.source].parallelism.po
         assert stage.layer.gradient == one.trains
         part, here = kinds[Ingress]
         stage, (consumer,) = part.network.stages[here], part.network.consumers[here]
-        assert Consumer(part.whole[consumer.stage], consumer.port) == one.consumer
+        assert Consumer(part.network_index[consumer.stage], consumer.port) == one.consumer
         assert stage.parallelism.po == placement.network.stages[one.consumer.stage].parallelism.pi
         assert (stage.layer.output, stage.layer.trains) == (
             placement.network.stages[one.source].layer.output,
@@ -74,7 +74,7 @@ def test_a_cut_edge_has_an_end_on_both_sides(placement):
 def test_consumers_have_the_order_of_the_whole_network(placement):
     """In which the gradients of a fork are added."""
     for part in placement.parts:
-        for here, index in part.whole.items():
+        for here, index in part.network_index.items():
             found = [consumer_of(part, local) for local in part.network.consumers[here]]
             assert found == list(placement.network.consumers[index])
         for stage, sources in enumerate(one.sources for one in part.network.stages):
@@ -92,7 +92,7 @@ def test_fifos_stand_where_words_wait_and_hold_as_much(placement):
                 assert placement.devices[waits] == part.device
                 found[whole.stage, whole.port] = transfers
         assert found == sizes
-    rings = {part.whole[here]: size for part in placement.parts for here, size in part.rings.items()}
+    rings = {part.network_index[here]: size for part in placement.parts for here, size in part.rings.items()}
     assert rings == flow.rings
 
 

@@ -19,7 +19,7 @@ from fanin.cnn.training import Job, Place, Schedule, Training
 )
 def test_a_schedule_scales_the_rate_by_epoch(text, shares):
     schedule = Schedule.parse(text)
-    assert [schedule.share(epoch, 4) for epoch in range(4)] == pytest.approx(shares, abs=1e-6)
+    assert [schedule.factor_at(epoch, 4) for epoch in range(4)] == pytest.approx(shares, abs=1e-6)
     assert Schedule.parse(str(schedule)) == schedule
 
 
@@ -67,10 +67,10 @@ def test_a_stretch_is_an_epoch_or_so_many_batches():
 def test_stretches_follow_one_another_from_any_place_on():
     training = Training(epochs=2, checkpoint=2)
     whole = list(training.stretches(150))
-    assert [s.before for s in whole] == [Place(), *(s.behind for s in whole[:-1])]
-    assert [s.behind for s in whole[2:4]] == [Place(1, 0), Place(1, 64)]
+    assert [s.start_place for s in whole] == [Place(), *(s.end_place for s in whole[:-1])]
+    assert [s.end_place for s in whole[2:4]] == [Place(1, 0), Place(1, 64)]
     for number, stretch in enumerate(whole):
-        assert list(training.stretches(150, stretch.before)) == whole[number:]
+        assert list(training.stretches(150, stretch.start_place)) == whole[number:]
     assert list(training.stretches(150, Place(2))) == []
     assert Place(1, 64).trained(150) == 214
 

@@ -35,12 +35,12 @@ def check(make, layer, p, *, seed, mode=Mode.TRAIN, frames=4, stall=0.3, limit=2
     outputs, saved = golden.forward(layer, p, {}, inputs, train=mode is Mode.TRAIN)
     drive = {f"features[{n}]": transfers(x, p.pi) for n, x in enumerate(inputs)}
     expected = {"outputs": transfers(outputs, p.po)}
-    if layer.saved:
+    if layer.saved_words:
         expected["save"] = transfers(saved, layer.save_lanes(p))
     if layer.gradient and mode is Mode.TRAIN:
         gradient = drawn(rng, frames, layer.output)
         drive["gradients"] = transfers(gradient, p.po)
-        if layer.saved:
+        if layer.saved_words:
             drive["replay"] = expected["save"]
         for n, dx in enumerate(golden.backward(layer, p, {}, saved, gradient)):
             expected[f"input_gradients[{n}]"] = transfers(dx, p.pi)

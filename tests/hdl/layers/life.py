@@ -15,7 +15,7 @@ from fanin.cnn.golden.image import state_image
 from fanin.cnn.golden.network import GoldenNetwork, initial_state
 from fanin.cnn.memory import BEAT_BYTES, MemoryMap, state_stages
 from fanin.cnn.training import Job
-from fanin.cnn.watchdog import silence
+from fanin.cnn.watchdog import longest_silence
 from fanin.hdl.layers.registers import Failure, StreamWord
 from fanin.sim.cosim.program import HostProgram
 from tests.hdl.layers.faulty_node import BAD
@@ -252,7 +252,7 @@ class Life:
         short = self._rng.random() < 0.5
         kind = self._kind()
         begin, check = self._draw(kind)
-        timeout = self._rng.randint(0, 400) if short else silence([self._network]) + 1_000
+        timeout = self._rng.randint(0, 400) if short else longest_silence([self._network]) + 1_000
         yield from self._configure(timeout)
         yield from self._do(begin)
         status = yield from self._await("running")

@@ -7,7 +7,7 @@ from fanin.cnn.facts import Stage
 from fanin.cnn.layers import add, avg_pool, bias, concat, global_avg_pool, im2col, max_pool, online_norm, relu
 from fanin.cnn.layers.layer import REUSE, Parallelism, Shape, Storage
 from fanin.cnn.layers.port import DISTRIBUTED_DEPTH
-from fanin.cnn.layers.schedule import LEAVE, Way
+from fanin.cnn.layers.schedule import LEAVE_LATENCY, Way
 from fanin.cnn.layers.soft_cross_loss import SoftCrossLoss, levels
 from fanin.cnn.memory import Frames, Ring, SpilledParameters, StoreConfig
 from fanin.hdl.area import read_rtlil
@@ -70,7 +70,7 @@ def test_latencies_are_those_that_its_rings_are_made_for(layer, p):
         products = FP32Multiplier.LATENCY + FP32Adder.LATENCY * depth
         assert schedule.term_latency(way) == Lines.LATENCY + products
     assert Fold.LATENCY == REUSE
-    assert GradientRows.LATENCY - WindowPlaces.LATENCY == LEAVE >= Results.LATENCY + 2
+    assert GradientRows.LATENCY - WindowPlaces.LATENCY == LEAVE_LATENCY >= Results.LATENCY + 2
 
 
 SHAPE = {"inputs": (Shape(6, 5, 6),), "gradient": True}
@@ -104,13 +104,13 @@ def test_other_layers_are_made_of_what_they_cost(made, layer, lanes, monkeypatch
 
 
 def test_rows_of_im2col_leave_as_late_as_its_ring_is_made_for():
-    assert im2col.ADDED == WindowPlaces.LATENCY + GradientRows.LATENCY
+    assert im2col.GRADIENT_LATENCY == WindowPlaces.LATENCY + GradientRows.LATENCY
 
 
 @pytest.mark.parametrize("lanes", [1, 6, 24])
 def test_what_is_saved_waits_in_queues_that_are_counted(lanes):
     layer = conv((4, 4, lanes), lanes, 3)
-    ring = Ring(Frames(layer.saved, lanes), capacity=3, address=0)
+    ring = Ring(Frames(layer.saved_words, lanes), capacity=3, address=0)
     check_queues(layer, Parallelism(pi=lanes), Storage.CHIP, StoreConfig(rings=(ring,)))
     assert DISTRIBUTED_DEPTH == fifo.DISTRIBUTED_DEPTH
 
@@ -119,7 +119,7 @@ def test_what_is_saved_waits_in_queues_that_are_counted(lanes):
 @pytest.mark.parametrize("lanes", [1, 4])
 def test_parameters_in_memory_wait_in_queues_that_are_counted(gradient, lanes):
     layer, p = dense(16, 8, gradient=gradient), Parallelism(pic=2, poc=2 * lanes, pi=2)
-    ring = Ring(Frames(layer.saved, p.pi), capacity=3, address=0)
+    ring = Ring(Frames(layer.saved_words, p.pi), capacity=3, address=0)
     weights = Frames(layer.parameters, layer.parameter_width(p))
     spilled = SpilledParameters(weights, weights=1 << 12, velocities=1 << 13, gradient=gradient)
     check_queues(layer, p, Storage.DRAM, StoreConfig(rings=(ring,), spilled=(spilled,)))

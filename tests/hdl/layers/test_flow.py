@@ -17,7 +17,7 @@ from fanin.sim.cosim.run import MEMORY_LATENCY
 def test_constants_are_those_of_the_hardware():
     """Latencies that the flow model states itself; all others are one constant of ``fanin.cnn.layers``."""
     assert parts.MEMORY_LATENCY == MEMORY_LATENCY
-    assert node.RENEWED == RENEW_LATENCY + 3  # at up to eight lanes
+    assert node.UPDATE_LATENCY == RENEW_LATENCY + 3  # at up to eight lanes
 
 
 @pytest.mark.parametrize("p", [Parallelism(pic=2, poc=4, ph=3), Parallelism(pic=4, poc=1, ph=1)])
@@ -34,8 +34,8 @@ def test_a_convolution_takes_its_latencies(p):
     p = layer.with_streams(p)
     schedule = layer.schedule(p)
     steps, sums = parts.block_steps(schedule, Way.FORWARD), parts.forward_latency(schedule)
-    first = parts.WRITTEN + steps + sums + parts.FILLED + parts.READER
+    first = parts.ROW_WRITTEN + steps + sums + parts.RESULT_ROW_LATENCY + parts.READER_LATENCY
     assert first == Forward(schedule=schedule).latency
     terms = LINES + tree_latency(schedule.lanes_out)
-    back = terms - PLACES + parts.ADDED + parts.READER
+    back = terms - PLACES + parts.GRADIENT_ROW_LATENCY + parts.READER_LATENCY
     assert back == InputGradient(schedule=schedule).latency

@@ -18,7 +18,7 @@ from fanin.cnn.layers.global_avg_pool import GlobalAvgPool
 from fanin.cnn.layers.im2col import Im2col
 from fanin.cnn.layers.ingress import Ingress
 from fanin.cnn.layers.layer import Parallelism, Shape, Storage
-from fanin.cnn.layers.links import links_of
+from fanin.cnn.layers.links import graph_contexts
 from fanin.cnn.layers.logic import device_luts, logic_luts, units_luts
 from fanin.cnn.layers.max_pool import MaxPool
 from fanin.cnn.layers.online_norm import OnlineNorm
@@ -106,7 +106,7 @@ def test_luts_of_a_node_beside_its_layers_are_those_of_the_cost(name, monkeypatc
     boxes, stages = without_operators(monkeypatch), node.network.stages
     verilog = emit_verilog(node, name="top")
     area = mapped(verilog, [*boxes, *re.findall(r"^module (top__stage\d+)\(", verilog, re.MULTILINE)])
-    links = links_of([stage.layer for stage in stages], [stage.sources for stage in stages])
+    links = graph_contexts([stage.layer for stage in stages], [stage.sources for stage in stages])
     ends = [isinstance(stage.layer, (Egress, Ingress)) for stage in stages]
     counted = device_luts(ULTRASCALE, sum(ends))
     for stage, link, end in zip(stages, links, ends, strict=True):

@@ -129,7 +129,7 @@ def test_a_frame_moves_the_words_of_its_cost(bench, name):
         return WORD_BITS * layer.parameter_width(p) * transfers
 
     def moved(rate):  # of parameters, in whole beats of which the streams leave the last one's spare words
-        passes, rest = divmod(rate - beat_bits(layer.saved), beat_bits(layer.parameters))
+        passes, rest = divmod(rate - beat_bits(layer.saved_words), beat_bits(layer.parameters))
         assert rest == 0
         return passes * WORD_BITS * layer.parameters
 

@@ -109,13 +109,13 @@ def test_it_equals_the_golden_model_while_any_side_stalls(bench, name, mode):
         feeds["gradients"] = words(gradients)
         (dx,) = golden.backward(layer, p, {}, saved, gradients)
         expected["input_gradients0"] = words(dx)
-    loops = {"save": "replay"} if layer.saved else {}
+    loops = {"save": "replay"} if layer.saved_words else {}
     job = Job(mode=mode, feeds=feeds, expect={stream: found.size for stream, found in expected.items()})
     for odds in (0.0, 0.3):
         (result,) = layer_bench.run(name, [job], loops=loops, odds=odds, seed=seed)
         for stream, found in expected.items():
             np.testing.assert_array_equal(result.words[stream], found, err_msg=stream)
-        if layer.saved:
+        if layer.saved_words:
             np.testing.assert_array_equal(result.words["save"], saved.ravel())
 
 
@@ -129,6 +129,6 @@ def test_frames_follow_one_another_as_fast_as_the_cost_says(bench, name):
     sizes = {"features0": layer.input.words, "gradients": layer.output.words}
     feeds = {stream: np.ones(frames * size, np.uint32) for stream, size in sizes.items()}
     expect = {"outputs": frames * layer.output.words, "input_gradients0": frames * layer.input.words}
-    loops = {"save": "replay"} if layer.saved else {}
+    loops = {"save": "replay"} if layer.saved_words else {}
     (result,) = layer_bench.run(name, [Job(mode=Mode.TRAIN, feeds=feeds, expect=expect)], loops=loops)
     assert period(layer, p, result.cycles_of, frames) == layer.cycles(p)

@@ -11,7 +11,7 @@ from fanin.cnn.flow.execute import execute
 from fanin.cnn.flow.link import PORT_RATE, WIRE_SECONDS
 from fanin.cnn.flow.node import NodeGraph, Sizes
 from fanin.cnn.flow.predict import predict
-from fanin.cnn.flow.verdict import how_it_stops
+from fanin.cnn.flow.verdict import find_deadlock
 from fanin.cnn.training import Job
 from fanin.hdl.net.link.job import LinkFailure
 from fanin.host.causes import cause_of
@@ -69,8 +69,10 @@ def test_frames_drain_and_update_take_the_predicted_cycles(trial):
         sizes = Sizes.of(trial.placement.flow)
         predicted = predict(trial.network, sizes, batch=batch, batches=frames // batch)
         assert found.counters["cycles"] == pytest.approx(predicted.job, rel=0.02)
-        assert np.diff(found.written) == pytest.approx(np.diff(predicted.results), rel=0.02, abs=8)
-        ended = found.counters["cycles"] - (found.written[-1] - found.written[0])  # but for frames in between
+        assert np.diff(found.result_cycles) == pytest.approx(np.diff(predicted.results), rel=0.02, abs=8)
+        ended = found.counters["cycles"] - (
+            found.result_cycles[-1] - found.result_cycles[0]
+        )  # but for frames in between
         assert ended == pytest.approx(predicted.job - (predicted.results[-1] - predicted.results[0]), rel=0.02)
 
 
@@ -86,16 +88,16 @@ def test_devices_stop_at_what_the_flow_model_says(depth):
     sizes = Sizes.of(BRANCH.placement.flow)
     sizes = replace(sizes, skews={**sizes.skews, (join, 1): depth})
     host, other = BRANCH.placement.parts
-    (here,) = (here for here, index in host.whole.items() if index == join)
+    (here,) = (here for here, index in host.network_index.items() if index == join)
     cosim = ClusterCosim([replace(host, skews={**host.skews, (here, 1): depth}), other], quiet=True)
     node, ends = NodeGraph(BRANCH.network, sizes, batch=6), depth == 23
     execution = execute(node.graph, 6, timed=False)
-    assert execution.ended == ends
+    assert execution.is_complete == ends
     epoch = Epoch(Job.of(6, 6, 0.5, 0.9), images[:6], labels[:6])
     if ends:
         cosim.run(BRANCH.words(BRANCH.states), [epoch], timeout=20_000)
         return
-    stream = how_it_stops(node, execution).stream
+    stream = find_deadlock(node, execution).stream
     what = f"what {stages[stream.stage].name} gives {'backward' if stream.backward else 'forward'}"
     with pytest.raises(JobFailed, match=f"a failed by cycle .*TIMEOUT: {what} is not taken"):
         cosim.run(BRANCH.words(BRANCH.states), [epoch], timeout=20_000)

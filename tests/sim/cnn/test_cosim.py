@@ -13,8 +13,8 @@ from fanin.cnn.examples import EXAMPLES
 from fanin.cnn.flow.execute import execute
 from fanin.cnn.flow.node import NodeGraph, Sizes
 from fanin.cnn.flow.predict import predict
-from fanin.cnn.flow.sizes import SPARE, Flow
-from fanin.cnn.flow.verdict import how_it_stops, verdict_of
+from fanin.cnn.flow.sizes import SPARE_TRANSFERS, Flow
+from fanin.cnn.flow.verdict import determine_liveness, find_deadlock
 from fanin.cnn.golden.image import state_image
 from fanin.cnn.golden.network import GoldenNetwork, initial_state
 from fanin.cnn.layers.family import family
@@ -126,13 +126,13 @@ def test_operators_are_verilated_once_however_many_there_are(monkeypatch):
 def test_weights_from_memory_keep_pace_with_the_multipliers():
     """Frames follow one another in the cycles of the slowest layer, whose weights are 108 beats a frame."""
     (epoch,) = STREAMED.run([None])
-    assert max(np.diff(epoch.written)[FRAMES // 2 :]) <= Flow(STREAMED.network).period
+    assert max(np.diff(epoch.result_cycles)[FRAMES // 2 :]) <= Flow(STREAMED.network).period
 
 
 def test_counters_say_what_each_stage_did():
     (epoch,) = TINY.run([JOB])
-    assert epoch.written == sorted(epoch.written)
-    assert len(epoch.written) == FRAMES
+    assert epoch.result_cycles == sorted(epoch.result_cycles)
+    assert len(epoch.result_cycles) == FRAMES
     cycles = epoch.counters["cycles"]
     for one in epoch.streams:
         assert one.nonfinite is None
@@ -171,7 +171,7 @@ def test_the_times_of_a_batch_are_kept():
             if updated := times[stage, Way.FORWARD].updated:
                 assert 0 < updated - back.last < 500
     loss = times[network.loss, Way.FORWARD]
-    assert abs(loss.last - loss.first - (epoch.written[3] - epoch.written[0])) < 20
+    assert abs(loss.last - loss.first - (epoch.result_cycles[3] - epoch.result_cycles[0])) < 20
 
 
 @pytest.mark.parametrize(("frame", "value"), [(6, np.nan), (0, np.inf)])
@@ -200,8 +200,10 @@ def test_frames_drain_and_update_take_the_predicted_cycles(trial):
         (found,) = trial.cosim.run(trial.words(trial.states), [epoch], timeout=20_000).epochs
         predicted = predict(trial.network, Sizes.of(Flow(trial.network)), batch=batch, batches=frames // batch)
         assert found.counters["cycles"] == pytest.approx(predicted.job, rel=0.02)
-        assert np.diff(found.written) == pytest.approx(np.diff(predicted.results), rel=0.02, abs=8)
-        ended = found.counters["cycles"] - predicted.results[0] - (found.written[-1] - found.written[0])
+        assert np.diff(found.result_cycles) == pytest.approx(np.diff(predicted.results), rel=0.02, abs=8)
+        ended = (
+            found.counters["cycles"] - predicted.results[0] - (found.result_cycles[-1] - found.result_cycles[0])
+        )
         after = predicted.job - predicted.results[-1]  # the last gradient's way back, and the last update
         assert ended == pytest.approx(after, rel=0.02)
 
@@ -259,12 +261,12 @@ def test_a_node_stops_where_and_at_what_the_flow_model_says(way, depth):
     for frames in (1, 6):
         graph = NodeGraph(network, sizes, batch=frames)
         execution = execute(graph.graph, frames, timed=False)
-        assert execution.ended == (depth == 23)
+        assert execution.is_complete == (depth == 23)
         epoch = Epoch(Job.of(frames, frames, 0.5, 0.9), images[:frames], labels[:frames])
-        if execution.ended:
+        if execution.is_complete:
             cosim.run(trial.words(trial.states), [epoch], timeout=20_000)
             continue
-        stream = how_it_stops(graph, execution).stream
+        stream = find_deadlock(graph, execution).stream
         what = f"what {stages[stream.stage].name} gives {'backward' if stream.backward else 'forward'}"
         with pytest.raises(SimulationFailed, match=f"TIMEOUT: {what} is not taken"):
             cosim.run(trial.words(trial.states), [epoch], timeout=20_000)
@@ -276,8 +278,10 @@ def test_what_takes_turns_keeps_pace_and_does_not_stop_while_a_position_waits(wa
     """With no more than is spare the node stops, as the flow model says."""
     trial = Trial(TURNS.name)
     sizes, (images, labels) = Sizes.of(Flow(TURNS)), trial.data
-    skews = {edge: depth if waits or edge[0] != CONCAT else SPARE for edge, depth in sizes.skews.items()}
-    assert (verdict_of(TURNS, replace(sizes, skews=skews)).stop is None) == waits
+    skews = {
+        edge: depth if waits or edge[0] != CONCAT else SPARE_TRANSFERS for edge, depth in sizes.skews.items()
+    }
+    assert (determine_liveness(TURNS, replace(sizes, skews=skews)).deadlock is None) == waits
     node = ClusterNode(network=TURNS, rings=sizes.rings, skews=skews, gradient_skews=sizes.gradient_skews)
     cosim, job = NodeCosim(node, quiet=True), Job.of(FRAMES, FRAMES, 0.5, 0.9)
     epoch = Epoch(job, images, labels, dump=True)
@@ -289,7 +293,7 @@ def test_what_takes_turns_keeps_pace_and_does_not_stop_while_a_position_waits(wa
     golden = GoldenNetwork(TURNS, trial.states)
     assert np.array_equal(found.results, golden.train(images, labels, job).reshape(FRAMES, CLASSES))
     assert all(map(np.array_equal, found.states, trial.words(golden.states)))
-    assert max(np.diff(found.written)) == PERIOD
+    assert max(np.diff(found.result_cycles)) == PERIOD
 
 
 def test_a_node_of_another_network_is_refused():

@@ -78,7 +78,7 @@ def test_frames_take_the_beats_and_cycles_that_the_port_costs():
         (found[1].counters[name] - found[0].counters[name]) / FRAMES
         for name in ("cycles", "read_beats", "written_beats")
     )
-    saved = [beats(stage.layer.saved) for stage in net.stages if stage is not second]
+    saved = [beats(stage.layer.saved_words) for stage in net.stages if stage is not second]
     host = beats(IMAGE.words) + beats(CLASSES.words), beats(CLASSES.words)  # to the node, and from it
     assert read == cost.dram_read / BEAT_BITS + sum(saved) + host[0]
     assert written == cost.dram_write / BEAT_BITS + sum(saved) + host[1]

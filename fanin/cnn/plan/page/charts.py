@@ -8,7 +8,7 @@ from typing import Any
 from fanin.report.chart import Axis, Bar, Chart
 from fanin.report.palette import STYLES, Style, kind_colour, step_colour
 
-GROUPS = 16  # devices in a chart
+DEVICES_PER_CHART = 16
 
 RESOURCES = {
     "dsp": "DSPs",
@@ -21,13 +21,13 @@ RESOURCES = {
     "network": "network",
 }
 
-PER_DEVICE = ("network", "dram_bytes")  # resources without shares of layers
+PER_DEVICE = ("network", "dram_bytes")  # resources whose use is not divided among layers
 
 Plan = Mapping[str, Any]
 
 
 def figure(value: float) -> str:
-    """Return a number with four digits, or with all digits before the point."""
+    """Return a number as text with four significant digits, or with all digits before the point."""
     return f"{value:,.0f}" if abs(value) >= 999.95 else f"{value:#.4g}"
 
 
@@ -37,7 +37,7 @@ def percent(share: float) -> str:
 
 
 def limited(plan: Plan) -> dict[str, str]:
-    """Return the resources that at least one device counts, with their names."""
+    """Return the names of the resources that limit at least one device, by key."""
     return {
         key: name
         for key, name in RESOURCES.items()
@@ -50,8 +50,8 @@ def utilisation_charts(plan: Plan) -> list[Chart]:
     devices = [device["name"] for device in plan["cluster"]["devices"]]
     highest = max((used[key] or 0 for used in plan["utilisation"].values() for key in limited(plan)), default=0)
     return [
-        _utilisation(plan, devices[begin : begin + GROUPS], max(1.0, highest))
-        for begin in range(0, len(devices), GROUPS)
+        _utilisation(plan, devices[begin : begin + DEVICES_PER_CHART], max(1.0, highest))
+        for begin in range(0, len(devices), DEVICES_PER_CHART)
     ]
 
 
@@ -75,9 +75,9 @@ def _utilisation(plan: Plan, devices: Sequence[str], highest: float) -> Chart:
 
 
 def kind_shares(plan: Plan) -> dict[str, dict[str, float]]:
-    """Return, by resource, each kind of layer's share of the cluster's capacity, in order of appearance.
+    """Return each kind of layer's share of the cluster's capacity, by resource, in order of appearance.
 
-    Among several kinds of RAM block, the scarcest counts.
+    Of several kinds of RAM block, the scarcest is returned.
     """
     shares = {}
     for key in limited(plan):
@@ -98,9 +98,9 @@ def _pools(plan: Plan, key: str) -> list[str]:
 
 
 def _kind_use(plan: Plan, key: str, pool: str) -> dict[str, float]:
-    """Return each kind of layer's share of a resource, over the devices that count the resource."""
+    """Return each kind of layer's share of a resource. Devices without a limit of the resource do not count."""
     capacity = {device["name"]: _capacity(device, key, pool) for device in plan["cluster"]["devices"]}
-    total = sum(have for have in capacity.values() if have)
+    total = sum(amount for amount in capacity.values() if amount)
     used: dict[str, float] = {}
     for layer in plan["layers"]:
         if capacity[layer["device"]] and total:
@@ -143,9 +143,11 @@ def parallel_name(factor: int) -> str:
 
 
 def by_factor(sweep: Sequence[Mapping[str, Any]]) -> dict[int, list[Mapping[str, Any]]]:
-    """Return the points with a throughput by degree of model parallelism, both ascending."""
-    found = sorted((p for p in sweep if p["throughput"]), key=lambda p: (p["mp"], p["devices"]))
-    return {factor: [p for p in found if p["mp"] == factor] for factor in dict.fromkeys(p["mp"] for p in found)}
+    """Return the points of a sweep that have a throughput, by degree of model parallelism; both ascend."""
+    points = sorted((p for p in sweep if p["throughput"]), key=lambda p: (p["mp"], p["devices"]))
+    return {
+        factor: [p for p in points if p["mp"] == factor] for factor in dict.fromkeys(p["mp"] for p in points)
+    }
 
 
 def sweep_chart(sweep: Sequence[Mapping[str, Any]]) -> Chart:

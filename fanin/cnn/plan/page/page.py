@@ -18,12 +18,12 @@ Table = list[list[str]]
 def plan_page(
     plan: Mapping[str, Any], connections: Mapping[str, Any], sweep: Sequence[Mapping[str, Any]] = ()
 ) -> str:
-    """Return the plan as a self-contained HTML document.
+    """Return the page of a plan, a self-contained HTML document.
 
-    ``plan``: plan.json.
-    ``connections``: connections.json.
-    ``sweep``: plans for other numbers of devices. Each has ``devices``, ``mp`` (model parallelism),
-    ``throughput``, ``bound`` and ``gap``.
+    ``plan``: contents of plan.json.
+    ``connections``: contents of connections.json.
+    ``sweep``: plans of a sweep. Each has ``devices``, ``mp`` (degree of model parallelism), ``throughput``,
+    ``bound`` and ``gap``.
     """
     points = charts.by_factor(sweep)
     hops = {c["hops"] for c in connections["connections"]}
@@ -32,7 +32,7 @@ def plan_page(
         title=f"{plan['model']} on {plan['cluster']['name']}",
         optimal=plan["solver"]["status"] == "optimal",
         gap=charts.percent(plan["gap"]),
-        about=_about(plan, len(sweep)),
+        about=_description(plan, len(sweep)),
         headline=_headline(plan),
         mapping=mapping_chart(plan, connections, _notes(plan), plan["limit"]["device"]),
         kinds=_kinds(plan),
@@ -56,7 +56,7 @@ def _value(value: object) -> str:
 
 
 def _headline(plan: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """Return the headline's figures, each with name, figure and unit."""
+    """Return the figures of the headline: name, figure and unit."""
     used = {layer["device"] for layer in plan["layers"]}
     device, resource = charts.limit_words(plan)
     flow = ("in the flow model", charts.figure(plan["flow_throughput"]), "frames/s: the build holds frames up")
@@ -70,8 +70,8 @@ def _headline(plan: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     ]
 
 
-def _about(plan: Mapping[str, Any], plans: int) -> str:
-    """Return a line on the model and the plan."""
+def _description(plan: Mapping[str, Any], plans: int) -> str:
+    """Return a line on the model and the plan. ``plans``: number of plans in the sweep."""
     layers = plan["layers"]
     words = sum(layer.get("parameter_words", 0) for layer in layers)
     split = "no model parallelism" if plan["split"] == 1 else f"model parallelism {plan['split']}"
@@ -80,7 +80,7 @@ def _about(plan: Mapping[str, Any], plans: int) -> str:
 
 
 def _notes(plan: Mapping[str, Any]) -> dict[str, str]:
-    """Return the scarcest resource of each device as text."""
+    """Return the most used resource of each device as text."""
     notes = {}
     for device, used in plan["utilisation"].items():
         key = max(charts.limited(plan), key=lambda key: used[key] or 0)
@@ -99,26 +99,26 @@ def _kinds(plan: Mapping[str, Any]) -> dict[str, list[tuple[str, str, int]]]:
 
 
 def _device_table(plan: Mapping[str, Any]) -> Table:
-    shown = {**charts.limited(plan), "connections": "connections"}
-    rows = [["device", "family", "MHz", "layers", *(f"{name}, %" for name in shown.values())]]
+    resources = {**charts.limited(plan), "connections": "connections"}
+    rows = [["device", "family", "MHz", "layers", *(f"{name}, %" for name in resources.values())]]
     count = Counter(layer["device"] for layer in plan["layers"])
     for device in plan["cluster"]["devices"]:
         used = plan["utilisation"][device["name"]]
-        shares = ["–" if used[key] is None else f"{100 * used[key]:.1f}" for key in shown]
+        shares = ["–" if used[key] is None else f"{100 * used[key]:.1f}" for key in resources]
         clock = f"{device['clock_hz'] / 1e6:g}"
         rows.append([device["name"], device["family"], clock, str(count[device["name"]]), *shares])
     return rows
 
 
 def _layer_table(plan: Mapping[str, Any]) -> Table:
-    what = ["layer", "kind", "device", "output", "parallelism"]
+    facts = ["layer", "kind", "device", "output", "parallelism"]
     costs = ["cycles", "DSPs", "LUTs", "RAM, kb", "blocks", "read, Mb", "write, Mb", "parameters"]
-    return [[*what, *costs], *(_layer_row(layer) for layer in plan["layers"])]
+    return [[*facts, *costs], *(_layer_row(layer) for layer in plan["layers"])]
 
 
 def _layer_row(layer: Mapping[str, Any]) -> list[str]:
     parallel = [f"{key} {value}" for key, value in layer["parallelism"].items() if value > 1]
-    words, where = layer.get("parameter_words", 0), "DRAM" if layer["parameters"] == "dram" else "chip"
+    words, memory = layer.get("parameter_words", 0), "DRAM" if layer["parameters"] == "dram" else "chip"
     return [
         layer["name"],
         layer["kind"],
@@ -132,7 +132,7 @@ def _layer_row(layer: Mapping[str, Any]) -> list[str]:
         "–" if layer["ram_blocks"] is None else f"{layer['ram_blocks']:,}",
         f"{layer['dram_read'] / 1e6:,.2f}",
         f"{layer['dram_write'] / 1e6:,.2f}",
-        f"{words:,} {where}" if words else "–",
+        f"{words:,} {memory}" if words else "–",
     ]
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fanin.cnn.flow.execute import execute
-from fanin.cnn.flow.graph import EACH, Graph, Pattern, Selection, Source, after, at_first, at_last
+from fanin.cnn.flow.graph import EVERY_FIRING, Graph, Pattern, Selection, Source, at_first, at_last, next_token
 
 
 def chain(capacity, *, firings=6, slow=1):
@@ -19,7 +19,7 @@ def chain(capacity, *, firings=6, slow=1):
 
 def test_a_token_comes_after_its_delay_and_room_after_its_own():
     execution = execute(chain(2), 1, timed=True)
-    assert execution.ended
+    assert execution.is_complete
     # The third token waits for the first one's room: taken in cycle 3, free in 5.
     assert execution.times(0).tolist() == [0, 1, 5, 6, 10, 11]
     assert execution.times(1).tolist() == [3, 4, 8, 9, 13, 14]
@@ -31,16 +31,16 @@ def test_the_slowest_actor_sets_the_pace():
 
 
 def test_patterns_go_on_over_their_period():
-    assert at_first(3).over(7).tolist() == [1, 1, 1, 2, 2, 2, 3]
-    assert at_last(3).over(7).tolist() == [0, 0, 1, 1, 1, 2, 2]
-    assert after(at_last(3)).over(5).tolist() == [1, 1, 1, 2, 2]
-    assert Pattern.of([2, 2, 5], 6).over(5).tolist() == [2, 2, 5, 8, 8]
+    assert at_first(3).first(7).tolist() == [1, 1, 1, 2, 2, 2, 3]
+    assert at_last(3).first(7).tolist() == [0, 0, 1, 1, 1, 2, 2]
+    assert next_token(at_last(3)).first(5).tolist() == [1, 1, 1, 2, 2]
+    assert Pattern.of([2, 2, 5], 6).first(5).tolist() == [2, 2, 5, 8, 8]
 
 
 def test_a_selection_counts_the_tokens_of_the_channel():
     part = Selection(5, (1, 2))
-    assert part.needed(EACH).over(5).tolist() == [2, 3, 7, 8, 12]
-    assert part.passed(EACH).over(5).tolist() == [2, 6, 7, 11, 12]
+    assert part.tokens_needed(EVERY_FIRING).first(5).tolist() == [2, 3, 7, 8, 12]
+    assert part.tokens_passed(EVERY_FIRING).first(5).tolist() == [2, 6, 7, 11, 12]
 
 
 def join(short, long_needs):
@@ -58,7 +58,7 @@ def join(short, long_needs):
     rows, intake = graph.channel("rows", "long", 12), graph.actor("intake", "graph", 12)
     graph.take(intake, copies)
     graph.give(intake, rows)
-    graph.take(long, rows, needs, EACH)
+    graph.take(long, rows, needs, EVERY_FIRING)
     graph.give(long, window)
     graph.take(sink, window)
     graph.take(sink, beside)
@@ -68,19 +68,23 @@ def join(short, long_needs):
 @pytest.mark.parametrize("needs", [1, 2, 5, 9])
 def test_a_join_stops_where_the_short_way_holds_too_little(needs):
     """One word more is on its way: the long one has taken what the short one is still offered."""
-    assert execute(join(max(needs - 1, 1), needs), 2, timed=False).ended
+    assert execute(join(max(needs - 1, 1), needs), 2, timed=False).is_complete
     if needs > 2:
         execution = execute(join(needs - 2, needs), 2, timed=False)
-        assert not execution.ended
+        assert not execution.is_complete
         waits = execution.waits
-        assert execution.graph.channels[waits[3].port.channel].what == "the FIFO"
-        assert [waits[actor].on for actor in (3, 2, 1, 4, 0)] == [2, 1, 4, 0, 3]
+        assert execution.graph.channels[waits[3].port.channel].name == "the FIFO"
+        assert [waits[actor].blocker for actor in (3, 2, 1, 4, 0)] == [2, 1, 4, 0, 3]
 
 
 def test_times_do_not_change_what_can_happen():
     for short in range(1, 9):
         graph = join(short, 6)
-        assert execute(graph, 3, timed=True).ended == execute(graph, 3, timed=False).ended == (short >= 5)
+        assert (
+            execute(graph, 3, timed=True).is_complete
+            == execute(graph, 3, timed=False).is_complete
+            == (short >= 5)
+        )
 
 
 def test_a_reader_sees_its_part_alone():
@@ -93,6 +97,6 @@ def test_a_reader_sees_its_part_alone():
     graph.take(first, Source(channel, Selection(3, (0,))))
     graph.take(second, Source(channel, Selection(3, (1, 2))))
     execution = execute(graph, 4, timed=True)
-    assert execution.ended
+    assert execution.is_complete
     assert execution.times(1).tolist() == [1, 7, 13, 19]
     assert execution.times(2).tolist() == [3, 5, 9, 11, 15, 17, 21, 23]

@@ -6,7 +6,7 @@ import pytest
 
 from fanin.base.errors import InputError
 from fanin.cnn.examples import EXAMPLES
-from fanin.cnn.flow.coarse import coarse
+from fanin.cnn.flow.coarse import coarsen
 from fanin.cnn.flow.link import Link, Wiring
 from fanin.cnn.flow.node import NodeGraph, Sizes
 from fanin.cnn.flow.predict import predict, prediction
@@ -32,7 +32,7 @@ def test_a_coarse_graph_takes_as_long(name, groups):
     network = EXAMPLES[name]
     period = Flow(network).period
     node = NodeGraph(network, sizes_of(network), 12, period)
-    fine, few = prediction(node, node.graph, 2), prediction(node, coarse(node.graph, groups), 2)
+    fine, few = prediction(node, node.graph, 2), prediction(node, coarsen(node.graph, groups), 2)
     assert few.period == pytest.approx(fine.period)
     assert few.drain == pytest.approx(fine.drain, rel=0.1)
     assert few.job == pytest.approx(fine.job, rel=0.02)

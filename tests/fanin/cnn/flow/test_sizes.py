@@ -8,7 +8,7 @@ import pytest
 from fanin.cnn.examples import EXAMPLES
 from fanin.cnn.facts import Network, Stage
 from fanin.cnn.flow.link import Wiring
-from fanin.cnn.flow.sizes import SPARE, Flow
+from fanin.cnn.flow.sizes import SPARE_TRANSFERS, Flow
 from fanin.cnn.layers.layer import ceil_div
 from fanin.cnn.parts import Placement
 from fanin.planner.model import dsl
@@ -49,7 +49,7 @@ def held(network, flow, port):
     join = next(i for i, s in enumerate(network.stages) if s.name == "join")
     source = network.stages[network.stages[join].sources[port]]
     each = ceil_div(source.layer.output.c, source.parallelism.po)
-    return (flow.skews[join, port] - SPARE) / each
+    return (flow.skews[join, port] - SPARE_TRANSFERS) / each
 
 
 @pytest.mark.parametrize("kernels", [(3,), (3, 3), (5, 3), (1, 3, 1), (3, 3, 3, 3)])
@@ -84,8 +84,8 @@ def test_the_way_back_holds_the_gradients_of_the_shorter_branch():
     network = residual(lambda x: dsl.conv(4, 3, 1, dsl.conv(4, 3, 1, x)))
     flow = Flow(network)
     names = {(network.stages[stage].name, port): words for (stage, port), words in flow.gradient_skews.items()}
-    assert names["join", 1] - SPARE >= int(np.max(needed((3, 3), 12) - np.arange(144)))
-    assert names["conv2", 0] == SPARE
+    assert names["join", 1] - SPARE_TRANSFERS >= int(np.max(needed((3, 3), 12) - np.arange(144)))
+    assert names["conv2", 0] == SPARE_TRANSFERS
 
 
 @pytest.mark.parametrize(("way", "layer"), [("forward", dsl.online_norm), ("backward", dsl.bias)])
@@ -143,7 +143,7 @@ def test_rings_hold_the_frames_that_are_on_their_way_over_links():
 def test_a_position_of_each_input_waits_on_both_sides_of_what_takes_turns():
     """As wide as it takes them, though its neighbours give and take half as much at a time."""
     flow, transfers = Flow(TURNS), CHANNELS // TURNS.stages[CONCAT].parallelism.pi
-    depths = {(CONCAT, port): transfers + SPARE for port in range(2)}
+    depths = {(CONCAT, port): transfers + SPARE_TRANSFERS for port in range(2)}
     assert flow.skews == depths
     assert {edge: depth for edge, depth in flow.gradient_skews.items() if edge[0] == CONCAT} == depths
 

@@ -7,8 +7,8 @@ import pytest
 from fanin.base.errors import InputError
 from fanin.cnn.examples import EXAMPLES
 from fanin.cnn.flow.node import Sizes
-from fanin.cnn.flow.sizes import SPARE, Flow
-from fanin.cnn.flow.verdict import Stream, check_liveness, verdict_of
+from fanin.cnn.flow.sizes import SPARE_TRANSFERS, Flow
+from fanin.cnn.flow.verdict import Stream, check_liveness, determine_liveness
 from fanin.planner.model import dsl
 from fanin.planner.plan.network import unplanned
 from tests.fanin.cnn.flow.turns import CONCAT, TURNS
@@ -26,19 +26,21 @@ def with_depth(way, depth):
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_builds_of_the_flow_models_sizes_never_stop(name):
     network = EXAMPLES[name]
-    assert verdict_of(network, Sizes.of(Flow(network))).stop is None
+    assert determine_liveness(network, Sizes.of(Flow(network))).deadlock is None
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_a_ring_of_one_frame_is_slow_but_does_not_stop(name):
     sizes = Sizes.of(Flow(EXAMPLES[name]))
-    assert verdict_of(EXAMPLES[name], replace(sizes, rings=dict.fromkeys(sizes.rings, 1))).stop is None
+    assert (
+        determine_liveness(EXAMPLES[name], replace(sizes, rings=dict.fromkeys(sizes.rings, 1))).deadlock is None
+    )
 
 
 @pytest.mark.parametrize("way", ["skews", "gradient_skews"])
 def test_a_fifo_beside_windows_one_transfer_below_its_bound_stops_the_node(way):
-    assert verdict_of(RESIDUAL, with_depth(way, BOUND)).stop is None
-    stop = verdict_of(RESIDUAL, with_depth(way, BOUND - 1)).stop
+    assert determine_liveness(RESIDUAL, with_depth(way, BOUND)).deadlock is None
+    stop = determine_liveness(RESIDUAL, with_depth(way, BOUND - 1)).deadlock
     assert stop is not None
     assert stop.stream == Stream(RESIDUAL.images)
 
@@ -53,7 +55,7 @@ def test_the_circle_is_said_in_one_line():
 
 
 def test_on_the_way_back_the_fork_waits():
-    stop = verdict_of(RESIDUAL, with_depth("gradient_skews", BOUND - 1)).stop
+    stop = determine_liveness(RESIDUAL, with_depth("gradient_skews", BOUND - 1)).deadlock
     assert "the FIFO of add → relu1" in stop.full
     assert {"conv2", "norm2"} <= set(stop.empty)
 
@@ -62,9 +64,11 @@ def test_on_the_way_back_the_fork_waits():
 def test_what_takes_turns_stops_the_node_unless_a_position_waits(way):
     """In RTL, too: tests/sim/cnn/test_cosim.py."""
     sizes = Sizes.of(Flow(TURNS))
-    assert verdict_of(TURNS, sizes).stop is None
-    held = {edge: SPARE if edge[0] == CONCAT else depth for edge, depth in getattr(sizes, way).items()}
-    assert verdict_of(TURNS, replace(sizes, **{way: held})).stop is not None
+    assert determine_liveness(TURNS, sizes).deadlock is None
+    held = {
+        edge: SPARE_TRANSFERS if edge[0] == CONCAT else depth for edge, depth in getattr(sizes, way).items()
+    }
+    assert determine_liveness(TURNS, replace(sizes, **{way: held})).deadlock is not None
 
 
 def test_one_map_twice_side_by_side_does_not_stop():
@@ -73,4 +77,4 @@ def test_one_map_twice_side_by_side_does_not_stop():
         y = dsl.dense(2, dsl.global_avg_pool(dsl.concat(y, y)))
         dsl.add_output("o", dsl.soft_cross_loss(y, dsl.add_input("l", [2])))
         network = unplanned(builder.finish("twice", "test"))
-    assert verdict_of(network, Sizes.of(Flow(network))).stop is None
+    assert determine_liveness(network, Sizes.of(Flow(network))).deadlock is None

@@ -212,7 +212,7 @@ def test_the_loss():
         e = exp(add(row, -row.max()))
         same(p[n].ravel(), multiply(e, reciprocal(scalar.fold(e))))
     same(dx, add(p, -labels))
-    assert (layer.saved, saved.shape) == (0, (len(x), 7))
+    assert (layer.saved_words, saved.shape) == (0, (len(x), 7))
     assert np.isnan(layers.forward(layer, Parallelism(), {}, [x * np.float32(np.nan), labels])[0]).all()
 
 
@@ -239,7 +239,7 @@ def test_a_batch_is_its_frames_one_by_one(name):
     same(y, np.concatenate([made for made, _ in ahead]))
     np.testing.assert_array_equal(saved, np.concatenate([kept for _, kept in ahead]))
     if layer.kind != "soft_cross_loss":
-        assert saved.shape == (cases.FRAMES, layer.saved)
+        assert saved.shape == (cases.FRAMES, layer.saved_words)
     back = [layers.backward(layer, p, apart, saved[n : n + 1], dy[n : n + 1]) for n in range(cases.FRAMES)]
     for whole, *parts in zip(gradients, *back, strict=True):
         same(whole, np.concatenate(parts))

@@ -8,13 +8,13 @@ import pytest
 from fanin.cnn.examples import EXAMPLES
 from fanin.cnn.facts import Network, Stage
 from fanin.cnn.flow.link import Wiring
-from fanin.cnn.flow.sizes import SPARE, Flow
+from fanin.cnn.flow.sizes import SPARE_TRANSFERS, Flow
 from fanin.cnn.layers.add import Add
 from fanin.cnn.layers.concat import Concat
 from fanin.cnn.layers.conv import Conv
 from fanin.cnn.layers.family import family
 from fanin.cnn.layers.layer import Parallelism, Storage
-from fanin.cnn.layers.links import NO_LINKS, Links, links_of
+from fanin.cnn.layers.links import NO_CONTEXT, GraphContext, graph_contexts
 from fanin.cnn.parts import Placement
 from fanin.planner.model import dsl
 from fanin.planner.model.load import load_model
@@ -23,7 +23,9 @@ from tests.fanin.cnn.flow.turns import TURNS
 
 
 def links(network):
-    return links_of([stage.layer for stage in network.stages], [stage.sources for stage in network.stages])
+    return graph_contexts(
+        [stage.layer for stage in network.stages], [stage.sources for stage in network.stages]
+    )
 
 
 def widened(name, most):
@@ -58,16 +60,17 @@ def apart(network):
 def test_together_queues_hold_no_less_than_those_of_the_flow_model(network, flow_of):
     stages, flow = network.stages, flow_of(network)
     forward = sum(
-        (transfers - SPARE) * flow.lanes(edge, forward=True) for edge, transfers in flow.skews.items()
+        (transfers - SPARE_TRANSFERS) * flow.lanes(edge, forward=True) for edge, transfers in flow.skews.items()
     )
     backward = sum(
-        (transfers - SPARE) * flow.lanes(edge, forward=False) for edge, transfers in flow.gradient_skews.items()
+        (transfers - SPARE_TRANSFERS) * flow.lanes(edge, forward=False)
+        for edge, transfers in flow.gradient_skews.items()
     )
     waits, returns = 0, 0
     for stage, linked in zip(stages, links(network), strict=True):
         depths = [queue.depth for queue in linked.queues(stage.layer, stage.parallelism)]
-        waits += sum(depths[: len(linked.waits)])
-        returns += sum(depths[len(linked.waits) :])
+        waits += sum(depths[: len(linked.waiting_maps)])
+        returns += sum(depths[len(linked.waiting_maps) :])
     assert 0 < forward <= waits <= 8 * forward
     assert 0 < backward <= returns <= 8 * backward
 
@@ -77,11 +80,11 @@ def test_what_waits_is_the_words_of_the_other_branch():
         source = dsl.relu(dsl.conv(4, 3, 1, dsl.add_input("in", [6, 6, 3])))
         dsl.add_output("out", dsl.add(source, dsl.bias(dsl.conv(4, 3, 1, source))))
         model = builder.finish("model", "model.py")
-    found = dict(zip([node.name for node in model.nodes], model.links, strict=True))
+    found = dict(zip([node.name for node in model.nodes], model.contexts, strict=True))
     words = 6 * 6 * 4
-    assert found["relu1"] == Links(sums=1)
-    assert found["conv2"] == found["bias1"] == Links(waits=(words,), returns=(words,))
-    assert all(found[name] == NO_LINKS for name in ("in", "conv1", "add1", "out"))
+    assert found["relu1"] == GraphContext(sums=1)
+    assert found["conv2"] == found["bias1"] == GraphContext(waiting_maps=(words,), waiting_gradients=(words,))
+    assert all(found[name] == NO_CONTEXT for name in ("in", "conv1", "add1", "out"))
 
 
 def test_sums_and_queues_are_part_of_the_cost():
@@ -91,7 +94,9 @@ def test_sums_and_queues_are_part_of_the_cost():
     assert isinstance(layer, Conv)
     p, arria10 = layer.with_streams(Parallelism(poc=2)), family("arria10")
     alone = layer.cost(p, Storage.CHIP, arria10)
-    there = Links(sums=2, waits=(256, 512), returns=(256,)).cost(layer, p, Storage.CHIP, arria10)
+    there = GraphContext(sums=2, waiting_maps=(256, 512), waiting_gradients=(256,)).cost(
+        layer, p, Storage.CHIP, arria10
+    )
     forward, backward = layer.lags(p)
     assert there.dsp == alone.dsp + 2 * p.po
     depths = ceil(forward * 256) + ceil(forward * 512) + ceil(backward * 256)

@@ -41,12 +41,12 @@ def test_wires_lead_from_card_to_card_and_never_lie_on_each_other(count, size, o
     layout = Layout(*make_plan(count, size, order))
     legs = []
     for wire in layout.wires:
-        (x, y), (tip, end) = wire.points()[0], wire.points()[-1]
+        (x, y), (tip, end) = wire.path()[0], wire.path()[-1]
         source, target = wire.ends
         assert source.x < x < source.x + source.width
         assert target.x < tip < target.x + target.width
         assert (y, end) == (source.edge, target.edge + 9 * target.down)
-        legs += [(wire, *sorted(leg)) for leg in pairwise(wire.points())]
+        legs += [(wire, *sorted(leg)) for leg in pairwise(wire.path())]
     for (one, a, b), (other, c, d) in combinations(legs, 2):
         for along, across in ((0, 1), (1, 0)):
             straight = a[across] == b[across] and c[across] == d[across]
@@ -59,7 +59,7 @@ def test_nothing_overlaps_and_all_is_inside(count, size, order):
     plan, connections = make_plan(count, size, order)
     layout = Layout(plan, connections)
     boxes = [(card.x, card.y, card.x + card.width, card.y + card.height) for card in layout.cards.values()]
-    boxes += [(layout.left, top, 960, top + height) for top, height in layout.bars]
+    boxes += [(layout.cards_left, top, 960, top + height) for top, height in layout.bars]
     for a, b, c, d in boxes:
         assert 0 <= a < c <= 960
         assert 0 <= b < d <= layout.height

@@ -1,7 +1,7 @@
 """Runs of the small network on the golden model."""
 
 from fanin.cli.main import main
-from fanin.cnn.run.checkpoint import flat
+from fanin.cnn.run.checkpoint import flatten_states
 from fanin.cnn.run.folder import open_run
 
 
@@ -25,7 +25,9 @@ def run(small, output, *options):
 
 def bits(folder, name):
     found = open_run(folder)
-    return {key: values.tobytes() for key, values in flat(found.network, found.state(name).states).items()}
+    return {
+        key: values.tobytes() for key, values in flatten_states(found.network, found.state(name).states).items()
+    }
 
 
 def refusal(capsys, *words):

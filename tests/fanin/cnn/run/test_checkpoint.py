@@ -9,8 +9,14 @@ import pytest
 
 from fanin.base.errors import InputError
 from fanin.cnn.golden.network import initial_state
-from fanin.cnn.run.checkpoint import About, Checkpoint, flat, load_checkpoint, save_checkpoint
-from fanin.cnn.run.initial import take
+from fanin.cnn.run.checkpoint import (
+    Checkpoint,
+    CheckpointInfo,
+    flatten_states,
+    load_checkpoint,
+    save_checkpoint,
+)
+from fanin.cnn.run.initial import load_initial_states
 from fanin.cnn.run.measures import Tally
 from fanin.planner.model.load import load_model
 from fanin.planner.plan.network import unplanned
@@ -36,13 +42,13 @@ def state(network):
 @pytest.fixture
 def saved(network, state, tmp_path):
     path = tmp_path / "state.npz"
-    about = About(network.name, network.model_digest, seed=5, epoch=2, frame=64, training={"lr": 0.1})
+    about = CheckpointInfo(network.name, network.model_digest, seed=5, epoch=2, frame=64, training={"lr": 0.1})
     save_checkpoint(path, network, Checkpoint(about, state))
     return path
 
 
 def bits(network, states):
-    return {name: values.tobytes() for name, values in flat(network, states).items()}
+    return {name: values.tobytes() for name, values in flatten_states(network, states).items()}
 
 
 def refusal(call, *arguments):
@@ -55,33 +61,33 @@ def refusal(call, *arguments):
 def test_a_state_comes_back_bit_by_bit(network, state, saved):
     found = load_checkpoint(saved, network)
     assert bits(network, found.states) == bits(network, state)
-    assert (found.about.epoch, found.about.frame, found.about.training) == (2, 64, {"lr": 0.1})
-    assert found.about.model == network.model_digest
-    assert set(np.load(saved)) == {"about", "sha256", *flat(network, state)}
+    assert (found.info.epoch, found.info.frame, found.info.training) == (2, 64, {"lr": 0.1})
+    assert found.info.model == network.model_digest
+    assert set(np.load(saved)) == {"about", "sha256", *flatten_states(network, state)}
 
 
 def test_the_state_in_binary64_and_the_tallies_come_back(network, state, tmp_path):
     """And so do the others; for first parameters only these count."""
     path, about = (
         tmp_path / "state.npz",
-        About(network.name, network.model_digest, tallies={"rtl": Tally(3, 0.1, 2)}),
+        CheckpointInfo(network.name, network.model_digest, tallies={"rtl": Tally(3, 0.1, 2)}),
     )
     finer = tuple({name: np.float64(1) / 3 + np.zeros(v.shape) for name, v in each.items()} for each in state)
     save_checkpoint(path, network, Checkpoint(about, tuple(initial_state(network, 5)), finer))
     found = load_checkpoint(path, network)
     assert bits(network, found.binary64) == bits(network, finer)
     assert bits(network, found.states) == bits(network, tuple(initial_state(network, 5)))
-    assert found.about == about
-    assert bits(network, take(path, network)) == bits(network, tuple(initial_state(network, 5)))
+    assert found.info == about
+    assert bits(network, load_initial_states(path, network)) == bits(network, tuple(initial_state(network, 5)))
 
 
 def test_parameters_of_another_run_begin_without_its_velocity(network, tmp_path):
     arrays = {
         n: np.random.default_rng(1).random(v.shape, np.float32)
-        for n, v in flat(network, tuple(initial_state(network, 1))).items()
+        for n, v in flatten_states(network, tuple(initial_state(network, 1))).items()
     }
     np.savez(tmp_path / "model.npz", **arrays)
-    found = flat(network, take(tmp_path / "model.npz", network))
+    found = flatten_states(network, load_initial_states(tmp_path / "model.npz", network))
     kept = ("weights", "mean", "variance", "scale")
     for name, values in found.items():
         same = name.rpartition("/")[2] in kept
@@ -171,15 +177,15 @@ def test_other_files_are_no_checkpoints(tmp_path, network):
     ],
 )
 def test_parameters_that_do_not_fit_are_refused(network, tmp_path, change, said):
-    arrays = flat(network, tuple(initial_state(network, 1))) | change
+    arrays = flatten_states(network, tuple(initial_state(network, 1))) | change
     path = tmp_path / "model.npz"
     np.savez(path, **{name: values for name, values in arrays.items() if values is not None})
-    assert refusal(take, path, network).startswith(f"{path}: {said}")
+    assert refusal(load_initial_states, path, network).startswith(f"{path}: {said}")
 
 
 def test_nothing_is_left_of_a_file_that_cannot_be_written(network, state, tmp_path):
     (tmp_path / "folder").mkdir()
-    about = About(network.name, network.model_digest)
+    about = CheckpointInfo(network.name, network.model_digest)
     said = refusal(save_checkpoint, tmp_path / "folder", network, Checkpoint(about, state))
     assert said.startswith(f"{tmp_path}/folder: cannot be written")
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]

@@ -8,7 +8,7 @@ import pytest
 from fanin.cnn.golden.network import initial_state
 from fanin.cnn.memory import state_stages
 from fanin.cnn.parts import Placement
-from fanin.cnn.run.machine import quiet
+from fanin.cnn.run.machine import ignore_progress
 from fanin.cnn.run.models import Golden
 from fanin.cnn.run.rtl import Rtl
 from fanin.cnn.training import Job
@@ -39,7 +39,9 @@ def trained(machine, network):
     images = network.stages[network.images].layer.output
     train = load_images("digits", images, classes=10).train
     machine.load(tuple(initial_state(network, 1)))
-    outputs = machine.train(train.images[:FRAMES], train.digits[:FRAMES], Job.of(FRAMES, 32, 0.1, 0.9), quiet)
+    outputs = machine.train(
+        train.images[:FRAMES], train.digits[:FRAMES], Job.of(FRAMES, 32, 0.1, 0.9), ignore_progress
+    )
     tested, states = machine.evaluate(train.images[FRAMES : 2 * FRAMES]), machine.dump()
     words = [states[stage][name] for stage in state_stages(network) for name in sorted(states[stage])]
     return [np.asarray(found).astype(np.float32).tobytes() for found in (outputs, tested, *words)]

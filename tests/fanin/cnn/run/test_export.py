@@ -8,7 +8,7 @@ import torch
 
 from fanin.cli.main import main
 from fanin.cnn.golden.network import GoldenNetwork, initial_state
-from fanin.cnn.run.checkpoint import flat
+from fanin.cnn.run.checkpoint import flatten_states
 from fanin.cnn.run.folder import open_run
 from fanin.cnn.run.onnx_file import onnx_model
 from fanin.cnn.run.setup import images_of
@@ -51,7 +51,7 @@ def test_every_layer_classifies_as_the_golden_model_does(tmp_path):
     network = unplanned(load_model(str(tmp_path / "model.py")))
     rng = np.random.default_rng(1)
     states = initial_state(network, 1)
-    for name, values in flat(network, tuple(states)).items():
+    for name, values in flatten_states(network, tuple(states)).items():
         layer, part = name.split("/")
         if part != "velocity" and not layer.startswith(("conv", "dwconv", "dense")):
             values[:] = rng.uniform(0.3, 0.8, values.shape)
@@ -87,7 +87,7 @@ def test_an_archive_goes_into_another_run(trained, small, tmp_path):
     }
     assert main(["cluster", "init", str(small.model), "--from", str(file), "-o", str(first)]) == 0
     run = open_run(trained)
-    last = flat(run.network, run.state(run.states[-1]).states)
+    last = flatten_states(run.network, run.state(run.states[-1]).states)
     with np.load(first) as archive:
         assert all(np.array_equal(archive[name], last[name]) for name in names)
         assert not archive["conv1/velocity"].any()

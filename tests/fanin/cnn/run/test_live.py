@@ -15,14 +15,14 @@ def test_a_run_tells_frames_and_losses_and_one_that_goes_on_those_before(small, 
     told = noted(monkeypatch)
     folder = tmp_path / "run"
     with monkeypatch.context() as patch:
-        ended = Loop._end
+        ended = Loop._measure_epoch
 
         def interrupted(self, epoch):
             ended(self, epoch)
             if epoch == 1:
                 raise KeyboardInterrupt
 
-        patch.setattr(Loop, "_end", interrupted)
+        patch.setattr(Loop, "_measure_epoch", interrupted)
         assert run(small, folder, "--epochs", "3", "--checkpoint", "2") == 130
     last = told[-1]
     assert (told[0]["stage"], last["stage"], last["unit"]) == ("building", "training", "frames")

@@ -5,7 +5,7 @@ import pytest
 
 from fanin.cnn.golden.network import GoldenNetwork, initial_state
 from fanin.cnn.run.build import open_build
-from fanin.cnn.run.checkpoint import flat
+from fanin.cnn.run.checkpoint import flatten_states
 from fanin.cnn.run.machine import GOLDEN, RTL, one_hot
 from fanin.cnn.run.models import Golden
 from fanin.cnn.run.options import ARITHMETICS, PLACES
@@ -34,6 +34,6 @@ def test_batches_one_by_one_leave_the_state_of_one_job(network):
     outputs = machine.train(words, labels, job, told.append)
     assert told == [8, 16, 24, 29]
     assert np.array_equal(outputs, softmax.reshape(29, 3))
-    found, right = (flat(network, tuple(each)) for each in (machine.dump(), whole.states))
+    found, right = (flatten_states(network, tuple(each)) for each in (machine.dump(), whole.states))
     assert all(np.array_equal(found[name], right[name]) for name in right)
     assert np.array_equal(machine.evaluate(words), whole.evaluate(words).reshape(29, 3))

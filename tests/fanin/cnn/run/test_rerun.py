@@ -16,13 +16,13 @@ STATES = {f"states/epoch00000{n}-00000000.npz" for n in range(3)}
 def stopped(small, tmp_path, monkeypatch):
     """A run of two epochs that was stopped behind its first."""
 
-    def end(loop, epoch, whole=Loop._end):
+    def end(loop, epoch, whole=Loop._measure_epoch):
         whole(loop, epoch)
         if epoch == 0:
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Loop, "_end", end)
+        patch.setattr(Loop, "_measure_epoch", end)
         assert run(small, tmp_path / "run", "--epochs", "2") == 130
     return tmp_path / "run"
 

@@ -19,11 +19,11 @@ from fanin.base.errors import InputError, ToolFailed
 from fanin.cli.main import main
 from fanin.cnn.run import build as builds
 from fanin.cnn.run import execute
-from fanin.cnn.run.checkpoint import flat, load_checkpoint
+from fanin.cnn.run.checkpoint import flatten_states, load_checkpoint
 from fanin.cnn.run.folder import open_run
-from fanin.cnn.run.machine import quiet
+from fanin.cnn.run.machine import ignore_progress
 from fanin.cnn.run.models import Golden
-from fanin.cnn.run.setup import images_again
+from fanin.cnn.run.setup import reload_images
 from fanin.runs.lock import sole_writer
 from tests.fanin.cli.command import unlisted
 from tests.fanin.cli.json_page import documented
@@ -85,14 +85,14 @@ def kill_after(monkeypatch, events):
         if not left[0]:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def train(self, own=execute.Kept.train):
+    def train(self, own=execute.RunRecorder.train):
         sys.setprofile(count)
         try:
             return own(self)
         finally:
             sys.setprofile(None)
 
-    monkeypatch.setattr(execute.Kept, "train", train)
+    monkeypatch.setattr(execute.RunRecorder, "train", train)
     return left
 
 
@@ -293,13 +293,13 @@ class TestOtherPlan:
     def test_its_bits_are_those_of_that_plan_from_the_state_on(self, small, whole, stopped, capsys):
         assert resume(stopped, "--plan", small.other) == 0
         found, other = open_run(stopped), builds.read_network(small.other).network
-        first, data = record_of(stopped)["checkpoints"][6], images_again(found).train
+        first, data = record_of(stopped)["checkpoints"][6], reload_images(found).train
         machine = Golden(other)
         machine.load(load_checkpoint(whole / first, other).states)
         for stretch in [*found.training.stretches(len(data))][6:]:
             chosen = found.training.order(stretch.epoch, len(data))[stretch.first : stretch.end]
-            machine.train(data.images[chosen], data.digits[chosen], stretch.job, quiet)
-        last = {name: values.tobytes() for name, values in flat(other, machine.dump()).items()}
+            machine.train(data.images[chosen], data.digits[chosen], stretch.job, ignore_progress)
+        last = {name: values.tobytes() for name, values in flatten_states(other, machine.dump()).items()}
         assert bits(stopped, found.states[-1]) == last
         assert bits(whole, found.states[-1]) != last
         assert [(used.folder, used.since) for used in found.builds] == [

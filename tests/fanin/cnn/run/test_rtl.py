@@ -18,9 +18,9 @@ from fanin.cnn.layers.layer import Storage
 from fanin.cnn.layers.relu import Relu
 from fanin.cnn.parts import Placement
 from fanin.cnn.run import hardware
-from fanin.cnn.run.checkpoint import flat
+from fanin.cnn.run.checkpoint import flatten_states
 from fanin.cnn.run.hardware import hardware_of
-from fanin.cnn.run.machine import NotFinite, quiet
+from fanin.cnn.run.machine import NotFinite, ignore_progress
 from fanin.cnn.run.models import Golden
 from fanin.cnn.run.rtl import Rtl, parts_of, write_verilog
 from fanin.cnn.training import Job
@@ -69,11 +69,11 @@ class TestNode:
             machine.load(tuple(initial_state(tiny.network, 1)))
         for _ in range(2):
             told = []
-            found, right = node.train(*data, job, told.append), golden.train(*data, job, quiet)
+            found, right = node.train(*data, job, told.append), golden.train(*data, job, ignore_progress)
             assert np.array_equal(found.view(np.uint32), right.view(np.uint32))
             assert told == [FRAMES]
             assert np.array_equal(node.evaluate(data[0]), golden.evaluate(data[0]))
-        states = (flat(tiny.network, machine.dump()) for machine in (node, golden))
+        states = (flatten_states(tiny.network, machine.dump()) for machine in (node, golden))
         found, right = ({name: values.tobytes() for name, values in each.items()} for each in states)
         assert found == right
 
@@ -82,13 +82,13 @@ class TestNode:
         images[6, 1, 1, 0] = np.inf
         node.load(tuple(initial_state(tiny.network, 1)))
         with pytest.raises(NotFinite) as caught:
-            node.train(images, data[1], Job.of(FRAMES, BATCH, 0.5, 0.9), quiet)
+            node.train(images, data[1], Job.of(FRAMES, BATCH, 0.5, 0.9), ignore_progress)
         image = tiny.network.stages[tiny.network.images].name
         assert (caught.value.layer, caught.value.part, caught.value.frame) == (image, "output", 6)
 
     def test_what_it_counted_is_set_beside_the_plan(self, tiny, node, data):
         node.load(tuple(initial_state(tiny.network, 1)))
-        node.train(*data, Job.of(FRAMES, BATCH, 0.5, 0.9), quiet)
+        node.train(*data, Job.of(FRAMES, BATCH, 0.5, 0.9), ignore_progress)
         found = hardware_of(tiny, node)
         assert found["frames"] == FRAMES
         assert len(found["results"]) == FRAMES
@@ -104,10 +104,10 @@ class TestNode:
             shares = [way[f"{kind}_share"] for kind in ("busy", "starved", "blocked")]
             assert sum(shares) == pytest.approx(1, abs=0.01)
             assert way["planned"] == tiny.cycles[names.index(way["layer"])]
-        words = sum(stage.layer.saved for stage in tiny.network.stages)
+        words = sum(stage.layer.saved_words for stage in tiny.network.stages)
         assert found["devices"][0]["written_bytes_per_frame"] >= 4 * words
         assert {fifo["name"] for fifo in found["fifos"] if fifo["kind"] == "ring"} == {
-            f"saved by {stage.name}" for stage in tiny.network.stages if stage.layer.saved
+            f"saved by {stage.name}" for stage in tiny.network.stages if stage.layer.saved_words
         }
         assert all(0 < fifo["fill"] <= fifo["size"] for fifo in found["fifos"])
         timeline = found["timeline"]
@@ -216,8 +216,12 @@ def test_digits_cnn_has_the_same_bits_with_operators_in_c_and_in_rtl(tmp_path):
         machine = Rtl(digits, arithmetic)
         machine.load(first)
         job = Job.of(frames, 32, 0.1, 0.9)
-        outputs.append(machine.train(train.images[:frames], train.digits[:frames], job, quiet).tobytes())
-        states.append({name: value.tobytes() for name, value in flat(digits.network, machine.dump()).items()})
+        outputs.append(
+            machine.train(train.images[:frames], train.digits[:frames], job, ignore_progress).tobytes()
+        )
+        states.append(
+            {name: value.tobytes() for name, value in flatten_states(digits.network, machine.dump()).items()}
+        )
     assert outputs[0] == outputs[1]
     assert states[0] == states[1]
-    assert states[0] != {name: value.tobytes() for name, value in flat(digits.network, first).items()}
+    assert states[0] != {name: value.tobytes() for name, value in flatten_states(digits.network, first).items()}

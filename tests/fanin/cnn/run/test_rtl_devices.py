@@ -15,7 +15,7 @@ from fanin.cnn.page import trace as cnn_trace
 from fanin.cnn.parts import Placement
 from fanin.cnn.run.conditions import LOSSLESS, RELIABLE_L2, Conditions, Cut, Wires
 from fanin.cnn.run.hardware import connections_of, hardware_of
-from fanin.cnn.run.machine import quiet
+from fanin.cnn.run.machine import ignore_progress
 from fanin.cnn.run.models import Golden
 from fanin.cnn.run.options import PUBLISHED
 from fanin.cnn.run.rtl import Rtl, link_of, memory_gbps_of
@@ -65,7 +65,7 @@ def machine(three, conditions, wires=RELIABLE_L2):
 def trained(machine, data, jobs=2):
     """Results of as many jobs, and of an evaluation."""
     job = Job.of(FRAMES, BATCH, 0.5, 0.9)
-    return [*(machine.train(*data, job, quiet) for _ in range(jobs)), machine.evaluate(data[0])]
+    return [*(machine.train(*data, job, ignore_progress) for _ in range(jobs)), machine.evaluate(data[0])]
 
 
 def ends(three, machine):

@@ -151,7 +151,7 @@ class TestCheck:
     def test_a_state_of_another_run_is_refused(self, copy, capsys):
         found = open_run(copy)
         state = load_checkpoint(copy / found.states[1], found.network)
-        about = state.about.__class__(state.about.name, state.about.model)
+        about = state.info.__class__(state.info.name, state.info.model)
         save_checkpoint(copy / found.states[1], found.network, state.__class__(about, state.states))
         assert (
             refusal(capsys, "cluster", "check", copy) == f"{copy / found.states[1]}: is a state of another run"

@@ -60,7 +60,7 @@ def test_two_parts_on_two_devices_are_faster_and_never_stop(parted):
     halves = [{on[f"{name}/{part}of2"] for name in ("expand", "filter", "project")} for part in (1, 2)]
     assert [len(half) for half in halves] == [1, 1]
     assert halves[0] != halves[1]
-    assert planned.verdict.stop is None
+    assert planned.liveness.deadlock is None
     assert planned.prediction(planned.batch).period == pytest.approx(PERIOD)
 
 

@@ -6,7 +6,7 @@ from fanin.cli.main import main
 from fanin.evaluation.bench import plan_layers
 from fanin.planner.cluster import load_cluster
 from fanin.planner.model.load import load_model
-from fanin.planner.search.choices import front
+from fanin.planner.search.choices import pareto_front
 
 
 def test_both_layers_reach_the_papers_throughput(capsys):
@@ -22,6 +22,6 @@ def test_no_choice_with_fewer_dsp_blocks_is_fast_enough():
     for name in plan_layers.LAYERS.values():
         layer = model.nodes[model.by_name[name]].layer
         taken = plan_layers.at_target(layer, part)
-        fewer = [each for each in front(layer, part) if each.cost.dsp < taken.cost.dsp]
+        fewer = [each for each in pareto_front(layer, part) if each.cost.dsp < taken.cost.dsp]
         assert fewer
         assert all(part.clock / each.cost.cycles < plan_layers.TARGET for each in fewer)

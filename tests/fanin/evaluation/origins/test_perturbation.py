@@ -236,7 +236,7 @@ def test_a_plans_rate_is_that_of_its_clusters_inputs():
         faster = replace(part, **rates)
         cluster = replace(cluster, devices=tuple(replace(each, part=faster) for each in cluster.devices))
         [(_, _, plan)] = sweep(
-            load_model("listing1"), cluster, [2], [1], limits, pool=None, say=lambda *_: None
+            load_model("listing1"), cluster, [2], [1], limits, pool=None, report=lambda *_: None
         )
         assert plan.optimal
         return plan.throughput
