@@ -87,4 +87,4 @@ def decode_ring(data: bytes, *, beat_bytes: int) -> RingFrame:
     rest = data[RING_LINK.header_bytes(Encap.L2) :]
     if header["kind"] == LinkKind.DATA:
         return RingFrame(payload=rest[: len(data) - beat_bytes], **header)
-    return RingFrame(**header, **unpack_fields(ARRIVED, rest))
+    return RingFrame(**header | unpack_fields(ARRIVED, rest))
