@@ -96,29 +96,29 @@ class StreamedDense(wiring.Component):
             m.d.sync += updating.eq(1)
         with m.Elif(batches.updated):
             m.d.sync += updating.eq(0)
-        came_back = self._frame_begins(m, "gradient", self.gradients, self._schedule.p.po)
+        gradient_begins = self._frame_begins(m, "gradient", self.gradients, self._schedule.p.po)
         admitted = self._forward(m, batches, update, updating)
         self._velocities(m, batches, update, updating)
         connect_typed(m, update.new_weights, wiring.flipped(self.memory.new_weights))
-        ask = self.memory.ask
+        requests = self.memory.ask
         m.d.comb += [
             batches.updated.eq(updating & self.memory.settled),
-            ask.forward.eq(admitted | batches.update),
-            ask.backward.eq(came_back),
-            ask.velocities.eq(came_back | batches.update),
-            ask.weights.eq(batches.update),
+            requests.forward.eq(admitted | batches.update),
+            requests.backward.eq(gradient_begins),
+            requests.velocities.eq(gradient_begins | batches.update),
+            requests.weights.eq(batches.update),
         ]
         return m
 
     def _frame_begins(self, m: Module, name: str, port: Any, lanes: int) -> Value:
         """Return whether ``port`` transfers the first word of a frame in this cycle."""
         shape = self.layer.input if port is self.features[0] else self.layer.output
-        taken = port.valid & port.ready
-        nest = Nest(m, {"transfer": shape.words // lanes}, taken, name=name)
+        transfer = port.valid & port.ready
+        nest = Nest(m, {"transfer": shape.words // lanes}, transfer, name=name)
         first = Signal(init=1, name=f"{name}_first")
-        with m.If(taken):
+        with m.If(transfer):
             m.d.sync += first.eq(nest.ends(nest.levels))
-        return taken & first
+        return transfer & first
 
     def _forward(self, m: Module, batches: BatchControl, update: StreamedUpdate, updating: Signal) -> Value:
         """Drive the forward way. Return whether a frame is admitted: its first word and batch have begun."""
@@ -185,13 +185,13 @@ class StreamedDense(wiring.Component):
             weights.take.eq(inputs.take),
             inputs.weights.eq(weights.o),
         ]
-        ahead = frames_ahead(self._schedule, gradient)
-        join_finished(m, batches.finished, ahead, weights=gradient.finished, inputs=inputs.finished)
+        lead = frames_ahead(self._schedule, gradient)
+        join_finished(m, batches.finished, lead, weights=gradient.finished, inputs=inputs.finished)
 
     @staticmethod
     def _share(m: Module, source: Any, second: Signal, first_taker: Any, second_taker: Any) -> None:
         """Connect ``source`` to one of two takers: to ``second_taker`` while ``second``."""
-        for taker, chosen in (first_taker, ~second), (second_taker, second):
-            m.d.comb += [taker.payload.eq(source.payload), taker.valid.eq(source.valid & chosen)]
-            with m.If(chosen):
+        for taker, enabled in (first_taker, ~second), (second_taker, second):
+            m.d.comb += [taker.payload.eq(source.payload), taker.valid.eq(source.valid & enabled)]
+            with m.If(enabled):
                 m.d.comb += source.ready.eq(taker.ready)
