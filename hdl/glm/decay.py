@@ -52,7 +52,7 @@ class LaneDecay(data.Struct):
     below: unsigned(MAX_DECAY)
 
 
-class Lost(data.Struct):
+class DecayLoss(data.Struct):
     """Loss of a weight, ``quotient`` + ``up``: the shifted weight, rounded away from zero.
 
     The shift itself rounds a negative weight away from zero; ``up`` does so for a positive one. The two parts
@@ -63,12 +63,12 @@ class Lost(data.Struct):
     up: 1
 
 
-def lost(m: Module, weight: Value, decay: Any, *, name: str = "lost") -> Any:
-    """Return the register, a ``Lost``, of a weight's loss; 0 if the weight does not decay.
+def decay_loss(m: Module, weight: Value, decay: Any, *, name: str = "lost") -> Any:
+    """Return the register, a ``DecayLoss``, of a weight's loss; 0 if the weight does not decay.
 
     Its input passes four LUTs.
     """
-    register = Signal(Lost, name=name)
+    register = Signal(DecayLoss, name=name)
     decays = decay.valid & ~(decay.row_spares & decay.lane_spared)
     up = ~weight[-1] & (weight[: len(decay.below)] & decay.below).any()
     m.d.sync += [
@@ -86,13 +86,13 @@ def lane_decays(m: Module, decay: Any, lanes: int, *, chunk: Value, valid: Value
     """
     row = Signal(LaneDecay)
     lane_spared = Signal(lanes)
-    none = decay.shift == 0
+    disabled = decay.shift == 0
     m.d.comb += row.valid.eq(valid)
     m.d.sync += [
-        row.row_spares.eq(none | decay.spared & (decay.chunk == chunk)),
+        row.row_spares.eq(disabled | decay.spared & (decay.chunk == chunk)),
         row.shift.eq(decay.shift),
         row.below.eq(Cat(decay.shift > bit for bit in range(MAX_DECAY))),
-        lane_spared.eq(Mux(none, -1, 1 << decay.lane)),
+        lane_spared.eq(Mux(disabled, -1, 1 << decay.lane)),
     ]
     rows = []
     for k in range(lanes):
