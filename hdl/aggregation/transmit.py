@@ -96,8 +96,8 @@ class FrameTransmitter(wiring.Component):
             m.d.sync += beats_left.eq(beats_left >> 1)
         with m.If(free & self.i.valid & ~self.drop):
             m.d.sync += beats_left.eq(-1)
-        # One register selects the next value of all bits of ``remaining_beats``. Between frames their value does
-        # not matter.
+        # One register selects the next value of all bits of ``remaining_beats``.
+        # Between frames their value does not matter.
         with m.If(self.o.ready | ~beats_left[0]):
             m.d.sync += remaining_beats.eq(Mux(final, swap_bytes(frame), remaining_beats >> self.mac_width))
         return m

@@ -157,9 +157,9 @@ class ActivationReducer(wiring.Component):
     def _join(self, m: Module, bank: int, operands: list[Any]) -> tuple[Signal, Signal]:
         """Return the sum of one bank over the engines, and whether the sum is far out of range.
 
-        To keep the clamp's logic shallow, the high half is checked before its carry is added. The low halves add
-        less than ``MAX_ENGINES`` to it. If the high half needs more than ``_NEAR_BITS`` bits, the sum is out of
-        range in any case; if not, the sum's top bits repeat its sign.
+        To keep the clamp's logic shallow, the high half is checked before its carry is added. The low halves
+        add less than ``MAX_ENGINES`` to it. If the high half needs more than ``_NEAR_BITS`` bits, the sum is
+        out of range in any case; if not, the sum's top bits repeat its sign.
         """
         m.submodules[f"low_{bank}"] = low = SumTree(inputs=self.engines, operand=_LOW, radix=TREE_RADIX)
         m.submodules[f"high_{bank}"] = high = SumTree(inputs=self.engines, operand=_HIGH, radix=TREE_RADIX)

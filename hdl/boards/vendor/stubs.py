@@ -23,8 +23,8 @@ class Port:
     def verilog(self) -> str:
         """Declaration of the port."""
         span = f" [{self.width - 1}:0]" if self.width > 1 else ""
-        way = {True: "output", False: "input", None: "inout"}[self.output]
-        return f"  {way}{span} {self.name}"
+        direction = {True: "output", False: "input", None: "inout"}[self.output]
+        return f"  {direction}{span} {self.name}"
 
 
 def stub(module: str, ports: Iterable[Port], parameters: Iterable[str] = ()) -> str:
@@ -85,12 +85,12 @@ def _axi_lite(prefix: str) -> Iterator[Port]:
     )
 
 
-def _hbm(*, readers: Iterable[int], others: Iterable[int]) -> Iterator[Port]:
+def _hbm(*, readers: Iterable[int], writers: Iterable[int]) -> Iterator[Port]:
     """Yield AMD PG276, two stacks of 4 GB, without APB registers; ``readers`` lack the answers to writes."""
-    others = set(others)
+    writers = set(writers)
     address = "ID:6 ADDR:33 LEN:4 SIZE:3 BURST:2 VALID"
-    for number in sorted({*readers, *others}):
-        answers = "AWREADY WREADY BID:6 BRESP:2 BVALID" if number in others else ""
+    for number in sorted({*readers, *writers}):
+        answers = "AWREADY WREADY BID:6 BRESP:2 BVALID" if number in writers else ""
         forth = {channel: " ".join(channel + word for word in address.split()) for channel in ("AW", "AR")}
         yield from _ports(f"AXI_{number:02}_ACLK AXI_{number:02}_ARESET_N")
         yield from _axi(
@@ -203,7 +203,7 @@ STUBS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "alveo_u280": MappingProxyType(
             {
                 "fanin_cmac": stub("fanin_cmac", _CMAC),
-                "fanin_hbm": stub("fanin_hbm", _hbm(readers=range(17), others=[31])),
+                "fanin_hbm": stub("fanin_hbm", _hbm(readers=range(17), writers=[31])),
                 "fanin_xdma": stub("fanin_xdma", _XDMA),
                 "fanin_axi3": stub("fanin_axi3", _AXI3),
                 "IBUFDS_GTE4": stub("IBUFDS_GTE4", _ports("I IB CEB", "O ODIV2")),
