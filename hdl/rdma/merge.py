@@ -21,7 +21,7 @@ from amaranth.lib.wiring import In, Out
 from fanin.hdl.rdma.bursts import reach
 from fanin.hdl.rdma.shapes import lane_bits, words_bits
 from fanin.hdl.stream.fifo import StreamFIFO
-from fanin.hdl.stream.lanes import chosen
+from fanin.hdl.stream.lanes import select_lanes
 from fanin.rdma.facts import check_width
 
 
@@ -159,46 +159,49 @@ class WordMerge(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Merge each arriving word with the *held* word, or only replace that word while it is flushed."""
+        """Merge each arriving word with the ``previous`` word, or only replace it while it is flushed."""
         m = Module()
         queue = self._queue(m)
         command, i, o = queue.payload.window, self.i, self.o
-        held = Signal(self.width, reset_less=True)
-        begun = Signal()  # a word of the command has been taken
-        ends = Signal()  # with ``begun``: the word on ``i`` is the command's last
+        previous = Signal(self.width, reset_less=True)
+        in_command = Signal()  # a word of the command has been taken
+        ends = Signal()  # with ``in_command``: the word on ``i`` is the command's last
         number = Signal.like(command.words, init=2)  # number of the word after the one on ``i``, from 1
         flushing = Signal()  # the held word produces one more output
         first = Signal(init=1)  # the next word on ``o`` is its payload's first
         lanes = Signal(self.width // 8)  # lanes taken from the newer word
-        beside = Signal(data.StructLayout({"coarse": self.coarse, "tag": self.tag}))  # of the word on ``i``
-        held_beside = Signal.like(beside)
+        metadata = Signal(data.StructLayout({"coarse": self.coarse, "tag": self.tag}))  # of the word on ``i``
+        previous_metadata = Signal.like(metadata)
         final = Signal()  # the word on ``i`` is its command's last
         last = Signal()  # the word on ``o`` is its payload's last
         holds = Signal()  # the word on ``i`` produces no output
-        room = Signal()  # the word on ``i`` can be taken
+        can_take = Signal()  # the word on ``i`` can be taken
         take = Signal()
         m.d.comb += [
-            final.eq(Mux(begun, ends, command.single)),
-            holds.eq(command.drop | command.prime & ~begun),
-            room.eq(Mux(flushing, holds & o.ready, holds | o.ready)),
-            take.eq(queue.valid & i.valid & room),
-            i.ready.eq(queue.valid & room),
-            queue.ready.eq(i.valid & room & final),
+            final.eq(Mux(in_command, ends, command.single)),
+            holds.eq(command.drop | command.prime & ~in_command),
+            can_take.eq(Mux(flushing, holds & o.ready, holds | o.ready)),
+            take.eq(queue.valid & i.valid & can_take),
+            i.ready.eq(queue.valid & can_take),
+            queue.ready.eq(i.valid & can_take & final),
             last.eq(flushing | final & ~command.flush),
             o.valid.eq(flushing | queue.valid & i.valid & ~holds),
             lanes.eq(queue.payload.newer & ~flushing.replicate(self.width // 8)),
-            o.payload.data.eq(chosen(lanes, i.payload, held)),
+            o.payload.data.eq(select_lanes(lanes, i.payload, previous)),
             o.payload.first.eq(first),
             o.payload.last.eq(last),
-            beside.coarse.eq(command.lane[len(command.lane) - self.coarse :]),
-            beside.tag.eq(queue.payload.tag),
-            *(o.payload[name].eq(Mux(flushing, held_beside[name], beside[name])) for name in ("coarse", "tag")),
+            metadata.coarse.eq(command.lane[len(command.lane) - self.coarse :]),
+            metadata.tag.eq(queue.payload.tag),
+            *(
+                o.payload[name].eq(Mux(flushing, previous_metadata[name], metadata[name]))
+                for name in ("coarse", "tag")
+            ),
         ]
         with m.If(take):
             m.d.sync += [
-                held.eq(i.payload),
-                held_beside.eq(beside),
-                begun.eq(~final),
+                previous.eq(i.payload),
+                previous_metadata.eq(metadata),
+                in_command.eq(~final),
                 ends.eq(number == command.words),
                 number.eq(Mux(final, 2, number + 1)),
                 flushing.eq(final & command.flush),
