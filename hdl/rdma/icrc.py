@@ -118,7 +118,7 @@ class IcrcInserter(wiring.Component):
     def _accept(self, m: Module) -> Signal:
         """Return whether a word enters; it needs a credit for its place in the queue.
 
-        A word takes its credit a cycle later, and ``has_room`` follows the count, so two credits stay in reserve.
+        A word takes its credit a cycle later, and ``has_room`` follows the count: two credits stay in reserve.
         """
         accept = Signal()
         has_room = Signal(init=1)

@@ -144,11 +144,12 @@ class Responder(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """Process the packet on ``i`` in four states.
 
-        IDLE reads its queue pair's row. COMPARE compares the packet with the row. DECIDE decides the outcome from
-        the comparisons. ACT writes the row back, stores or discards the payload, and answers.
+        IDLE reads its queue pair's row. COMPARE compares the packet with the row. DECIDE derives the outcome
+        from the comparisons. ACT writes the row back, stores or discards the payload, and answers.
 
         Each step has registers that load in every cycle: ``kind`` is valid in COMPARE, ``checks`` in DECIDE,
-        ``decision`` in ACT. COMPARE and DECIDE therefore only wait a cycle each, while packet and row are constant.
+        ``decision`` in ACT. COMPARE and DECIDE therefore only wait a cycle each, while packet and row are
+        constant.
         """
         m = Module()
         layout = _row_layout(self.config.address_width)

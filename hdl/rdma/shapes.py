@@ -74,7 +74,7 @@ def store_layout(*, width: int, address_width: int) -> data.StructLayout:
 
 
 def opcode_is(opcode: Value, property_name: str) -> Value:
-    """Return whether ``opcode`` has the property ``property_name``: ``begins``, ``ends`` or ``has_immediate``."""
+    """Return whether ``opcode`` has a property: ``begins``, ``ends`` or ``has_immediate``."""
     return opcode.matches(*(code for code in Opcode if getattr(code, property_name)))
 
 

@@ -97,8 +97,8 @@ class GroupCutter(wiring.Component):
                 delayed(m, burst_number, table_stages(self.group), name="arrived", reset_less=False)[-1]
             ),
         ]
-        # Two more bursts are taken before ``has_room`` falls, so at most 11 are stored. 14 and 15 mean -2 and -1:
-        # the oldest burst that is needed may not have arrived.
+        # Two more bursts are taken before ``has_room`` falls, so at most 11 are stored. 14 and 15 mean -2 and
+        # -1: the oldest burst that is needed may not have arrived.
         stored_bursts = (burst_number - stepper.oldest)[:BURST_BITS]
         m.d.sync += [
             burst_number.eq(burst_number + write),

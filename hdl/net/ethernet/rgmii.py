@@ -29,7 +29,7 @@ class Speed(enum.Enum, shape=2):  # type: ignore[call-arg]
 
 #: Status that the PHY reports between frames.
 LinkStatus = data.StructLayout({"up": 1, "speed": Speed, "full_duplex": 1})
-_UNSAID = {"speed": Speed.MBPS_1000, "full_duplex": 1}
+_DEFAULT_STATUS = {"speed": Speed.MBPS_1000, "full_duplex": 1}
 
 
 class RgmiiReceiver(wiring.Component):
@@ -71,7 +71,7 @@ class RgmiiReceiver(wiring.Component):
     def __init__(self) -> None:
         halves = {"data0": In(4), "data1": In(4), "ctl0": In(1), "ctl1": In(1)}
         super().__init__(
-            {**halves, "gmii": Out(Gmii), "enable": Out(1), "status": Out(LinkStatus, init=_UNSAID)}
+            {**halves, "gmii": Out(Gmii), "enable": Out(1), "status": Out(LinkStatus, init=_DEFAULT_STATUS)}
         )
 
     def elaborate(self, platform: Any) -> Module:
@@ -79,7 +79,7 @@ class RgmiiReceiver(wiring.Component):
         m = Module()
         fast = Signal()
         m.d.sync += fast.eq(self.status.speed == Speed.MBPS_1000)
-        self._listen(m)
+        self._read_status(m)
 
         damaged = Signal()
         m.d.comb += damaged.eq(self.ctl0 ^ self.ctl1)
@@ -112,20 +112,20 @@ class RgmiiReceiver(wiring.Component):
             ]
         return m
 
-    def _listen(self, m: Module) -> None:
+    def _read_status(self, m: Module) -> None:
         """Read the status from the data pins while neither carrier nor error is present."""
-        said = Signal(LinkStatus)
+        reported = Signal(LinkStatus)
         count = Signal(range(STABLE))
         with m.If(~self.ctl0 & ~self.ctl1):
-            m.d.sync += said.eq(self.data0)
-            with m.If(said.as_value() != self.data0):
+            m.d.sync += reported.eq(self.data0)
+            with m.If(reported.as_value() != self.data0):
                 m.d.sync += count.eq(0)
             with m.Elif(count != STABLE - 1):
                 m.d.sync += count.eq(count + 1)
             with m.Else():
-                m.d.sync += self.status.up.eq(said.up)
-                with m.If(said.up):
-                    m.d.sync += self.status.eq(said)
+                m.d.sync += self.status.up.eq(reported.up)
+                with m.If(reported.up):
+                    m.d.sync += self.status.eq(reported)
 
 
 class RgmiiTransmitter(wiring.Component):
