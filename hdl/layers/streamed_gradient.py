@@ -148,7 +148,7 @@ class StreamedInputGradient(wiring.Component):
         """Fold each complete tile, group by group of dy. The last group completes the sums and frees rows."""
         schedule, tile = self.schedule, self.schedule.tile
         m.submodules.fold = fold = Fold(lanes=schedule.lanes_in, depth=tile)
-        m.submodules.queue = queue = PipelineQueue(shape=read.data.shape(), latency=_TO_SUMS, room=tile)
+        m.submodules.queue = queue = PipelineQueue(shape=read.data.shape(), latency=_TO_SUMS, extra_places=tile)
         levels, inner = {"og": schedule.ogs, "ig": tile}, ("ig",)
         available = Signal()
         loops = Loops(
