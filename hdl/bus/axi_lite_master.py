@@ -75,7 +75,7 @@ class AxiLiteMaster(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Build the master; ``pending``: a request awaits its result; ``outstanding``: the bus owes an answer."""
+        """Build the master. ``pending``: a request has no result yet; ``outstanding``: it has no answer yet."""
         m = Module()
         axil, request, result = self.axil, self.request, self.result
         pending = Signal()
