@@ -165,35 +165,35 @@ class BlockMemory(wiring.Component):
         """Execute bursts; return the row that the read port must read next.
 
         ``index`` has one bit more than beats need and stops counting when that bit is set, so it does not wrap
-        after the end of the memory. A request waits in the ``request_`` registers until the
+        after the end of the memory. A request waits in the ``queued_…`` registers until the
         previous burst has its last beat.
         """
         axi = self.axi
         beat_bytes = self.data_width // 8
         first_beat = axi.araddr[exact_log2(beat_bytes) :]
         beats_bits = (self.size // beat_bytes - 1).bit_length()
-        request_index = Signal(beats_bits + 1)
-        request_length = Signal(8)
-        request_id = Signal(self.id_width)
-        has_request = Signal()
-        index = Signal.like(request_index)
+        queued_index = Signal(beats_bits + 1)
+        queued_beats_left = Signal(8)
+        queued_id = Signal(self.id_width)
+        queued = Signal()
+        index = Signal.like(queued_index)
         beats_left = Signal(8)
         active = Signal()
         load = Signal()
         step = Signal()
         ends = step & (beats_left == 0)
         m.d.comb += [
-            axi.arready.eq(~has_request),
-            load.eq(has_request & (~active | ends)),
+            axi.arready.eq(~queued),
+            load.eq(queued & (~active | ends)),
             step.eq(active & output_free & ~host_read),
         ]
         with m.If(axi.arvalid & axi.arready):
-            m.d.sync += [has_request.eq(1), request_length.eq(axi.arlen), request_id.eq(axi.arid)]
-            m.d.sync += request_index.eq(Cat(first_beat[:beats_bits], self._is_outside(first_beat, beat_bytes)))
+            m.d.sync += [queued.eq(1), queued_beats_left.eq(axi.arlen), queued_id.eq(axi.arid)]
+            m.d.sync += queued_index.eq(Cat(first_beat[:beats_bits], self._is_outside(first_beat, beat_bytes)))
         with m.Elif(load):
-            m.d.sync += has_request.eq(0)
+            m.d.sync += queued.eq(0)
         with m.If(load):
-            m.d.sync += [active.eq(1), index.eq(request_index), beats_left.eq(request_length)]
+            m.d.sync += [active.eq(1), index.eq(queued_index), beats_left.eq(queued_beats_left)]
         with m.Elif(step):
             m.d.sync += [
                 active.eq(beats_left != 0),
@@ -201,11 +201,11 @@ class BlockMemory(wiring.Component):
                 beats_left.eq(beats_left - 1),
             ]
         self._respond(m, row, output_free, step, index, beats_left == 0)
-        burst_id = Signal(self.id_width)
+        current_id = Signal(self.id_width)
         with m.If(load):
-            m.d.sync += burst_id.eq(request_id)
+            m.d.sync += current_id.eq(queued_id)
         with m.If(step):
-            m.d.sync += axi.rid.eq(burst_id)
+            m.d.sync += axi.rid.eq(current_id)
         return index[exact_log2(self._row_bits // self.data_width) : beats_bits]
 
     def _respond(

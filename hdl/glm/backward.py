@@ -158,7 +158,7 @@ def summed_gradient(m: Module, terms: Any, bits: Any, control: Any, decay: Any =
     else:
         gradient = Signal(signed(gradient_shape(banks).width + 1), reset_less=True)
         begin = Mux(control.first, decay.quotient, gradient)
-        total = add_up([begin, control.first & decay.up, *products])
+        total = add_up([begin, control.first & decay.round_up, *products])
     with m.If(control.valid):
         m.d.sync += gradient.eq(total)
     return gradient

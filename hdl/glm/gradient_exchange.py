@@ -248,5 +248,5 @@ class TotalsUpdate(wiring.Component):
         for k, decay in enumerate(decays):
             weight = Signal(WEIGHT, name=f"weight_{k}", reset_less=True)
             loss = decay_loss(m, self.stored[k], decay, name=f"lost_{k}")
-            m.d.sync += [weight.eq(self.stored[k]), decayed[k].eq(weight - loss.quotient - loss.up)]
+            m.d.sync += [weight.eq(self.stored[k]), decayed[k].eq(weight - loss.quotient - loss.round_up)]
         return decayed

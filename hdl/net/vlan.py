@@ -149,15 +149,15 @@ class TagInserter(wiring.Component):
         first = Signal(init=1)
         extra = Signal()
         carry = Signal(packet_layout(tag_bits), reset_less=True)
-        adds = tag.payload.present
+        has_tag = tag.payload.present
         overflows = Signal()
         inserted = Cat(swap_bytes(Const(ETHERTYPE_VLAN, _TYPE_BITS)), swap_bytes(tag.payload.tci))
 
-        def with_tag(word: Any, carried: Any, inserted_tag: Any, unit: int) -> Any:
-            """Return the output for ``word``, with ``unit`` bits a byte."""
-            at, size = TAG_AT * unit, len(word) - len(carried)
+        def with_tag(word: Any, carried_part: Any, inserted_tag: Any, unit: int) -> Any:
+            """Return the output for ``word`` (data or keep), with ``unit`` bits a byte."""
+            at, size = TAG_AT * unit, len(word) - len(carried_part)
             begin = Cat(word[:at], inserted_tag, word[at:size])
-            return Mux(adds, Mux(first, begin, Cat(carried, word[:size])), word)
+            return Mux(has_tag, Mux(first, begin, Cat(carried_part, word[:size])), word)
 
         with m.If(extra):
             m.d.comb += [
@@ -178,7 +178,7 @@ class TagInserter(wiring.Component):
         with m.Else():
             all_ones = Const(-1, TAG_BYTES)
             m.d.comb += [
-                overflows.eq(adds & i.last & i.keep[-TAG_BYTES]),
+                overflows.eq(has_tag & i.last & i.keep[-TAG_BYTES]),
                 self.o.valid.eq(self.i.valid & tag.valid),
                 self.i.ready.eq(self.o.ready & tag.valid),
                 tag.ready.eq(self.o.ready & self.i.valid & i.last & ~overflows),

@@ -169,10 +169,10 @@ class HeaderReader(wiring.Component):
         size = Signal(signed(TOTAL_BITS + 1))
         by_udp = Signal(TOTAL_BITS)
         total = Signal(TOTAL_BITS)
-        small = Signal()
+        size_allowed = Signal()
         half = len(ip.length) // 2
         length = delayed(m, ip.length, 1, name="ip_length")[-1]
-        agree = Signal(3)
+        agrees = Signal(3)
         may_be_long = delayed(m, ~self._supported, 2, name="may_be_long")[-1]  # payload is dropped
         m.d.sync += [
             body.eq(ip.length - fixed_bytes),
@@ -182,17 +182,17 @@ class HeaderReader(wiring.Component):
             by_udp.eq(self.udp.length + byte_length(IPV4)),
             total.eq(ip.length + IP_AT),
             size.eq(body - variable_bytes),
-            agree[0].eq(by_udp[:half] == length[:half]),
-            agree[1].eq(by_udp[half:] == length[half:]),
-            agree[2].eq(~length[:2].any()),
-            small.eq((size >= 0) & ((size <= MAX_PAYLOAD) | may_be_long)),
+            agrees[0].eq(by_udp[:half] == length[:half]),
+            agrees[1].eq(by_udp[half:] == length[half:]),
+            agrees[2].eq(~length[:2].any()),
+            size_allowed.eq((size >= 0) & ((size <= MAX_PAYLOAD) | may_be_long)),
         ]
         m.d.comb += [
             packet.size.eq(delayed(m, size, LATENCY - 3, name="size")[-1]),
             self.o.record.total.eq(delayed(m, total, LATENCY - 2, name="total")[-1]),
         ]
-        lengths_agree = delayed(m, agree.all(), LATENCY - 3, name="agrees")[-1]
-        return lengths_agree & delayed(m, small, LATENCY - 4, name="small")[-1]
+        lengths_agree = delayed(m, agrees.all(), LATENCY - 3, name="agrees")[-1]
+        return lengths_agree & delayed(m, size_allowed, LATENCY - 4, name="size_allowed")[-1]
 
     @property
     def _supported(self) -> Value:
@@ -203,26 +203,26 @@ class HeaderReader(wiring.Component):
         ethernet, ip, own = self.ethernet, self.ip, self.own
         more_fragments = ip.flags[0]
         address_pairs = [(ethernet.destination, own.mac), (ip.destination, own.ip)]
-        parts = [
+        comparisons = [
             a[n : n + WORD_BITS] == b[n : n + WORD_BITS]
             for a, b in address_pairs
             for n in range(0, len(a), WORD_BITS)
         ]
-        parts += [
+        comparisons += [
             ethernet.ethertype == ETHERTYPE_IPV4,
             (ip.version == 4) & (ip.ihl == byte_length(IPV4) // 4) & (ip.protocol == IP_PROTOCOL_UDP),
             ~more_fragments & (ip.fragment == 0),
             self.udp.destination_port == ROCE_PORT,
         ]
-        matches = Signal(len(parts))
+        matches = Signal(len(comparisons))
         bits = ip.as_value()
         m.submodules.sum = total = OnesComplementSum(words=len(bits) // WORD_BITS)
-        checked = Signal()
+        checksum_valid = Signal()
         m.d.comb += total.i.eq(bits)
-        m.d.sync += [matches.eq(Cat(parts)), checked.eq(total.o.all())]
+        m.d.sync += [matches.eq(Cat(comparisons)), checksum_valid.eq(total.o.all())]
         is_ours = delayed(m, matches.all(), LATENCY - 2, name="is_ours")[-1]
         transport_fault = delayed(m, self._transport_fault(m), LATENCY - 3, name="transport_fault")[-1]
-        return Mux(is_ours, Mux(checked & lengths_agree, transport_fault, Fault.DAMAGED), Fault.FOREIGN)
+        return Mux(is_ours, Mux(checksum_valid & lengths_agree, transport_fault, Fault.DAMAGED), Fault.FOREIGN)
 
     def _transport_fault(self, m: Module) -> Value:
         """Return the fault of the BTH, 2 cycles later."""

@@ -125,29 +125,31 @@ class HeaderWriter(wiring.Component):
         i, o, size, bits = self.i.payload, self.o.payload, self.width // 8, lane_bits(self.width)
         names = ("payload", "words_before", "end", "single", "words_left")
         fields = {name: Signal.like(o[name], name=name) for name in names}
-        header = Signal(range(MOST_HEADER_BYTES + 1))
-        counted = Signal.like(header)  # bytes of headers and ICRC in the IPv4 length, plus 3 for rounding up
+        header_size = Signal(range(MOST_HEADER_BYTES + 1))
+        overhead = Signal.like(
+            header_size
+        )  # bytes of headers and ICRC in the IPv4 length, plus 3 for rounding up
         length = Signal(field_bits(IPV4, "length"))
         total = Signal(SIZE_BITS + 1)  # bytes of headers and payload
-        final = Signal(SIZE_BITS + 1)
+        last_byte = Signal(SIZE_BITS + 1)
         m.d.sync += [
-            header.eq(by_opcode(i.opcode, header_bytes)),
-            counted.eq(by_opcode(i.opcode, lambda code: header_bytes(code) - IP_AT + ICRC_BYTES + 3)),
+            header_size.eq(by_opcode(i.opcode, header_bytes)),
+            overhead.eq(by_opcode(i.opcode, lambda code: header_bytes(code) - IP_AT + ICRC_BYTES + 3)),
             # Headers after Ethernet's are multiples of four bytes, so rounding up the sum rounds up the
             # payload.
-            length.eq((i.size + counted) & ~3),
-            total.eq(i.size + header),
-            final.eq(length + (IP_AT - 1)),
+            length.eq((i.size + overhead) & ~3),
+            total.eq(i.size + header_size),
+            last_byte.eq(length + (IP_AT - 1)),
             fields["payload"].eq(i.size.any()),
             fields["words_before"].eq(by_opcode(i.opcode, lambda code: (1 << header_bytes(code) // size) - 1)),
             fields["end"].eq(total - 1),
-            fields["single"].eq(final[bits:] == 0),
-            fields["words_left"].eq(final[bits:] - 2),
+            fields["single"].eq(last_byte[bits:] == 0),
+            fields["words_left"].eq(last_byte[bits:] - 2),
         ]
         m.d.comb += [
             *(o[name].eq(value) for name, value in fields.items()),
-            o.lane.eq(header),
-            o.last.eq(final),
+            o.lane.eq(header_size),
+            o.last.eq(last_byte),
         ]
         return length
 
@@ -164,19 +166,19 @@ class HeaderWriter(wiring.Component):
         ethernet = header(
             "ethernet", ETHERNET, destination=i.peer.mac, source=own.mac, ethertype=ETHERTYPE_IPV4
         )
-        fixed = {"version": 4, "ihl": byte_length(IPV4) // 4, "flags": DONT_FRAGMENT}
-        fixed |= {"ttl": TTL, "protocol": IP_PROTOCOL_UDP}
+        constant_fields = {"version": 4, "ihl": byte_length(IPV4) // 4, "flags": DONT_FRAGMENT}
+        constant_fields |= {"ttl": TTL, "protocol": IP_PROTOCOL_UDP}
         addresses = {"source": own.ip, "destination": i.peer.ip}
         tos = i.peer.traffic_class
-        ip = header("ip", IPV4, tos=tos, length=length, checksum=checksum, **fixed, **addresses)
+        ip = header("ip", IPV4, tos=tos, length=length, checksum=checksum, **constant_fields, **addresses)
         # Constant fields and the ToS are summed here, to one of the six words that the hardware adds.
-        constant = ~internet_checksum(pack_fields(IPV4, fixed)) % (1 << WORD_BITS)
+        constant = ~internet_checksum(pack_fields(IPV4, constant_fields)) % (1 << WORD_BITS)
         assert constant + (1 << len(tos)) < 1 << WORD_BITS, "the sum must not overflow: no end-around carry"
         constant_sum = Signal(WORD_BITS)
         m.d.sync += constant_sum.eq(constant + tos)
-        summed = Cat(length, constant_sum, *addresses.values())
-        m.submodules.sum = total = OnesComplementSum(words=len(summed) // WORD_BITS)
-        m.d.comb += total.i.eq(summed)
+        summands = Cat(length, constant_sum, *addresses.values())
+        m.submodules.sum = total = OnesComplementSum(words=len(summands) // WORD_BITS)
+        m.d.comb += total.i.eq(summands)
         m.d.comb += checksum.eq(~total.o)
         ports = {"source_port": i.peer.port, "destination_port": ROCE_PORT}
         udp_length = Signal(field_bits(UDP, "length"))

@@ -138,9 +138,9 @@ class SdramPort(wiring.Component):
         index = self._beats(m, may_read & ~host_waits, beat, note)
         host_address = Mux(writes, self.axil.awaddr, self.axil.araddr)
         with m.If(reads):
-            m.d.comb += note.beyond.eq(self._beyond(self.axil.araddr, 1) | self.axil.araddr[:2].any())
+            m.d.comb += note.outside.eq(self._is_outside(self.axil.araddr, 1) | self.axil.araddr[:2].any())
         with m.Else():
-            m.d.comb += note.beyond.eq(self._beyond(index, self.beat_width // 8))
+            m.d.comb += note.outside.eq(self._is_outside(index, self.beat_width // 8))
         word = Mux(writes | reads, host_address[2:], index[exact_log2(WORD_BITS // self.beat_width) :])
         m.d.comb += command.address.eq(word + self.base // WORD_BYTES)
         self._respond(m, words.o, notes.o.payload)
@@ -150,10 +150,10 @@ class SdramPort(wiring.Component):
     def _note(self) -> data.StructLayout:
         """Layout of a note: ``host``, or the beat's part of the word and its AXI fields."""
         parts = exact_log2(WORD_BITS // self.beat_width)
-        return data.StructLayout({"host": 1, "beyond": 1, "last": 1, "part": parts, "id": self.id_width})
+        return data.StructLayout({"host": 1, "outside": 1, "last": 1, "part": parts, "id": self.id_width})
 
-    def _beyond(self, address: Value, unit: int) -> Value:
-        """Return whether an address in units of ``unit`` bytes is beyond the end."""
+    def _is_outside(self, address: Value, unit: int) -> Value:
+        """Return whether an address in units of ``unit`` bytes is beyond the end of the memory."""
         return address >= self.size // unit
 
     def _host(
@@ -161,8 +161,8 @@ class SdramPort(wiring.Component):
     ) -> Signal:
         """Process the host's accesses one at a time; return whether one waits for its command."""
         axil = self.axil
-        waits = Signal()
-        good = ~self._beyond(axil.awaddr, 1) & ~axil.awaddr[:2].any() & axil.wstrb.all()
+        is_waiting = Signal()
+        is_valid = ~self._is_outside(axil.awaddr, 1) & ~axil.awaddr[:2].any() & axil.wstrb.all()
         m.d.comb += [self.port.data.eq(axil.wdata), axil.wready.eq(axil.awready)]
         with m.If(axil.bready):
             m.d.sync += axil.bvalid.eq(0)
@@ -171,15 +171,15 @@ class SdramPort(wiring.Component):
         with m.FSM():
             with m.State("IDLE"):
                 with m.If(axil.awvalid & axil.wvalid & ~axil.bvalid):
-                    m.d.sync += axil.bresp.eq(Mux(good, Resp.OKAY, Resp.SLVERR))
-                    with m.If(good):
+                    m.d.sync += axil.bresp.eq(Mux(is_valid, Resp.OKAY, Resp.SLVERR))
+                    with m.If(is_valid):
                         m.next = "WRITE"
                     with m.Else():
                         m.next = "WRITTEN"
                 with m.Elif(axil.arvalid & ~axil.rvalid):
                     m.next = "READ"
             with m.State("WRITE"):
-                m.d.comb += [waits.eq(1), writes.eq(ready)]
+                m.d.comb += [is_waiting.eq(1), writes.eq(ready)]
                 with m.If(writes):
                     m.next = "DATA"
             with m.State("DATA"), m.If(self.port.taken):
@@ -189,17 +189,17 @@ class SdramPort(wiring.Component):
                 m.d.sync += axil.bvalid.eq(1)
                 m.next = "IDLE"
             with m.State("READ"):
-                m.d.comb += [waits.eq(1), reads.eq(may_read), axil.arready.eq(reads)]
+                m.d.comb += [is_waiting.eq(1), reads.eq(may_read), axil.arready.eq(reads)]
                 with m.If(reads):
                     m.next = "WORD"
             with m.State("WORD"), m.If(words.valid & note.host):
                 m.d.sync += [
                     axil.rvalid.eq(1),
                     axil.rdata.eq(words.payload),
-                    axil.rresp.eq(Mux(note.beyond, Resp.SLVERR, Resp.OKAY)),
+                    axil.rresp.eq(Mux(note.outside, Resp.SLVERR, Resp.OKAY)),
                 ]
                 m.next = "IDLE"
-        return waits
+        return is_waiting
 
     def _beats(self, m: Module, enable: Value, beat: Signal, note: Any) -> Signal:
         """Step through bursts, one beat in each cycle of ``enable``; return the beat's index in memory.
@@ -246,7 +246,7 @@ class SdramPort(wiring.Component):
             axi.rvalid.eq(words.valid & ~note.host),
             words.ready.eq(note.host | axi.rready),
             axi.rdata.eq(words.payload.word_select(note.part, self.beat_width)),
-            axi.rresp.eq(Mux(note.beyond, Resp.SLVERR, Resp.OKAY)),
+            axi.rresp.eq(Mux(note.outside, Resp.SLVERR, Resp.OKAY)),
             axi.rlast.eq(note.last),
             axi.rid.eq(note.id),
         ]

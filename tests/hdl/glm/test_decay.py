@@ -30,7 +30,7 @@ class _OneLane(wiring.Component):
         m.d.comb += engine.shift.eq(self.shift)
         (lane,) = lane_decays(m, engine, 1, chunk=Signal(), valid=1)
         register = decay_loss(m, self.weight, lane)
-        m.d.comb += self.lost.eq(register.quotient + register.up)
+        m.d.comb += self.lost.eq(register.quotient + register.round_up)
         return m
 
 
