@@ -139,13 +139,13 @@ class ReorderStore(wiring.Component):
 
     def _parities(self, m: Module, use: Any, *lookups: Any) -> list[Any]:
         """Return, a cycle later, the parity of the last FA in the slot of each use in ``lookups``."""
-        blank = (self.first_round - 1) & 1
-        m.submodules.parities = memory = Memory(shape=1, depth=self.slots, init=[blank] * self.slots)
+        initial_parity = (self.first_round - 1) & 1
+        m.submodules.parities = memory = Memory(shape=1, depth=self.slots, init=[initial_parity] * self.slots)
         port = memory.write_port()
         m.d.comb += [
             port.en.eq(self.write.en | self.clear.en),
             port.addr.eq(Mux(self.clear.en, self.clear.index, use.index)),
-            port.data.eq(Mux(self.clear.en, blank, use.parity)),
+            port.data.eq(Mux(self.clear.en, initial_parity, use.parity)),
         ]
         reads = [memory.read_port() for _ in lookups]
         m.d.comb += [read.addr.eq(lookup.index) for read, lookup in zip(reads, lookups, strict=True)]

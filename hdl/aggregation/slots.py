@@ -332,8 +332,8 @@ class SlotStates(wiring.Component):
         Each call of the function adds a read port. ``use`` is that of the packet judged in this cycle.
         ``accepted``, a cycle later: the packet was accepted.
         """
-        blank = (self.first_round - 1) & 1
-        m.submodules[name] = memory = Memory(shape=1, depth=self.slots, init=[blank] * self.slots)
+        initial_parity = (self.first_round - 1) & 1
+        m.submodules[name] = memory = Memory(shape=1, depth=self.slots, init=[initial_parity] * self.slots)
         port = memory.write_port()
         m.d.comb += [
             port.en.eq(accepted | cleared),

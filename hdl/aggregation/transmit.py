@@ -131,18 +131,18 @@ class FrameTransmitter(wiring.Component):
         udp_length = byte_length(UDP) + payload_length(self.values)
         m.submodules.sum = total = OnesComplementSum(words=byte_length(IPV4) * 8 // WORD_BITS)
         checksum = Signal(WORD_BITS)
-        unsummed = Signal.like(frame.ipv4)
+        without_checksum = Signal.like(frame.ipv4)
         m.d.comb += [
-            unsummed.version.eq(4),
-            unsummed.ihl.eq(byte_length(IPV4) // 4),
-            unsummed.length.eq(byte_length(IPV4) + udp_length),
-            unsummed.ttl.eq(TTL),
-            unsummed.protocol.eq(IP_PROTOCOL_UDP),
-            unsummed.source.eq(job.own_ip),
-            unsummed.destination.eq(job.switch_ip),
-            total.i.eq(unsummed.as_value()),
+            without_checksum.version.eq(4),
+            without_checksum.ihl.eq(byte_length(IPV4) // 4),
+            without_checksum.length.eq(byte_length(IPV4) + udp_length),
+            without_checksum.ttl.eq(TTL),
+            without_checksum.protocol.eq(IP_PROTOCOL_UDP),
+            without_checksum.source.eq(job.own_ip),
+            without_checksum.destination.eq(job.switch_ip),
+            total.i.eq(without_checksum.as_value()),
             frame.ethernet.ethertype.eq(ETHERTYPE_IPV4),
-            ip.eq(unsummed),
+            ip.eq(without_checksum),
             ip.checksum.eq(checksum),
             udp.source_port.eq(job.udp_port),
             udp.destination_port.eq(job.udp_port),

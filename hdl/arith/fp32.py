@@ -130,29 +130,32 @@ class FP32Adder(wiring.Component):
         b_minus_a = (_exponent(self.b) - _exponent(self.a))[:EXPONENT_BITS]
         distance = delay(Mux(swap, b_minus_a, a_minus_b), name="distance")
         a, b = _unpacked(self.a), _unpacked(self.b)
-        big, small = _Number(delay(Mux(swap, b, a), name="big")), _Number(delay(Mux(swap, a, b), name="small"))
+        larger, smaller = (
+            _Number(delay(Mux(swap, b, a), name="larger")),
+            _Number(delay(Mux(swap, a, b), name="smaller")),
+        )
 
-        subtract = big.sign ^ small.sign
-        total = _significand_sum(delay, big.significand, small.significand, distance, subtract)
-        exponent = delay(big.exponent + 1, 2, name="with_carry")
+        subtract = larger.sign ^ smaller.sign
+        total = _significand_sum(delay, larger.significand, smaller.significand, distance, subtract)
+        exponent = delay(larger.exponent + 1, 2, name="with_carry")
         normal, shift = _normalised(delay, total)
         reduced = delay(delay(exponent, name="with_carry") - shift, name="reduced")
         near_zero = delay(exponent[5:] == 0, 2, name="near_zero")
         tiny = delay(near_zero & (reduced[5] | (reduced[:5] == 0)), name="tiny")  # 0 or less
 
-        special = big.exponent == SPECIAL_EXPONENT
-        opposite = (small.exponent == SPECIAL_EXPONENT) & subtract  # infinities of opposite signs
+        special = larger.exponent == SPECIAL_EXPONENT
+        opposite = (smaller.exponent == SPECIAL_EXPONENT) & subtract  # infinities of opposite signs
         overflow = total[-1] & (exponent == SPECIAL_EXPONENT)
         result = _packed(
             Mux(
                 normal[-1],
-                delay(big.sign, 5, name="sign"),
-                delay(big.sign & small.sign, 5, name="sign_of_zero"),
+                delay(larger.sign, 5, name="sign"),
+                delay(larger.sign & smaller.sign, 5, name="sign_of_zero"),
             ),
             _rounded(normal[3:], delay(reduced, name="exponent"), normal[:3].any()),
             zero=tiny | ~normal[-1],
             infinite=delay(delay(special, 2, name="special") | overflow, 3, name="infinite"),
-            nan=delay(special & (_fraction(big.significand).any() | opposite), 5, name="nan"),
+            nan=delay(special & (_fraction(larger.significand).any() | opposite), 5, name="nan"),
         )
         m.d.comb += self.o.eq(delay(result, name="sum"))
         return m

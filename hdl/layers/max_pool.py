@@ -119,15 +119,15 @@ class Maxima(wiring.Component):
             write.en.eq(valid[-1]),
             self.o_valid.eq(valid[-1] & ends),
         ]
-        later = {
+        delayed_inputs = {
             name: delayed(m, value, 2, name=name)
             for name, value in (("first", self.first), ("counts", self.counts), ("round", self.round))
         }
         words = delayed(m, self.i, 2, name="word")
         has_candidate = Signal()  # the place already has a candidate
         m.d.sync += [
-            has_candidate.eq(read.data.has_candidate & ~later["first"][1]),
-            write.data.has_candidate.eq(has_candidate | later["counts"][2]),
+            has_candidate.eq(read.data.has_candidate & ~delayed_inputs["first"][1]),
+            write.data.has_candidate.eq(has_candidate | delayed_inputs["counts"][2]),
         ]
         for lane in range(self.lanes):
             stored, updated = read.data.lanes[lane], write.data.lanes[lane]
@@ -140,11 +140,11 @@ class Maxima(wiring.Component):
                 *_compare(stored_key, stored.word),
                 *_compare(word_key, words[1][lane]),
             ]
-            wins = later["counts"][2] & (
+            replaces = delayed_inputs["counts"][2] & (
                 ~has_candidate | ~stored_key.nan & (word_key.nan | (word_key.key > stored_key.key))
             )
-            m.d.sync += updated.word.eq(Mux(wins, words[2][lane], stored_delayed.word))
-            m.d.sync += updated.round.eq(Mux(wins, later["round"][2], stored_delayed.round))
+            m.d.sync += updated.word.eq(Mux(replaces, words[2][lane], stored_delayed.word))
+            m.d.sync += updated.round.eq(Mux(replaces, delayed_inputs["round"][2], stored_delayed.round))
             m.d.comb += [
                 self.o[lane].eq(updated.word),
                 self.o_rounds[lane].eq(updated.round),

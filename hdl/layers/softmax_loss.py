@@ -86,12 +86,12 @@ class Greatest(wiring.Component):
                 for index, pair in enumerate(pairs)
             ]
         valid = delayed(m, self.valid, self.latency - 1, name="valid", reset_less=False)[-1]
-        best = Signal(FLOAT_BITS)
+        greatest_key = Signal(FLOAT_BITS)
         with m.If(self.restart):
-            m.d.sync += best.eq(0)  # below the key of −∞
+            m.d.sync += greatest_key.eq(0)  # below the key of −∞
         with m.Elif(valid):
-            m.d.sync += best.eq(_larger(best, keys[0]))
-        m.d.comb += self.greatest.eq(Mux(best[-1], Cat(best[:-1], Const(0, 1)), ~best))
+            m.d.sync += greatest_key.eq(_larger(greatest_key, keys[0]))
+        m.d.comb += self.greatest.eq(Mux(greatest_key[-1], Cat(greatest_key[:-1], Const(0, 1)), ~greatest_key))
         return m
 
     @staticmethod

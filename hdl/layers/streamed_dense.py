@@ -154,20 +154,20 @@ class StreamedDense(wiring.Component):
         )
         connect_typed(m, wiring.flipped(self.replay), gradient.replay)
         self._share(m, memory.velocities, updating, velocities.i, update.velocities)
-        new = memory.new_velocities
+        new_velocities = memory.new_velocities
         m.d.comb += [
             gradient.ok.eq(velocities.ok & queue.ok),
             velocities.take.eq(gradient.take),
             queue.enter.eq(gradient.take),
             gradient.velocities.eq(velocities.o),
             queue.result.eq(gradient.new_velocities),
-            new.valid.eq(queue.o.valid | update.new_velocities.valid),
-            new.payload.eq(queue.o.payload),
-            queue.o.ready.eq(new.ready),
-            update.new_velocities.ready.eq(new.ready & ~queue.o.valid),
+            new_velocities.valid.eq(queue.o.valid | update.new_velocities.valid),
+            new_velocities.payload.eq(queue.o.payload),
+            queue.o.ready.eq(new_velocities.ready),
+            update.new_velocities.ready.eq(new_velocities.ready & ~queue.o.valid),
         ]
         with m.If(~queue.o.valid):
-            m.d.comb += new.payload.eq(update.new_velocities.payload)
+            m.d.comb += new_velocities.payload.eq(update.new_velocities.payload)
         if not self.layer.gradient:
             connect_typed(m, wiring.flipped(self.gradients), gradient.gradients)
             m.d.comb += batches.finished.eq(gradient.finished)
@@ -189,9 +189,9 @@ class StreamedDense(wiring.Component):
         join_finished(m, batches.finished, lead, weights=gradient.finished, inputs=inputs.finished)
 
     @staticmethod
-    def _share(m: Module, source: Any, second: Signal, first_taker: Any, second_taker: Any) -> None:
-        """Connect ``source`` to one of two takers: to ``second_taker`` while ``second``."""
-        for taker, enabled in (first_taker, ~second), (second_taker, second):
-            m.d.comb += [taker.payload.eq(source.payload), taker.valid.eq(source.valid & enabled)]
+    def _share(m: Module, source: Any, is_second: Signal, first_sink: Any, second_sink: Any) -> None:
+        """Connect ``source`` to one of two sinks: to ``second_sink`` while ``is_second``."""
+        for sink, enabled in (first_sink, ~is_second), (second_sink, is_second):
+            m.d.comb += [sink.payload.eq(source.payload), sink.valid.eq(source.valid & enabled)]
             with m.If(enabled):
-                m.d.comb += source.ready.eq(taker.ready)
+                m.d.comb += source.ready.eq(sink.ready)

@@ -68,22 +68,31 @@ class TagRemover(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """Hold a word until the next arrives, whose first bytes fill it up."""
         m = Module()
-        i, new, o = self.i, self.i.p, self.o.p
+        i, next_input, o = self.i, self.i.p, self.o.p
         previous = Signal(packet_layout(self.width, error=True), reset_less=True)
         has_previous = Signal()
         begins = Signal(init=1)
         first = Signal()
         tagged = Signal()
-        swallowed = Signal()  # all bytes of the new word move into the previous one
+        absorbed = Signal()  # all bytes of the new word move into the previous one
         leaves = Signal()
         type_at = 8 * TAG_AT
-        is_tag = new.data[type_at : type_at + _TYPE_BITS] == swap_bytes(Const(ETHERTYPE_VLAN, _TYPE_BITS))
+        is_tag = next_input.data[type_at : type_at + _TYPE_BITS] == swap_bytes(
+            Const(ETHERTYPE_VLAN, _TYPE_BITS)
+        )
         m.d.comb += [
             leaves.eq(has_previous & (previous.last | i.valid)),
-            swallowed.eq(has_previous & tagged & ~previous.last & i.valid & new.last & ~new.keep[TAG_BYTES]),
+            absorbed.eq(
+                has_previous & tagged & ~previous.last & i.valid & next_input.last & ~next_input.keep[TAG_BYTES]
+            ),
         ]
         with m.If(i.valid):
-            m.d.sync += [previous.eq(new), has_previous.eq(~swallowed), begins.eq(new.last), first.eq(begins)]
+            m.d.sync += [
+                previous.eq(next_input),
+                has_previous.eq(~absorbed),
+                begins.eq(next_input.last),
+                first.eq(begins),
+            ]
             with m.If(begins):
                 m.d.sync += tagged.eq(is_tag)
         with m.Elif(leaves):
@@ -97,10 +106,12 @@ class TagRemover(wiring.Component):
 
         m.d.sync += [
             self.o.valid.eq(leaves),
-            o.data.eq(without_tag(previous.data, new.data, 8)),
-            o.keep.eq(without_tag(previous.keep, new.keep & ~previous.last.replicate(len(new.keep)), 1)),
-            o.last.eq(previous.last | swallowed),
-            o.error.eq(Mux(previous.last, previous.error, new.error)),
+            o.data.eq(without_tag(previous.data, next_input.data, 8)),
+            o.keep.eq(
+                without_tag(previous.keep, next_input.keep & ~previous.last.replicate(len(next_input.keep)), 1)
+            ),
+            o.last.eq(previous.last | absorbed),
+            o.error.eq(Mux(previous.last, previous.error, next_input.error)),
         ]
         return m
 

@@ -322,5 +322,5 @@ def _difference(a: Any, b: Any) -> Value:
     """Return whether two sizes differ, in each of ``_PARTS`` parts."""
     bits = max(len(a), len(b))
     step = -(-bits // _PARTS)
-    different = Value.cast(a ^ b)
-    return Cat(different[at : at + step].any() for at in range(0, bits, step))
+    bits_differ = Value.cast(a ^ b)
+    return Cat(bits_differ[at : at + step].any() for at in range(0, bits, step))

@@ -155,7 +155,7 @@ class PayloadFetch(wiring.Component):
         go = Signal()
         begins = Signal()
         claimed = Signal()  # a payload began in the previous cycle
-        claim = Signal(words_bits(self.width))  # words of that payload
+        claimed_words = Signal(words_bits(self.width))  # words of that payload
         tag = {name: bursts.payload.tag[name] for name in window_sums_layout(self.width).members}
         fields = window(width=self.width, **tag)
         drive_addresses(m, self.axi, "ar", bursts, go)
@@ -172,8 +172,8 @@ class PayloadFetch(wiring.Component):
         m.d.sync += [
             leaves.eq(self.o.valid & self.o.ready),
             claimed.eq(begins),
-            claim.eq(Mux(begins, fields["words"], 0)),
-            free_words.eq(free_words + leaves - claim),
+            claimed_words.eq(Mux(begins, fields["words"], 0)),
+            free_words.eq(free_words + leaves - claimed_words),
             self.room.eq(free_words >= self._max_words),
             has_room.eq((free_words >= self._max_words) & ~begins & ~claimed),
         ]

@@ -200,8 +200,8 @@ class HeaderWriter(wiring.Component):
             has_immediate.eq(opcode_is(i.opcode, "has_immediate")),
             begins.eq(opcode_is(i.opcode, "begins")),
         ]
-        short = Mux(is_answer, swap_bytes(aeth), swap_bytes(immediate))
-        short = short & (has_immediate | is_answer).replicate(len(short))
+        last_header = Mux(is_answer, swap_bytes(aeth), swap_bytes(immediate))
+        last_header = last_header & (has_immediate | is_answer).replicate(len(last_header))
         padding = Const(0, len(reth))
-        extension_headers = Mux(begins, Cat(swap_bytes(reth), short), Cat(short, padding))
+        extension_headers = Mux(begins, Cat(swap_bytes(reth), last_header), Cat(last_header, padding))
         return Cat(*(swap_bytes(part) for part in (ethernet, ip, udp, bth)), extension_headers)

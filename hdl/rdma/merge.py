@@ -18,7 +18,7 @@ from amaranth.hdl import ShapeLike
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.hdl.rdma.bursts import reach
+from fanin.hdl.rdma.bursts import words_and_last_lane
 from fanin.hdl.rdma.shapes import lane_bits, words_bits
 from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.hdl.stream.lanes import select_lanes
@@ -66,8 +66,8 @@ def window_sums(*, width: int, source: Value, target: Value, size: Value) -> dic
     """
     bits = lane_bits(width)
     return {
-        "source_reach": reach(source, size, width=width),
-        "target_reach": reach(target, size, width=width)[: bits + 1],
+        "source_reach": words_and_last_lane(source, size, width=width),
+        "target_reach": words_and_last_lane(target, size, width=width)[: bits + 1],
         "rotation": (target - source)[:bits],
         "source": source,
         "target": target,
@@ -174,18 +174,18 @@ class WordMerge(wiring.Component):
         previous_metadata = Signal.like(metadata)
         final = Signal()  # the word on ``i`` is its command's last
         last = Signal()  # the word on ``o`` is its payload's last
-        holds = Signal()  # the word on ``i`` produces no output
+        no_output = Signal()  # the word on ``i`` produces no output
         can_take = Signal()  # the word on ``i`` can be taken
         take = Signal()
         m.d.comb += [
             final.eq(Mux(in_command, ends, command.single)),
-            holds.eq(command.drop | command.prime & ~in_command),
-            can_take.eq(Mux(flushing, holds & o.ready, holds | o.ready)),
+            no_output.eq(command.drop | command.prime & ~in_command),
+            can_take.eq(Mux(flushing, no_output & o.ready, no_output | o.ready)),
             take.eq(queue.valid & i.valid & can_take),
             i.ready.eq(queue.valid & can_take),
             queue.ready.eq(i.valid & can_take & final),
             last.eq(flushing | final & ~command.flush),
-            o.valid.eq(flushing | queue.valid & i.valid & ~holds),
+            o.valid.eq(flushing | queue.valid & i.valid & ~no_output),
             lanes.eq(queue.payload.newer & ~flushing.replicate(self.width // 8)),
             o.payload.data.eq(select_lanes(lanes, i.payload, previous)),
             o.payload.first.eq(first),
@@ -215,27 +215,27 @@ class WordMerge(wiring.Component):
     def _queue(self, m: Module) -> Any:
         """Return the queue of commands, each with the lanes of the newer word, computed before the queue."""
         size = self.width // 8
-        new = self.command.payload
-        layout = data.StructLayout(new.shape().members | {"newer": size})
+        command = self.command.payload
+        layout = data.StructLayout(command.shape().members | {"newer": size})
         m.submodules.queue = queue = StreamFIFO(shape=layout, depth=self.depth)
-        newer = Cat(self._is_newer(n).bit_select(new.window.lane, 1) for n in range(size))
+        newer = Cat(self._is_newer(n).bit_select(command.window.lane, 1) for n in range(size))
         m.d.comb += [
             queue.i.valid.eq(self.command.valid),
             self.command.ready.eq(queue.i.ready),
-            queue.i.payload.window.eq(new.window),
-            queue.i.payload.tag.eq(new.tag),
+            queue.i.payload.window.eq(command.window),
+            queue.i.payload.tag.eq(command.tag),
             queue.i.payload.newer.eq(newer),
             self.level.eq(queue.level),
             self.rotation.eq(queue.o.payload.window.lane),
         ]
         return queue.o
 
-    def _is_newer(self, place: int) -> Const:
-        """Return a table over ``lane``: whether the byte now in lane ``place`` comes from the newer word.
+    def _is_newer(self, lane_index: int) -> Const:
+        """Return a table over ``lane``: whether the byte now in lane ``lane_index`` comes from the newer word.
 
         True if the coarse rotation by ``lane`` moves the byte to a lane ≥ ``lane``.
         """
         size = self.width // 8
         fine = lane_bits(self.width) - self.coarse
-        rotated = ((place + (lane >> fine << fine)) % size for lane in range(size))
+        rotated = ((lane_index + (lane >> fine << fine)) % size for lane in range(size))
         return Const(sum((end >= lane) << lane for lane, end in enumerate(rotated)), size)

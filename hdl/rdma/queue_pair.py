@@ -90,9 +90,9 @@ def bytes_of(packets: Value, mtu: Value) -> Value:
 
 
 def _by_mtu(mtu: Value, value_of: Callable[[int], Value]) -> Value:
-    """Return ``of(code)`` for the code in ``mtu``."""
+    """Return ``value_of(code)`` for the code in ``mtu``."""
     return functools.reduce(
-        lambda otherwise, n: Mux(mtu == n, value_of(n), otherwise), range(1, len(PATH_MTUS)), value_of(0)
+        lambda others, n: Mux(mtu == n, value_of(n), others), range(1, len(PATH_MTUS)), value_of(0)
     )
 
 

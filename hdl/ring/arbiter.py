@@ -83,9 +83,9 @@ class TransmitArbiter(wiring.Component):
         in_frame = Signal()  # a frame has begun on ``o`` and is not complete
         frame_is_host = Signal()  # that frame is the host's
         passed = Signal()  # the host has sent a frame since the one on ``ring`` began to wait
-        silence = Signal(range(IDLE_CYCLES + 1), init=IDLE_CYCLES)
+        idle_count = Signal(range(IDLE_CYCLES + 1), init=IDLE_CYCLES)  # cycles without a frame of the ring
         from_host = Signal()
-        ring_idle = silence == IDLE_CYCLES
+        ring_idle = idle_count == IDLE_CYCLES
         host_first = host.valid & Mux(ring.valid, owed & ~passed, owed | ring_idle)
         m.d.comb += [
             from_host.eq(Mux(in_frame, frame_is_host, host_first)),
@@ -97,7 +97,7 @@ class TransmitArbiter(wiring.Component):
         m.d.sync += [
             in_frame.eq(o.valid & ~(o.ready & o.p.last)),
             frame_is_host.eq(from_host),
-            silence.eq(Mux(ring.valid, 0, Mux(ring_idle, silence, silence + 1))),
+            idle_count.eq(Mux(ring.valid, 0, Mux(ring_idle, idle_count, idle_count + 1))),
             self.hold.eq(owed & self.level[AHEAD_BITS:].any()),
         ]
         with m.If(ring.valid):

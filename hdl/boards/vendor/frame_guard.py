@@ -62,26 +62,24 @@ class FrameGuard(wiring.Component):
         in_frame = Signal()
         skip = Signal()
         error_due = Signal()
-        free, takes, misses, truncates = (
-            Signal(name=name) for name in ("free", "takes", "misses", "truncates")
-        )
+        free, accept, lose, truncate = (Signal(name=name) for name in ("free", "accept", "lose", "truncate"))
         m.d.comb += [
             free.eq(~o.valid | o.ready),
-            takes.eq(i.valid & ~skip & ~error_due & free),
-            misses.eq(i.valid & ~skip & ~takes),
-            truncates.eq(self.cut & Mux(takes, ~i.p.last, in_frame & ~error_due)),
+            accept.eq(i.valid & ~skip & ~error_due & free),
+            lose.eq(i.valid & ~skip & ~accept),
+            truncate.eq(self.cut & Mux(accept, ~i.p.last, in_frame & ~error_due)),
         ]
-        m.d.sync += self.lost.eq(misses | truncates)
+        m.d.sync += self.lost.eq(lose | truncate)
         with m.If(o.ready):
             m.d.sync += o.valid.eq(0)
-        with m.If(takes):
+        with m.If(accept):
             m.d.sync += [o.valid.eq(1), o.payload.eq(i.payload), in_frame.eq(~i.p.last)]
         with m.If(error_due & free):
             m.d.sync += [o.valid.eq(1), o.p.keep.eq(1), o.p.last.eq(1), o.p.error.eq(1)]
             m.d.sync += [error_due.eq(0), in_frame.eq(0)]
         with m.If(i.valid):
-            m.d.sync += skip.eq((skip | misses) & ~i.p.last)
-        with m.If(misses & in_frame & ~error_due | truncates):
+            m.d.sync += skip.eq((skip | lose) & ~i.p.last)
+        with m.If(lose & in_frame & ~error_due | truncate):
             m.d.sync += error_due.eq(1)
         with m.If(self.cut):
             m.d.sync += skip.eq(0)

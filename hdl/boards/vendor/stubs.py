@@ -45,33 +45,33 @@ def _ports(inputs: str, outputs: str = "") -> Iterator[Port]:
 def _axi(prefix: str, *, master: bool, write: str, read: str) -> Iterator[Port]:
     """Yield an AXI port; ``write`` and ``read`` list the master's signals, a bar, and the slave's signals."""
     for text in (write, read):
-        forth, back = text.split("|")
-        for part, output in ((forth, master), (back, not master)):
-            for port in _ports(part):
+        master_signals, slave_signals = text.split("|")
+        for signals, output in ((master_signals, master), (slave_signals, not master)):
+            for port in _ports(signals):
                 yield Port(f"{prefix}{port.name}", output, port.width)
 
 
 def _axi4(prefix: str, *, master: bool, extra: str = "") -> Iterator[Port]:
     """Yield AXI4 of 256 bits with 4-bit IDs and 64-bit addresses; ``extra``: more address channel signals."""
     address = "id:4 addr:64 len:8 size:3 burst:2 lock cache:4 prot:3 valid " + extra
-    forth = {channel: " ".join(channel + word for word in address.split()) for channel in ("aw", "ar")}
+    channels = {channel: " ".join(channel + word for word in address.split()) for channel in ("aw", "ar")}
     yield from _axi(
         prefix,
         master=master,
-        write=f"{forth['aw']} wdata:256 wstrb:32 wlast wvalid bready | awready wready bid:4 bresp:2 bvalid",
-        read=f"{forth['ar']} rready | arready rid:4 rdata:256 rresp:2 rlast rvalid",
+        write=f"{channels['aw']} wdata:256 wstrb:32 wlast wvalid bready | awready wready bid:4 bresp:2 bvalid",
+        read=f"{channels['ar']} rready | arready rid:4 rdata:256 rresp:2 rlast rvalid",
     )
 
 
 def _axi3_master(prefix: str) -> Iterator[Port]:
     """Yield the outputs of AMD's protocol converter that a top uses, and their answers."""
     address = "id:4 addr:64 len:4 size:3 burst:2 valid"
-    forth = {channel: " ".join(channel + word for word in address.split()) for channel in ("aw", "ar")}
+    channels = {channel: " ".join(channel + word for word in address.split()) for channel in ("aw", "ar")}
     yield from _axi(
         prefix,
         master=True,
-        write=f"{forth['aw']} wdata:256 wstrb:32 wlast wvalid bready | awready wready bid:4 bresp:2 bvalid",
-        read=f"{forth['ar']} rready | arready rid:4 rdata:256 rresp:2 rlast rvalid",
+        write=f"{channels['aw']} wdata:256 wstrb:32 wlast wvalid bready | awready wready bid:4 bresp:2 bvalid",
+        read=f"{channels['ar']} rready | arready rid:4 rdata:256 rresp:2 rlast rvalid",
     )
 
 

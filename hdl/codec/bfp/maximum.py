@@ -137,10 +137,10 @@ def _maximum(m: Module, values: list[Any], name: str, config: Bfp | None) -> Sig
         m.d.sync += is_less[j, k].eq(values[j] < values[k])
     candidates = []
     for k, value in enumerate(values):
-        wins = [is_less[j, k] for j in range(k)] + [~is_less[k, j] for j in range(k + 1, len(values))]
+        comparisons = [is_less[j, k] for j in range(k)] + [~is_less[k, j] for j in range(k + 1, len(values))]
         candidate = Signal(EXPONENT_BITS, name=f"{name}_value_{k}_1", reset_less=True)
         m.d.sync += candidate.eq(in_range(value, config) if config else value)
-        candidates.append(Mux(Cat(wins).all(), candidate, 0))
+        candidates.append(Mux(Cat(comparisons).all(), candidate, 0))
     largest = Signal(EXPONENT_BITS, name=name, reset_less=True)
     m.d.sync += largest.eq(reduce(or_, candidates))
     return largest

@@ -97,17 +97,15 @@ class StartTable(wiring.Component):
         """
         m = Module()
         i = self.i
-        valid = Signal()  # ``latest`` is valid
-        latest = Signal(i.p.shape(), reset_less=True)
+        valid = Signal()  # ``burst`` is valid
+        burst = Signal(i.p.shape(), reset_less=True)
         complete = Signal()
-        m.d.comb += [i.ready.eq(1), complete.eq(valid & (latest.last | i.valid))]
+        m.d.comb += [i.ready.eq(1), complete.eq(valid & (burst.last | i.valid))]
         m.d.sync += valid.eq(i.valid | valid & ~complete)
         with m.If(i.valid):
-            m.d.sync += latest.eq(i.p)
-        next_bytes = [Mux(latest.last, 0, byte) for byte in _present_bytes(i.p, self.tag_bytes - 1)]
-        self._rows(
-            m, complete, [byte_count(tags) for tags in (*_present_bytes(latest, self.size), *next_bytes)]
-        )
+            m.d.sync += burst.eq(i.p)
+        next_bytes = [Mux(burst.last, 0, byte) for byte in _present_bytes(i.p, self.tag_bytes - 1)]
+        self._rows(m, complete, [byte_count(tags) for tags in (*_present_bytes(burst, self.size), *next_bytes)])
         self._frame_ends(m)
         return m
 
@@ -120,7 +118,7 @@ class StartTable(wiring.Component):
         halves, reach = totals, 1
         while reach < self.tag_bytes:
             complete, halves = _delayed(m, complete, totals, name=f"total{reach}")
-            totals = [near + far for near, far in zip(halves, halves[reach:], strict=False)]
+            totals = [lower + upper for lower, upper in zip(halves, halves[reach:], strict=False)]
             reach *= 2
         m.d.comb += self.row.valid.eq(complete)
         m.d.comb += [low.eq(half) for low, half in zip(self.low_bytes, halves, strict=False)]

@@ -92,31 +92,31 @@ class RequestStore(wiring.Component):
     def _take(self, m: Module, write: Any, full: Signal, sizes: Any, write_slot: Signal) -> None:
         """Write beats as they arrive; a frame that starts while its place is occupied is lost."""
         i = self.i
-        place = Signal(PLACE_BITS)
-        lost = Signal()  # the current frame found no room
-        long = Signal()
+        beat_number = Signal(PLACE_BITS)
+        overflowed = Signal()  # the current frame found no room
+        past_limit = Signal()
         drops = Signal()
         ends = Signal()
-        no_room = full.bit_select(write_slot, 1) | lost
-        too_long = (place == _LAST_BEAT) & (~i.p.last | i.p.keep[_LAST_LANE + 1]) | long
+        no_room = full.bit_select(write_slot, 1) | overflowed
+        too_long = (beat_number == _LAST_BEAT) & (~i.p.last | i.p.keep[_LAST_LANE + 1]) | past_limit
         m.d.comb += [
             i.ready.eq(1),
             drops.eq(no_room | too_long),
             ends.eq(i.valid & i.p.last),
-            write.addr.eq(Cat(place, write_slot)),
+            write.addr.eq(Cat(beat_number, write_slot)),
             write.data.eq(i.p.data),
             write.en.eq(i.valid & ~no_room),
         ]
         with m.If(i.valid):
-            m.d.sync += [lost.eq(no_room & ~i.p.last), long.eq(too_long & ~i.p.last)]
+            m.d.sync += [overflowed.eq(no_room & ~i.p.last), past_limit.eq(too_long & ~i.p.last)]
             with m.If(i.p.last):
-                m.d.sync += place.eq(0)
+                m.d.sync += beat_number.eq(0)
             with m.Elif(~too_long):
-                m.d.sync += place.eq(place + 1)
+                m.d.sync += beat_number.eq(beat_number + 1)
         m.d.sync += self.dropped.eq(ends & drops)
         with m.If(ends & ~drops):
             m.d.sync += [
-                sizes[write_slot].eq(Cat(Const(0, 2), place) + kept_bytes(i.p.keep)),
+                sizes[write_slot].eq(Cat(Const(0, 2), beat_number) + kept_bytes(i.p.keep)),
                 full.bit_select(write_slot, 1).eq(1),
                 write_slot.eq(~write_slot),
             ]

@@ -149,31 +149,34 @@ class EthernetMac(wiring.Component):
 
         Frames that end while such an end waits are counted together with it.
         """
-        lost = Signal()  # this frame has lost a word
+        word_lost = Signal()  # this frame has lost a word
         end_due = Signal()  # a frame's end waits for room
         free = Signal()
         m.d.comb += free.eq(~crossing.valid | crossing.ready)
         with m.If(free):
-            m.d.rx += [crossing.valid.eq(end_due | word.valid & (~lost | word.p.last)), crossing.p.eq(word.p)]
-            with m.If(end_due | lost):
+            m.d.rx += [
+                crossing.valid.eq(end_due | word.valid & (~word_lost | word.p.last)),
+                crossing.p.eq(word.p),
+            ]
+            with m.If(end_due | word_lost):
                 m.d.rx += [crossing.p.last.eq(1), crossing.p.tail.eq(Cause.LOST)]
         m.d.rx += end_due.eq(~free & (end_due | word.valid & word.p.last))
         with m.If(word.valid):
-            m.d.rx += lost.eq(~word.p.last & (lost | end_due | ~free))
+            m.d.rx += word_lost.eq(~word.p.last & (word_lost | end_due | ~free))
 
     def _check(self, m: Module, crossing: Any, store: Any) -> tuple[Signal, Signal]:
         """Move words from the queue to the store; return whether a frame ended 2 cycles ago, and its cause."""
         in_frame = Signal()
-        torn = Signal()  # the rest of a frame will not arrive
+        interrupted = Signal()  # the rest of a frame will not arrive
         valid = Signal()
         frame_ended = Signal()
         word = Signal(crossing.o.p.shape(), reset_less=True)
         cause = Signal(Cause)
-        m.d.comb += [crossing.o.ready.eq(1), torn.eq(crossing.emptied & in_frame)]
-        m.d.sync += [valid.eq(crossing.o.valid | torn), word.eq(crossing.o.p)]
+        m.d.comb += [crossing.o.ready.eq(1), interrupted.eq(crossing.emptied & in_frame)]
+        m.d.sync += [valid.eq(crossing.o.valid | interrupted), word.eq(crossing.o.p)]
         with m.If(crossing.o.valid):
             m.d.sync += in_frame.eq(~crossing.o.p.last)
-        with m.If(torn):
+        with m.If(interrupted):
             m.d.sync += [in_frame.eq(0), word.keep.eq(1), word.last.eq(1), word.tail.eq(Cause.LOST)]
         m.d.comb += [
             store.i.valid.eq(valid),

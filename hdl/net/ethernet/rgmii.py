@@ -77,8 +77,8 @@ class RgmiiReceiver(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """Build the bytes of both kinds of speed, and select."""
         m = Module()
-        fast = Signal()
-        m.d.sync += fast.eq(self.status.speed == Speed.MBPS_1000)
+        is_gigabit = Signal()
+        m.d.sync += is_gigabit.eq(self.status.speed == Speed.MBPS_1000)
         self._read_status(m)
 
         damaged = Signal()
@@ -96,7 +96,7 @@ class RgmiiReceiver(wiring.Component):
             is_high.eq(~complete),
             started.eq(self.ctl0 & (started | starts)),
         ]
-        with m.If(fast):
+        with m.If(is_gigabit):
             m.d.sync += [
                 self.gmii.data.eq(Cat(self.data0, self.data1)),
                 self.gmii.valid.eq(self.ctl0),
@@ -179,13 +179,13 @@ class RgmiiTransmitter(wiring.Component):
         At 1 Gb/s it stays where the clock falls in mid-cycle.
         """
         m = Module()
-        fast = Signal()
+        is_gigabit = Signal()
         cycle = Signal(_PERIOD, init=1 << _FAST_AT)
         upper = Signal()
         high = [Signal(), Signal()]
         m.d.comb += [high[0].eq(cycle[: _FAST_AT + 1].any()), high[1].eq(cycle[:_FAST_AT].any())]
-        m.d.sync += fast.eq(self.speed == Speed.MBPS_1000)
-        with m.If(fast):
+        m.d.sync += is_gigabit.eq(self.speed == Speed.MBPS_1000)
+        with m.If(is_gigabit):
             m.d.sync += [cycle.eq(1 << _FAST_AT), self.enable.eq(1)]
         with m.Else():
             m.d.sync += [cycle.eq(cycle.rotate_left(1)), self.enable.eq(upper & cycle[-2])]
@@ -193,8 +193,8 @@ class RgmiiTransmitter(wiring.Component):
                 m.d.sync += upper.eq(~upper)
 
         gmii = self.gmii
-        nibble = Mux(upper & ~fast, gmii.data[4:], gmii.data[:4])
-        m.d.sync += [self.data0.eq(nibble), self.data1.eq(Mux(fast, gmii.data[4:], nibble))]
+        nibble = Mux(upper & ~is_gigabit, gmii.data[4:], gmii.data[:4])
+        m.d.sync += [self.data0.eq(nibble), self.data1.eq(Mux(is_gigabit, gmii.data[4:], nibble))]
         for control, clock, is_high in zip(
             (self.ctl0, self.ctl1), (self.clock0, self.clock1), high, strict=True
         ):
