@@ -157,7 +157,7 @@ def _first(schedule: Schedule, loops: WayLoops) -> Value:
     down, right = schedule.layer.stride
     output_row = nest.walk({"row": schedule.block.rows, "r": 1}, name="output_row")
     position = nest.walk({"block": schedule.row_positions, "c": 1}, name="position")
-    # The kernel loops count down: ``rows_below``, ``columns_right``: kernel rows and columns still to come.
+    # The kernel loops count down: ``rows_below``, ``columns_right``: kernel rows and columns that remain.
     rows_below, columns_right = (
         nest.walk({"ky": 1}, name="rows_below"),
         nest.walk({"kx": 1}, name="columns_right"),

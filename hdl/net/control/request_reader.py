@@ -146,7 +146,7 @@ class RequestReader(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Track the beat on ``word`` in ``beat_at``, one-hot; it goes on after the last beat until the form."""
+        """Track the beat on ``word`` in ``beat_at``, one-hot; it counts past the last beat, until the form."""
         m = Module()
         end = _LAST + 1 + _CHECK_CYCLES
         reading = Signal()
