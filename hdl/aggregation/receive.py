@@ -115,23 +115,23 @@ class FrameCollector(wiring.Component):
             with m.If(beat.last):
                 m.d.sync += position.eq(1)
 
-        needed = header_length(self.encap) + payload_length(self.values)
+        values_end = header_length(self.encap) + payload_length(self.values)
         m.d.comb += [
-            self.headless.eq(~self._reached(m, position, header_length(self.encap))),
-            self.short.eq(~self._reached(m, position, needed)),
-            self.long.eq(self._reached(m, position, size + 1)),
+            self.headless.eq(~self._has_bytes(m, position, header_length(self.encap))),
+            self.short.eq(~self._has_bytes(m, position, values_end)),
+            self.long.eq(self._has_bytes(m, position, size + 1)),
         ]
         return m
 
-    def _reached(self, m: Module, position: Value, count: int) -> Signal:
+    def _has_bytes(self, m: Module, position: Value, count: int) -> Signal:
         """Return, with ``done``, whether the frame had at least ``count`` bytes."""
         beat, byte = divmod(count - 1, self.mac_width // 8)
-        reached = Signal(name=f"reached{count}")
-        so_far = Signal(name=f"reached{count}_so_far")
-        now = so_far | (position[beat] & self.i.payload.keep[byte])
+        has_bytes = Signal(name=f"has_bytes{count}")
+        had_bytes = Signal(name=f"had_bytes{count}")
+        current = had_bytes | (position[beat] & self.i.payload.keep[byte])
         with m.If(self.i.valid):
-            m.d.sync += [reached.eq(now), so_far.eq(now & ~self.i.payload.last)]
-        return reached
+            m.d.sync += [has_bytes.eq(current), had_bytes.eq(current & ~self.i.payload.last)]
+        return has_bytes
 
 
 class FrameReceiver(wiring.Component):
@@ -207,20 +207,20 @@ class FrameReceiver(wiring.Component):
         wait = CHECKSUM_LATENCY if self.encap is Encap.UDP else 0
         done = delayed(m, collector.done, wait + 1, name="done", reset_less=False)
         packet = delayed(m, self._packet(m, frame).as_value(), wait + 1, name="packet")
-        findings = {
-            name: delayed(m, finding, 1, name=name)[-1]
-            for name, finding in self._findings(m, collector, frame).items()
+        conditions = {
+            name: delayed(m, condition, 1, name=name)[-1]
+            for name, condition in self._conditions(m, collector, frame).items()
         }
-        findings["foreign"] = findings["other_mac"] | findings["other_ip"] | findings["other_traffic"]
-        findings["short"] = findings["headless"] | (findings["incomplete"] & ~findings["foreign"])
-        faults = {name: delayed(m, flag, wait, name=f"{name}_fault")[-1] for name, flag in findings.items()}
+        conditions["foreign"] = conditions["other_mac"] | conditions["other_ip"] | conditions["other_traffic"]
+        conditions["short"] = conditions["headless"] | (conditions["incomplete"] & ~conditions["foreign"])
+        faults = {name: delayed(m, flag, wait, name=f"{name}_fault")[-1] for name, flag in conditions.items()}
         faults["checksum"] = self._bad_checksum(m, frame) if self.encap is Encap.UDP else Const(0)
         bad = (faults[k] for k in ("bad_frame", "foreign", "checksum", "malformed", "other_job", "slot_range"))
 
-        ahead = packet_fields(self.values)(packet[-2])
+        next_packet = packet_fields(self.values)(packet[-2])
         m.d.comb += [
-            self.ahead.slot.eq(ahead.slot),
-            self.ahead.round.eq(ahead.round),
+            self.ahead.slot.eq(next_packet.slot),
+            self.ahead.round.eq(next_packet.round),
             self.o.valid.eq(done[-1]),
             self.o.payload.packet.eq(packet[-1]),
             self.o.payload.good.eq(~Cat(*bad).any()),
@@ -231,7 +231,7 @@ class FrameReceiver(wiring.Component):
             earlier = earlier | faults[name]
         return m
 
-    def _findings(self, m: Module, collector: FrameCollector, frame: Any) -> dict[str, Value]:
+    def _conditions(self, m: Module, collector: FrameCollector, frame: Any) -> dict[str, Value]:
         """Return conditions of a bad frame, each shallow enough for one register.
 
         ``bad_frame`` combines three of them, so that ``good`` depends on fewer.
@@ -245,7 +245,7 @@ class FrameReceiver(wiring.Component):
             "other_ip": frame.ipv4.destination != self.job.own_ip if self.encap is Encap.UDP else Const(0),
             "other_traffic": self._other_traffic(frame),
             "long": collector.long,
-            "malformed": self._misshapen(frame) | (head.round == 0),
+            "malformed": self._malformed(frame) | (head.round == 0),
             "other_job": (head.job != self.job.job) | ~self.job.enable,
             "slot_range": self._out_of_range(m, head.slot),
             "bad_frame": collector.mac_error | collector.short | collector.long,
@@ -279,16 +279,16 @@ class FrameReceiver(wiring.Component):
             | (frame.udp.destination_port != job.udp_port)
         )
 
-    def _misshapen(self, frame: Any) -> Value:
+    def _malformed(self, frame: Any) -> Value:
         """Return whether version, kind or lengths in the headers are invalid for a worker."""
         head = frame.aggregation
         other_kind = reduce(and_, (head.kind != kind for kind in self.protocol.to_worker))
-        wrong = (head.version != VERSION) | other_kind
+        bad_header = (head.version != VERSION) | other_kind
         if self.encap is Encap.L2:
-            return wrong
+            return bad_header
         udp_length = byte_length(UDP) + payload_length(self.values)
         ip_length = byte_length(IPV4) + udp_length
-        return wrong | (frame.ipv4.length != ip_length) | (frame.udp.length != udp_length)
+        return bad_header | (frame.ipv4.length != ip_length) | (frame.udp.length != udp_length)
 
     def _out_of_range(self, m: Module, slot: Value) -> Value:
         """Return whether a slot is outside the job's, a power of two of slots at a multiple of their number."""
@@ -302,13 +302,16 @@ class FrameReceiver(wiring.Component):
         The sum uses the node's own address, added up once per job, in place of the frame's destination address.
         If the two differ, the frame is foreign anyway.
         """
-        own = self.job.own_ip
-        both = Signal(WORD_BITS + 1)
+        own_ip = self.job.own_ip
+        halves_sum = Signal(WORD_BITS + 1)
         folded = Signal(WORD_BITS)
-        m.d.sync += [both.eq(own[:WORD_BITS] + own[WORD_BITS:]), folded.eq(both[:WORD_BITS] + both[WORD_BITS])]
-        others = frame.ipv4.as_value()[len(own) :]
-        m.submodules.sum = total = OnesComplementSum(words=len(others) // WORD_BITS + 1)
-        m.d.comb += total.i.eq(Cat(folded, others))
+        m.d.sync += [
+            halves_sum.eq(own_ip[:WORD_BITS] + own_ip[WORD_BITS:]),
+            folded.eq(halves_sum[:WORD_BITS] + halves_sum[WORD_BITS]),
+        ]
+        other_words = frame.ipv4.as_value()[len(own_ip) :]
+        m.submodules.sum = total = OnesComplementSum(words=len(other_words) // WORD_BITS + 1)
+        m.d.comb += total.i.eq(Cat(folded, other_words))
         bad = Signal()
         m.d.sync += bad.eq(~total.o.all())
         return bad

@@ -1,4 +1,4 @@
-"""Reorder store: FAs arrive in any order and leave in the order of the operations."""
+"""Reorder store of full activations (FAs): they arrive in any order and leave in the order of operations."""
 
 from typing import Any
 
@@ -90,7 +90,7 @@ class ReorderStore(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """Look up the next FA for both outcomes of this cycle, with a ``step`` and without.
 
-        Index 0 of a pair is for the ``current`` use, index 1 for the ``following`` one; ``stepped`` selects a
+        Index 0 of a pair is for the ``current`` use, index 1 for the next one; ``stepped`` selects a
         cycle later. An FA is present if the last FA in its slot has the use's parity. Two kinds of FAs are not
         yet in the output of the parity memory:
 
@@ -100,7 +100,7 @@ class ReorderStore(wiring.Component):
         m = Module()
         step = Signal()
         stepped = Signal()
-        current, following = walk_uses(
+        current, next_use = walk_uses(
             m, slots=self.slots, first_round=self.first_round, mask=self.mask, step=step
         )
         m.d.comb += step.eq(self.o.valid & self.o.ready)
@@ -108,53 +108,53 @@ class ReorderStore(wiring.Component):
 
         use = Signal.like(self.ahead)
         m.d.sync += use.eq(self.ahead)
-        parities = self._parities(m, use, current, following)
+        parities = self._parities(m, use, current, next_use)
         # A transparent port would compare after the selection between the two, in the same cycle.
-        names = {"current": current, "following": following}
+        names = {"current": current, "following": next_use}
         arrives_now, just_written, same_parity = (
             [Signal(name=f"{flag}_{name}") for name in names]
             for flag in ("arrives_now", "just_written", "same_parity")
         )
         live = Signal()  # an FA that waits when ``enable`` falls stays valid, as streams require
-        waits = self.o.valid & ~self.o.ready
-        m.d.sync += live.eq(~self.clear.en & (self.enable | waits))
-        for way, next_use in enumerate(names.values()):
+        fa_waits = self.o.valid & ~self.o.ready
+        m.d.sync += live.eq(~self.clear.en & (self.enable | fa_waits))
+        for outcome, either_use in enumerate(names.values()):
             m.d.sync += [
-                arrives_now[way].eq(self.ahead == next_use),
-                just_written[way].eq((use.index == next_use.index) & self.write.en),
-                same_parity[way].eq(use.parity == next_use.parity),
+                arrives_now[outcome].eq(self.ahead == either_use),
+                just_written[outcome].eq((use.index == either_use.index) & self.write.en),
+                same_parity[outcome].eq(use.parity == either_use.parity),
             ]
         present = [
-            Mux(just_written[way], same_parity[way], parities[way] == current.parity)
-            for way in range(len(names))
+            Mux(just_written[outcome], same_parity[outcome], parities[outcome] == current.parity)
+            for outcome in range(len(names))
         ]
         direct = self.write.en & Mux(stepped, arrives_now[1], arrives_now[0])
-        passing = Mux(stepped, just_written[1], just_written[0])
-        address = Mux(step, following.index, current.index)
+        bypass = Mux(stepped, just_written[1], just_written[0])
+        address = Mux(step, next_use.index, current.index)
         m.d.comb += [
             self.o.valid.eq(live & (direct | Mux(stepped, present[1], present[0]))),
-            self.o.payload.as_value().eq(self._values(m, address, use, direct, passing)),
+            self.o.payload.as_value().eq(self._values(m, address, use, direct, bypass)),
         ]
         return m
 
-    def _parities(self, m: Module, use: Any, *looked: Any) -> list[Any]:
-        """Return, a cycle later, the parity of the last FA in the slot of each use in ``looked``."""
-        blank = (self.first_round - 1) & 1
-        m.submodules.parities = memory = Memory(shape=1, depth=self.slots, init=[blank] * self.slots)
+    def _parities(self, m: Module, use: Any, *lookups: Any) -> list[Any]:
+        """Return, a cycle later, the parity of the last FA in the slot of each use in ``lookups``."""
+        initial_parity = (self.first_round - 1) & 1
+        m.submodules.parities = memory = Memory(shape=1, depth=self.slots, init=[initial_parity] * self.slots)
         port = memory.write_port()
         m.d.comb += [
             port.en.eq(self.write.en | self.clear.en),
             port.addr.eq(Mux(self.clear.en, self.clear.index, use.index)),
-            port.data.eq(Mux(self.clear.en, blank, use.parity)),
+            port.data.eq(Mux(self.clear.en, initial_parity, use.parity)),
         ]
-        reads = [memory.read_port() for _ in looked]
-        m.d.comb += [read.addr.eq(one.index) for read, one in zip(reads, looked, strict=True)]
+        reads = [memory.read_port() for _ in lookups]
+        m.d.comb += [read.addr.eq(lookup.index) for read, lookup in zip(reads, lookups, strict=True)]
         return [read.data for read in reads]
 
-    def _values(self, m: Module, index: Any, use: Any, direct: Any, passing: Any) -> Any:
+    def _values(self, m: Module, index: Any, use: Any, direct: Any, bypass: Any) -> Any:
         """Return a slot's FA, a cycle after ``index``.
 
-        If ``direct``, it is the FA written now; else if ``passing``, the FA written while memory was read; else
+        If ``direct``, it is the FA written now; else if ``bypass``, the FA written while memory was read; else
         the memory's.
         """
         m.submodules.store = store = Memory(
@@ -172,5 +172,5 @@ class ReorderStore(wiring.Component):
             read.addr.eq(index),
         ]
         m.d.sync += just_written.eq(self.write.values)
-        older = Mux(passing, just_written.as_value(), read.data.as_value())
-        return Mux(direct, self.write.values.as_value(), older)
+        stored_fa = Mux(bypass, just_written.as_value(), read.data.as_value())
+        return Mux(direct, self.write.values.as_value(), stored_fa)

@@ -15,7 +15,7 @@ from fanin.hdl.arith.delay import delayed
 from fanin.job import RETRY_BITS
 from fanin.wire.aggregation import DEFAULT_VALUES
 
-_LOOK = 3  # cycles from a slot's address to ``overdue``
+_LOOKUP_CYCLES = 3  # cycles from a slot's address to ``overdue``
 
 
 def sent_layout(slots: int) -> data.StructLayout:
@@ -128,32 +128,32 @@ class RetryScanner(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Scan slot after slot; at an overdue one return to it, look again, and offer its packet.
+        """Scan slot after slot; at an overdue slot return to it, look again, and offer its packet.
 
-        A look is a pipeline:
+        A look-up is a pipeline:
 
         - cycle 0: ``pointer`` addresses the memories;
         - cycle 1: their outputs (``timer`` and ``stored``) and the slot's state arrive;
         - cycle 2: these are in ``word`` and ``state`` and are compared;
         - cycle 3: ``overdue`` is valid.
 
-        The scan has continued meanwhile, and the slot may have changed its state, so a second look decides.
+        The scan has continued meanwhile, and the slot may have changed its state, so a second look-up decides.
         """
         m = Module()
-        now = Signal(TIMEOUT_BITS)
-        m.d.sync += now.eq(now + 1)
+        cycle = Signal(TIMEOUT_BITS)
+        m.d.sync += cycle.eq(cycle + 1)
         backoff = Signal(delay_layout())  # the delay after the packet of ``word`` is sent again
-        timer, stored = self._memories(m, now, backoff)
+        timer, stored = self._memories(m, cycle, backoff)
         pointer = Signal(index_bits(self.slots))
-        looked = delayed(m, self.scan, _LOOK, name="looked")
+        lookups = delayed(m, self.scan, _LOOKUP_CYCLES, name="lookup")
         word = Signal.like(timer.data, reset_less=True)
         state = Signal(SlotState)
         overdue = Signal()
-        exhausted = Signal()
+        retries_used_up = Signal()
         matches = Signal()  # the slot waits for an answer to the packet of ``word``
         matched_before = Signal()
         lateness = Signal(TIMEOUT_BITS)  # cycles since the deadline; negative before it
-        early = Signal()
+        before_deadline = Signal()
 
         m.d.comb += [
             self.scan.index.eq(pointer),
@@ -161,32 +161,38 @@ class RetryScanner(wiring.Component):
             timer.addr.eq(pointer),
             stored.addr.eq(pointer),
             matches.eq(Mux(word.ack, state == SlotState.WAIT_CONFIRM, state == SlotState.WAIT_RESULT)),
-            lateness.eq(now - word.deadline),
-            overdue.eq(matched_before & ~early),
-            self.offer.use.eq(looked[1]),
+            lateness.eq(cycle - word.deadline),
+            overdue.eq(matched_before & ~before_deadline),
+            self.offer.use.eq(lookups[1]),
             self.offer.ack.eq(word.ack),
             self.offer.values.eq(stored.data),
         ]
         m.d.sync += [
             word.eq(timer.data),
             state.eq(self.scanned),
-            early.eq(lateness[-1]),
+            before_deadline.eq(lateness[-1]),
             matched_before.eq(matches),
-            exhausted.eq(word.retries == self.limit),
+            retries_used_up.eq(word.retries == self.limit),
             self.offer.retries.eq(word.retries + 1),
         ]
         delay = limited(m, word.delay.cycles << 1, self.ceiling)
         was_longest = delayed(m, word.delay.longest, 2, name="was_longest")[-1]
         m.d.comb += [backoff.cycles.eq(delay.cycles), backoff.longest.eq(was_longest | delay.longest)]
-        self._walk(m, pointer, looked[_LOOK].index, overdue, matches, exhausted)
+        self._walk(m, pointer, lookups[_LOOKUP_CYCLES].index, overdue, matches, retries_used_up)
         return m
 
-    def _age(self, index: Value) -> Value:
+    def _newer_operations(self, index: Value) -> Value:
         """Return the number of operations that began after that of a slot in flight."""
         return (self.next_index + ~index) & self.mask
 
     def _walk(
-        self, m: Module, pointer: Signal, judged: Value, overdue: Signal, matches: Signal, exhausted: Signal
+        self,
+        m: Module,
+        pointer: Signal,
+        checked_index: Value,
+        overdue: Signal,
+        matches: Signal,
+        retries_used_up: Signal,
     ) -> None:
         """Walk through the slots.
 
@@ -197,15 +203,15 @@ class RetryScanner(wiring.Component):
         """
         pending = Signal()
         just_taken = Signal()
-        settle = Signal(range(_LOOK))
+        wait = Signal(range(_LOOKUP_CYCLES))
         last = Signal.like(pointer)  # slot of the newest operation
-        pointer_age, oldest_age = Signal.like(pointer), Signal.like(pointer)
+        newer_than_pointer, newer_than_oldest = Signal.like(pointer), Signal.like(pointer)
         is_outside = Signal()  # the pointer has been on a slot that is not in flight
         m.d.sync += [
             last.eq((self.next_index - 1) & self.mask),
-            pointer_age.eq(self._age(pointer)),
-            oldest_age.eq(self._age(self.oldest)),
-            is_outside.eq(pointer_age > oldest_age),
+            newer_than_pointer.eq(self._newer_operations(pointer)),
+            newer_than_oldest.eq(self._newer_operations(self.oldest)),
+            is_outside.eq(newer_than_pointer > newer_than_oldest),
         ]
         at_end = (pointer == last) | is_outside
         next_slot = pointer.eq(Mux(at_end, self.oldest, (pointer + 1) & self.mask))
@@ -215,30 +221,30 @@ class RetryScanner(wiring.Component):
             with m.State("SCAN"):
                 m.d.sync += next_slot
                 with m.If(overdue):
-                    m.d.sync += pointer.eq(judged)
+                    m.d.sync += pointer.eq(checked_index)
                     m.next = "LOOK"
             with m.State("LOOK"):
-                self._settle(m, settle, "OFFER")
+                self._await_lookup(m, wait, "OFFER")
             with m.State("OFFER"):
                 m.d.sync += [
-                    pending.eq(overdue & matches & ~exhausted),
-                    self.failed.eq(overdue & matches & exhausted),
+                    pending.eq(overdue & matches & ~retries_used_up),
+                    self.failed.eq(overdue & matches & retries_used_up),
                 ]
                 with m.If(just_taken | ~overdue | ~matches):
                     m.d.sync += [pending.eq(0), next_slot]
                     m.next = "FLUSH"
             with m.State("FLUSH"):
                 m.d.sync += next_slot
-                self._settle(m, settle, "SCAN")
+                self._await_lookup(m, wait, "SCAN")
 
-    def _settle(self, m: Module, settle: Signal, state: str) -> None:
+    def _await_lookup(self, m: Module, wait: Signal, state: str) -> None:
         """Wait until ``overdue`` is valid for the slot that ``pointer`` has held, then go to ``state``."""
-        m.d.sync += settle.eq(settle + 1)
-        with m.If(settle == _LOOK - 1):
-            m.d.sync += settle.eq(0)
+        m.d.sync += wait.eq(wait + 1)
+        with m.If(wait == _LOOKUP_CYCLES - 1):
+            m.d.sync += wait.eq(0)
             m.next = state
 
-    def _memories(self, m: Module, now: Signal, backoff: Any) -> tuple[Any, Any]:
+    def _memories(self, m: Module, cycle: Signal, backoff: Any) -> tuple[Any, Any]:
         """Return read ports of the timers (written when a packet is sent) and of the PAs."""
         word = data.StructLayout(
             {"deadline": TIMEOUT_BITS, "delay": delay_layout(), "retries": RETRY_BITS, "ack": 1}
@@ -252,7 +258,7 @@ class RetryScanner(wiring.Component):
         m.d.comb += [
             timer.en.eq(sent.en),
             timer.addr.eq(sent.index),
-            timer.data.deadline.eq(now + Mux(delay.longest, self.ceiling, delay.cycles)),
+            timer.data.deadline.eq(cycle + Mux(delay.longest, self.ceiling, delay.cycles)),
             timer.data.delay.eq(delay),
             timer.data.retries.eq(sent.retries),
             timer.data.ack.eq(sent.ack),

@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 from fanin.golden.round_trip import DEVIATION_SHIFT, FIRST_SHIFT, MEAN_SHIFT, MISSES, RTT_BITS
 from fanin.hdl.aggregation.job import FLOOR_BITS, TIMEOUT_BITS
 
-_STEPS = 3  # of a sample
+_STEPS = 3  # cycles to process a sample
 
 
 def delay_layout() -> data.StructLayout:
@@ -20,14 +20,14 @@ def delay_layout() -> data.StructLayout:
 
 def limited(m: Module, cycles: Value, ceiling: Value) -> Any:
     """Return ``cycles`` as a delay, 2 cycles later; ``longest`` if it reaches ``ceiling`` or does not fit."""
-    delay, before = Signal(delay_layout()), Signal(RTT_BITS)
+    delay, cycles_delayed = Signal(delay_layout()), Signal(RTT_BITS)
     reaches, exceeds, is_short = Signal(), Signal(), Signal()
     m.d.sync += [
-        before.eq(cycles),
+        cycles_delayed.eq(cycles),
         reaches.eq(cycles[:RTT_BITS] >= ceiling[:RTT_BITS]),
         exceeds.eq(cycles[RTT_BITS:].any()),
         is_short.eq(~ceiling[RTT_BITS:].any()),
-        delay.cycles.eq(before),
+        delay.cycles.eq(cycles_delayed),
         delay.longest.eq(exceeds | (reaches & is_short)),
     ]
     return delay
@@ -99,7 +99,7 @@ class RoundTripTimer(wiring.Component):
         m = Module()
         mean = Signal(RTT_BITS + MEAN_SHIFT)
         deviation = Signal(RTT_BITS + DEVIATION_SHIFT)
-        known = Signal()
+        has_estimate = Signal()
         misses = Signal(range(MISSES))
         gave_up = Signal()
         step = Signal(_STEPS)  # one-hot; 0: a sample is taken
@@ -108,10 +108,10 @@ class RoundTripTimer(wiring.Component):
         is_first = Signal()
         m.d.comb += [self.mean.eq(mean >> MEAN_SHIFT), self.deviation.eq(deviation >> DEVIATION_SHIFT)]
         valid, cycles = self._measure(m)
-        taken = valid & ~step.any()
-        m.d.sync += step.eq(step << 1 | taken)
-        with m.If(taken):
-            m.d.sync += [error.eq(cycles - self.mean), is_first.eq(~known), misses.eq(0)]
+        sampled = valid & ~step.any()
+        m.d.sync += step.eq(step << 1 | sampled)
+        with m.If(sampled):
+            m.d.sync += [error.eq(cycles - self.mean), is_first.eq(~has_estimate), misses.eq(0)]
         with m.If(step[0]):
             m.d.sync += [
                 change.eq((error ^ error[-1].replicate(len(error))).as_signed() - self.deviation),
@@ -120,54 +120,54 @@ class RoundTripTimer(wiring.Component):
         with m.If(step[1]):
             m.d.sync += [
                 deviation.eq(deviation + Mux(is_first, change << (DEVIATION_SHIFT - 1), change)),
-                known.eq(1),
+                has_estimate.eq(1),
                 gave_up.eq(0),
             ]
-        with m.If(self.sent.en & self.sent.again & ~taken):
+        with m.If(self.sent.en & self.sent.again & ~sampled):
             m.d.sync += misses.eq(misses + 1)
             with m.If(misses == MISSES - 1):
-                m.d.sync += [known.eq(0), gave_up.eq(1), mean.eq(0), deviation.eq(0), step.eq(0)]
-        self._limit(m, known, gave_up, deviation)
+                m.d.sync += [has_estimate.eq(0), gave_up.eq(1), mean.eq(0), deviation.eq(0), step.eq(0)]
+        self._limit(m, has_estimate, gave_up, deviation)
         return m
 
     def _measure(self, m: Module) -> tuple[Value, Value]:
-        """Keep when each slot's packet was sent, and return the round trips of those that were sent once.
+        """Store each slot's send time. Return ``valid`` and the cycles of the round trip of a packet sent once.
 
         Times have one bit more than an estimate. A packet that was sent once is outstanding for longer only if
         its timeout is ``ceiling``; its trip then counts as a shorter one.
         """
-        now = Signal(RTT_BITS + 1)
-        word = data.StructLayout({"when": len(now), "again": 1})
+        cycle = Signal(RTT_BITS + 1)
+        word = data.StructLayout({"when": len(cycle), "again": 1})
         m.submodules.times = times = Memory(shape=word, depth=self.slots, init=[])
         write, read = times.write_port(), times.read_port()
-        answered, valid = Signal(), Signal()
+        answer_valid, valid = Signal(), Signal()
         cycles = Signal(RTT_BITS)
-        trip = Signal.like(now)
+        trip = Signal.like(cycle)
         m.d.comb += [
             write.en.eq(self.sent.en),
             write.addr.eq(self.sent.index),
-            write.data.when.eq(now),
+            write.data.when.eq(cycle),
             write.data.again.eq(self.sent.again),
             read.addr.eq(self.answer.index),
-            trip.eq(now - 1 - read.data.when),
+            trip.eq(cycle - 1 - read.data.when),
         ]
         m.d.sync += [
-            now.eq(now + 1),
-            answered.eq(self.answer.en),
-            valid.eq(answered & ~read.data.again),
+            cycle.eq(cycle + 1),
+            answer_valid.eq(self.answer.en),
+            valid.eq(answer_valid & ~read.data.again),
             cycles.eq(trip[:-1] | trip[-1].replicate(RTT_BITS)),
         ]
         return valid, cycles
 
-    def _limit(self, m: Module, known: Signal, gave_up: Signal, deviation: Signal) -> None:
+    def _limit(self, m: Module, has_estimate: Signal, gave_up: Signal, deviation: Signal) -> None:
         """Derive the timeout, in a pipeline that always runs."""
-        four = deviation >> (DEVIATION_SHIFT - 2)  # deviations
+        four_deviations = deviation >> (DEVIATION_SHIFT - 2)
         is_small, is_known, is_ceiling = Signal(), Signal(), Signal()
-        total = Signal(len(four) + 1)
+        total = Signal(len(four_deviations) + 1)
         m.d.sync += [
-            is_small.eq(four < self.floor),
-            total.eq(self.mean + Mux(is_small, self.floor, four)),
-            is_known.eq(known),
+            is_small.eq(four_deviations < self.floor),
+            total.eq(self.mean + Mux(is_small, self.floor, four_deviations)),
+            is_known.eq(has_estimate),
             is_ceiling.eq(gave_up | ~self.adaptive),
         ]
         delay = limited(m, Mux(is_known, total, self.ceiling >> self.first_shift), self.ceiling)

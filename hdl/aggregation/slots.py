@@ -62,24 +62,24 @@ def walk_uses(m: Module, *, slots: int, first_round: int, mask: Value, step: Val
     1 and 2 modulo S, are taken from the mask.
     """
     current = Signal(use_layout(slots), init={"index": 0, "parity": first_round & 1})
-    following = Signal.like(current)
-    third = Signal(index_bits(slots))  # the index after these two
-    begun = Signal()
+    next_use = Signal.like(current)
+    index_after_next = Signal(index_bits(slots))  # the index after these two
+    started = Signal()
     with m.If(step):
         m.d.sync += [
-            current.eq(following),
-            begun.eq(1),
-            following.index.eq(third),
-            following.parity.eq(following.parity ^ (third == 0)),  # a round begins with index 0
-            third.eq((third + 1) & mask),
+            current.eq(next_use),
+            started.eq(1),
+            next_use.index.eq(index_after_next),
+            next_use.parity.eq(next_use.parity ^ (index_after_next == 0)),  # a round begins with index 0
+            index_after_next.eq((index_after_next + 1) & mask),
         ]
-    with m.Elif(~begun):  # the mask may still change
+    with m.Elif(~started):  # the mask may still change
         m.d.sync += [
-            following.index.eq(mask[0]),  # 1 mod S: 0 only for S = 1, and then the next round begins
-            following.parity.eq(current.parity ^ ~mask[0]),
-            third.eq(mask & 2),  # 2 mod S: 0 for S = 1 and 2
+            next_use.index.eq(mask[0]),  # 1 mod S: 0 only for S = 1, and then the next round begins
+            next_use.parity.eq(current.parity ^ ~mask[0]),
+            index_after_next.eq(mask & 2),  # 2 mod S: 0 for S = 1 and 2
         ]
-    return current, following
+    return current, next_use
 
 
 class OperationWindow(wiring.Component):
@@ -152,37 +152,37 @@ class OperationWindow(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Count in ``room`` how many operations may start before another one has to end.
+        """Count in ``free_places`` the operations that may start before another one has to end.
 
         ``has_room``, for the next cycle, follows from this cycle's count without a sum. An operation that ends
         makes room in any case. An operation that starts needs a second free place.
         """
         m = Module()
         window = self.mask[exact_log2(self.protocol.slots_per_operation) :] + 1
-        room = Signal(range(self.slots + 1))
-        size = Signal.like(room)  # size of the window
+        free_places = Signal(range(self.slots + 1))
+        size = Signal.like(free_places)  # size of the window
         none_in_flight = Signal()
-        begun = Signal()
-        current, following = walk_uses(
+        started = Signal()
+        current, next_use = walk_uses(
             m, slots=self.slots, first_round=self.first_round, mask=self.mask, step=self.accept
         )
-        ends_round = self.accept & (current.parity ^ following.parity)
-        exhausted = self.exhausted | ends_round & (self.round == ROUND_MAX)
-        has_room = self.free | Mux(self.accept, room[1:].any(), room.any())
-        m.d.comb += [self.index.eq(current.index), self.idle.eq(~begun | none_in_flight)]
+        ends_round = self.accept & (current.parity ^ next_use.parity)
+        rounds_used_up = self.exhausted | ends_round & (self.round == ROUND_MAX)
+        has_room = self.free | Mux(self.accept, free_places[1:].any(), free_places.any())
+        m.d.comb += [self.index.eq(current.index), self.idle.eq(~started | none_in_flight)]
         m.d.sync += [
             size.eq(window),
-            none_in_flight.eq(room == size),
-            begun.eq(begun | self.accept),
-            self.exhausted.eq(exhausted),
-            self.open.eq(has_room & ~exhausted & self.enable),
+            none_in_flight.eq(free_places == size),
+            started.eq(started | self.accept),
+            self.exhausted.eq(rounds_used_up),
+            self.open.eq(has_room & ~rounds_used_up & self.enable),
         ]
         with m.If(self.free & ~self.accept):
-            m.d.sync += room.eq(room + 1)
+            m.d.sync += free_places.eq(free_places + 1)
         with m.Elif(self.accept & ~self.free):
-            m.d.sync += room.eq(room - 1)
-        with m.Elif(~begun):
-            m.d.sync += room.eq(window)
+            m.d.sync += free_places.eq(free_places - 1)
+        with m.Elif(~started):
+            m.d.sync += free_places.eq(window)
         with m.If(ends_round):
             m.d.sync += [self.round.eq(self.round + 1), self.previous.eq(self.round)]
         return m
@@ -235,7 +235,7 @@ class SlotStates(wiring.Component):
     ``first_round`` : int, 1 to 2^32 − 1
         Round of operation 0; 1 except in tests.
     ``protocol`` : Protocol
-        Protocol; says whether a RESULT is acknowledged.
+        Protocol, which determines whether a RESULT is acknowledged.
 
     Latency
     -------
@@ -291,58 +291,58 @@ class SlotStates(wiring.Component):
         acknowledges = self.protocol.acknowledges
         confirms = self._parities(m, "confirms", use, self.confirm, cleared) if acknowledges else None
 
-        def has_both(looked: Any) -> tuple[Value, Value]:
+        def has_both(lookup: Any) -> tuple[Value, Value]:
             """Return whether a slot has its RESULT and its CONFIRM.
 
             Without acknowledgements the RESULT counts as both.
             """
-            has_result = results(looked)
-            return has_result, confirms(looked) if confirms else has_result
+            has_result = results(lookup)
+            return has_result, confirms(lookup) if confirms else has_result
 
         has_result, has_confirm = has_both(self.ahead)
-        awaited = Mux(packet.confirm, has_result & ~has_confirm, ~has_result)
+        expected = Mux(packet.confirm, has_result & ~has_confirm, ~has_result)
         repeated = has_result & (~packet.confirm | has_confirm)
-        fresh = packet.valid & packet.current
+        in_round = packet.valid & packet.current
         m.d.sync += [
-            self.result.eq(fresh & ~packet.confirm & awaited),
-            self.confirm.eq(fresh & packet.confirm & awaited),
-            self.duplicate.eq(fresh & repeated),
-            self.stale.eq(packet.valid & ~(packet.current & (awaited | repeated))),
+            self.result.eq(in_round & ~packet.confirm & expected),
+            self.confirm.eq(in_round & packet.confirm & expected),
+            self.duplicate.eq(in_round & repeated),
+            self.stale.eq(packet.valid & ~(packet.current & (expected | repeated))),
         ]
 
         has_result, has_confirm = has_both(self.scan)
         waits_for = Mux(has_result, SlotState.WAIT_CONFIRM, SlotState.WAIT_RESULT)
         m.d.comb += self.scanned.eq(Mux(has_confirm, SlotState.FREE, waits_for))
 
-        current, following = walk_uses(
+        current, next_use = walk_uses(
             m, slots=self.slots, first_round=self.first_round, mask=self.mask, step=self.free
         )
         m.d.comb += self.oldest.eq(current.index)
         if confirms:
-            self._free(m, confirms, current, following)
+            self._free(m, confirms, current, next_use)
         else:
             m.d.comb += self.free.eq(self.delivered)
         return m
 
-    def _parities(self, m: Module, name: str, use: Any, judged: Value, cleared: Value) -> Any:
+    def _parities(self, m: Module, name: str, use: Any, accepted: Value, cleared: Value) -> Any:
         """Add a memory with the parities of the last packets of a kind.
 
         Return a function that looks up a slot use.
 
         Each call of the function adds a read port. ``use`` is that of the packet judged in this cycle.
-        ``judged``, a cycle later: the packet was accepted.
+        ``accepted``, a cycle later: the packet was accepted.
         """
-        blank = (self.first_round - 1) & 1
-        m.submodules[name] = memory = Memory(shape=1, depth=self.slots, init=[blank] * self.slots)
+        initial_parity = (self.first_round - 1) & 1
+        m.submodules[name] = memory = Memory(shape=1, depth=self.slots, init=[initial_parity] * self.slots)
         port = memory.write_port()
         m.d.comb += [
-            port.en.eq(judged | cleared),
+            port.en.eq(accepted | cleared),
             port.addr.eq(self.use.index),
             port.data.eq(self.use.parity),
         ]
 
-        def read(looked: Any, *, forward: bool = True) -> Value:
-            """Return, a cycle later, whether ``looked`` is the slot's last use with such a packet.
+        def read(lookup: Any, *, forward: bool = True) -> Value:
+            """Return, a cycle later, whether ``lookup`` is the slot's last use with such a packet.
 
             The memory's output misses data written in the cycle of the read, and packets judged in that cycle,
             whose data are written in the next. With ``forward`` two bypasses add these, the later one with
@@ -350,32 +350,32 @@ class SlotStates(wiring.Component):
             """
             reader = memory.read_port()
             parity = Signal(name=f"{name}_parity")
-            m.d.comb += reader.addr.eq(looked.index)
-            m.d.sync += parity.eq(looked.parity)
-            found = reader.data == parity
+            m.d.comb += reader.addr.eq(lookup.index)
+            m.d.sync += parity.eq(lookup.parity)
+            stored_match = reader.data == parity
             if not forward:
-                return found
+                return stored_match
             bypass = data.StructLayout({"same_slot": 1, "same_parity": 1})
             written_now = Signal(bypass, name=f"{name}_written_now")
-            judged_now = Signal(bypass, name=f"{name}_judged_now")
+            accepted_now = Signal(bypass, name=f"{name}_accepted_now")
             m.d.sync += [
-                written_now.same_slot.eq((looked.index == self.use.index) & port.en),
-                written_now.same_parity.eq(looked.parity == self.use.parity),
-                judged_now.same_slot.eq(looked.index == use.index),
-                judged_now.same_parity.eq(looked.parity == use.parity),
+                written_now.same_slot.eq((lookup.index == self.use.index) & port.en),
+                written_now.same_parity.eq(lookup.parity == self.use.parity),
+                accepted_now.same_slot.eq(lookup.index == use.index),
+                accepted_now.same_parity.eq(lookup.parity == use.parity),
             ]
-            written_or_stored = Mux(written_now.same_slot, written_now.same_parity, found)
-            return Mux(judged_now.same_slot & judged, judged_now.same_parity, written_or_stored)
+            written_or_stored = Mux(written_now.same_slot, written_now.same_parity, stored_match)
+            return Mux(accepted_now.same_slot & accepted, accepted_now.same_parity, written_or_stored)
 
         return read
 
-    def _free(self, m: Module, confirms: Any, current: Any, following: Any) -> None:
+    def _free(self, m: Module, confirms: Any, current: Any, next_use: Any) -> None:
         """Count operations that are ``delivered`` but not confirmed; the oldest is checked in every cycle."""
         waiting = Signal(range(self.slots + 1))  # operations delivered and not finished
         some_wait = Signal()
         oldest = Signal(use_layout(self.slots))
         m.d.comb += [
-            oldest.eq(Mux(self.free, following.as_value(), current.as_value())),
+            oldest.eq(Mux(self.free, next_use.as_value(), current.as_value())),
             self.free.eq(some_wait & confirms(oldest, forward=False)),
         ]
         with m.If(self.delivered & ~self.free):

@@ -73,33 +73,33 @@ class FrameTransmitter(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Load a whole frame at once and shift it out; ``waiting`` has a one for each beat left."""
+        """Load a whole frame at once and shift it out; ``beats_left`` has a one for each beat still to send."""
         m = Module()
         frame = self._frame(m)
         size = frame_length(self.encap, self.values)
         beat_bytes = self.mac_width // 8
         beats = -(-size // beat_bytes)
-        rest = Signal(beats * self.mac_width, reset_less=True)
-        waiting = Signal(beats)
-        final = ~waiting[1] if beats > 1 else 1
+        remaining_beats = Signal(beats * self.mac_width, reset_less=True)
+        beats_left = Signal(beats)
+        final = ~beats_left[1] if beats > 1 else 1
         final_keep = (1 << (size - (beats - 1) * beat_bytes)) - 1
-        free = ~waiting[0] | (self.o.ready & final)
+        free = ~beats_left[0] | (self.o.ready & final)
 
         m.d.comb += [
-            self.o.valid.eq(waiting[0]),
-            self.o.payload.data.eq(rest[: self.mac_width]),
+            self.o.valid.eq(beats_left[0]),
+            self.o.payload.data.eq(remaining_beats[: self.mac_width]),
             self.o.payload.last.eq(final),
             self.o.payload.keep.eq(Mux(final, final_keep, (1 << beat_bytes) - 1)),
             self.i.ready.eq(free | self.drop),
         ]
         with m.If(self.o.ready):
-            m.d.sync += waiting.eq(waiting >> 1)
+            m.d.sync += beats_left.eq(beats_left >> 1)
         with m.If(free & self.i.valid & ~self.drop):
-            m.d.sync += waiting.eq(-1)
-        # One register selects the next value of all bits of ``rest``; between frames their value does not
-        # matter.
-        with m.If(self.o.ready | ~waiting[0]):
-            m.d.sync += rest.eq(Mux(final, swap_bytes(frame), rest >> self.mac_width))
+            m.d.sync += beats_left.eq(-1)
+        # One register selects the next value of all bits of ``remaining_beats``.
+        # Between frames their value does not matter.
+        with m.If(self.o.ready | ~beats_left[0]):
+            m.d.sync += remaining_beats.eq(Mux(final, swap_bytes(frame), remaining_beats >> self.mac_width))
         return m
 
     def _frame(self, m: Module) -> Any:
@@ -131,18 +131,18 @@ class FrameTransmitter(wiring.Component):
         udp_length = byte_length(UDP) + payload_length(self.values)
         m.submodules.sum = total = OnesComplementSum(words=byte_length(IPV4) * 8 // WORD_BITS)
         checksum = Signal(WORD_BITS)
-        unsummed = Signal.like(frame.ipv4)
+        without_checksum = Signal.like(frame.ipv4)
         m.d.comb += [
-            unsummed.version.eq(4),
-            unsummed.ihl.eq(byte_length(IPV4) // 4),
-            unsummed.length.eq(byte_length(IPV4) + udp_length),
-            unsummed.ttl.eq(TTL),
-            unsummed.protocol.eq(IP_PROTOCOL_UDP),
-            unsummed.source.eq(job.own_ip),
-            unsummed.destination.eq(job.switch_ip),
-            total.i.eq(unsummed.as_value()),
+            without_checksum.version.eq(4),
+            without_checksum.ihl.eq(byte_length(IPV4) // 4),
+            without_checksum.length.eq(byte_length(IPV4) + udp_length),
+            without_checksum.ttl.eq(TTL),
+            without_checksum.protocol.eq(IP_PROTOCOL_UDP),
+            without_checksum.source.eq(job.own_ip),
+            without_checksum.destination.eq(job.switch_ip),
+            total.i.eq(without_checksum.as_value()),
             frame.ethernet.ethertype.eq(ETHERTYPE_IPV4),
-            ip.eq(unsummed),
+            ip.eq(without_checksum),
             ip.checksum.eq(checksum),
             udp.source_port.eq(job.udp_port),
             udp.destination_port.eq(job.udp_port),

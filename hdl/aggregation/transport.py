@@ -164,12 +164,12 @@ class AggTransport(wiring.Component):
         framing: dict[str, Any] = {"mac_width": self.mac_width, "encap": self.encap, "values": self.values}
         m.submodules.transmitter = transmitter = FrameTransmitter(**framing)
         packet = data.StructLayout({"packet": packet_fields(self.values), "first": 1})
-        chosen = RegisterSlice(shape=packet)  # keeps the MAC's stalls out of the arbitration
+        outgoing = RegisterSlice(shape=packet)  # keeps the MAC's stalls out of the arbitration
         receiver = FrameReceiver(**framing, protocol=self.protocol)
-        counted: dict[str, Any] = {"slots": self.slots, "first_round": self.first_round}
-        window = OperationWindow(**counted, protocol=self.protocol)
-        states = SlotStates(**counted, protocol=self.protocol)
-        reorder = ReorderStore(**counted, values=self.values, block_ram=self.block_ram)
+        numbering: dict[str, Any] = {"slots": self.slots, "first_round": self.first_round}
+        window = OperationWindow(**numbering, protocol=self.protocol)
+        states = SlotStates(**numbering, protocol=self.protocol)
+        reorder = ReorderStore(**numbering, values=self.values, block_ram=self.block_ram)
         scanner = RetryScanner(slots=self.slots, values=self.values)
         timer = RoundTripTimer(slots=self.slots)
         for name, part in {
@@ -179,7 +179,7 @@ class AggTransport(wiring.Component):
             "reorder": reorder,
             "scanner": scanner,
             "timer": timer,
-            "chosen": chosen,
+            "outgoing": outgoing,
         }.items():
             m.submodules[name] = ResetInserter(self.reset)(part)
 
@@ -204,8 +204,8 @@ class AggTransport(wiring.Component):
         ]
         run = self._run(m, window, states, reorder, scanner)
         acks = self._acknowledge(m, states)
-        self._send(m, run, window, scanner, acks, chosen.i)
-        self._transmit(m, chosen.o, transmitter)
+        self._send(m, run, window, scanner, acks, outgoing.i)
+        self._transmit(m, outgoing.o, transmitter)
         self._receive(m, window, states, reorder, receiver)
         self._track(m, window, states, acks, scanner)
         self._time(m, states, scanner, timer)
@@ -217,18 +217,20 @@ class AggTransport(wiring.Component):
         Returns ``window.enable`` delayed by a cycle, since the window also opens a cycle after ``enable``.
         """
         clear = Signal(clear_layout(self.slots), init={"en": 1})
-        settled = Signal(SETTLE_CYCLES)  # bit n: the job has been enabled for more than n cycles
+        enabled_cycles = Signal(SETTLE_CYCLES)  # bit n: the job has been enabled for more than n cycles
         run = Signal()
         status = Signal(TransportStatus)
         was_exhausted = Signal()  # one cycle old, as ``window.idle`` is
         is_finished = Signal()  # the rounds are used up, and no operation is in flight
         m.d.sync += [
-            settled.eq(Cat(self.job.enable, settled[:-1]) & self.job.enable.replicate(SETTLE_CYCLES)),
+            enabled_cycles.eq(
+                Cat(self.job.enable, enabled_cycles[:-1]) & self.job.enable.replicate(SETTLE_CYCLES)
+            ),
             run.eq(window.enable),
             was_exhausted.eq(window.exhausted),
             is_finished.eq(was_exhausted & window.idle),
         ]
-        m.d.comb += window.enable.eq(settled[-1] & ~clear.en & ~status.failed & ~scanner.failed)
+        m.d.comb += window.enable.eq(enabled_cycles[-1] & ~clear.en & ~status.failed & ~scanner.failed)
         with m.If(clear.en):
             m.d.sync += [
                 clear.index.eq(clear.index + 1),
@@ -265,12 +267,12 @@ class AggTransport(wiring.Component):
         m.d.comb += [queue.i.valid.eq(states.result), queue.i.payload.eq(states.use)]
         return next_ack.o
 
-    def _send(self, m: Module, run: Signal, window: Any, scanner: Any, acks: Any, chosen: Any) -> None:
+    def _send(self, m: Module, run: Signal, window: Any, scanner: Any, acks: Any, outgoing: Any) -> None:
         """Select the next packet: AGG, else ACK, else a retransmission.
 
         The fields default to those of an ACK or retransmission; an AGG overrides them.
         """
-        packet = chosen.payload.packet
+        packet = outgoing.payload.packet
         agg = Signal()
         retransmit = Signal()
         use = Signal(use_layout(self.slots))
@@ -281,13 +283,13 @@ class AggTransport(wiring.Component):
             return Mux(use.parity == window.round[0], window.round, window.previous)
 
         m.d.comb += [
-            self.pa.ready.eq(window.open & chosen.ready | self.reset),
+            self.pa.ready.eq(window.open & outgoing.ready | self.reset),
             agg.eq(self.pa.valid & window.open),
             retransmit.eq(scanner.offer.valid & run & ~agg & ~acks.valid),
-            acks.ready.eq(run & ~agg & chosen.ready),
-            scanner.take.eq(retransmit & chosen.ready),
-            window.accept.eq(agg & chosen.ready),
-            chosen.valid.eq(agg | (run & (acks.valid | scanner.offer.valid))),
+            acks.ready.eq(run & ~agg & outgoing.ready),
+            scanner.take.eq(retransmit & outgoing.ready),
+            window.accept.eq(agg & outgoing.ready),
+            outgoing.valid.eq(agg | (run & (acks.valid | scanner.offer.valid))),
         ]
         m.d.comb += [
             use.eq(Mux(retransmit, scanner.offer.use, acks.payload)),
@@ -308,26 +310,26 @@ class AggTransport(wiring.Component):
             ]
         m.d.comb += [
             packet.slot.eq(self.job.base | use.index),
-            sent.en.eq(chosen.valid & chosen.ready),
+            sent.en.eq(outgoing.valid & outgoing.ready),
             sent.index.eq(use.index),
-            chosen.payload.first.eq(agg),
+            outgoing.payload.first.eq(agg),
             scanner.keep.eq(window.accept),
             scanner.pa.eq(self.pa.payload),
         ]
 
-    def _transmit(self, m: Module, chosen: Any, transmitter: Any) -> None:
+    def _transmit(self, m: Module, outgoing: Any, transmitter: Any) -> None:
         """Send the selected packet as a frame; pulse an event at the last beat of an operation's first AGG."""
         sends_first = Signal()  # the frame on ``tx`` is an operation's first AGG
         m.d.comb += [
-            transmitter.i.valid.eq(chosen.valid),
-            transmitter.i.payload.eq(chosen.payload.packet),
-            chosen.ready.eq(transmitter.i.ready),
+            transmitter.i.valid.eq(outgoing.valid),
+            transmitter.i.payload.eq(outgoing.payload.packet),
+            outgoing.ready.eq(transmitter.i.ready),
             self.events.agg.eq(sends_first & self.tx.valid & self.tx.ready & self.tx.payload.last),
         ]
         with m.If(self.reset):
             m.d.sync += sends_first.eq(0)
-        with m.Elif(chosen.valid & chosen.ready):
-            m.d.sync += sends_first.eq(chosen.payload.first)
+        with m.Elif(outgoing.valid & outgoing.ready):
+            m.d.sync += sends_first.eq(outgoing.payload.first)
 
     def _whole_frames(self, m: Module, frames: Any) -> None:
         """Pass on the frames of ``rx``, except the rest of a frame that started before a reset."""
@@ -347,7 +349,7 @@ class AggTransport(wiring.Component):
     def _receive(self, m: Module, window: Any, states: Any, reorder: Any, receiver: Any) -> None:
         """Match packets with their slots; a RESULT goes to the reorder store."""
         received = receiver.o.payload
-        ahead = receiver.ahead
+        next_packet = receiver.ahead
         slot_is_below = Signal()  # high: the slot's last use is in the current round; low: in the previous one
         is_current_round = Signal()
         is_previous_round = Signal()
@@ -357,16 +359,16 @@ class AggTransport(wiring.Component):
         current_round = Signal(ROUND_BITS)
         previous_round = Signal(ROUND_BITS)
         m.d.comb += [
-            states.ahead.index.eq(ahead.slot & window.mask),
-            states.ahead.parity.eq(ahead.round[0]),
+            states.ahead.index.eq(next_packet.slot & window.mask),
+            states.ahead.parity.eq(next_packet.round[0]),
         ]
         m.d.sync += [
             boundary.eq(self.job.base | window.index),
             current_round.eq(window.round),
             previous_round.eq(window.previous),
-            slot_is_below.eq(ahead.slot[: len(boundary)] < boundary),
-            is_current_round.eq(ahead.round == current_round),
-            is_previous_round.eq(ahead.round == previous_round),
+            slot_is_below.eq(next_packet.slot[: len(boundary)] < boundary),
+            is_current_round.eq(next_packet.round == current_round),
+            is_previous_round.eq(next_packet.round == previous_round),
             reorder.ahead.eq(states.ahead),
             reorder.write.values.eq(received.packet.values),
             states.delivered.eq(self.fa.valid & self.fa.ready & ~self.reset),

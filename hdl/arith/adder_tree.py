@@ -172,15 +172,15 @@ class AdderTree(wiring.Component):
         m.submodules.tree = tree = SumTree(inputs=self.inputs, operand=signed(self.width), radix=self.radix)
         advance = Signal()
         valid = Signal(self.levels)
-        arrived = Cat(self.i.valid, valid)  # bit n: an operand set has passed level n
+        passed = Cat(self.i.valid, valid)  # bit n: a set of operands has passed level n
         m.d.comb += [
             advance.eq(self.o.ready | ~self.o.valid),
             self.i.ready.eq(advance if self.levels else self.o.ready),
             tree.i.eq(self.i.payload),
             tree.enable.eq(advance),
-            self.o.valid.eq(arrived[self.levels]),
+            self.o.valid.eq(passed[self.levels]),
             self.o.payload.eq(tree.o[0]),
         ]
         with m.If(advance):
-            m.d.sync += valid.eq(arrived)
+            m.d.sync += valid.eq(passed)
         return m

@@ -137,14 +137,15 @@ class PairLanes(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """Select with a function of five inputs per bit."""
         m = Module()
-        chosen = Signal(data.ArrayLayout(signed(OPERAND_BITS), self.inputs // 2), reset_less=True)
+        selected = Signal(data.ArrayLayout(signed(OPERAND_BITS), self.inputs // 2), reset_less=True)
         for n in range(self.inputs // 2):
             terms, first, second = self.terms[n], self.bits[2 * n], self.bits[2 * n + 1]
             # Masks instead of multiplexers: a simulator turns multiplexers into branches, half of them
             # mispredicted.
-            m0, m1 = (bit.replicate(OPERAND_BITS).as_signed() for bit in (first, second))
-            m.d.sync += chosen[n].eq(
-                (m0 & (terms.first ^ (m1 & (terms.both ^ terms.first)))) | (~m0 & m1 & terms.second)
+            mask_0, mask_1 = (bit.replicate(OPERAND_BITS).as_signed() for bit in (first, second))
+            m.d.sync += selected[n].eq(
+                (mask_0 & (terms.first ^ (mask_1 & (terms.both ^ terms.first))))
+                | (~mask_0 & mask_1 & terms.second)
             )
-        m.d.comb += self.o.eq(chosen)
+        m.d.comb += self.o.eq(selected)
         return m

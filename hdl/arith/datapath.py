@@ -35,9 +35,9 @@ class Number:
         if step < self.step:
             raise ValueError(f"{self.name} is valid from step {self.step} on, not in {step}")
         while len(self._stages) <= step - self.step:
-            later = Signal(self._stages[0].shape(), name=f"{self.name}_{len(self._stages)}", reset_less=True)
-            self._m.d.sync += later.eq(self._stages[-1])
-            self._stages.append(later)
+            stage = Signal(self._stages[0].shape(), name=f"{self.name}_{len(self._stages)}", reset_less=True)
+            self._m.d.sync += stage.eq(self._stages[-1])
+            self._stages.append(stage)
         return self._stages[step - self.step]
 
 
@@ -123,16 +123,16 @@ class Datapath:
         """Return the registered result of a combinational ``function`` of the operands' bits."""
         step = max(operand.step for operand in operands)
         value = Value.cast(function(*(operand.at(step) for operand in operands)))
-        later = Signal(value.shape(), name=f"{self._name}_logic_{self._count}", reset_less=True)
-        self._m.d.sync += later.eq(value)
-        return self._number(later, step + 1)
+        register = Signal(value.shape(), name=f"{self._name}_logic_{self._count}", reset_less=True)
+        self._m.d.sync += register.eq(value)
+        return self._number(register, step + 1)
 
     def polynomial(self, terms: tuple[float, ...], x: Number) -> Number:
         """Return Σ terms[k] · x^k by Horner's rule: (t ⊗ x) ⊕ next, from the last term."""
-        power: Number = Constant(terms[-1])
+        total: Number = Constant(terms[-1])
         for term in reversed(terms[:-1]):
-            power = self.add(self.multiply(power, x), Constant(term))
-        return power
+            total = self.add(self.multiply(total, x), Constant(term))
+        return total
 
     def connect(self) -> None:
         """Connect each operator, in each phase, to the operands of the operation that owns the phase."""
@@ -150,8 +150,8 @@ class Datapath:
     def _operate(
         self, units: list[_Unit], latency: int, a: Number, b: Number, *, negate: bool = False
     ) -> Number:
-        ready = max(a.step, b.step)
-        for step in range(ready, ready + self._interval):
+        first_step = max(a.step, b.step)
+        for step in range(first_step, first_step + self._interval):
             phase = step % self._interval
             for unit in units:
                 if phase not in unit.uses:

@@ -27,10 +27,10 @@ class Pipeline:
 
     def register(self, value: Any, *, name: str, reset_less: bool = True) -> Signal:
         """Return ``value`` delayed by one step."""
-        later = Signal(Value.cast(value).shape(), name=name, reset_less=reset_less)
+        register = Signal(Value.cast(value).shape(), name=name, reset_less=reset_less)
         with self.m.If(self.enable):
-            self.m.d.sync += later.eq(value)
-        return later
+            self.m.d.sync += register.eq(value)
+        return register
 
     def delay(self, value: Any, steps: int = 1, *, name: str, reset_less: bool = True) -> Any:
         """Return ``value`` delayed by ``steps`` steps."""

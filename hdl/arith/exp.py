@@ -1,4 +1,4 @@
-"""e^t in binary32; the golden model is ``fanin.cnn.golden.functions.exp``."""
+"""Exponential function e^t in binary32; the golden model is ``fanin.cnn.golden.functions.exp``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fanin.hdl.arith.datapath import Constant, Datapath, Number
 from fanin.hdl.arith.select import leading_zeros
 from fanin.hdl.arith.significand import NAN, exponent_of, fraction_of, is_nan, scaled
 
-_WHOLE_BITS = 7  # of |z|; from 2^7 on exp overflows or underflows
+_INTEGER_BITS = 7  # integer bits of |z|; from |z| = 2^7 on exp overflows or underflows
 
 
 def exp(path: Datapath, t: Number) -> Number:
@@ -20,35 +20,35 @@ def exp(path: Datapath, t: Number) -> Number:
     """
     z = path.multiply(t, Constant(float(LOG2_E)))
     magnitude = path.logic(_floor_magnitude, path.logic(_shifted, z), z)
-    places = path.logic(leading_zeros, magnitude)
-    whole = path.logic(_float, magnitude, places, z)
+    zero_count = path.logic(leading_zeros, magnitude)
+    floor = path.logic(_float, magnitude, zero_count, z)
     # Where ⌊z⌋ is saturated, the exponent alone makes the result 0 or infinite.
-    fraction = path.logic(lambda f, of: Mux(of[-1], 0, f), path.subtract(z, whole), magnitude)
-    exponent = path.logic(lambda bits, of: Mux(bits[-1], -of, of), z, magnitude)
-    power = scaled(path, path.polynomial(EXP_TERMS, fraction), exponent)
-    return path.logic(lambda bits, of: Mux(is_nan(of), NAN, bits), power, z)
+    fraction = path.logic(lambda bits, size: Mux(size[-1], 0, bits), path.subtract(z, floor), magnitude)
+    exponent = path.logic(lambda bits, size: Mux(bits[-1], -size, size), z, magnitude)
+    result = scaled(path, path.polynomial(EXP_TERMS, fraction), exponent)
+    return path.logic(lambda bits, argument: Mux(is_nan(argument), NAN, bits), result, z)
 
 
 def _shifted(z: Value) -> Value:
     """Return |z| with the binary point above bit 23, if 1 <= |z| < 2^7."""
     places = (exponent_of(z)[:3] + (1 - EXPONENT_BIAS) % 8)[:3]  # bits before the point
-    return (Cat(fraction_of(z), Const(1, 1), Const(0, _WHOLE_BITS)) << places)[
-        : FRACTION_BITS + 1 + _WHOLE_BITS
+    return (Cat(fraction_of(z), Const(1, 1), Const(0, _INTEGER_BITS)) << places)[
+        : FRACTION_BITS + 1 + _INTEGER_BITS
     ]
 
 
 def _floor_magnitude(shifted: Value, z: Value) -> Value:
     """Return |⌊z⌋|, saturated at 2^7."""
     exponent = exponent_of(z)
-    below = exponent < EXPONENT_BIAS
-    up = z[-1] & Mux(below, exponent != 0, shifted[: FRACTION_BITS + 1].any())
-    floor = Mux(below, 0, shifted[FRACTION_BITS + 1 :]) + up
-    return Mux(exponent >= EXPONENT_BIAS + _WHOLE_BITS, 1 << _WHOLE_BITS, floor)
+    below_one = exponent < EXPONENT_BIAS
+    increment = z[-1] & Mux(below_one, exponent != 0, shifted[: FRACTION_BITS + 1].any())
+    floor = Mux(below_one, 0, shifted[FRACTION_BITS + 1 :]) + increment
+    return Mux(exponent >= EXPONENT_BIAS + _INTEGER_BITS, 1 << _INTEGER_BITS, floor)
 
 
-def _float(magnitude: Value, places: Value, z: Value) -> Value:
+def _float(magnitude: Value, zero_count: Value, z: Value) -> Value:
     """Return ⌊z⌋ as binary32."""
-    normal = (magnitude << places)[:_WHOLE_BITS]
-    exponent = Mux(magnitude == 0, 0, EXPONENT_BIAS + _WHOLE_BITS - places)
-    fraction = Cat(Const(0, FRACTION_BITS - _WHOLE_BITS), normal)
+    normalised = (magnitude << zero_count)[:_INTEGER_BITS]
+    exponent = Mux(magnitude == 0, 0, EXPONENT_BIAS + _INTEGER_BITS - zero_count)
+    fraction = Cat(Const(0, FRACTION_BITS - _INTEGER_BITS), normalised)
     return Cat(fraction, exponent[: FLOAT_BITS - 1 - FRACTION_BITS], z[-1])

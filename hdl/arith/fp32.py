@@ -68,8 +68,8 @@ def _rounded(significand: Value, exponent: Value, sticky: Value) -> Value:
 
     A carry out of the fraction increments the exponent, up to infinity.
     """
-    up = significand[0] & (sticky | significand[1])
-    return (Cat(significand[1:-1], exponent[:EXPONENT_BITS]) + up)[: FLOAT_BITS - 1]
+    increment = significand[0] & (sticky | significand[1])
+    return (Cat(significand[1:-1], exponent[:EXPONENT_BITS]) + increment)[: FLOAT_BITS - 1]
 
 
 def _packed(sign: Value, rounded: Value, *, zero: Value, infinite: Value, nan: Value) -> Value:
@@ -122,69 +122,72 @@ class FP32Adder(wiring.Component):
         super().__init__(_signature())
 
     def elaborate(self, platform: Any) -> Module:
-        """Order by magnitude, align, add, find the leading one (by eights, then by ones), and round."""
+        """Order by magnitude, align, add, normalise (shift by eights, then by ones), and round."""
         m = Module()
         delay = Pipeline(m, self.enable).delay
-        swap = _below(self.a[:-1], self.b[:-1])
+        swap = _is_less(self.a[:-1], self.b[:-1])
         a_minus_b = (_exponent(self.a) - _exponent(self.b))[:EXPONENT_BITS]
         b_minus_a = (_exponent(self.b) - _exponent(self.a))[:EXPONENT_BITS]
         distance = delay(Mux(swap, b_minus_a, a_minus_b), name="distance")
         a, b = _unpacked(self.a), _unpacked(self.b)
-        big, small = _Number(delay(Mux(swap, b, a), name="big")), _Number(delay(Mux(swap, a, b), name="small"))
+        larger, smaller = (
+            _Number(delay(Mux(swap, b, a), name="larger")),
+            _Number(delay(Mux(swap, a, b), name="smaller")),
+        )
 
-        subtract = big.sign ^ small.sign
-        total = _sum(delay, big.significand, small.significand, distance, subtract)
-        exponent = delay(big.exponent + 1, 2, name="with_carry")
+        subtract = larger.sign ^ smaller.sign
+        total = _significand_sum(delay, larger.significand, smaller.significand, distance, subtract)
+        exponent = delay(larger.exponent + 1, 2, name="with_carry")
         normal, shift = _normalised(delay, total)
-        lower = delay(delay(exponent, name="with_carry") - shift, name="lower")
+        reduced = delay(delay(exponent, name="with_carry") - shift, name="reduced")
         near_zero = delay(exponent[5:] == 0, 2, name="near_zero")
-        tiny = delay(near_zero & (lower[5] | (lower[:5] == 0)), name="tiny")  # 0 or less
+        tiny = delay(near_zero & (reduced[5] | (reduced[:5] == 0)), name="tiny")  # 0 or less
 
-        special = big.exponent == SPECIAL_EXPONENT
-        opposite = (small.exponent == SPECIAL_EXPONENT) & subtract  # infinities of opposite signs
+        special = larger.exponent == SPECIAL_EXPONENT
+        opposite = (smaller.exponent == SPECIAL_EXPONENT) & subtract  # infinities of opposite signs
         overflow = total[-1] & (exponent == SPECIAL_EXPONENT)
         result = _packed(
             Mux(
                 normal[-1],
-                delay(big.sign, 5, name="sign"),
-                delay(big.sign & small.sign, 5, name="sign_of_zero"),
+                delay(larger.sign, 5, name="sign"),
+                delay(larger.sign & smaller.sign, 5, name="sign_of_zero"),
             ),
-            _rounded(normal[3:], delay(lower, name="exponent"), normal[:3].any()),
+            _rounded(normal[3:], delay(reduced, name="exponent"), normal[:3].any()),
             zero=tiny | ~normal[-1],
             infinite=delay(delay(special, 2, name="special") | overflow, 3, name="infinite"),
-            nan=delay(special & (_fraction(big.significand).any() | opposite), 5, name="nan"),
+            nan=delay(special & (_fraction(larger.significand).any() | opposite), 5, name="nan"),
         )
         m.d.comb += self.o.eq(delay(result, name="sum"))
         return m
 
 
-def _below(a: Value, b: Value) -> Value:
+def _is_less(a: Value, b: Value) -> Value:
     """Return a < b, from a carry that pairs of bits generate or propagate.
 
     The carry chain is half as long as that of a subtraction. The result selects one of two differences. After a
     plain comparison the mapper would move the selection before a single subtraction, which puts two carry
     chains in series.
     """
-    pairs = [(a[k : k + 2], b[k : k + 2]) for k in range(0, len(a), 2)]
-    return (Cat(x < y for x, y in pairs) + Cat(x <= y for x, y in pairs))[-1]
+    bit_pairs = [(a[k : k + 2], b[k : k + 2]) for k in range(0, len(a), 2)]
+    return (Cat(x < y for x, y in bit_pairs) + Cat(x <= y for x, y in bit_pairs))[-1]
 
 
-def _sum(delay: Delay, whole: Value, part: Value, distance: Value, subtract: Value) -> Value:
-    """Return ``whole`` ± ``part`` · 2^-``distance``, 2 cycles later.
+def _significand_sum(delay: Delay, larger: Value, smaller: Value, distance: Value, subtract: Value) -> Value:
+    """Return ``larger`` ± ``smaller`` · 2^-``distance`` of two significands, 2 cycles later.
 
     The result has the fields carry, significand, guard, round, sticky. The first cycle shifts by up to 15 and
     keeps every bit; the second shifts by 16 more before it adds. The bits that leave at the bottom count as one
-    sticky bit, from which a subtraction borrows. With a distance of 32 or more, ``part`` is too small to affect
+    sticky bit, from which a subtraction borrows. With a distance of 32 or more, ``smaller`` does not affect
     rounding, so any value of the sticky bit is right.
     """
-    shifted = delay(_shifted(Cat(Const(0, 15), part), distance[:4], -1), name="shifted")
-    by_16, far = delay(distance[4], name="by_16"), delay(distance[5:].any(), name="far")
-    whole, subtract = delay(whole, name="whole"), delay(subtract, name="subtract")
-    kept = Mux(far, 0, Mux(by_16, shifted[29:], shifted[13:]))
-    sticky = shifted[:13].any() | by_16 & shifted[13:29].any()
-    addend = Cat(kept, Const(0, 1)) ^ subtract.replicate(len(kept) + 1)
+    shifted = delay(_shifted(Cat(Const(0, 15), smaller), distance[:4], -1), name="shifted")
+    shift_16, is_far = delay(distance[4], name="shift_16"), delay(distance[5:].any(), name="is_far")
+    larger, subtract = delay(larger, name="larger"), delay(subtract, name="subtract")
+    aligned = Mux(is_far, 0, Mux(shift_16, shifted[29:], shifted[13:]))
+    sticky = shifted[:13].any() | shift_16 & shifted[13:29].any()
+    addend = Cat(aligned, Const(0, 1)) ^ subtract.replicate(len(aligned) + 1)
     # The carry enters as one more bit at the bottom, so that one carry chain is enough.
-    upper = Cat(Const(0b001, 3), whole) + Cat(subtract & ~sticky, addend)
+    upper = Cat(Const(0b001, 3), larger) + Cat(subtract & ~sticky, addend)
     return delay(Cat(sticky, upper[1 : len(addend) + 1]), name="total")
 
 
@@ -192,15 +195,21 @@ def _normalised(delay: Delay, total: Value) -> tuple[Value, Value]:
     """Return ``total`` with its leading one on top, 3 cycles later, and the shift distance, 1 cycle later.
 
     Each group of eight bits finds its own leading one, in parallel with the choice of the group that has the
-    total's.
+    leading one of ``total``.
     """
-    whole = Cat(Const(0, 32 - len(total)), total)
-    parts = [whole[k : k + 8] for k in range(0, 32, 8)]
-    eights = delay(leading_zeros(Cat(part.any() for part in parts)), name="eights")
-    places = [delay(leading_zeros(part), name=f"place_{k}") for k, part in enumerate(parts)]
-    ones = Mux(eights[1], Mux(eights[0], places[0], places[1]), Mux(eights[0], places[2], places[3]))
-    coarse = delay(_shifted(delay(total, name="total"), eights, 8), name="coarse")
-    return delay(_shifted(coarse, delay(ones, name="ones"), 1), name="normal"), Cat(ones, eights)
+    padded = Cat(Const(0, 32 - len(total)), total)
+    groups = [padded[k : k + 8] for k in range(0, 32, 8)]
+    group_shift = delay(leading_zeros(Cat(group.any() for group in groups)), name="group_shift")
+    zero_counts = [delay(leading_zeros(group), name=f"zero_count_{k}") for k, group in enumerate(groups)]
+    bit_shift = Mux(
+        group_shift[1],
+        Mux(group_shift[0], zero_counts[0], zero_counts[1]),
+        Mux(group_shift[0], zero_counts[2], zero_counts[3]),
+    )
+    coarse = delay(_shifted(delay(total, name="total"), group_shift, 8), name="coarse")
+    return delay(_shifted(coarse, delay(bit_shift, name="bit_shift"), 1), name="normal"), Cat(
+        bit_shift, group_shift
+    )
 
 
 def _shifted(value: Value, amount: Value, unit: int) -> Value:
@@ -264,19 +273,21 @@ class FP32Multiplier(wiring.Component):
         large = upper[-1]  # the significands' product is 2 or more
 
         exponent = delay(delay(_exponent(a) + _exponent(b), name="exponents") - EXPONENT_BIAS, name="exponent")
-        tiny, least = delay(zero | exponent[-1], name="tiny"), delay(exponent == 0, name="least")
+        tiny, is_lowest = delay(zero | exponent[-1], name="tiny"), delay(exponent == 0, name="is_lowest")
         too_large = ~exponent[-1] & (exponent >= SPECIAL_EXPONENT)
-        huge, most = (
-            delay(special | too_large, name="huge"),
-            delay(exponent == SPECIAL_EXPONENT - 1, name="most"),
+        overflow, is_highest = (
+            delay(special | too_large, name="overflow"),
+            delay(exponent == SPECIAL_EXPONENT - 1, name="is_highest"),
         )
         final = delay(delay(exponent[:EXPONENT_BITS], name="small_exponent") + large, name="final")
         significand = delay(Mux(large, upper[-25:], upper[-26:-1]), name="significand")
         result = _packed(
             delay(a[-1] ^ b[-1], 4, name="sign"),
-            _rounded(significand, final, delay(sticky | upper[:-26].any() | large & upper[-26], name="below")),
-            zero=delay(tiny | least & ~large, name="zero"),
-            infinite=delay(huge | most & large, name="infinite"),
+            _rounded(
+                significand, final, delay(sticky | upper[:-26].any() | large & upper[-26], name="lower_bits")
+            ),
+            zero=delay(tiny | is_lowest & ~large, name="zero"),
+            infinite=delay(overflow | is_highest & large, name="infinite"),
             nan=nan,
         )
         m.d.comb += self.o.eq(delay(result, name="product"))
@@ -301,8 +312,11 @@ class FP32Multiplier(wiring.Component):
 
         The results come 3 cycles later. Zeros and subnormals get a leading one, too; their product is not used.
         """
-        whole, pieces = Cat(_fraction(a), 1), Cat(_fraction(b), 1)
-        low = delay(whole * pieces[:_DSP_BITS], 2, name="low")
-        high = delay(delay(whole, name="whole") * delay(pieces[_DSP_BITS:], name="piece"), name="high")
+        multiplicand, multiplier = Cat(_fraction(a), 1), Cat(_fraction(b), 1)
+        low = delay(multiplicand * multiplier[:_DSP_BITS], 2, name="low")
+        high = delay(
+            delay(multiplicand, name="multiplicand") * delay(multiplier[_DSP_BITS:], name="multiplier"),
+            name="high",
+        )
         sticky = delay(low[:_DSP_BITS].any(), name="sticky")
         return delay((high + low[_DSP_BITS:])[: len(high)], name="upper"), sticky

@@ -1,4 +1,4 @@
-"""1/x in binary32; the golden model is ``fanin.cnn.golden.functions.reciprocal``."""
+"""Reciprocal 1/x in binary32; the golden model is ``fanin.cnn.golden.functions.reciprocal``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""1/√x in binary32; the golden model is ``fanin.cnn.golden.functions.rsqrt``."""
+"""Reciprocal square root 1/√x in binary32; the golden model is ``fanin.cnn.golden.functions.rsqrt``."""
 
 from __future__ import annotations
 

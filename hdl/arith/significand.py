@@ -39,9 +39,9 @@ def infinity(sign: Value) -> Value:
     return Cat(Const(0, FRACTION_BITS), Const(SPECIAL_EXPONENT, FLOAT_BITS - 1 - FRACTION_BITS), sign)
 
 
-def from_one(fraction: Value, odd: Value) -> Value:
-    """Return 1.fraction · 2^odd."""
-    return Cat(fraction, Mux(odd, EXPONENT_BIAS + 1, EXPONENT_BIAS), Const(0, 1))
+def from_one(fraction: Value, is_odd: Value) -> Value:
+    """Return 1.fraction · 2^is_odd as binary32."""
+    return Cat(fraction, Mux(is_odd, EXPONENT_BIAS + 1, EXPONENT_BIAS), Const(0, 1))
 
 
 def table(values: Iterable[float]) -> list[int]:
@@ -54,24 +54,28 @@ def refined(path: Datapath, m: Number, seed: Number, square: Number, terms: tupl
 
     The product with the upper part of m is exact.
     """
-    dropped = FRACTION_BITS + 1 - UPPER_BITS
-    upper = path.logic(lambda bits: Cat(Const(0, dropped), bits[dropped:]), m)
+    dropped_bits = FRACTION_BITS + 1 - UPPER_BITS
+    upper = path.logic(lambda bits: Cat(Const(0, dropped_bits), bits[dropped_bits:]), m)
     lower = path.subtract(m, upper)
-    rest = path.subtract(Constant(1), path.multiply(upper, square))
-    e = path.subtract(rest, path.multiply(lower, square))
-    series = path.multiply(path.polynomial(terms, e), e)
+    upper_error = path.subtract(Constant(1), path.multiply(upper, square))
+    error = path.subtract(upper_error, path.multiply(lower, square))
+    series = path.multiply(path.polynomial(terms, error), error)
     return path.add(seed, path.multiply(seed, series))
 
 
 def scaled(path: Datapath, y: Number, exponent: Number) -> Number:
     """Return y · 2^exponent of a positive, finite y: +0 below 2^-126, infinity from 2^128 on."""
-    total = path.logic(lambda bits, more: exponent_of(bits) + more, y, exponent)
-    return path.logic(_saturated, total, y)
+    exponent_sum = path.logic(lambda bits, increment: exponent_of(bits) + increment, y, exponent)
+    return path.logic(_saturated, exponent_sum, y)
 
 
-def _saturated(total: Value, y: Value) -> Value:
-    """Return ``y`` with the exponent ``total``, which is signed."""
-    most = total >= SPECIAL_EXPONENT
-    none = total <= 0
-    exponent = Mux(most, SPECIAL_EXPONENT, Mux(none, 0, total[: FLOAT_BITS - 1 - FRACTION_BITS]))
-    return Cat(Mux(most | none, 0, fraction_of(y)), exponent[: FLOAT_BITS - 1 - FRACTION_BITS], Const(0, 1))
+def _saturated(exponent_sum: Value, y: Value) -> Value:
+    """Return ``y`` with the exponent ``exponent_sum``, which is signed; 0 or infinity if it is out of range."""
+    overflow = exponent_sum >= SPECIAL_EXPONENT
+    underflow = exponent_sum <= 0
+    exponent = Mux(
+        overflow, SPECIAL_EXPONENT, Mux(underflow, 0, exponent_sum[: FLOAT_BITS - 1 - FRACTION_BITS])
+    )
+    return Cat(
+        Mux(overflow | underflow, 0, fraction_of(y)), exponent[: FLOAT_BITS - 1 - FRACTION_BITS], Const(0, 1)
+    )

@@ -60,17 +60,17 @@ class Tools:
 def _native_nextpnr() -> str | None:
     """Return the nextpnr on PATH if it has all placers (0.7 and later)."""
     native = shutil.which("nextpnr-ecp5")
-    return native if native and Placer.STATIC in _said(native, "--help") else None
+    return native if native and Placer.STATIC in _output_of(native, "--help") else None
 
 
 def _version(path: str, option: str) -> str:
-    found = re.search(r"(?:Yosys |Version nextpnr-)([\w.+-]+)", _said(path, option))
-    return found[1] if found else "unknown"
+    match = re.search(r"(?:Yosys |Version nextpnr-)([\w.+-]+)", _output_of(path, option))
+    return match[1] if match else "unknown"
 
 
-def _said(path: str, option: str) -> str:
-    done = subprocess.run([path, option], capture_output=True, text=True, timeout=300)
-    return done.stdout + done.stderr
+def _output_of(path: str, option: str) -> str:
+    process = subprocess.run([path, option], capture_output=True, text=True, timeout=300)
+    return process.stdout + process.stderr
 
 
 def make_plan(board: Board, top: Any, *, seed: int) -> Any:
@@ -106,9 +106,9 @@ def steps(plan: Any, tools: Tools) -> Iterator[Step]:
     }
     for line in plan.files[f"{plan.script}.sh"].splitlines():
         words = shlex.split(line)
-        found = re.match(r"\"?\$(YOSYS|NEXTPNR|ECPPACK)", line)
-        if found:
-            tool = found[1].lower()
+        match = re.match(r"\"?\$(YOSYS|NEXTPNR|ECPPACK)", line)
+        if match:
+            tool = match[1].lower()
             title, makes = titles[tool]
             yield Step(title, [getattr(tools, tool), *words[1:]], makes)
 
@@ -133,8 +133,8 @@ def run_step(step: Step, folder: Path, *, timeout: float, tick: Callable[[float]
                 process.kill()
                 process.wait()
     if process.returncode or not (folder / step.makes).exists():
-        said = " / ".join(log.read_text(errors="replace").strip().splitlines()[-_LAST_LINES:])
-        raise ToolFailed(f"{step.title} failed: {said or f'exit {process.returncode}'}")
+        message = " / ".join(log.read_text(errors="replace").strip().splitlines()[-_LAST_LINES:])
+        raise ToolFailed(f"{step.title} failed: {message or f'exit {process.returncode}'}")
 
 
 def _wait(

@@ -42,8 +42,8 @@ def choose_dividers(oscillator_mhz: float, core_mhz: float) -> Dividers:
 
     Raises ValueError if there are none.
     """
-    found = _choices(Fraction(oscillator_mhz), Fraction(core_mhz))
-    best = max(found, key=lambda dividers: dividers.core_mhz, default=None)
+    candidates = _choices(Fraction(oscillator_mhz), Fraction(core_mhz))
+    best = max(candidates, key=lambda dividers: dividers.core_mhz, default=None)
     if best is None:
         raise ValueError(
             f"no PLL setting gives {TX_MHZ} MHz and at most {core_mhz} MHz from {oscillator_mhz} MHz"

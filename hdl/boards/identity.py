@@ -25,17 +25,17 @@ class Identity:
     @classmethod
     def of(cls, board: Board, *, number: int, build: int) -> Identity:
         """Return the identity of board ``number`` of a cluster, with that worker's addresses."""
-        own = worker_endpoint(number)
-        return cls(board=board.number, build=build, mac=own.mac, ip=own.ip)
+        endpoint = worker_endpoint(number)
+        return cls(board=board.number, build=build, mac=endpoint.mac, ip=endpoint.ip)
 
     def as_json(self) -> dict[str, Any]:
         """Return the identity by field."""
         return asdict(self)
 
 
-def build_number(*what: Any) -> int:
-    """Return a 32-bit number that depends on fanin's sources and on ``what``."""
-    digest = hashlib.sha256(repr(what).encode())
+def build_number(*inputs: Any) -> int:
+    """Return a 32-bit number that depends on fanin's sources and on ``inputs``."""
+    digest = hashlib.sha256(repr(inputs).encode())
     for name, path in source_files():
         digest.update(name.encode() + b"\0" + path.read_bytes())
     return int.from_bytes(digest.digest()[: BUILD_BITS // 8], "big")

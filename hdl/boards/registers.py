@@ -196,28 +196,38 @@ class BoardRegisters(wiring.Component):
             self.own_mac.eq(file.own_mac),
             self.own_ip.eq(file.own_ip),
         ]
-        about = {
+        hello_words = {
             "board": VERSION << VERSION_AT | self.identity.board,
             "build": self.identity.build,
             "uptime": file.uptime,
             "state": Cat(state[field.name] for field in _STATE),
         }
-        m.d.comb += [word.eq(about[field.name]) for word, field in zip(self.about, ABOUT[1:-1], strict=True)]
+        m.d.comb += [
+            word.eq(hello_words[field.name]) for word, field in zip(self.about, ABOUT[1:-1], strict=True)
+        ]
         return m
 
     def _state(self, m: Module, clear: Any) -> dict[str, Any]:
         """Return the fields of ``state`` and the uptime; drive the LEDs."""
-        left = Signal(range(self.clock_hz // _BLINKS), init=self.clock_hz // _BLINKS - 1)
+        cycles_left = Signal(range(self.clock_hz // _BLINKS), init=self.clock_hz // _BLINKS - 1)
         blink = Signal()
         blinks = Signal(range(_BLINKS))
         uptime = Signal(32)
         underran = Signal()
-        seen = Signal()
+        frame_seen = Signal()
         frame = Signal()
-        m.d.comb += blink.eq(left == 0)
-        m.d.sync += [left.eq(left - 1), seen.eq(seen | self.mac.received | self.mac.sent)]
+        m.d.comb += blink.eq(cycles_left == 0)
+        m.d.sync += [
+            cycles_left.eq(cycles_left - 1),
+            frame_seen.eq(frame_seen | self.mac.received | self.mac.sent),
+        ]
         with m.If(blink):
-            m.d.sync += [left.eq(left.init), blinks.eq(blinks + 1), frame.eq(seen), seen.eq(0)]
+            m.d.sync += [
+                cycles_left.eq(cycles_left.init),
+                blinks.eq(blinks + 1),
+                frame.eq(frame_seen),
+                frame_seen.eq(0),
+            ]
             with m.If(blinks == _BLINKS - 1):
                 m.d.sync += uptime.eq(uptime + 1)
         m.d.sync += underran.eq((underran | self.mac.underrun) & ~clear)

@@ -55,11 +55,11 @@ def _starts(
     }
     starts: dict[str, bool] = {}
     for field, width in _WIDTHS.items():
-        named = re.compile(rf"(.*\.)?own_{field}(\$\d+)?")
+        pattern = re.compile(rf"(.*\.)?own_{field}(\$\d+)?")
         registers = [
             [flops[bit] for bit in net["bits"]]
             for name, net in synthesised["netnames"].items()
-            if named.fullmatch(name) and len(net["bits"]) == width and flops.keys() >= set(net["bits"])
+            if pattern.fullmatch(name) and len(net["bits"]) == width and flops.keys() >= set(net["bits"])
         ]
         register = _starting_with(getattr(old, field), registers, routed)
         if register is None:
@@ -82,14 +82,14 @@ def _configure(config: str, starts: dict[str, bool]) -> str:
     tiles = config.split("\n.tile ")
     index = {tile.partition("\n")[0]: n for n, tile in enumerate(tiles)}
     for bel, start in starts.items():
-        found = _BEL.fullmatch(bel)
-        if found is None:
+        location = _BEL.fullmatch(bel)
+        if location is None:
             raise ValueError(f"{bel}: not the place of a flip-flop")
-        x, y, piece, which = found.groups()
+        x, y, slice_name, flip_flop = location.groups()
         tile = index[f"R{y}C{x}:PLC2"]
-        line = f"enum: {piece}.REG{which}.REGSET "
-        was = [line + s for s in _STARTS if f"\n{line}{s}\n" in tiles[tile] + "\n"]
-        if len(was) != 1:
+        line = f"enum: {slice_name}.REG{flip_flop}.REGSET "
+        present = [line + s for s in _STARTS if f"\n{line}{s}\n" in tiles[tile] + "\n"]
+        if len(present) != 1:
             raise ValueError(f"{bel}: has no REGSET in {CONFIG}")
-        tiles[tile] = re.sub(rf"(?m)^{re.escape(was[0])}$", line + _STARTS[start], tiles[tile])
+        tiles[tile] = re.sub(rf"(?m)^{re.escape(present[0])}$", line + _STARTS[start], tiles[tile])
     return "\n.tile ".join(tiles)

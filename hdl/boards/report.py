@@ -27,21 +27,21 @@ _CELL = re.compile(r"_(?:TRELLIS|LUT4|PFUMX|L6MUX|CCU2C|DP16KD|MULT|DPR16|\$).*$
 
 @dataclass(frozen=True)
 class Clock:
-    """Clock domain: its required and its reached frequency, in MHz."""
+    """Clock domain with its required and its achieved frequency."""
 
     domain: str
-    asked: float
-    reached: float
+    required_mhz: float
+    achieved_mhz: float
 
     @property
-    def met(self) -> bool:
-        """True if the required frequency is reached."""
-        return self.reached >= self.asked
+    def is_met(self) -> bool:
+        """True if the required frequency is achieved."""
+        return self.achieved_mhz >= self.required_mhz
 
     @property
     def slack_ns(self) -> float:
         """Slack of a period in ns; negative if the required frequency is missed."""
-        return 1000 / self.asked - 1000 / self.reached
+        return 1000 / self.required_mhz - 1000 / self.achieved_mhz
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,8 @@ class TimingPath:
 
 
 @dataclass(frozen=True)
-class Placed:
-    """Contents of the report."""
+class PlacementReport:
+    """Report of place and route: clocks, worst paths and resources."""
 
     clocks: tuple[Clock, ...]
     paths: tuple[TimingPath, ...]
@@ -77,13 +77,13 @@ class Placed:
         return {
             "clocks": {
                 clock.domain: {
-                    "asked_mhz": clock.asked,
-                    "reached_mhz": round(clock.reached, 2),
+                    "asked_mhz": clock.required_mhz,
+                    "reached_mhz": round(clock.achieved_mhz, 2),
                     "slack_ns": round(clock.slack_ns, 3),
                 }
                 for clock in self.clocks
             },
-            "used": {name: {"used": used, "of": there} for name, (used, there) in self.used.items()},
+            "used": {name: {"used": used, "of": available} for name, (used, available) in self.used.items()},
             "components": self.components,
             "paths": [str(path) for path in self.paths],
         }
@@ -105,7 +105,7 @@ def component_of(cell: str) -> str:
     return _CELL.sub("", cell.replace("\\", ""))
 
 
-def read_report(folder: Path, core_mhz: float) -> Placed:
+def read_report(folder: Path, core_mhz: float) -> PlacementReport:
     """Read nextpnr's report of a build with a core clock of ``core_mhz``. Raises InputError if it is missing.
 
     Each clock is compared with its frequency on the board, not with nextpnr's constraint, which may be missing.
@@ -114,22 +114,24 @@ def read_report(folder: Path, core_mhz: float) -> Placed:
     try:
         timing = parse_json((folder / TIMING).read_text())
         cells = parse_json((folder / ROUTED).read_text())["modules"]
-        return _placed(timing, cells, {"rx": float(TX_MHZ), "tx": float(TX_MHZ), "sync": core_mhz})
+        return _placement_report(timing, cells, {"rx": float(TX_MHZ), "tx": float(TX_MHZ), "sync": core_mhz})
     except OSError as error:
         raise InputError(f"{error.filename}: {error.strerror}; fanin board build writes it") from None
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
         raise InputError(f"{folder}: nextpnr's report cannot be read ({error})") from None
 
 
-def _placed(timing: dict[str, Any], cells: dict[str, Any], asked: Mapping[str, float]) -> Placed:
-    fastest = max(asked.values())
+def _placement_report(
+    timing: dict[str, Any], cells: dict[str, Any], required: Mapping[str, float]
+) -> PlacementReport:
+    fastest = max(required.values())
     clocks = tuple(
-        Clock(domain, asked.get(domain, fastest), figures["achieved"])
+        Clock(domain, required.get(domain, fastest), figures["achieved"])
         for name, figures in timing["fmax"].items()
         if (domain := domain_of(name))
     )
     (top,) = cells.values()
-    return Placed(
+    return PlacementReport(
         clocks=clocks,
         paths=tuple(_paths(timing["critical_paths"])),
         used={
@@ -142,14 +144,14 @@ def _placed(timing: dict[str, Any], cells: dict[str, Any], asked: Mapping[str, f
 
 def _paths(paths: list[dict[str, Any]]) -> list[TimingPath]:
     """Return the worst path within each domain."""
-    found = []
+    worst_paths = []
     for path in paths:
         if path["from"] != path["to"]:
             continue
         parts = path["path"]
         routing = sum(part["delay"] for part in parts if part["type"] == "routing")
         logic = sum(part["delay"] for part in parts if part["type"] != "routing")
-        found.append(
+        worst_paths.append(
             TimingPath(
                 domain_of(path["from"]),
                 component_of(parts[0]["from"]["cell"]),
@@ -159,15 +161,15 @@ def _paths(paths: list[dict[str, Any]]) -> list[TimingPath]:
                 sum(part["type"] == "logic" for part in parts),
             )
         )
-    return found
+    return worst_paths
 
 
 def _by_component(cells: Mapping[str, Any]) -> dict[str, dict[str, int]]:
     """Return the cells of each resource, by the first names of their path."""
-    found: dict[str, Counter[str]] = defaultdict(Counter)
+    cells_by_path: dict[str, Counter[str]] = defaultdict(Counter)
     for name, cell in cells.items():
         title = RESOURCES.get(cell["type"])
         if title:
             *path, _ = component_of(name).split(".")
-            found[".".join(path[:DEPTH]) or "top"][title] += 1
-    return {name: dict(counts) for name, counts in sorted(found.items())}
+            cells_by_path[".".join(path[:DEPTH]) or "top"][title] += 1
+    return {name: dict(counts) for name, counts in sorted(cells_by_path.items())}

@@ -67,11 +67,11 @@ class RgmiiPins(Elaboratable):
         )
 
     def _send(self, m: Module, name: str, halves: list[Any], pin: Any, steps: int) -> None:
-        early = Signal(name=f"{name}_early")
+        undelayed = Signal(name=f"{name}_early")
         m.submodules[f"{name}_ddr"] = Instance(
-            "ODDRX1F", i_SCLK=ClockSignal("tx"), i_RST=0, i_D0=halves[0], i_D1=halves[1], o_Q=early
+            "ODDRX1F", i_SCLK=ClockSignal("tx"), i_RST=0, i_D0=halves[0], i_D1=halves[1], o_Q=undelayed
         )
-        m.submodules[f"{name}_delay"] = _delay(early, pin, steps)
+        m.submodules[f"{name}_delay"] = _delay(undelayed, pin, steps)
 
 
 def _delay(source: Any, target: Any, steps: int) -> Instance:

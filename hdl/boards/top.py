@@ -168,13 +168,13 @@ class BoardTop(Elaboratable):
 def _events(m: Module, mac: EthernetMac, node: BoardNode) -> None:
     """Drive the events: frames at the MAC, activations in the node."""
     events = Signal(BOARD_EVENTS, name=EVENTS)
-    inside = Signal()  # a frame that the MAC delivers has begun
+    in_frame = Signal()  # a frame that the MAC delivers has begun
     with m.If(mac.rx.valid & mac.rx.ready):
-        m.d.sync += inside.eq(~mac.rx.p.last)
+        m.d.sync += in_frame.eq(~mac.rx.p.last)
     m.d.comb += [
         events.pa.eq(node.events.pa),
         events.fa.eq(node.events.fa),
-        events.received.eq(mac.rx.valid & mac.rx.ready & ~inside),
+        events.received.eq(mac.rx.valid & mac.rx.ready & ~in_frame),
         events.sent.eq(mac.tx.valid & mac.tx.ready & mac.tx.p.last),
     ]
 
@@ -208,10 +208,10 @@ def _leds(m: Module, platform: Any, leds: data.View[Any]) -> None:
     """Drive as many LEDs as the board has, in order; a single LED shows the link and is dark after a fault."""
     for name in LED_RESOURCES:
         ports = list(led_ports(platform, name))
-        shown = Value.cast(leds) if len(ports) > 1 else leds.link & ~leds.fault
+        values = Value.cast(leds) if len(ports) > 1 else leds.link & ~leds.fault
         for number, port in enumerate(ports):
             m.submodules[f"led_pin_{number}"] = buffer = io.Buffer("o", port)
-            m.d.comb += buffer.o.eq(shown[number])
+            m.d.comb += buffer.o.eq(values[number])
         if ports:
             return
 

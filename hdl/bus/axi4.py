@@ -70,7 +70,7 @@ class _AXI4Signature(_Signature):
     """One direction of AXI4: the address channel with that prefix, and the members of the other channels."""
 
     def __init__(
-        self, prefix: str, others: dict[str, Any], *, data_width: int, address_width: int, id_width: int
+        self, prefix: str, other_channels: dict[str, Any], *, data_width: int, address_width: int, id_width: int
     ):
         if data_width not in (8 << n for n in range(8)):
             raise ValueError(f"data_width must be a power of two from 8 to 1024, not {data_width!r}")
@@ -82,7 +82,7 @@ class _AXI4Signature(_Signature):
         self.address_width = address_width
         self.id_width = id_width
         super().__init__(
-            _address_channel(prefix, address_width, id_width) | others,
+            _address_channel(prefix, address_width, id_width) | other_channels,
             data_width=data_width,
             address_width=address_width,
             id_width=id_width,

@@ -57,63 +57,65 @@ class AxiLiteDecoder(wiring.Component):
         """Pass requests on without registers: the master holds its request until the slave has answered."""
         m = Module()
         axil = self.axil
-        masters = [getattr(self, f"m{n}") for n in range(len(self.regions))]
+        slaves = [getattr(self, f"m{n}") for n in range(len(self.regions))]
         is_write = Signal()
-        chosen = Signal(len(masters))  # one bit for each slave; 0: no slave has the address
-        offers = Signal()
-        answered = Signal()
-        writes = axil.awvalid & axil.wvalid
-        address = Mux(writes, axil.awaddr, axil.araddr)
-        taken = {channel: Signal(name=f"{channel}_taken") for channel in ("aw", "w", "ar")}
+        selected = Signal(len(slaves))  # one bit for each slave; 0: no slave has the address
+        is_offering = Signal()
+        has_answer = Signal()
+        has_write = axil.awvalid & axil.wvalid
+        address = Mux(has_write, axil.awaddr, axil.araddr)
+        accepted = {channel: Signal(name=f"{channel}_accepted") for channel in ("aw", "w", "ar")}
         with m.FSM() as fsm:
             with m.State("IDLE"):
-                m.d.sync += is_write.eq(writes)
-                m.d.sync += chosen.eq(Cat(address[bits:] == base >> bits for base, bits in self.regions))
-                m.d.sync += [flag.eq(0) for flag in taken.values()]
-                with m.If(writes | axil.arvalid):
+                m.d.sync += is_write.eq(has_write)
+                m.d.sync += selected.eq(Cat(address[bits:] == base >> bits for base, bits in self.regions))
+                m.d.sync += [flag.eq(0) for flag in accepted.values()]
+                with m.If(has_write | axil.arvalid):
                     m.next = "OFFER"
-            with m.State("OFFER"), m.If(answered):
+            with m.State("OFFER"), m.If(has_answer):
                 m.d.sync += [axil.bvalid.eq(is_write), axil.rvalid.eq(~is_write)]
                 m.next = "ANSWER"
             with m.State("ANSWER"), m.If(axil.bvalid & axil.bready | axil.rvalid & axil.rready):
                 m.d.sync += [axil.bvalid.eq(0), axil.rvalid.eq(0)]
                 m.next = "IDLE"
         m.d.comb += [
-            offers.eq(fsm.ongoing("OFFER")),
-            axil.awready.eq(offers & answered & is_write),
-            axil.wready.eq(offers & answered & is_write),
-            axil.arready.eq(offers & answered & ~is_write),
+            is_offering.eq(fsm.ongoing("OFFER")),
+            axil.awready.eq(is_offering & has_answer & is_write),
+            axil.wready.eq(is_offering & has_answer & is_write),
+            axil.arready.eq(is_offering & has_answer & ~is_write),
         ]
-        for n, slave in enumerate(masters):
+        for n, slave in enumerate(slaves):
             for channel in ("aw", "w"):
-                self._offer(m, slave, channel, offers & chosen[n] & is_write, taken[channel])
-            self._offer(m, slave, "ar", offers & chosen[n] & ~is_write, taken["ar"])
-        self._answer(m, masters, offers & chosen.any(), chosen, answered)
+                self._offer(m, slave, channel, is_offering & selected[n] & is_write, accepted[channel])
+            self._offer(m, slave, "ar", is_offering & selected[n] & ~is_write, accepted["ar"])
+        self._answer(m, slaves, is_offering & selected.any(), selected, has_answer)
         return m
 
-    def _offer(self, m: Module, slave: Any, channel: str, offers: Any, taken: Signal) -> None:
+    def _offer(self, m: Module, slave: Any, channel: str, is_offered: Any, accepted: Signal) -> None:
         """Offer the master's request to a slave on one channel until the slave takes it."""
         for name, member in slave.signature.members.items():
             if name.startswith(channel) and member.flow == Out and name != f"{channel}valid":
                 port = getattr(self.axil, name)
                 m.d.comb += getattr(slave, name).eq(port[: len(getattr(slave, name))])
         valid, ready = getattr(slave, f"{channel}valid"), getattr(slave, f"{channel}ready")
-        m.d.comb += valid.eq(offers & ~taken)
+        m.d.comb += valid.eq(is_offered & ~accepted)
         with m.If(valid & ready):
-            m.d.sync += taken.eq(1)
+            m.d.sync += accepted.eq(1)
 
-    def _answer(self, m: Module, masters: list[Any], waits: Any, chosen: Signal, answered: Signal) -> None:
-        """Return the answer of the chosen slave to the master, or DECERR if no slave is chosen."""
+    def _answer(
+        self, m: Module, slaves: list[Any], is_awaited: Any, selected: Signal, has_answer: Signal
+    ) -> None:
+        """Return the answer of the selected slave to the master, or DECERR if no slave is selected."""
         axil = self.axil
-        selected = [chosen[n].replicate(len(axil.rdata)) for n in range(len(masters))]
+        masks = [selected[n].replicate(len(axil.rdata)) for n in range(len(slaves))]
         response = Signal(Resp)
-        answers, words, responses = [~chosen.any()], [], [(~chosen.any()).replicate(2) & Const(Resp.DECERR)]
-        for n, slave in enumerate(masters):
-            m.d.comb += [slave.bready.eq(waits & chosen[n]), slave.rready.eq(waits & chosen[n])]
-            answers.append(chosen[n] & (slave.bvalid | slave.rvalid))
-            words.append(selected[n] & slave.rdata)
-            responses.append(selected[n][:2] & Value.cast(Mux(slave.bvalid, slave.bresp, slave.rresp)))
-        m.d.comb += [answered.eq(Cat(answers).any()), response.eq(reduce(or_, responses))]
+        valids, words, responses = [~selected.any()], [], [(~selected.any()).replicate(2) & Const(Resp.DECERR)]
+        for n, slave in enumerate(slaves):
+            m.d.comb += [slave.bready.eq(is_awaited & selected[n]), slave.rready.eq(is_awaited & selected[n])]
+            valids.append(selected[n] & (slave.bvalid | slave.rvalid))
+            words.append(masks[n] & slave.rdata)
+            responses.append(masks[n][:2] & Value.cast(Mux(slave.bvalid, slave.bresp, slave.rresp)))
+        m.d.comb += [has_answer.eq(Cat(valids).any()), response.eq(reduce(or_, responses))]
         with m.If(~axil.bvalid & ~axil.rvalid):
             m.d.sync += [axil.rdata.eq(reduce(or_, words)), axil.rresp.eq(response), axil.bresp.eq(response)]
 
@@ -128,6 +130,6 @@ def _check(address_width: int, regions: tuple[tuple[int, int], ...]) -> None:
                 f"regions must be at multiples of their size below 2^{address_width}, not {base:#x} of 2^{bits}"
             )
     ordered = sorted(regions)
-    for (base, bits), (after, _) in pairwise(ordered):
-        if base + (1 << bits) > after:
-            raise ValueError(f"regions must not overlap, as those at {base:#x} and {after:#x} do")
+    for (base, bits), (next_base, _) in pairwise(ordered):
+        if base + (1 << bits) > next_base:
+            raise ValueError(f"regions must not overlap, as those at {base:#x} and {next_base:#x} do")

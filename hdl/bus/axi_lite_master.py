@@ -75,17 +75,17 @@ class AxiLiteMaster(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Build the master; ``asked``: a request waits for its result; ``open``: the bus owes an answer."""
+        """Build the master. ``pending``: a request has no result yet; ``outstanding``: it has no answer yet."""
         m = Module()
         axil, request, result = self.axil, self.request, self.result
-        asked = Signal()
-        open_ = Signal(name="open")
-        left = Signal(range(self.timeout), init=self.timeout - 1)
-        take = Signal()
-        answered = axil.bvalid | axil.rvalid
+        pending = Signal()
+        outstanding = Signal()
+        cycles_left = Signal(range(self.timeout), init=self.timeout - 1)
+        accept = Signal()
+        has_answer = axil.bvalid | axil.rvalid
         m.d.comb += [
-            request.ready.eq(~asked & ~result.valid),
-            take.eq(request.valid & request.ready),
+            request.ready.eq(~pending & ~result.valid),
+            accept.eq(request.valid & request.ready),
             axil.awaddr.eq(axil.araddr),
             axil.wstrb.eq((1 << WORD_BYTES) - 1),
             axil.bready.eq(1),
@@ -99,11 +99,11 @@ class AxiLiteMaster(wiring.Component):
         for channel in ("aw", "w", "ar"):
             with m.If(getattr(axil, f"{channel}ready")):
                 m.d.sync += getattr(axil, f"{channel}valid").eq(0)
-        with m.If(take):
-            m.d.sync += [asked.eq(1), left.eq(left.init)]
-            with m.If(~open_):
+        with m.If(accept):
+            m.d.sync += [pending.eq(1), cycles_left.eq(cycles_left.init)]
+            with m.If(~outstanding):
                 m.d.sync += [
-                    open_.eq(1),
+                    outstanding.eq(1),
                     axil.araddr.eq(request.p.address),
                     axil.wdata.eq(request.p.data),
                     axil.arvalid.eq(~request.p.write),
@@ -111,13 +111,13 @@ class AxiLiteMaster(wiring.Component):
                     axil.wvalid.eq(request.p.write),
                 ]
             with m.Else():
-                m.d.sync += [asked.eq(0), result.valid.eq(1)]
-        with m.If(asked):
-            m.d.sync += left.eq(left - 1)
-            with m.If(answered | (left == 0)):
-                m.d.sync += [asked.eq(0), result.valid.eq(1), result.p.error.eq(~answered | self._failed())]
-        with m.If(open_ & answered):
-            m.d.sync += open_.eq(0)
+                m.d.sync += [pending.eq(0), result.valid.eq(1)]
+        with m.If(pending):
+            m.d.sync += cycles_left.eq(cycles_left - 1)
+            with m.If(has_answer | (cycles_left == 0)):
+                m.d.sync += [pending.eq(0), result.valid.eq(1), result.p.error.eq(~has_answer | self._failed())]
+        with m.If(outstanding & has_answer):
+            m.d.sync += outstanding.eq(0)
         return m
 
     def _failed(self) -> Any:

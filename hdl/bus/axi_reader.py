@@ -75,11 +75,12 @@ class BurstSplitter(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Compute the run's ``end`` and number of blocks in ADD and MEASURE; cut off one block a cycle in RUN.
+        """Compute the end and number of blocks of a run in ADD and MEASURE; cut off one block a cycle in RUN.
 
         The run may cover only parts of its first and last block. ``start`` is the position of its first word in
-        the first block, ``final`` the position of its last word in the last block. At the last block of a pass,
-        ``block`` and ``left`` are reloaded for the next pass. No carry chain follows another within a cycle.
+        the first block, ``last_position`` the position of its last word in the last block. At the last block of
+        a pass, ``block`` and ``blocks_left`` are reloaded for the next pass. No carry chain follows another
+        within a cycle.
         """
         m = Module()
         word_bits = (self.word_bytes - 1).bit_length()
@@ -87,19 +88,19 @@ class BurstSplitter(wiring.Component):
         command = Signal.like(self.command.payload)
         first_word = command.address[word_bits:]
         start = first_word[:offset_bits]  # position of the first word in its block
-        end = Signal(COUNT_BITS + 1)  # one past the run's last word, counted from the first block
-        final = Signal(offset_bits)  # position of the last word in its block
+        run_end = Signal(COUNT_BITS + 1)  # one past the run's last word, counted from the first block
+        last_position = Signal(offset_bits)  # position of the last word in its block
         block = Signal(self.address_width - word_bits - offset_bits)
-        within = block[:BLOCK_BITS]
-        # Blocks after the next one in this pass; negative if the next block is the last.
-        left = Signal(signed(COUNT_BITS + 2 - offset_bits))
-        all_left = Signal.like(left)
-        passes = Signal(signed(COUNT_BITS + 1))  # passes after this one; negative in the last pass
+        block_counter = block[:BLOCK_BITS]
+        # blocks after the next one in this pass; negative if the next block is the last
+        blocks_left = Signal(signed(COUNT_BITS + 2 - offset_bits))
+        first_blocks_left = Signal.like(blocks_left)
+        passes_left = Signal(signed(COUNT_BITS + 1))  # passes after this one; negative in the last pass
         empty = Signal(2)  # no beats, no repeats
         is_first = Signal()
-        is_last = left[-1]
-        length = Mux(is_last, final, self.burst - 1)
-        first_length = Mux(is_last, final - start, ~start)[:offset_bits]
+        is_last = blocks_left[-1]
+        length = Mux(is_last, last_position, self.burst - 1)
+        first_length = Mux(is_last, last_position - start, ~start)[:offset_bits]
 
         with m.If(self.o.ready):
             m.d.sync += self.o.valid.eq(0)
@@ -109,12 +110,16 @@ class BurstSplitter(wiring.Component):
                 m.d.sync += command.eq(self.command.payload)
                 m.next = "ADD"
             with m.State("ADD"):
-                m.d.sync += [end.eq(start + command.beats), passes.eq(command.repeats - 2)]
+                m.d.sync += [run_end.eq(start + command.beats), passes_left.eq(command.repeats - 2)]
                 m.d.sync += empty.eq(Cat(command.beats == 0, command.repeats == 0))
                 m.next = "MEASURE"
             with m.State("MEASURE"):
-                after_first = (end - (self.burst + 1))[offset_bits:].as_signed()
-                m.d.sync += [final.eq(end - 1), left.eq(after_first), all_left.eq(after_first)]
+                after_first = (run_end - (self.burst + 1))[offset_bits:].as_signed()
+                m.d.sync += [
+                    last_position.eq(run_end - 1),
+                    blocks_left.eq(after_first),
+                    first_blocks_left.eq(after_first),
+                ]
                 m.d.sync += [block.eq(first_word[offset_bits:]), is_first.eq(1)]
                 m.next = "RUN"
                 with m.If(empty.any()):
@@ -125,16 +130,16 @@ class BurstSplitter(wiring.Component):
                     self.o.valid.eq(1),
                     self.o.payload.address.eq(Cat(Const(0, word_bits), offset, block)),
                     self.o.payload.length.eq(Mux(is_first, first_length, length)),
-                    self.o.payload.last.eq(is_last & passes[-1]),
-                    within.eq(within + 1),
-                    left.eq(left - 1),
+                    self.o.payload.last.eq(is_last & passes_left[-1]),
+                    block_counter.eq(block_counter + 1),
+                    blocks_left.eq(blocks_left - 1),
                     is_first.eq(0),
                 ]
                 with m.If(is_last):
-                    m.d.sync += [block.eq(first_word[offset_bits:]), left.eq(all_left)]
+                    m.d.sync += [block.eq(first_word[offset_bits:]), blocks_left.eq(first_blocks_left)]
                     m.d.sync += is_first.eq(1)
-                    m.d.sync += passes.eq(passes - 1)
-                    with m.If(passes[-1]):
+                    m.d.sync += passes_left.eq(passes_left - 1)
+                    with m.If(passes_left[-1]):
                         m.next = "IDLE"
         return m
 
@@ -245,12 +250,12 @@ class AxiReader(wiring.Component):
             axi.arcache.eq(CACHE_BUFFERABLE_MODIFIABLE),
         ]
         issue = self._issue(m, bursts.o)
-        all_free = self._room(m, bursts.o.ready, issue, bursts.o.payload.length)
-        taken = self.command.valid & self.command.ready
-        m.d.sync += self.busy.eq(taken | splitter.busy | splitter.o.valid | bursts.o.valid | ~all_free)
+        all_free = self._reserve(m, bursts.o.ready, issue, bursts.o.payload.length)
+        accept = self.command.valid & self.command.ready
+        m.d.sync += self.busy.eq(accept | splitter.busy | splitter.o.valid | bursts.o.valid | ~all_free)
         with m.If(axi.rvalid & (axi.rresp != Resp.OKAY)):
             m.d.sync += self.error.eq(1)
-        with m.Elif(taken & ~self.busy):
+        with m.Elif(accept & ~self.busy):
             m.d.sync += self.error.eq(0)
         return m
 
@@ -269,24 +274,26 @@ class AxiReader(wiring.Component):
             ]
         return issue
 
-    def _room(self, m: Module, allow: Any, issue: Signal, length: Any) -> Any:
-        """Drive ``allow``, which permits a burst: credits for the FIFO's words and for bursts in flight.
+    def _reserve(self, m: Module, allow: Any, issue: Signal, length: Any) -> Any:
+        """Drive ``allow``, which permits a burst if the FIFO has room for it and not too many are in flight.
 
         Returns whether all words of the FIFO are free, so that nothing is in flight.
 
-        ``room`` counts the FIFO's words that no burst has reserved. A burst reserves its words when it is
-        issued (adding ~length, which is -length - 1). A word that ``left`` the FIFO returns its place a cycle
-        later, as the carry of the same addition. ``has_room`` describes the previous cycle, in which another
-        burst may have been issued, so it requires room for two.
+        ``free_words`` counts the FIFO's words that no burst has reserved. A burst reserves its words when it is
+        issued (adding ~length, which is -length - 1). A word that leaves the FIFO (``word_sent``) returns its
+        place a cycle later, as the carry of the same addition. ``has_room`` describes the previous cycle, in
+        which another burst may have been issued, so it requires room for two.
         """
         axi = self.axi
-        two_bursts_bit = self.burst.bit_length()  # ``room`` holds two bursts if any bit from here up is set
-        room = Signal(range(self.fifo_depth + 1), init=self.fifo_depth)
+        two_bursts_bit = (
+            self.burst.bit_length()
+        )  # ``free_words`` holds two bursts if any bit from here up is set
+        free_words = Signal(range(self.fifo_depth + 1), init=self.fifo_depth)
         has_room = Signal()
-        left = Signal()
-        reserved = Cat(Mux(issue, ~length, 0)[: len(length)], issue.replicate(len(room)))
-        m.d.sync += [left.eq(self.o.valid & self.o.ready), has_room.eq(room[two_bursts_bit:] != 0)]
-        m.d.sync += room.eq((Cat(1, room) + Cat(left, reserved))[1:])
+        word_sent = Signal()
+        reserved = Cat(Mux(issue, ~length, 0)[: len(length)], issue.replicate(len(free_words)))
+        m.d.sync += [word_sent.eq(self.o.valid & self.o.ready), has_room.eq(free_words[two_bursts_bit:] != 0)]
+        m.d.sync += free_words.eq((Cat(1, free_words) + Cat(word_sent, reserved))[1:])
         in_flight = Signal(range(self.outstanding + 1))
         may_issue = Signal(init=1)  # in_flight != outstanding
         finished = axi.rvalid & axi.rlast
@@ -295,4 +302,4 @@ class AxiReader(wiring.Component):
         with m.Elif(finished & ~issue):
             m.d.sync += [in_flight.eq(in_flight - 1), may_issue.eq(1)]
         m.d.comb += allow.eq((axi.arready | ~axi.arvalid) & has_room & may_issue)
-        return room == self.fifo_depth
+        return free_words == self.fifo_depth

@@ -14,7 +14,7 @@ from fanin.hdl.stream.buffer import RegisterSlice
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
 
-_AHEAD = 16  # bursts whose address may be issued before their data
+_ADDRESS_LEAD = 16  # bursts whose address may be issued before their data
 
 
 def command_layout(address_width: int) -> data.StructLayout:
@@ -104,9 +104,9 @@ class AxiWriter(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Send each burst three ways.
+        """Send each burst to three queues.
 
-        Its address goes to AW, its length to the words and to the awaited responses.
+        Its address goes to AW, its length to ``lengths`` for the words, and to ``awaited`` for the responses.
         """
         m = Module()
         splitter = BurstSplitter(
@@ -114,7 +114,7 @@ class AxiWriter(wiring.Component):
         )
         m.submodules.splitter = splitter
         m.submodules.bursts = bursts = RegisterSlice(shape=splitter.o.payload.shape())
-        m.submodules.lengths = lengths = StreamFIFO(shape=bursts.o.payload.length.shape(), depth=_AHEAD)
+        m.submodules.lengths = lengths = StreamFIFO(shape=bursts.o.payload.length.shape(), depth=_ADDRESS_LEAD)
         awaited_shape = data.StructLayout({"length": bursts.o.payload.length.shape(), "last": 1})
         m.submodules.awaited = awaited = StreamFIFO(shape=awaited_shape, depth=self.outstanding)
         connect_typed(m, splitter.o, bursts.i)
@@ -127,9 +127,9 @@ class AxiWriter(wiring.Component):
         ]
         self._addresses(m, bursts.o, lengths.i, awaited.i)
         self._words(m, lengths.o)
-        taken = self.command.valid & self.command.ready
-        m.d.sync += self.busy.eq(taken | splitter.busy | splitter.o.valid | bursts.o.valid | awaited.o.valid)
-        self._responses(m, awaited.o, taken & ~self.busy)
+        accept = self.command.valid & self.command.ready
+        m.d.sync += self.busy.eq(accept | splitter.busy | splitter.o.valid | bursts.o.valid | awaited.o.valid)
+        self._responses(m, awaited.o, accept & ~self.busy)
         return m
 
     def _addresses(self, m: Module, bursts: Any, lengths: Any, awaited: Any) -> None:
@@ -162,15 +162,15 @@ class AxiWriter(wiring.Component):
         beat = Signal.like(lengths.payload)
         last = beat == lengths.payload
         free = ~axi.wvalid | axi.wready
-        moves = Signal()
+        move = Signal()
         m.d.comb += [
-            moves.eq(self.i.valid & lengths.valid & free),
+            move.eq(self.i.valid & lengths.valid & free),
             self.i.ready.eq(lengths.valid & free),
             lengths.ready.eq(self.i.valid & free & last),
         ]
         with m.If(axi.wready):
             m.d.sync += axi.wvalid.eq(0)
-        with m.If(moves):
+        with m.If(move):
             m.d.sync += [
                 axi.wvalid.eq(1),
                 axi.wdata.eq(self.i.payload.data),
@@ -185,10 +185,10 @@ class AxiWriter(wiring.Component):
         """Match responses with bursts, in the same order, one a cycle; ``restart`` clears ``error``."""
         axi = self.axi
         m.d.comb += [axi.bready.eq(1), awaited.ready.eq(axi.bvalid)]
-        comes = axi.bvalid & awaited.valid
+        is_response = axi.bvalid & awaited.valid
         m.d.sync += [
-            self.done.eq(comes & awaited.payload.last),
-            self.landed.eq(Mux(comes, awaited.payload.length + 1, 0)),
+            self.done.eq(is_response & awaited.payload.last),
+            self.landed.eq(Mux(is_response, awaited.payload.length + 1, 0)),
         ]
         with m.If(axi.bvalid & (axi.bresp != Resp.OKAY)):
             m.d.sync += self.error.eq(1)

@@ -89,7 +89,7 @@ class BlockMemory(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """Store rows as wide as the wider of beat and host word; the narrower one is selected after the memory.
 
-        ``free``: the output of the read port does not wait for the master.
+        ``output_free``: the output of the read port does not wait for the master.
         """
         m = Module()
         rows = 8 * self.size // self._row_bits
@@ -98,13 +98,13 @@ class BlockMemory(wiring.Component):
         )
         write = memory.write_port(granularity=WORD_BITS)
         read = memory.read_port()
-        free = Signal()
-        m.d.comb += free.eq(~self.axi.rvalid | self.axi.rready)
+        output_free = Signal()
+        m.d.comb += output_free.eq(~self.axi.rvalid | self.axi.rready)
         self._write(m, write)
-        host_read = self._host_read(m, read.data, free)
-        beat = self._bursts(m, read.data, free, host_read)
+        host_read = self._host_read(m, read.data, output_free)
+        beat = self._bursts(m, read.data, output_free, host_read)
         m.d.comb += [
-            read.en.eq(free),
+            read.en.eq(output_free),
             read.addr.eq(Mux(host_read, self._row(self.axil.araddr), beat)),
         ]
         return m
@@ -113,7 +113,7 @@ class BlockMemory(wiring.Component):
         """Return the row of a byte address."""
         return address[exact_log2(self._row_bits // 8) : (self.size - 1).bit_length()]
 
-    def _beyond(self, address: Value, unit: int) -> Value:
+    def _is_outside(self, address: Value, unit: int) -> Value:
         """Return whether an address, in units of ``unit`` bytes, is outside the memory."""
         end = self.size // unit
         if end & (end - 1):
@@ -123,99 +123,106 @@ class BlockMemory(wiring.Component):
     def _write(self, m: Module, port: Any) -> None:
         """Execute the host's writes; AW and W are taken together, in the cycle in which memory is written."""
         axil = self.axil
-        good = Signal()
-        take = axil.awvalid & axil.wvalid & ~axil.awready & ~axil.bvalid
+        is_valid = Signal()
+        accept = axil.awvalid & axil.wvalid & ~axil.awready & ~axil.bvalid
         m.d.comb += [
-            good.eq(~self._beyond(axil.awaddr, 1) & ~axil.awaddr[:2].any() & axil.wstrb.all()),
+            is_valid.eq(~self._is_outside(axil.awaddr, 1) & ~axil.awaddr[:2].any() & axil.wstrb.all()),
             axil.wready.eq(axil.awready),
             port.addr.eq(self._row(axil.awaddr)),
             port.data.eq(axil.wdata.replicate(self._row_bits // WORD_BITS)),
         ]
         word = axil.awaddr[2 : exact_log2(self._row_bits // 8)]
         for lane, enable in enumerate(port.en):
-            m.d.comb += enable.eq(axil.awready & good & (word == lane if len(word) else 1))
-        m.d.sync += axil.awready.eq(take)
+            m.d.comb += enable.eq(axil.awready & is_valid & (word == lane if len(word) else 1))
+        m.d.sync += axil.awready.eq(accept)
         with m.If(axil.awready):
-            m.d.sync += [axil.bvalid.eq(1), axil.bresp.eq(Mux(good, Resp.OKAY, Resp.SLVERR))]
+            m.d.sync += [axil.bvalid.eq(1), axil.bresp.eq(Mux(is_valid, Resp.OKAY, Resp.SLVERR))]
         with m.Elif(axil.bready):
             m.d.sync += axil.bvalid.eq(0)
 
-    def _host_read(self, m: Module, row: Value, free: Value) -> Signal:
+    def _host_read(self, m: Module, row: Value, output_free: Value) -> Signal:
         """Execute the host's reads; return whether one uses the read port in this cycle.
 
         Its row comes with ``arready``.
         """
         axil = self.axil
         host_read = Signal()
-        m.d.comb += host_read.eq(axil.arvalid & ~axil.arready & ~axil.rvalid & free)
+        m.d.comb += host_read.eq(axil.arvalid & ~axil.arready & ~axil.rvalid & output_free)
         m.d.sync += axil.arready.eq(host_read)
         word = axil.araddr[2 : exact_log2(self._row_bits // 8)]
-        bad = self._beyond(axil.araddr, 1) | axil.araddr[:2].any()
+        is_invalid = self._is_outside(axil.araddr, 1) | axil.araddr[:2].any()
         with m.If(axil.arready):
             m.d.sync += [
                 axil.rvalid.eq(1),
                 axil.rdata.eq(row.word_select(word, WORD_BITS) if len(word) else row),
-                axil.rresp.eq(Mux(bad, Resp.SLVERR, Resp.OKAY)),
+                axil.rresp.eq(Mux(is_invalid, Resp.SLVERR, Resp.OKAY)),
             ]
         with m.Elif(axil.rready):
             m.d.sync += axil.rvalid.eq(0)
         return host_read
 
-    def _bursts(self, m: Module, row: Value, free: Value, host_read: Value) -> Value:
+    def _bursts(self, m: Module, row: Value, output_free: Value, host_read: Value) -> Value:
         """Execute bursts; return the row that the read port must read next.
 
         ``index`` has one bit more than beats need and stops counting when that bit is set, so it does not wrap
-        after the end of the memory. A request waits in ``held`` until the previous burst has its last beat.
+        after the end of the memory. A request waits in the ``queued_…`` registers until the
+        previous burst has its last beat.
         """
         axi = self.axi
-        unit = self.data_width // 8
-        first = axi.araddr[exact_log2(unit) :]
-        beats_bits = (self.size // unit - 1).bit_length()
-        held_index = Signal(beats_bits + 1)
-        held_left = Signal(8)
-        held_id = Signal(self.id_width)
-        held = Signal()
-        index = Signal.like(held_index)
-        left = Signal(8)
+        beat_bytes = self.data_width // 8
+        first_beat = axi.araddr[exact_log2(beat_bytes) :]
+        beats_bits = (self.size // beat_bytes - 1).bit_length()
+        queued_index = Signal(beats_bits + 1)
+        queued_beats_left = Signal(8)
+        queued_id = Signal(self.id_width)
+        queued = Signal()
+        index = Signal.like(queued_index)
+        beats_left = Signal(8)
         active = Signal()
         load = Signal()
         step = Signal()
-        ends = step & (left == 0)
+        ends = step & (beats_left == 0)
         m.d.comb += [
-            axi.arready.eq(~held),
-            load.eq(held & (~active | ends)),
-            step.eq(active & free & ~host_read),
+            axi.arready.eq(~queued),
+            load.eq(queued & (~active | ends)),
+            step.eq(active & output_free & ~host_read),
         ]
         with m.If(axi.arvalid & axi.arready):
-            m.d.sync += [held.eq(1), held_left.eq(axi.arlen), held_id.eq(axi.arid)]
-            m.d.sync += held_index.eq(Cat(first[:beats_bits], self._beyond(first, unit)))
+            m.d.sync += [queued.eq(1), queued_beats_left.eq(axi.arlen), queued_id.eq(axi.arid)]
+            m.d.sync += queued_index.eq(Cat(first_beat[:beats_bits], self._is_outside(first_beat, beat_bytes)))
         with m.Elif(load):
-            m.d.sync += held.eq(0)
+            m.d.sync += queued.eq(0)
         with m.If(load):
-            m.d.sync += [active.eq(1), index.eq(held_index), left.eq(held_left)]
+            m.d.sync += [active.eq(1), index.eq(queued_index), beats_left.eq(queued_beats_left)]
         with m.Elif(step):
-            m.d.sync += [active.eq(left != 0), index.eq(index + ~index[-1]), left.eq(left - 1)]
-        self._respond(m, row, free, step, index, left == 0)
-        current = Signal(self.id_width)
+            m.d.sync += [
+                active.eq(beats_left != 0),
+                index.eq(index + ~index[-1]),
+                beats_left.eq(beats_left - 1),
+            ]
+        self._respond(m, row, output_free, step, index, beats_left == 0)
+        current_id = Signal(self.id_width)
         with m.If(load):
-            m.d.sync += current.eq(held_id)
+            m.d.sync += current_id.eq(queued_id)
         with m.If(step):
-            m.d.sync += axi.rid.eq(current)
+            m.d.sync += axi.rid.eq(current_id)
         return index[exact_log2(self._row_bits // self.data_width) : beats_bits]
 
-    def _respond(self, m: Module, row: Value, free: Value, step: Value, index: Value, last: Value) -> None:
+    def _respond(
+        self, m: Module, row: Value, output_free: Value, step: Value, index: Value, last: Value
+    ) -> None:
         """Respond with a beat of the row that was read in the previous cycle."""
         axi = self.axi
-        narrow = exact_log2(self._row_bits // self.data_width)
-        part = Signal(narrow)
-        with m.If(free):
+        part_bits = exact_log2(self._row_bits // self.data_width)
+        part = Signal(part_bits)
+        with m.If(output_free):
             m.d.sync += axi.rvalid.eq(step)
         with m.If(step):
-            beyond = self._beyond(index, self.data_width // 8)
+            is_outside = self._is_outside(index, self.data_width // 8)
             m.d.sync += [
-                part.eq(index[:narrow]),
+                part.eq(index[:part_bits]),
                 axi.rlast.eq(last),
-                axi.rresp.eq(Mux(beyond, Resp.SLVERR, Resp.OKAY)),
+                axi.rresp.eq(Mux(is_outside, Resp.SLVERR, Resp.OKAY)),
             ]
-        chosen = row.word_select(part, self.data_width) if narrow else row
-        m.d.comb += axi.rdata.eq(chosen)
+        beat = row.word_select(part, self.data_width) if part_bits else row
+        m.d.comb += axi.rdata.eq(beat)

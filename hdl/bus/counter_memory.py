@@ -94,42 +94,44 @@ class CounterMemory(wiring.Component):
         m.submodules.storage = storage = Memory(
             shape=WORD_BITS, depth=2 * count, init=[], attrs=NEVER_READ_AS_WRITTEN | BLOCK_RAM
         )
-        write, turn, host = storage.write_port(), storage.read_port(), storage.read_port()
-        m.d.comb += [turn.addr.eq(position), host.addr.eq(self.address), self.word.eq(host.data)]
+        write, update, host = storage.write_port(), storage.read_port(), storage.read_port()
+        m.d.comb += [update.addr.eq(position), host.addr.eq(self.address), self.word.eq(host.data)]
 
-        happened = self._happened(m, step & ~position[0])
+        events = self._accumulate(m, step & ~position[0])
         valid = delayed(m, step, LATENCY, name="valid", reset_less=False)
         is_high = delayed(m, position[0], 2, name="is_high")[2]
-        places = delayed(m, position, LATENCY, name="place")
+        positions = delayed(m, position, LATENCY, name="position")
         from_zero = delayed(m, clearing, 1, name="from_zero")[1]
         stored = Signal(WORD_BITS, reset_less=True)
-        addend = Signal.like(happened, reset_less=True)
-        carry = Signal(max(1, len(happened) - WORD_BITS + 1))
+        addend = Signal.like(events, reset_less=True)
+        carry = Signal(max(1, len(events) - WORD_BITS + 1))
         m.d.sync += [
-            stored.eq(Mux(from_zero, 0, turn.data)),
-            addend.eq(happened),
+            stored.eq(Mux(from_zero, 0, update.data)),
+            addend.eq(events),
             Cat(write.data, carry).eq(stored + Mux(is_high, carry, addend)),
         ]
-        m.d.comb += [write.addr.eq(places[LATENCY]), write.en.eq(valid[LATENCY])]
+        m.d.comb += [write.addr.eq(positions[LATENCY]), write.en.eq(valid[LATENCY])]
         return m
 
-    def _happened(self, m: Module, take: Any) -> Signal:
+    def _accumulate(self, m: Module, advance: Any) -> Signal:
         """Return the accumulated events of the counter whose low word had its turn a cycle ago."""
         count = len(self.widths)
         turns = Signal(count, init=1)  # one-hot
-        with m.If(take):
+        with m.If(advance):
             m.d.sync += turns.eq(turns.rotate_left(1))
-        longest = 2 * count + LONGEST_HOLD
-        parts = []
+        max_cycles = 2 * count + LONGEST_HOLD
+        accumulators = []
         for n, width in enumerate(self.widths):
-            part = Signal(range(longest * ((1 << width) - 1) + 1), name=f"part{n}")
-            taken = take & turns[n]
-            m.d.sync += part.eq(Mux(taken, 0, part) + self.steps[f"counter{n}"])
-            parts.append(part)
-        happened = Signal(max(len(part) for part in parts))
-        m.d.sync += happened.eq(
-            reduce(or_, (Mux(turn, part, 0) for turn, part in zip(turns, parts, strict=True)))
+            accumulator = Signal(range(max_cycles * ((1 << width) - 1) + 1), name=f"accumulator{n}")
+            is_turn = advance & turns[n]
+            m.d.sync += accumulator.eq(Mux(is_turn, 0, accumulator) + self.steps[f"counter{n}"])
+            accumulators.append(accumulator)
+        events = Signal(max(len(accumulator) for accumulator in accumulators))
+        m.d.sync += events.eq(
+            reduce(
+                or_, (Mux(turn, accumulator, 0) for turn, accumulator in zip(turns, accumulators, strict=True))
+            )
         )
         with m.If(self.clear):
-            m.d.sync += [turns.eq(1), *(part.eq(0) for part in parts)]
-        return happened
+            m.d.sync += [turns.eq(1), *(accumulator.eq(0) for accumulator in accumulators)]
+        return events

@@ -111,9 +111,9 @@ class Register:
         """
         names = {field.name for field in self.parts}
         missing = names - values.keys() if self.access is Access.RW else set()
-        for problem, found in ("unknown", values.keys() - names), ("missing", missing):
-            if found:
-                raise ValueError(f"register {self.name}: {problem} field {', '.join(sorted(found))}")
+        for problem, wrong_names in ("unknown", values.keys() - names), ("missing", missing):
+            if wrong_names:
+                raise ValueError(f"register {self.name}: {problem} field {', '.join(sorted(wrong_names))}")
         word = 0
         for field, shift in self.shifts():
             value = int(values.get(field.name, 0))
@@ -147,13 +147,15 @@ class RegisterMap:
             ("register", [register.name for register in self.registers]),
             ("field", [field.name for register in self.registers for field in register.parts]),
         ):
-            twice = sorted({name for name in names if names.count(name) > 1})
-            if twice:
-                raise ValueError(f"{kind} name used twice: {', '.join(twice)}")
+            duplicates = sorted({name for name in names if names.count(name) > 1})
+            if duplicates:
+                raise ValueError(f"{kind} name used twice: {', '.join(duplicates)}")
         pulses = [register for register in self.registers if register.access is Access.PULSE]
-        bits = [field.name for r in pulses if r.count == 1 for field in r.parts if field.bits == 1]
-        if self.clear is not None and self.clear not in bits:
-            raise ValueError(f"clear must name a pulse of one bit ({', '.join(bits)}), not {self.clear!r}")
+        clear_fields = [field.name for r in pulses if r.count == 1 for field in r.parts if field.bits == 1]
+        if self.clear is not None and self.clear not in clear_fields:
+            raise ValueError(
+                f"clear must name a pulse of one bit ({', '.join(clear_fields)}), not {self.clear!r}"
+            )
         if self.size > 1 << self.address_bits:
             raise ValueError(
                 f"address_bits must cover the map's {self.size} bytes, not {1 << self.address_bits}"
@@ -161,13 +163,13 @@ class RegisterMap:
 
     @cached_property
     def _offsets(self) -> dict[str, int]:
-        offsets, at = {}, 0
+        offsets, offset = {}, 0
         for register in self.registers:
             size = register.words * WORD_BYTES
-            at = -(-at // size) * size
-            offsets[register.name] = at
-            at += size * register.count
-        offsets[""] = at
+            offset = -(-offset // size) * size
+            offsets[register.name] = offset
+            offset += size * register.count
+        offsets[""] = offset
         return offsets
 
     @property

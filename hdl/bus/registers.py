@@ -159,7 +159,7 @@ class RegisterFile(wiring.Component):
         value = self._value(register, index, word)
         bus.readable[number] = value
         bus.writable.append(number)
-        with m.If(bus.written(m, number)):
+        with m.If(bus.is_written(m, number)):
             for byte, strobe in enumerate(bus.strobes):
                 part = slice(8 * byte, 8 * byte + 8)
                 if part.start < len(value):
@@ -171,7 +171,7 @@ class RegisterFile(wiring.Component):
         bus.readable[number] = Const(0)
         bus.writable.append(number)
         m.d.sync += value.eq(0)
-        with m.If(bus.written(m, number)):
+        with m.If(bus.is_written(m, number)):
             m.d.sync += value.eq(bus.data & Cat(strobe.replicate(8) for strobe in bus.strobes))
 
     def _counter(self, m: Module, bus: _Slave, number: int, register: Register, index: int, word: int) -> None:
@@ -213,9 +213,9 @@ def _counter_words(registers: RegisterMap) -> tuple[list[int], list[tuple[int, R
 
     Raises ValueError unless a memory can hold them.
     """
-    words = [each for each in registers.words() if each[1].access is Access.COUNTER]
+    words = [entry for entry in registers.words() if entry[1].access is Access.COUNTER]
     numbers = [number for number, *_ in words]
-    lows = [each for each in words if each[3] == 0]
+    lows = [entry for entry in words if entry[3] == 0]
     if len(words) != 2 * len(lows) or numbers != list(range(numbers[0], numbers[0] + len(numbers))):
         raise ValueError("counters in memory must have 64 bits and follow one another")
     return numbers, lows
@@ -225,7 +225,7 @@ class _Slave:
     """AXI4-Lite channels of a register file: executes one access at a time on the words of the map.
 
     The register file fills ``readable`` (values by word number), ``writable``, ``high_words`` and ``windows``.
-    It writes a word in the cycle in which :meth:`written` is high.
+    It writes a word in the cycle in which :meth:`is_written` is high.
 
     States of an access:
 
@@ -243,7 +243,7 @@ class _Slave:
         self.windows: dict[int, Any] = {}
         self.memory: Any = None  # of counters, with the words ``in_memory``
         self.in_memory: list[int] = []
-        self.waiting: Any = Const(0)  # in SELECT: memory is not yet up to date
+        self.memory_pending: Any = Const(0)  # in SELECT: the counters in memory are not yet up to date
         self.address = Signal(len(axil.araddr))  # address of the current access
         self.number = self.address[2:]
         self.data = Signal(WORD_BITS)
@@ -259,31 +259,31 @@ class _Slave:
         m.d.sync += hit.eq(self.address.matches(*(WORD_BYTES * word for word in words)))
         return hit
 
-    def written(self, m: Module, number: int) -> Any:
+    def is_written(self, m: Module, number: int) -> Any:
         """Return whether this cycle writes the word with that number."""
         return self.access & self.is_write & self.at(m, f"at_{number}", [number])
 
     def elaborate(self, m: Module) -> None:
-        """Take a request, decode its address, execute it, answer it."""
+        """Build the channels and the states: take a request, decode its address, execute and answer it."""
         axil = self.axil
         write_address = Signal.like(self.address)
         read_address = Signal.like(self.address)
-        aw = self._held(m, "aw", (write_address, axil.awaddr))
-        w = self._held(m, "w", (self.data, axil.wdata), (self.strobes, axil.wstrb))
-        ar = self._held(m, "ar", (read_address, axil.araddr))
-        self._carry_out(m)
+        has_address = self._hold_request(m, "aw", (write_address, axil.awaddr))
+        has_data = self._hold_request(m, "w", (self.data, axil.wdata), (self.strobes, axil.wstrb))
+        has_read = self._hold_request(m, "ar", (read_address, axil.araddr))
+        self._execute(m)
         with m.FSM() as fsm:
             m.d.comb += self.decoding.eq(fsm.ongoing("DECODE"))
             with m.State("IDLE"):
-                m.d.sync += self.is_write.eq(aw & w)
-                m.d.sync += self.address.eq(Mux(aw & w, write_address, read_address))
-                with m.If(aw & w | ar):
+                m.d.sync += self.is_write.eq(has_address & has_data)
+                m.d.sync += self.address.eq(Mux(has_address & has_data, write_address, read_address))
+                with m.If(has_address & has_data | has_read):
                     m.next = "DECODE"
             with m.State("DECODE"):
                 m.next = "SELECT"
             if self.memory is not None:
                 self._await_memory(m, fsm.ongoing("SELECT"))
-            with m.State("SELECT"), m.If(~self.waiting):
+            with m.State("SELECT"), m.If(~self.memory_pending):
                 m.d.sync += self.access.eq(1)
                 m.next = "ACCESS"
             with m.State("ACCESS"), m.If(self.done):
@@ -293,9 +293,9 @@ class _Slave:
             with m.State("RESPONSE"), m.If(axil.bvalid & axil.bready | axil.rvalid & axil.rready):
                 m.d.sync += [axil.bvalid.eq(0), axil.rvalid.eq(0)]
                 with m.If(self.is_write):
-                    m.d.sync += [aw.eq(0), w.eq(0)]
+                    m.d.sync += [has_address.eq(0), has_data.eq(0)]
                 with m.Else():
-                    m.d.sync += ar.eq(0)
+                    m.d.sync += has_read.eq(0)
                 m.next = "IDLE"
 
     def _await_memory(self, m: Module, selecting: Any) -> None:
@@ -304,29 +304,29 @@ class _Slave:
         Low and high word are read in SELECT's last cycle and in ACCESS, so both are of the same moment.
         """
         memory = self.memory
-        end = memory.lag + SETTLE
-        age = Signal(range(end + 1))
+        settle_cycles = memory.lag + SETTLE
+        waited_cycles = Signal(range(settle_cycles + 1))
         up_to_date = Signal()
         at_low = self.at(m, "at_counter", [high - 1 for high in self.high_words])
-        m.d.sync += age.eq(Mux(selecting & (age != end), age + 1, 0))
-        m.d.sync += up_to_date.eq(selecting & (age >= memory.lag - 1))
-        self.waiting = at_low & ~self.is_write & (age != end)
+        m.d.sync += waited_cycles.eq(Mux(selecting & (waited_cycles != settle_cycles), waited_cycles + 1, 0))
+        m.d.sync += up_to_date.eq(selecting & (waited_cycles >= memory.lag - 1))
+        self.memory_pending = at_low & ~self.is_write & (waited_cycles != settle_cycles)
         m.d.comb += [
             memory.hold.eq(up_to_date | self.access & at_low),
             memory.address.eq(Cat(self.number[0] | self.access, self.number[1:]) - self.in_memory[0]),
         ]
 
-    def _held(self, m: Module, channel: str, *captures: tuple[Signal, Any]) -> Signal:
+    def _hold_request(self, m: Module, channel: str, *captures: tuple[Signal, Any]) -> Signal:
         """Hold a channel's request in registers until it is answered; return whether a request is held."""
-        held = Signal(name=f"{channel}_held")
+        is_held = Signal(name=f"{channel}_held")
         ready, valid = getattr(self.axil, f"{channel}ready"), getattr(self.axil, f"{channel}valid")
-        m.d.comb += ready.eq(~held)
+        m.d.comb += ready.eq(~is_held)
         with m.If(valid & ready):
-            m.d.sync += held.eq(1)
+            m.d.sync += is_held.eq(1)
             m.d.sync += [register.eq(port) for register, port in captures]
-        return held
+        return is_held
 
-    def _carry_out(self, m: Module) -> None:
+    def _execute(self, m: Module) -> None:
         """Execute ACCESS.
 
         Check that the map allows the access, return the word read, wait for a window's ``ready``.
@@ -336,7 +336,7 @@ class _Slave:
         at_window = self.at(m, "at_window", self.windows)
         partial = Signal()
         m.d.comb += partial.eq(at_window & self.is_write & ~self.strobes.all())
-        ready = Signal()
+        window_ready = Signal()
         window_word = Signal(WORD_BITS)  # 0 unless a window is read
         for number, window in self.windows.items():
             selected = self.at(m, f"at_{number}", [number])
@@ -346,10 +346,10 @@ class _Slave:
                 window.read.eq(self.access & ~self.is_write & selected),
             ]
             with m.If(selected):
-                m.d.comb += [ready.eq(window.ready), window_word.eq(window.read_data)]
-        m.d.comb += self.done.eq(~at_window | partial | ready)
-        good = Mux(self.is_write, can_write & ~partial, can_read)
-        response = Mux(good, Resp.OKAY, Resp.SLVERR)
+                m.d.comb += [window_ready.eq(window.ready), window_word.eq(window.read_data)]
+        m.d.comb += self.done.eq(~at_window | partial | window_ready)
+        is_allowed = Mux(self.is_write, can_write & ~partial, can_read)
+        response = Mux(is_allowed, Resp.OKAY, Resp.SLVERR)
         word = Mux(can_read, self._select(m), 0)  # 0 for a window, whose word comes from the hardware
         with m.If(self.access):
             m.d.sync += [self.axil.bresp.eq(response), self.axil.rresp.eq(response)]
@@ -372,9 +372,11 @@ class _Slave:
         groups = []
         for first in range(0, max(self.readable) + 1, 1 << GROUP_BITS):
             words = [self.readable.get(first + n, Const(0)) for n in range(1 << GROUP_BITS)]
-            groups.append(_chosen(m, f"group{first >> GROUP_BITS}", words, index_in_group))
+            groups.append(_select_word(m, f"group{first >> GROUP_BITS}", words, index_in_group))
         group_bits = (len(groups) - 1).bit_length()
-        selected_word = _chosen(m, "selected_word", groups, self.number[GROUP_BITS : GROUP_BITS + group_bits])
+        selected_word = _select_word(
+            m, "selected_word", groups, self.number[GROUP_BITS : GROUP_BITS + group_bits]
+        )
         if self.memory is not None:
             selected_word = Mux(at_low, self.memory.word, selected_word)
         high_half = Signal(WORD_BITS)
@@ -385,10 +387,10 @@ class _Slave:
         return Mux(at_high, high_half, selected_word)
 
 
-def _chosen(m: Module, name: str, words: list[Any], index: Any) -> Signal:
+def _select_word(m: Module, name: str, words: list[Any], index: Any) -> Signal:
     """Return the word at ``index``, a cycle later; 0 if ``words`` has no such entry."""
     table = Signal(WORD_BITS << len(index), name=f"{name}_words")
-    chosen = Signal(WORD_BITS, name=name)
+    selected = Signal(WORD_BITS, name=name)
     m.d.comb += [table.word_select(n, WORD_BITS).eq(word) for n, word in enumerate(words)]
-    m.d.sync += chosen.eq(table.word_select(index, WORD_BITS))
-    return chosen
+    m.d.sync += selected.eq(table.word_select(index, WORD_BITS))
+    return selected

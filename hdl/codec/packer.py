@@ -8,7 +8,7 @@ from amaranth import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.hdl.stream.lanes import chosen, ones_from, rotated
+from fanin.hdl.stream.lanes import ones_from, rotated, select_lanes
 from fanin.hdl.stream.packet import packet_stream
 
 LATENCY = 2
@@ -104,7 +104,7 @@ class BytePacker(wiring.Component):
             self.i.ready.eq(advance & final),
             first.eq(rotated(piece.first, piece.begin[-2:], unit=self.width // 4)),
             second.eq(rotated(piece.second, piece.begin[-2:], unit=self.width // 4)),
-            merged.eq(chosen(from_begin, first, leftover)),
+            merged.eq(select_lanes(from_begin, first, leftover)),
         ]
         with m.If(advance):
             m.d.sync += [
@@ -114,7 +114,7 @@ class BytePacker(wiring.Component):
                 o.p.keep.eq(Mux(piece.partial & final, ~ones_from(piece.end, size), -1)),
             ]
             with m.If(valid):
-                next_word = first if self.max_bytes <= size else chosen(from_begin, second, first)
+                next_word = first if self.max_bytes <= size else select_lanes(from_begin, second, first)
                 m.d.sync += leftover.eq(Mux(words != 0, next_word, merged))
             with m.If(final):
                 m.d.sync += valid.eq(self.i.valid)
@@ -127,12 +127,12 @@ class BytePacker(wiring.Component):
         """Build stage 1: rotate the piece on ``i``, and count the words that it completes."""
         i, size = self.i, self.width // 8
         begin = Signal(range(size))  # byte of its word at which the piece on ``i`` begins
-        rest = Signal(range(size))  # bytes of the piece's last word
+        end = Signal(range(size))  # bytes of the piece's last word
         full = Signal(2)  # words that the piece fills
         partial = Signal()
         m.d.comb += [
-            Cat(rest, full).eq(begin + i.p.count),
-            partial.eq(i.p.last & (rest != 0)),
+            Cat(end, full).eq(begin + i.p.count),
+            partial.eq(i.p.last & (end != 0)),
         ]
         padded = Cat(i.p.data, Const(0, 2 * self.width - len(i.p.data)))
         m.d.sync += [
@@ -140,9 +140,9 @@ class BytePacker(wiring.Component):
             piece.last.eq(i.p.last),
             piece.partial.eq(partial),
             piece.begin.eq(begin),
-            piece.end.eq(rest),
+            piece.end.eq(end),
             piece.first.eq(rotated(padded[: self.width], begin[:-2])),
             piece.second.eq(rotated(padded[self.width :], begin[:-2])),
         ]
         with m.If(i.valid):
-            m.d.sync += begin.eq(Mux(i.p.last, 0, rest))
+            m.d.sync += begin.eq(Mux(i.p.last, 0, end))

@@ -10,7 +10,7 @@ from amaranth.utils import exact_log2
 from fanin.glm.facts import MAX_ENGINES
 from fanin.hdl.bus.axi_reader import COUNT_BITS
 
-STAGES = 5  # from ``words`` to a port's verdict
+STAGES = 5  # cycles from ``words`` to a port's verdict
 MAX_PORTS = 2 * MAX_ENGINES + 1
 
 
@@ -79,36 +79,36 @@ class AddressCheck(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """Check one port a cycle.
 
-        Select it, compute the region's last byte, judge it, and keep the verdict until its next turn.
+        Select the port, compute and check its region's last byte, and keep the verdict until its next turn.
         """
         m = Module()
         sample_span = self._span(m, self.words, self.sample_bytes, name="sample_span")
         label_span = self._span(m, self.label_words, self.label_bytes, name="label_span")
         regions = len(self.samples) + 1
-        turn = Signal(range(regions))
-        m.d.sync += turn.eq(Mux(turn == regions - 1, 0, turn + 1))
+        port = Signal(range(regions))
+        m.d.sync += port.eq(Mux(port == regions - 1, 0, port + 1))
         misaligned = [address[: exact_log2(self.sample_bytes)].any() for address in self.samples]
         misaligned.append(self.labels[: exact_log2(self.label_bytes)].any())
 
-        chosen = Signal(range(regions))
+        selected_port = Signal(range(regions))
         address = Signal(self.address_width)
         span = Signal(max(len(sample_span), len(label_span)))  # bytes of the region, minus one
-        judged = Signal(range(regions))
+        checked_port = Signal(range(regions))
         last_byte = Signal(len(span) + 1)  # low bits of the last byte's address, with a carry
         is_at_top = Signal()  # the address bits above are all ones
         m.d.sync += [
-            chosen.eq(turn),
-            address.eq(Array([*self.samples, self.labels])[turn]),
-            span.eq(Mux(turn == regions - 1, label_span, sample_span)),
-            judged.eq(chosen),
+            selected_port.eq(port),
+            address.eq(Array([*self.samples, self.labels])[port]),
+            span.eq(Mux(port == regions - 1, label_span, sample_span)),
+            checked_port.eq(selected_port),
             last_byte.eq(address[: len(span)] + span),
             is_at_top.eq(address[len(span) :].all()),
         ]
         # Bits of a carry beyond the address space.
         carries = last_byte[min(len(span), self.address_width) :]
-        beyond = Signal(regions)
-        m.d.sync += beyond.bit_select(judged, 1).eq(carries.any() & is_at_top)
-        m.d.sync += self.ok.eq(~(beyond | Cat(misaligned)).any())
+        out_of_range = Signal(regions)
+        m.d.sync += out_of_range.bit_select(checked_port, 1).eq(carries.any() & is_at_top)
+        m.d.sync += self.ok.eq(~(out_of_range | Cat(misaligned)).any())
         return m
 
     def _span(self, m: Module, words: Value, word_bytes: int, *, name: str) -> Signal:

@@ -11,7 +11,7 @@ from fanin.hdl.arith.bit_serial import OPERAND_BITS, PairLanes, PairShifter, Pai
 from fanin.hdl.arith.delay import delayed
 from fanin.hdl.emit import shared
 from fanin.hdl.glm.bank import TREE_RADIX, reduction_levels, tree_outputs
-from fanin.hdl.glm.decay import EngineDecay, LaneDecay, lane_decays, lost
+from fanin.hdl.glm.decay import EngineDecay, LaneDecay, decay_loss, lane_decays
 from fanin.hdl.glm.sequence import Sequencer
 from fanin.hdl.glm.shapes import WEIGHT, EngineShape, check_engine
 from fanin.hdl.stream.connect import connect_typed
@@ -119,12 +119,12 @@ class GradientLane(wiring.Component):
         decay, in_memory = self._decay(m) if self.l2 else (None, self.stored)
         gradient = summed_gradient(m, self.terms, self.bits, control, decay)
         weight = Signal(WEIGHT, reset_less=True)
-        older = Signal(WEIGHT, reset_less=True)  # ``weight``, one cycle ago
+        previous_weight = Signal(WEIGHT, reset_less=True)  # ``weight``, one cycle ago
         stored = Signal(WEIGHT, reset_less=True)
         one_ago, two_ago, three_ago = control.recent
         m.d.sync += [
-            older.eq(weight),
-            stored.eq(Mux(two_ago, weight, Mux(three_ago, older, in_memory))),
+            previous_weight.eq(weight),
+            stored.eq(Mux(two_ago, weight, Mux(three_ago, previous_weight, in_memory))),
         ]
         difference = Signal(signed(len(gradient) + 1))
         m.d.comb += difference.eq(Mux(one_ago, weight, stored) - gradient)
@@ -134,15 +134,15 @@ class GradientLane(wiring.Component):
 
     def _decay(self, m: Module) -> tuple[Signal, Value]:
         """Return the weight's loss by decay, and the weight, both in the same cycle as ``control``."""
-        early = Signal(WEIGHT, reset_less=True)
-        m.d.sync += early.eq(self.stored)
-        return lost(m, self.stored, self.decay), Mux(self.control.fresh, early, self.stored)
+        early_stored = Signal(WEIGHT, reset_less=True)
+        m.d.sync += early_stored.eq(self.stored)
+        return decay_loss(m, self.stored, self.decay), Mux(self.control.fresh, early_stored, self.stored)
 
 
 def summed_gradient(m: Module, terms: Any, bits: Any, control: Any, decay: Any = None) -> Signal:
     """Return the register that adds up a feature's gradient over samples and planes; exact.
 
-    With ``decay``, a ``Lost``, the sum starts with the loss by decay, which saves the lane a subtraction.
+    With ``decay``, a ``DecayLoss``, the sum starts with the loss by decay, which saves the lane a subtraction.
     """
     banks = len(bits)
     pairs = banks // 2
@@ -158,7 +158,7 @@ def summed_gradient(m: Module, terms: Any, bits: Any, control: Any, decay: Any =
     else:
         gradient = Signal(signed(gradient_shape(banks).width + 1), reset_less=True)
         begin = Mux(control.first, decay.quotient, gradient)
-        total = add_up([begin, control.first & decay.up, *products])
+        total = add_up([begin, control.first & decay.round_up, *products])
     with m.If(control.valid):
         m.d.sync += gradient.eq(total)
     return gradient
@@ -221,7 +221,7 @@ class Replay(wiring.Component):
         Chunk whose weights the lanes need from memory in the next cycle. With ``early_reads``, weights for a
         mini-batch's first micro-batch are needed one cycle later.
     ``early`` : Out(1); with ``early_reads`` alone
-        The lanes' weights in this cycle were read early.
+        The weights that the lanes receive in this cycle were read early.
     ``update`` : Out, ``update_layout(depth)``
         Address and destination of the lanes' output in the next cycle.
     ``busy`` : Out(1)
@@ -272,7 +272,7 @@ class Replay(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Replay a micro-batch with its scales, which are in ``held`` from the second word on.
+        """Replay a micro-batch with its scales, which are in ``scales`` from the second word on.
 
         The first word takes the scales directly from the stream, so that no cycle is lost between
         micro-batches.
@@ -280,8 +280,8 @@ class Replay(wiring.Component):
         m = Module()
         m.submodules.sequencer = sequencer = Sequencer(depth=self.depth)
         position = sequencer.position
-        replaying = Signal()  # ``held`` has scales with words left
-        held = Signal.like(self.scale.payload, reset_less=True)
+        replaying = Signal()  # ``scales`` still has words to replay
+        scales = Signal.like(self.scale.payload, reset_less=True)
         m.d.comb += [
             sequencer.shape.eq(self.shape),
             sequencer.start.eq(self.start),
@@ -296,11 +296,11 @@ class Replay(wiring.Component):
         with m.Elif(self.take):
             m.d.sync += replaying.eq(~(position.last_plane & position.last_chunk))
         with m.If(~replaying):
-            m.d.sync += held.eq(self.scale.payload)
+            m.d.sync += scales.eq(self.scale.payload)
 
         m.submodules.shifter = shifter = PairShifter(inputs=self.banks)
         m.d.comb += [
-            shifter.i.eq(Mux(replaying, held.as_value(), self.scale.payload.as_value())),
+            shifter.i.eq(Mux(replaying, scales.as_value(), self.scale.payload.as_value())),
             shifter.step.eq(self.take),
             shifter.load.eq(position.first_plane),
         ]
@@ -327,12 +327,12 @@ class Replay(wiring.Component):
             update.both.eq(position.last_micro),
         ]
         updates = delayed(m, update, read + RECENT, name="update", reset_less=False)
-        same = Signal(RECENT)
+        same_chunk = Signal(RECENT)
         recent = Signal(RECENT)
         for ago in range(1, RECENT + 1):
             m.d.sync += [
-                same[ago - 1].eq(updates[read - 1 + ago].chunk == updates[read - 1].chunk),
-                recent[ago - 1].eq(same[ago - 1] & updates[read + ago].valid),
+                same_chunk[ago - 1].eq(updates[read - 1 + ago].chunk == updates[read - 1].chunk),
+                recent[ago - 1].eq(same_chunk[ago - 1] & updates[read + ago].valid),
             ]
         one_ago = Signal()  # a cycle after the other bits, see LaneControl
         m.d.sync += one_ago.eq(recent[0])
@@ -354,12 +354,12 @@ class Replay(wiring.Component):
         An early read never collides with a late one: the network's latency is between the last word of a
         mini-batch and the first word of the next.
         """
-        late = updates[read].chunk
+        chunk = updates[read].chunk
         if not self.early_reads:
-            return late
+            return chunk
         early = delayed(m, self.take & position.first_micro, read, name="early", reset_less=False)
         m.d.comb += self.early.eq(early[read])
-        return Mux(early[read - 1], updates[read - 1].chunk, late)
+        return Mux(early[read - 1], updates[read - 1].chunk, chunk)
 
 
 class Backward(wiring.Component):

@@ -17,7 +17,7 @@ from fanin.hdl.glm.worker import GlmWorker
 from fanin.hdl.stream.buffer import RegisterSlice
 from fanin.hdl.stream.connect import connect_typed
 
-COUNTED = 8  # bits counted in one cycle
+BITS_PER_CYCLE = 8  # bits counted in one cycle
 
 
 class GradientEngine(Engine):
@@ -125,13 +125,15 @@ class GradientEngine(Engine):
         ]
         if self.l2:
             m.d.comb += updater.decay.eq(self.decay)
-        kept = self._replay(m, forward, backward)
+        replay_pending = self._replay(m, forward, backward)
         summing = Signal()  # the sums cover part of a mini-batch, even while no sample arrives
         with m.If(self.start | backward.complete):
             m.d.sync += summing.eq(0)
         with m.Elif(backward.take):
             m.d.sync += summing.eq(1)
-        m.d.sync += self.busy.eq(kept | backward.busy | summing | updater.busy | model.clearing | self.clear)
+        m.d.sync += self.busy.eq(
+            replay_pending | backward.busy | summing | updater.busy | model.clearing | self.clear
+        )
         self._events(m, forward, backward)
         return m
 
@@ -239,13 +241,13 @@ class DataParallelWorker(GlmWorker):
         engine's last group makes the next engine current. While ``dropping``, the groups of all engines are
         taken and dropped.
         """
-        forget = self.start | dropping
+        clear = self.start | dropping
         current = Signal(range(self.engines))
         group = Signal(group_layout(self.banks, self.values), reset_less=True)
         group_valid = Signal()
         advance = Signal()
         outgoing = RegisterSlice(shape=self.pa.payload.shape())  # keeps the network's stalls out of the engines
-        m.submodules.outgoing = ResetInserter(forget)(outgoing)
+        m.submodules.outgoing = ResetInserter(clear)(outgoing)
         connect_typed(m, outgoing.o, flipped(self.pa))
         clamped = outgoing.i
         m.d.comb += advance.eq(~clamped.valid | clamped.ready)
@@ -258,19 +260,19 @@ class DataParallelWorker(GlmWorker):
                 m.d.sync += [group_valid.eq(engine.gradients.valid), group.eq(engine.gradients.payload)]
                 with m.If(engine.gradients.valid & engine.gradients.payload.last):
                     m.d.sync += current.eq((number + 1) % self.engines)
-        with m.If(forget):
+        with m.If(clear):
             m.d.sync += [current.eq(0), group_valid.eq(0), clamped.valid.eq(0)]
 
-        over = Signal(self.values)  # one bit per value: it was clamped
-        for place, value in enumerate(group.values):
-            excess, limited = self._clamped(value)
+        overflow = Signal(self.values)  # one bit per value: it was clamped
+        for index, value in enumerate(group.values):
+            excess, limited = self._clamp(value)
             with m.If(advance):
-                m.d.sync += [over[place].eq(excess), clamped.payload[place].eq(limited)]
-        return self._counted(m, over, clamped.valid & clamped.ready)
+                m.d.sync += [overflow[index].eq(excess), clamped.payload[index].eq(limited)]
+        return self._count_ones(m, overflow, clamped.valid & clamped.ready)
 
-    def _counted(self, m: Module, over: Value, go: Value) -> Value:
-        """Return the number of set bits of ``over`` in the cycle of ``go``; a cycle adds up eight bits."""
-        eights = [over[start : start + COUNTED] for start in range(0, self.values, COUNTED)]
+    def _count_ones(self, m: Module, flags: Value, go: Value) -> Value:
+        """Return the number of set bits of ``flags`` in the cycle of ``go``; a cycle adds up eight bits."""
+        eights = [flags[start : start + BITS_PER_CYCLE] for start in range(0, self.values, BITS_PER_CYCLE)]
         counts = [Signal(range(len(bits) + 1), name=f"clamped_{n}") for n, bits in enumerate(eights)]
         for count, bits in zip(counts, eights, strict=True):
             m.d.sync += count.eq(Mux(go, sum(bits), 0))
@@ -280,10 +282,15 @@ class DataParallelWorker(GlmWorker):
         m.d.sync += total.eq(sum(counts))
         return total
 
-    def _clamped(self, value: Value) -> tuple[Value, Value]:
+    def _clamp(self, value: Value) -> tuple[Value, Value]:
         """Return whether a gradient is outside [−2^c, 2^c − 1], and the nearest value inside."""
-        above = Cat(self.training.clamp_bits <= bit for bit in range(VALUE_BITS - 1))  # bits worth 2^c and more
+        overflow_mask = Cat(
+            self.training.clamp_bits <= bit for bit in range(VALUE_BITS - 1)
+        )  # bits worth 2^c and more
         sign = value[-1]
-        excess = ((value ^ sign.replicate(len(value))) & Cat(above, Const(-1, len(value) - len(above)))).any()
-        limit = Cat(~sign.replicate(len(above)) ^ above, sign)
+        excess = (
+            (value ^ sign.replicate(len(value)))
+            & Cat(overflow_mask, Const(-1, len(value) - len(overflow_mask)))
+        ).any()
+        limit = Cat(~sign.replicate(len(overflow_mask)) ^ overflow_mask, sign)
         return excess, Mux(excess, limit, value[:VALUE_BITS]).as_signed()

@@ -42,38 +42,38 @@ class LaneDecay(data.Struct):
     - ``row_spares`` and ``lane_spared``: the weight is spared if both are high (the row has a spared weight; it
       is in this lane).
     - ``shift``: shift of the weight; constant.
-    - ``below``: mask of the weight's bits that the shift drops; constant.
+    - ``dropped_mask``: mask of the weight's bits that the shift drops; constant.
     """
 
     valid: 1
     row_spares: 1
     lane_spared: 1
     shift: DECAY_SHIFT
-    below: unsigned(MAX_DECAY)
+    dropped_mask: unsigned(MAX_DECAY)
 
 
-class Lost(data.Struct):
-    """Loss of a weight, ``quotient`` + ``up``: the shifted weight, rounded away from zero.
+class DecayLoss(data.Struct):
+    """Loss of a weight, ``quotient`` + ``round_up``: the shifted weight, rounded away from zero.
 
-    The shift itself rounds a negative weight away from zero; ``up`` does so for a positive one. The two parts
-    are added where a carry chain exists anyway.
+    The shift itself rounds a negative weight away from zero; ``round_up`` does so for a positive one. The two
+    parts are added where a carry chain exists anyway.
     """
 
     quotient: signed(WEIGHT.width - 1)
-    up: 1
+    round_up: 1
 
 
-def lost(m: Module, weight: Value, decay: Any, *, name: str = "lost") -> Any:
-    """Return the register, a ``Lost``, of a weight's loss; 0 if the weight does not decay.
+def decay_loss(m: Module, weight: Value, decay: Any, *, name: str = "decay_loss") -> Any:
+    """Return the register, a ``DecayLoss``, of a weight's loss; 0 if the weight does not decay.
 
     Its input passes four LUTs.
     """
-    register = Signal(Lost, name=name)
+    register = Signal(DecayLoss, name=name)
     decays = decay.valid & ~(decay.row_spares & decay.lane_spared)
-    up = ~weight[-1] & (weight[: len(decay.below)] & decay.below).any()
+    round_up = ~weight[-1] & (weight[: len(decay.dropped_mask)] & decay.dropped_mask).any()
     m.d.sync += [
         register.quotient.eq(Mux(decays, weight >> decay.shift, 0)),
-        register.up.eq(decays & up),
+        register.round_up.eq(decays & round_up),
     ]
     return register
 
@@ -86,17 +86,17 @@ def lane_decays(m: Module, decay: Any, lanes: int, *, chunk: Value, valid: Value
     """
     row = Signal(LaneDecay)
     lane_spared = Signal(lanes)
-    none = decay.shift == 0
+    disabled = decay.shift == 0
     m.d.comb += row.valid.eq(valid)
     m.d.sync += [
-        row.row_spares.eq(none | decay.spared & (decay.chunk == chunk)),
+        row.row_spares.eq(disabled | decay.spared & (decay.chunk == chunk)),
         row.shift.eq(decay.shift),
-        row.below.eq(Cat(decay.shift > bit for bit in range(MAX_DECAY))),
-        lane_spared.eq(Mux(none, -1, 1 << decay.lane)),
+        row.dropped_mask.eq(Cat(decay.shift > bit for bit in range(MAX_DECAY))),
+        lane_spared.eq(Mux(disabled, -1, 1 << decay.lane)),
     ]
-    rows = []
+    per_lane = []
     for k in range(lanes):
-        of_lane = Signal(LaneDecay, name=f"decay_{k}")
-        m.d.comb += [of_lane.eq(row), of_lane.lane_spared.eq(lane_spared[k])]
-        rows.append(of_lane)
-    return rows
+        lane_decay = Signal(LaneDecay, name=f"decay_{k}")
+        m.d.comb += [lane_decay.eq(row), lane_decay.lane_spared.eq(lane_spared[k])]
+        per_lane.append(lane_decay)
+    return per_lane

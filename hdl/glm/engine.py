@@ -148,7 +148,7 @@ class Engine(wiring.Component):
         m.d.comb += [
             model.forward_chunk.eq(forward.chunk),
             forward.weights.eq(model.forward_weights),
-            forward.written.eq(self._written(m, model)),
+            forward.written.eq(self._release(m, model)),
             model.backward_chunk.eq(backward.chunk),
             backward.stored.eq(model.backward_weights),
             backward.override.eq(model.override),
@@ -160,19 +160,23 @@ class Engine(wiring.Component):
         ]
         if self.l2:
             m.d.comb += backward.decay.eq(self.decay)
-        kept = self._replay(m, forward, backward)
-        m.d.sync += self.busy.eq(kept | backward.busy | model.clearing | self.clear)
+        replay_pending = self._replay(m, forward, backward)
+        m.d.sync += self.busy.eq(replay_pending | backward.busy | model.clearing | self.clear)
         self._events(m, forward, backward)
         return m
 
-    def _written(self, m: Module, model: ModelMemories) -> Value:
+    def _release(self, m: Module, model: ModelMemories) -> Value:
         """Return a pulse for each chunk that is final and released to forward."""
         if not self.vanilla:
             return model.written
-        m.submodules.held = held = Credits(limit=self.depth)
-        written = (held.ok | model.written) & ~self.hold
-        m.d.comb += [held.restart.eq(self.start), held.give.eq(model.written), held.take.eq(written)]
-        return written
+        m.submodules.withheld = withheld = Credits(limit=self.depth)
+        released = (withheld.ok | model.written) & ~self.hold
+        m.d.comb += [
+            withheld.restart.eq(self.start),
+            withheld.give.eq(model.written),
+            withheld.take.eq(released),
+        ]
+        return released
 
     def _replay(self, m: Module, forward: Forward, backward: Backward) -> Any:
         """Build the replay FIFO, a ring, and return whether it holds a word.
@@ -205,15 +209,15 @@ class Engine(wiring.Component):
         armed = Signal()
         with m.If(self.start):
             m.d.sync += armed.eq(1)
-        did = forward.events
+        forward_events = forward.events
         m.d.sync += [
-            self.events.forward_first.eq(did.first),
-            self.events.forward_last.eq(did.last),
+            self.events.forward_first.eq(forward_events.first),
+            self.events.forward_last.eq(forward_events.last),
             self.events.backward_first.eq(backward.first),
             self.events.backward_last.eq(backward.last),
-            self.events.model_wait.eq(did.model_wait),
-            self.events.fifo_full.eq(did.fifo_full),
-            self.events.pa_full.eq(did.pa_full),
-            self.events.no_word.eq(did.no_word),
+            self.events.model_wait.eq(forward_events.model_wait),
+            self.events.fifo_full.eq(forward_events.fifo_full),
+            self.events.pa_full.eq(forward_events.pa_full),
+            self.events.no_word.eq(forward_events.no_word),
             self.events.backward_idle.eq(armed & ~backward.take),
         ]

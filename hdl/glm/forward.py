@@ -137,21 +137,23 @@ class Forward(wiring.Component):
         If the word at ``position`` is accepted in this cycle, ``ready`` applies to the next word: a credit that
         this word takes must leave another (``several``). If not, ``ready`` still applies to this word.
         """
-        room, queue_room, chunks = self._credits(m, accept, position)
+        fifo_credits, pa_credits, chunk_credits = self._credits(m, accept, position)
         # Room in the PA queue matters at a first word only, but checking it at every word needs less logic. A
         # chunk that is written in this cycle counts at once, since it is on the critical path of a mini-batch's
         # end.
         ready_if_accepted = (
-            room.several
-            & queue_room.several
+            fifo_credits.several
+            & pa_credits.several
             & (
                 ~next_needs_chunk(position)
-                | chunks.several
+                | chunk_credits.several
                 | self.written
-                | (chunks.ok & ~position.needs_chunk)
+                | (chunk_credits.ok & ~position.needs_chunk)
             )
         )
-        ready_if_not = room.ok & queue_room.ok & (~position.needs_chunk | chunks.ok | self.written)
+        ready_if_not = (
+            fifo_credits.ok & pa_credits.ok & (~position.needs_chunk | chunk_credits.ok | self.written)
+        )
         armed = Signal()
         started = Signal()
         ready = Signal()
@@ -167,32 +169,32 @@ class Forward(wiring.Component):
             self.events.no_word.eq(ready & ~self.samples.valid),
         ]
         with m.If(armed & ~ready & ~started):
-            with m.If(position.needs_chunk & ~chunks.ok):
+            with m.If(position.needs_chunk & ~chunk_credits.ok):
                 m.d.comb += self.events.model_wait.eq(1)
-            with m.Elif(~room.ok):
+            with m.Elif(~fifo_credits.ok):
                 m.d.comb += self.events.fifo_full.eq(1)
             with m.Else():
                 m.d.comb += self.events.pa_full.eq(1)
 
     def _credits(self, m: Module, accept: Signal, position: Any) -> tuple[Credits, Credits, Credits]:
         """Return credits for words in the replay FIFO, micro-batches in the PA queue, and final chunks."""
-        m.submodules.room = room = Credits(limit=self.fifo_depth)
-        m.submodules.queue_room = queue_room = Credits(limit=ActivationSignature.QUEUE)
-        m.submodules.chunks = chunks = Credits(limit=self.depth)
-        m.d.sync += room.give.eq(self.freed & ~self.start)
+        m.submodules.fifo_credits = fifo_credits = Credits(limit=self.fifo_depth)
+        m.submodules.pa_credits = pa_credits = Credits(limit=ActivationSignature.QUEUE)
+        m.submodules.chunk_credits = chunk_credits = Credits(limit=self.depth)
+        m.d.sync += fifo_credits.give.eq(self.freed & ~self.start)
         m.d.comb += [
-            room.initial.eq(self.fifo_depth),
-            room.take.eq(accept),
-            queue_room.initial.eq(ActivationSignature.QUEUE),
-            queue_room.give.eq(self.pa.taken),
-            queue_room.take.eq(accept & position.first_word),
-            chunks.initial.eq(self.shape.chunks),
-            chunks.give.eq(self.written),
-            chunks.take.eq(accept & position.needs_chunk),
+            fifo_credits.initial.eq(self.fifo_depth),
+            fifo_credits.take.eq(accept),
+            pa_credits.initial.eq(ActivationSignature.QUEUE),
+            pa_credits.give.eq(self.pa.taken),
+            pa_credits.take.eq(accept & position.first_word),
+            chunk_credits.initial.eq(self.shape.chunks),
+            chunk_credits.give.eq(self.written),
+            chunk_credits.take.eq(accept & position.needs_chunk),
         ]
-        for credits in room, queue_room, chunks:
+        for credits in fifo_credits, pa_credits, chunk_credits:
             m.d.comb += credits.restart.eq(self.start)
-        return room, queue_room, chunks
+        return fifo_credits, pa_credits, chunk_credits
 
     def _pipeline(self, m: Module, position: Any, accept: Signal) -> None:
         """Build the pipeline. Cycle 0 is a word's acceptance; index n of a list is n cycles later."""

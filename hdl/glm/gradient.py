@@ -71,15 +71,15 @@ class SumLane(wiring.Component):
         m = Module()
         control = self.control
         gradient = summed_gradient(m, self.terms, self.bits, control)
-        older = Signal.like(self.sum, reset_less=True)
+        previous_sum = Signal.like(self.sum, reset_less=True)
         stored = Signal.like(self.sum, reset_less=True)
-        fresh = Signal()
+        first_micro = Signal()
         one_ago, two_ago, three_ago = control.recent
         m.d.sync += [
-            fresh.eq(control.fresh),
-            older.eq(self.sum),
-            stored.eq(Mux(two_ago, self.sum, Mux(three_ago, older, self.stored))),
-            self.sum.eq(gradient + Mux(fresh, 0, Mux(one_ago, self.sum, stored))),
+            first_micro.eq(control.fresh),
+            previous_sum.eq(self.sum),
+            stored.eq(Mux(two_ago, self.sum, Mux(three_ago, previous_sum, self.stored))),
+            self.sum.eq(gradient + Mux(first_micro, 0, Mux(one_ago, self.sum, stored))),
         ]
         return m
 

@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from fanin.hdl.arith.delay import delayed
 from fanin.hdl.glm.backward import saturated, update_layout
-from fanin.hdl.glm.decay import EngineDecay, lane_decays, lost
+from fanin.hdl.glm.decay import EngineDecay, decay_loss, lane_decays
 from fanin.hdl.glm.gradient import sum_shape
 from fanin.hdl.glm.shapes import WEIGHT, EngineShape, check_engine
 
@@ -235,9 +235,9 @@ class TotalsUpdate(wiring.Component):
         m.d.comb += self.busy.eq(pending | Cat(update.valid for update in updates).any())
 
         stored = self._decayed(m, summed) if self.l2 else self.stored
-        due = delayed(m, totals, DECAY_LATENCY * self.l2, name="totals")[-1]
+        delayed_totals = delayed(m, totals, DECAY_LATENCY * self.l2, name="totals")[-1]
         for k in range(self.lanes):
-            difference = stored[k] - due[k]
+            difference = stored[k] - delayed_totals[k]
             m.d.sync += self.weights[k].eq(Mux(self.override, self.override_value, saturated(difference)))
         return m
 
@@ -247,6 +247,6 @@ class TotalsUpdate(wiring.Component):
         decayed = Signal.like(self.stored, reset_less=True)
         for k, decay in enumerate(decays):
             weight = Signal(WEIGHT, name=f"weight_{k}", reset_less=True)
-            less = lost(m, self.stored[k], decay, name=f"lost_{k}")
-            m.d.sync += [weight.eq(self.stored[k]), decayed[k].eq(weight - less.quotient - less.up)]
+            loss = decay_loss(m, self.stored[k], decay, name=f"lost_{k}")
+            m.d.sync += [weight.eq(self.stored[k]), decayed[k].eq(weight - loss.quotient - loss.round_up)]
         return decayed

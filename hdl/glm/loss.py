@@ -96,21 +96,21 @@ class LossUnit(wiring.Component):
         """Advance the pipeline unless a scale waits at its end, or an FA in the first stage for its label."""
         m = Module()
         advance = Signal()
-        enter = Signal()
+        accept = Signal()
         valid = Signal(STAGES)
         m.d.comb += [
             advance.eq(~self.scale.valid | self.scale.ready),
-            enter.eq(advance & (self.labels.valid | ~valid[0])),
-            self.fa.ready.eq(enter),
+            accept.eq(advance & (self.labels.valid | ~valid[0])),
+            self.fa.ready.eq(accept),
             self.labels.ready.eq(advance & valid[0]),
             self.scale.valid.eq(valid[-1]),
         ]
         ports = self._table_ports(m)
         fa1 = Signal.like(self.fa.payload, reset_less=True)
         for port, fa in zip(ports, self.fa.payload, strict=True):
-            m.d.comb += [port.en.eq(enter), port.addr.eq(self._index(fa))]
+            m.d.comb += [port.en.eq(accept), port.addr.eq(self._index(fa))]
         mask = self._overflow_mask(m)
-        with m.If(enter):
+        with m.If(accept):
             m.d.sync += [valid[0].eq(self.fa.valid), fa1.eq(self.fa.payload)]
         with m.If(advance):
             m.d.sync += valid[1:].eq(Cat(valid[0] & self.labels.valid, valid[1:]))
@@ -151,11 +151,11 @@ class LossUnit(wiring.Component):
         n = sigma_fraction_bits(self.frac)
         step = self.frac - SIGMA_STEP_BITS
 
-        inside = fa1[top:].all() | ~fa1[top:].any()
+        in_table = fa1[top:].all() | ~fa1[top:].any()
         at_least_one = ~fa1[-1] & fa1[self.frac :].any()
         has_fraction = fa1[: self.frac].any()
         at_most_minus_one = fa1[-1] & ~(fa1[self.frac :].all() & has_fraction)
-        interpolate = inside & (self.loss == Loss.LOGISTIC)
+        interpolate = in_table & (self.loss == Loss.LOGISTIC)
         base = Signal(signed(VALUE_BITS))  # the label is subtracted from it
         step2 = Signal.like(entry.step)
         fraction = Signal(n)  # 0 without interpolation
@@ -167,7 +167,7 @@ class LossUnit(wiring.Component):
             label2.eq(label),
             satisfied.eq((self.loss == Loss.HINGE) & Mux(label[-1], at_most_minus_one, at_least_one)),
         ]
-        sigma = Mux(inside, entry.value, Mux(fa1[-1], 0, 1 << self.frac))
+        sigma = Mux(in_table, entry.value, Mux(fa1[-1], 0, 1 << self.frac))
         with m.Switch(self.loss):
             for loss in Loss:
                 minuend = _minuend(loss, fa1, sigma)

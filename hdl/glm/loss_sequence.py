@@ -72,36 +72,36 @@ class LossSequence(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Count steps in ``entering`` and ``leaving``; scales of a micro-batch's last step are not stored."""
+        """Count the steps at input and output; a micro-batch's last scales leave without being stored."""
         m = Module()
         steps = self.banks // self.at_once
         m.submodules.unit = unit = LossUnit(banks=self.at_once, frac=self.frac)
         connect_typed(m, flipped(self.labels), unit.labels)
-        entering = Signal(range(steps))
-        leaving = Signal(range(steps))
+        input_step = Signal(range(steps))
+        output_step = Signal(range(steps))
         bits = self.at_once * VALUE_BITS
-        last_enters, last_leaves = entering == steps - 1, leaving == steps - 1
+        is_last_input, is_last_output = input_step == steps - 1, output_step == steps - 1
         m.d.comb += [
             unit.loss.eq(self.loss),
             unit.mantissa.eq(self.mantissa),
             unit.shift.eq(self.shift),
             unit.fa.valid.eq(self.fa.valid & ~self.fa.ready),
-            unit.fa.payload.as_value().eq(self.fa.payload.as_value().word_select(entering, bits)),
+            unit.fa.payload.as_value().eq(self.fa.payload.as_value().word_select(input_step, bits)),
         ]
-        m.d.sync += self.fa.ready.eq(unit.fa.valid & unit.fa.ready & last_enters)
+        m.d.sync += self.fa.ready.eq(unit.fa.valid & unit.fa.ready & is_last_input)
         with m.If(unit.fa.valid & unit.fa.ready):
-            m.d.sync += entering.eq(Mux(last_enters, 0, entering + 1))
+            m.d.sync += input_step.eq(Mux(is_last_input, 0, input_step + 1))
 
-        kept = Signal((steps - 1) * bits, reset_less=True)
+        earlier_scales = Signal((steps - 1) * bits, reset_less=True)
         scale = unit.scale
         m.d.comb += [
-            self.scale.payload.as_value().eq(Cat(kept, scale.payload)),
-            self.scale.valid.eq(scale.valid & last_leaves),
-            scale.ready.eq(~last_leaves | self.scale.ready),
+            self.scale.payload.as_value().eq(Cat(earlier_scales, scale.payload)),
+            self.scale.valid.eq(scale.valid & is_last_output),
+            scale.ready.eq(~is_last_output | self.scale.ready),
         ]
         with m.If(scale.valid & scale.ready):
             m.d.sync += [
-                leaving.eq(Mux(last_leaves, 0, leaving + 1)),
-                kept.eq(Cat(kept, scale.payload)[bits:]),
+                output_step.eq(Mux(is_last_output, 0, output_step + 1)),
+                earlier_scales.eq(Cat(earlier_scales, scale.payload)[bits:]),
             ]
         return m

@@ -93,31 +93,31 @@ class ModelMemories(wiring.Component):
         host = self.host
         chunk = Signal(range(self.depth))
         lanes = Signal(self.lanes)  # lanes to write
-        both = Signal()
+        both_memories = Signal()
         sweep = Signal(range(self.depth))
         m.d.sync += [
             self.written.eq(self.update.valid & self.update.both),
             chunk.eq(self.update.chunk),
             lanes.eq(self.update.valid.replicate(self.lanes)),
-            both.eq(self.update.both),
+            both_memories.eq(self.update.both),
         ]
         with m.If(self.clearing):
             m.d.comb += self.override.eq(1)
             m.d.sync += [
                 chunk.eq(sweep),
                 lanes.eq(-1),
-                both.eq(1),
+                both_memories.eq(1),
                 sweep.eq(sweep + 1),
                 self.clearing.eq(sweep != self.depth - 1),
             ]
         with m.Elif(host.write):
             m.d.comb += [self.override.eq(1), self.override_value.eq(host.write_data)]
-            m.d.sync += [chunk.eq(host.chunk), lanes.eq(1 << host.lane), both.eq(1)]
+            m.d.sync += [chunk.eq(host.chunk), lanes.eq(1 << host.lane), both_memories.eq(1)]
         with m.If(self.clear):
             m.d.sync += [sweep.eq(0), self.clearing.eq(1)]
 
         address = Mux(host.read, host.chunk, self.forward_chunk)
-        read = self._memory(m, "architectural", address, chunk, lanes & both.replicate(self.lanes))
+        read = self._memory(m, "architectural", address, chunk, lanes & both_memories.replicate(self.lanes))
         accumulating = self._memory(m, "accumulating", self.backward_chunk, chunk, lanes)
         forward = Signal.like(self.forward_weights, reset_less=True)
         m.d.sync += forward.as_value().eq(read)
@@ -133,10 +133,12 @@ class ModelMemories(wiring.Component):
         width = WEIGHT.width
         lane = delayed(m, self.host.lane, ModelPortSignature.READ_LATENCY - 1, name="lane")
         inner, outer = lane[-2][:3], lane[-1][3:]
-        groups = [row.as_value()[at : at + 8 * width] for at in range(0, self.lanes * width, 8 * width)]
-        chosen = Signal(data.ArrayLayout(WEIGHT, len(groups)), reset_less=True)
-        m.d.sync += [chosen[n].eq(group.word_select(inner, width)) for n, group in enumerate(groups)]
-        m.d.sync += self.host.read_data.eq(chosen[outer] if len(groups) > 1 else chosen[0])
+        groups = [
+            row.as_value()[offset : offset + 8 * width] for offset in range(0, self.lanes * width, 8 * width)
+        ]
+        group_weights = Signal(data.ArrayLayout(WEIGHT, len(groups)), reset_less=True)
+        m.d.sync += [group_weights[n].eq(group.word_select(inner, width)) for n, group in enumerate(groups)]
+        m.d.sync += self.host.read_data.eq(group_weights[outer] if len(groups) > 1 else group_weights[0])
 
     def _memory(self, m: Module, name: str, address: Any, chunk: Signal, lanes: Any) -> Any:
         """Add a memory with one read and one write port; return its read data.

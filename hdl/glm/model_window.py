@@ -78,36 +78,41 @@ class ModelWindow(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """Register requests and answers; the address advances with every answer."""
         m = Module()
-        at = Signal(ModelAddress)
+        address = Signal(ModelAddress)
         host, weight = self.host, self.weight
-        waits = Signal()
+        read_pending = Signal()
         reading = Signal(ModelPortSignature.READ_LATENCY + 1)  # shift register of a read in flight
-        asks = Signal()
+        request = Signal()
         m.d.comb += [
-            asks.eq((weight.read | weight.write) & ~waits & ~weight.ready),
+            request.eq((weight.read | weight.write) & ~read_pending & ~weight.ready),
             self.address.ready.eq(1),
-            self.address.read_data.eq(at),
-            self.engine.eq(at.engine),
-            host.lane.eq(at.lane),
-            host.chunk.eq(at.chunk),
+            self.address.read_data.eq(address),
+            self.engine.eq(address.engine),
+            host.lane.eq(address.lane),
+            host.chunk.eq(address.chunk),
             host.write_data.eq(weight.write_data),
         ]
-        may_use = self.enable & (at.lane < self.lanes) & (at.chunk < self.depth) & (at.engine < self.engines)
-        reads = Signal()
-        with m.If(asks):
-            m.d.sync += reads.eq(may_use)
+        may_use = (
+            self.enable
+            & (address.lane < self.lanes)
+            & (address.chunk < self.depth)
+            & (address.engine < self.engines)
+        )
+        valid_read = Signal()
+        with m.If(request):
+            m.d.sync += valid_read.eq(may_use)
         m.d.sync += [
-            host.write.eq(weight.write & asks & may_use),
-            host.read.eq(weight.read & asks & may_use),
-            weight.read_data.eq(Mux(reads, host.read_data, 0)),
-            reading.eq(Cat(weight.read & asks, reading)),
-            waits.eq((asks & weight.read) | (waits & ~reading[-1])),
-            weight.ready.eq((asks & weight.write) | reading[-1]),
+            host.write.eq(weight.write & request & may_use),
+            host.read.eq(weight.read & request & may_use),
+            weight.read_data.eq(Mux(valid_read, host.read_data, 0)),
+            reading.eq(Cat(weight.read & request, reading)),
+            read_pending.eq((request & weight.read) | (read_pending & ~reading[-1])),
+            weight.ready.eq((request & weight.write) | reading[-1]),
         ]
 
-        position = Cat(at.lane[: (self.lanes - 1).bit_length()], at.chunk)
+        position = Cat(address.lane[: (self.lanes - 1).bit_length()], address.chunk)
         with m.If(self.address.write):
-            m.d.sync += at.eq(self.address.write_data)
+            m.d.sync += address.eq(self.address.write_data)
         with m.Elif(weight.ready):
             m.d.sync += position.eq(position + 1)
         return m

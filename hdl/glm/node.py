@@ -75,11 +75,11 @@ def worker_class(config: GlmConfig) -> type[GlmWorker]:
 
 def make_worker(config: GlmConfig) -> GlmWorker:
     """Return the worker of a node."""
-    more: dict[str, int] = {}
+    options: dict[str, int] = {}
     if config.vanilla:
-        more["vanilla"] = config.slots // config.protocol.slots_per_operation
+        options["vanilla"] = config.slots // config.protocol.slots_per_operation
     if config.mode is Partitioning.DATA_PARALLEL:
-        more["gradient_values"] = config.gradient_values
+        options["gradient_values"] = config.gradient_values
     return worker_class(config)(
         engines=config.engines,
         lanes=config.lanes,
@@ -89,7 +89,7 @@ def make_worker(config: GlmConfig) -> GlmWorker:
         frac=config.frac,
         loss_lanes=config.loss_lanes,
         l2=config.l2,
-        **more,
+        **options,
     )
 
 
@@ -276,15 +276,15 @@ class GlmNode(wiring.Component):
 
     def _reader(self, m: Module, parts: _Parts, name: str, width: int) -> Any:
         """Add a memory reader that stops when the run is aborted."""
-        ahead = self.config.read_ahead
-        burst = min(BURST, BOUNDARY * 8 // width, ahead // 4)
+        read_ahead = self.config.read_ahead
+        burst = min(BURST, BOUNDARY * 8 // width, read_ahead // 4)
         m.submodules[name] = reader = shared(
             AxiReader(
                 data_width=width,
                 address_width=self.config.address_width,
                 burst=burst,
-                outstanding=min(IN_FLIGHT, 2 * ahead // burst),
-                fifo_depth=ahead,
+                outstanding=min(IN_FLIGHT, 2 * read_ahead // burst),
+                fifo_depth=read_ahead,
             )
         )
         # A reader is idle between runs, so it takes a command in the cycle in which the command is offered.
@@ -309,14 +309,14 @@ class GlmNode(wiring.Component):
             ]
             readers.append(reader)
         for engine, (low, high) in enumerate(zip(readers[::2], readers[1::2], strict=True)):
-            cut = RegisterSlice(shape=self.config.word_bits)
-            m.submodules[f"word_register_{engine}"] = cut
-            connect_typed(m, cut.o, parts.worker.samples[engine])
+            word_register = RegisterSlice(shape=self.config.word_bits)
+            m.submodules[f"word_register_{engine}"] = word_register
+            connect_typed(m, word_register.o, parts.worker.samples[engine])
             m.d.comb += [
-                cut.i.payload.eq(Cat(low.o.payload, high.o.payload)),
-                cut.i.valid.eq(low.o.valid & high.o.valid),
-                low.o.ready.eq(Mux(high.o.valid, cut.i.ready, discard)),
-                high.o.ready.eq(Mux(low.o.valid, cut.i.ready, discard)),
+                word_register.i.payload.eq(Cat(low.o.payload, high.o.payload)),
+                word_register.i.valid.eq(low.o.valid & high.o.valid),
+                low.o.ready.eq(Mux(high.o.valid, word_register.i.ready, discard)),
+                high.o.ready.eq(Mux(low.o.valid, word_register.i.ready, discard)),
             ]
         return readers
 
@@ -324,17 +324,17 @@ class GlmNode(wiring.Component):
         """Add the label reader; a register decouples it from the loss unit's stalls."""
         registers, labels = parts.registers, parts.worker.labels
         reader = self._reader(m, parts, "labels", len(self.labels.rdata))
-        cut = RegisterSlice(shape=len(self.labels.rdata))
-        m.submodules.label_register = cut
+        label_register = RegisterSlice(shape=len(self.labels.rdata))
+        m.submodules.label_register = label_register
         connect_typed(m, reader.axi, flipped(self.labels))
-        connect_typed(m, reader.o, cut.i)
+        connect_typed(m, reader.o, label_register.i)
         m.d.comb += [
             reader.command.payload.address.eq(registers.label_address),
             reader.command.payload.beats.eq(parts.check.label_words),
             reader.command.payload.repeats.eq(registers.epochs),
-            labels.payload.as_value().eq(cut.o.payload),
-            labels.valid.eq(cut.o.valid),
-            cut.o.ready.eq(labels.ready),
+            labels.payload.as_value().eq(label_register.o.payload),
+            labels.valid.eq(label_register.o.valid),
+            label_register.o.ready.eq(labels.ready),
         ]
         return reader
 

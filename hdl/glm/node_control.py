@@ -116,11 +116,11 @@ class NodeControl(wiring.Component):
         """Build the state machine: clear, check, run and, after a failure, drain."""
         m = Module()
         timer = Signal(range(SETTLE + 1))
-        settled = timer[-1]
-        with m.If(~settled):
+        timer_expired = timer[-1]
+        with m.If(~timer_expired):
             m.d.sync += timer.eq(timer + 1)
         m.d.sync += [self.begin.eq(0), self.clear_model.eq(0), self.abort.eq(0), self.flush.eq(0)]
-        spoilt = Signal()  # a run of this job has failed
+        job_failed = Signal()  # a run of this job has failed
         was_reset = Signal()  # a reset came after the last run's launch
         must_clear = Signal()  # pending commands
         must_start = Signal()
@@ -132,15 +132,15 @@ class NodeControl(wiring.Component):
             with m.State("IDLE"):
                 m.d.sync += timer.eq(0)
                 with m.If(has_failed):
-                    self._fail_with_transport(m, spoilt)
-                launch = self._idle(m, spoilt | has_failed, must_clear, must_start)
+                    self._fail_with_transport(m, job_failed)
+                launch = self._idle(m, job_failed | has_failed, must_clear, must_start)
             with m.State("CHECK"):
                 with m.If(self.reset | was_reset):
                     m.next = "IDLE"
-                with m.Elif(settled & (self.refusal == Failure.NONE)):
+                with m.Elif(timer_expired & (self.refusal == Failure.NONE)):
                     m.d.sync += [self.begin.eq(1), self.enable.eq(1)]
                     m.next = "BEGIN"
-                with m.Elif(settled):
+                with m.Elif(timer_expired):
                     m.d.sync += [self.failed.eq(1), self.cause.eq(self.refusal)]
                     m.next = "IDLE"
             with m.State("BEGIN"):
@@ -149,11 +149,11 @@ class NodeControl(wiring.Component):
                 m.next = "RUN"
             with m.State("RUN"):
                 m.d.sync += timer.eq(0)
-                self._watch(m, spoilt, self.reset | was_reset)
+                self._watch(m, job_failed, self.reset | was_reset)
             with m.State("DRAIN"):
                 with m.If(self.moving):
                     m.d.sync += timer.eq(0)
-                with m.Elif(settled):
+                with m.Elif(timer_expired):
                     m.d.sync += [self.flush.eq(1), self.discard.eq(0)]
                     m.next = "FLUSH"
             with m.State("FLUSH"):
@@ -163,12 +163,12 @@ class NodeControl(wiring.Component):
         m.d.sync += self.forget.eq(self.discard | (self.reset & ~is_running))
         with m.If(launch):
             m.d.sync += [must_start.eq(0), was_reset.eq(0), self.failed.eq(0)]
-        with m.Elif(self.start & (was_reset | (idle & ~(spoilt | has_failed)))):
+        with m.Elif(self.start & (was_reset | (idle & ~(job_failed | has_failed)))):
             m.d.sync += must_start.eq(1)
         with m.If(self.clear & (was_reset | self.reset | idle | is_draining)):
             m.d.sync += must_clear.eq(1)
         with m.If(self.reset):
-            m.d.sync += [self.enable.eq(0), self.failed.eq(0), spoilt.eq(0), was_reset.eq(1)]
+            m.d.sync += [self.enable.eq(0), self.failed.eq(0), job_failed.eq(0), was_reset.eq(1)]
             m.d.sync += must_start.eq(self.start)
         return m
 
@@ -183,7 +183,7 @@ class NodeControl(wiring.Component):
             m.next = "CHECK"
         return launch
 
-    def _watch(self, m: Module, spoilt: Signal, reset: Value) -> None:
+    def _watch(self, m: Module, job_failed: Signal, reset: Value) -> None:
         """End the run when training ends, or abort it on a reset, a failure of the transport or a bus error."""
         with m.If(reset | self.transport.failed | self.bus_error):
             m.d.sync += [self.abort.eq(1), self.discard.eq(1), self.enable.eq(0)]
@@ -191,15 +191,15 @@ class NodeControl(wiring.Component):
         with m.Elif(~self.training):
             m.next = "IDLE"
         with m.If(~reset & self.transport.failed):
-            self._fail_with_transport(m, spoilt)
+            self._fail_with_transport(m, job_failed)
         with m.Elif(~reset & self.bus_error):
-            m.d.sync += [self.failed.eq(1), self.cause.eq(Failure.BUS), spoilt.eq(1)]
+            m.d.sync += [self.failed.eq(1), self.cause.eq(Failure.BUS), job_failed.eq(1)]
 
-    def _fail_with_transport(self, m: Module, spoilt: Signal) -> None:
+    def _fail_with_transport(self, m: Module, job_failed: Signal) -> None:
         timed_out = self.transport.cause == FailureCause.TIMEOUT
         m.d.sync += [
             self.failed.eq(1),
             self.cause.eq(Mux(timed_out, Failure.TIMEOUT, Failure.ROUND_WRAP)),
             self.enable.eq(0),
-            spoilt.eq(1),
+            job_failed.eq(1),
         ]

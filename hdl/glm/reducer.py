@@ -24,7 +24,7 @@ LEAVE_CYCLES = 1
 SUMS = 16  # places of the output queue; a credit returns after 9 cycles, through the pipeline and back
 _LOW = unsigned(LOW_BITS)
 _HIGH = signed(Shape.cast(SplitSum.as_shape()["high"].shape).width + 1)
-_NEAR = WEIGHT.width - LOW_BITS  # bits of a high half within the range of a weight
+_NEAR_BITS = WEIGHT.width - LOW_BITS  # bits of a high half within the range of a weight
 
 
 def reducer_latency(engines: int) -> int:
@@ -91,20 +91,20 @@ class ActivationReducer(wiring.Component):
         operands = self._operands(m, pop)
         to_result = self.latency - LEAVE_CYCLES - 1  # from ``pop``, one cycle after a PA
         done = delayed(m, pop, to_result, name="pop", reset_less=False)[-1]
-        above = Signal(WEIGHT.width)  # the bits that repeat the sign when a value is in range
+        overflow_mask = Signal(WEIGHT.width)  # the bits that repeat the sign when a value is in range
         varying = range(MIN_CLAMP, WEIGHT.width - 1)
-        m.d.sync += [above[bit].eq(self.clamp_bits <= bit) for bit in varying]
-        m.d.comb += above[varying.stop].eq(1)
-        over = Signal(self.banks, reset_less=True)
+        m.d.sync += [overflow_mask[bit].eq(self.clamp_bits <= bit) for bit in varying]
+        m.d.comb += overflow_mask[varying.stop].eq(1)
+        overflow = Signal(self.banks, reset_less=True)
         result = Signal.like(self.o.payload, reset_less=True)
         for b in range(self.banks):
-            excess, limited = _clamped(*self._joined(m, b, operands), above)
-            m.d.sync += [over[b].eq(excess), result[b].eq(limited)]
+            exceeds, limited = _clamp(*self._join(m, b, operands), overflow_mask)
+            m.d.sync += [overflow[b].eq(exceeds), result[b].eq(limited)]
         m.submodules.sums = sums = StreamFIFO(shape=self.o.payload.shape(), depth=SUMS)
         m.d.comb += [sums.i.payload.eq(result), sums.i.valid.eq(done)]
         connect_typed(m, sums.o, wiring.flipped(self.o))
         m.submodules.count = count = SumTree(inputs=self.banks, operand=unsigned(1), radix=TREE_RADIX)
-        m.d.comb += [count.i[b].eq(over[b] & done) for b in range(self.banks)]
+        m.d.comb += [count.i[b].eq(overflow[b] & done) for b in range(self.banks)]
         m.d.comb += self.clamped.eq(count.o[0])
         return m
 
@@ -114,12 +114,12 @@ class ActivationReducer(wiring.Component):
         Credit counters mirror the queues, so that one registered flag per queue decides.
         """
         pop = Signal()
-        left = Signal()
-        fresh = Signal(init=1)
-        m.d.sync += [fresh.eq(0), left.eq(self.o.valid & self.o.ready)]
-        m.submodules.room = room = Credits(limit=SUMS)
-        counters = [room, *(Credits(limit=ActivationSignature.QUEUE) for _ in self.i)]
-        m.d.comb += [room.restart.eq(fresh), room.initial.eq(SUMS), room.give.eq(left)]
+        sent = Signal()
+        after_reset = Signal(init=1)
+        m.d.sync += [after_reset.eq(0), sent.eq(self.o.valid & self.o.ready)]
+        m.submodules.credits = credits = Credits(limit=SUMS)
+        counters = [credits, *(Credits(limit=ActivationSignature.QUEUE) for _ in self.i)]
+        m.d.comb += [credits.restart.eq(after_reset), credits.initial.eq(SUMS), credits.give.eq(sent)]
         for number, (port, waiting) in enumerate(zip(self.i, counters[1:], strict=True)):
             m.submodules[f"waiting_{number}"] = waiting
             m.d.comb += waiting.give.eq(port.valid)
@@ -150,41 +150,45 @@ class ActivationReducer(wiring.Component):
         write, read = storage.write_port(), storage.read_port(domain="comb")
         m.d.comb += [write.en.eq(port.valid), write.addr.eq(produce), read.addr.eq(consume)]
         m.d.sync += [produce.eq(produce + port.valid), popped.eq(read.data)]
-        for held, pa in zip(write.data, port.payload, strict=True):
-            m.d.comb += [held.low.eq(pa.low), held.high.eq(pa.high + pa.low[LOW_BITS:])]
+        for queued, pa in zip(write.data, port.payload, strict=True):
+            m.d.comb += [queued.low.eq(pa.low), queued.high.eq(pa.high + pa.low[LOW_BITS:])]
         return popped
 
-    def _joined(self, m: Module, bank: int, operands: list[Any]) -> tuple[Signal, Signal]:
+    def _join(self, m: Module, bank: int, operands: list[Any]) -> tuple[Signal, Signal]:
         """Return the sum of one bank over the engines, and whether the sum is far out of range.
 
-        To keep the clamp's logic shallow, the high half is judged before its carry is added. The low halves add
-        less than ``MAX_ENGINES`` to it. If it needs more than ``_NEAR`` bits, the sum is out of range in any
-        case; if not, the sum's top bits repeat its sign.
+        To keep the clamp's logic shallow, the high half is checked before its carry is added. The low halves
+        add less than ``MAX_ENGINES`` to it. If the high half needs more than ``_NEAR_BITS`` bits, the sum is
+        out of range in any case; if not, the sum's top bits repeat its sign.
         """
         m.submodules[f"low_{bank}"] = low = SumTree(inputs=self.engines, operand=_LOW, radix=TREE_RADIX)
         m.submodules[f"high_{bank}"] = high = SumTree(inputs=self.engines, operand=_HIGH, radix=TREE_RADIX)
         for e, pas in enumerate(operands):
             m.d.comb += [low.i[e].eq(pas[bank].low), high.i[e].eq(pas[bank].high)]
-        top = high.o[0][_NEAR:]
-        whole = Signal(signed(len(high.o[0]) + 1), name=f"whole_{bank}")
-        m.d.comb += whole.eq(high.o[0] + low.o[0][LOW_BITS:])
-        total = Signal(LOW_BITS + _NEAR + 2, name=f"joined_{bank}", reset_less=True)  # the last bit is the sign
-        far = Signal(name=f"far_{bank}", reset_less=True)
+        top = high.o[0][_NEAR_BITS:]
+        high_sum = Signal(signed(len(high.o[0]) + 1), name=f"high_sum_{bank}")
+        m.d.comb += high_sum.eq(high.o[0] + low.o[0][LOW_BITS:])
+        total = Signal(
+            LOW_BITS + _NEAR_BITS + 2, name=f"joined_{bank}", reset_less=True
+        )  # the last bit is the sign
+        far_overflow = Signal(name=f"far_overflow_{bank}", reset_less=True)
         m.d.sync += [
-            total.eq(Cat(low.o[0][:LOW_BITS], whole[: _NEAR + 1], whole[-1])),
-            far.eq(top.any() & ~top.all()),
+            total.eq(Cat(low.o[0][:LOW_BITS], high_sum[: _NEAR_BITS + 1], high_sum[-1])),
+            far_overflow.eq(top.any() & ~top.all()),
         ]
-        return total, far
+        return total, far_overflow
 
 
-def _clamped(total: Signal, far: Signal, above: Signal) -> tuple[Value, Value]:
+def _clamp(total: Signal, far_overflow: Signal, overflow_mask: Signal) -> tuple[Value, Value]:
     """Return whether a sum is out of range, and the nearest value in range.
 
-    ``above`` masks the bits of 2^c and more.
+    ``overflow_mask`` selects the bits of 2^c and more.
     """
     width = WEIGHT.width
     sign = total[-1].replicate(len(total))
-    beyond = Cat(((total ^ sign) & Cat(above, Const(-1, signed(len(total) - width))))[MIN_CLAMP:], far)
-    over = beyond.any()
-    limit = ~sign[:width] ^ above
-    return over, Mux(over, limit, total[:width]).as_signed()
+    excess_bits = Cat(
+        ((total ^ sign) & Cat(overflow_mask, Const(-1, signed(len(total) - width))))[MIN_CLAMP:], far_overflow
+    )
+    overflow = excess_bits.any()
+    limit = ~sign[:width] ^ overflow_mask
+    return overflow, Mux(overflow, limit, total[:width]).as_signed()

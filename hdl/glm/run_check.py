@@ -116,22 +116,22 @@ class RunCheck(wiring.Component):
         epoch = Signal.like(shape.epoch)
         m.d.sync += [chunks.eq(shape.chunks), planes.eq(shape.planes), epoch.eq(shape.epoch)]  # near the DSPs
         micro_batch = Signal(len(chunks) + len(planes))
-        held = micro_batch[: self.fifo_depth.bit_length()]
-        low = Signal(len(held) + _HALF)
-        high = Signal(len(held) + _HALF)
+        fifo_words = micro_batch[: self.fifo_depth.bit_length()]
+        low = Signal(len(fifo_words) + _HALF)
+        high = Signal(len(fifo_words) + _HALF)
         words = Signal(len(low) + _HALF)
         m.d.sync += [
             micro_batch.eq(chunks * planes),
-            low.eq(held * epoch[:_HALF]),
-            high.eq(held * epoch[_HALF:]),
+            low.eq(fifo_words * epoch[:_HALF]),
+            high.eq(fifo_words * epoch[_HALF:]),
             words.eq(Cat(low[:_HALF], high + low[_HALF:])),
         ]
         label_words = shape.epoch << exact_log2(self.label_beats)
         m.d.comb += [self.words.eq(words), self.label_words.eq(label_words)]
 
-        below = Signal.like(job.member)  # shares no bit with ``member`` if ``member`` is a power of two
+        lower_bits = Signal.like(job.member)  # ``member`` is a power of two if it shares no bit with these
         mask = Signal.like(job.base)
-        m.d.sync += [below.eq(job.member - 1), mask.eq(slot_mask(job))]
+        m.d.sync += [lower_bits.eq(job.member - 1), mask.eq(slot_mask(job))]
         conditions = [
             shape.planes.any() & (shape.planes <= MAX_PRECISION),
             shape.chunks.any() & (shape.chunks <= self.depth),
@@ -149,7 +149,7 @@ class RunCheck(wiring.Component):
             job.log2_slots <= (self.slots - 1).bit_length(),
             ~(job.base & mask).any(),
             job.member.any(),
-            ~(job.member & below).any(),
+            ~(job.member & lower_bits).any(),
             job.timeout.any(),
             ~job.timeout[TIMEOUT_BITS - 1],
         ]
@@ -158,17 +158,17 @@ class RunCheck(wiring.Component):
         if self.vanilla:
             operations = Signal(len(mask) + 1)
             mini_batch = shape.mini_batch[: self.slots.bit_length()]  # larger ones fail the check of slots
-            mini_batch_words = Signal(len(held) + len(mini_batch))
+            mini_batch_words = Signal(len(fifo_words) + len(mini_batch))
             m.d.sync += [
                 operations.eq(mask[exact_log2(self.protocol.slots_per_operation) :] + 1),
-                mini_batch_words.eq(held * mini_batch),
+                mini_batch_words.eq(fifo_words * mini_batch),
             ]
             conditions += [
                 ~training.serial | (shape.mini_batch <= operations),
                 ~training.serial | (mini_batch_words <= self.fifo_depth),
             ]
-        met = Signal(len(conditions))
-        m.d.sync += [met.eq(Cat(conditions)), self.ok.eq(met.all())]
+        satisfied = Signal(len(conditions))
+        m.d.sync += [satisfied.eq(Cat(conditions)), self.ok.eq(satisfied.all())]
         return m
 
 

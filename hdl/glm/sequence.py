@@ -106,14 +106,14 @@ class Sequencer(wiring.Component):
 
         ``advance`` starts the next iteration; with ``wrap`` the loop starts again.
         """
-        left = Signal.like(length, name=f"{name}_left", reset_less=True)
+        iterations_left = Signal.like(length, name=f"{name}_left", reset_less=True)
         single = Signal(name=f"{name}_single", reset_less=True)
         is_last = Signal(name=f"{name}_is_last", reset_less=True)
         begin = self.start | wrap
         m.d.sync += single.eq(length == 1)
         with m.If(self.start | advance):
             m.d.sync += [
-                left.eq(Mux(begin, length, left - 1)),
-                is_last.eq(Mux(begin, single, left == 2)),
+                iterations_left.eq(Mux(begin, length, iterations_left - 1)),
+                is_last.eq(Mux(begin, single, iterations_left == 2)),
             ]
         m.d.comb += last.eq(is_last)

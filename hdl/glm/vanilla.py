@@ -28,7 +28,7 @@ class VanillaPhases(wiring.Component):
     ``came`` : In, 1
         Pulse: one more micro-batch's FA has arrived, in any order.
     ``backward`` : Out, 1
-        It is backward's turn; registered.
+        High in backward's turn; registered.
 
     Parameters
     ----------
@@ -61,19 +61,21 @@ class VanillaPhases(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """Count micro-batches that forward has taken.
 
-        ``awaited`` counts those without an FA, ``kept`` those not replayed.
+        ``missing_fas`` counts those without an FA, ``unreplayed`` those that backward has not replayed.
         """
         m = Module()
-        awaited = Signal(range(self.micro_batches + 1))
-        kept = Signal.like(awaited)
+        missing_fas = Signal(range(self.micro_batches + 1))
+        unreplayed = Signal.like(missing_fas)
         m.d.sync += [
-            awaited.eq(awaited + self.events.forward_last - self.came),
-            kept.eq(kept + self.events.forward_last - self.events.backward_last),
+            missing_fas.eq(missing_fas + self.events.forward_last - self.came),
+            unreplayed.eq(unreplayed + self.events.forward_last - self.events.backward_last),
         ]
         with m.If(self.backward):
-            m.d.sync += self.backward.eq(kept.any())
+            m.d.sync += self.backward.eq(unreplayed.any())
         with m.Else():
-            m.d.sync += self.backward.eq(self.on & self.events.model_wait & ~awaited.any() & kept.any())
+            m.d.sync += self.backward.eq(
+                self.on & self.events.model_wait & ~missing_fas.any() & unreplayed.any()
+            )
         with m.If(self.restart):
-            m.d.sync += [awaited.eq(0), kept.eq(0), self.backward.eq(0)]
+            m.d.sync += [missing_fas.eq(0), unreplayed.eq(0), self.backward.eq(0)]
         return m

@@ -323,11 +323,11 @@ class GlmWorker(wiring.Component):
         wraps = last
         for loop, length in ("epoch", self.shape.epoch), ("epochs", self.training.epochs):
             first = Signal.like(length, name=f"{name}_{loop}_first")
-            left = Signal.like(length, name=f"{name}_{loop}_left")  # rounds after this one
-            ends = left == 0
+            iterations_left = Signal.like(length, name=f"{name}_{loop}_left")  # rounds after this one
+            ends = iterations_left == 0
             m.d.sync += first.eq(length - 1)
             with m.If(self.start | wraps):
-                m.d.sync += left.eq(Mux(self.start | ends, first, left - 1))
+                m.d.sync += iterations_left.eq(Mux(self.start | ends, first, iterations_left - 1))
             wraps = wraps & ends
         with m.If(self.start):
             m.d.sync += pending.eq(1)

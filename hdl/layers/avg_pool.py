@@ -19,7 +19,7 @@ from fanin.hdl.layers.raster import scaled
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.pipeline_queue import PipelineQueue
 
-_ONE = 0x3F800000
+_ONE_BITS = 0x3F800000  # 1.0 in binary32
 
 
 class AvgPool(wiring.Component):
@@ -67,15 +67,15 @@ class AvgPool(wiring.Component):
         share = int(self.layer.mean_factor.view("u4"))
         m.submodules.sums = sums = self._forward
         connect_typed(m, flipped(self.features[0]), sums.features)
-        enter = sums.outputs.valid & sums.outputs.ready
-        means, latency = scaled(m, sums.outputs.payload, share, enter, name="means")
+        transfer = sums.outputs.valid & sums.outputs.ready
+        means, latency = scaled(m, sums.outputs.payload, share, transfer, name="means")
         m.submodules.queue = queue = PipelineQueue(shape=self.outputs.payload.shape(), latency=latency)
         connect_typed(m, queue.o, flipped(self.outputs))
         m.d.comb += [
             sums.admit.eq(1),
-            *(weight.eq(_ONE) for weight in sums.weights),
+            *(weight.eq(_ONE_BITS) for weight in sums.weights),
             sums.outputs.ready.eq(queue.ok),
-            queue.enter.eq(enter),
+            queue.enter.eq(transfer),
             queue.result.eq(means),
         ]
         if self.layer.gradient:

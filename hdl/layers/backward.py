@@ -105,16 +105,16 @@ class Backward(wiring.Component):
         connect_typed(m, fork.o[1], inputs.gradients)
         connect_typed(m, inputs.input_gradients, wiring.flipped(self.input_gradients))
         m.d.comb += [self.weight_address.eq(inputs.weight_address), inputs.weights.eq(self.weights)]
-        ahead = frames_ahead(self.schedule, weights)
-        join_finished(m, self.finished, ahead, weights=weights.finished, inputs=inputs.finished)
+        lead = frames_ahead(self.schedule, weights)
+        join_finished(m, self.finished, lead, weights=weights.finished, inputs=inputs.finished)
         return m
 
 
-def join_finished(m: Module, both: Value, ahead: int, **finished: Value) -> None:
-    """Drive ``both`` for each frame that two ways have finished; one way may lead by ``ahead`` frames."""
+def join_finished(m: Module, all_finished: Value, lead: int, **finished: Value) -> None:
+    """Pulse ``all_finished`` for each frame that both ways have finished; a way may lead by ``lead`` frames."""
     counts = []
     for name, pulse in finished.items():
-        m.submodules[f"{name}_finished"] = count = Credits(limit=ahead)
-        m.d.comb += [count.give.eq(pulse), count.take.eq(both)]
+        m.submodules[f"{name}_finished"] = count = Credits(limit=lead)
+        m.d.comb += [count.give.eq(pulse), count.take.eq(all_finished)]
         counts.append(count.ok)
-    m.d.comb += both.eq(counts[0] & counts[1])
+    m.d.comb += all_finished.eq(counts[0] & counts[1])

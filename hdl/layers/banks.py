@@ -51,8 +51,8 @@ def read_port(raster: Raster, rows: int, words: int) -> wiring.Signature:
 
 def write_port(raster: Raster, rows: int, words: int) -> wiring.Signature:
     """Return the writer's side of a write port: ``en``, ``place`` and ``data``."""
-    place, written = place_layout(raster, rows, words), _data_layout(raster, words)
-    return wiring.Signature({"en": Out(1), "place": Out(place), "data": Out(written)})
+    place, layout = place_layout(raster, rows, words), _data_layout(raster, words)
+    return wiring.Signature({"en": Out(1), "place": Out(place), "data": Out(layout)})
 
 
 def _data_layout(raster: Raster, words: int) -> data.ArrayLayout:
@@ -126,31 +126,31 @@ class Banks(wiring.Component):
 
     def _write(self, m: Module, memories: list[Memory]) -> None:
         words, lanes = self.writes, self.raster.lanes
-        place, written = self.write.place, Value.cast(self.write.data)
+        place, write_data = self.write.place, Value.cast(self.write.data)
         part = words if words != BLOCK and words < lanes else lanes
         if words == BLOCK or words > lanes:
-            padding = Const(0, WORD_BITS * self.raster.columns * lanes - len(written))
-            written = rotated(Cat(written, padding), place.rotate, unit=WORD_BITS * lanes)
+            padding = Const(0, WORD_BITS * self.raster.columns * lanes - len(write_data))
+            write_data = rotated(Cat(write_data, padding), place.rotate, unit=WORD_BITS * lanes)
         else:  # any memory may have it
-            written = written.replicate(self.raster.columns * lanes // words)
-        data_at = delayed(m, written, 2, name="written")[2]
+            write_data = write_data.replicate(self.raster.columns * lanes // words)
+        delayed_data = delayed(m, write_data, 2, name="written")[2]
         enabled = delayed(m, self.write.en, 2, name="en", reset_less=False)[2]
         if part < lanes:
-            chosen = Cat(place.part == n for n in range(lanes // part))
-            parts = delayed(m, chosen, 2, name="part")[2]
+            enables = Cat(place.part == n for n in range(lanes // part))
+            parts = delayed(m, enables, 2, name="part")[2]
         else:
             parts = Const(1, 1)
-        for column, (address, meant) in enumerate(located(m, self.raster, place, words, "write")):
+        for column, (address, hit) in enumerate(located(m, self.raster, place, words, "write")):
             port = memories[column].write_port(granularity=part)
             m.d.comb += [
                 port.addr.eq(address),
-                port.data.eq(data_at.word_select(column, WORD_BITS * lanes)),
-                port.en.eq(Mux(enabled & meant, parts, 0)),
+                port.data.eq(delayed_data.word_select(column, WORD_BITS * lanes)),
+                port.en.eq(Mux(enabled & hit, parts, 0)),
             ]
 
 
 def located(m: Module, raster: Raster, place: Any, words: int, name: str) -> list[tuple[Value, Value]]:
-    """Return, by memory, its address and whether the place uses the memory, two cycles after ``place``."""
+    """Return, by memory, its address and whether the place hits the memory, two cycles after ``place``."""
     columns = raster.columns
     if words == BLOCK:
         codes = [Cat(place.mask[j], place.wrap >= columns - j) for j in range(columns)]
@@ -165,30 +165,30 @@ def located(m: Module, raster: Raster, place: Any, words: int, name: str) -> lis
 
     places = []
     for column in range(columns):
-        meant, distance = code.word_select(column, unit)[0], code.word_select(column, unit)[1:]
+        hit, distance = code.word_select(column, unit)[0], code.word_select(column, unit)[1:]
         if words == BLOCK:
             distance = Mux(distance, raster.column_step, 0)
-        at = Signal.like(address, name=f"{name}_address_{column}", reset_less=True)
-        is_meant = Signal(name=f"{name}_meant_{column}", reset_less=True)
-        m.d.sync += [at.eq(address + distance), is_meant.eq(meant)]
-        places.append((at, is_meant))
+        column_address = Signal.like(address, name=f"{name}_address_{column}", reset_less=True)
+        is_hit = Signal(name=f"{name}_hit_{column}", reset_less=True)
+        m.d.sync += [column_address.eq(address + distance), is_hit.eq(hit)]
+        places.append((column_address, is_hit))
     return places
 
 
 def connect_read(m: Module, raster: Raster, memories: list[Memory], bus: Any, words: int, name: str) -> None:
     """Connect ``bus``, a :func:`read_port`, to the memories of its raster; latency: ``Banks.READ`` cycles."""
     lanes = raster.lanes
-    found = []
+    read_words = []
     for memory, (address, _) in zip(memories, located(m, raster, bus.place, words, name), strict=True):
         port = memory.read_port()
         m.d.comb += port.addr.eq(address)
-        found.append(Value.cast(port.data))
+        read_words.append(Value.cast(port.data))
     rotate = delayed(m, bus.place.rotate, 3, name=f"{name}_rotate")[3]
-    straight = rotated(Cat(*found), rotate, unit=-WORD_BITS * lanes)
+    straight = rotated(Cat(*read_words), rotate, unit=-WORD_BITS * lanes)
     if words == BLOCK:
         mask = delayed(m, bus.place.mask, 3, name=f"{name}_mask")[3]
-        kept = Cat(bit.replicate(WORD_BITS * lanes) for bit in mask)
-        straight &= kept
+        column_mask = Cat(bit.replicate(WORD_BITS * lanes) for bit in mask)
+        straight &= column_mask
     elif words < lanes:
         part = delayed(m, bus.place.part, 3, name=f"{name}_part")[3]
         straight = straight[: WORD_BITS * lanes].word_select(part, WORD_BITS * words)

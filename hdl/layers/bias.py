@@ -17,7 +17,7 @@ from fanin.hdl.layers.batches import BatchControl
 from fanin.hdl.layers.interface import layer_members
 from fanin.hdl.layers.nest import Nest
 from fanin.hdl.layers.parameters import Parameters
-from fanin.hdl.layers.raster import apart
+from fanin.hdl.layers.raster import may_reuse
 from fanin.hdl.stream.buffer import RegisterSlice
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.pipeline_queue import PipelineQueue
@@ -79,31 +79,31 @@ class Bias(wiring.Component):
         """Add biases: a word waits one cycle for its bias, a frame's first word also for its batch."""
         (features,) = self.features
         words = features.payload.shape()
-        enter = features.valid & features.ready
-        nest = Nest(m, self._levels, enter, name="forward")
-        begun = Signal()  # words of the frame have been taken
-        with m.If(enter):
-            m.d.sync += begun.eq(~nest.ends(self._levels))
+        transfer = features.valid & features.ready
+        nest = Nest(m, self._levels, transfer, name="forward")
+        in_frame = Signal()  # words of the frame have been taken
+        with m.If(transfer):
+            m.d.sync += in_frame.eq(~nest.ends(self._levels))
         m.submodules.adders = adders = shared(AdderArray(lanes=self.parallelism.po))
         m.submodules.queue = queue = PipelineQueue(shape=words, latency=1 + adders.latency)
         connect_typed(m, queue.o, flipped(self.outputs))
         m.d.comb += [
-            features.ready.eq(queue.ok & (begun | batches.admit)),
-            batches.admitted.eq(enter & ~begun),
+            features.ready.eq(queue.ok & (in_frame | batches.admit)),
+            batches.admitted.eq(transfer & ~in_frame),
             parameters.forward_address.eq(nest.walk({"row": 1}, name="row")),
             adders.a.eq(delayed(m, features.payload, 1, name="word")[1]),
             adders.b.eq(parameters.forward_weights),
-            adders.valid.eq(delayed(m, enter, 1, name="entered", reset_less=False)[1]),
-            queue.enter.eq(enter),
+            adders.valid.eq(delayed(m, transfer, 1, name="entered", reset_less=False)[1]),
+            queue.enter.eq(transfer),
             queue.result.eq(adders.o),
         ]
 
     def _backward(self, m: Module, batches: BatchControl, parameters: Parameters) -> None:
         """Fold the gradients over the positions of all frames of a batch, in the velocities' memory."""
         gradients = self.gradients
-        enter = gradients.valid & gradients.ready
-        nest = Nest(m, self._levels, enter, name="backward")
-        may_fold = apart(m, enter & nest.ends(["row"]), self._rows)
+        transfer = gradients.valid & gradients.ready
+        nest = Nest(m, self._levels, transfer, name="backward")
+        may_fold = may_reuse(m, transfer & nest.ends(["row"]), self._rows)
         row = nest.walk({"row": 1}, name="row")
         if self.layer.gradient:
             m.submodules.passed = passed = RegisterSlice(shape=gradients.payload.shape())
@@ -116,7 +116,7 @@ class Bias(wiring.Component):
         else:
             m.d.comb += gradients.ready.eq(may_fold)
         m.submodules.velocity_adders = adders = shared(AdderArray(lanes=self.parallelism.po))
-        write = delayed(m, enter, REUSE, name="write", reset_less=False)
+        write = delayed(m, transfer, REUSE, name="write", reset_less=False)
         m.d.comb += [
             parameters.velocity_address.eq(row),
             adders.a.eq(parameters.velocities),

@@ -58,23 +58,23 @@ class BurstArbiter(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """Choose only after some cycles, so that the choice reflects the requests left by the previous one."""
         m = Module()
-        m.submodules.turns = turns = RoundRobin(count=max(2, 1 << (self.count - 1).bit_length()))
-        age = Signal(_CHOICE)  # a one for each cycle since the last choice
+        m.submodules.round_robin = round_robin = RoundRobin(count=max(2, 1 << (self.count - 1).bit_length()))
+        elapsed = Signal(_CHOICE)  # a one for each cycle since the last choice
         choose = Signal()
         m.d.comb += [
-            turns.requests.eq(Cat(port.valid for port in self.requests)),
-            choose.eq(age[-1] & ~self.stop & turns.valid & (~self.o.valid | self.o.ready)),
+            round_robin.requests.eq(Cat(port.valid for port in self.requests)),
+            choose.eq(elapsed[-1] & ~self.stop & round_robin.valid & (~self.o.valid | self.o.ready)),
         ]
-        m.d.sync += age.eq(Mux(choose, 0, Cat(1, age)))
+        m.d.sync += elapsed.eq(Mux(choose, 0, Cat(1, elapsed)))
         with m.If(self.o.ready):
             m.d.sync += self.o.valid.eq(0)
         with m.If(choose):
             m.d.sync += [
-                turns.last.eq(turns.index),
+                round_robin.last.eq(round_robin.index),
                 self.o.valid.eq(1),
-                self.o.payload.channel.eq(turns.index),
-                self.o.payload.request.eq(Array(port.payload for port in self.requests)[turns.index]),
+                self.o.payload.channel.eq(round_robin.index),
+                self.o.payload.request.eq(Array(port.payload for port in self.requests)[round_robin.index]),
             ]
         for index, port in enumerate(self.requests):
-            m.d.comb += port.ready.eq(choose & (turns.index == index))
+            m.d.comb += port.ready.eq(choose & (round_robin.index == index))
         return m

@@ -86,15 +86,15 @@ class BurstRequests(wiring.Component):
         return {"restart while a burst is asked for": ~(self.restart & self.request.valid)}
 
     def elaborate(self, platform: Any) -> Module:
-        """Measure the next burst from ``at`` and ``left``, wait until it can complete, and offer it."""
+        """Measure the burst at ``next_address``, wait until it can complete, and offer it."""
         m = Module()
         m.submodules.credits = credits = Credits(limit=(1 << FRAME_BITS) - 1)
         request = self.request.payload
         take = Signal()  # transfer of the request
-        at = Signal(BEAT_ADDRESS_BITS)
-        left = Signal(range(self.beats + 1), init=self.beats)
+        next_address = Signal(BEAT_ADDRESS_BITS)
+        beats_left = Signal(range(self.beats + 1), init=self.beats)
         ready_beats = Signal(range(self.limit + 1), init=self.ready_beats)
-        room = ~at[:_OFFSET_BITS]  # beats to the next multiple of a burst, less one
+        to_boundary = ~next_address[:_OFFSET_BITS]  # beats to the next multiple of a burst, less one
         with m.FSM(init="WAIT") as fsm:
             m.d.comb += [
                 self.request.valid.eq(fsm.ongoing("OFFER")),
@@ -102,21 +102,24 @@ class BurstRequests(wiring.Component):
             ]
             with m.State("MEASURE"):
                 m.d.sync += [
-                    request.address.eq(at),
-                    request.last.eq(left - 1 <= room),
-                    request.length.eq(Mux(left - 1 <= room, left - 1, room)),
+                    request.address.eq(next_address),
+                    request.last.eq(beats_left - 1 <= to_boundary),
+                    request.length.eq(Mux(beats_left - 1 <= to_boundary, beats_left - 1, to_boundary)),
                 ]
                 m.next = "WAIT"
             with m.State("WAIT"):
                 with m.If(self.restart):
-                    m.d.sync += [at.eq(self.base), left.eq(self.beats)]
+                    m.d.sync += [next_address.eq(self.base), beats_left.eq(self.beats)]
                     m.next = "MEASURE"
                 with m.Elif(credits.ok & (ready_beats > request.length)):
                     m.next = "OFFER"
             with m.State("OFFER"), m.If(self.request.ready):
-                m.d.sync += [at.eq(at + request.length + 1), left.eq(left - request.length - 1)]
+                m.d.sync += [
+                    next_address.eq(next_address + request.length + 1),
+                    beats_left.eq(beats_left - request.length - 1),
+                ]
                 with m.If(request.last):
-                    m.d.sync += left.eq(self.beats)
+                    m.d.sync += beats_left.eq(self.beats)
                 m.next = "MEASURE"
         m.d.sync += ready_beats.eq(ready_beats + self.beat - Mux(take, request.length + 1, 0))
         m.d.comb += [
@@ -126,10 +129,10 @@ class BurstRequests(wiring.Component):
             credits.take.eq(take & request.last),
         ]
         if self.wrap:
-            self._wrap(m, at, take & request.last)
+            self._wrap(m, next_address, take & request.last)
         return m
 
-    def _wrap(self, m: Module, at: Signal, ends: Any) -> None:
+    def _wrap(self, m: Module, next_address: Signal, ends: Any) -> None:
         """Return to ``base`` after the ring's last frame."""
         number = Signal(range(self.wrap))
         with m.If(self.restart):
@@ -137,4 +140,4 @@ class BurstRequests(wiring.Component):
         with m.Elif(ends):
             m.d.sync += number.eq(number + 1)
             with m.If(number == self.wrap - 1):
-                m.d.sync += [number.eq(0), at.eq(self.base)]
+                m.d.sync += [number.eq(0), next_address.eq(self.base)]

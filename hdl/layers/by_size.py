@@ -45,8 +45,8 @@ def _map(sizes: dict[str, int]) -> Shape:
 
 
 def _window(sizes: dict[str, int]) -> dict[str, tuple[int, ...]]:
-    around = {"kernel": 2, "stride": 2, "padding": 4}
-    return {name: times * (sizes[name],) for name, times in around.items()}
+    repetitions = {"kernel": 2, "stride": 2, "padding": 4}
+    return {name: times * (sizes[name],) for name, times in repetitions.items()}
 
 
 def _convolution(sizes: dict[str, int], gradient: bool) -> tuple[Layer, Parallelism]:

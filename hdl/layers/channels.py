@@ -280,16 +280,16 @@ class ChannelUpdate(wiring.Component):
         m = Module()
         m.submodules.reading = reading = ChannelCursor(groups=self.groups, lanes=self.lanes)
         m.submodules.writing = writing = ChannelCursor(groups=self.groups, lanes=self.lanes)
-        entering = Signal()
+        issuing = Signal()
         slot = Signal(range(self.interval))
         last_slot = slot == self.interval - 1
         phase = delayed(m, slot, _CHOICE, name="slot")[-1]
         results = self._evaluated(m, phase, reading.lane)
         latency = max(result.step for result in results)
-        begins = entering & (slot == 0)
+        begins = issuing & (slot == 0)
         token = delayed(m, begins, _CHOICE + latency, name="token", reset_less=False)[-1]
         m.d.comb += [
-            reading.step.eq(entering & last_slot),
+            reading.step.eq(issuing & last_slot),
             self.read_group.eq(reading.group),
             self.write.eq(token),
             writing.step.eq(token),
@@ -301,11 +301,11 @@ class ChannelUpdate(wiring.Component):
         with m.If(self.busy):
             m.d.sync += slot.eq(Mux(last_slot, 0, slot + 1))
         with m.If(reading.step & reading.last):
-            m.d.sync += entering.eq(0)
+            m.d.sync += issuing.eq(0)
         with m.If(self.done):
             m.d.sync += self.busy.eq(0)
         with m.If(self.start):
-            m.d.sync += [self.busy.eq(1), entering.eq(1), slot.eq(0)]
+            m.d.sync += [self.busy.eq(1), issuing.eq(1), slot.eq(0)]
         return m
 
     def _evaluated(self, m: Module, phase: Value, lane: Value) -> tuple[Number, ...]:

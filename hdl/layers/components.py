@@ -1,4 +1,4 @@
-"""Component of a layer: the layer's file names it."""
+"""Component class of a layer, found by the name that the layer's class declares."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def component_class(stage: Stage) -> type[wiring.Component]:
     on_chip = stage.storage is Storage.CHIP
     name = stage.layer.component if on_chip else stage.layer.spilled_component
     if not name:
-        where = "" if on_chip else " with parameters in DRAM"
-        raise ValueError(f"{stage.name}: there is no hardware for layers of kind {stage.layer.kind}{where}")
-    module, _, found = name.partition(".")
-    component: type[wiring.Component] = getattr(import_module(f"fanin.hdl.layers.{module}"), found)
+        suffix = "" if on_chip else " with parameters in DRAM"
+        raise ValueError(f"{stage.name}: there is no hardware for layers of kind {stage.layer.kind}{suffix}")
+    module, _, class_name = name.partition(".")
+    component: type[wiring.Component] = getattr(import_module(f"fanin.hdl.layers.{module}"), class_name)
     return component
 
 

@@ -45,14 +45,14 @@ class Concat(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """Register the words of the input whose turn it is; the other inputs wait."""
         m = Module()
-        m.submodules.slice = chosen = RegisterSlice(shape=self.outputs.payload.shape())
-        connect_typed(m, chosen.o, flipped(self.outputs))
-        turn = self._turns(m, chosen.i.valid & chosen.i.ready, name="forward")
-        m.d.comb += chosen.i.valid.eq((Cat(port.valid for port in self.features) & turn).any())
+        m.submodules.slice = output_slice = RegisterSlice(shape=self.outputs.payload.shape())
+        connect_typed(m, output_slice.o, flipped(self.outputs))
+        turn = self._turns(m, output_slice.i.valid & output_slice.i.ready, name="forward")
+        m.d.comb += output_slice.i.valid.eq((Cat(port.valid for port in self.features) & turn).any())
         for port, has_turn in zip(self.features, turn, strict=True):
-            m.d.comb += port.ready.eq(chosen.i.ready & has_turn)
+            m.d.comb += port.ready.eq(output_slice.i.ready & has_turn)
             with m.If(has_turn):
-                m.d.comb += chosen.i.payload.eq(port.payload)
+                m.d.comb += output_slice.i.payload.eq(port.payload)
         if self.layer.gradient:
             gradients = self.gradients
             turn = self._turns(m, gradients.valid & gradients.ready, name="backward")
@@ -65,14 +65,14 @@ class Concat(wiring.Component):
         """Return the one-hot turn; each input's turn lasts its number of transfers per position."""
         last = [shape.c // self.parallelism.pi - 1 for shape in self.layer.inputs]
         turn = Signal(len(last), init=1, name=f"{name}_turn")
-        left = Signal(
+        transfers_left = Signal(
             range(max(last) + 1), init=last[0], name=f"{name}_left"
         )  # steps of the turn after this one
         with m.If(step):
-            m.d.sync += left.eq(left - 1)
-            with m.If(left == 0):
+            m.d.sync += transfers_left.eq(transfers_left - 1)
+            with m.If(transfers_left == 0):
                 m.d.sync += turn.eq(turn.rotate_left(1))
-                for has_turn, following in zip(turn, [*last[1:], last[0]], strict=True):
+                for has_turn, next_last in zip(turn, [*last[1:], last[0]], strict=True):
                     with m.If(has_turn):
-                        m.d.sync += left.eq(following)
+                        m.d.sync += transfers_left.eq(next_last)
         return turn

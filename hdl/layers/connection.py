@@ -126,11 +126,11 @@ class Connection(wiring.Component):
         self.row = row
         self.rows = rows
         self.beat_words = data_width // WORD_BITS
-        cut = RowFrames(row, data_width)
-        self.row_beats, self.frame_beats, self.row_frames = cut.beats, cut.frame_beats, cut.frames
+        framing = RowFrames(row, data_width)
+        self.row_beats, self.frame_beats, self.row_frames = framing.beats, framing.frame_beats, framing.frames
         self.data_width = data_width
         self.encap = encap
-        self.frames = frames or cut.in_flight
+        self.frames = frames or framing.in_flight
         self.published = published
         super().__init__(
             {
@@ -168,18 +168,18 @@ class Connection(wiring.Component):
         connect_typed(m, unpack.o, flipped(self.o))
 
         place = self._place(m, "sent", link.tx.valid & link.tx.ready)
-        awaited = self._place(m, "received", link.rx.valid & link.rx.ready)
+        expected = self._place(m, "received", link.rx.valid & link.rx.ready)
         m.d.comb += [
             link.tx.valid.eq(pack.o.valid | place.padding),
             pack.o.ready.eq(link.tx.ready & ~place.padding),
             link.tx.p.data.eq(Mux(place.padding, 0, pack.o.p)),
             *(link.tx.p[name].eq(place[name]) for name in ("last", "words", "frame")),
-            unpack.i.valid.eq(link.rx.valid & ~awaited.padding),
-            link.rx.ready.eq(unpack.i.ready | awaited.padding),
+            unpack.i.valid.eq(link.rx.valid & ~expected.padding),
+            link.rx.ready.eq(unpack.i.ready | expected.padding),
             unpack.i.p.eq(link.rx.p.data),
         ]
-        strange = (link.rx.p.last != awaited.last) | (link.rx.p.words != awaited.words)
-        m.d.sync += link.refuse.eq(link.rx.valid & link.rx.ready & strange)
+        mismatch = (link.rx.p.last != expected.last) | (link.rx.p.words != expected.words)
+        m.d.sync += link.refuse.eq(link.rx.valid & link.rx.ready & mismatch)
         return m
 
     def _wire(self, m: Module, link: Any) -> None:
@@ -211,14 +211,14 @@ class Connection(wiring.Component):
         frame = Signal(range(self.row_frames), name=f"{name}_frame")  # index in the row
         row = Signal(range(self.rows), name=f"{name}_row")
         number = Signal.like(place.frame, name=f"{name}_map")
-        rest = self.row_beats - (self.row_frames - 1) * self.frame_beats
+        last_beats = self.row_beats - (self.row_frames - 1) * self.frame_beats
         padding = self.row_beats - -(-self.row // self.beat_words)
         whole_words = self.frame_beats * self.beat_words
         ends_row = Signal(name=f"{name}_ends_row")
         m.d.comb += [
             ends_row.eq(frame == self.row_frames - 1),
-            place.last.eq(beat == Mux(ends_row, rest - 1, self.frame_beats - 1)),
-            place.padding.eq(ends_row & (beat >= rest - padding)),
+            place.last.eq(beat == Mux(ends_row, last_beats - 1, self.frame_beats - 1)),
+            place.padding.eq(ends_row & (beat >= last_beats - padding)),
             place.words.eq(Mux(ends_row, self.row - (self.row_frames - 1) * whole_words, whole_words)),
             place.frame.eq(number),
         ]

@@ -120,13 +120,13 @@ def take_features(m: Module, layer: Any, forward: Forward) -> None:
     features = layer.features[0]
     shape = features.payload.shape()
     m.submodules.fork = fork = StreamFork(shape=shape)
-    m.submodules.save_slice = kept = RegisterSlice(shape=shape)
+    m.submodules.save_slice = save_slice = RegisterSlice(shape=shape)
     connect_typed(m, wiring.flipped(features), fork.i)
     connect_typed(m, fork.o[0], forward.features)
-    connect_typed(m, kept.o, wiring.flipped(layer.save))
+    connect_typed(m, save_slice.o, wiring.flipped(layer.save))
     training = layer.control.mode == Mode.TRAIN
     m.d.comb += [
-        kept.i.payload.eq(fork.o[1].payload),
-        kept.i.valid.eq(fork.o[1].valid & training),
-        fork.o[1].ready.eq(kept.i.ready | ~training),
+        save_slice.i.payload.eq(fork.o[1].payload),
+        save_slice.i.valid.eq(fork.o[1].valid & training),
+        fork.o[1].ready.eq(save_slice.i.ready | ~training),
     ]

@@ -75,14 +75,14 @@ class Fork(wiring.Component):
         m.submodules.join = join = StreamJoin(shape=words, inputs=self.consumers)
         for source, sink in zip(self.gradients, join.i, strict=True):
             connect_typed(m, flipped(source), sink)
-        enter = join.o.valid & join.o.ready
-        total, latency = self._summed(m, list(join.o.payload), enter)
+        transfer = join.o.valid & join.o.ready
+        total, latency = self._sum(m, list(join.o.payload), transfer)
         m.submodules.queue = queue = PipelineQueue(shape=words, latency=latency)
         connect_typed(m, queue.o, flipped(self.input_gradients))
-        m.d.comb += [join.o.ready.eq(queue.ok), queue.enter.eq(enter), queue.result.eq(total)]
+        m.d.comb += [join.o.ready.eq(queue.ok), queue.enter.eq(transfer), queue.result.eq(total)]
         return m
 
-    def _summed(self, m: Module, values: list[Any], valid: Value) -> tuple[Any, int]:
+    def _sum(self, m: Module, values: list[Any], valid: Value) -> tuple[Any, int]:
         """Return the sum of the terms that arrive with ``valid``, and its latency in cycles."""
         latency = 0
         while len(values) > 1:

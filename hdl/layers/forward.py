@@ -20,7 +20,7 @@ from fanin.hdl.layers.interface import word_stream
 from fanin.hdl.layers.lines import Lines, Results
 from fanin.hdl.layers.places import window_steps
 from fanin.hdl.layers.way import WayLoops
-from fanin.hdl.layers.word_supply import TAKEN
+from fanin.hdl.layers.word_supply import SUPPLY_MEMBERS
 from fanin.hdl.stream.connect import connect_typed
 
 
@@ -80,7 +80,7 @@ class Forward(wiring.Component):
                 "outputs": Out(word_stream(schedule.p.po)),
                 "admit": In(1),
                 "admitted": Out(1),
-                **(TAKEN if streamed else weights),
+                **(SUPPLY_MEMBERS if streamed else weights),
                 "weights": In(data.ArrayLayout(WORD_BITS, schedule.weight_lanes)),
             }
         )

@@ -46,20 +46,28 @@ class FrameGate(wiring.Component):
         super().__init__({"start": In(1), "frames": In(FRAME_BITS), "i": In(words), "o": Out(words)})
 
     def elaborate(self, platform: Any) -> Module:
-        """Close ``opened``, a register, only with a transfer, so that no offered word is withdrawn."""
+        """Close ``is_open``, a register, only with a transfer, so that no offered word is withdrawn."""
         m = Module()
-        opened = Signal()  # frames are still to pass
-        frames = Signal(FRAME_BITS)  # frames still to pass
-        left = Signal(range(self.transfers), init=self.transfers - 1)  # transfers left of the frame, less one
+        is_open = Signal()  # frames are still to pass
+        frames_left = Signal(FRAME_BITS)  # frames still to pass
+        transfers_left = Signal(range(self.transfers), init=self.transfers - 1)  # of the frame, less one
         m.d.comb += [
             self.o.p.eq(self.i.p),
-            self.o.valid.eq(self.i.valid & opened),
-            self.i.ready.eq(self.o.ready & opened),
+            self.o.valid.eq(self.i.valid & is_open),
+            self.i.ready.eq(self.o.ready & is_open),
         ]
         with m.If(self.i.valid & self.i.ready):
-            m.d.sync += left.eq(left - 1)
-            with m.If(left == 0):
-                m.d.sync += [left.eq(left.init), frames.eq(frames - 1), opened.eq(frames != 1)]
+            m.d.sync += transfers_left.eq(transfers_left - 1)
+            with m.If(transfers_left == 0):
+                m.d.sync += [
+                    transfers_left.eq(transfers_left.init),
+                    frames_left.eq(frames_left - 1),
+                    is_open.eq(frames_left != 1),
+                ]
         with m.If(self.start):
-            m.d.sync += [frames.eq(self.frames), opened.eq(self.frames != 0), left.eq(left.init)]
+            m.d.sync += [
+                frames_left.eq(self.frames),
+                is_open.eq(self.frames != 0),
+                transfers_left.eq(transfers_left.init),
+            ]
         return m

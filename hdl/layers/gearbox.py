@@ -52,44 +52,44 @@ class Gearbox(wiring.Component):
         super().__init__({"i": In(word_stream(source)), "o": Out(word_stream(target))})
 
     def elaborate(self, platform: Any) -> Module:
-        """Words wait in ``held``, those of the next payload lowest; ``full`` payloads are complete.
+        """Words wait in ``buffer``, those of the next payload lowest; ``full`` payloads are complete.
 
         All is counted in units of words, the transfers' greatest common divisor. The incomplete payload has
-        ``rest`` of them. A transfer is taken when no payload is complete, or the only one leaves, and its
-        words begin at ``rest``.
+        ``partial`` of them. A transfer is taken when no payload is complete, or the only one leaves, and its
+        words begin at ``partial``.
         """
         m = Module()
         unit = gcd(self.source, self.target)
         source, target = self.source // unit, self.target // unit
         bits = WORD_BITS * unit
-        held = Signal((source + target - 1) * bits)
+        buffer = Signal((source + target - 1) * bits)
         full = Signal(range(source // target + 3))  # a frame's last transfer may begin one more
-        rest = Signal(range(target))
+        partial = Signal(range(target))
         take = Signal()
-        leave = Signal()
-        after = held >> target * bits  # what stays when a payload leaves
+        send = Signal()
+        shifted = buffer >> target * bits  # the buffer without its first payload
 
         m.d.comb += [
             self.o.valid.eq(full.any()),
-            self.o.payload.eq(held[: target * bits]),
+            self.o.payload.eq(buffer[: target * bits]),
             self.i.ready.eq(~self.o.valid | (full == 1) & self.o.ready),
             take.eq(self.i.valid & self.i.ready),
-            leave.eq(self.o.valid & self.o.ready),
+            send.eq(self.o.valid & self.o.ready),
         ]
         first, last = self._place(m, take)
-        with m.If(leave):
-            m.d.sync += [full.eq(full - 1), held.eq(after)]
+        with m.If(send):
+            m.d.sync += [full.eq(full - 1), buffer.eq(shifted)]
         with m.If(take):
             arrived = self.i.payload.as_value()
-            for n, bit in enumerate(rest):
+            for n, bit in enumerate(partial):
                 arrived = Mux(bit, arrived << (bits << n), arrived)
-            m.d.sync += held.eq(Mux(first, 0, Mux(self.o.valid, after, held)) | arrived)
-            total = rest + source % target
-            m.d.sync += [full.eq(source // target), rest.eq(total)]
+            m.d.sync += buffer.eq(Mux(first, 0, Mux(self.o.valid, shifted, buffer)) | arrived)
+            total = partial + source % target
+            m.d.sync += [full.eq(source // target), partial.eq(total)]
             with m.If(total >= target):
-                m.d.sync += [full.eq(source // target + 1), rest.eq(total - target)]
+                m.d.sync += [full.eq(source // target + 1), partial.eq(total - target)]
             with m.If(last):
-                m.d.sync += [full.eq(self._last_payloads()), rest.eq(0)]
+                m.d.sync += [full.eq(self._last_payloads()), partial.eq(0)]
         return m
 
     def _place(self, m: Module, take: Signal) -> tuple[Signal, Signal]:
@@ -108,5 +108,5 @@ class Gearbox(wiring.Component):
 
     def _last_payloads(self) -> int:
         """Return the number of payloads that a frame's last transfer completes."""
-        before = (-(-self.frame // self.source) - 1) * self.source
-        return -(-self.frame // self.target) - before // self.target
+        words_before = (-(-self.frame // self.source) - 1) * self.source
+        return -(-self.frame // self.target) - words_before // self.target

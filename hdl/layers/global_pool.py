@@ -17,7 +17,7 @@ from fanin.hdl.arith.delay import delayed
 from fanin.hdl.layers.fold import Fold
 from fanin.hdl.layers.interface import layer_members
 from fanin.hdl.layers.nest import Nest
-from fanin.hdl.layers.raster import apart, scaled
+from fanin.hdl.layers.raster import may_reuse, scaled
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.credits import Credits
 from fanin.hdl.stream.pipeline_queue import PipelineQueue
@@ -69,10 +69,10 @@ class GlobalAvgPool(wiring.Component):
     def _forward(self, m: Module) -> None:
         """Fold the words over the positions, and scale the sums, with a place reserved in the queue."""
         (features,) = self.features
-        enter = features.valid & features.ready
-        nest = Nest(m, {"position": self._positions, "row": self._rows}, enter, name="forward")
+        transfer = features.valid & features.ready
+        nest = Nest(m, {"position": self._positions, "row": self._rows}, transfer, name="forward")
         first = Signal(init=1)
-        last, row_ends = nest.ends(["position"]), enter & nest.ends(["row"])
+        last, row_ends = nest.ends(["position"]), transfer & nest.ends(["row"])
         with m.If(row_ends):
             m.d.sync += first.eq(last)
         m.submodules.fold = fold = Fold(lanes=self.parallelism.po, depth=self._rows)
@@ -80,12 +80,12 @@ class GlobalAvgPool(wiring.Component):
         m.submodules.queue = queue = PipelineQueue(shape=self._words, latency=fold.LATENCY + latency)
         connect_typed(m, queue.o, flipped(self.outputs))
         m.d.comb += [
-            features.ready.eq(apart(m, row_ends, self._rows) & (queue.ok | ~last)),
-            fold.valid.eq(enter),
+            features.ready.eq(may_reuse(m, row_ends, self._rows) & (queue.ok | ~last)),
+            fold.valid.eq(transfer),
             fold.first.eq(first),
             fold.last.eq(last),
             fold.i.eq(features.payload),
-            queue.enter.eq(enter & last),
+            queue.enter.eq(transfer & last),
             queue.result.eq(means),
         ]
 
@@ -97,38 +97,38 @@ class GlobalAvgPool(wiring.Component):
         m.submodules.filled = filled = Credits(limit=2)
 
         gradients = self.gradients
-        enter = gradients.valid & gradients.ready
-        taken = Nest(m, frames, enter, name="taken")
-        result, latency = scaled(m, gradients.payload, self._share, enter, name="products")
+        transfer = gradients.valid & gradients.ready
+        incoming = Nest(m, frames, transfer, name="incoming")
+        result, latency = scaled(m, gradients.payload, self._share, transfer, name="products")
         write = shares.write_port()
-        address = taken.walk(_addresses(self._rows), name="address")
-        store = delayed(m, enter, latency, name="store", reset_less=False)[-1]
-        ends = delayed(m, taken.ends(["row"]), latency, name="stored_last")[-1]
+        address = incoming.walk(_addresses(self._rows), name="address")
+        store = delayed(m, transfer, latency, name="store", reset_less=False)[-1]
+        ends = delayed(m, incoming.ends(["row"]), latency, name="stored_last")[-1]
         m.d.comb += [
             gradients.ready.eq(free.ok),
-            free.take.eq(enter & taken.ends(["row"])),
+            free.take.eq(transfer & incoming.ends(["row"])),
             write.addr.eq(delayed(m, address, latency, name="to")[-1]),
             write.data.eq(Cat(Mux(_is_zero(word), 0, word) for word in result)),
             write.en.eq(store),
             filled.give.eq(store & ends),
         ]
 
-        give = self.input_gradients[0]
-        step = filled.ok & (~give.valid | give.ready)
-        given = Nest(m, {"frame": 2, "position": self._positions, "row": self._rows}, step, name="given")
+        sink = self.input_gradients[0]
+        step = filled.ok & (~sink.valid | sink.ready)
+        outgoing = Nest(m, {"frame": 2, "position": self._positions, "row": self._rows}, step, name="outgoing")
         read = shares.read_port()
-        done = step & given.ends(["position", "row"])
+        done = step & outgoing.ends(["position", "row"])
         m.d.comb += [
-            read.addr.eq(given.walk(_addresses(self._rows), name="address")),
+            read.addr.eq(outgoing.walk(_addresses(self._rows), name="address")),
             read.en.eq(step),
-            give.payload.eq(read.data),
+            sink.payload.eq(read.data),
             filled.take.eq(done),
             free.give.eq(done),
         ]
         with m.If(step):
-            m.d.sync += give.valid.eq(1)
-        with m.Elif(give.ready):
-            m.d.sync += give.valid.eq(0)
+            m.d.sync += sink.valid.eq(1)
+        with m.Elif(sink.ready):
+            m.d.sync += sink.valid.eq(0)
 
 
 def _addresses(rows: int) -> dict[str, int]:

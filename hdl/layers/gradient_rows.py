@@ -17,7 +17,7 @@ from fanin.hdl.arith.delay import delayed
 from fanin.hdl.emit import shared
 from fanin.hdl.layers.banks import BLOCK, connect_read, located, place_layout, read_port
 from fanin.hdl.layers.interface import word_stream
-from fanin.hdl.layers.lines import LineReader, rows_left, rows_suffice
+from fanin.hdl.layers.lines import LineReader, released_rows, rows_suffice
 from fanin.hdl.layers.nest import Nest
 from fanin.hdl.layers.places import WindowPlaces, table, window_layout
 from fanin.hdl.stream.connect import connect_typed
@@ -52,14 +52,14 @@ class SumBanks(wiring.Component):
     Latency
     -------
     ``Banks.READ`` cycles from ``read.place`` to data. A read includes every term whose place came at least
-    ``SEEN``, 9 cycles before the place of the read.
+    ``READ_DELAY``, 9 cycles before the place of the read.
 
     Source
     ------
     docs/systems/layers.md, "The convolution".
     """
 
-    SEEN = SUM_WRITE
+    READ_DELAY = SUM_WRITE
 
     def __init__(self, *, raster: Raster, rows: int, words: int):
         self.raster, self.rows, self.words = raster, rows, words
@@ -84,20 +84,20 @@ class SumBanks(wiring.Component):
         add = delayed(m, self.add, 3 + sums.latency, name="add", reset_less=False)
         m.d.comb += [sums.b.eq(terms[-1]), sums.valid.eq(add[3])]
         memories = []
-        for column, (address, meant) in enumerate(located(m, raster, self.place, BLOCK, "add")):
+        for column, (address, hit) in enumerate(located(m, raster, self.place, BLOCK, "add")):
             memory = Memory(shape=word, depth=self.rows * raster.row_step, init=[])
             m.submodules[f"memory{column}"] = memory
             memories.append(memory)
             write = memory.write_port()
             read = memory.read_port(transparent_for=(write,))
-            old = Value.cast(sums.a).word_select(column, bits)
-            is_meant = delayed(m, meant, 1 + sums.latency, name=f"meant_{column}")[-1]
+            stored = Value.cast(sums.a).word_select(column, bits)
+            is_hit = delayed(m, hit, 1 + sums.latency, name=f"hit_{column}")[-1]
             m.d.comb += [
                 read.addr.eq(address),
-                old.eq(Mux(first[column], 0, read.data)),
+                stored.eq(Mux(first[column], 0, read.data)),
                 write.addr.eq(delayed(m, address, 1 + sums.latency, name=f"address_{column}")[-1]),
                 write.data.eq(Value.cast(sums.o).word_select(column, bits)),
-                write.en.eq(add[-1] & is_meant),
+                write.en.eq(add[-1] & is_hit),
             ]
         connect_read(m, raster, memories, self.read, self.words, "read")
         return m
@@ -144,7 +144,7 @@ class GradientRows(wiring.Component):
     docs/systems/layers.md, "The convolution".
     """
 
-    _TO_READER = WindowPlaces.LATENCY + SumBanks.SEEN
+    _STEP_TO_READER = WindowPlaces.LATENCY + SumBanks.READ_DELAY
     LATENCY = GRADIENT_ROWS
 
     def __init__(self, *, raster: Raster, rows: int, words: int):
@@ -179,37 +179,37 @@ class GradientRows(wiring.Component):
             banks.terms.eq(self.terms),
             banks.first.eq(self.first),
         ]
-        left = rows_left(m, raster, self.end)
+        finished = released_rows(m, raster, self.end)
         m.d.comb += [
-            self.ready.eq(rows_suffice(m, raster, rows, begin=self.begin, initial=rows, more=reader.freed)),
-            reader.filled.eq(delayed(m, left, self._TO_READER, name="left", reset_less=False)[-1]),
+            self.ready.eq(rows_suffice(m, raster, rows, begin=self.begin, initial=rows, added=reader.freed)),
+            reader.filled.eq(delayed(m, finished, self._STEP_TO_READER, name="finished", reset_less=False)[-1]),
         ]
-        self._hand_out(m, reader)
+        self._send(m, reader)
         return m
 
-    def _hand_out(self, m: Module, reader: LineReader) -> None:
+    def _send(self, m: Module, reader: LineReader) -> None:
         """Send zeros for pixels that no window covers, as the memories are undefined there."""
         raster = self.raster
-        seen_rows = _seen(
+        covered_rows = _covered(
             raster.height, raster.steps * raster.step_rows, raster.kernel[0], raster.stride[0], raster.top
         )
         outputs = raster.positions * raster.columns
-        seen_columns = _seen(raster.width, outputs, raster.kernel[1], raster.stride[1], raster.left)
+        covered_columns = _covered(raster.width, outputs, raster.kernel[1], raster.stride[1], raster.left)
         transfer = reader.o.valid & reader.o.ready
         words = raster.groups * raster.lanes // self.words  # of a pixel
         nest = Nest(m, {"y": raster.height, "x": raster.width, "word": words}, transfer, name="out")
-        seen: Value = Const(1, 1)
-        for level, flags in ("y", seen_rows), ("x", seen_columns):
+        is_covered: Value = Const(1, 1)
+        for level, flags in ("y", covered_rows), ("x", covered_columns):
             if not all(flags):
-                seen &= table(nest.walk({level: 1}, name=f"at_{level}"), flags)
+                is_covered &= table(nest.walk({level: 1}, name=f"at_{level}"), flags)
         m.d.comb += [
             self.o.valid.eq(reader.o.valid),
-            self.o.payload.eq(Mux(seen, reader.o.payload, 0)),
+            self.o.payload.eq(Mux(is_covered, reader.o.payload, 0)),
             reader.o.ready.eq(self.o.ready),
         ]
 
 
-def _seen(size: int, outputs: int, kernel: int, stride: int, before: int) -> list[int]:
+def _covered(size: int, outputs: int, kernel: int, stride: int, padding: int) -> list[int]:
     """Return, by row or column, 1 if any of the ``outputs`` windows covers it."""
-    found = {place * stride + k - before for place in range(outputs) for k in range(kernel)}
-    return [int(at in found) for at in range(size)]
+    covered = {place * stride + k - padding for place in range(outputs) for k in range(kernel)}
+    return [int(index in covered) for index in range(size)]

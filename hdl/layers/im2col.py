@@ -16,7 +16,7 @@ from fanin.hdl.layers.interface import layer_members
 from fanin.hdl.layers.lines import Lines
 from fanin.hdl.layers.nest import Nest
 from fanin.hdl.layers.places import WindowPlaces, window_steps
-from fanin.hdl.layers.raster import apart
+from fanin.hdl.layers.raster import may_reuse
 from fanin.hdl.layers.resize import resized
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.pipeline_queue import PipelineQueue
@@ -96,7 +96,7 @@ class Im2col(wiring.Component):
         nest = self._walk(m, rows, active, step, name="backward")
         position = ["ky", "kx", "g"]
         steps = layer.kernel[0] * layer.kernel[1] * self._levels["g"]
-        may_add = apart(m, step & nest.ends(position), steps, period=layer.position_cycles(p))
+        may_add = may_reuse(m, step & nest.ends(position), steps, period=layer.position_cycles(p))
         m.d.comb += [
             gradients.ready.eq(active & may_add),
             rows.add.eq(step),

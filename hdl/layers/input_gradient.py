@@ -129,15 +129,15 @@ class InputGradient(wiring.Component):
 
 
 def add_windows(
-    m: Module, schedule: Schedule, loops: WayLoops, rows: GradientRows, terms: Any, after: int
+    m: Module, schedule: Schedule, loops: WayLoops, rows: GradientRows, terms: Any, latency: int
 ) -> None:
-    """Add ``terms``, ``after`` cycles after their step of ``loops``, to ``rows`` at the step's windows."""
-    to_place = after - WindowPlaces.LATENCY
+    """Add ``terms``, ``latency`` cycles after their step of ``loops``, to ``rows`` at the step's windows."""
+    to_place = latency - WindowPlaces.LATENCY
     m.d.comb += [
         rows.add.eq(delayed(m, loops.step, to_place, name="add", reset_less=False)[-1]),
         rows.end.eq(delayed(m, loops.row_ends, to_place, name="row_end", reset_less=False)[-1]),
         rows.terms.eq(terms),
-        rows.first.eq(delayed(m, _first(schedule, loops), after, name="first")[-1]),
+        rows.first.eq(delayed(m, _first(schedule, loops), latency, name="first")[-1]),
     ]
     groups, position = {"g": schedule.igs, "ig": 1}, {"c": 1, "block": schedule.row_positions}
     windows = window_steps(loops.nest, schedule.features, groups, position=position, down=True)
@@ -157,10 +157,13 @@ def _first(schedule: Schedule, loops: WayLoops) -> Value:
     down, right = schedule.layer.stride
     output_row = nest.walk({"row": schedule.block.rows, "r": 1}, name="output_row")
     position = nest.walk({"block": schedule.row_positions, "c": 1}, name="position")
-    # The kernel loops count down: ``below`` kernel rows are further down, ``beside`` columns further right.
-    below, beside = nest.walk({"ky": 1}, name="below"), nest.walk({"kx": 1}, name="beside")
-    first_row = (output_row == 0) | (below < down)
-    first_column = beside < right
+    # The kernel loops count down: ``rows_below``, ``columns_right``: kernel rows and columns that remain.
+    rows_below, columns_right = (
+        nest.walk({"ky": 1}, name="rows_below"),
+        nest.walk({"kx": 1}, name="columns_right"),
+    )
+    first_row = (output_row == 0) | (rows_below < down)
+    first_column = columns_right < right
     first_group = nest.walk({"og": 1}, name="output_group") == 0
     first = first_row & first_group
     columns = [first_column | (position == 0), *(schedule.p.ph - 1) * [first_column]]

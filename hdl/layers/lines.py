@@ -22,16 +22,16 @@ from fanin.hdl.stream.credits import Credits
 from fanin.hdl.stream.fifo import StreamFIFO
 
 
-def row_gate(m: Module, *, rows: int, initial: int, more: Any, ends: Any, name: str) -> Signal:
+def row_gate(m: Module, *, rows: int, initial: int, added: Any, ends: Any, name: str) -> Signal:
     """Return a register that is high while a row is open. A row opens as soon as one is available.
 
-    ``more``: rows that become available in this cycle. ``ends``: the open row ends.
+    ``added``: rows that become available in this cycle. ``ends``: the open row ends.
     """
     is_open = Signal(name=f"{name}_open")
-    left = Signal(range(rows + 1), init=initial, name=f"{name}_left")
+    available = Signal(range(rows + 1), init=initial, name=f"{name}_left")
     take = Signal(name=f"{name}_take")
-    m.d.comb += take.eq((ends | ~is_open) & (left != 0))
-    m.d.sync += left.eq(left + more - take)
+    m.d.comb += take.eq((ends | ~is_open) & (available != 0))
+    m.d.sync += available.eq(available + added - take)
     with m.If(take):
         m.d.sync += is_open.eq(1)
     with m.Elif(ends):
@@ -39,25 +39,26 @@ def row_gate(m: Module, *, rows: int, initial: int, more: Any, ends: Any, name: 
     return is_open
 
 
-def rows_suffice(m: Module, raster: Raster, rows: int, *, begin: Value, initial: int, more: Value) -> Value:
+def rows_suffice(m: Module, raster: Raster, rows: int, *, begin: Value, initial: int, added: Value) -> Value:
     """Return whether the ``initial`` rows and those added since include all that the next row of blocks needs.
 
-    ``more``: rows added in this cycle. ``begin``: the next row of blocks begins.
+    ``added``: rows added in this cycle. ``begin``: the next row of blocks begins.
     """
-    waits = [raster.last(k) + 1 for k in range(raster.steps)]  # rows of the frame that each row of blocks needs
-    waits.append(raster.height + waits[0])
-    deltas = [b - a for a, b in pairwise(waits)]
-    begun = Nest(m, {"step": raster.steps}, begin, name="begun").walk({"step": 1}, name="index")
-    spare = Signal(range(-max(*deltas, waits[0]), rows + 1), init=initial - waits[0])  # beyond those awaited
-    m.d.sync += spare.eq(spare + more - Mux(begin, table(begun, deltas), 0))
-    return spare >= 0
+    needed_rows = [raster.last(k) + 1 for k in range(raster.steps)]  # of the frame, by row of blocks
+    needed_rows.append(raster.height + needed_rows[0])
+    deltas = [b - a for a, b in pairwise(needed_rows)]
+    step = Nest(m, {"step": raster.steps}, begin, name="begin").walk({"step": 1}, name="index")
+    # Rows beyond the needed ones; negative: rows still missing.
+    surplus = Signal(range(-max(*deltas, needed_rows[0]), rows + 1), init=initial - needed_rows[0])
+    m.d.sync += surplus.eq(surplus + added - Mux(begin, table(step, deltas), 0))
+    return surplus >= 0
 
 
-def rows_left(m: Module, raster: Raster, end: Value) -> Value:
-    """Return the number of rows that no later row of blocks uses, in the cycle of a row's ``end``; else 0."""
-    ended = Nest(m, {"step": raster.steps}, end, name="ended").walk({"step": 1}, name="index")
-    left = [raster.first(k + 1) - raster.first(k) for k in range(raster.steps)]
-    return Mux(end, table(ended, left), 0)
+def released_rows(m: Module, raster: Raster, end: Value) -> Value:
+    """Return, with the ``end`` of a row of blocks, the number of rows that no later one uses; else 0."""
+    step = Nest(m, {"step": raster.steps}, end, name="end").walk({"step": 1}, name="index")
+    released = [raster.first(k + 1) - raster.first(k) for k in range(raster.steps)]
+    return Mux(end, table(step, released), 0)
 
 
 class LineWriter(wiring.Component):
@@ -105,17 +106,17 @@ class LineWriter(wiring.Component):
         """Gate rows by free space, and step the write place with each transfer."""
         m = Module()
         m.submodules.places = places = PixelPlaces(raster=self.raster, rows=self.rows, words=self.words)
-        taken = Signal()
+        transfer = Signal()
         ends = Signal()
-        is_open = row_gate(m, rows=self.rows, initial=self.rows, more=self.freed, ends=ends, name="row")
+        is_open = row_gate(m, rows=self.rows, initial=self.rows, added=self.freed, ends=ends, name="row")
         m.d.comb += [
             self.i.ready.eq(is_open),
-            taken.eq(self.i.valid & is_open),
-            ends.eq(taken & places.last),
-            places.step.eq(taken),
+            transfer.eq(self.i.valid & is_open),
+            ends.eq(transfer & places.last),
+            places.step.eq(transfer),
         ]
         m.d.sync += [
-            self.write.en.eq(taken),
+            self.write.en.eq(transfer),
             self.write.place.eq(places.place),
             self.write.data.eq(self.i.payload),
             self.wrote.eq(ends),
@@ -173,7 +174,7 @@ class LineReader(wiring.Component):
         m.submodules.queue = queue = StreamFIFO(shape=layout, depth=READ_AHEAD)
         m.submodules.credits = credits = Credits(limit=READ_AHEAD, full=True)
         ends = Signal()
-        is_open = row_gate(m, rows=self.rows, initial=0, more=self.filled, ends=ends, name="row")
+        is_open = row_gate(m, rows=self.rows, initial=0, added=self.filled, ends=ends, name="row")
         arrives = delayed(m, places.step, Banks.READ, name="arrives", reset_less=False)[-1]
         connect_typed(m, queue.o, wiring.flipped(self.o))
         m.d.comb += [
@@ -260,8 +261,10 @@ class Lines(wiring.Component):
             self.mask.eq(delayed(m, places.place.mask, Banks.READ, name="mask")[-1]),
         ]
 
-        m.d.sync += writer.freed.eq(rows_left(m, raster, self.end))
-        m.d.comb += self.ready.eq(rows_suffice(m, raster, rows, begin=self.begin, initial=0, more=writer.wrote))
+        m.d.sync += writer.freed.eq(released_rows(m, raster, self.end))
+        m.d.comb += self.ready.eq(
+            rows_suffice(m, raster, rows, begin=self.begin, initial=0, added=writer.wrote)
+        )
         return m
 
 

@@ -104,9 +104,9 @@ class Maxima(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """Read a place's maximum so far, compare it with the new word, and write the larger one."""
         m = Module()
-        best = data.StructLayout({"word": WORD_BITS, "round": range(self.rounds)})
-        kept = data.StructLayout({"found": 1, "lanes": data.ArrayLayout(best, self.lanes)})
-        m.submodules.memory = memory = Memory(shape=kept, depth=self.depth, init=[])
+        candidate = data.StructLayout({"word": WORD_BITS, "round": range(self.rounds)})
+        entry_shape = data.StructLayout({"has_candidate": 1, "lanes": data.ArrayLayout(candidate, self.lanes)})
+        m.submodules.memory = memory = Memory(shape=entry_shape, depth=self.depth, init=[])
         read, write = memory.read_port(), memory.write_port()
         entry = Signal(range(self.depth))
         with m.If(self.valid):
@@ -119,31 +119,35 @@ class Maxima(wiring.Component):
             write.en.eq(valid[-1]),
             self.o_valid.eq(valid[-1] & ends),
         ]
-        later = {
+        delayed_inputs = {
             name: delayed(m, value, 2, name=name)
             for name, value in (("first", self.first), ("counts", self.counts), ("round", self.round))
         }
         words = delayed(m, self.i, 2, name="word")
-        found = Signal()  # the place already has a candidate
+        has_candidate = Signal()  # the place already has a candidate
         m.d.sync += [
-            found.eq(read.data.found & ~later["first"][1]),
-            write.data.found.eq(found | later["counts"][2]),
+            has_candidate.eq(read.data.has_candidate & ~delayed_inputs["first"][1]),
+            write.data.has_candidate.eq(has_candidate | delayed_inputs["counts"][2]),
         ]
         for lane in range(self.lanes):
-            before, after = read.data.lanes[lane], write.data.lanes[lane]
-            new, old = (Signal(_Compared, name=f"{name}_{lane}", reset_less=True) for name in ("new", "old"))
-            held = Signal(best, name=f"held_{lane}", reset_less=True)
+            stored, updated = read.data.lanes[lane], write.data.lanes[lane]
+            word_key, stored_key = (
+                Signal(_Compared, name=f"{name}_{lane}", reset_less=True) for name in ("word_key", "stored_key")
+            )
+            stored_delayed = Signal(candidate, name=f"stored_{lane}", reset_less=True)
             m.d.sync += [
-                held.eq(before),
-                *_compare(old, before.word),
-                *_compare(new, words[1][lane]),
+                stored_delayed.eq(stored),
+                *_compare(stored_key, stored.word),
+                *_compare(word_key, words[1][lane]),
             ]
-            wins = later["counts"][2] & (~found | ~old.nan & (new.nan | (new.key > old.key)))
-            m.d.sync += after.word.eq(Mux(wins, words[2][lane], held.word))
-            m.d.sync += after.round.eq(Mux(wins, later["round"][2], held.round))
+            replaces = delayed_inputs["counts"][2] & (
+                ~has_candidate | ~stored_key.nan & (word_key.nan | (word_key.key > stored_key.key))
+            )
+            m.d.sync += updated.word.eq(Mux(replaces, words[2][lane], stored_delayed.word))
+            m.d.sync += updated.round.eq(Mux(replaces, delayed_inputs["round"][2], stored_delayed.round))
             m.d.comb += [
-                self.o[lane].eq(after.word),
-                self.o_rounds[lane].eq(after.round),
+                self.o[lane].eq(updated.word),
+                self.o_rounds[lane].eq(updated.round),
             ]
         return m
 
@@ -199,7 +203,7 @@ class MaxPool(wiring.Component):
         go = Signal()
         loops = WayLoops(m, schedule, Way.FORWARD, go=go)
         tap = loops.nest.walk({"ky": self.layer.kernel[1], "kx": 1}, name="tap_number")
-        at = {
+        aligned = {
             name: delayed(m, value, Lines.LATENCY, name=name, reset_less=False)[-1]
             for name, value in (
                 ("step", loops.step),
@@ -214,10 +218,10 @@ class MaxPool(wiring.Component):
             results.begin.eq(loops.start),
             lines.begin.eq(loops.start & loops.row_begins),
             lines.end.eq(loops.row_ends),
-            maxima.valid.eq(at["step"]),
-            maxima.first.eq(at["first"]),
-            maxima.last.eq(at["last"]),
-            maxima.round.eq(at["number"]),
+            maxima.valid.eq(aligned["step"]),
+            maxima.first.eq(aligned["first"]),
+            maxima.last.eq(aligned["last"]),
+            maxima.round.eq(aligned["number"]),
             maxima.counts.eq(lines.mask),
             maxima.i.eq(lines.data),
             results.valid.eq(maxima.o_valid),
@@ -234,7 +238,7 @@ class MaxPool(wiring.Component):
     def _backward(self, m: Module) -> None:
         schedule, lanes = self._schedule, self.parallelism.po
         inputs, pairs = schedule.features, self._pairs
-        after = Lines.LATENCY + 1
+        latency = Lines.LATENCY + 1
         m.submodules.join = join = StreamJoin(shape=self.gradients.payload.shape())
         m.submodules.blocks = blocks = Lines(raster=pairs, rows=schedule.output_rows, words=2 * lanes)
         m.submodules.rows = rows = GradientRows(raster=inputs, rows=schedule.input_gradient_rows, words=lanes)
@@ -260,4 +264,4 @@ class MaxPool(wiring.Component):
         terms = Signal(data.ArrayLayout(WORD_BITS, lanes), reset_less=True)
         for lane, term in enumerate(terms):
             m.d.sync += term.eq(Mux(blocks.data[lanes + lane] == number, blocks.data[lane], 0))
-        add_windows(m, schedule, loops, rows, terms, after)
+        add_windows(m, schedule, loops, rows, terms, latency)

@@ -1,4 +1,4 @@
-"""Read and write half of the store's AXI4 port: bursts of many channels, in turn."""
+"""Read port and write port of the store to AXI4; each serves the bursts of many channels in turn."""
 
 from __future__ import annotations
 
@@ -125,10 +125,10 @@ class ReadPort(wiring.Component):
         ]
         m.d.sync += [self.beat.eq(axi.rdata), self.error.eq(axi.rvalid & (axi.rresp != Resp.OKAY))]
         for index in range(self.count):
-            mine = axi.rvalid & (claims.o.payload.channel == index)
+            for_channel = axi.rvalid & (claims.o.payload.channel == index)
             m.d.sync += [
-                self.arrived[index].eq(mine),
-                self.finished[index].eq(mine & axi.rlast & claims.o.payload.last),
+                self.arrived[index].eq(for_channel),
+                self.finished[index].eq(for_channel & axi.rlast & claims.o.payload.last),
             ]
         return m
 
@@ -194,8 +194,8 @@ class WritePort(wiring.Component):
             wiring.connect(m, wiring.flipped(outer), inner)
         grant = arbiter.o
         m.d.comb += arbiter.stop.eq(self.stop)
-        under_way = grant.valid | self.axi.awvalid | self.axi.wvalid | bursts.level.any() | claims.level.any()
-        m.d.sync += self.quiet.eq(~under_way)
+        busy = grant.valid | self.axi.awvalid | self.axi.wvalid | bursts.level.any() | claims.level.any()
+        m.d.sync += self.quiet.eq(~busy)
         go = Signal()
         free = Signal()
         _address(m, self.axi, "aw", grant.payload.request, go=go, free=free)
@@ -243,8 +243,8 @@ class WritePort(wiring.Component):
         m.d.comb += [axi.bready.eq(1), claims.ready.eq(axi.bvalid)]
         m.d.sync += self.error.eq(axi.bvalid & (axi.bresp != Resp.OKAY))
         for index in range(self.count):
-            mine = axi.bvalid & (claims.payload.channel == index)
+            for_channel = axi.bvalid & (claims.payload.channel == index)
             m.d.sync += [
-                self.acknowledged[index].eq(mine),
-                self.landed[index].eq(mine & claims.payload.last),
+                self.acknowledged[index].eq(for_channel),
+                self.landed[index].eq(for_channel & claims.payload.last),
             ]

@@ -11,7 +11,7 @@ from amaranth import Const, Module, Mux, Signal, Value
 class Nest:
     """Nested loops, the innermost last; the nest moves by one step while ``advance`` is high.
 
-    ``levels``: how often each goes round. After the last step of all, or one with ``restart``, they begin anew.
+    ``levels``: iterations of each loop. The nest restarts after its last step or a step with ``restart``.
     Every flag is a register, so the logic after the flags is one LUT and one carry chain deep.
     """
 
@@ -23,7 +23,7 @@ class Nest:
         for level, count in levels.items():
             if count > 1:
                 index = Signal(range(count), name=f"{name}_{level}")
-                with m.If(advance & self.ends(self._inside(level))):
+                with m.If(advance & self.ends(self._inner_levels(level))):
                     m.d.sync += self._at_end[level].eq(index == count - 2)
                     m.d.sync += index.eq(Mux(self._at_end[level], 0, index + 1))
                 if restart is not None:
@@ -31,14 +31,14 @@ class Nest:
                         m.d.sync += [self._at_end[level].eq(0), index.eq(0)]
 
     def ends(self, levels: Iterable[str]) -> Value:
-        """Return whether each of the loops ``levels`` is in its last round."""
+        """Return whether each of the loops ``levels`` is in its last iteration."""
         total: Value = Const(1, 1)
         for level in levels:
             if self.levels[level] > 1:
                 total = total & self._at_end[level]
         return total
 
-    def _inside(self, level: str) -> tuple[str, ...]:
+    def _inner_levels(self, level: str) -> tuple[str, ...]:
         names = tuple(self.levels)
         return names[names.index(level) + 1 :]
 
@@ -53,36 +53,38 @@ class Nest:
     ) -> Signal:
         """Return a register that holds ``base`` + Σ index · stride.
 
-        With ``modulo``, the value is reduced modulo that, and each pass of all levels may add ``drift``.
+        With ``modulo``, the value is reduced by it. Each pass of the whole nest adds ``drift``.
         """
         deltas, span = {}, 0
         for level, count in reversed(self.levels.items()):
             deltas[level] = strides.get(level, 0) - span
             span += strides.get(level, 0) * (count - 1)
         ends = [(self.levels[level] - 1) * stride for level, stride in strides.items()]
-        least, most = base + sum(min(e, 0) for e in ends), base + sum(max(e, 0) for e in ends)
-        shape = range(modulo) if modulo else range(least, most + 1)
+        minimum, maximum = base + sum(min(e, 0) for e in ends), base + sum(max(e, 0) for e in ends)
+        shape = range(modulo) if modulo else range(minimum, maximum + 1)
         value = Signal(shape, init=base % modulo if modulo else base, name=f"{self.name}_{name}")
-        following = value + self._chosen(deltas, drift - span, modulo)
+        next_value = value + self._step_delta(deltas, drift - span, modulo)
         if modulo:
-            less = value + self._chosen(deltas, drift - span, modulo, less=modulo)
-            following = Mux(less >= 0, less, following)
+            reduced = value + self._step_delta(deltas, drift - span, modulo, subtrahend=modulo)
+            next_value = Mux(reduced >= 0, reduced, next_value)
         with self.m.If(self.advance):
-            self.m.d.sync += value.eq(following)
+            self.m.d.sync += value.eq(next_value)
             if self.restart is not None:
                 with self.m.If(self.restart):
                     self.m.d.sync += value.eq(value.init)
         return value
 
-    def _chosen(self, deltas: dict[str, int], restart: int, modulo: int | None, less: int = 0) -> Value:
+    def _step_delta(
+        self, deltas: dict[str, int], restart: int, modulo: int | None, subtrahend: int = 0
+    ) -> Value:
         def constant(delta: int) -> Const:
-            return Const((delta % modulo if modulo else delta) - less)
+            return Const((delta % modulo if modulo else delta) - subtrahend)
 
-        chosen: Value = constant(restart)
+        selection: Value = constant(restart)
         for level, count in self.levels.items():
             if count > 1:
-                chosen = Mux(self._at_end[level], chosen, constant(deltas[level]))
-        return chosen
+                selection = Mux(self._at_end[level], selection, constant(deltas[level]))
+        return selection
 
 
 class Loops:
@@ -122,12 +124,12 @@ class Loops:
 
         busy = Signal(name=f"{name}_busy")
         if idle:
-            over = Signal(name=f"{name}_over")
-            left = Signal(idle, name=f"{name}_left")  # a one that moves down
-            m.d.sync += left.eq(left >> 1)
+            block_over = Signal(name=f"{name}_block_over")
+            gap = Signal(idle, name=f"{name}_gap")  # a one that moves down
+            m.d.sync += gap.eq(gap >> 1)
             with m.If(round_ends):
-                m.d.sync += [left.eq(1 << (idle - 1)), over.eq(ends)]
-            goes_on, free = left[0] & ~over, ~busy | (left[0] & over)
+                m.d.sync += [gap.eq(1 << (idle - 1)), block_over.eq(ends)]
+            goes_on, free = gap[0] & ~block_over, ~busy | (gap[0] & block_over)
         else:
             goes_on, free = round_ends & ~ends, ~busy | self.ends
         m.d.comb += self.start.eq(go & free)

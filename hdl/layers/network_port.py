@@ -37,11 +37,11 @@ HIGH_WORD = 16  # distance from the number of a counter's low word to that of it
 LINK_WORD_BITS = 5
 _WORDS = 1 << LINK_WORD_BITS  # words per connection, unused ones included
 
-_OWN = ("run", "own_mac", "own_ip", "timeout", "retries", "ack_frames", "ack_delay")
-_PEER = ("connection", "priority", "peer_mac", "peer_ip")
+_OWN_FIELDS = ("run", "own_mac", "own_ip", "timeout", "retries", "ack_frames", "ack_delay")
+_PEER_FIELDS = ("connection", "priority", "peer_mac", "peer_ip")
 _JOB = ConnectionJob.as_shape().members
-OwnSettings = data.StructLayout({name: _JOB[name] for name in _OWN})  # common to all connections
-PeerSettings = data.StructLayout({"index": INDEX_BITS, **{name: _JOB[name] for name in _PEER}})
+OwnSettings = data.StructLayout({name: _JOB[name] for name in _OWN_FIELDS})  # common to all connections
+PeerSettings = data.StructLayout({"index": INDEX_BITS, **{name: _JOB[name] for name in _PEER_FIELDS}})
 
 
 @dataclass(frozen=True)
@@ -193,11 +193,11 @@ class NetworkPort(wiring.Component):
         m = Module()
         m.submodules.hub = hub = MacHub(connections=len(self.shapes), encap=self.encap)
         m.submodules.select = select = WordSelect(count=_WORDS * len(self.shapes))
-        connections = [self._made(shape) for shape in self.shapes]
-        begin, settings, taken = self._commands(m, connections)
+        connections = [self._build_connection(shape) for shape in self.shapes]
+        begin, settings, takes_peer = self._commands(m, connections)
         for number, connection in enumerate(connections):
             m.submodules[f"connection{number}"] = connection
-            self._connection(m, number, connection, hub, begin, settings, taken[number])
+            self._connection(m, number, connection, hub, begin, settings, takes_peer[number])
             self._count(m, number, connection, select)
         connect_typed(m, hub.mac_tx, flipped(self.mac_tx))
         connect_typed(m, flipped(self.mac_rx), hub.mac_rx)
@@ -212,7 +212,7 @@ class NetworkPort(wiring.Component):
         m.d.comb += [select.index.eq(self.index), self.word.eq(select.o)]
         return m
 
-    def _made(self, shape: EndShape) -> Connection:
+    def _build_connection(self, shape: EndShape) -> Connection:
         return Connection(
             lanes=shape.lanes,
             row=shape.row,
@@ -222,7 +222,7 @@ class NetworkPort(wiring.Component):
         )
 
     def _commands(self, m: Module, connections: Sequence[Connection]) -> tuple[Signal, Any, Signal]:
-        """Return the start of a run, its settings, and the connections that take ``peer``.
+        """Return the pulse that starts a run, the run's settings, and a bit per connection that takes ``peer``.
 
         ``set`` takes effect one cycle after ``reset``, ``start`` one cycle after ``set``.
         """
@@ -232,7 +232,7 @@ class NetworkPort(wiring.Component):
         settings = Signal(OwnSettings)
         last_run = Signal.like(self.own.run)  # number of the last run since power-up
         repeated = Signal()
-        taken = Signal(len(connections))
+        takes_peer = Signal(len(connections))
         free = Cat(~(connection.status.running | connection.status.failed) for connection in connections).all()
         may_start = free & ~repeated & ~self.blocked
         m.d.sync += [
@@ -245,19 +245,19 @@ class NetworkPort(wiring.Component):
         with m.If(starting & may_start):
             m.d.sync += [settings.eq(self.own), last_run.eq(self.own.run), started.eq(1)]
         m.d.comb += [
-            at.eq(setting & (self.peer.index == number) & ~connection.status.running & ~self.blocked)
-            for number, (at, connection) in enumerate(zip(taken, connections, strict=True))
+            takes.eq(setting & (self.peer.index == number) & ~connection.status.running & ~self.blocked)
+            for number, (takes, connection) in enumerate(zip(takes_peer, connections, strict=True))
         ]
         with m.If(starting):
             m.d.sync += self.refused.eq(~may_start)
-        with m.If(setting & ~taken.any()):
+        with m.If(setting & ~takes_peer.any()):
             m.d.sync += self.refused.eq(1)
         with m.Elif(setting & ~start_next):
             m.d.sync += self.refused.eq(0)
-        return begin, settings, taken
+        return begin, settings, takes_peer
 
     def _connection(
-        self, m: Module, number: int, connection: Any, hub: Any, begin: Signal, settings: Any, taken: Any
+        self, m: Module, number: int, connection: Any, hub: Any, begin: Signal, settings: Any, takes_peer: Any
     ) -> None:
         """Connect one connection's words, frames and settings."""
         end = self.end(number)
@@ -266,11 +266,11 @@ class NetworkPort(wiring.Component):
         connect_typed(m, connection.mac_tx, hub.tx[number])
         connect_typed(m, hub.rx[number], connection.mac_rx)
         peer = Signal(PeerSettings, name=f"peer{number}")
-        with m.If(taken):
+        with m.If(takes_peer):
             m.d.sync += peer.eq(self.peer)
         m.d.comb += [
-            *(connection.job[name].eq(settings[name]) for name in _OWN),
-            *(connection.job[name].eq(peer[name]) for name in _PEER),
+            *(connection.job[name].eq(settings[name]) for name in _OWN_FIELDS),
+            *(connection.job[name].eq(peer[name]) for name in _PEER_FIELDS),
             connection.start.eq(begin),
             connection.reset.eq(self.reset),
             connection.watch.eq(self.watch),
@@ -279,25 +279,25 @@ class NetworkPort(wiring.Component):
         ]
 
     def _gate(self, m: Module, number: int, words: Any, end: Any) -> None:
-        """Pass only the frames of the job."""
+        """Pass only the frames of the job; later frames wait in the connection."""
         shape, control = self.shapes[number], self.control
         gate = FrameGate(lanes=shape.lanes, transfers=shape.row * shape.rows // shape.lanes)
         m.submodules[f"gate{number}"] = ResetInserter(self.reset)(gate)
         trains = control.mode == Mode.TRAIN
-        comes = trains if shape.learns else trains | (control.mode == Mode.EVALUATE)
+        carries_frames = trains if shape.learns else trains | (control.mode == Mode.EVALUATE)
         connect_typed(m, words, gate.i)
         connect_typed(m, gate.o, end)
-        m.d.comb += [gate.start.eq(control.start), gate.frames.eq(Mux(comes, control.frames, 0))]
+        m.d.comb += [gate.start.eq(control.start), gate.frames.eq(Mux(carries_frames, control.frames, 0))]
 
     def _count(self, m: Module, number: int, connection: Any, select: WordSelect) -> None:
         """Count a connection's events, and expose the counters and its failure as words."""
-        for place, name in enumerate(LINK_COUNTERS):
+        for index, name in enumerate(LINK_COUNTERS):
             count = Signal(COUNTER_BITS, name=f"{name}{number}")
             with m.If(self.clear):
                 m.d.sync += count.eq(0)
             with m.Elif(connection.counters[name]):
                 m.d.sync += count.eq(count + 1)
-            low, high = (select.words[_WORDS * number + place + at] for at in (0, HIGH_WORD))
+            low, high = (select.words[_WORDS * number + index + offset] for offset in (0, HIGH_WORD))
             m.d.comb += Cat(low, high).eq(count)
         m.d.comb += select.words[_WORDS * number + len(LINK_COUNTERS)].eq(connection.status.cause)
 

@@ -112,20 +112,20 @@ class ClusterNode(wiring.Component):
     @property
     def register_map(self) -> RegisterMap:
         """Registers of the node. With connections, the default timeout is the maximum: peers may be slow."""
-        alone = not network_ends(self.network)
-        return cluster_registers(timeout=watchdog([self.network]) if alone else MAX_TIMEOUT)
+        standalone = not network_ends(self.network)
+        return cluster_registers(timeout=watchdog([self.network]) if standalone else MAX_TIMEOUT)
 
     @property
     def fifos(self) -> dict[StageFifo, int]:
         """Capacity of each watched FIFO, in the order of their numbers."""
         sizes: dict[Fifo, Mapping[Any, int]] = {Fifo.FORWARD: self.skews, Fifo.BACKWARD: self.gradient_skews}
-        found = {}
+        capacities = {}
         for fifo in stage_fifos(self.network):
             if fifo.kind in sizes:
-                found[fifo] = sizes[fifo.kind].get((fifo.stage, fifo.port), 0)
+                capacities[fifo] = sizes[fifo.kind].get((fifo.stage, fifo.port), 0)
             else:
-                found[fifo] = WRITE_DEPTH if fifo.kind is Fifo.SAVE else self.rings[fifo.stage]
-        return found
+                capacities[fifo] = WRITE_DEPTH if fifo.kind is Fifo.SAVE else self.rings[fifo.stage]
+        return capacities
 
     def elaborate(self, platform: Any) -> Module:
         """Connect the layers to the store, the network port and the registers."""
@@ -151,8 +151,8 @@ class ClusterNode(wiring.Component):
         watches = self._watches(m, registers, control, ports)
         self._fifos(m, registers, control, levels)
         learning = [layer.done for i, layer in layers.items() if self.network.stages[i].layer.parameters]
-        passed = [self._passed(index, watches, control) for index in ends]
-        m.d.sync += control.done.eq(Cat(store.done, *learning, *passed).all())
+        ends_done = [self._end_done(index, watches, control) for index in ends]
+        m.d.sync += control.done.eq(Cat(store.done, *learning, *ends_done).all())
         return m
 
     def _layers(self, m: Module, control: JobControl, store: Store) -> dict[int, Any]:
@@ -193,7 +193,7 @@ class ClusterNode(wiring.Component):
         ]
         return {index: NetworkEnd(stages[index], port.end(number)) for number, index in enumerate(ends)}
 
-    def _passed(self, end: int, watches: Mapping[StageStream, Watch], control: JobControl) -> Any:
+    def _end_done(self, end: int, watches: Mapping[StageStream, Watch], control: JobControl) -> Any:
         """Return whether all frames of the job have passed an end, and all their gradients have returned.
 
         Thus even a device without parameters keeps its job until the last frame.
@@ -247,24 +247,24 @@ class ClusterNode(wiring.Component):
                 m.d.comb += sent.ready.eq(1)
 
     def _link(self, source: int, consumer: Consumer, *, trains: bool) -> EdgeLink:
-        stages, place = self.network.stages, (consumer.stage, consumer.port)
+        stages, edge = self.network.stages, (consumer.stage, consumer.port)
         return EdgeLink(
             words=stages[source].layer.output.words,
             source=stages[source].parallelism.po,
             target=stages[consumer.stage].parallelism.pi,
             trains=trains,
-            waiting=self.skews.get(place, 0),
-            returning=self.gradient_skews.get(place, 0),
+            waiting=self.skews.get(edge, 0),
+            returning=self.gradient_skews.get(edge, 0),
             resized=stages[consumer.stage].layer.takes_turns,
         )
 
     def _progress(self, m: Module, registers: Any, control: JobControl, ports: StagePorts) -> None:
         """Report whether any stream moves, and on a timeout the first stream that waits."""
-        leaving = [ports.leaving(one) for one in stage_streams(self.network)]
-        m.submodules.progress = progress = Progress(count=len(leaving))
+        stream_ports = [ports.stream(stage_stream) for stage_stream in stage_streams(self.network)]
+        m.submodules.progress = progress = Progress(count=len(stream_ports))
         m.d.comb += [
-            progress.valid.eq(Cat(port.valid for port in leaving)),
-            progress.ready.eq(Cat(port.ready for port in leaving)),
+            progress.valid.eq(Cat(port.valid for port in stream_ports)),
+            progress.ready.eq(Cat(port.ready for port in stream_ports)),
         ]
         m.d.sync += control.moves.eq(progress.moves | registers.read_beats | registers.written_beats)
         with m.If(control.control.start):
@@ -279,28 +279,30 @@ class ClusterNode(wiring.Component):
         watches: dict[StageStream, Watch] = {}
         words: list[Any] = []
         nonfinite = []
-        now = Signal(WORD_BITS)
-        m.d.sync += now.eq(now + 1)
+        cycle = Signal(WORD_BITS)
+        m.d.sync += cycle.eq(cycle + 1)
         with m.If(control.control.start):
-            m.d.sync += now.eq(0)
-        for number, one in enumerate(stage_streams(self.network)):
-            layer, port = self.network.stages[one.stage].layer, ports.leaving(one)
-            shape = layer.output if one.way is Way.FORWARD else layer.inputs[one.port]
-            watches[one] = watch = Watch(lanes=len(port.payload), transfers=shape.words // len(port.payload))
+            m.d.sync += cycle.eq(0)
+        for number, stage_stream in enumerate(stage_streams(self.network)):
+            layer, port = self.network.stages[stage_stream.stage].layer, ports.stream(stage_stream)
+            shape = layer.output if stage_stream.way is Way.FORWARD else layer.inputs[stage_stream.port]
+            watches[stage_stream] = watch = Watch(
+                lanes=len(port.payload), transfers=shape.words // len(port.payload)
+            )
             m.submodules[f"watch{number}"] = watch
             m.d.comb += [
                 watch.clear.eq(control.control.start),
                 watch.enable.eq(control.running),
-                Cat(watch.input_valid, watch.input_ready).eq(Cat(ports.source(one))),
+                Cat(watch.input_valid, watch.input_ready).eq(Cat(ports.source(stage_stream))),
                 watch.output_valid.eq(port.valid),
                 watch.output_ready.eq(port.ready),
                 watch.payload.eq(port.payload),
-                watch.now.eq(now),
+                watch.now.eq(cycle),
                 watch.timed_first.eq(registers.timed_first),
                 watch.timed_last.eq(registers.timed_last),
             ]
-            if layer.parameters and one.way is Way.FORWARD:
-                m.d.comb += watch.updated.eq(ports.layers[one.stage].updated)
+            if layer.parameters and stage_stream.way is Way.FORWARD:
+                m.d.comb += watch.updated.eq(ports.layers[stage_stream.stage].updated)
             for cycles in (watch.busy, watch.starved, watch.blocked):
                 words += [cycles[:WORD_BITS], cycles[WORD_BITS:]]
             words += [watch.frames, Cat(watch.nonfinite_frame, Const(0, 7), watch.nonfinite)]
@@ -320,17 +322,17 @@ class ClusterNode(wiring.Component):
 
     def _fifos(self, m: Module, registers: Any, control: JobControl, levels: Mapping[StageFifo, Any]) -> None:
         """Expose the highest level of each FIFO; 0 for a FIFO that was not built."""
-        found: list[Any] = []
+        maxima: list[Any] = []
         for number, (fifo, depth) in enumerate(self.fifos.items()):
             if fifo in levels:
                 m.submodules[f"fifo{number}"] = high = HighWater(depth=depth)
                 m.d.comb += [high.level.eq(levels[fifo]), high.clear.eq(control.control.start)]
-            found.append(high.most if fifo in levels else Const(0))
-        m.submodules.select_fifo = select = WordSelect(count=max(len(found), 1))
+            maxima.append(high.most if fifo in levels else Const(0))
+        m.submodules.select_fifo = select = WordSelect(count=max(len(maxima), 1))
         exists = Signal()  # the selected FIFO exists; the select drops a number's upper bits
-        m.d.sync += exists.eq(registers.fifo < len(found))
+        m.d.sync += exists.eq(registers.fifo < len(maxima))
         m.d.comb += [
-            *(port.eq(level) for port, level in zip(select.words, found, strict=False)),
+            *(port.eq(level) for port, level in zip(select.words, maxima, strict=False)),
             select.index.eq(registers.fifo),
             registers.fifo_level.eq(Mux(exists, select.o, 0)),
         ]

@@ -108,7 +108,7 @@ class JobControl(wiring.Component):
         """Store and check the settings, then run the job. A job that fails while it runs requires a reset."""
         m = Module()
         control = self.control
-        age = Signal(_SETTLE)  # a one for each cycle of the job, or of the reset
+        elapsed = Signal(_SETTLE)  # a one for each cycle of the job, or of the reset
         loaded = Signal(init=not self.stateful)
         with m.FSM() as fsm:
             with m.State("IDLE"):
@@ -116,27 +116,27 @@ class JobControl(wiring.Component):
                     m.d.sync += [control.eq(self.settings), self.running.eq(1)]
                     m.d.sync += [self.failed.eq(0), self.cause.eq(Failure.NONE)]
                     m.next = "CHECK"
-                self._abandon(m, age)
+                self._abandon(m, elapsed)
             with m.State("CHECK"):
                 self._check(m, loaded)
-                self._abandon(m, age)
+                self._abandon(m, elapsed)
             with m.State("RUN"):
-                m.d.sync += [control.start.eq(0), age.eq(Cat(1, age))]
+                m.d.sync += [control.start.eq(0), elapsed.eq(Cat(1, elapsed))]
                 with m.If(self.memory_error | self.link_failed | self.expired):
-                    silent = Mux(self.link_failed, Failure.LINK, Failure.TIMEOUT)
-                    self._fail(m, Mux(self.memory_error, Failure.MEMORY, silent))
-                    m.d.sync += [self.stop.eq(1), age.eq(0)]
+                    cause = Mux(self.link_failed, Failure.LINK, Failure.TIMEOUT)
+                    self._fail(m, Mux(self.memory_error, Failure.MEMORY, cause))
+                    m.d.sync += [self.stop.eq(1), elapsed.eq(0)]
                     m.next = "FAILED"
-                with m.Elif(age[-1] & self.done):
-                    m.d.sync += [self.running.eq(0), age.eq(0), loaded.eq(1)]
+                with m.Elif(elapsed[-1] & self.done):
+                    m.d.sync += [self.running.eq(0), elapsed.eq(0), loaded.eq(1)]
                     m.next = "IDLE"
-                self._abandon(m, age)
+                self._abandon(m, elapsed)
             with m.State("FAILED"):
-                self._abandon(m, age)
+                self._abandon(m, elapsed)
             with m.State("DRAIN"):
-                m.d.sync += age.eq(Cat(1, age))
-                with m.If(age[-1] & self.quiet):
-                    m.d.sync += [self.clear.eq(1), age.eq(0)]
+                m.d.sync += elapsed.eq(Cat(1, elapsed))
+                with m.If(elapsed[-1] & self.quiet):
+                    m.d.sync += [self.clear.eq(1), elapsed.eq(0)]
                     m.next = "CLEAR"
             with m.State("CLEAR"):
                 m.d.sync += [self.clear.eq(0), self.stop.eq(0), self.resetting.eq(0)]
@@ -154,13 +154,13 @@ class JobControl(wiring.Component):
         moves_frames = trains | evaluates
         m.d.sync += control.start.eq(1)
         m.next = "RUN"
-        for cause, found in (
+        for cause, present in (
             (Failure.CONNECTION, moves_frames & self.unready),
             (Failure.UNLOADED, (control.mode != Mode.LOAD) & ~loaded),
             (Failure.ADDRESS, self.misplaced),
             (Failure.SETTINGS, moves_frames & ~control.frames.any() | trains & ~control.batch.any()),
-        ):  # the last one wins
-            with m.If(found):
+        ):  # the last present cause wins
+            with m.If(present):
                 self._fail(m, cause)
                 m.d.sync += control.start.eq(0)
                 m.next = "IDLE"
@@ -168,18 +168,18 @@ class JobControl(wiring.Component):
     def _fail(self, m: Module, cause: Any) -> None:
         m.d.sync += [self.running.eq(0), self.failed.eq(1), self.cause.eq(cause)]
 
-    def _abandon(self, m: Module, age: Signal) -> None:
-        """Leave a state for the reset, whatever else happens in it."""
+    def _abandon(self, m: Module, elapsed: Signal) -> None:
+        """Enter the reset from any state; it has priority over the state's other transitions."""
         with m.If(self.reset):
             m.d.sync += [self.running.eq(0), self.failed.eq(0), self.cause.eq(Failure.NONE)]
-            m.d.sync += [self.control.start.eq(0), self.stop.eq(1), self.resetting.eq(1), age.eq(0)]
+            m.d.sync += [self.control.start.eq(0), self.stop.eq(1), self.resetting.eq(1), elapsed.eq(0)]
             m.next = "DRAIN"
 
     def _watch(self, m: Module) -> None:
         """Count down the cycles in which nothing moves."""
-        left = Signal(WORD_BITS)
-        m.d.sync += self.expired.eq(self.running & ~left.any() & ~self.expired)
+        cycles_left = Signal(WORD_BITS)
+        m.d.sync += self.expired.eq(self.running & ~cycles_left.any() & ~self.expired)
         with m.If(self.moves | ~self.running):
-            m.d.sync += left.eq(self.timeout)
-        with m.Elif(left.any()):
-            m.d.sync += left.eq(left - 1)
+            m.d.sync += cycles_left.eq(self.timeout)
+        with m.Elif(cycles_left.any()):
+            m.d.sync += cycles_left.eq(cycles_left - 1)

@@ -133,21 +133,21 @@ class NormBackward(wiring.Component):
             groups=self.groups, scales_pass=True, drain=_DX + of_gradients.latency - 1
         )
         m.submodules.results = results = StreamFIFO(shape=self.input_gradients.payload.shape(), depth=RESULTS)
-        m.submodules.room = room = Credits(limit=RESULTS, full=True)
+        m.submodules.credits = credits = Credits(limit=RESULTS, full=True)
         connect_typed(m, wiring.flipped(self.access), memories.access)
         connect_update(m, memories, update)
         connect_typed(m, results.o, wiring.flipped(self.input_gradients))
 
         group = delayed(m, steps.group, _DX - 1, name="group")
         first = delayed(m, steps.first, _DX, name="first")
-        taken = delayed(m, steps.taken, _DX, name="taken", reset_less=False)
-        product, dx = self._words(m, taken, memories, scales.read)
-        for sums, value, age in ((of_products, product, _B), (of_gradients, dx, _DX)):
+        transfers = delayed(m, steps.taken, _DX, name="transfer", reset_less=False)
+        product, dx = self._words(m, transfers, memories, scales.read)
+        for sums, value, latency in ((of_products, product, _B), (of_gradients, dx, _DX)):
             m.d.comb += [
-                sums.group.eq(Mux(update.busy, update.read_group, group[age - 1])),
+                sums.group.eq(Mux(update.busy, update.read_group, group[latency - 1])),
                 sums.value.eq(value),
-                sums.valid.eq(taken[age]),
-                sums.first.eq(first[age]),
+                sums.valid.eq(transfers[latency]),
+                sums.first.eq(first[latency]),
             ]
         m.d.comb += [
             memories.read_groups[_EY].eq(Mux(update.busy, update.read_group, steps.group)),
@@ -168,17 +168,17 @@ class NormBackward(wiring.Component):
             self.idle.eq(control.idle),
             update.start.eq(control.update),
             steps.active.eq(control.words),
-            steps.taken.eq(steps.work & room.ok & self.gradients.valid & self.replay.valid),
+            steps.taken.eq(steps.work & credits.ok & self.gradients.valid & self.replay.valid),
             self.gradients.ready.eq(steps.taken),
             self.replay.ready.eq(steps.taken | control.scales),
-            room.take.eq(steps.taken),
-            room.give.eq(results.o.valid & results.o.ready),
-            results.i.valid.eq(taken[_DX]),
+            credits.take.eq(steps.taken),
+            credits.give.eq(results.o.valid & results.o.ready),
+            results.i.valid.eq(transfers[_DX]),
             results.i.payload.eq(dx),
         ]
         return m
 
-    def _words(self, m: Module, taken: list[Value], memories: Any, scale: Any) -> tuple[Any, Any]:
+    def _words(self, m: Module, transfers: list[Value], memories: Any, scale: Any) -> tuple[Any, Any]:
         """Return a ⊗ y, ``_B`` cycles after a word's transfer, and dx, ``_DX`` cycles after it."""
         dy = delayed(m, self.gradients.payload, _PRODUCT, name="dy")[-1]
         y = delayed(m, self.replay.payload, _A, name="y")
@@ -190,18 +190,18 @@ class NormBackward(wiring.Component):
         m.d.comb += [
             control_term.a.eq(memories.rows[_EY]),
             control_term.b.eq(y[1]),
-            control_term.valid.eq(taken[1]),
+            control_term.valid.eq(transfers[1]),
             subtract.a.eq(dy),
             subtract.b.eq(negated(control_term.o)),
-            subtract.valid.eq(taken[_PRODUCT]),
+            subtract.valid.eq(transfers[_PRODUCT]),
             scaled.a.eq(subtract.o),
             scaled.b.eq(scale),
-            scaled.valid.eq(taken[_A]),
+            scaled.valid.eq(transfers[_A]),
             product.a.eq(subtract.o),
             product.b.eq(y[_A]),
-            product.valid.eq(taken[_A]),
+            product.valid.eq(transfers[_A]),
             centre.a.eq(scaled.o),
             centre.b.eq(negated(memories.rows[_E1])),
-            centre.valid.eq(taken[_B]),
+            centre.valid.eq(transfers[_B]),
         ]
         return product.o, centre.o

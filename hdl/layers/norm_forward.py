@@ -78,8 +78,8 @@ class NormForwardUpdate(ChannelUpdate):
         a = path.multiply(total, share)
         q = path.multiply(squares, share)
         excess = path.subtract(q, path.multiply(beta, path.multiply(a, a)))
-        kept = path.multiply(alpha, variance)
-        variance = path.add(kept, path.multiply(beta, excess))
+        decayed = path.multiply(alpha, variance)
+        variance = path.add(decayed, path.multiply(beta, excess))
         scale = rsqrt(path, path.add(variance, epsilon))
         return path.add(mean, path.multiply(beta, a)), variance, scale
 
@@ -146,21 +146,21 @@ class NormForward(wiring.Component):
             groups=self.groups, scales_pass=bool(self.layer.saved_words), drain=_Y + squares.latency - 1
         )
         m.submodules.results = results = StreamFIFO(shape=result_shape(self.lanes), depth=RESULTS)
-        m.submodules.room = room = Credits(limit=RESULTS, full=True)
+        m.submodules.credits = credits = Credits(limit=RESULTS, full=True)
         connect_typed(m, wiring.flipped(self.access), memories.access)
         connect_update(m, memories, update)
         connect_typed(m, results.o, wiring.flipped(self.results))
 
         group = delayed(m, steps.group, _Y - 1, name="group")
         first = delayed(m, steps.first, _Y, name="first")
-        taken = delayed(m, steps.taken, _Y, name="taken", reset_less=False)
-        d, y, square = self._words(m, taken, memories)
-        for sums, value, age in ((total, d, _D), (squares, square, _Y)):
+        transfers = delayed(m, steps.taken, _Y, name="transfer", reset_less=False)
+        d, y, square = self._words(m, transfers, memories)
+        for sums, value, latency in ((total, d, _D), (squares, square, _Y)):
             m.d.comb += [
-                sums.group.eq(Mux(update.busy, update.read_group, group[age - 1])),
+                sums.group.eq(Mux(update.busy, update.read_group, group[latency - 1])),
                 sums.value.eq(value),
-                sums.valid.eq(taken[age]),
-                sums.first.eq(first[age]),
+                sums.valid.eq(transfers[latency]),
+                sums.first.eq(first[latency]),
             ]
         m.d.comb += [
             memories.read_groups[_MEAN].eq(Mux(update.busy, update.read_group, steps.group)),
@@ -173,24 +173,24 @@ class NormForward(wiring.Component):
         m.d.comb += [
             control.begin.eq(self.features.valid & ~self.access.active),
             control.learn.eq(self.train),
-            control.passed.eq(control.scales & room.ok),
+            control.passed.eq(control.scales & credits.ok),
             control.end.eq(steps.end),
             control.updated.eq(update.done),
             self.idle.eq(control.idle),
             update.start.eq(control.update),
             steps.active.eq(control.words),
             steps.taken.eq(self.features.valid & self.features.ready),
-            self.features.ready.eq(steps.work & room.ok),
-            room.take.eq(steps.taken | control.passed),
-            room.give.eq(results.o.valid & results.o.ready),
-            results.i.valid.eq(taken[_Y] | passed),
+            self.features.ready.eq(steps.work & credits.ok),
+            credits.take.eq(steps.taken | control.passed),
+            credits.give.eq(results.o.valid & results.o.ready),
+            results.i.valid.eq(transfers[_Y] | passed),
             results.i.payload.words.eq(Mux(passed, memories.rows[_SCALE].as_value(), y.as_value())),
             results.i.payload.output.eq(~passed),
             results.i.payload.save.eq(self.train),
         ]
         return m
 
-    def _words(self, m: Module, taken: list[Value], memories: Any) -> tuple[Any, Any, Any]:
+    def _words(self, m: Module, transfers: list[Value], memories: Any) -> tuple[Any, Any, Any]:
         """Return d = x ⊖ m, ``_D`` cycles after a word's transfer, and d ⊗ r and d ⊗ d, ``_Y`` cycles after."""
         m.submodules.subtract = subtract = shared(AdderArray(lanes=self.lanes))
         m.submodules.scale = scale = shared(products(self.lanes))
@@ -198,12 +198,12 @@ class NormForward(wiring.Component):
         m.d.comb += [
             subtract.a.eq(delayed(m, self.features.payload, 1, name="x")[-1]),
             subtract.b.eq(negated(memories.rows[_MEAN])),
-            subtract.valid.eq(taken[1]),
+            subtract.valid.eq(transfers[1]),
             scale.a.eq(subtract.o),
             scale.b.eq(memories.rows[_SCALE]),
-            scale.valid.eq(taken[_D]),
+            scale.valid.eq(transfers[_D]),
             square.a.eq(subtract.o),
             square.b.eq(subtract.o),
-            square.valid.eq(taken[_D]),
+            square.valid.eq(transfers[_D]),
         ]
         return subtract.o, scale.o, square.o

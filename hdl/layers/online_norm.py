@@ -65,20 +65,20 @@ class OnlineNorm(wiring.Component):
         connect_typed(m, wiring.flipped(self.load), mover.load)
         connect_typed(m, mover.dump, wiring.flipped(self.dump))
         m.d.comb += [mover.control.eq(self.control), forward.train.eq(self.control.mode == Mode.TRAIN)]
-        self._hand_out(m, forward.results)
+        self._send(m, forward.results)
         if self.layer.gradient:
             m.submodules.backward = backward = NormBackward(layer=self.layer, parallelism=self.parallelism)
             connect_typed(m, wiring.flipped(self.gradients), backward.gradients)
             connect_typed(m, wiring.flipped(self.replay), backward.replay)
             connect_typed(m, backward.input_gradients, wiring.flipped(self.input_gradients[0]))
-            ways = {FORWARD: forward.access, BACKWARD: backward.access}
+            accesses = {FORWARD: forward.access, BACKWARD: backward.access}
             m.d.comb += mover.idle.eq(forward.idle & backward.idle)
         else:  # the control terms stay constant, but are part of a checkpoint
             m.submodules.terms = terms = NormMemories(**shape, kinds=len(BACKWARD))
-            ways = {FORWARD: forward.access, BACKWARD: terms.access}
+            accesses = {FORWARD: forward.access, BACKWARD: terms.access}
             m.d.comb += mover.idle.eq(forward.idle)
         begin = 0
-        for kinds, access in ways.items():
+        for kinds, access in accesses.items():
             part = slice(begin, begin := begin + len(kinds))
             m.d.comb += [
                 getattr(access, name).eq(getattr(mover.access, name))
@@ -90,15 +90,15 @@ class OnlineNorm(wiring.Component):
             ]
         return m
 
-    def _hand_out(self, m: Module, results: Any) -> None:
+    def _send(self, m: Module, results: Any) -> None:
         """Send results to the next layer, to memory, or to both, by their flags."""
         outputs = [self.outputs, *([self.save] if self.layer.saved_words else [])]
         m.submodules.fork = fork = StreamFork(shape=results.payload.shape(), outputs=len(outputs))
         connect_typed(m, results, fork.i)
-        for taker, branch, wanted in zip(outputs, fork.o, ("output", "save"), strict=False):
-            is_wanted = branch.payload[wanted]
+        for sink, branch, flag in zip(outputs, fork.o, ("output", "save"), strict=False):
+            enabled = branch.payload[flag]
             m.d.comb += [
-                taker.payload.eq(branch.payload.words),
-                taker.valid.eq(branch.valid & is_wanted),
-                branch.ready.eq(taker.ready | ~is_wanted),
+                sink.payload.eq(branch.payload.words),
+                sink.valid.eq(branch.valid & enabled),
+                branch.ready.eq(sink.ready | ~enabled),
             ]

@@ -43,21 +43,21 @@ class SectionCounter(wiring.Component):
         super().__init__({"restart": In(1), "step": In(1), "current": Out(len(self.sections)), "last": Out(1)})
 
     def elaborate(self, platform: Any) -> Module:
-        """Count in ``left`` the words after the next one."""
+        """Count the section's words after the next one in ``words_left``."""
         m = Module()
         count = len(self.sections)
         lengths = Array(Const(words - 1, range(max(self.sections))) for words in self.sections)
-        left = Signal(range(max(self.sections)))
-        following = Signal(range(count + 1))  # number of the section after the current one
-        next_length = Signal.like(left)
-        m.d.sync += next_length.eq(lengths[following])
-        m.d.comb += self.last.eq(left == 0)
+        words_left = Signal(range(max(self.sections)))
+        next_section = Signal(range(count + 1))  # number of the section after the current one
+        next_length = Signal.like(words_left)
+        m.d.sync += next_length.eq(lengths[next_section])
+        m.d.comb += self.last.eq(words_left == 0)
         with m.If(self.step):
-            m.d.sync += left.eq(Mux(self.last, next_length, left - 1))
+            m.d.sync += words_left.eq(Mux(self.last, next_length, words_left - 1))
             with m.If(self.last):
-                m.d.sync += [self.current.eq(self.current << 1), following.eq(following + 1)]
+                m.d.sync += [self.current.eq(self.current << 1), next_section.eq(next_section + 1)]
         with m.If(self.restart):
-            m.d.sync += [self.current.eq(1), left.eq(self.sections[0] - 1), following.eq(1)]
+            m.d.sync += [self.current.eq(1), words_left.eq(self.sections[0] - 1), next_section.eq(1)]
         return m
 
 

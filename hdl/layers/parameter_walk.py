@@ -30,16 +30,16 @@ def read_latency(lanes: int) -> int:
 
 def update_latency(lanes: int) -> int:
     """Return the cycles of an update beyond one per parameter: begin, read, multiply, add, and write."""
-    return 1 + read_latency(lanes) + RENEW_LATENCY
+    return 1 + read_latency(lanes) + ARITHMETIC_LATENCY
 
 
-RENEW_LATENCY = FP32Multiplier.LATENCY + FP32Adder.LATENCY
+ARITHMETIC_LATENCY = FP32Multiplier.LATENCY + FP32Adder.LATENCY
 
 
-def renewed(
+def updated_parameter(
     m: Module, weight: Value, velocity: Value, eta: Value, momentum: Value, valid: list[Any]
 ) -> tuple[Value, Value]:
-    """Return a parameter's w ⊕ (η ⊗ v) and μ ⊗ v, ``RENEW_LATENCY`` cycles later.
+    """Return a parameter's w ⊕ (η ⊗ v) and μ ⊗ v, ``ARITHMETIC_LATENCY`` cycles later.
 
     ``valid``: flags of a valid parameter in this cycle, one cycle ago, and so on.
     """
@@ -58,20 +58,20 @@ def renewed(
 
 
 class _Place:
-    """Pointer to a parameter; ``step`` moves it by a lane. With ``both``, velocities follow the weights."""
+    """Pointer to a parameter, moved a lane by ``step``. ``with_velocities``: velocities follow the weights."""
 
-    def __init__(self, m: Module, *, lanes: int, depth: int, step: Value, both: Value, name: str):
+    def __init__(self, m: Module, *, lanes: int, depth: int, step: Value, with_velocities: Value, name: str):
         self.lane = Signal(range(lanes), name=f"{name}_lane")
         self.address = Signal(range(depth), name=f"{name}_address")
         self.velocities = Signal(name=f"{name}_velocities")  # the second memory
         last_lane, last_address = self.lane == lanes - 1, self.address == depth - 1
-        self.last = last_lane & last_address & (self.velocities | ~both)
+        self.last = last_lane & last_address & (self.velocities | ~with_velocities)
         with m.If(step):
             m.d.sync += self.lane.eq(Mux(last_lane, 0, self.lane + 1))
             with m.If(last_lane):
                 m.d.sync += self.address.eq(Mux(last_address, 0, self.address + 1))
                 with m.If(last_address):
-                    m.d.sync += self.velocities.eq(~self.velocities & both)
+                    m.d.sync += self.velocities.eq(~self.velocities & with_velocities)
 
 
 class ParameterWalk(wiring.Component):
@@ -150,20 +150,20 @@ class ParameterWalk(wiring.Component):
         """Build a pointer for reads or loaded words, and a pointer for writes that follows it."""
         m = Module()
         step = Signal()
-        ended = Signal()
+        all_read = Signal()
         store = Signal()
         updating = Signal()
         loading = Signal()
         dumping = Signal()
-        m.submodules.room = room = Credits(limit=_FIFO_WORDS, full=True)
-        size: dict[str, Any] = {"lanes": self.lanes, "depth": self.depth, "both": ~updating}
+        m.submodules.credits = credits = Credits(limit=_FIFO_WORDS, full=True)
+        size: dict[str, Any] = {"lanes": self.lanes, "depth": self.depth, "with_velocities": ~updating}
         read = _Place(m, step=step, name="read", **size)
         write = _Place(m, step=store, name="write", **size)
         stored = store & write.last
         with m.FSM():
-            with m.State("rest"):
+            with m.State("idle"):
                 m.d.comb += self.done.eq(1)
-                m.d.sync += ended.eq(0)
+                m.d.sync += all_read.eq(0)
                 with m.If(self.update):
                     m.next = "update"
                 with m.Elif(self.control.start):
@@ -174,20 +174,20 @@ class ParameterWalk(wiring.Component):
             with m.State("update"):
                 m.d.comb += [updating.eq(1), self.done.eq(1), self.updated.eq(stored)]
                 with m.If(stored):
-                    m.next = "rest"
+                    m.next = "idle"
             with m.State("load"):
                 m.d.comb += loading.eq(1)
                 with m.If(stored):
-                    m.next = "rest"
+                    m.next = "idle"
             with m.State("dump"):
                 m.d.comb += dumping.eq(1)
-                with m.If(ended & (room.count == _FIFO_WORDS)):
-                    m.next = "rest"
+                with m.If(all_read & (credits.count == _FIFO_WORDS)):
+                    m.next = "idle"
         with m.If(step & read.last):
-            m.d.sync += ended.eq(1)
+            m.d.sync += all_read.eq(1)
         m.d.comb += [
-            step.eq(~ended & (updating | loading & self.load.valid | dumping & room.ok)),
-            self.load.ready.eq(loading & ~ended),
+            step.eq(~all_read & (updating | loading & self.load.valid | dumping & credits.ok)),
+            self.load.ready.eq(loading & ~all_read),
             self.reading.eq(updating | dumping),
             self.read_address.eq(read.address),
             self.writing.eq(updating | loading),
@@ -196,45 +196,45 @@ class ParameterWalk(wiring.Component):
             self.velocity_lanes.eq(Mux(store & (write.velocities | updating), 1 << write.lane, 0)),
         ]
         weight, velocity = self._lane_read(m, read.lane)
-        second = delayed(m, read.velocities, read_latency(self.lanes), name="second")[-1]
-        self._dump(m, room, dumping & step, Mux(second, velocity, weight))
-        self._renew(m, store, updating & step, loading & step, weight, velocity)
+        is_velocity = delayed(m, read.velocities, read_latency(self.lanes), name="is_velocity")[-1]
+        self._dump(m, credits, dumping & step, Mux(is_velocity, velocity, weight))
+        self._drive_new(m, store, updating & step, loading & step, weight, velocity)
         return m
 
     def _lane_read(self, m: Module, lane: Signal) -> tuple[Value, Value]:
         """Return weight and velocity at the read pointer, ``read_latency`` cycles later."""
-        left: Any = delayed(m, lane, 1, name="lane")[-1]
+        remaining_index: Any = delayed(m, lane, 1, name="lane")[-1]
         lanes: list[Any] = [Cat(self.weights[k], self.velocities[k]) for k in range(self.lanes)]
         for level in range(1, read_latency(self.lanes)):
-            index, left = left[:_SELECTED_BITS], left[_SELECTED_BITS:]
+            index, remaining_index = remaining_index[:_SELECTED_BITS], remaining_index[_SELECTED_BITS:]
             lanes += [Const(0, 2 * WORD_BITS)] * (-len(lanes) % (1 << len(index)))
             groups = [lanes[k : k + (1 << len(index))] for k in range(0, len(lanes), 1 << len(index))]
             lanes = [
                 delayed(m, select(group, index), 1, name=f"lane_{level}_{k}")[-1]
                 for k, group in enumerate(groups)
             ]
-            left = delayed(m, left, 1, name=f"lane_{level}")[-1]
-        (chosen,) = lanes
-        return chosen[:WORD_BITS], chosen[WORD_BITS:]
+            remaining_index = delayed(m, remaining_index, 1, name=f"lane_{level}")[-1]
+        (parameter,) = lanes
+        return parameter[:WORD_BITS], parameter[WORD_BITS:]
 
-    def _dump(self, m: Module, room: Credits, read: Value, parameter: Value) -> None:
-        """Send parameters to the FIFO, with room reserved for every parameter that is ``read``."""
+    def _dump(self, m: Module, credits: Credits, read: Value, parameter: Value) -> None:
+        """Send parameters to the FIFO. A credit reserves room for every parameter that is ``read``."""
         m.submodules.fifo = fifo = StreamFIFO(shape=WORD_BITS, depth=_FIFO_WORDS)
         connect_typed(m, fifo.o, flipped(self.dump))
         m.d.comb += [
-            room.take.eq(read),
-            room.give.eq(self.dump.valid & self.dump.ready),
+            credits.take.eq(read),
+            credits.give.eq(self.dump.valid & self.dump.ready),
             fifo.i.valid.eq(delayed(m, read, read_latency(self.lanes), name="dumped", reset_less=False)[-1]),
             fifo.i.payload.eq(parameter),
         ]
 
-    def _renew(
+    def _drive_new(
         self, m: Module, store: Signal, updated: Value, loaded: Value, weight: Value, velocity: Value
     ) -> None:
         """Drive ``store`` and ``new``: a loaded word, or the update of the parameter that was read."""
-        cycles = read_latency(self.lanes) + RENEW_LATENCY
+        cycles = read_latency(self.lanes) + ARITHMETIC_LATENCY
         valid = delayed(m, updated, cycles, name="updated", reset_less=False)
-        new_weight, new_velocity = renewed(
+        new_weight, new_velocity = updated_parameter(
             m, weight, velocity, self.eta, self.control.momentum, valid[read_latency(self.lanes) :]
         )
         m.d.sync += [

@@ -45,14 +45,14 @@ def window_steps(
     """
     sign = -1 if down else 1
     rows, columns = raster.kernel
-    across = {level: n * raster.columns * raster.stride[1] for level, n in position.items()}
-    along = {level: n * raster.column_step for level, n in position.items()}
+    column_strides = {level: n * raster.columns * raster.stride[1] for level, n in position.items()}
+    address_strides = {level: n * raster.column_step for level, n in position.items()}
     edge = columns - 1 if down else 0
     return {
         "row": nest.walk({"ky": sign, "r": raster.stride[0]}, base=rows - 1 if down else 0, name="row"),
         "tap": nest.walk({"kx": sign}, base=edge, name="tap"),
-        "column": nest.walk({"kx": sign, **across}, base=edge - raster.left, name="column"),
-        "address": nest.walk({**along, **groups}, name="window_address"),
+        "column": nest.walk({"kx": sign, **column_strides}, base=edge - raster.left, name="column"),
+        "address": nest.walk({**address_strides, **groups}, name="window_address"),
         "rotate": nest.walk(groups, modulo=raster.columns, name="rotate"),
     }
 
@@ -163,18 +163,18 @@ class PixelPlaces(wiring.Component):
     Members
     -------
     ``step`` : In(1)
-        Go on to the next place.
+        Advance to the next place.
     ``place`` : Out, :func:`place_layout` of a port of ``words``
     ``last`` : Out(1)
-        It is the last place of its row.
+        ``place`` is the last one of its row.
 
     Parameters
     ----------
     ``raster`` : Raster
     ``rows`` : int
-        Of the ring.
+        Rows of the ring.
     ``words`` : int
-        Neighbouring channels of a place.
+        Neighbouring channels of a transfer.
 
     Latency
     -------
@@ -216,7 +216,7 @@ class PixelPlaces(wiring.Component):
             self.place.rotate.eq(
                 place.walk({"column": 1, "group": groups}, modulo=raster.columns, name="rotate")
             ),
-            self.place.part.eq(place.walk({"part": 1}, name="chosen")),
+            self.place.part.eq(place.walk({"part": 1}, name="part_index")),
         ]
         return m
 

@@ -53,19 +53,19 @@ class Progress(wiring.Component):
         m = Module()
         transfers = Signal(self.count)
         m.d.sync += [transfers.eq(self.valid & self.ready), self.moves.eq(transfers.any())]
-        rest = Signal(self.count)  # streams still to be scanned, the next one in the top bit
-        at = Signal(range(self.count), init=0)  # number of the next stream
-        some = Signal()
+        unscanned = Signal(self.count)  # bit per stream that waits, the next one to scan at the top
+        scanned = Signal(range(self.count), init=0)  # number of the stream at the top of ``unscanned``
+        any_waits = Signal()
         first = Signal(range(self.count))
-        m.d.sync += [rest.eq(Cat(0, rest)), at.eq(at - 1)]
-        with m.If(rest[-1]):
-            m.d.sync += [some.eq(1), first.eq(at)]
-        with m.If(at == 0):
+        m.d.sync += [unscanned.eq(Cat(0, unscanned)), scanned.eq(scanned - 1)]
+        with m.If(unscanned[-1]):
+            m.d.sync += [any_waits.eq(1), first.eq(scanned)]
+        with m.If(scanned == 0):
             m.d.sync += [
-                rest.eq(self.valid & ~self.ready),
-                at.eq(self.count - 1),
-                some.eq(0),
-                self.waits.eq(some | rest[-1]),
-                self.number.eq(Mux(rest[-1], 0, first)),
+                unscanned.eq(self.valid & ~self.ready),
+                scanned.eq(self.count - 1),
+                any_waits.eq(0),
+                self.waits.eq(any_waits | unscanned[-1]),
+                self.number.eq(Mux(unscanned[-1], 0, first)),
             ]
         return m

@@ -16,35 +16,35 @@ from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fork import StreamFork
 
 
-def apart(m: Module, used_last: Any, rows: int, *, period: int = REUSE) -> Value:
+def may_reuse(m: Module, used_last: Any, rows: int, *, period: int = REUSE) -> Value:
     """Return whether the next of ``rows`` accumulators, used in turn, may be used.
 
     The result is low until each use is at least ``period`` cycles after the previous one. ``used_last``: the
     last accumulator is used in this cycle.
     """
-    rest = max(period - rows, 0)
-    if not rest:
+    gap = max(period - rows, 0)
+    if not gap:
         return Value.cast(1)
-    left = Signal(range(rest + 1), name="rest")
-    may = Signal(name="may_fold", init=1)
+    cycles_left = Signal(range(gap + 1), name="cycles_left")
+    allowed = Signal(name="may_reuse", init=1)
     with m.If(used_last):
-        m.d.sync += [left.eq(rest - 1), may.eq(0)]
-    with m.Elif(left == 0):
-        m.d.sync += may.eq(1)
+        m.d.sync += [cycles_left.eq(gap - 1), allowed.eq(0)]
+    with m.Elif(cycles_left == 0):
+        m.d.sync += allowed.eq(1)
     with m.Else():
-        m.d.sync += left.eq(left - 1)
-    return may
+        m.d.sync += cycles_left.eq(cycles_left - 1)
+    return allowed
 
 
-def give_and_save(m: Module, layer: Any, given: Any, saved: Any, valid: Any) -> Value:
-    """Send ``given`` to ``layer.outputs`` and, in mode TRAIN, ``saved`` to ``layer.save``, both registered.
+def give_and_save(m: Module, layer: Any, output_words: Any, saved_words: Any, valid: Any) -> Value:
+    """Send words to ``layer.outputs`` and, in mode TRAIN, to ``layer.save``, both registered.
 
-    Return whether both are taken. A layer without a gradient has no ``save``.
+    Return whether the words are taken. A layer without a gradient has no ``save``.
     """
     words = layer.outputs.payload.shape()
     m.submodules.outputs = outputs = RegisterSlice(shape=words)
     connect_typed(m, outputs.o, wiring.flipped(layer.outputs))
-    m.d.comb += outputs.i.payload.eq(given)
+    m.d.comb += outputs.i.payload.eq(output_words)
     if not layer.layer.saved_words:
         m.d.comb += outputs.i.valid.eq(valid)
         return outputs.i.ready
@@ -56,7 +56,7 @@ def give_and_save(m: Module, layer: Any, given: Any, saved: Any, valid: Any) -> 
         fork.i.valid.eq(valid),
         outputs.i.valid.eq(fork.o[0].valid),
         fork.o[0].ready.eq(outputs.i.ready),
-        save.i.payload.eq(saved),
+        save.i.payload.eq(saved_words),
         save.i.valid.eq(fork.o[1].valid & training),
         fork.o[1].ready.eq(save.i.ready | ~training),
     ]

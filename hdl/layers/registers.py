@@ -94,7 +94,7 @@ class StageStream:
 
 
 class Fifo(IntEnum):
-    """Kind of watched FIFO, by its contents."""
+    """Kind of a watched FIFO, by its content."""
 
     FORWARD = 0  #: maps waiting before a stage of several inputs, in transfers of the source
     BACKWARD = 1  #: gradients waiting at a map with several consumers, in transfers of the consumer
@@ -113,28 +113,28 @@ class StageFifo:
 
 def stage_fifos(network: Network) -> tuple[StageFifo, ...]:
     """Return all FIFOs that a node watches, in the order of their numbers; some may be of size 0."""
-    found = []
+    fifos = []
     for index, stage in enumerate(network.stages):
         for port, source in enumerate(stage.sources):
             if stage.layer.joins or stage.layer.pauses:
-                found.append(StageFifo(Fifo.FORWARD, index, port))
+                fifos.append(StageFifo(Fifo.FORWARD, index, port))
             if len(network.consumers[source]) > 1 or network.stages[source].layer.pauses:
-                found.append(StageFifo(Fifo.BACKWARD, index, port))
+                fifos.append(StageFifo(Fifo.BACKWARD, index, port))
     for index in saving_stages(network):
-        found += [StageFifo(Fifo.RING, index), StageFifo(Fifo.SAVE, index)]
-    return tuple(found)
+        fifos += [StageFifo(Fifo.RING, index), StageFifo(Fifo.SAVE, index)]
+    return tuple(fifos)
 
 
 def stage_streams(network: Network) -> tuple[StageStream, ...]:
     """Return all streams that leave stages, in the order of their numbers."""
-    found = []
+    streams = []
     for index, stage in enumerate(network.stages):
         if not isinstance(stage.layer, (Output, Egress)):
-            found.append(StageStream(index, Way.FORWARD))
+            streams.append(StageStream(index, Way.FORWARD))
         ports = 1 if isinstance(stage.layer, SoftCrossLoss) else len(stage.layer.inputs)
         back = stage.layer.gradient and not isinstance(stage.layer, Output)
-        found += [StageStream(index, Way.BACKWARD, port) for port in range(ports * back)]
-    return tuple(found)
+        streams += [StageStream(index, Way.BACKWARD, port) for port in range(ports * back)]
+    return tuple(streams)
 
 
 def network_ends(network: Network) -> tuple[int, ...]:
@@ -213,8 +213,8 @@ def _job(timeout: int) -> tuple[Register, ...]:
         Register("last_eta", Access.RW, "the same of the last batch, which has the frames that are left"),
         Register("momentum", Access.RW, "binary32"),
         *(
-            Register(name, Access.RW, f"byte address {what}, a multiple of {BEAT_BYTES}", bits=64)
-            for name, what in places.items()
+            Register(name, Access.RW, f"byte address {target}, a multiple of {BEAT_BYTES}", bits=64)
+            for name, target in places.items()
         ),
         Register(
             "timed_first", Access.RW, "the frame that begins the batch whose times are kept", bits=FRAME_BITS
@@ -246,12 +246,12 @@ def _streams() -> tuple[Register, ...]:
 
 
 def _links() -> tuple[Register, ...]:
-    own, peer = OwnSettings.members, PeerSettings.members
+    own_bits, peer_bits = OwnSettings.members, PeerSettings.members
     words = ", ".join(f"{number} {name}" for number, name in enumerate((*LINK_COUNTERS, FAILURE)))
     words += f"; of the counters, bits 31…0, and bits 47…32 at {HIGH_WORD} more"
     return (
-        Register("run", Access.RW, "number of the run, alike at all devices", bits=own["run"]),
-        Register("own_mac", Access.RW, "this node's MAC address", bits=own["own_mac"]),
+        Register("run", Access.RW, "number of the run, alike at all devices", bits=own_bits["run"]),
+        Register("own_mac", Access.RW, "this node's MAC address", bits=own_bits["own_mac"]),
         Register("own_ip", Access.RW, "and its IPv4 address, where frames are UDP"),
         Register(
             "link_timeout",
@@ -265,8 +265,8 @@ def _links() -> tuple[Register, ...]:
             Access.RW,
             "when the receiver answers",
             (
-                Field("ack_frames", own["ack_frames"], "after so many frames", reset=4),
-                Field("ack_delay", own["ack_delay"], "or cycles after the first of them", reset=ACK_DELAY),
+                Field("ack_frames", own_bits["ack_frames"], "after so many frames", reset=4),
+                Field("ack_delay", own_bits["ack_delay"], "or cycles after the first of them", reset=ACK_DELAY),
             ),
         ),
         Register(
@@ -277,11 +277,13 @@ def _links() -> tuple[Register, ...]:
                 Field(
                     "connection_index", INDEX_BITS, "its place: ends are numbered in the order of the stages"
                 ),
-                Field("connection_number", peer["connection"], "its number, alike at both ends"),
-                Field("priority", peer["priority"], "of its frames, where they are UDP"),
+                Field("connection_number", peer_bits["connection"], "its number, alike at both ends"),
+                Field("priority", peer_bits["priority"], "of its frames, where they are UDP"),
             ),
         ),
-        Register("peer_mac", Access.RW, "MAC address of the device at the other end", bits=peer["peer_mac"]),
+        Register(
+            "peer_mac", Access.RW, "MAC address of the device at the other end", bits=peer_bits["peer_mac"]
+        ),
         Register("peer_ip", Access.RW, "and its IPv4 address"),
         Register(
             "link",

@@ -61,47 +61,50 @@ class Resize(wiring.Component):
         super().__init__({"input": In(word_stream(i)), "output": Out(word_stream(o))})
 
     def elaborate(self, platform: Any) -> Module:
-        """Shift transfers in, move them as a whole, and shift them out."""
+        """Shift transfers in, move them as a group of ``lcm(i, o)`` words, and shift them out."""
         m = Module()
-        whole = Signal(lcm(self.i, self.o) * WORD_BITS, reset_less=True)
-        full = Signal()  # ``whole`` holds words
-        take = Signal()  # ``whole`` is taken
+        group = Signal(lcm(self.i, self.o) * WORD_BITS, reset_less=True)
+        full = Signal()  # ``group`` holds words
+        take = Signal()  # ``group`` moves to the output side
         with m.If(take):
             m.d.sync += full.eq(0)
-        self._collect(m, whole, full)
-        self._give(m, whole, full, take)
+        self._collect(m, group, full)
+        self._send(m, group, full, take)
         return m
 
-    def _collect(self, m: Module, whole: Signal, full: Signal) -> None:
-        """Collect transfers. The last one waits until ``whole`` is empty, which is no wait at full rate."""
+    def _collect(self, m: Module, group: Signal, full: Signal) -> None:
+        """Collect transfers. The last one waits until ``group`` is empty; at full rate it never waits."""
         source = self.input
-        count = len(whole) // (self.i * WORD_BITS)
-        have = Signal(range(count))
-        last = have == count - 1
-        older = Signal(len(whole) - self.i * WORD_BITS, reset_less=True)
-        every = Cat(older, source.payload)
+        count = len(group) // (self.i * WORD_BITS)
+        collected = Signal(range(count))
+        last = collected == count - 1
+        earlier_words = Signal(len(group) - self.i * WORD_BITS, reset_less=True)
+        all_words = Cat(earlier_words, source.payload)
         m.d.comb += source.ready.eq(~(last & full))
         with m.If(source.valid & source.ready):
-            m.d.sync += [older.eq(every[self.i * WORD_BITS :]), have.eq(have + 1)]
+            m.d.sync += [earlier_words.eq(all_words[self.i * WORD_BITS :]), collected.eq(collected + 1)]
             with m.If(last):
-                m.d.sync += [whole.eq(every), full.eq(1), have.eq(0)]
+                m.d.sync += [group.eq(all_words), full.eq(1), collected.eq(0)]
 
-    def _give(self, m: Module, whole: Signal, full: Signal, take: Signal) -> None:
-        """Send the words of ``whole``; the next ``whole`` follows the last transfer."""
+    def _send(self, m: Module, group: Signal, full: Signal, take: Signal) -> None:
+        """Send the words of ``group``; the next group follows the last transfer without a pause."""
         sink = self.output
-        count = len(whole) // (self.o * WORD_BITS)
+        count = len(group) // (self.o * WORD_BITS)
         if count == 1:
-            m.d.comb += [sink.valid.eq(full), sink.payload.eq(whole), take.eq(full & sink.ready)]
+            m.d.comb += [sink.valid.eq(full), sink.payload.eq(group), take.eq(full & sink.ready)]
             return
-        rest = Signal.like(whole)
-        left = Signal(range(count))  # transfers after this one
+        remaining_words = Signal.like(group)
+        transfers_left = Signal(range(count))  # transfers after this one
         m.d.comb += [
-            sink.payload.eq(rest[: self.o * WORD_BITS]),
-            take.eq(full & (~sink.valid | (left == 0) & sink.ready)),
+            sink.payload.eq(remaining_words[: self.o * WORD_BITS]),
+            take.eq(full & (~sink.valid | (transfers_left == 0) & sink.ready)),
         ]
         with m.If(sink.valid & sink.ready):
-            m.d.sync += [rest.eq(rest >> self.o * WORD_BITS), left.eq(left - 1)]
-            with m.If(left == 0):
+            m.d.sync += [
+                remaining_words.eq(remaining_words >> self.o * WORD_BITS),
+                transfers_left.eq(transfers_left - 1),
+            ]
+            with m.If(transfers_left == 0):
                 m.d.sync += sink.valid.eq(0)
         with m.If(take):
-            m.d.sync += [rest.eq(whole), left.eq(count - 1), sink.valid.eq(1)]
+            m.d.sync += [remaining_words.eq(group), transfers_left.eq(count - 1), sink.valid.eq(1)]

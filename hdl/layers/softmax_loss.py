@@ -86,12 +86,12 @@ class Greatest(wiring.Component):
                 for index, pair in enumerate(pairs)
             ]
         valid = delayed(m, self.valid, self.latency - 1, name="valid", reset_less=False)[-1]
-        best = Signal(FLOAT_BITS)
+        greatest_key = Signal(FLOAT_BITS)
         with m.If(self.restart):
-            m.d.sync += best.eq(0)  # below the key of −∞
+            m.d.sync += greatest_key.eq(0)  # below the key of −∞
         with m.Elif(valid):
-            m.d.sync += best.eq(_larger(best, keys[0]))
-        m.d.comb += self.greatest.eq(Mux(best[-1], Cat(best[:-1], Const(0, 1)), ~best))
+            m.d.sync += greatest_key.eq(_larger(greatest_key, keys[0]))
+        m.d.comb += self.greatest.eq(Mux(greatest_key[-1], Cat(greatest_key[:-1], Const(0, 1)), ~greatest_key))
         return m
 
     @staticmethod
@@ -216,29 +216,29 @@ class SoftmaxLoss(wiring.Component):
         m.submodules.reciprocal = inverse = ReciprocalUpdate()
         logits = self.features[0]
         row = Signal(group_range(self.rows))
-        taken = Signal()
+        transfer = Signal()
         issue = Signal()
         restart = Signal()
         total = self._total(m, exponentials, restart)
         scale = Signal(FLOAT_BITS, reset_less=True)
         with m.If(inverse.write):
             m.d.sync += scale.eq(inverse.words[0])
-        room = self._results(m, issue, memory.read, scale)
+        has_room = self._results(m, issue, memory.read, scale)
         word = exponentials.words[0].replicate(self.lanes)
         m.d.comb += [
-            taken.eq(logits.valid & logits.ready),
+            transfer.eq(logits.valid & logits.ready),
             greatest.row.eq(logits.payload),
-            greatest.valid.eq(taken),
+            greatest.valid.eq(transfer),
             greatest.restart.eq(restart),
             memory.read_group.eq(Mux(exponentials.busy, exponentials.read_group, row)),
             memory.write_group.eq(Mux(exponentials.busy, exponentials.write_group, row)),
             memory.write.eq(Mux(exponentials.busy, word, Value.cast(logits.payload))),
-            memory.enables.eq(Mux(exponentials.write, exponentials.write_lane, taken.replicate(self.lanes))),
+            memory.enables.eq(Mux(exponentials.write, exponentials.write_lane, transfer.replicate(self.lanes))),
             exponentials.rows[0].eq(memory.read),
             exponentials.rows[1].eq(greatest.greatest.replicate(self.lanes)),
             inverse.rows[0].eq(total),
         ]
-        with m.If(taken | issue):
+        with m.If(transfer | issue):
             m.d.sync += row.eq(Mux(row == self.rows - 1, 0, row + 1))
         last = row == self.rows - 1
         wait = Signal(range(max(greatest.latency, _FOLD)))
@@ -246,7 +246,7 @@ class SoftmaxLoss(wiring.Component):
         with m.FSM():
             with m.State("TAKE"):
                 m.d.comb += logits.ready.eq(1)
-                with m.If(taken & last):
+                with m.If(transfer & last):
                     m.next = "GREATEST"
             with m.State("GREATEST"):
                 m.d.sync += wait.eq(wait + 1)
@@ -265,7 +265,7 @@ class SoftmaxLoss(wiring.Component):
             with m.State("RECIPROCAL"), m.If(inverse.done):
                 m.next = "GIVE"
             with m.State("GIVE"):
-                m.d.comb += [issue.eq(room & self.features[1].valid), self.features[1].ready.eq(issue)]
+                m.d.comb += [issue.eq(has_room & self.features[1].valid), self.features[1].ready.eq(issue)]
                 with m.If(issue & last):
                     m.d.comb += restart.eq(1)
                     m.next = "TAKE"
@@ -288,34 +288,34 @@ class SoftmaxLoss(wiring.Component):
         return total
 
     def _results(self, m: Module, issue: Value, row: Any, scale: Value) -> Value:
-        """Queue p and gradient of ``row``, valid one cycle after ``issue``. Return whether both fit."""
+        """Queue p and gradient of ``row``, a cycle after ``issue``. Return whether both queues have room."""
         m.submodules.scale = scaled = shared(products(self.lanes))
-        ages = delayed(m, issue, _P + FP32Adder.LATENCY, name="issue", reset_less=False)
-        m.d.comb += [scaled.a.eq(row), scaled.b.eq(scale.replicate(self.lanes)), scaled.valid.eq(ages[1])]
-        room = self._queue(m, "outputs", self.outputs, issue, ages[_P], scaled.o)
+        issues = delayed(m, issue, _P + FP32Adder.LATENCY, name="issue", reset_less=False)
+        m.d.comb += [scaled.a.eq(row), scaled.b.eq(scale.replicate(self.lanes)), scaled.valid.eq(issues[1])]
+        has_room = self._queue(m, "outputs", self.outputs, issue, issues[_P], scaled.o)
         if not self.layer.gradient:
-            return room
+            return has_room
         train = self.control.mode == Mode.TRAIN
         label = delayed(m, self.features[1].payload, _P, name="label")[-1]
         m.submodules.subtract = subtract = shared(AdderArray(lanes=self.lanes))
         m.d.comb += [
             subtract.a.eq(scaled.o),
             subtract.b.eq(negated(label)),
-            subtract.valid.eq(ages[_P] & train),
+            subtract.valid.eq(issues[_P] & train),
         ]
         gradient = self.input_gradients[0]
-        return room & self._queue(m, "gradients", gradient, issue & train, ages[-1] & train, subtract.o)
+        return has_room & self._queue(m, "gradients", gradient, issue & train, issues[-1] & train, subtract.o)
 
     @staticmethod
     def _queue(m: Module, name: str, port: Any, take: Value, push: Value, words: Any) -> Value:
         """Put a queue of results before ``port``, a place reserved for each. Return whether it has room."""
         m.submodules[name] = queue = StreamFIFO(shape=port.payload.shape(), depth=RESULTS)
-        m.submodules[f"{name}_room"] = room = Credits(limit=RESULTS, full=True)
+        m.submodules[f"{name}_credits"] = credits = Credits(limit=RESULTS, full=True)
         connect_typed(m, queue.o, wiring.flipped(port))
         m.d.comb += [
             queue.i.valid.eq(push),
             queue.i.payload.eq(words),
-            room.take.eq(take),
-            room.give.eq(queue.o.valid & queue.o.ready),
+            credits.take.eq(take),
+            credits.give.eq(queue.o.valid & queue.o.ready),
         ]
-        return room.ok
+        return credits.ok

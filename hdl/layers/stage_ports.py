@@ -45,22 +45,22 @@ class StagePorts:
         ports = self._member(consumer.stage, "input_gradients") or []
         return ports[consumer.port] if consumer.port < len(ports) else None
 
-    def leaving(self, one: StageStream) -> Any:
+    def stream(self, stage_stream: StageStream) -> Any:
         """Return the port of a stream that leaves a stage."""
-        if one.way is Way.FORWARD:
-            return self.outputs(one.stage)
-        return self.input_gradients(Consumer(one.stage, one.port))
+        if stage_stream.way is Way.FORWARD:
+            return self.outputs(stage_stream.stage)
+        return self.input_gradients(Consumer(stage_stream.stage, stage_stream.port))
 
-    def source(self, one: StageStream) -> tuple[Any, Any]:
-        """Return whether the stage's input for a stream is offered, and whether the stage would take it.
+    def source(self, stage_stream: StageStream) -> tuple[Any, Any]:
+        """Return valid and ready of the stage's input from which a leaving stream is computed.
 
         With several inputs, the stage counts as always ready, as it waits for the missing input. Without a
         visible input, the stage never waits.
         """
-        if one.way is Way.FORWARD:
-            ports = self._member(one.stage, "features") or []
+        if stage_stream.way is Way.FORWARD:
+            ports = self._member(stage_stream.stage, "features") or []
         else:
-            ports = [port for port in [self.gradients(one.stage)] if port is not None]
+            ports = [port for port in [self.gradients(stage_stream.stage)] if port is not None]
         if len(ports) == 1:
             return ports[0].valid, ports[0].ready
         return Cat(port.valid for port in ports).all(), Const(len(ports) > 1)

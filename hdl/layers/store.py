@@ -135,10 +135,12 @@ class Store(wiring.Component):
         """Build a channel for each read and each written stream; the channels share a read and a write port."""
         m = Module()
         config, mode = self.config, self.control.mode
-        others = len(config.rings) + bool(config.sections)
+        two_way = len(config.rings) + bool(config.sections)
         passes = sum(2 + kind.gradient for kind in config.spilled), 2 * len(config.spilled)
-        m.submodules.read_port = read_port = ReadPort(count=max(1, len(config.readers) + others + passes[0]))
-        m.submodules.write_port = write_port = WritePort(count=max(1, len(config.writers) + others + passes[1]))
+        m.submodules.read_port = read_port = ReadPort(count=max(1, len(config.readers) + two_way + passes[0]))
+        m.submodules.write_port = write_port = WritePort(
+            count=max(1, len(config.writers) + two_way + passes[1])
+        )
         m.d.comb += [read_port.stop.eq(self.stop), write_port.stop.eq(self.stop)]
         m.d.sync += self.quiet.eq(read_port.quiet & write_port.quiet)
         join_memory(m, read=read_port.axi, write=write_port.axi, memory=self.memory)
@@ -166,27 +168,27 @@ class Store(wiring.Component):
         for n, (kind, port) in enumerate(zip(self.config.writers, streams(self.writers), strict=True)):
             writer = self._writer(m, f"writer{n}", write_port, n, kind, port)
             m.d.comb += [writer.base.eq(self.bases.writers[n]), writer.frames.eq(frames)]
-            pending.append(self._countdown(m, f"unwritten{n}", frames, write_port.landed[n]))
+            pending.append(self._frames_pending(m, f"unwritten{n}", frames, write_port.landed[n]))
         return pending
 
     def _rings(self, m: Module, read_port: Any, write_port: Any) -> None:
         """Move saved maps: a frame is readable once acknowledged, and its place is free once it is read."""
         for n, ring in enumerate(self.config.rings):
-            r, w = len(self.config.readers) + n, len(self.config.writers) + n
+            read, write = len(self.config.readers) + n, len(self.config.writers) + n
             save, replay = (streams(port)[n] for port in (self.save, self.replay))
-            reader = self._reader(m, f"replay{n}", read_port, r, ring.frames, replay, wrap=ring.capacity)
-            writer = self._writer(m, f"save{n}", write_port, w, ring.frames, save, wrap=ring.capacity)
+            reader = self._reader(m, f"replay{n}", read_port, read, ring.frames, replay, wrap=ring.capacity)
+            writer = self._writer(m, f"save{n}", write_port, write, ring.frames, save, wrap=ring.capacity)
             m.d.comb += [
                 reader.base.eq(ring.address // BEAT_BYTES),
                 writer.base.eq(ring.address // BEAT_BYTES),
                 writer.frames.eq(ring.capacity),
-                reader.frame.eq(write_port.landed[w]),
-                writer.frame.eq(read_port.finished[r]),
+                reader.frame.eq(write_port.landed[write]),
+                writer.frame.eq(read_port.finished[read]),
                 self.levels[f"save{n}"].eq(writer.level),
             ]
-            self._held(m, self.levels[f"ring{n}"], write_port.landed[w], read_port.finished[r])
+            self._count_frames(m, self.levels[f"ring{n}"], write_port.landed[write], read_port.finished[read])
 
-    def _held(self, m: Module, frames: Any, landed: Any, finished: Any) -> None:
+    def _count_frames(self, m: Module, frames: Any, landed: Any, finished: Any) -> None:
         """Count the frames of a ring that are in memory."""
         with m.If(self.control.start):
             m.d.sync += frames.eq(0)
@@ -210,10 +212,10 @@ class Store(wiring.Component):
             passes = [("forward", kind.weights, None), ("velocities", kind.velocities, unread)]
             if kind.gradient:
                 passes.append(("backward", kind.weights, None))
-            for name, address, after in passes:
+            for name, address, credits in passes:
                 stream = getattr(port, name)
                 reader = self._reader(
-                    m, f"{name}{n}", read_port, read, kind.frames, stream, wrap=1, after=after
+                    m, f"{name}{n}", read_port, read, kind.frames, stream, wrap=1, credits=credits
                 )
                 m.d.comb += [reader.base.eq(address // BEAT_BYTES), reader.frame.eq(getattr(port.ask, name))]
                 read += 1
@@ -221,13 +223,13 @@ class Store(wiring.Component):
     def _write_passes(self, m: Module, n: int, port: Any, index: int, name: str, address: int) -> Any:
         """Write passes of a spilled layer's new words. Return whether a pass is not yet acknowledged."""
         kind, layer = self.config.spilled[n], streams(self.spilled)[n]
-        stream, asked = getattr(layer, f"new_{name}"), getattr(layer.ask, name)
+        stream, begins = getattr(layer, f"new_{name}"), getattr(layer.ask, name)
         writer = self._writer(m, f"new_{name}{n}", port, index, kind.frames, stream, wrap=1)
         m.submodules[f"unsettled_{name}{n}"] = unsettled = Credits(limit=(1 << FRAME_BITS) - 1)
         m.d.comb += [
             writer.base.eq(address // BEAT_BYTES),
-            writer.frame.eq(asked),
-            unsettled.give.eq(asked),
+            writer.frame.eq(begins),
+            unsettled.give.eq(begins),
             unsettled.take.eq(port.landed[index]),
         ]
         return unsettled.ok
@@ -256,7 +258,7 @@ class Store(wiring.Component):
             loader.restart.eq(control.start & load),
             collector.restart.eq(control.start & dump),
         ]
-        return [loader.busy, self._countdown(m, "undumped", dump, write_port.landed[-1])]
+        return [loader.busy, self._frames_pending(m, "undumped", dump, write_port.landed[-1])]
 
     def _reader(
         self,
@@ -268,11 +270,11 @@ class Store(wiring.Component):
         o: Any,
         *,
         wrap: int = 0,
-        after: Credits | None = None,
+        credits: Credits | None = None,
     ) -> ReadChannel:
-        """Build a channel from memory to the stream ``o``; each burst takes a credit of ``after``."""
+        """Build a channel from memory to the stream ``o``; each burst takes one of ``credits``, if given."""
         channel = ReadChannel(beats=kind.beats, depth=read_depth(kind.lanes), wrap=wrap)
-        self._connect_reader(m, name, port, index, channel, after)
+        self._connect_reader(m, name, port, index, channel, credits)
         unpacker = Gearbox(source=BEAT_WORDS, target=kind.lanes, frame=kind.words)
         m.submodules[f"{name}_unpacker"] = unpacker
         m.d.comb += [
@@ -306,18 +308,18 @@ class Store(wiring.Component):
         port: Any,
         index: int,
         channel: ReadChannel,
-        after: Credits | None = None,
+        credits: Credits | None = None,
     ) -> None:
         m.submodules[name] = channel
-        request, offered = channel.request, port.requests[index]
-        if after is None:
-            connect_typed(m, request, offered)
+        request, granted = channel.request, port.requests[index]
+        if credits is None:
+            connect_typed(m, request, granted)
         else:
             m.d.comb += [
-                offered.payload.eq(request.payload),
-                offered.valid.eq(request.valid & after.ok),
-                request.ready.eq(offered.ready & after.ok),
-                after.take.eq(request.valid & request.ready),
+                granted.payload.eq(request.payload),
+                granted.valid.eq(request.valid & credits.ok),
+                request.ready.eq(granted.ready & credits.ok),
+                credits.take.eq(request.valid & request.ready),
             ]
         m.d.comb += [
             channel.restart.eq(self.control.start),
@@ -331,11 +333,11 @@ class Store(wiring.Component):
         connect_typed(m, channel.o, port.beats[index])
         m.d.comb += channel.restart.eq(self.control.start)
 
-    def _countdown(self, m: Module, name: str, frames: Any, landed: Any) -> Any:
+    def _frames_pending(self, m: Module, name: str, frames: Any, landed: Any) -> Any:
         """Return whether some of the job's ``frames`` are not yet acknowledged; ``landed``: one is."""
-        left = Signal(FRAME_BITS, name=name)
+        frames_left = Signal(FRAME_BITS, name=name)
         with m.If(self.control.start):
-            m.d.sync += left.eq(frames)
+            m.d.sync += frames_left.eq(frames)
         with m.Elif(landed):
-            m.d.sync += left.eq(left - 1)
-        return left.any()
+            m.d.sync += frames_left.eq(frames_left - 1)
+        return frames_left.any()

@@ -96,29 +96,29 @@ class StreamedDense(wiring.Component):
             m.d.sync += updating.eq(1)
         with m.Elif(batches.updated):
             m.d.sync += updating.eq(0)
-        came_back = self._frame_begins(m, "gradient", self.gradients, self._schedule.p.po)
+        gradient_begins = self._frame_begins(m, "gradient", self.gradients, self._schedule.p.po)
         admitted = self._forward(m, batches, update, updating)
         self._velocities(m, batches, update, updating)
         connect_typed(m, update.new_weights, wiring.flipped(self.memory.new_weights))
-        ask = self.memory.ask
+        requests = self.memory.ask
         m.d.comb += [
             batches.updated.eq(updating & self.memory.settled),
-            ask.forward.eq(admitted | batches.update),
-            ask.backward.eq(came_back),
-            ask.velocities.eq(came_back | batches.update),
-            ask.weights.eq(batches.update),
+            requests.forward.eq(admitted | batches.update),
+            requests.backward.eq(gradient_begins),
+            requests.velocities.eq(gradient_begins | batches.update),
+            requests.weights.eq(batches.update),
         ]
         return m
 
     def _frame_begins(self, m: Module, name: str, port: Any, lanes: int) -> Value:
         """Return whether ``port`` transfers the first word of a frame in this cycle."""
         shape = self.layer.input if port is self.features[0] else self.layer.output
-        taken = port.valid & port.ready
-        nest = Nest(m, {"transfer": shape.words // lanes}, taken, name=name)
+        transfer = port.valid & port.ready
+        nest = Nest(m, {"transfer": shape.words // lanes}, transfer, name=name)
         first = Signal(init=1, name=f"{name}_first")
-        with m.If(taken):
+        with m.If(transfer):
             m.d.sync += first.eq(nest.ends(nest.levels))
-        return taken & first
+        return transfer & first
 
     def _forward(self, m: Module, batches: BatchControl, update: StreamedUpdate, updating: Signal) -> Value:
         """Drive the forward way. Return whether a frame is admitted: its first word and batch have begun."""
@@ -154,20 +154,20 @@ class StreamedDense(wiring.Component):
         )
         connect_typed(m, wiring.flipped(self.replay), gradient.replay)
         self._share(m, memory.velocities, updating, velocities.i, update.velocities)
-        new = memory.new_velocities
+        new_velocities = memory.new_velocities
         m.d.comb += [
             gradient.ok.eq(velocities.ok & queue.ok),
             velocities.take.eq(gradient.take),
             queue.enter.eq(gradient.take),
             gradient.velocities.eq(velocities.o),
             queue.result.eq(gradient.new_velocities),
-            new.valid.eq(queue.o.valid | update.new_velocities.valid),
-            new.payload.eq(queue.o.payload),
-            queue.o.ready.eq(new.ready),
-            update.new_velocities.ready.eq(new.ready & ~queue.o.valid),
+            new_velocities.valid.eq(queue.o.valid | update.new_velocities.valid),
+            new_velocities.payload.eq(queue.o.payload),
+            queue.o.ready.eq(new_velocities.ready),
+            update.new_velocities.ready.eq(new_velocities.ready & ~queue.o.valid),
         ]
         with m.If(~queue.o.valid):
-            m.d.comb += new.payload.eq(update.new_velocities.payload)
+            m.d.comb += new_velocities.payload.eq(update.new_velocities.payload)
         if not self.layer.gradient:
             connect_typed(m, wiring.flipped(self.gradients), gradient.gradients)
             m.d.comb += batches.finished.eq(gradient.finished)
@@ -185,13 +185,13 @@ class StreamedDense(wiring.Component):
             weights.take.eq(inputs.take),
             inputs.weights.eq(weights.o),
         ]
-        ahead = frames_ahead(self._schedule, gradient)
-        join_finished(m, batches.finished, ahead, weights=gradient.finished, inputs=inputs.finished)
+        lead = frames_ahead(self._schedule, gradient)
+        join_finished(m, batches.finished, lead, weights=gradient.finished, inputs=inputs.finished)
 
     @staticmethod
-    def _share(m: Module, source: Any, second: Signal, first_taker: Any, second_taker: Any) -> None:
-        """Connect ``source`` to one of two takers: to ``second_taker`` while ``second``."""
-        for taker, chosen in (first_taker, ~second), (second_taker, second):
-            m.d.comb += [taker.payload.eq(source.payload), taker.valid.eq(source.valid & chosen)]
-            with m.If(chosen):
-                m.d.comb += source.ready.eq(taker.ready)
+    def _share(m: Module, source: Any, is_second: Signal, first_sink: Any, second_sink: Any) -> None:
+        """Connect ``source`` to one of two sinks: to ``second_sink`` while ``is_second``."""
+        for sink, enabled in (first_sink, ~is_second), (second_sink, is_second):
+            m.d.comb += [sink.payload.eq(source.payload), sink.valid.eq(source.valid & enabled)]
+            with m.If(enabled):
+                m.d.comb += source.ready.eq(sink.ready)

@@ -22,7 +22,7 @@ from fanin.hdl.layers.interface import word_stream
 from fanin.hdl.layers.lines import Lines
 from fanin.hdl.layers.nest import Loops, Nest
 from fanin.hdl.layers.resize import resized
-from fanin.hdl.layers.word_supply import TAKEN
+from fanin.hdl.layers.word_supply import SUPPLY_MEMBERS
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.credits import Credits
 from fanin.hdl.stream.pipeline_queue import PipelineQueue
@@ -72,7 +72,7 @@ class StreamedInputGradient(wiring.Component):
             {
                 "gradients": In(word_stream(schedule.p.po)),
                 "input_gradients": Out(word_stream(schedule.p.pi)),
-                **TAKEN,
+                **SUPPLY_MEMBERS,
                 "weights": In(data.ArrayLayout(WORD_BITS, schedule.weight_lanes)),
                 "finished": Out(1),
             }
@@ -118,10 +118,10 @@ class StreamedInputGradient(wiring.Component):
         rows = {"tile": schedule.igs // schedule.tile, "ig": schedule.tile}
         levels, row = rows | {"og": schedule.ogs}, ("og",)
         loops = Loops(m, levels, block=row, inner=row, idle=0, go=go, available=self.ok, name="term")
-        coming = Nest(m, rows, loops.start, name="coming")
+        next_row = Nest(m, rows, loops.start, name="next_row")
         frame_begins = Signal(init=1)
         with m.If(loops.start):
-            m.d.sync += frame_begins.eq(coming.ends(rows))
+            m.d.sync += frame_begins.eq(next_row.ends(rows))
         tile_ends, frame_ends = loops.ends & loops.nest.ends(("ig",)), loops.ends & loops.nest.ends(rows)
         step = delayed(m, loops.step, self._to_terms, name="step", reset_less=False)
         place = Signal.like(write.addr)
@@ -148,7 +148,7 @@ class StreamedInputGradient(wiring.Component):
         """Fold each complete tile, group by group of dy. The last group completes the sums and frees rows."""
         schedule, tile = self.schedule, self.schedule.tile
         m.submodules.fold = fold = Fold(lanes=schedule.lanes_in, depth=tile)
-        m.submodules.queue = queue = PipelineQueue(shape=read.data.shape(), latency=_TO_SUMS, room=tile)
+        m.submodules.queue = queue = PipelineQueue(shape=read.data.shape(), latency=_TO_SUMS, extra_places=tile)
         levels, inner = {"og": schedule.ogs, "ig": tile}, ("ig",)
         available = Signal()
         loops = Loops(
@@ -163,19 +163,19 @@ class StreamedInputGradient(wiring.Component):
         )
         ring = schedule.term_rows * schedule.ogs
         strides = {"og": 1, "ig": schedule.ogs}
-        leaves = loops.step & loops.last
+        frees = loops.step & loops.last
         m.d.comb += [
             available.eq(queue.ok | ~loops.last),
             filled.take.eq(loops.start),
-            free.give.eq(leaves),
+            free.give.eq(frees),
             read.addr.eq(loops.nest.walk(strides, modulo=ring, drift=tile * schedule.ogs, name="address")),
             fold.valid.eq(delayed(m, loops.step, 1, name="term", reset_less=False)[-1]),
             fold.first.eq(delayed(m, loops.first, 1, name="first")[-1]),
             fold.last.eq(delayed(m, loops.last, 1, name="last")[-1]),
             fold.i.eq(read.data),
-            queue.enter.eq(leaves),
+            queue.enter.eq(frees),
             queue.result.eq(fold.o),
         ]
         words, p = schedule.layer.input.words, schedule.p
-        made = resized(m, "resize", queue.o, words=words, i=p.pic, o=p.pi)
-        connect_typed(m, made, wiring.flipped(self.input_gradients))
+        resized_words = resized(m, "resize", queue.o, words=words, i=p.pic, o=p.pi)
+        connect_typed(m, resized_words, wiring.flipped(self.input_gradients))

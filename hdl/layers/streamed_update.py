@@ -12,7 +12,7 @@ from fanin.cnn.layers.family import WORD_BITS
 from fanin.hdl.arith.delay import delayed
 from fanin.hdl.layers.gearbox import Gearbox
 from fanin.hdl.layers.interface import word_stream
-from fanin.hdl.layers.parameter_walk import RENEW_LATENCY, renewed
+from fanin.hdl.layers.parameter_walk import ARITHMETIC_LATENCY, updated_parameter
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fork import StreamFork
 from fanin.hdl.stream.pipeline_queue import PipelineQueue
@@ -60,14 +60,14 @@ class StreamedUpdate(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """Build gearboxes to single words, the operators, and gearboxes back."""
         m = Module()
-        both = data.ArrayLayout(WORD_BITS, 2)
-        m.submodules.queue = queue = PipelineQueue(shape=both, latency=RENEW_LATENCY)
-        m.submodules.fork = fork = StreamFork(shape=both)
+        pair = data.ArrayLayout(WORD_BITS, 2)
+        m.submodules.queue = queue = PipelineQueue(shape=pair, latency=ARITHMETIC_LATENCY)
+        m.submodules.fork = fork = StreamFork(shape=pair)
         sources = [self._single(m, name) for name in ("weights", "velocities")]
         step = Signal()
-        valid = delayed(m, step, RENEW_LATENCY, name="valid", reset_less=False)
+        valid = delayed(m, step, ARITHMETIC_LATENCY, name="valid", reset_less=False)
         weight, velocity = (source.payload[0] for source in sources)
-        new_weight, new_velocity = renewed(m, weight, velocity, self.eta, self.momentum, valid)
+        new_weight, new_velocity = updated_parameter(m, weight, velocity, self.eta, self.momentum, valid)
         m.d.comb += [
             step.eq(sources[0].valid & sources[1].valid & queue.ok),
             *(source.ready.eq(step) for source in sources),

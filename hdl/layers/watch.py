@@ -120,27 +120,31 @@ class Watch(wiring.Component):
             with m.Else():
                 m.d.sync += self.busy.eq(self.busy + 1)
 
-        over = Signal()
+        awaits_update = Signal()
         updated = Signal()
         m.d.sync += updated.eq(self.updated)
-        with m.If(updated & over):
-            m.d.sync += [self.update.eq(self.now), over.eq(0)]
+        with m.If(updated & awaits_update):
+            m.d.sync += [self.update.eq(self.now), awaits_update.eq(0)]
 
-        # transfers left in the frame, less one
-        left = Signal(range(self.transfers), init=self.transfers - 1)
+        transfers_left = Signal(range(self.transfers), init=self.transfers - 1)  # of the frame, less one
         with m.If(leaves):
-            m.d.sync += left.eq(left - 1)
-            with m.If(left == 0):
-                m.d.sync += [left.eq(left.init), self.frames.eq(self.frames + 1)]
+            m.d.sync += transfers_left.eq(transfers_left - 1)
+            with m.If(transfers_left == 0):
+                m.d.sync += [transfers_left.eq(transfers_left.init), self.frames.eq(self.frames + 1)]
                 with m.If(self.frames == self.timed_first):
                     m.d.sync += self.first.eq(self.now)
                 with m.If(self.frames == self.timed_last):
-                    m.d.sync += [self.last.eq(self.now), over.eq(1)]
+                    m.d.sync += [self.last.eq(self.now), awaits_update.eq(1)]
             with m.If(special.any() & ~self.nonfinite):
                 m.d.sync += [self.nonfinite.eq(1), self.nonfinite_frame.eq(self.frames)]
         with m.If(self.clear):
-            m.d.sync += [left.eq(left.init), leaves.eq(0), enabled.eq(0), self.nonfinite.eq(0)]
+            m.d.sync += [
+                transfers_left.eq(transfers_left.init),
+                leaves.eq(0),
+                enabled.eq(0),
+                self.nonfinite.eq(0),
+            ]
             m.d.sync += [count.eq(0) for count in (self.busy, self.starved, self.blocked)]
-            m.d.sync += [self.frames.eq(0), self.nonfinite_frame.eq(0), over.eq(0)]
+            m.d.sync += [self.frames.eq(0), self.nonfinite_frame.eq(0), awaits_update.eq(0)]
             m.d.sync += [time.eq(0) for time in (self.first, self.last, self.update)]
         return m

@@ -28,8 +28,8 @@ class WayLoops(Loops):
     def __init__(self, m: Module, schedule: Schedule, way: Way, *, go: Any, available: Any = None):
         self.schedule, self.way = schedule, way
         rounds, inner = _LOOPS[way]
-        rows, columns = schedule.layer.kernel
-        sizes = {"ky": rows, "kx": columns, "g": schedule.groups, "ig": schedule.igs, "og": schedule.ogs}
+        rows, column_strides = schedule.layer.kernel
+        sizes = {"ky": rows, "kx": column_strides, "g": schedule.groups, "ig": schedule.igs, "og": schedule.ogs}
         sizes |= {"r": schedule.block.rows, "c": schedule.row_positions}
         block = (*rounds, *inner)
         frame = {"row": schedule.features.steps, "block": schedule.row_blocks}
@@ -43,13 +43,13 @@ class WayLoops(Loops):
             available=available,
             name="loop",
         )
-        coming = Nest(m, frame, self.start, name="coming")
+        next_block = Nest(m, frame, self.start, name="next_block")
         self.row_begins = Signal(init=1)
         self.frame_begins = Signal(init=1)
         with m.If(self.start):
             m.d.sync += [
-                self.row_begins.eq(coming.ends(("block",))),
-                self.frame_begins.eq(coming.ends(frame)),
+                self.row_begins.eq(next_block.ends(("block",))),
+                self.frame_begins.eq(next_block.ends(frame)),
             ]
         self.row_ends = self.ends & self.nest.ends(("block",))
         self.frame_ends = self.ends & self.nest.ends(frame)
@@ -72,12 +72,12 @@ class WayLoops(Loops):
         raster = self.schedule.outputs
         position = {"r": self.schedule.row_positions, "c": 1}
         groups = {"g": self.schedule.ogs, "og": 1}
-        columns = {level: n * raster.columns for level, n in position.items()}
-        along = {level: n * raster.column_step for level, n in position.items()}
+        column_strides = {level: n * raster.columns for level, n in position.items()}
+        address_strides = {level: n * raster.column_step for level, n in position.items()}
         return {
             "row": Const(0),
             "tap": Const(0),
-            "column": self.nest.walk(columns, name="output_column"),
-            "address": self.nest.walk(along | groups, name="output_address"),
+            "column": self.nest.walk(column_strides, name="output_column"),
+            "address": self.nest.walk(address_strides | groups, name="output_address"),
             "rotate": self.nest.walk(groups, modulo=raster.columns, name="output_rotate"),
         }

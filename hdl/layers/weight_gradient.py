@@ -20,7 +20,7 @@ from fanin.hdl.layers.interface import word_stream
 from fanin.hdl.layers.lines import Lines
 from fanin.hdl.layers.places import window_steps
 from fanin.hdl.layers.way import WayLoops
-from fanin.hdl.layers.word_supply import TAKEN
+from fanin.hdl.layers.word_supply import SUPPLY_MEMBERS
 from fanin.hdl.stream.connect import connect_typed
 
 
@@ -84,7 +84,7 @@ class WeightGradient(wiring.Component):
             {
                 "replay": In(word_stream(schedule.p.pi)),
                 "gradients": In(word_stream(schedule.p.po)),
-                **(TAKEN if streamed else memory),
+                **(SUPPLY_MEMBERS if streamed else memory),
                 "velocities": In(word),
                 "new_velocities": Out(word),
                 "finished": Out(1),

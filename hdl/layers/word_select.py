@@ -53,7 +53,7 @@ class WordSelect(wiring.Component):
         words = list(self.words)
         for step in range(self.latency):
             index = self.index[step * _STEP_BITS : (step + 1) * _STEP_BITS]
-            chosen = []
+            selected = []
             for first in range(0, len(words), 1 << _STEP_BITS):
                 group = words[first : first + (1 << _STEP_BITS)]
                 table = Signal(WORD_BITS << len(index), name=f"table{step}_{first}")
@@ -63,7 +63,7 @@ class WordSelect(wiring.Component):
                     table.word_select(n, WORD_BITS).eq(word_of) for n, word_of in enumerate([*group, *fill])
                 ]
                 m.d.sync += word.eq(table.word_select(index, WORD_BITS))
-                chosen.append(word)
-            words = chosen
+                selected.append(word)
+            words = selected
         m.d.comb += self.o.eq(words[0])
         return m

@@ -15,8 +15,8 @@ from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.credits import Credits
 from fanin.hdl.stream.fifo import StreamFIFO
 
-#: Members of a component that takes words: ``ok``, the next word is available; ``take``, it is taken.
-TAKEN = {"ok": In(1), "take": Out(1)}
+#: Members of a component that takes words. ``ok``: a word is available. ``take``: the component takes the word.
+SUPPLY_MEMBERS = {"ok": In(1), "take": Out(1)}
 
 
 class WordSupply(wiring.Component):
@@ -54,7 +54,7 @@ class WordSupply(wiring.Component):
         super().__init__({"i": In(word_stream(lanes)), "ok": Out(1), "take": In(1), "o": Out(word)})
 
     def elaborate(self, platform: Any) -> Module:
-        """Build a queue of ``latency`` + 2 places: a word holds its place for so many cycles at full rate."""
+        """Build a queue of ``latency`` + 2 places: at full rate a word holds its place so many cycles."""
         m = Module()
         places = self.latency + 2
         m.submodules.fifo = fifo = StreamFIFO(shape=self.o.shape(), depth=places)

@@ -54,14 +54,18 @@ class OnesComplementSum(wiring.Component):
         m = Module()
         words = [Value.cast(word) for word in self.i]
         while len(words) != 3:
-            words = [fewer for at in range(0, len(words), 6) for fewer in _three(words[at : at + 6])]
+            words = [
+                compressed
+                for start in range(0, len(words), 6)
+                for compressed in _compress(words[start : start + 6])
+            ]
         ones, twos = _full_adder(*(delayed(m, word, 1, name=f"word{n}")[-1] for n, word in enumerate(words)))
         total = Signal(WORD_BITS + 1)
         m.d.sync += [total.eq(ones + twos.rotate_left(1)), self.o.eq(total[:WORD_BITS] + total[WORD_BITS])]
         return m
 
 
-def _three(words: list[Value]) -> list[Value]:
+def _compress(words: list[Value]) -> list[Value]:
     """Return three words with the ones' complement sum of up to six words, from the ones of each column.
 
     A column's carries move up one or two columns, and wrap from the highest column to the lowest.

@@ -13,9 +13,9 @@ from fanin.hdl.stream.packet import kept_bytes, packet_layout
 
 CRC_BITS = 32
 POLYNOMIAL = 0xEDB88320  # of IEEE 802.3, lowest bit first
-PART = 36  # bits of a word that one cycle adds up: two LUTs in series
-STATE_LATENCY = 3  # cycles: select the counted bytes, add up pieces, add the pieces
-PIECE = 16  # bits
+PART = 36  # bits of a word that are added up in one cycle: two LUTs in series
+STATE_LATENCY = 3  # cycles: select the counted bytes, add up parts of the word, add the parts
+SLICE_BITS = 16  # bits of a signal of the word
 
 
 def step(state: int, count: int) -> int:
@@ -27,8 +27,8 @@ def step(state: int, count: int) -> int:
         if count > 0:
             state = state >> 1 ^ (POLYNOMIAL if state & 1 else 0)
         else:
-            odd = state >> (CRC_BITS - 1)
-            state = (state ^ (POLYNOMIAL if odd else 0)) << 1 & (1 << CRC_BITS) - 1 | odd
+            top_bit = state >> (CRC_BITS - 1)
+            state = (state ^ (POLYNOMIAL if top_bit else 0)) << 1 & (1 << CRC_BITS) - 1 | top_bit
     return state
 
 
@@ -52,7 +52,7 @@ def _steps(count: int) -> list[int]:
 def after_byte(state: Value, byte: Value) -> Value:
     """Return the remainder one byte later, as in :func:`remainder`, through two LUTs in series."""
     mixed = [state[bit] ^ (byte[bit] if bit < 8 else 0) for bit in range(CRC_BITS)]
-    return Cat(Cat(_picked(mixed, row)).xor() for row in _steps(1))
+    return Cat(Cat(_selected_bits(mixed, row)).xor() for row in _steps(1))
 
 
 def _digits(width: int, unit: int) -> range:
@@ -121,7 +121,7 @@ class CrcState(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Compute a word's own remainder in two cycles, then add the remainder ``before`` it.
+        """Compute a word's own remainder in two cycles, then add the ``previous_state``.
 
         Only that addition is a loop: the CRC is linear, so a word's own remainder needs no earlier word.
         """
@@ -131,15 +131,18 @@ class CrcState(wiring.Component):
         sums = self._sums(m, self._counted(m))
         rows = _steps(self.width // 8)
         start = step(remainder(self.prefix, (1 << CRC_BITS) - 1), -self.skip - self.trailer)
-        before = Signal(CRC_BITS, init=start)
-        after = Signal(CRC_BITS)
-        m.d.comb += after.eq(
-            Cat(Cat(_picked(before, row), parts).xor() for row, parts in zip(rows, sums, strict=True))
+        previous_state = Signal(CRC_BITS, init=start)
+        next_state = Signal(CRC_BITS)
+        m.d.comb += next_state.eq(
+            Cat(
+                Cat(_selected_bits(previous_state, row), parts).xor()
+                for row, parts in zip(rows, sums, strict=True)
+            )
         )
         # After a last word the loop restarts: the register's set and reset give the start value, without a LUT.
         with m.If(valid):
-            m.d.sync += before.eq(Mux(last, start, after))
-        m.d.sync += [self.o.state.eq(after), self.o.valid.eq(valid & last)]
+            m.d.sync += previous_state.eq(Mux(last, start, next_state))
+        m.d.sync += [self.o.state.eq(next_state), self.o.valid.eq(valid & last)]
         return m
 
     def _counted(self, m: Module) -> list[Value]:
@@ -151,15 +154,15 @@ class CrcState(wiring.Component):
         keep = Signal(size)
         content = Signal(self.width)
         m.d.comb += [keep.eq(self.i.p.keep), content.eq(self.i.p.data)]
-        kept = Cat(content.word_select(n, 8) & keep[n].replicate(8) for n in range(size))
-        begun = (~first).replicate(8 * self.skip)
+        kept_content = Cat(content.word_select(n, 8) & keep[n].replicate(8) for n in range(size))
+        skip_mask = (~first).replicate(8 * self.skip)
         counted = Signal(self.width)
-        m.d.comb += counted.eq(Cat(kept[: 8 * self.skip] & begun, kept[8 * self.skip :]))
+        m.d.comb += counted.eq(Cat(kept_content[: 8 * self.skip] & skip_mask, kept_content[8 * self.skip :]))
         # Narrow signals: a bit picked from a wide signal makes Amaranth process all of its bits.
         return [
             bit
-            for low in range(0, self.width, PIECE)
-            for bit in delayed(m, counted[low : low + PIECE], 1, name=f"word{low}")[-1]
+            for low in range(0, self.width, SLICE_BITS)
+            for bit in delayed(m, counted[low : low + SLICE_BITS], 1, name=f"word{low}")[-1]
         ]
 
     def _sums(self, m: Module, word: list[Value]) -> list[Value]:
@@ -167,7 +170,7 @@ class CrcState(wiring.Component):
         end = self.width // 8 - self.trailer
         sums = []
         for n, row in enumerate(_rows([step(1 << bit % 8, end - bit // 8) for bit in range(self.width)])):
-            bits = _picked(word, row)
+            bits = _selected_bits(word, row)
             parts = Cat(Cat(bits[at : at + PART]).xor() for at in range(0, len(bits), PART))
             sums.append(delayed(m, parts, 1, name=f"sums{n}")[-1])
         return sums
@@ -240,26 +243,26 @@ class PacketCrc(wiring.Component):
         """Take each last word as whole, then step back over missing bytes, one bit of their number a cycle."""
         m = Module()
         always = -self.extra % self.unit  # bytes that any last word lacks
-        m.submodules.whole = whole = CrcState(
+        m.submodules.full_words = full_words = CrcState(
             width=self.width, skip=self.skip, prefix=self.prefix, trailer=self.trailer + always
         )
-        m.d.comb += whole.i.eq(self.i)
+        m.d.comb += full_words.i.eq(self.i)
         absent = Signal(self.width // 8 // self.unit)
         m.d.comb += absent.eq(~self.i.p.keep[self.unit - 1 - always :: self.unit][::-1])
         digits = _digits(self.width, self.unit)
         missing = delayed(m, kept_bytes(absent)[: len(digits)], STATE_LATENCY, name="missing")[-1]
-        state = whole.o.state
+        state = full_words.o.state
         for digit in digits:
-            earlier = Cat(Cat(_picked(state, row)).xor() for row in _steps(-self.unit << digit))
+            earlier = Cat(Cat(_selected_bits(state, row)).xor() for row in _steps(-self.unit << digit))
             state = delayed(m, Mux(missing[0], earlier, state), 1, name=f"stepped{digit}")[-1]
             missing = delayed(m, missing[1:], 1, name=f"missing{digit}")[-1]
         m.d.comb += [
             self.o.crc.eq(~state),
-            self.o.valid.eq(delayed(m, whole.o.valid, len(digits), name="done", reset_less=False)[-1]),
+            self.o.valid.eq(delayed(m, full_words.o.valid, len(digits), name="done", reset_less=False)[-1]),
         ]
         return m
 
 
-def _picked(vector: Value | list[Value], row: int) -> list[Value]:
+def _selected_bits(vector: Value | list[Value], row: int) -> list[Value]:
     """Return the bits of a vector that a row of a matrix adds up."""
     return [vector[n] for n in range(len(vector)) if row >> n & 1]

@@ -94,7 +94,7 @@ class MacHub(wiring.Component):
         """Send the frames of connection ``index``; select another when its frame ends, or while it has none."""
         o = self.mac_tx
         index = Signal(range(self.connections))
-        inside = Signal()  # a frame has started and not ended
+        in_frame = Signal()  # a frame has started and not ended
         free = Signal()
         beat = Signal(packet_layout(self.data_width))
         valid = Signal()
@@ -107,24 +107,24 @@ class MacHub(wiring.Component):
             m.d.sync += [o.valid.eq(valid), o.p.eq(beat)]
         moves = valid & free
         with m.If(moves):
-            m.d.sync += inside.eq(~beat.last)
-        found, chosen = self._next(m, index)
-        with m.If(found & Mux(moves, beat.last, ~valid & ~inside)):
-            m.d.sync += index.eq(chosen)
+            m.d.sync += in_frame.eq(~beat.last)
+        has_next, next_index = self._next(m, index)
+        with m.If(has_next & Mux(moves, beat.last, ~valid & ~in_frame)):
+            m.d.sync += index.eq(next_index)
 
     def _next(self, m: Module, index: Signal) -> tuple[Value, Value]:
         """Return whether a connection other than ``index`` has a frame, and the connection that is next."""
         places = 1 << (self.connections - 1).bit_length()
-        others = Signal(places)
-        behind = Cat(index < n for n in range(places))
-        m.d.comb += others.eq(Cat(tx.valid & (index != n) for n, tx in enumerate(self.tx)))
-        control = others & self.control
-        kinds = (control & behind, control, others & behind, others)
-        found, chosen = Const(0), Const(0)
+        waiting = Signal(places)
+        after_index = Cat(index < n for n in range(places))
+        m.d.comb += waiting.eq(Cat(tx.valid & (index != n) for n, tx in enumerate(self.tx)))
+        control = waiting & self.control
+        kinds = (control & after_index, control, waiting & after_index, waiting)
+        has_next, next_index = Const(0), Const(0)
         for requests in reversed(kinds):
             any_of, lowest = lowest_set(requests[:places])
-            found, chosen = any_of | found, Mux(any_of, lowest, chosen)
-        return found, chosen
+            has_next, next_index = any_of | has_next, Mux(any_of, lowest, next_index)
+        return has_next, next_index
 
     def _receive(self, m: Module) -> None:
         """Hold beats until the beat with the number has arrived, or the frame has ended."""

@@ -24,7 +24,7 @@ MAC_BITS, IP_BITS = 8 * MAC_BYTES, 8 * IPV4_BYTES
 _IP_AT = byte_length(ETHERNET)
 _ICMP_AT = _IP_AT + byte_length(IPV4)
 _CHECKSUM = (ICMP_ECHO, _ICMP_AT, "checksum")
-_Wanted = tuple[int, Value, int]  # position, value and mask of a byte that a request must have
+_ByteCondition = tuple[int, Value, int]  # position, value and mask of a byte that a request must have
 
 
 class PingResponder(wiring.Component):
@@ -81,12 +81,12 @@ class PingResponder(wiring.Component):
             return FrameStore(width=self.width, max_frame=MAX_PING, capacity=capacity, wait=False)
 
         m.submodules.requests = requests = store()
-        m.submodules.bytes = taken = WordsToBytes(width=self.width)
+        m.submodules.bytes = to_bytes = WordsToBytes(width=self.width)
         m.submodules.words = words = BytesToWords(width=self.width, tail=0)
         m.submodules.replies = replies = store()
         self._choose(m, requests.i)
-        connect_typed(m, requests.o, taken.i)
-        self._turn_round(m, taken.o, words.i)
+        connect_typed(m, requests.o, to_bytes.i)
+        self._answer(m, to_bytes.o, words.i)
         m.d.comb += [
             replies.i.valid.eq(words.o.valid),
             *(replies.i.p[name].eq(words.o.p[name]) for name in ("data", "keep", "last")),
@@ -107,22 +107,22 @@ class PingResponder(wiring.Component):
         lanes = self.width // 8
         number = Signal(range(HEADER_BYTES // lanes + 2))  # of the beat, up to the first after the headers
         with m.If(i.valid):
-            behind = number > HEADER_BYTES // lanes
-            m.d.sync += number.eq(Mux(i.p.last, 0, Mux(behind, number, number + 1)))
-        kinds = [self._agreement(m, number, wanted) for wanted in (self._arp(), self._echo())]
-        ours = Signal()
-        m.d.sync += ours.eq(Cat(kinds).any())
+            after_headers = number > HEADER_BYTES // lanes
+            m.d.sync += number.eq(Mux(i.p.last, 0, Mux(after_headers, number, number + 1)))
+        kinds = [self._agreement(m, number, conditions) for conditions in (self._arp(), self._echo())]
+        is_request = Signal()
+        m.d.sync += is_request.eq(Cat(kinds).any())
         m.d.comb += [
             o.valid.eq(second_valid),
             *(o.p[name].eq(second[name]) for name in ("data", "keep", "last")),
-            o.p.error.eq(second.error | ~ours),
+            o.p.error.eq(second.error | ~is_request),
         ]
 
-    def _agreement(self, m: Module, number: Signal, wanted: Sequence[_Wanted]) -> Value:
-        """Return whether all wanted bytes had their values, a cycle after the beat with the last of them."""
+    def _agreement(self, m: Module, number: Signal, conditions: Sequence[_ByteCondition]) -> Value:
+        """Return whether all bytes met their conditions, a cycle after the beat with the last one."""
         i, lanes = self.i, self.width // 8
-        found = Signal(len(wanted))
-        for bit, (place, value, mask) in zip(found, wanted, strict=True):
+        matches = Signal(len(conditions))
+        for bit, (place, value, mask) in zip(matches, conditions, strict=True):
             lane = place % lanes
             byte = i.p.data.word_select(lane, 8)
             equal = i.p.keep[lane] & (((byte ^ value) & mask) == 0)
@@ -130,9 +130,9 @@ class PingResponder(wiring.Component):
                 m.d.sync += bit.eq(equal)
             with m.Elif(i.valid & (number == 0)):
                 m.d.sync += bit.eq(0)
-        return found.all()
+        return matches.all()
 
-    def _arp(self) -> list[_Wanted]:
+    def _arp(self) -> list[_ByteCondition]:
         form = {
             "hardware": HARDWARE_ETHERNET,
             "protocol": ETHERTYPE_IPV4,
@@ -141,25 +141,25 @@ class PingResponder(wiring.Component):
             "operation": Operation.REQUEST,
             "target_ip": self.own_ip,
         }
-        return [*_bytes(ETHERNET, 0, ethertype=ETHERTYPE_ARP), *_bytes(ARP, _IP_AT, **form)]
+        return [*_byte_conditions(ETHERNET, 0, ethertype=ETHERTYPE_ARP), *_byte_conditions(ARP, _IP_AT, **form)]
 
-    def _echo(self) -> list[_Wanted]:
+    def _echo(self) -> list[_ByteCondition]:
         ip = {"version": 4, "ihl": 5, "protocol": IP_PROTOCOL_ICMP, "destination": self.own_ip}
         return [
-            *_bytes(ETHERNET, 0, destination=self.own_mac, ethertype=ETHERTYPE_IPV4),
-            *_bytes(IPV4, _IP_AT, **ip),
+            *_byte_conditions(ETHERNET, 0, destination=self.own_mac, ethertype=ETHERTYPE_IPV4),
+            *_byte_conditions(IPV4, _IP_AT, **ip),
             (_IP_AT + 6, Const(0, 8), 0x3F),  # more fragments, and the offset's high bits
             (_IP_AT + 7, Const(0, 8), 0xFF),
-            *_bytes(ICMP_ECHO, _ICMP_AT, type=EchoType.REQUEST, code=0),
+            *_byte_conditions(ICMP_ECHO, _ICMP_AT, type=EchoType.REQUEST, code=0),
             (HEADER_BYTES - 1, Const(0, 8), 0),  # the byte is present, with any value
         ]
 
-    def _turn_round(self, m: Module, i: Any, o: Any) -> None:
-        """Read the headers, send those of the reply, pass the rest on."""
+    def _answer(self, m: Module, i: Any, o: Any) -> None:
+        """Read the headers, send those of the reply, and pass on the other bytes."""
         headers = Signal(8 * HEADER_BYTES)
         total = Signal(17)  # sum of an echo's checksum and the type that the reply lacks
         count = Signal(range(HEADER_BYTES))
-        ended = Signal()
+        frame_ended = Signal()
         last = count == HEADER_BYTES - 1
         valid = Signal()
         byte = Signal(8)
@@ -172,7 +172,7 @@ class PingResponder(wiring.Component):
                     m.d.sync += [
                         headers.eq(Cat(headers[8:], i.p.data)),
                         count.eq(Mux(last, 0, count + 1)),
-                        ended.eq(i.p.last),
+                        frame_ended.eq(i.p.last),
                     ]
                     with m.If(last):
                         m.next = "ADD"
@@ -183,11 +183,11 @@ class PingResponder(wiring.Component):
                 m.d.sync += headers.eq(self._reply(headers, total))
                 m.next = "SEND"
             with m.State("SEND"):
-                m.d.comb += [valid.eq(1), byte.eq(headers[:8]), ends.eq(last & ended)]
+                m.d.comb += [valid.eq(1), byte.eq(headers[:8]), ends.eq(last & frame_ended)]
                 m.d.sync += [headers.eq(headers >> 8), count.eq(Mux(last, 0, count + 1))]
                 with m.If(last):
                     m.next = "REST"
-                with m.If(last & ended):
+                with m.If(last & frame_ended):
                     m.next = "TAKE"
             with m.State("REST"):
                 m.d.comb += [i.ready.eq(1), valid.eq(i.valid), byte.eq(i.p.data), ends.eq(i.p.last)]
@@ -229,28 +229,28 @@ def _part(headers: Value, fields: Sequence[Field], start: int, name: str, *, swa
 
 def _place(fields: Sequence[Field], start: int, name: str) -> tuple[int, int]:
     """Return the first byte of a field and the byte after it; the field has whole bytes."""
-    before = 0
+    bit_offset = 0
     for field in fields:
         if field.name == name:
-            return start + before // 8, start + (before + field.bits) // 8
-        before += field.bits
+            return start + bit_offset // 8, start + (bit_offset + field.bits) // 8
+        bit_offset += field.bits
     raise ValueError(f"there is no field {name}")
 
 
-def _bytes(fields: Sequence[Field], start: int, **values: Any) -> list[_Wanted]:
-    """Return the wanted bytes for fields with these values; fields that share a byte must be given together."""
-    wanted: dict[int, tuple[Value, int]] = {}
-    before = 0
+def _byte_conditions(fields: Sequence[Field], start: int, **values: Any) -> list[_ByteCondition]:
+    """Return byte conditions for fields with these values; fields that share a byte must be given together."""
+    conditions: dict[int, tuple[Value, int]] = {}
+    bit_offset = 0
     for field in fields:
         if field.name in values:
             value = values[field.name]
             bits = Const(value, field.bits) if isinstance(value, int) else Value.cast(value)
-            for at in range(before, before + field.bits, 4):  # half bytes: version and ihl
-                low = before + field.bits - at - 4
+            for at in range(bit_offset, bit_offset + field.bits, 4):  # half bytes: version and ihl
+                low = bit_offset + field.bits - at - 4
                 half = bits[low : low + 4]
                 place, high = start + at // 8, at % 8 == 0
-                other, mask = wanted.get(place, (Const(0, 8), 0))
+                earlier, mask = conditions.get(place, (Const(0, 8), 0))
                 shifted = Cat(Const(0, 4), half) if high else Cat(half, Const(0, 4))
-                wanted[place] = (other | shifted, mask | (0xF0 if high else 0x0F))
-        before += field_bits([field], field.name)
-    return [(place, value, mask) for place, (value, mask) in wanted.items()]
+                conditions[place] = (earlier | shifted, mask | (0xF0 if high else 0x0F))
+        bit_offset += field_bits([field], field.name)
+    return [(place, value, mask) for place, (value, mask) in conditions.items()]

@@ -68,39 +68,50 @@ class TagRemover(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """Hold a word until the next arrives, whose first bytes fill it up."""
         m = Module()
-        i, new, o = self.i, self.i.p, self.o.p
-        held = Signal(packet_layout(self.width, error=True), reset_less=True)
-        holds = Signal()
+        i, next_input, o = self.i, self.i.p, self.o.p
+        previous = Signal(packet_layout(self.width, error=True), reset_less=True)
+        has_previous = Signal()
         begins = Signal(init=1)
         first = Signal()
         tagged = Signal()
-        swallowed = Signal()  # all bytes of the new word move into the held one
+        absorbed = Signal()  # all bytes of the new word move into the previous one
         leaves = Signal()
         type_at = 8 * TAG_AT
-        is_tag = new.data[type_at : type_at + _TYPE_BITS] == swap_bytes(Const(ETHERTYPE_VLAN, _TYPE_BITS))
+        is_tag = next_input.data[type_at : type_at + _TYPE_BITS] == swap_bytes(
+            Const(ETHERTYPE_VLAN, _TYPE_BITS)
+        )
         m.d.comb += [
-            leaves.eq(holds & (held.last | i.valid)),
-            swallowed.eq(holds & tagged & ~held.last & i.valid & new.last & ~new.keep[TAG_BYTES]),
+            leaves.eq(has_previous & (previous.last | i.valid)),
+            absorbed.eq(
+                has_previous & tagged & ~previous.last & i.valid & next_input.last & ~next_input.keep[TAG_BYTES]
+            ),
         ]
         with m.If(i.valid):
-            m.d.sync += [held.eq(new), holds.eq(~swallowed), begins.eq(new.last), first.eq(begins)]
+            m.d.sync += [
+                previous.eq(next_input),
+                has_previous.eq(~absorbed),
+                begins.eq(next_input.last),
+                first.eq(begins),
+            ]
             with m.If(begins):
                 m.d.sync += tagged.eq(is_tag)
         with m.Elif(leaves):
-            m.d.sync += holds.eq(0)
+            m.d.sync += has_previous.eq(0)
 
-        def moved(old: Any, behind: Any, unit: int) -> Any:
-            """Return the output for the held word ``old``, with ``unit`` bits a byte."""
-            at, cut = TAG_AT * unit, TAG_BYTES * unit
-            up = Cat(old[cut:], behind[:cut])
-            return Mux(tagged, Cat(Mux(first, old[:at], up[:at]), up[at:]), old)
+        def without_tag(word: Any, next_word: Any, unit: int) -> Any:
+            """Return the output for ``word``, the previous one, with ``unit`` bits a byte."""
+            at, tag_size = TAG_AT * unit, TAG_BYTES * unit
+            up = Cat(word[tag_size:], next_word[:tag_size])
+            return Mux(tagged, Cat(Mux(first, word[:at], up[:at]), up[at:]), word)
 
         m.d.sync += [
             self.o.valid.eq(leaves),
-            o.data.eq(moved(held.data, new.data, 8)),
-            o.keep.eq(moved(held.keep, new.keep & ~held.last.replicate(len(new.keep)), 1)),
-            o.last.eq(held.last | swallowed),
-            o.error.eq(Mux(held.last, held.error, new.error)),
+            o.data.eq(without_tag(previous.data, next_input.data, 8)),
+            o.keep.eq(
+                without_tag(previous.keep, next_input.keep & ~previous.last.replicate(len(next_input.keep)), 1)
+            ),
+            o.last.eq(previous.last | absorbed),
+            o.error.eq(Mux(previous.last, previous.error, next_input.error)),
         ]
         return m
 
@@ -145,19 +156,19 @@ class TagInserter(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """Carry a word's last bytes into the next word, and at the frame's end into a word of their own."""
         m = Module()
-        i, o, tag, cut = self.i.payload, self.o.payload, self.tag, 8 * TAG_BYTES
+        i, o, tag, tag_bits = self.i.payload, self.o.payload, self.tag, 8 * TAG_BYTES
         first = Signal(init=1)
         extra = Signal()
-        carry = Signal(packet_layout(cut), reset_less=True)
-        adds = tag.payload.present
+        carry = Signal(packet_layout(tag_bits), reset_less=True)
+        has_tag = tag.payload.present
         overflows = Signal()
         inserted = Cat(swap_bytes(Const(ETHERTYPE_VLAN, _TYPE_BITS)), swap_bytes(tag.payload.tci))
 
-        def moved(new: Any, carried: Any, put_in: Any, unit: int) -> Any:
-            """Return the output for the word ``new``, with ``unit`` bits a byte."""
-            at, size = TAG_AT * unit, len(new) - len(carried)
-            begin = Cat(new[:at], put_in, new[at:size])
-            return Mux(adds, Mux(first, begin, Cat(carried, new[:size])), new)
+        def with_tag(word: Any, carried_part: Any, inserted_tag: Any, unit: int) -> Any:
+            """Return the output for ``word`` (data or keep), with ``unit`` bits a byte."""
+            at, size = TAG_AT * unit, len(word) - len(carried_part)
+            begin = Cat(word[:at], inserted_tag, word[at:size])
+            return Mux(has_tag, Mux(first, begin, Cat(carried_part, word[:size])), word)
 
         with m.If(extra):
             m.d.comb += [
@@ -165,7 +176,7 @@ class TagInserter(wiring.Component):
                 o.eq(
                     Cat(
                         carry.data,
-                        Const(0, self.width - cut),
+                        Const(0, self.width - tag_bits),
                         carry.keep,
                         Const(0, self.width // 8 - TAG_BYTES),
                         1,
@@ -176,19 +187,19 @@ class TagInserter(wiring.Component):
             with m.If(self.o.ready):
                 m.d.sync += extra.eq(0)
         with m.Else():
-            ones = Const(-1, TAG_BYTES)
+            all_ones = Const(-1, TAG_BYTES)
             m.d.comb += [
-                overflows.eq(adds & i.last & i.keep[-TAG_BYTES]),
+                overflows.eq(has_tag & i.last & i.keep[-TAG_BYTES]),
                 self.o.valid.eq(self.i.valid & tag.valid),
                 self.i.ready.eq(self.o.ready & tag.valid),
                 tag.ready.eq(self.o.ready & self.i.valid & i.last & ~overflows),
-                o.data.eq(moved(i.data, carry.data, inserted, 8)),
-                o.keep.eq(moved(i.keep, ones, ones, 1)),
+                o.data.eq(with_tag(i.data, carry.data, inserted, 8)),
+                o.keep.eq(with_tag(i.keep, all_ones, all_ones, 1)),
                 o.last.eq(i.last & ~overflows),
             ]
             with m.If(self.i.valid & self.i.ready):
                 m.d.sync += [
-                    carry.data.eq(i.data[-cut:]),
+                    carry.data.eq(i.data[-tag_bits:]),
                     carry.keep.eq(i.keep[-TAG_BYTES:]),
                     first.eq(i.last),
                     extra.eq(overflows),

@@ -17,7 +17,7 @@ def with_attributes(verilog: str, module: str, buses: Sequence[Interface]) -> st
 
     The ports are the clock, the reset, and ports of buses that names do not show.
     """
-    notes = {
+    attributes = {
         CLOCK: [("X_INTERFACE_INFO", f"xilinx.com:signal:clock:1.0 {CLOCK} CLK"), _parameters(buses)],
         RESET: [
             ("X_INTERFACE_INFO", f"xilinx.com:signal:reset:1.0 {RESET} RST"),
@@ -27,16 +27,18 @@ def with_attributes(verilog: str, module: str, buses: Sequence[Interface]) -> st
     for bus in buses:
         if not bus.by_name:
             for logical, port in bus.ports.items():
-                notes[port.name] = [("X_INTERFACE_INFO", f"xilinx.com:interface:axis:1.0 {bus.name} {logical}")]
+                attributes[port.name] = [
+                    ("X_INTERFACE_INFO", f"xilinx.com:interface:axis:1.0 {bus.name} {logical}")
+                ]
     start = verilog.index(f"\nmodule {module}(")
     end = verilog.index("\nendmodule", start)
 
-    def noted(match: re.Match[str]) -> str:
-        lines = (f'  (* {key} = "{value}" *)\n' for key, value in notes.get(match["name"], ()))
+    def with_attribute(match: re.Match[str]) -> str:
+        lines = (f'  (* {key} = "{value}" *)\n' for key, value in attributes.get(match["name"], ()))
         return "".join(lines) + match[0]
 
     declaration = re.compile(r"^  (?:input|output) (?:\[\d+:0\] )?(?P<name>\w+);$", re.MULTILINE)
-    return verilog[:start] + declaration.sub(noted, verilog[start:end]) + verilog[end:]
+    return verilog[:start] + declaration.sub(with_attribute, verilog[start:end]) + verilog[end:]
 
 
 def _parameters(buses: Sequence[Interface]) -> tuple[str, str]:

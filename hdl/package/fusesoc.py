@@ -8,8 +8,7 @@ from fanin import __version__
 from fanin.hdl.package.ip_xact import LIBRARY, VENDOR
 
 # A node has more ports than a device has pins, so its harness is placed instead. Pins have no location, since
-# no
-# board is meant: the flow for Vivado stops before the bitstream, which Vivado would refuse.
+# no board is meant: the flow for Vivado stops before the bitstream, which Vivado would refuse.
 _CORE = """CAPI=2:
 name: {vendor}:{library}:{module}:{version}
 description: {description}

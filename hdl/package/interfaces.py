@@ -48,13 +48,13 @@ def interfaces(ports: Sequence[FlatPort]) -> list[Interface]:
     A plain stream of whole bytes (``x_payload x_valid x_ready``) is an AXI4-Stream with other names: the
     handshake is the same. A prefix with any port that the protocol lacks is not a bus.
     """
-    names: dict[str, dict[str, FlatPort]] = {}
+    ports_by_prefix: dict[str, dict[str, FlatPort]] = {}
     for port in ports:
         prefix, _, signal = port.name.rpartition("_")
         if prefix:
-            names.setdefault(prefix, {})[signal] = port
-    found = (_interface(prefix, signals) for prefix, signals in names.items())
-    return [interface for interface in found if interface]
+            ports_by_prefix.setdefault(prefix, {})[signal] = port
+    candidates = (_interface(prefix, signals) for prefix, signals in ports_by_prefix.items())
+    return [interface for interface in candidates if interface]
 
 
 def _interface(name: str, signals: Mapping[str, FlatPort]) -> Interface | None:

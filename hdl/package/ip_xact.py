@@ -15,7 +15,7 @@ VENDOR, LIBRARY = "fanin", "node"
 _NAMESPACE = "http://www.accellera.org/XMLSchema/IPXACT/1685-2014"
 _SCHEMA = "http://www.w3.org/2001/XMLSchema-instance"
 _VIEW, _SOURCES = "rtl", "rtl"
-_MAP, _SLAVE = "registers", "axil"  #: the memory map, and the bus that reaches a node's registers
+_MAP, _SLAVE = "registers", "axil"  #: the memory map, and the bus through which a host accesses it
 _BUS = {Protocol.AXI4: "aximm", Protocol.AXI4_LITE: "aximm", Protocol.AXI4_STREAM: "axis"}
 _ACCESS = {Access.RO: "read-only", Access.PULSE: "write-only", Access.COUNTER: "read-only"}
 _VOLATILE = (Access.RO, Access.COUNTER, Access.WINDOW)  # the hardware changes these
@@ -49,9 +49,9 @@ def component(
     if registers is not None:
         _add_map(root, registers)
     _add_model(root, name, ports)
-    sets = _child(root, "fileSets")
-    for label, named in files.items():
-        _add_files(_child(sets, "fileSet"), label, named)
+    file_sets = _child(root, "fileSets")
+    for set_name, set_files in files.items():
+        _add_files(_child(file_sets, "fileSet"), set_name, set_files)
     _add(root, description=description)
     ElementTree.register_namespace("ipxact", _NAMESPACE)
     ElementTree.indent(root)
@@ -89,11 +89,11 @@ def _interface(parent: Element, name: str, library: str, kind: str, ports: Mappi
     _set(_child(element, "busType"), **reference, name=kind)
     abstraction = _child(_child(element, "abstractionTypes"), "abstractionType")
     _set(_child(abstraction, "abstractionRef"), **reference, name=f"{kind}_rtl")
-    maps = _child(abstraction, "portMaps")
+    port_maps = _child(abstraction, "portMaps")
     for logical, physical in ports.items():
-        each = _child(maps, "portMap")
-        _add(_child(each, "logicalPort"), name=logical)
-        _add(_child(each, "physicalPort"), name=physical)
+        port_map = _child(port_maps, "portMap")
+        _add(_child(port_map, "logicalPort"), name=logical)
+        _add(_child(port_map, "physicalPort"), name=physical)
     return element
 
 
@@ -167,16 +167,16 @@ def _add_word(parent: Element, register: Register, word: int, offset: int) -> No
             _add(part, readAction="modify")  # a read may have effects in the hardware, e.g. advance its address
 
 
-def _add_files(parent: Element, label: str, files: Sequence[tuple[str, str]]) -> None:
-    """Add files to the set ``label``. Types that the standard does not name become user types."""
-    _add(parent, name=label)
-    for name, kind in files:
+def _add_files(parent: Element, set_name: str, files: Sequence[tuple[str, str]]) -> None:
+    """Add files to the set ``set_name``. Types that the standard does not name become user types."""
+    _add(parent, name=set_name)
+    for name, file_type in files:
         file = _child(parent, "file")
         _add(file, name=name)
-        known = kind in ("verilogSource", "cSource", "SDC")
-        _child(file, "fileType").text = kind if known else "user"
-        if not known:
-            _set(file[-1], user=kind)
+        is_standard = file_type in ("verilogSource", "cSource", "SDC")
+        _child(file, "fileType").text = file_type if is_standard else "user"
+        if not is_standard:
+            _set(file[-1], user=file_type)
         if name.endswith(".h"):
             _add(file, isIncludeFile="true")
 

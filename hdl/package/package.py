@@ -30,12 +30,12 @@ def emit(name: str, *, preset: str, settings: Mapping[str, str], module: str | N
 
     Attributes tell Vivado which ports are the clock, the reset (with its polarity) and buses.
     """
-    made = catalog.entry_of(name).build(PRESETS[preset], settings)
-    return _verilog(made, module or catalog.module_of(name), interfaces(flat_ports(made)))
+    node = catalog.entry_of(name).build(PRESETS[preset], settings)
+    return _verilog(node, module or catalog.module_of(name), interfaces(flat_ports(node)))
 
 
-def _verilog(made: wiring.Component, module: str, buses: Sequence[Interface]) -> str:
-    return with_attributes(catalog.verilog_of(made, module), module, buses)
+def _verilog(node: wiring.Component, module: str, buses: Sequence[Interface]) -> str:
+    return with_attributes(catalog.verilog_of(node, module), module, buses)
 
 
 def file_names(module: str) -> tuple[str, ...]:
@@ -52,46 +52,46 @@ def package(
     ``module``: name of the top module; ``catalog.module_of`` gives the default.
     """
     entry, module = catalog.entry_of(name), module or catalog.module_of(name)
-    made = entry.build(PRESETS[preset], settings)
-    registers = entry.registers(made) if entry.registers else None
-    ports = flat_ports(made)
+    node = entry.build(PRESETS[preset], settings)
+    registers = entry.registers(node) if entry.registers else None
+    ports = flat_ports(node)
     buses = interfaces(ports)
-    wires = [Port(CLOCK, 1, False), Port(RESET, 1, False)]
-    wires += [Port(port.name, len(port.value), port.output) for port in ports]
-    rtl = {f"{module}.v": _verilog(made, module, buses)}
-    clocks = {f"{module}.{suffix}": text(module, clock_mhz) for suffix, text in CONSTRAINTS.items()}
-    maps = {}
+    verilog_ports = [Port(CLOCK, 1, False), Port(RESET, 1, False)]
+    verilog_ports += [Port(port.name, len(port.value), port.output) for port in ports]
+    rtl = {f"{module}.v": _verilog(node, module, buses)}
+    constraint_files = {f"{module}.{suffix}": text(module, clock_mhz) for suffix, text in CONSTRAINTS.items()}
+    register_files = {}
     if registers is not None:
-        maps = {
-            f"{module}.{suffix}": catalog.REGISTER_FORMATS[form](registers, module, entry.summary)
-            for suffix, form in _REGISTERS.items()
+        register_files = {
+            f"{module}.{suffix}": catalog.REGISTER_FORMATS[register_format](registers, module, entry.summary)
+            for suffix, register_format in _REGISTERS.items()
         }
-    sets = {"rtl": rtl, "constraints": clocks, "registers": maps}
-    described = {
+    file_sets = {"rtl": rtl, "constraints": constraint_files, "registers": register_files}
+    descriptions = {
         IP_XACT: component(
             name=module,
             description=entry.summary,
-            ports=wires,
+            ports=verilog_ports,
             buses=buses,
             registers=registers,
-            files={label: _typed(names) for label, names in sets.items() if names},
+            files={set_name: _with_types(set_files) for set_name, set_files in file_sets.items() if set_files},
         ),
-        f"{module}_harness.v": harness(module, wires, name=f"{module}_harness"),
+        f"{module}_harness.v": harness(module, verilog_ports, name=f"{module}_harness"),
         f"{module}.core": core(module, entry.summary),
     }
-    files = rtl | maps | clocks | described
+    files = rtl | register_files | constraint_files | descriptions
     mark = {KEY: name, "module": module, "preset": preset, "settings": dict(settings), "clock_mhz": clock_mhz}
-    mark |= {"fanin": __version__, "files": [*files], "interfaces": [_listed(bus) for bus in buses]}
+    mark |= {"fanin": __version__, "files": [*files], "interfaces": [_bus_entry(bus) for bus in buses]}
     return files | {MARK: json.dumps(mark, indent=2) + "\n"}
 
 
-def _typed(files: Mapping[str, str]) -> Sequence[tuple[str, str]]:
+def _with_types(files: Mapping[str, str]) -> Sequence[tuple[str, str]]:
     """Return names and IP-XACT types of files."""
     suffixes = {name: name.rpartition(".")[2] for name in files}
     return [(name, _TYPES.get(suffix, suffix)) for name, suffix in suffixes.items()]
 
 
-def _listed(bus: Interface) -> dict[str, Any]:
+def _bus_entry(bus: Interface) -> dict[str, Any]:
     return {
         "name": bus.name,
         "protocol": bus.protocol,

@@ -101,13 +101,13 @@ class ParamServerNode(wiring.Component):
     def _settings(self, m: Module, registers: Any, control: ServerControl, server: ParamServer) -> None:
         """Connect the registers to control and server."""
         job, request = control.job, control.request
-        same = (name for name in JobRequest.as_shape().members if name != "base")
-        shown = ("busy", "exhausted", "stalest")
+        same_named = (name for name in JobRequest.as_shape().members if name != "base")
+        status_names = ("busy", "exhausted", "stalest")
         drive_constants(m, registers, param_server_constants(self.config))
         connect_typed(m, control.worker, server.worker)
         connect_typed(m, control.excludes, server.exclude)
-        m.d.comb += [job[name].eq(getattr(registers, name)) for name in same]
-        m.d.comb += [getattr(registers, name).eq(getattr(server, name)) for name in shown]
+        m.d.comb += [job[name].eq(getattr(registers, name)) for name in same_named]
+        m.d.comb += [getattr(registers, name).eq(getattr(server, name)) for name in status_names]
         m.d.comb += [
             job.base.eq(registers.rows_base),
             request.index.eq(registers.worker),

@@ -228,9 +228,9 @@ class Pushes(wiring.Component):
         with m.FSM():
             self._row_states(m, push, round_, begins, target, is_excluded)
             self._round_states(m, push, round_, target, is_excluded)
-        kept = Mux(self.broadcast, self.workers, round_.position + push.payload.is_new)
+        target_count = Mux(self.broadcast, self.workers, round_.position + push.payload.is_new)
         with m.If(begins):
-            m.d.sync += round_.size.eq(Mux(self.rounds, kept, 1))
+            m.d.sync += round_.size.eq(Mux(self.rounds, target_count, 1))
         m.submodules.landings = landings = RowLandings()
         m.d.comb += [
             landings.start.eq(self.start),
@@ -341,7 +341,7 @@ class Pushes(wiring.Component):
     def _end(self, m: Module, current_row: Value, round_: _Round, begins: Signal) -> None:
         """End pushes: free a row after its last push, exclude a worker after its first failed push.
 
-        ``left`` counts each row's pushes that have not ended. The counter is written a cycle after a row
+        ``pushes_left`` counts each row's pushes that have not ended. The counter is written a cycle after a row
         ``begins`` or a push has ended; these events never share a cycle.
         """
         completion = self.completion.payload
@@ -349,12 +349,12 @@ class Pushes(wiring.Component):
         has_begun = Signal()
         has_ended = Signal()
         row = Signal(ROW_BITS)  # row of the push or pushes that begin or end
-        frees = Signal()  # row ``freed`` is free again
-        freed = Signal.like(row)
+        frees = Signal()  # ``freed_row`` is free again
+        freed_row = Signal.like(row)
         completed_index = Signal.like(completion.index)
         is_done = completion.ending == Ending.DONE
-        m.submodules.left = left = Memory(shape=round_.size.shape(), depth=MAX_ROWS, init=[])
-        read, write = left.read_port(domain="comb"), left.write_port()
+        m.submodules.pushes_left = pushes_left = Memory(shape=round_.size.shape(), depth=MAX_ROWS, init=[])
+        read, write = pushes_left.read_port(domain="comb"), pushes_left.write_port()
         m.d.comb += [
             self.completion.ready.eq(~self.skipped & ~begins),
             completes.eq(self.completion.valid & self.completion.ready),
@@ -368,7 +368,7 @@ class Pushes(wiring.Component):
             has_ended.eq(self.skipped | completes),
             row.eq(Mux(self.completion.ready, completion.tag[:ROW_BITS], current_row)),
             frees.eq(has_ended & (read.data == 1)),
-            freed.eq(row),
+            freed_row.eq(row),
             self.completed.eq(completes & is_done),
             self.failed.eq(completes & ~is_done),
             completed_index.eq(completion.index),
@@ -382,10 +382,13 @@ class Pushes(wiring.Component):
         m.d.comb += self.draining.eq(drains.any() | excludes)
         with m.If(excludes):
             m.d.sync += drains.eq(self.occupied)
-        for is_so, index in (self.failed, completed_index), (self.exclude.valid, self.exclude.payload):
-            with m.If(is_so):
+        for excludes_worker, index in (
+            (self.failed, completed_index),
+            (self.exclude.valid, self.exclude.payload),
+        ):
+            with m.If(excludes_worker):
                 m.d.sync += self.excluded.bit_select(index, 1).eq(1)
         with m.If(frees):
-            m.d.sync += [rows.bit_select(freed, 1).eq(0) for rows in (self.occupied, drains)]
+            m.d.sync += [rows.bit_select(freed_row, 1).eq(0) for rows in (self.occupied, drains)]
         with m.If(self.start):
             m.d.sync += [self.occupied.eq(0), self.excluded.eq(0), drains.eq(0)]

@@ -74,9 +74,9 @@ class ReadGate(wiring.Component):
         change = Signal(signed(len(self.landed) + 2))
         cost = Signal(len(self.landed) + 1)
         words = Signal(len(self.landed))  # words of the burst
-        left = Signal(WORDS_BITS)  # words of this row's w not read yet
+        words_left = Signal(WORDS_BITS)  # words of this row's w not read yet
         gap = Signal(len(self.tail) + 1)  # words from a row's last word of w to the next row's first
-        ends_row = left == words  # the burst reads the last words of w
+        ends_row = words_left == words  # the burst reads the last words of w
         issued = Signal()
         for name, member in axi.signature.members.items():
             source, target = (reader, axi) if member.flow == Out else (axi, reader)
@@ -99,11 +99,14 @@ class ReadGate(wiring.Component):
             with m.State("ISSUE"):
                 m.d.comb += axi.arvalid.eq(1)
                 with m.If(axi.arready):
-                    m.d.sync += [reader.arready.eq(1), left.eq(Mux(ends_row, self.words, left - words))]
+                    m.d.sync += [
+                        reader.arready.eq(1),
+                        words_left.eq(Mux(ends_row, self.words, words_left - words)),
+                    ]
                     m.next = "TAKEN"
             with m.State("TAKEN"):
                 m.d.sync += reader.arready.eq(0)
                 m.next = "MEASURE"
         with m.If(self.start):
-            m.d.sync += [credit.eq(self.words + self.tail), left.eq(self.words)]
+            m.d.sync += [credit.eq(self.words + self.tail), words_left.eq(self.words)]
         return m

@@ -105,7 +105,7 @@ class RowMaker(wiring.Component):
     def _emit(self, m: Module, o: Any, read: Any) -> None:
         """Build the state machine that emits the words of a row."""
         word = o.payload
-        left = Signal(WORDS_BITS)  # words of w not emitted yet
+        words_left = Signal(WORDS_BITS)  # words of w not emitted yet
         tail = Signal(read.addr.shape())  # number of the tail's next word
         last_tail = Signal(tail.shape())  # number of the tail's last word
         version = Signal(VERSION_BITS)
@@ -119,7 +119,7 @@ class RowMaker(wiring.Component):
                     self.order.ready.eq(o.ready),
                     word.data[-VERSION_BITS:].eq(self.order.payload.version),
                 ]
-                m.d.sync += [version.eq(self.order.payload.version), left.eq(self.words), tail.eq(0)]
+                m.d.sync += [version.eq(self.order.payload.version), words_left.eq(self.words), tail.eq(0)]
                 with m.If(self.order.valid & o.ready):
                     m.next = "WORDS"
             with m.State("WORDS"):
@@ -129,8 +129,8 @@ class RowMaker(wiring.Component):
                     word.data.eq(self.updated.payload),
                 ]
                 with m.If(self.updated.valid & o.ready):
-                    m.d.sync += left.eq(left - 1)
-                    with m.If(left == 1):
+                    m.d.sync += words_left.eq(words_left - 1)
+                    with m.If(words_left == 1):
                         m.next = "TAIL"
             with m.State("TAIL"):
                 entries = list(read.data)

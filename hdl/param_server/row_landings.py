@@ -53,12 +53,12 @@ class RowLandings(wiring.Component):
         m = Module()
         change = Signal.like(self.words + self.landed)
         credit = Signal.like(change)
-        settles = Signal()
+        row_delayed = Signal()
         m.d.sync += [
             change.eq(self.landed - Mux(self.row, self.words, 0)),
             credit.eq(credit + change),
-            self.row.eq((credit >= self.words) & ~self.row & ~settles),
-            settles.eq(self.row),
+            self.row.eq((credit >= self.words) & ~self.row & ~row_delayed),
+            row_delayed.eq(self.row),
         ]
         with m.If(self.start):
             m.d.sync += [change.eq(0), credit.eq(0), self.row.eq(0)]

@@ -1,4 +1,4 @@
-"""Queue of new gradients for the update: in the order of discovery, or scan by scan."""
+"""Queue of new gradients for the update: in the order in which they were found, or scan by scan."""
 
 from __future__ import annotations
 
@@ -57,33 +57,33 @@ class ScanQueue(wiring.Component):
 
     def __init__(self, *, config: RdmaConfig):
         self.config = config
-        found = stream.Signature(found_layout(config))
+        items = stream.Signature(found_layout(config))
         super().__init__(
             {
                 "scan": In(1),
                 "workers": In(range(config.queue_pairs + 1)),
                 "looks": In(1),
-                "i": In(found),
-                "o": Out(found),
+                "i": In(items),
+                "o": Out(items),
                 "again": In(1),
                 "busy": Out(1),
             }
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Store gradients in a FIFO; with ``scan``, move them to ``held``, one place for each worker."""
+        """Store gradients in a FIFO; with ``scan``, move them to ``gradients``, one place for each worker."""
         m = Module()
         count = self.config.queue_pairs
         m.submodules.fifo = fifo = StreamFIFO(shape=found_layout(self.config), depth=count)
-        m.submodules.held = held = Memory(shape=found_layout(self.config), depth=count, init=[])
+        m.submodules.gradients = gradients = Memory(shape=found_layout(self.config), depth=count, init=[])
         connect_typed(m, flipped(self.i), fifo.i)
-        write = held.write_port()
-        is_held = Signal(count)
+        write = gradients.write_port()
+        has_gradient = Signal(count)
         used = Signal()  # a gradient of this scan was used
         m.d.comb += [
             write.addr.eq(fifo.o.payload.index),
             write.data.eq(fifo.o.payload),
-            self.busy.eq(fifo.o.valid | is_held.any() | used),
+            self.busy.eq(fifo.o.valid | has_gradient.any() | used),
         ]
         with m.If(self.scan):
             m.d.comb += [fifo.o.ready.eq(1), write.en.eq(fifo.o.valid)]
@@ -94,11 +94,11 @@ class ScanQueue(wiring.Component):
                 self.o.payload.eq(fifo.o.payload),
             ]
         with m.If(write.en):
-            m.d.sync += is_held.bit_select(write.addr, 1).eq(1)
-        self._walk(m, held.read_port(domain="comb"), is_held, used)
+            m.d.sync += has_gradient.bit_select(write.addr, 1).eq(1)
+        self._walk(m, gradients.read_port(domain="comb"), has_gradient, used)
         return m
 
-    def _walk(self, m: Module, read: Any, is_held: Signal, used: Signal) -> None:
+    def _walk(self, m: Module, read: Any, has_gradient: Signal, used: Signal) -> None:
         """Visit the workers cyclically, one a cycle. 1+: one cycle, or longer while waiting::
 
             state   cycles   what it does                               next
@@ -107,18 +107,18 @@ class ScanQueue(wiring.Component):
             PASS    1        passes this worker                         LOOK, or END
             END     1+       offers the end of the scan                 LOOK
 
-        ``finds``: the current worker has a gradient; looked up for ``following`` when the scan advances.
+        ``finds``: the current worker has a gradient; looked up for ``next_position`` when the scan advances.
         """
-        following = Signal.like(read.addr)
+        next_position = Signal.like(read.addr)
         position = Signal.like(read.addr)
         finds = Signal()
-        goes_on = Signal()
+        advance = Signal()
         ends = Signal()
-        m.d.comb += [read.addr.eq(position), ends.eq(goes_on & (following == 0) & used)]
-        m.d.sync += finds.eq(is_held.bit_select(position, 1))
+        m.d.comb += [read.addr.eq(position), ends.eq(advance & (next_position == 0) & used)]
+        m.d.sync += finds.eq(has_gradient.bit_select(position, 1))
         with m.FSM():
             with m.State("LOOK"):
-                m.d.comb += goes_on.eq(self.scan & self.looks & ~finds)
+                m.d.comb += advance.eq(self.scan & self.looks & ~finds)
                 with m.If(finds):
                     m.next = "OFFER"
                 with m.If(ends):
@@ -126,10 +126,10 @@ class ScanQueue(wiring.Component):
             with m.State("OFFER"):
                 m.d.comb += [self.o.valid.eq(1), self.o.payload.eq(read.data)]
                 with m.If(self.o.ready):
-                    m.d.sync += [is_held.bit_select(position, 1).eq(0), used.eq(used | ~self.again)]
+                    m.d.sync += [has_gradient.bit_select(position, 1).eq(0), used.eq(used | ~self.again)]
                     m.next = "PASS"
             with m.State("PASS"):
-                m.d.comb += goes_on.eq(1)
+                m.d.comb += advance.eq(1)
                 m.next = "LOOK"
                 with m.If(ends):
                     m.next = "END"
@@ -138,9 +138,9 @@ class ScanQueue(wiring.Component):
                 with m.If(self.o.ready):
                     m.d.sync += used.eq(0)
                     m.next = "LOOK"
-        with m.If(goes_on):
+        with m.If(advance):
             m.d.sync += [
-                position.eq(following),
-                following.eq(Mux(following + 1 == self.workers, 0, following + 1)),
-                finds.eq(is_held.bit_select(following, 1)),
+                position.eq(next_position),
+                next_position.eq(Mux(next_position + 1 == self.workers, 0, next_position + 1)),
+                finds.eq(has_gradient.bit_select(next_position, 1)),
             ]

@@ -92,7 +92,7 @@ class Scanner(wiring.Component):
         """Move each worker through these states: idle, trailer read in flight, then reported or idle again.
 
         ``idle`` has one bit for each worker. The FIFO ``in_flight`` holds the workers whose trailers are being
-        read, in order. The queue ``found`` holds the workers with a new gradient. Each worker is in at most one
+        read, in order. ``queue`` holds the workers with a new gradient. Each worker is in at most one
         of them, so neither overflows.
         """
         m = Module()
@@ -102,14 +102,14 @@ class Scanner(wiring.Component):
         m.submodules.table = table = Memory(shape=entry, depth=count, init=[])
         read_shape = data.StructLayout({name: place[name].shape for name in ("index", "lgvnum")})
         m.submodules.in_flight = in_flight = StreamFIFO(shape=read_shape, depth=count)
-        m.submodules.found = found = ScanQueue(config=config)
-        connect_typed(m, found.o, flipped(self.o))
+        m.submodules.queue = queue = ScanQueue(config=config)
+        connect_typed(m, queue.o, flipped(self.o))
         m.d.comb += [
-            getattr(found, name).eq(getattr(self, name)) for name in ("scan", "workers", "looks", "again")
+            getattr(queue, name).eq(getattr(self, name)) for name in ("scan", "workers", "looks", "again")
         ]
         idle = self.idle
         self._poll(m, table.read_port(domain="comb"), in_flight.i, idle)
-        self._compare(m, in_flight.o, found, idle)
+        self._compare(m, in_flight.o, queue, idle)
         write, new_place = table.write_port(), self.place.payload
         m.d.comb += [
             write.addr.eq(new_place.index),
@@ -177,7 +177,7 @@ class Scanner(wiring.Component):
                 next_index.eq(Mux(next_index + 1 == self.workers, 0, next_index + 1)),
             ]
 
-    def _compare(self, m: Module, in_flight: Any, found: Any, idle: Signal) -> None:
+    def _compare(self, m: Module, in_flight: Any, queue: Any, idle: Signal) -> None:
         """Register the trailer in one step and compare it in the next."""
         axi, word = self.axi, self.axi.rdata
         arrived = Signal()  # ``trailer`` is valid
@@ -189,9 +189,9 @@ class Scanner(wiring.Component):
         m.d.comb += [
             axi.rready.eq(1),
             in_flight.ready.eq(axi.rvalid),
-            found.i.valid.eq(compared & is_new),
-            found.i.payload.eq(compared_trailer),
-            self.busy.eq(axi.arvalid | in_flight.valid | arrived | compared | found.busy),
+            queue.i.valid.eq(compared & is_new),
+            queue.i.payload.eq(compared_trailer),
+            self.busy.eq(axi.arvalid | in_flight.valid | arrived | compared | queue.busy),
         ]
         m.d.sync += [
             self.error.eq(axi.rvalid & (axi.rresp != Resp.OKAY)),

@@ -212,12 +212,12 @@ class ParamServer(wiring.Component):
     def _drain(self, m: Module, scanner: Scanner, control: UpdateControl, pushes: Pushes) -> None:
         """Report in ``drained`` the excluded workers with no activity left; excluded workers start none."""
         recent = Signal(_POLLS)  # shift register: a 1 for each cycle with an exclusion
-        settled = Signal()
+        pushes_ended = Signal()
         m.d.sync += [
             recent.eq(recent << 1 | pushes.failed | self.exclude.valid),
-            settled.eq(~(pushes.draining | recent.any())),
+            pushes_ended.eq(~(pushes.draining | recent.any())),
             self.drained.eq(
                 pushes.excluded
-                & (self.drained | scanner.idle & ~control.joined & settled.replicate(len(self.drained)))
+                & (self.drained | scanner.idle & ~control.joined & pushes_ended.replicate(len(self.drained)))
             ),
         ]

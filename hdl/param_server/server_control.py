@@ -149,7 +149,7 @@ class ServerControl(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Copy settings until a start, judge each command, and execute or refuse it.
+        """Copy settings until a start; check each command, and execute or refuse it.
 
         ``started``: a start was accepted and no later command has ended the job; the settings are frozen.
         ``readmits``: a worker is being readmitted, until the server no longer excludes it.
@@ -157,49 +157,49 @@ class ServerControl(wiring.Component):
         m = Module()
         count = self.config.queue_pairs
         started = Signal()
-        known = Signal(count)  # workers set since the last start
-        age = Signal(_SETTING)  # shift register: a 1 for each accepted worker
+        set_workers = Signal(count)  # workers set since the last start
+        acceptance = Signal(_SETTING)  # shift register: a 1 for each accepted worker
         at_work = Signal()
         readmits = Signal()
         setting = Signal()  # a command for a worker is not complete
         is_setting = Signal.like(setting)  # a cycle later
-        sizes_wrong, base_wrong, changed = self._judge_job(m)
+        sizes_wrong, base_wrong, settings_changed = self._check_job(m)
         table_wrong = Signal()
-        lacks = Signal()
+        worker_missing = Signal()
         is_member = Cat(self.job.workers > n for n in range(count))
         m.d.sync += [
-            lacks.eq((is_member & ~known).any()),
+            worker_missing.eq((is_member & ~set_workers).any()),
             table_wrong.eq(self._is_misplaced(self.request.table)),
         ]
         m.d.sync += [at_work.eq(self.run | self.busy | setting), is_setting.eq(setting)]
         m.d.comb += [
-            setting.eq(age.any() | self.worker.valid | readmits),
+            setting.eq(acceptance.any() | self.worker.valid | readmits),
             self.setting.eq(self.set_worker | self.readmit | setting),
             self.enable.eq(self.run & started),
         ]
-        # The first cycles of ``age`` are for copying settings that ``started`` had frozen.
-        with m.If(~self.run & ~self.busy & ~self.worker.valid & ~started & ~age[_SETTLE - 1 :].any()):
+        # The first cycles of ``acceptance`` are for copying settings that ``started`` had frozen.
+        with m.If(~self.run & ~self.busy & ~self.worker.valid & ~started & ~acceptance[_SETTLE - 1 :].any()):
             m.d.sync += [self.settings[name].eq(self.job[name]) for name in self.settings.shape().members]
-            with m.If(changed):
-                m.d.sync += known.eq(0)
-        m.d.sync += [self.begin.eq(0), age.eq(age << 1)]
-        with m.If(age[_SETTLE - 1]):
-            m.d.sync += [self.worker.valid.eq(1), known.bit_select(self.worker.p.index, 1).eq(1)]
+            with m.If(settings_changed):
+                m.d.sync += set_workers.eq(0)
+        m.d.sync += [self.begin.eq(0), acceptance.eq(acceptance << 1)]
+        with m.If(acceptance[_SETTLE - 1]):
+            m.d.sync += [self.worker.valid.eq(1), set_workers.bit_select(self.worker.p.index, 1).eq(1)]
         with m.Elif(self.worker.ready):
             m.d.sync += self.worker.valid.eq(0)
-        cause = self._cause(sizes_wrong, base_wrong, table_wrong, lacks, at_work)
+        cause = self._cause(sizes_wrong, base_wrong, table_wrong, worker_missing, at_work)
         with m.If(self.set_worker | self.start):
             m.d.sync += self.refused.eq(cause)
             with m.If((cause == Refusal.NONE) | self.start & (cause != Refusal.BUSY)):
                 m.d.sync += started.eq(0)
-        at_once = self.set_worker | self.start | self.exclude & self.readmit  # several commands
-        self._exclude(m, started, is_setting, at_once)
-        self._readmit(m, started, is_setting, readmits, at_once)
+        is_combined = self.set_worker | self.start | self.exclude & self.readmit  # several commands
+        self._exclude(m, started, is_setting, is_combined)
+        self._readmit(m, started, is_setting, readmits, is_combined)
         with m.If(self.set_worker & (cause == Refusal.NONE)):
-            m.d.sync += age.eq(1)
+            m.d.sync += acceptance.eq(1)
             m.d.sync += self._worker(readmits=0)
         with m.If(self.start & (cause == Refusal.NONE)):
-            m.d.sync += [self.begin.eq(1), started.eq(1), known.eq(0)]
+            m.d.sync += [self.begin.eq(1), started.eq(1), set_workers.eq(0)]
         return m
 
     def _worker(self, *, readmits: int) -> list[Any]:
@@ -208,32 +208,32 @@ class ServerControl(wiring.Component):
         members = WorkerRequest.as_shape().members
         return [payload.readmits.eq(readmits), *(payload[name].eq(request[name]) for name in members)]
 
-    def _exclude(self, m: Module, started: Signal, is_setting: Signal, at_once: Value) -> None:
+    def _exclude(self, m: Module, started: Signal, is_setting: Signal, is_combined: Value) -> None:
         """Exclude a worker, or refuse the command."""
-        wrong = Signal(self.refused.shape())
-        found = _last(
+        refusal = Signal(self.refused.shape())
+        cause = _last_cause(
             (self.request.index >= self.settings.workers, Refusal.WORKER),
             (~started, Refusal.NO_JOB),
             (is_setting, Refusal.BUSY),
         )
-        m.d.sync += wrong.eq(found)
+        m.d.sync += refusal.eq(cause)
         m.d.comb += [
-            self.excludes.valid.eq(self.exclude & ~at_once & (wrong == Refusal.NONE)),
+            self.excludes.valid.eq(self.exclude & ~is_combined & (refusal == Refusal.NONE)),
             self.excludes.payload.eq(self.request.index),
         ]
         with m.If(self.exclude):
-            m.d.sync += self.refused.eq(Mux(at_once, Refusal.BUSY, wrong))
+            m.d.sync += self.refused.eq(Mux(is_combined, Refusal.BUSY, refusal))
 
     def _readmit(
-        self, m: Module, started: Signal, is_setting: Signal, readmits: Signal, at_once: Value
+        self, m: Module, started: Signal, is_setting: Signal, readmits: Signal, is_combined: Value
     ) -> None:
         """Readmit a worker, or refuse the command."""
         flags = [Signal(name=f"is_{name}") for name in ("excluded", "drained", "connected")]  # of that worker
         is_excluded, is_drained, is_connected = flags
         for flag, workers in zip(flags, (self.excluded, self.drained, self.connected), strict=True):
             m.d.sync += flag.eq(workers.bit_select(self.request.index, 1))
-        wrong = Signal(self.refused.shape())
-        found = _last(
+        refusal = Signal(self.refused.shape())
+        cause = _last_cause(
             (~is_connected, Refusal.UNCONNECTED),
             (~is_drained, Refusal.DRAINING),
             (~is_excluded, Refusal.PRESENT),
@@ -241,41 +241,41 @@ class ServerControl(wiring.Component):
             (~started, Refusal.NO_JOB),
             (is_setting, Refusal.BUSY),
         )
-        m.d.sync += wrong.eq(found)
-        cause = Mux(at_once, Refusal.BUSY, wrong)
+        m.d.sync += refusal.eq(cause)
+        refusal_now = Mux(is_combined, Refusal.BUSY, refusal)
         with m.If(readmits & ~self.worker.valid):
             m.d.sync += readmits.eq(self.excluded.bit_select(self.worker.p.index, 1))
         with m.If(self.readmit):
-            m.d.sync += self.refused.eq(cause)
-            with m.If(cause == Refusal.NONE):
+            m.d.sync += self.refused.eq(refusal_now)
+            with m.If(refusal_now == Refusal.NONE):
                 m.d.sync += [readmits.eq(1), self.worker.valid.eq(1), *self._worker(readmits=1)]
 
     def _cause(
-        self, sizes_wrong: Value, base_wrong: Value, table_wrong: Value, lacks: Value, at_work: Value
+        self, sizes_wrong: Value, base_wrong: Value, table_wrong: Value, worker_missing: Value, at_work: Value
     ) -> Any:
         """Return the cause of refusing a command of this cycle, or NONE."""
         causes = (
-            (self.start & lacks, Refusal.UNSET),
+            (self.start & worker_missing, Refusal.UNSET),
             (self.start & base_wrong | self.set_worker & table_wrong, Refusal.PLACE),
             (self.set_worker & (self.request.index >= self.config.queue_pairs), Refusal.WORKER),
             (sizes_wrong, Refusal.SIZES),
             (at_work | self.start & self.set_worker | self.exclude | self.readmit, Refusal.BUSY),
         )
-        return _last(*causes)
+        return _last_cause(*causes)
 
     def _is_misplaced(self, address: Value) -> Value:
         """Return whether ``address`` is not a multiple of a word or is beyond the address space."""
         low, end = lane_bits(self.config.width), self.config.address_width
         return Cat(address[:low], address[end:]).any()
 
-    def _judge_job(self, m: Module) -> tuple[Signal, Signal, Signal]:
+    def _check_job(self, m: Module) -> tuple[Signal, Signal, Signal]:
         """Return three signals: sizes are wrong, row 0 is misplaced, settings differ from ``job``.
 
         Valid 4 cycles after the last change.
         """
         job, config = self.job, self.config
         low = lane_bits(config.width)
-        beside = Signal(range(MAX_WORKERS))  # words of a row that do not belong to w
+        extra_words = Signal(range(MAX_WORKERS))  # words of a row besides those of w
         row_words = Signal(WORDS_BITS + 1)
         slot_words = Signal(WORDS_BITS + 1)
         gradient_wrong, row_wrong, slot_wrong = (
@@ -285,15 +285,15 @@ class ServerControl(wiring.Component):
         mode_wrong = Signal()
         sizes_wrong = Signal()
         base_wrong = Signal()
-        changed = Signal()
+        settings_changed = Signal()
         m.d.sync += [
             # The head is one word more: as many LGVnums as fill a word are added.
-            beside.eq(tail_words(job.workers + config.width // VERSION_BITS, width=config.width)),
-            row_words.eq(job.words + beside),
+            extra_words.eq(tail_words(job.workers + config.width // VERSION_BITS, width=config.width)),
+            row_words.eq(job.words + extra_words),
             slot_words.eq(job.words + 1),
-            gradient_wrong.eq(_differs(job.gradient_bytes, job.words << low)),
-            row_wrong.eq(_differs(job.row_bytes, row_words << low)),
-            slot_wrong.eq(_differs(job.slot_bytes, slot_words << low)),
+            gradient_wrong.eq(_difference(job.gradient_bytes, job.words << low)),
+            row_wrong.eq(_difference(job.row_bytes, row_words << low)),
+            slot_wrong.eq(_difference(job.slot_bytes, slot_words << low)),
             counts_wrong.eq(
                 ~(job.words.any() & job.workers.any() & job.slots.any() & job.rows.any())
                 | (job.workers > config.queue_pairs)
@@ -305,22 +305,22 @@ class ServerControl(wiring.Component):
                 gradient_wrong.any() | row_wrong.any() | slot_wrong.any() | counts_wrong | mode_wrong
             ),
             base_wrong.eq(self._is_misplaced(job.base)),
-            changed.eq(Cat(self.settings[n] != job[n] for n in self.settings.shape().members).any()),
+            settings_changed.eq(Cat(self.settings[n] != job[n] for n in self.settings.shape().members).any()),
         ]
-        return sizes_wrong, base_wrong, changed
+        return sizes_wrong, base_wrong, settings_changed
 
 
-def _last(*causes: tuple[Any, Refusal]) -> Any:
+def _last_cause(*causes: tuple[Any, Refusal]) -> Any:
     """Return the last cause whose condition holds, or NONE."""
     cause: Any = Refusal.NONE
-    for found, name in causes:
-        cause = Mux(found, name, cause)
+    for condition, candidate in causes:
+        cause = Mux(condition, candidate, cause)
     return cause
 
 
-def _differs(a: Any, b: Any) -> Value:
+def _difference(a: Any, b: Any) -> Value:
     """Return whether two sizes differ, in each of ``_PARTS`` parts."""
     bits = max(len(a), len(b))
     step = -(-bits // _PARTS)
-    different = Value.cast(a ^ b)
-    return Cat(different[at : at + step].any() for at in range(0, bits, step))
+    bits_differ = Value.cast(a ^ b)
+    return Cat(bits_differ[at : at + step].any() for at in range(0, bits, step))

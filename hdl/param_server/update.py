@@ -61,12 +61,12 @@ class UpdateLanes(wiring.Component):
         w, gradient = self.w, self.gradient
         m.submodules.fifo = fifo = StreamFIFO(shape=w.payload.shape(), depth=_FIFO_WORDS)
         connect_typed(m, fifo.o, flipped(self.o))
-        enter = Signal()
+        accept = Signal()
         m.submodules.places = places = Credits(limit=_FIFO_WORDS, full=True)
         m.d.comb += [
-            places.take.eq(enter),
+            places.take.eq(accept),
             places.give.eq(self.o.valid & self.o.ready),
-            enter.eq(w.valid & gradient.valid & places.ok),
+            accept.eq(w.valid & gradient.valid & places.ok),
             w.ready.eq(gradient.valid & places.ok),
             gradient.ready.eq(w.valid & places.ok),
         ]
@@ -92,7 +92,7 @@ class UpdateLanes(wiring.Component):
             ]
             results.append(total.o)
         m.d.comb += [
-            fifo.i.valid.eq(stage(enter, self.LATENCY - 1, "enter", reset_less=False)),
+            fifo.i.valid.eq(stage(accept, self.LATENCY - 1, "enter", reset_less=False)),
             fifo.i.payload.eq(Cat(results)),
         ]
         return m

@@ -193,7 +193,7 @@ class UpdateControl(wiring.Component):
                       takes a worker to readmit
             ORDER     offers the five commands of the update; for a scan's end or a readmission, only the push
             AWAIT     waits until all are taken, and counts the update; next is IDLE if there was no update
-            ADVANCE   computes the gradient's age; the worker's next slot enters the first of two registers
+            ADVANCE   computes the gradient's staleness; the worker's next slot enters the first of 2 registers
             ADVANCED  the trailer's address enters the second register
             STORE     writes the entry back, and gives the scanner the slot and, after a set-up, LGVnum 0
         """
@@ -215,13 +215,13 @@ class UpdateControl(wiring.Component):
         row = self._make_rows(m)
         self._advance_slot(m, hand, write.data)
         pending = self._make_commands(m, hand, row)
-        m.submodules.ages = ages = Staleness()
-        age = Signal(VERSION_BITS)
+        m.submodules.totals = totals = Staleness()
+        staleness = Signal(VERSION_BITS)
         m.d.comb += [
-            ages.clear.eq(self.start),
-            ages.age.eq(age),
-            self.staleness.eq(ages.total),
-            self.stalest.eq(ages.largest),
+            totals.clear.eq(self.start),
+            totals.age.eq(staleness),
+            self.staleness.eq(totals.total),
+            self.stalest.eq(totals.largest),
         ]
         with m.FSM() as fsm:
             m.d.comb += [self.idle.eq(fsm.ongoing("IDLE")), self.looks.eq(self.idle)]
@@ -241,7 +241,7 @@ class UpdateControl(wiring.Component):
                 with m.If(~hand.is_no_update):
                     m.d.comb += self.updated.eq(1)
                     m.d.sync += [
-                        age.eq(self.version - hand.entry.lgvnum),  # updates since the worker's last one
+                        staleness.eq(self.version - hand.entry.lgvnum),  # updates since the worker's last one
                         row.number.eq(row.next_number),
                         row.address.eq(row.next_address),
                         self.version.eq(self.version + 1),
@@ -249,7 +249,9 @@ class UpdateControl(wiring.Component):
                     ]
                     m.next = "ADVANCE"
             with m.State("ADVANCE"):
-                m.d.sync += age.eq(age - hand.gradient.others)  # minus those that its model included
+                m.d.sync += staleness.eq(
+                    staleness - hand.gradient.others
+                )  # minus those that its model included
                 m.next = "ADVANCED"
             with m.State("ADVANCED"):
                 m.next = "STORE"
@@ -258,7 +260,7 @@ class UpdateControl(wiring.Component):
                     write.en.eq(1),
                     self.place.valid.eq(1),
                     self.clear.valid.eq(hand.setting_up),
-                    ages.add.eq(~hand.setting_up),
+                    totals.add.eq(~hand.setting_up),
                 ]
                 m.next = "IDLE"
         with m.If(self.start):

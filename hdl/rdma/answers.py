@@ -85,23 +85,23 @@ class Answers(wiring.Component):
         m.submodules.arbiter = arbiter = RoundRobin(count=count)
         pending = Signal(count)
         is_nak = Signal(count)
-        served = Signal.like(arbiter.index)
+        choice = Signal.like(arbiter.index)
         peer_write, reply_write = peers.write_port(), replies.write_port()
         peer_read, reply_read = peers.read_port(domain="comb"), replies.read_port(domain="comb")
         m.d.comb += [
             arbiter.requests.eq(pending),
-            arbiter.last.eq(served),
+            arbiter.last.eq(choice),
             self.nak_pending.eq(is_nak.bit_select(self.index, 1)),
             peer_write.data.eq(self.peer),
             peer_write.en.eq(self.connect),
             reply_write.data.eq(self.reply),
             reply_write.en.eq(self.valid),
             *(port.addr.eq(self.index) for port in (peer_write, reply_write)),
-            *(port.addr.eq(served) for port in (peer_read, reply_read)),
+            *(port.addr.eq(choice) for port in (peer_read, reply_read)),
         ]
         with m.FSM():
             with m.State("CHOOSE"), m.If(arbiter.valid):
-                m.d.sync += served.eq(arbiter.index)
+                m.d.sync += choice.eq(arbiter.index)
                 m.next = "READ"
             with m.State("READ"):
                 m.d.sync += [
@@ -110,9 +110,9 @@ class Answers(wiring.Component):
                     headers.psn.eq(reply_read.data.psn),
                     headers.syndrome.eq(reply_read.data.syndrome),
                     headers.msn.eq(reply_read.data.messages),
-                    self.headers.valid.eq(pending.bit_select(served, 1)),
-                    pending.bit_select(served, 1).eq(0),
-                    is_nak.bit_select(served, 1).eq(0),
+                    self.headers.valid.eq(pending.bit_select(choice, 1)),
+                    pending.bit_select(choice, 1).eq(0),
+                    is_nak.bit_select(choice, 1).eq(0),
                 ]
                 m.next = "SEND"
             with m.State("SEND"), m.If(self.headers.ready | ~self.headers.valid):

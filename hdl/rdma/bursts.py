@@ -17,8 +17,8 @@ from fanin.rdma.facts import check_path
 PAGE_BITS = BOUNDARY.bit_length() - 1
 
 
-def reach(lane: Any, size: Any, *, width: int) -> Any:
-    """Return how far ``size`` bytes from ``lane`` reach: low bits the last lane, high bits the words."""
+def words_and_last_lane(lane: Any, size: Any, *, width: int) -> Any:
+    """Return where ``size`` bytes from ``lane`` on end: low bits the last lane, high bits the words."""
     return lane + size + (width // 8 - 1)
 
 

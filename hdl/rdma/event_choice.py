@@ -105,8 +105,10 @@ class EventChoice(wiring.Component):
             (Event.POST, can_post, self.post.index),
             (Event.SEND, senders.valid & self.queue_free, senders.index),
         )
-        m.d.comb += self.valid.eq(Cat(waits for _, waits, _ in candidates).any())
-        for event, waits, index in reversed(candidates):  # the last assignment, the most urgent event's, wins
-            with m.If(waits):
+        m.d.comb += self.valid.eq(Cat(is_waiting for _, is_waiting, _ in candidates).any())
+        for event, is_waiting, index in reversed(
+            candidates
+        ):  # the last assignment, the most urgent event's, wins
+            with m.If(is_waiting):
                 m.d.comb += [self.event.eq(event), self.index.eq(index)]
         return m

@@ -90,11 +90,11 @@ class PayloadFetch(wiring.Component):
         outstanding: int = 64,
     ):
         check_path(width=width, address_width=address_width)
-        self._max_words = most = payload_words(width)
-        if not isinstance(depth, int) or depth < most:
-            raise ValueError(f"depth must be at least a payload, {most} words, not {depth!r}")
-        if start_words not in range(most + 1):
-            raise ValueError(f"start_words must be from 0 to {most}, not {start_words!r}")
+        self._max_words = max_words = payload_words(width)
+        if not isinstance(depth, int) or depth < max_words:
+            raise ValueError(f"depth must be at least a payload, {max_words} words, not {depth!r}")
+        if start_words not in range(max_words + 1):
+            raise ValueError(f"start_words must be from 0 to {max_words}, not {start_words!r}")
         if not isinstance(outstanding, int) or outstanding < 1:
             raise ValueError(f"outstanding must be at least 1, not {outstanding!r}")
         self.width = width
@@ -149,13 +149,13 @@ class PayloadFetch(wiring.Component):
 
         ``has_room`` includes a claim 3 cycles after the burst, so it is forced low in the two cycles between.
         """
-        room = Signal(range(self.depth + 1), init=self.depth)  # unclaimed words of the FIFO
+        free_words = Signal(range(self.depth + 1), init=self.depth)  # unclaimed words of the FIFO
         has_room = Signal(init=1)
         leaves = Signal()  # a word left the FIFO in the previous cycle
         go = Signal()
         begins = Signal()
         claimed = Signal()  # a payload began in the previous cycle
-        claim = Signal(words_bits(self.width))  # words of that payload
+        claimed_words = Signal(words_bits(self.width))  # words of that payload
         tag = {name: bursts.payload.tag[name] for name in window_sums_layout(self.width).members}
         fields = window(width=self.width, **tag)
         drive_addresses(m, self.axi, "ar", bursts, go)
@@ -172,10 +172,10 @@ class PayloadFetch(wiring.Component):
         m.d.sync += [
             leaves.eq(self.o.valid & self.o.ready),
             claimed.eq(begins),
-            claim.eq(Mux(begins, fields["words"], 0)),
-            room.eq(room + leaves - claim),
-            self.room.eq(room >= self._max_words),
-            has_room.eq((room >= self._max_words) & ~begins & ~claimed),
+            claimed_words.eq(Mux(begins, fields["words"], 0)),
+            free_words.eq(free_words + leaves - claimed_words),
+            self.room.eq(free_words >= self._max_words),
+            has_room.eq((free_words >= self._max_words) & ~begins & ~claimed),
         ]
 
     def _words(self, m: Module, burst: Any) -> Signal:
@@ -219,11 +219,11 @@ class PayloadFetch(wiring.Component):
     def _announce(self, m: Module, waiting: Any, allows: Signal) -> None:
         """Offer each payload that may be sent; ``allowed`` counts them."""
         m.submodules.allowed = allowed = Credits(limit=self.outstanding)
-        taken = self.packet.valid & self.packet.ready
+        transfer = self.packet.valid & self.packet.ready
         m.d.comb += [
             allowed.give.eq(allows),
-            allowed.take.eq(taken),
+            allowed.take.eq(transfer),
             self.packet.valid.eq(allowed.ok),
             self.packet.payload.eq(waiting.payload),
-            waiting.ready.eq(taken),
+            waiting.ready.eq(transfer),
         ]

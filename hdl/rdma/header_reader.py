@@ -44,7 +44,7 @@ LATENCY = 1 + REGION_LATENCY  # cycles from the last word that is read to ``o``
 TOTAL_BITS = field_bits(IPV4, "length") + 1  # bits of a frame's length in bytes
 
 
-class Own(data.Struct):
+class OwnAddresses(data.Struct):
     """Addresses of this NIC."""
 
     mac: field_bits(ETHERNET, "destination")
@@ -67,7 +67,7 @@ class HeaderReader(wiring.Component):
     -------
     ``i`` : In, ``valid`` and ``p``, :func:`~fanin.hdl.stream.packet.packet_layout`
         Word of a frame, beginning with the Ethernet header.
-    ``own`` : In, Own
+    ``own`` : In, OwnAddresses
         Addresses of this NIC.
     ``ask`` : Out, :func:`~fanin.hdl.rdma.regions.ask_layout`
         Request to the region table.
@@ -97,7 +97,7 @@ class HeaderReader(wiring.Component):
         super().__init__(
             {
                 "i": In(data.StructLayout({"valid": 1, "p": packet_layout(config.width)})),
-                "own": In(Own),
+                "own": In(OwnAddresses),
                 "ask": Out(ask_layout(config)),
                 "allowed": In(1),
                 "o": Out(data.StructLayout({"valid": 1, "record": record_layout(config)})),
@@ -122,8 +122,8 @@ class HeaderReader(wiring.Component):
             self.ask.index.eq(self.bth.queue_pair[:index_bits]),
             *(self.ask[name].eq(self.reth[name]) for name in ("address", "rkey", "length")),
         ]
-        packet, o = self.o.record.packet, LATENCY - 1
-        plain = {
+        packet, latency = self.o.record.packet, LATENCY - 1
+        fields_by_name = {
             "index": self.ask.index,
             "opcode": self.bth.opcode,
             "answer": self.bth.opcode == Opcode.ACKNOWLEDGE,
@@ -135,7 +135,9 @@ class HeaderReader(wiring.Component):
             "immediate": immediate,
             "syndrome": self.aeth.syndrome,
         }
-        m.d.comb += [packet[name].eq(delayed(m, value, o, name=name)[-1]) for name, value in plain.items()]
+        m.d.comb += [
+            packet[name].eq(delayed(m, value, latency, name=name)[-1]) for name, value in fields_by_name.items()
+        ]
         m.d.comb += [
             packet.fault.eq(self._fault(m, self._lengths(m))),
             packet.allowed.eq(self.allowed),
@@ -149,8 +151,8 @@ class HeaderReader(wiring.Component):
         number = Signal(range(count + 1))
         words = [Signal(self.config.width, name=f"head{n}", reset_less=True) for n in range(count)]
         collected = Signal()
-        enough = number == count - 1
-        m.d.comb += collected.eq(self.i.valid & (enough | self.i.p.last & (number < count)))
+        is_last_word = number == count - 1
+        m.d.comb += collected.eq(self.i.valid & (is_last_word | self.i.p.last & (number < count)))
         with m.If(self.i.valid):
             m.d.sync += number.eq(Mux(self.i.p.last, 0, number + (number != count)))
             for n, word in enumerate(words):
@@ -161,62 +163,66 @@ class HeaderReader(wiring.Component):
     def _lengths(self, m: Module) -> Value:
         """Compute the lengths of payload and frame; return whether all lengths agree."""
         ip, packet = self.ip, self.o.record.packet
-        around = REST_AT - IP_AT + ICRC_BYTES
+        fixed_bytes = REST_AT - IP_AT + ICRC_BYTES
         body = Signal(signed(TOTAL_BITS + 1))  # bytes of payload, pad, and headers between BTH and payload
-        others = Signal(range(MOST_HEADER_BYTES - REST_AT + 4))
+        variable_bytes = Signal(range(MOST_HEADER_BYTES - REST_AT + 4))
         size = Signal(signed(TOTAL_BITS + 1))
         by_udp = Signal(TOTAL_BITS)
         total = Signal(TOTAL_BITS)
-        small = Signal()
+        size_allowed = Signal()
         half = len(ip.length) // 2
         length = delayed(m, ip.length, 1, name="ip_length")[-1]
-        agree = Signal(3)
-        may_be_long = delayed(m, ~self._spoken, 2, name="may_be_long")[-1]  # payload is dropped
+        agrees = Signal(3)
+        may_be_long = delayed(m, ~self._supported, 2, name="may_be_long")[-1]  # payload is dropped
         m.d.sync += [
-            body.eq(ip.length - around),
-            others.eq(by_opcode(self.bth.opcode, lambda code: header_bytes(code) - REST_AT) + self.bth.pad),
+            body.eq(ip.length - fixed_bytes),
+            variable_bytes.eq(
+                by_opcode(self.bth.opcode, lambda code: header_bytes(code) - REST_AT) + self.bth.pad
+            ),
             by_udp.eq(self.udp.length + byte_length(IPV4)),
             total.eq(ip.length + IP_AT),
-            size.eq(body - others),
-            agree[0].eq(by_udp[:half] == length[:half]),
-            agree[1].eq(by_udp[half:] == length[half:]),
-            agree[2].eq(~length[:2].any()),
-            small.eq((size >= 0) & ((size <= MAX_PAYLOAD) | may_be_long)),
+            size.eq(body - variable_bytes),
+            agrees[0].eq(by_udp[:half] == length[:half]),
+            agrees[1].eq(by_udp[half:] == length[half:]),
+            agrees[2].eq(~length[:2].any()),
+            size_allowed.eq((size >= 0) & ((size <= MAX_PAYLOAD) | may_be_long)),
         ]
         m.d.comb += [
             packet.size.eq(delayed(m, size, LATENCY - 3, name="size")[-1]),
             self.o.record.total.eq(delayed(m, total, LATENCY - 2, name="total")[-1]),
         ]
-        agrees = delayed(m, agree.all(), LATENCY - 3, name="agrees")[-1]
-        return agrees & delayed(m, small, LATENCY - 4, name="small")[-1]
+        lengths_agree = delayed(m, agrees.all(), LATENCY - 3, name="agrees")[-1]
+        return lengths_agree & delayed(m, size_allowed, LATENCY - 4, name="size_allowed")[-1]
 
     @property
-    def _spoken(self) -> Value:
+    def _supported(self) -> Value:
         return self.bth.opcode.matches(*Opcode)
 
     def _fault(self, m: Module, lengths_agree: Value) -> Value:
         """Return the first fault of the headers; combine comparisons of a few bits step by step."""
         ethernet, ip, own = self.ethernet, self.ip, self.own
         more_fragments = ip.flags[0]
-        same = [(ethernet.destination, own.mac), (ip.destination, own.ip)]
-        parts = [
-            a[n : n + WORD_BITS] == b[n : n + WORD_BITS] for a, b in same for n in range(0, len(a), WORD_BITS)
+        address_pairs = [(ethernet.destination, own.mac), (ip.destination, own.ip)]
+        comparisons = [
+            a[n : n + WORD_BITS] == b[n : n + WORD_BITS]
+            for a, b in address_pairs
+            for n in range(0, len(a), WORD_BITS)
         ]
-        parts += [
+        comparisons += [
             ethernet.ethertype == ETHERTYPE_IPV4,
             (ip.version == 4) & (ip.ihl == byte_length(IPV4) // 4) & (ip.protocol == IP_PROTOCOL_UDP),
             ~more_fragments & (ip.fragment == 0),
             self.udp.destination_port == ROCE_PORT,
         ]
-        found = Signal(len(parts))
+        matches = Signal(len(comparisons))
         bits = ip.as_value()
         m.submodules.sum = total = OnesComplementSum(words=len(bits) // WORD_BITS)
-        checked = Signal()
+        checksum_valid = Signal()
         m.d.comb += total.i.eq(bits)
-        m.d.sync += [found.eq(Cat(parts)), checked.eq(total.o.all())]
-        is_ours = delayed(m, found.all(), LATENCY - 2, name="is_ours")[-1]
-        otherwise = delayed(m, self._transport_fault(m), LATENCY - 3, name="transport_fault")[-1]
-        return Mux(is_ours, Mux(checked & lengths_agree, otherwise, Fault.DAMAGED), Fault.FOREIGN)
+        m.d.sync += [matches.eq(Cat(comparisons)), checksum_valid.eq(total.o.all())]
+        is_ours = delayed(m, matches.all(), LATENCY - 2, name="is_ours")[-1]
+        transport_fault = delayed(m, self._transport_fault(m), LATENCY - 3, name="transport_fault")[-1]
+        return Mux(is_ours, Mux(checksum_valid & lengths_agree, transport_fault, Fault.DAMAGED), Fault.FOREIGN)
 
     def _transport_fault(self, m: Module) -> Value:
         """Return the fault of the BTH, 2 cycles later."""
@@ -224,15 +230,15 @@ class HeaderReader(wiring.Component):
         partition = bth.partition[:PARTITION_BITS] == PARTITION % (1 << PARTITION_BITS)
         number = bth.queue_pair[index_bits:] == FIRST_QUEUE_PAIR >> index_bits
         notice = Signal()
-        carried = Signal()
-        known = Signal(3)
+        is_recognised = Signal()
+        header_checks = Signal(3)
         fault = Signal(FAULT_BITS)
         m.d.sync += [
             notice.eq(bth.opcode == CONGESTION_NOTICE),
-            carried.eq(self._spoken | bth.opcode.matches(*REFUSED_OPCODES)),
-            known.eq(Cat(bth.version == 0, partition, number)),
-            fault.eq(Mux(known.all(), Fault.NONE, Fault.UNKNOWN)),
+            is_recognised.eq(self._supported | bth.opcode.matches(*REFUSED_OPCODES)),
+            header_checks.eq(Cat(bth.version == 0, partition, number)),
+            fault.eq(Mux(header_checks.all(), Fault.NONE, Fault.UNKNOWN)),
         ]
-        with m.If(~carried):
+        with m.If(~is_recognised):
             m.d.sync += fault.eq(Mux(notice, Fault.CONGESTION, Fault.OPCODE))
         return fault

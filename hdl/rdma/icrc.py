@@ -32,8 +32,8 @@ def _masked(m: Module, valid: Value, word: Any) -> Value:
     with m.If(valid):
         m.d.sync += number.eq(Mux(word.last, 1, number << 1))
     lanes = [word.data.word_select(lane, 8) for lane in range(size)]
-    for at in MASKED:
-        lanes[at % size] = lanes[at % size] | number[at // size].replicate(8)
+    for offset in MASKED:
+        lanes[offset % size] = lanes[offset % size] | number[offset // size].replicate(8)
     return Cat(lanes)
 
 
@@ -85,66 +85,68 @@ class IcrcInserter(wiring.Component):
         )
         m.submodules.queue = queue = StreamFIFO(shape=packet_layout(self.width), depth=DEPTH)
         connect_typed(m, queue.o, wiring.flipped(self.o))
-        taken = self._taken(m)
+        accept = self._accept(m)
         entered = Signal()
-        held = Signal(packet_layout(self.width), reset_less=True)
-        holds = Signal()
+        current = Signal(packet_layout(self.width), reset_less=True)
+        has_current = Signal()
         leaves = Signal()
         m.d.comb += [
             crc.i.valid.eq(entered),
-            crc.i.p.eq(held),
-            crc.i.p.data.eq(_masked(m, entered, held)),
-            leaves.eq(holds & (taken | held.last)),
+            crc.i.p.eq(current),
+            crc.i.p.data.eq(_masked(m, entered, current)),
+            leaves.eq(has_current & (accept | current.last)),
         ]
-        m.d.sync += entered.eq(taken)
-        with m.If(taken):
-            m.d.sync += [held.eq(self.i.payload), holds.eq(1)]
+        m.d.sync += entered.eq(accept)
+        with m.If(accept):
+            m.d.sync += [current.eq(self.i.payload), has_current.eq(1)]
         with m.Elif(leaves):
-            m.d.sync += holds.eq(0)
+            m.d.sync += has_current.eq(0)
         # No enable on whole words, so that shift registers map to LUTs.
         cycles = crc.latency + 1
-        _, previous, *_, out = delayed(m, held, cycles, name="word")
-        splits = ~previous.last & held.last & ~held.keep[ICRC_BYTES - 1]  # ``held`` has only the ICRC's end
+        _, previous, *_, output_word = delayed(m, current, cycles, name="word")
+        splits = (
+            ~previous.last & current.last & ~current.keep[ICRC_BYTES - 1]
+        )  # ``current`` has only the ICRC's end
         out_splits = delayed(m, splits, cycles - 1, name="splits")[-1]
         m.d.comb += [
             queue.i.valid.eq(delayed(m, leaves, cycles, name="leaves", reset_less=False)[-1]),
-            queue.i.payload.eq(out),
-            queue.i.payload.data.eq(self._filled(m, out, out_splits, crc.o.crc)),
+            queue.i.payload.eq(output_word),
+            queue.i.payload.data.eq(self._filled(m, output_word, out_splits, crc.o.crc)),
         ]
         return m
 
-    def _taken(self, m: Module) -> Signal:
+    def _accept(self, m: Module) -> Signal:
         """Return whether a word enters; it needs a credit for its place in the queue.
 
-        A word takes its credit a cycle later, and ``room`` follows the count, so two credits stay in reserve.
+        A word takes its credit a cycle later, and ``has_room`` follows the count: two credits stay in reserve.
         """
-        taken = Signal()
-        room = Signal(init=1)
+        accept = Signal()
+        has_room = Signal(init=1)
         m.submodules.places = places = Credits(limit=DEPTH, full=True)
-        m.d.comb += [self.i.ready.eq(room), taken.eq(self.i.valid & room)]
+        m.d.comb += [self.i.ready.eq(has_room), accept.eq(self.i.valid & has_room)]
         m.d.sync += [
-            places.take.eq(taken),
+            places.take.eq(accept),
             places.give.eq(self.o.valid & self.o.ready),
-            room.eq(places.count > 2),
+            has_room.eq(places.count > 2),
         ]
-        return taken
+        return accept
 
     def _filled(self, m: Module, word: Any, splits: Value, crc: Value) -> Value:
         """Return the word with its bytes of the ICRC; a lane has the same ICRC byte in every frame.
 
         The CRC arrives with the word before the last one. Its part for the last word is delayed by a cycle.
         """
-        before = delayed(m, crc, 1, name="crc")[-1]
+        previous_crc = delayed(m, crc, 1, name="crc")[-1]
         keep = Signal(self.width // 8)
         m.d.comb += keep.eq(word.keep)
         lanes = []
         for lane in range(self.width // 8):
             byte = (lane - FRAME_EXTRA) % ICRC_BYTES
             end = lane - byte + ICRC_BYTES
-            inside = end < self.width // 8
-            here = keep[end - 1] & ~keep[end] if inside else splits
-            part = (before if inside else crc).word_select(byte, 8)
-            lanes.append(word.data.word_select(lane, 8) | part & here.replicate(8))
+            in_word = end < self.width // 8
+            has_byte = keep[end - 1] & ~keep[end] if in_word else splits
+            part = (previous_crc if in_word else crc).word_select(byte, 8)
+            lanes.append(word.data.word_select(lane, 8) | part & has_byte.replicate(8))
         return Cat(lanes)
 
 
@@ -193,17 +195,24 @@ class IcrcChecker(wiring.Component):
         m.submodules.crc = crc = CrcState(width=self.width, skip=IP_AT, prefix=LINK_HEADER)
         m.d.comb += [crc.i.eq(self.i), crc.i.p.data.eq(_masked(m, self.i.valid, self.i.p))]
         size, keep = self.width // 8, self.i.p.keep
-        after = range(FRAME_EXTRA, size, FRAME_UNIT)  # numbers of bytes of a last word
-        ends = delayed(m, Cat(keep[n - 1] & ~keep[n] for n in after), STATE_LATENCY - 1, name="ends")[-1]
-        right = list(zip(ends, (step(GOOD, size - n) for n in after), strict=True))
+        last_sizes = range(FRAME_EXTRA, size, FRAME_UNIT)  # numbers of bytes of a last word
+        ends = delayed(m, Cat(keep[n - 1] & ~keep[n] for n in last_sizes), STATE_LATENCY - 1, name="ends")[-1]
+        remainders = list(zip(ends, (step(GOOD, size - n) for n in last_sizes), strict=True))
         expected = Signal(CRC_BITS)
         has_end = Signal()
-        same = Signal(CRC_BITS // 8)
+        byte_matches = Signal(CRC_BITS // 8)
         m.d.sync += [
-            expected.eq(Cat(Cat(end for end, s in right if s >> bit & 1).any() for bit in range(CRC_BITS))),
+            expected.eq(
+                Cat(Cat(end for end, s in remainders if s >> bit & 1).any() for bit in range(CRC_BITS))
+            ),
             has_end.eq(ends.any()),
-            same.eq(Cat(crc.o.state.word_select(n, 8) == expected.word_select(n, 8) for n in range(len(same)))),
-            self.o.good.eq(same.all() & delayed(m, has_end, 1, name="has_end")[-1]),
+            byte_matches.eq(
+                Cat(
+                    crc.o.state.word_select(n, 8) == expected.word_select(n, 8)
+                    for n in range(len(byte_matches))
+                )
+            ),
+            self.o.good.eq(byte_matches.all() & delayed(m, has_end, 1, name="has_end")[-1]),
             self.o.valid.eq(delayed(m, crc.o.valid, 1, name="done", reset_less=False)[-1]),
         ]
         return m

@@ -22,8 +22,8 @@ FETCHES = 1  # payloads that may wait to be read; the next packet is handed on o
 class Verdict(enum.Enum, shape=3):
     """Meaning of an answer for the packet with its PSN."""
 
-    IGNORED = 0  # no meaning: its syndrome is unknown
-    ACK = 1  # this packet and all before it have arrived
+    IGNORED = 0  # unknown syndrome
+    ACK = 1  # this packet and all earlier ones have arrived
     SEQUENCE = 2  # all before it have arrived; go back to it, unless it waits as NOT_READY
     FATAL = 3  # all before it have arrived; it ends the queue pair
     NOT_READY = 4  # all before it have arrived; send it again after the timeout

@@ -18,10 +18,10 @@ from amaranth.hdl import ShapeLike
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.hdl.rdma.bursts import reach
+from fanin.hdl.rdma.bursts import words_and_last_lane
 from fanin.hdl.rdma.shapes import lane_bits, words_bits
 from fanin.hdl.stream.fifo import StreamFIFO
-from fanin.hdl.stream.lanes import chosen
+from fanin.hdl.stream.lanes import select_lanes
 from fanin.rdma.facts import check_width
 
 
@@ -66,8 +66,8 @@ def window_sums(*, width: int, source: Value, target: Value, size: Value) -> dic
     """
     bits = lane_bits(width)
     return {
-        "source_reach": reach(source, size, width=width),
-        "target_reach": reach(target, size, width=width)[: bits + 1],
+        "source_reach": words_and_last_lane(source, size, width=width),
+        "target_reach": words_and_last_lane(target, size, width=width)[: bits + 1],
         "rotation": (target - source)[:bits],
         "source": source,
         "target": target,
@@ -159,46 +159,49 @@ class WordMerge(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Merge each arriving word with the *held* word, or only replace that word while it is flushed."""
+        """Merge each arriving word with the ``previous`` word, or only replace it while it is flushed."""
         m = Module()
         queue = self._queue(m)
         command, i, o = queue.payload.window, self.i, self.o
-        held = Signal(self.width, reset_less=True)
-        begun = Signal()  # a word of the command has been taken
-        ends = Signal()  # with ``begun``: the word on ``i`` is the command's last
+        previous = Signal(self.width, reset_less=True)
+        in_command = Signal()  # a word of the command has been taken
+        ends = Signal()  # with ``in_command``: the word on ``i`` is the command's last
         number = Signal.like(command.words, init=2)  # number of the word after the one on ``i``, from 1
         flushing = Signal()  # the held word produces one more output
         first = Signal(init=1)  # the next word on ``o`` is its payload's first
         lanes = Signal(self.width // 8)  # lanes taken from the newer word
-        beside = Signal(data.StructLayout({"coarse": self.coarse, "tag": self.tag}))  # of the word on ``i``
-        held_beside = Signal.like(beside)
+        metadata = Signal(data.StructLayout({"coarse": self.coarse, "tag": self.tag}))  # of the word on ``i``
+        previous_metadata = Signal.like(metadata)
         final = Signal()  # the word on ``i`` is its command's last
         last = Signal()  # the word on ``o`` is its payload's last
-        holds = Signal()  # the word on ``i`` produces no output
-        room = Signal()  # the word on ``i`` can be taken
+        no_output = Signal()  # the word on ``i`` produces no output
+        can_take = Signal()  # the word on ``i`` can be taken
         take = Signal()
         m.d.comb += [
-            final.eq(Mux(begun, ends, command.single)),
-            holds.eq(command.drop | command.prime & ~begun),
-            room.eq(Mux(flushing, holds & o.ready, holds | o.ready)),
-            take.eq(queue.valid & i.valid & room),
-            i.ready.eq(queue.valid & room),
-            queue.ready.eq(i.valid & room & final),
+            final.eq(Mux(in_command, ends, command.single)),
+            no_output.eq(command.drop | command.prime & ~in_command),
+            can_take.eq(Mux(flushing, no_output & o.ready, no_output | o.ready)),
+            take.eq(queue.valid & i.valid & can_take),
+            i.ready.eq(queue.valid & can_take),
+            queue.ready.eq(i.valid & can_take & final),
             last.eq(flushing | final & ~command.flush),
-            o.valid.eq(flushing | queue.valid & i.valid & ~holds),
+            o.valid.eq(flushing | queue.valid & i.valid & ~no_output),
             lanes.eq(queue.payload.newer & ~flushing.replicate(self.width // 8)),
-            o.payload.data.eq(chosen(lanes, i.payload, held)),
+            o.payload.data.eq(select_lanes(lanes, i.payload, previous)),
             o.payload.first.eq(first),
             o.payload.last.eq(last),
-            beside.coarse.eq(command.lane[len(command.lane) - self.coarse :]),
-            beside.tag.eq(queue.payload.tag),
-            *(o.payload[name].eq(Mux(flushing, held_beside[name], beside[name])) for name in ("coarse", "tag")),
+            metadata.coarse.eq(command.lane[len(command.lane) - self.coarse :]),
+            metadata.tag.eq(queue.payload.tag),
+            *(
+                o.payload[name].eq(Mux(flushing, previous_metadata[name], metadata[name]))
+                for name in ("coarse", "tag")
+            ),
         ]
         with m.If(take):
             m.d.sync += [
-                held.eq(i.payload),
-                held_beside.eq(beside),
-                begun.eq(~final),
+                previous.eq(i.payload),
+                previous_metadata.eq(metadata),
+                in_command.eq(~final),
                 ends.eq(number == command.words),
                 number.eq(Mux(final, 2, number + 1)),
                 flushing.eq(final & command.flush),
@@ -212,27 +215,27 @@ class WordMerge(wiring.Component):
     def _queue(self, m: Module) -> Any:
         """Return the queue of commands, each with the lanes of the newer word, computed before the queue."""
         size = self.width // 8
-        new = self.command.payload
-        layout = data.StructLayout(new.shape().members | {"newer": size})
+        command = self.command.payload
+        layout = data.StructLayout(command.shape().members | {"newer": size})
         m.submodules.queue = queue = StreamFIFO(shape=layout, depth=self.depth)
-        newer = Cat(self._is_newer(n).bit_select(new.window.lane, 1) for n in range(size))
+        newer = Cat(self._is_newer(n).bit_select(command.window.lane, 1) for n in range(size))
         m.d.comb += [
             queue.i.valid.eq(self.command.valid),
             self.command.ready.eq(queue.i.ready),
-            queue.i.payload.window.eq(new.window),
-            queue.i.payload.tag.eq(new.tag),
+            queue.i.payload.window.eq(command.window),
+            queue.i.payload.tag.eq(command.tag),
             queue.i.payload.newer.eq(newer),
             self.level.eq(queue.level),
             self.rotation.eq(queue.o.payload.window.lane),
         ]
         return queue.o
 
-    def _is_newer(self, place: int) -> Const:
-        """Return a table over ``lane``: whether the byte now in lane ``place`` comes from the newer word.
+    def _is_newer(self, lane_index: int) -> Const:
+        """Return a table over ``lane``: whether the byte now in lane ``lane_index`` comes from the newer word.
 
         True if the coarse rotation by ``lane`` moves the byte to a lane ≥ ``lane``.
         """
         size = self.width // 8
         fine = lane_bits(self.width) - self.coarse
-        rotated = ((place + (lane >> fine << fine)) % size for lane in range(size))
+        rotated = ((lane_index + (lane >> fine << fine)) % size for lane in range(size))
         return Const(sum((end >= lane) << lane for lane, end in enumerate(rotated)), size)

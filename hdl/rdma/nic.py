@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out, flipped
 from fanin.hdl.bus.axi4 import AXI4ReadSignature, AXI4WriteSignature
 from fanin.hdl.net.vlan import TagRemover
 from fanin.hdl.rdma.fetch import PayloadFetch
-from fanin.hdl.rdma.header_reader import Own
+from fanin.hdl.rdma.header_reader import OwnAddresses
 from fanin.hdl.rdma.queue_pair import (
     answer_layout,
     arrival_layout,
@@ -53,7 +53,7 @@ class RdmaNic(wiring.Component):
 
     Members
     -------
-    ``own`` : In, Own
+    ``own`` : In, OwnAddresses
         Addresses of this NIC.
     ``timeout`` : In, 32
         Cycles without an answer before a queue pair sends again.
@@ -107,7 +107,7 @@ class RdmaNic(wiring.Component):
         axi = {"data_width": config.width, "address_width": config.address_width}
         super().__init__(
             {
-                "own": In(Own),
+                "own": In(OwnAddresses),
                 "timeout": In(TIMEOUT_BITS),
                 "connect": In(stream.Signature(connect_layout(config))),
                 "region": In(stream.Signature(region_layout(config), always_ready=True)),
@@ -206,18 +206,18 @@ class RdmaNic(wiring.Component):
         connect_typed(m, responder.store, store.command)
         connect_typed(m, answers.o, requester.answer)
         connect_typed(m, store.axi, flipped(self.write))
-        found = receiver.o.payload
+        packet = receiver.o.payload
         is_answer = Signal()
-        is_nak = found.syndrome[5:].any()  # not dropped: a NAK that ends its queue pair is sent only once
+        is_nak = packet.syndrome[5:].any()  # not dropped: a NAK that ends its queue pair is sent only once
         m.d.comb += [
             receiver.own.eq(self.own),
             regions.ask.eq(receiver.ask),
             receiver.allowed.eq(regions.allowed),
-            is_answer.eq((found.fault == Fault.NONE) & found.answer),
+            is_answer.eq((packet.fault == Fault.NONE) & packet.answer),
             answers.i.valid.eq(receiver.o.valid & is_answer),
-            *(answers.i.payload[name].eq(found[name]) for name in answers.i.payload.shape().members),
+            *(answers.i.payload[name].eq(packet[name]) for name in answers.i.payload.shape().members),
             responder.i.valid.eq(receiver.o.valid & ~is_answer),
-            responder.i.payload.eq(found),
+            responder.i.payload.eq(packet),
             receiver.o.ready.eq(Mux(is_answer, ~is_nak | answers.i.ready, responder.i.ready)),
             responder.stored.eq(store.done),
             self.events.lost.eq(receiver.lost),

@@ -30,7 +30,7 @@ def nic_settings(m: Module, config: RdmaConfig, registers: Any, nic: RdmaNic) ->
 
 
 def is_beyond(index: Any, count: int) -> Any:
-    """Return whether an index in the registers is not below ``count``, a power of two."""
+    """Return whether an index in the registers is at least ``count``, a power of two."""
     return index[(count - 1).bit_length() :].any()
 
 
@@ -79,14 +79,14 @@ def _regions(m: Module, config: RdmaConfig, registers: Any, nic: RdmaNic) -> Non
     region, width = nic.region.payload, config.address_width
     fits = Signal()  # without it, truncation to the memory's addresses would make another region
     limit = registers.region_limit  # at most 2^width; comparing 64 bits would be one long carry chain
-    over = limit[width + 1 :].any() | (limit[width] & limit[:width].any())
-    beyond = registers.region_base[width:].any() | over
-    foreign = is_beyond(registers.region_index, config.regions)
+    limit_outside = limit[width + 1 :].any() | (limit[width] & limit[:width].any())
+    outside_memory = registers.region_base[width:].any() | limit_outside
+    bad_index = is_beyond(registers.region_index, config.regions)
     refusal = Signal(REFUSAL_BITS)
-    m.d.sync += fits.eq(~beyond)
+    m.d.sync += fits.eq(~outside_memory)
     with m.If(registers.set_region):
-        wrong = Mux(registers.region_enable & ~fits, Refusal.RANGE, Refusal.NONE)
-        m.d.sync += refusal.eq(Mux(foreign, Refusal.PLACE, wrong))
+        range_refusal = Mux(registers.region_enable & ~fits, Refusal.RANGE, Refusal.NONE)
+        m.d.sync += refusal.eq(Mux(bad_index, Refusal.PLACE, range_refusal))
     m.d.comb += [
         region.index.eq(registers.region_index),
         region.enable.eq(registers.region_enable & fits),
@@ -94,7 +94,7 @@ def _regions(m: Module, config: RdmaConfig, registers: Any, nic: RdmaNic) -> Non
         region.base.eq(registers.region_base),
         region.limit.eq(limit),
         region.queue_pairs.eq(registers.region_pairs),
-        nic.region.valid.eq(registers.set_region & ~foreign),
+        nic.region.valid.eq(registers.set_region & ~bad_index),
         registers.region_refusal.eq(refusal),
     ]
 

@@ -80,13 +80,13 @@ class PacketCut(wiring.Component):
         row, descriptor, settings, headers = self.row, self.descriptor, self.settings, self.headers
         psn = Signal(PSN_BITS)
         address = Signal(self.config.address_width)
-        rest = Signal(SIZE_BITS)  # bytes of the message from ``offset`` on; valid in its last packet
+        last_size = Signal(SIZE_BITS)  # bytes of the message from ``offset`` on; valid in its last packet
         is_first = Signal()
         is_last = Signal()
         m.d.sync += [
             psn.eq(row.oldest + row.flight),
             address.eq(descriptor.local + self.offset),
-            rest.eq(descriptor.length[:SIZE_BITS] - self.offset[:SIZE_BITS]),
+            last_size.eq(descriptor.length[:SIZE_BITS] - self.offset[:SIZE_BITS]),
             is_first.eq(row.packet_number == 0),
             is_last.eq(row.packet_number == descriptor.last_number),
         ]
@@ -100,7 +100,7 @@ class PacketCut(wiring.Component):
             headers.psn.eq(psn),
             headers.acknowledge.eq(is_last | asks_for_window),
             headers.address.eq(descriptor.remote),
-            headers.size.eq(Mux(is_last, rest, bytes_of(Const(1), settings.mtu))),
+            headers.size.eq(Mux(is_last, last_size, bytes_of(Const(1), settings.mtu))),
             *(headers[name].eq(descriptor[name]) for name in ("rkey", "length", "immediate")),
             self.fetch.address.eq(address),
             self.fetch.size.eq(headers.size),
@@ -111,6 +111,6 @@ class PacketCut(wiring.Component):
 
 
 def _opcode(is_first: Value, is_last: Value, immediate: Value) -> Value:
-    only = Mux(immediate, Opcode.WRITE_ONLY_IMMEDIATE, Opcode.WRITE_ONLY)
+    single = Mux(immediate, Opcode.WRITE_ONLY_IMMEDIATE, Opcode.WRITE_ONLY)
     last = Mux(immediate, Opcode.WRITE_LAST_IMMEDIATE, Opcode.WRITE_LAST)
-    return Mux(is_first, Mux(is_last, only, Opcode.WRITE_FIRST), Mux(is_last, last, Opcode.WRITE_MIDDLE))
+    return Mux(is_first, Mux(is_last, single, Opcode.WRITE_FIRST), Mux(is_last, last, Opcode.WRITE_MIDDLE))

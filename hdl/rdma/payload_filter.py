@@ -63,12 +63,12 @@ class PayloadFilter(wiring.Component):
 
     def __init__(self, *, width: int = 512, depth: int = 512):
         check_width(width)
-        most = payload_words(width)
-        if depth < 2 * most:
-            raise ValueError(f"depth must be at least two payloads, {2 * most} words, not {depth!r}")
+        max_words = payload_words(width)
+        if depth < 2 * max_words:
+            raise ValueError(f"depth must be at least two payloads, {2 * max_words} words, not {depth!r}")
         self.width = width
         self.depth = depth
-        self._most = most
+        self._max_words = max_words
         super().__init__(
             {
                 "i": In(data.StructLayout({"valid": 1, "p": packet_layout(width)})),
@@ -92,41 +92,41 @@ class PayloadFilter(wiring.Component):
                 m.d.sync += number.eq(number + 1)
         flags = Cat(self.i.valid, self.i.p.last, self.admit)
         word = delayed(m, self.i.p.data, LATENCY, name="word")
-        at = delayed(m, number, LATENCY - 1, name="number")
+        numbers = delayed(m, number, LATENCY - 1, name="number")
         valid = delayed(m, flags, LATENCY, name="flags", reset_less=False)
         has_payload = Signal()
-        m.d.sync += has_payload.eq(self._has_payload(m, word[1], at))
+        m.d.sync += has_payload.eq(self._has_payload(m, word[1], numbers))
         push = Signal()
-        so_far = Signal(words_bits(self.width))
+        word_count = Signal(words_bits(self.width))
         valid_now, last, admit = valid[-1]
         m.d.comb += [
             push.eq(valid_now & admit & has_payload),
             buffer.i.valid.eq(push),
             buffer.i.payload.eq(word[-1]),
             self.count.valid.eq(valid_now & last),
-            self.count.words.eq(so_far + push),
+            self.count.words.eq(word_count + push),
         ]
         with m.If(valid_now):
-            m.d.sync += so_far.eq(Mux(last, 0, so_far + push))
-        m.d.sync += self.room.eq(buffer.level < self.depth - self._most - _MARGIN)
+            m.d.sync += word_count.eq(Mux(last, 0, word_count + push))
+        m.d.sync += self.room.eq(buffer.level < self.depth - self._max_words - _MARGIN)
         return m
 
-    def _has_payload(self, m: Module, word: Any, at: list[Any]) -> Any:
+    def _has_payload(self, m: Module, word: Any, numbers: list[Any]) -> Any:
         """Return whether the word two registers after ``word`` has payload."""
         size = self.width // 8
         length = Signal(field_bits(IPV4, "length") + 1)  # with Ethernet, without the ICRC, less 1
         opcode = Signal(field_bits(BTH, "opcode"))
         pad = Signal(field_bits(BTH, "pad"))
-        with m.If(at[1] == _LENGTH_AT // size):
+        with m.If(numbers[1] == _LENGTH_AT // size):
             low = _LENGTH_AT % size
             m.d.sync += length.eq(
                 Cat(word.word_select(low + 1, 8), word.word_select(low, 8)) + (IP_AT - ICRC_BYTES - 1)
             )
-        with m.If(at[1] == BTH_AT // size):
+        with m.If(numbers[1] == BTH_AT // size):
             m.d.sync += opcode.eq(word.word_select(BTH_AT % size, 8))
             m.d.sync += pad.eq(word.word_select(_PAD_AT % size, 8)[4:6])
         is_known = Signal()  # the opcode is supported
-        first = Signal.like(at[0])
+        first = Signal.like(numbers[0])
         header = Signal(range(MOST_HEADER_BYTES + 1))
         end = Signal(signed(field_bits(IPV4, "length") + 2))  # the payload's last byte
         m.d.sync += [
@@ -135,6 +135,12 @@ class PayloadFilter(wiring.Component):
             header.eq(by_opcode(opcode, header_bytes)),
             end.eq(length - pad),
         ]
-        within = at[3] <= min(_LAST_BYTE // size, (1 << len(at[3])) - 1)
-        some = end >= header
-        return is_known & some & (at[3] >= first) & (at[3] <= end[lane_bits(self.width) :]) & within
+        in_range = numbers[3] <= min(_LAST_BYTE // size, (1 << len(numbers[3])) - 1)
+        has_bytes = end >= header
+        return (
+            is_known
+            & has_bytes
+            & (numbers[3] >= first)
+            & (numbers[3] <= end[lane_bits(self.width) :])
+            & in_range
+        )

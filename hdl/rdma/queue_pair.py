@@ -89,9 +89,11 @@ def bytes_of(packets: Value, mtu: Value) -> Value:
     return _by_mtu(mtu, lambda n: packets << SMALLEST_MTU_BITS + n)
 
 
-def _by_mtu(mtu: Value, of: Callable[[int], Value]) -> Value:
-    """Return ``of(code)`` for the code in ``mtu``."""
-    return functools.reduce(lambda others, n: Mux(mtu == n, of(n), others), range(1, len(PATH_MTUS)), of(0))
+def _by_mtu(mtu: Value, value_of: Callable[[int], Value]) -> Value:
+    """Return ``value_of(code)`` for the code in ``mtu``."""
+    return functools.reduce(
+        lambda others, n: Mux(mtu == n, value_of(n), others), range(1, len(PATH_MTUS)), value_of(0)
+    )
 
 
 def received_layout(config: RdmaConfig) -> data.StructLayout:

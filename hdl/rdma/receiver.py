@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 
 from fanin.hdl.arith.delay import delayed
 from fanin.hdl.rdma import header_reader, payload_filter
-from fanin.hdl.rdma.header_reader import TOTAL_BITS, HeaderReader, Own
+from fanin.hdl.rdma.header_reader import TOTAL_BITS, HeaderReader, OwnAddresses
 from fanin.hdl.rdma.icrc import IcrcChecker
 from fanin.hdl.rdma.payload_filter import PayloadFilter
 from fanin.hdl.rdma.queue_pair import received_layout
@@ -38,7 +38,7 @@ class Receiver(wiring.Component):
     -------
     ``i`` : In, packet stream of ``width`` bits with ``error``
         Frames from the MAC; always ready, since a MAC cannot wait.
-    ``own`` : In, Own
+    ``own`` : In, OwnAddresses
         Addresses of this NIC.
     ``ask`` : Out, :func:`~fanin.hdl.rdma.regions.ask_layout`
         Request to the region table.
@@ -71,7 +71,7 @@ class Receiver(wiring.Component):
         super().__init__(
             {
                 "i": In(packet_stream(config.width, error=True)),
-                "own": In(Own),
+                "own": In(OwnAddresses),
                 "ask": Out(ask_layout(config)),
                 "allowed": In(1),
                 "o": Out(stream.Signature(received_layout(config))),
@@ -121,19 +121,19 @@ class Receiver(wiring.Component):
         latency = max(icrc.LATENCY, header_reader.LATENCY + 1)
         end = Signal(data.StructLayout({"valid": 1, "error": 1}))
         m.d.comb += [end.valid.eq(word.valid & word.p.last & admitted), end.error.eq(self.i.p.error)]
-        ended = end.shape()(delayed(m, end.as_value(), latency, name="ended", reset_less=False)[-1])
+        frame_end = end.shape()(delayed(m, end.as_value(), latency, name="ended", reset_less=False)[-1])
         total = delayed(m, self._total(m, word), latency - 2, name="total")[-1]
         words = delayed(m, count.words, latency - payload_filter.LATENCY, name="count")[-1]
         good = delayed(m, icrc.o.good, latency - icrc.LATENCY, name="good")[-1]
         record = records.payload
-        whole = good & ~ended.error & (record.total == total)
+        intact = good & ~frame_end.error & (record.total == total)
         fault = record.packet.fault
         m.d.comb += [
-            queue.valid.eq(ended.valid),
-            records.ready.eq(ended.valid),
+            queue.valid.eq(frame_end.valid),
+            records.ready.eq(frame_end.valid),
             queue.payload.eq(record.packet),
             queue.payload.words.eq(words),
-            queue.payload.fault.eq(Mux(whole | (fault == Fault.FOREIGN), fault, Fault.DAMAGED)),
+            queue.payload.fault.eq(Mux(intact | (fault == Fault.FOREIGN), fault, Fault.DAMAGED)),
         ]
 
     def _total(self, m: Module, word: Any) -> Signal:
@@ -143,9 +143,9 @@ class Receiver(wiring.Component):
         """
         size = self.config.width // 8
         number = Signal(TOTAL_BITS - 1 - (size - 1).bit_length())
-        before = Signal.like(number)
+        words_before = Signal.like(number)
         keep = Signal(size)
-        kept = Signal(range(size + 1))
+        last_bytes = Signal(range(size + 1))
         total = Signal(TOTAL_BITS)
         m.d.comb += keep.eq(word.p.keep)
         with m.If(word.valid):
@@ -153,10 +153,14 @@ class Receiver(wiring.Component):
                 m.d.sync += number.eq(0)
             with m.Elif(~number.all()):
                 m.d.sync += number.eq(number + 1)
-        m.d.sync += [before.eq(number), kept.eq(kept_bytes(keep)), total.eq(before * size + kept)]
+        m.d.sync += [
+            words_before.eq(number),
+            last_bytes.eq(kept_bytes(keep)),
+            total.eq(words_before * size + last_bytes),
+        ]
         return total
 
-    def _admit(self, m: Module, begins: Any, room: Any) -> Any:
+    def _admit(self, m: Module, begins: Any, has_room: Any) -> Any:
         """Return whether the frame of this word is admitted; decided at the frame's first word.
 
         A frame takes a credit at its admission and returns it when its packet has left.
@@ -167,7 +171,7 @@ class Receiver(wiring.Component):
         m.d.sync += [
             credits.take.eq(begins & may_begin),
             credits.give.eq(self.o.valid & self.o.ready),
-            may_begin.eq(room & (credits.count > _MARGIN)),
+            may_begin.eq(has_room & (credits.count > _MARGIN)),
             self.lost.eq(begins & ~may_begin),
         ]
         with m.If(begins):
@@ -183,7 +187,7 @@ class Receiver(wiring.Component):
         number = Signal(range(MIN_FRAME_BYTES // size + 2))
         with m.If(self.i.valid):
             m.d.sync += number.eq(Mux(self.i.p.last, 0, number + (number != MIN_FRAME_BYTES // size + 1)))
-        at = (MIN_FRAME_BYTES - 2) % size
-        padded = self.i.p.last & (number == (MIN_FRAME_BYTES - 2) // size) & keep[at + 1]
-        padded = padded & ~keep[at + 2] if at + 2 < size else padded
-        return keep & ~Mux(padded, Const(0b11 << at, size), 0)
+        lane = (MIN_FRAME_BYTES - 2) % size
+        padded = self.i.p.last & (number == (MIN_FRAME_BYTES - 2) // size) & keep[lane + 1]
+        padded = padded & ~keep[lane + 2] if lane + 2 < size else padded
+        return keep & ~Mux(padded, Const(0b11 << lane, size), 0)

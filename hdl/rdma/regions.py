@@ -99,23 +99,23 @@ class RegionTable(wiring.Component):
         m.d.sync += number.eq(Cat(bits))
         has_match = later(matches.any(), 2, "has_match")
         # cycle 3: the region, and the first byte after the message
-        chosen = Signal(data.StructLayout(members))
+        found_region = Signal(data.StructLayout(members))
         end = Signal(max(config.address_width, LENGTH_BITS) + 1)
         start = later(ask.address[: config.address_width], 2, "start")
         m.d.comb += read.addr.eq(number)
-        m.d.sync += [chosen.eq(read.data), end.eq(start + later(ask.length, 2, "length"))]
+        m.d.sync += [found_region.eq(read.data), end.eq(start + later(ask.length, 2, "length"))]
         # cycle 4: whether the message is inside it
         permitted = Signal()
-        below = Signal()
-        above = Signal()
+        starts_below = Signal()
+        ends_above = Signal()
         in_memory = later(~ask.address[config.address_width :].any(), 3, "in_memory")
-        lists_queue_pair = chosen.queue_pairs.bit_select(later(ask.index, 3, "index"), 1)
+        lists_queue_pair = found_region.queue_pairs.bit_select(later(ask.index, 3, "index"), 1)
         m.d.sync += [
             permitted.eq(has_match & lists_queue_pair & in_memory),
-            below.eq(later(start, 1, "start_again") < chosen.base),
-            above.eq(end > chosen.limit),
+            starts_below.eq(later(start, 1, "start_again") < found_region.base),
+            ends_above.eq(end > found_region.limit),
         ]
-        m.d.comb += self.allowed.eq(permitted & ~below & ~above)
+        m.d.comb += self.allowed.eq(permitted & ~starts_below & ~ends_above)
         return m
 
     def _match(self, m: Module) -> Signal:

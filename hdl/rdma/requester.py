@@ -269,7 +269,7 @@ class Requester(wiring.Component):
                 with m.Case(Event.CONNECT):
                     m.next = "DRAIN"
                 with m.Case(Event.ANSWER):
-                    self._judge(m, hand)
+                    self._decode(m, hand)
                     m.d.sync += hand.still_valid.eq(1)
                     m.next = "CHECK"
                 with m.Case(Event.POST):
@@ -319,28 +319,34 @@ class Requester(wiring.Component):
 
     def _send(self, m: Module, hand: InHand, parts: Parts) -> None:
         """Build SEND, CUT and HAND ON: cut the next packet and hand it to the queues."""
-        m.submodules.cut = cut = PacketCut(config=self.config)
+        m.submodules.packet_cut = packet_cut = PacketCut(config=self.config)
         row, packets, fetches = hand.row, parts.packets.i, parts.fetches.i
         m.d.comb += [
-            cut.row.eq(row),
-            cut.offset.eq(hand.offset),
-            cut.descriptor.eq(parts.tables.descriptor),
-            cut.settings.eq(hand.settings),
-            cut.window_mask.eq(hand.window_mask),
-            packets.payload.eq(cut.headers),
-            fetches.payload.eq(cut.fetch),
+            packet_cut.row.eq(row),
+            packet_cut.offset.eq(hand.offset),
+            packet_cut.descriptor.eq(parts.tables.descriptor),
+            packet_cut.settings.eq(hand.settings),
+            packet_cut.window_mask.eq(hand.window_mask),
+            packets.payload.eq(packet_cut.headers),
+            fetches.payload.eq(packet_cut.fetch),
         ]
         with m.State("SEND"):
             m.next = "IDLE"
             with m.If(hand.still_valid):
                 m.next = "CUT"
         with m.State("CUT"):
-            m.d.sync += [row[name].eq(cut.next_row[name]) for name in cut.next_row.shape().members]
+            m.d.sync += [
+                row[name].eq(packet_cut.next_row[name]) for name in packet_cut.next_row.shape().members
+            ]
             m.d.sync += hand.progress.eq(row.flight == 0)  # the timer counts from the oldest packet in flight
             m.next = "HAND ON"
         with m.State("HAND ON"):
             with m.If(parts.may_hand_on):
-                m.d.comb += [packets.valid.eq(1), fetches.valid.eq(cut.has_payload), self.events.sent.eq(1)]
+                m.d.comb += [
+                    packets.valid.eq(1),
+                    fetches.valid.eq(packet_cut.has_payload),
+                    self.events.sent.eq(1),
+                ]
                 self._write_row(m, hand, parts)
             with m.Elif(~parts.kept_turn.valid):
                 m.d.sync += [parts.kept_turn.valid.eq(1), parts.kept_turn.index.eq(hand.index)]
@@ -359,9 +365,11 @@ class Requester(wiring.Component):
         # Acknowledged packets from the head's last one on; the head ends if this is above 0.
         surplus = Signal(signed(PSN_BITS + 1))
         advanced = Signal(
-            data.StructLayout({name: row.shape()[name].shape for name in ("oldest", "flight", "done", "again")})
+            data.StructLayout(
+                {name: row.shape()[name].shape for name in ("oldest", "flight", "done", "sent_before")}
+            )
         )
-        again = Signal(signed(FLIGHT_BITS + 1))  # as ``advanced.again``, before limiting to 0
+        next_sent_before = Signal(signed(FLIGHT_BITS + 1))  # as ``advanced.sent_before``, before limiting to 0
         m.d.sync += [
             distance.eq(answer.psn - parts.tables.row.oldest),
             in_flight.eq(distance < row.flight),
@@ -369,10 +377,10 @@ class Requester(wiring.Component):
             advanced.oldest.eq(row.oldest + acknowledged),
             advanced.flight.eq(row.flight - acknowledged),
             advanced.done.eq(row.done + acknowledged),
-            again.eq(row.again - acknowledged),
+            next_sent_before.eq(row.sent_before - acknowledged),
             surplus.eq(row.done - parts.tables.descriptor.last_number),
         ]
-        m.d.comb += advanced.again.eq(Mux(again < 0, 0, again))
+        m.d.comb += advanced.sent_before.eq(Mux(next_sent_before < 0, 0, next_sent_before))
         with m.State("CHECK"):
             m.next = "ACCEPT"
             with m.If(hand.event == Event.TIMEOUT):
@@ -384,7 +392,7 @@ class Requester(wiring.Component):
                 m.next = "ADVANCE"
         with m.State("ADVANCE"):
             m.d.sync += [row[name].eq(advanced[name]) for name in advanced.shape().members]
-            m.d.sync += hand.repeated.eq(row.again != 0)
+            m.d.sync += hand.repeated.eq(row.sent_before != 0)
             with m.If(acknowledged != 0):
                 m.d.sync += [row.attempts.eq(0), row.not_ready.eq(0), hand.progress.eq(1)]
             with m.If(verdict == Verdict.NOT_READY):
@@ -406,7 +414,7 @@ class Requester(wiring.Component):
             with m.Else():
                 m.next = "WRITE"
 
-    def _judge(self, m: Module, hand: InHand) -> None:
+    def _decode(self, m: Module, hand: InHand) -> None:
         """Decode the answer's syndrome, and choose the oldest write's ending if the queue pair fails by it."""
         syndrome = self.answer.payload.syndrome
         m.d.sync += hand.verdict.eq(Verdict.IGNORED)
@@ -443,7 +451,7 @@ class Requester(wiring.Component):
         """Go back: the oldest packet is the next to send, unless retries are exhausted."""
         row = hand.row
         reaches_further = Signal()  # more packets are in flight than before the last going back
-        m.d.sync += reaches_further.eq(row.flight > row.again)
+        m.d.sync += reaches_further.eq(row.flight > row.sent_before)
         with m.State("GO BACK"):
             m.d.sync += hand.progress.eq(1)
             with m.If(~hand.still_valid | (row.flight == 0)):
@@ -457,7 +465,7 @@ class Requester(wiring.Component):
                 ]
                 m.d.sync += [
                     row.attempts.eq(row.attempts + 1),
-                    row.again.eq(Mux(reaches_further, row.flight, row.again)),
+                    row.sent_before.eq(Mux(reaches_further, row.flight, row.sent_before)),
                     row.not_ready.eq(0),
                     row.flight.eq(0),
                     row.send.eq(row.head),
@@ -474,7 +482,7 @@ class Requester(wiring.Component):
             with m.If(parts.drained):
                 m.next = "FLUSH"
         with m.State("FLUSH"):
-            cleared = ("done", "flight", "packet_number", "again", "attempts", "not_ready")
+            cleared = ("done", "flight", "packet_number", "sent_before", "attempts", "not_ready")
             m.d.sync += [row[name].eq(0) for name in cleared]
             m.d.sync += [row.send.eq(row.tail), hand.progress.eq(1)]
             with m.If(hand.event == Event.CONNECT):

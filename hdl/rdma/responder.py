@@ -26,7 +26,7 @@ from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.rdma.facts import DROPPED, RdmaConfig
 from fanin.wire.rdma import ACK_SYNDROME, MAX_MESSAGE_BYTES, PATH_MTUS, PSN_BITS, REFUSED_OPCODES, Fault, Nak
 
-_AHEAD = 64  # payloads given to the store and not yet in memory
+_MAX_UNSTORED = 64  # payloads given to the store and not yet in memory
 
 
 class ResponderEvents(data.Struct):
@@ -62,7 +62,7 @@ def _row_layout(address_width: int) -> data.StructLayout:
             "messages": MSN_BITS,  # complete messages
             "open": 1,  # a message has begun and not ended
             "address": address_width,  # address of that message's next byte
-            "left": LENGTH_BITS,  # bytes of that message that have not arrived
+            "bytes_left": LENGTH_BITS,  # bytes of that message that have not arrived
             "length": LENGTH_BITS,  # bytes of the whole message
             "nak_sent": 1,  # a NAK has requested the expected packet; it is requested only once
         }
@@ -82,7 +82,7 @@ class _Packet:
         self.unsupported = kind.unsupported
         self.begins, self.ends, self.has_immediate = kind.begins, kind.ends, kind.has_immediate
         self.address = Mux(kind.begins, i.address, row.address)
-        self.left = Mux(kind.begins, i.length, row.left)  # bytes of the message from this packet on
+        self.bytes_left = Mux(kind.begins, i.length, row.bytes_left)  # bytes of the message from this packet on
         self.length = Mux(kind.begins, i.length, row.length)  # bytes of the whole message
 
 
@@ -144,11 +144,12 @@ class Responder(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """Process the packet on ``i`` in four states.
 
-        IDLE reads its queue pair's row. LOOK compares the packet with the row. JUDGE decides the outcome from
-        the comparisons. ACT writes the row back, stores or discards the payload, and answers.
+        IDLE reads its queue pair's row. COMPARE compares the packet with the row. DECIDE derives the outcome
+        from the comparisons. ACT writes the row back, stores or discards the payload, and answers.
 
-        Each step has registers that load in every cycle: ``kind`` is valid in LOOK, ``found`` in JUDGE,
-        ``verdict`` in ACT. LOOK and JUDGE therefore only wait a cycle each, while packet and row are constant.
+        Each step has registers that load in every cycle: ``kind`` is valid in COMPARE, ``checks`` in DECIDE,
+        ``decision`` in ACT. COMPARE and DECIDE therefore only wait a cycle each, while packet and row are
+        constant.
         """
         m = Module()
         layout = _row_layout(self.config.address_width)
@@ -164,10 +165,10 @@ class Responder(wiring.Component):
             write.data.eq(row),
             answers.index.eq(index),
         ]
-        records, record_free, landed = self._arrivals(m)
+        records, record_free, all_stored = self._arrivals(m)
         packet = _Packet(m, self.i.payload, row)
-        found = self._look(m, packet, self.enabled.bit_select(index, 1), answers.nak_pending)
-        verdict = self._judge(m, packet, found)
+        checks = self._compare(m, packet, self.enabled.bit_select(index, 1), answers.nak_pending)
+        decision = self._decide(m, packet, checks)
         with m.FSM():
             with m.State("IDLE"):
                 m.d.sync += [row.eq(read.data), index.eq(self.i.payload.index)]
@@ -175,28 +176,28 @@ class Responder(wiring.Component):
                     m.d.sync += index.eq(self.connect.payload.index)
                     m.next = "CONNECT"
                 with m.Elif(self.i.valid & record_free):
-                    m.next = "LOOK"
-            with m.State("CONNECT"), m.If(landed):
+                    m.next = "COMPARE"
+            with m.State("CONNECT"), m.If(all_stored):
                 self._connect(m, write, answers)
                 m.next = "IDLE"
-            with m.State("LOOK"):
-                m.next = "JUDGE"
-            with m.State("JUDGE"):
+            with m.State("COMPARE"):
+                m.next = "DECIDE"
+            with m.State("DECIDE"):
                 m.next = "ACT"
             with m.State("ACT"):
-                has_store = (verdict.outcome == Outcome.TAKE) | (self.i.payload.words != 0)
+                has_store = (decision.outcome == Outcome.TAKE) | (self.i.payload.words != 0)
                 m.d.comb += self.store.valid.eq(has_store)
                 with m.If(self.store.ready | ~has_store):
                     m.d.comb += self.i.ready.eq(1)
-                    self._act(m, packet, verdict, write, answers, records)
+                    self._act(m, packet, decision, write, answers, records)
                     m.next = "IDLE"
-        taken = verdict.outcome == Outcome.TAKE
+        is_taken = decision.outcome == Outcome.TAKE
         discarded = Cat(Const(0, lane_bits(self.config.width)), packet.words)  # bytes of these whole words
         m.d.comb += [
-            self.store.payload.keep.eq(taken),
+            self.store.payload.keep.eq(is_taken),
             self.store.payload.address.eq(packet.address),
-            self.store.payload.size.eq(Mux(taken, packet.size, discarded)),
-            self.store.payload.lane.eq(Mux(taken, packet.lane, 0)),
+            self.store.payload.size.eq(Mux(is_taken, packet.size, discarded)),
+            self.store.payload.lane.eq(Mux(is_taken, packet.lane, 0)),
         ]
         return m
 
@@ -215,78 +216,78 @@ class Responder(wiring.Component):
         ]
         m.d.sync += self.enabled.bit_select(write.addr, 1).eq(settings.enable)
 
-    def _look(self, m: Module, packet: _Packet, enabled: Value, nak_pending: Value) -> Any:
+    def _compare(self, m: Module, packet: _Packet, enabled: Value, nak_pending: Value) -> Any:
         """Compare the packet with its queue pair's row; return one registered flag for each comparison.
 
         ``enabled`` is not part of the row, since a reset does not clear the rows.
         """
         i, row = self.i.payload, packet.row
         mtu = Const(min(PATH_MTUS)) << row.mtu
-        found = {
+        checks = {
             "enabled": (i.fault == Fault.NONE) & enabled,
             "expected": i.psn == row.expected,
             "before": (i.psn - row.expected)[PSN_BITS - 1],  # modulo 2^24: the sign of the shorter distance
             "out_of_order": packet.unsupported | (packet.begins == row.open),
             "is_mtu": i.size == mtu,
             "above_mtu": i.size > mtu,
-            "is_rest": i.size == packet.left,
-            "rest_above_mtu": packet.left > mtu,
+            "is_rest": i.size == packet.bytes_left,
+            "rest_above_mtu": packet.bytes_left > mtu,
             "too_long": packet.begins & (i.length > MAX_MESSAGE_BYTES),
             "denied": packet.begins & (i.length != 0) & ~i.allowed,
             "nak_pending": nak_pending,
         }
-        register = Signal(data.StructLayout(dict.fromkeys(found, 1)))
-        m.d.sync += [register[name].eq(value) for name, value in found.items()]
+        register = Signal(data.StructLayout(dict.fromkeys(checks, 1)))
+        m.d.sync += [register[name].eq(value) for name, value in checks.items()]
         return register
 
-    def _judge(self, m: Module, packet: _Packet, found: Any) -> Any:
+    def _decide(self, m: Module, packet: _Packet, checks: Any) -> Any:
         """Decide the packet's outcome, whether it is answered, and the message's position after it."""
         i, row = self.i.payload, packet.row
-        verdict = Signal(
+        decision = Signal(
             data.StructLayout(
                 {
                     "outcome": Outcome,
                     "answers": 1,
                     "invalid": 1,  # reason of a refusal: 1 invalid, 0 denied by its region
                     "address": packet.address.shape(),  # of the message after the packet
-                    "left": LENGTH_BITS,  # of the message after the packet
+                    "bytes_left": LENGTH_BITS,  # of the message after the packet
                 }
             )
         )
-        size_fits = Mux(packet.ends, found.is_rest & ~found.above_mtu, found.is_mtu & found.rest_above_mtu)
-        invalid = found.out_of_order | ~size_fits | found.too_long
+        size_fits = Mux(packet.ends, checks.is_rest & ~checks.above_mtu, checks.is_mtu & checks.rest_above_mtu)
+        invalid = checks.out_of_order | ~size_fits | checks.too_long
         m.d.sync += [
-            verdict.outcome.eq(Outcome.DROP),
-            verdict.answers.eq(0),
-            verdict.invalid.eq(invalid),
-            verdict.address.eq(packet.address + i.size),
-            verdict.left.eq(packet.left - i.size),
+            decision.outcome.eq(Outcome.DROP),
+            decision.answers.eq(0),
+            decision.invalid.eq(invalid),
+            decision.address.eq(packet.address + i.size),
+            decision.bytes_left.eq(packet.bytes_left - i.size),
         ]
-        with m.If(~found.enabled):
+        with m.If(~checks.enabled):
             pass  # dropped without an answer
-        with m.Elif(found.expected & (invalid | found.denied)):
-            m.d.sync += [verdict.outcome.eq(Outcome.REFUSE), verdict.answers.eq(1)]
-        with m.Elif(found.expected):
-            m.d.sync += [verdict.outcome.eq(Outcome.TAKE), verdict.answers.eq(i.acknowledge)]
-        with m.Elif(found.before):
+        with m.Elif(checks.expected & (invalid | checks.denied)):
+            m.d.sync += [decision.outcome.eq(Outcome.REFUSE), decision.answers.eq(1)]
+        with m.Elif(checks.expected):
+            m.d.sync += [decision.outcome.eq(Outcome.TAKE), decision.answers.eq(i.acknowledge)]
+        with m.Elif(checks.before):
             # An ACK must not replace a NAK that waits in Answers, since ``nak_sent`` prevents a second NAK.
-            m.d.sync += [verdict.outcome.eq(Outcome.REPEAT), verdict.answers.eq(~found.nak_pending)]
+            m.d.sync += [decision.outcome.eq(Outcome.REPEAT), decision.answers.eq(~checks.nak_pending)]
         with m.Else():
-            m.d.sync += [verdict.outcome.eq(Outcome.EARLY), verdict.answers.eq(~row.nak_sent)]
-        return verdict
+            m.d.sync += [decision.outcome.eq(Outcome.EARLY), decision.answers.eq(~row.nak_sent)]
+        return decision
 
     def _act(
-        self, m: Module, packet: _Packet, verdict: Any, write: Any, answers: Answers, records: Any
+        self, m: Module, packet: _Packet, decision: Any, write: Any, answers: Answers, records: Any
     ) -> None:
         """Write the row, answer, record the payload, and count, in a packet's last cycle.
 
         Members of the row that are not assigned here keep their value.
         """
         row, new_row, reply, record = packet.row, write.data, answers.reply, records.payload
-        outcome, events = verdict.outcome, self.events
+        outcome, events = decision.outcome, self.events
         m.d.comb += [
             write.en.eq(outcome != Outcome.DROP),
-            answers.valid.eq(verdict.answers),
+            answers.valid.eq(decision.answers),
             reply.messages.eq(row.messages),
             records.valid.eq(outcome == Outcome.TAKE),
             record.notify.eq(packet.has_immediate),
@@ -307,8 +308,8 @@ class Responder(wiring.Component):
                     new_row.expected.eq(row.expected + 1),
                     new_row.messages.eq(row.messages + packet.ends),
                     new_row.open.eq(~packet.ends),
-                    new_row.address.eq(verdict.address),
-                    new_row.left.eq(verdict.left),
+                    new_row.address.eq(decision.address),
+                    new_row.bytes_left.eq(decision.bytes_left),
                     new_row.length.eq(packet.length),
                     new_row.nak_sent.eq(0),
                     reply.psn.eq(self.i.payload.psn),
@@ -316,7 +317,7 @@ class Responder(wiring.Component):
                     reply.messages.eq(row.messages + packet.ends),
                 ]
             with m.Case(Outcome.REFUSE):
-                nak = Mux(verdict.invalid, Nak.INVALID_REQUEST.syndrome, Nak.REMOTE_ACCESS.syndrome)
+                nak = Mux(decision.invalid, Nak.INVALID_REQUEST.syndrome, Nak.REMOTE_ACCESS.syndrome)
                 m.d.comb += [
                     events.refused.eq(1),
                     reply.psn.eq(row.expected),
@@ -345,10 +346,12 @@ class Responder(wiring.Component):
         is room for another record, and whether all payloads have been stored.
         """
         layout = data.StructLayout({"notify": 1, "arrival": self.arrival.payload.shape()})
-        m.submodules.records = records = StreamFIFO(shape=layout, depth=_AHEAD)
-        m.submodules.stored = stored = Credits(limit=_AHEAD)  # payloads in memory whose record has not left
+        m.submodules.records = records = StreamFIFO(shape=layout, depth=_MAX_UNSTORED)
+        m.submodules.stored = stored = Credits(
+            limit=_MAX_UNSTORED
+        )  # payloads in memory whose record has not left
         record_free = Signal(init=1)
-        landed = Signal(init=1)
+        all_stored = Signal(init=1)
         oldest = records.o
         m.d.comb += [
             self.arrival.valid.eq(oldest.valid & oldest.p.notify & stored.ok),
@@ -357,5 +360,8 @@ class Responder(wiring.Component):
             stored.give.eq(self.stored),
             stored.take.eq(oldest.valid & oldest.ready),
         ]
-        m.d.sync += [record_free.eq(records.level < _AHEAD - 1), landed.eq(records.level == stored.count)]
-        return records.i, record_free, landed
+        m.d.sync += [
+            record_free.eq(records.level < _MAX_UNSTORED - 1),
+            all_stored.eq(records.level == stored.count),
+        ]
+        return records.i, record_free, all_stored

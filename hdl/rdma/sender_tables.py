@@ -29,7 +29,7 @@ def row_layout(config: RdmaConfig) -> data.StructLayout:
             "oldest": PSN_BITS,  # PSN of the oldest packet that is not acknowledged
             "flight": FLIGHT_BITS,  # packets sent and not acknowledged
             "packet_number": PSN_BITS,  # index of the next packet to send in its message, from 0
-            "again": FLIGHT_BITS,  # packets, from the oldest on, that were sent before the last going back
+            "sent_before": FLIGHT_BITS,  # packets, from the oldest on, sent before the last going back
             "attempts": MAX_RETRIES.bit_length(),  # times of going back since the last progress
             "not_ready": 1,  # the receiver has no buffer for the oldest packet: wait for the timeout
         }

@@ -73,20 +73,20 @@ def store_layout(*, width: int, address_width: int) -> data.StructLayout:
     return data.StructLayout({"address": address_width, "size": SIZE_BITS, "lane": lane_bits(width), "keep": 1})
 
 
-def opcode_is(opcode: Value, what: str) -> Value:
-    """Return whether ``opcode`` has the property ``what``: ``begins``, ``ends`` or ``has_immediate``."""
-    return opcode.matches(*(code for code in Opcode if getattr(code, what)))
+def opcode_is(opcode: Value, property_name: str) -> Value:
+    """Return whether ``opcode`` has a property: ``begins``, ``ends`` or ``has_immediate``."""
+    return opcode.matches(*(code for code in Opcode if getattr(code, property_name)))
 
 
-def by_opcode(opcode: Value, of: Callable[[Opcode], int]) -> Value:
+def by_opcode(opcode: Value, value_of: Callable[[Opcode], int]) -> Value:
     """Return ``of(opcode)``; for an unsupported opcode the result is unspecified."""
-    chosen: Value = Const(0, 0)
-    values = {code: of(code) for code in Opcode}
+    selection: Value = Const(0, 0)
+    values = {code: value_of(code) for code in Opcode}
     for value in sorted(set(values.values())):
         codes = [code for code, other in values.items() if other == value]
         width = max(values.values()).bit_length()
-        chosen = chosen | (Cat(opcode == code for code in codes).any().replicate(width) & value)
-    return chosen
+        selection = selection | (Cat(opcode == code for code in codes).any().replicate(width) & value)
+    return selection
 
 
 def header_lane(width: int, opcode: Value) -> Value:

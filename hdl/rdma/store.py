@@ -20,9 +20,11 @@ from fanin.hdl.stream.lanes import ones_from, rotated
 from fanin.rdma.facts import check_path
 
 _COARSE_BITS = 3  # upper bits of a rotation, applied after a register; the lower bits are applied before it
-_AHEAD = 16  # payloads whose addresses may be issued before their words
+_MAX_ADDRESSES = 16  # payloads whose addresses may be issued before their words
 _IN_TRANSIT = 2  # commands that may be taken and not yet in the queues
-_AWAITED = data.StructLayout({"some": 1, "crosses": 1})  # the payload has bytes; the payload has two bursts
+_RESPONSES = data.StructLayout(
+    {"has_bytes": 1, "crosses": 1}
+)  # the payload has bytes; the payload has two bursts
 
 
 def _run_layout(width: int) -> data.StructLayout:
@@ -104,38 +106,40 @@ class PayloadStore(wiring.Component):
         path = {"width": self.width, "address_width": self.address_width}
         m.submodules.bursts = bursts = PayloadBursts(**path, tag=0)
         payload = bursts.command.payload.shape()
-        m.submodules.payloads = payloads = StreamFIFO(shape=payload, depth=_AHEAD)
+        m.submodules.payloads = payloads = StreamFIFO(shape=payload, depth=_MAX_ADDRESSES)
         run = _run_layout(self.width)
-        m.submodules.merge = merge = WordMerge(width=self.width, depth=_AHEAD, coarse=_COARSE_BITS, tag=run)
-        m.submodules.awaited = awaited = StreamFIFO(shape=_AWAITED, depth=self.outstanding)
+        m.submodules.merge = merge = WordMerge(
+            width=self.width, depth=_MAX_ADDRESSES, coarse=_COARSE_BITS, tag=run
+        )
+        m.submodules.expected = expected = StreamFIFO(shape=_RESPONSES, depth=self.outstanding)
         connect_typed(m, payloads.o, bursts.command)
-        self._take(m, [payloads, merge, awaited])
-        self._plan(m, payloads.i, merge.command, awaited.i)
+        self._take(m, [payloads, merge, expected])
+        self._plan(m, payloads.i, merge.command, expected.i)
         drive_addresses(m, self.axi, "aw", bursts.o)
         self._words(m, self._merged(m, merge))
-        self._responses(m, awaited.o)
+        self._responses(m, expected.o)
         return m
 
     def _take(self, m: Module, queues: list[Any]) -> None:
         """Take commands while every queue has room for those in transit."""
-        room = Signal(init=1)
-        m.d.sync += room.eq(Cat(queue.level < queue.depth - _IN_TRANSIT for queue in queues).all())
-        m.d.comb += self.command.ready.eq(room)
+        has_room = Signal(init=1)
+        m.d.sync += has_room.eq(Cat(queue.level < queue.depth - _IN_TRANSIT for queue in queues).all())
+        m.d.comb += self.command.ready.eq(has_room)
 
-    def _plan(self, m: Module, payloads: Any, words: Any, awaited: Any) -> None:
+    def _plan(self, m: Module, payloads: Any, words: Any, expected: Any) -> None:
         """Put a command into the queues: sums before a register, comparisons after it.
 
         The queues have room for all commands in transit.
         """
         command, bits = self.command.payload, lane_bits(self.width)
         go = Signal()  # a command is taken
-        some = Signal()  # the command has bytes
-        m.d.comb += [go.eq(self.command.valid & self.command.ready), some.eq(command.size != 0)]
+        has_bytes = Signal()  # the command has bytes
+        m.d.comb += [go.eq(self.command.valid & self.command.ready), has_bytes.eq(command.size != 0)]
 
         def later(name: str, value: Value, *, reset_less: bool = True) -> Value:
             return delayed(m, value, 1, name=name, reset_less=reset_less)[-1]
 
-        some_later = later("some", some)
+        has_bytes_later = later("has_bytes", has_bytes)
         keep = later("keep", command.keep)
         address = later("address", command.address)
         size = later("size", command.size)
@@ -146,18 +150,18 @@ class PayloadStore(wiring.Component):
         fields = window(width=self.width, **sums)
         fields["flush"] &= keep
         m.d.comb += [
-            payloads.valid.eq(later("has_burst", go & some & command.keep, reset_less=False)),
+            payloads.valid.eq(later("has_burst", go & has_bytes & command.keep, reset_less=False)),
             payloads.payload.address.eq(address),
             payloads.payload.size.eq(size),
-            words.valid.eq(later("has_words", go & some, reset_less=False)),
+            words.valid.eq(later("has_words", go & has_bytes, reset_less=False)),
             *(words.payload.window[name].eq(value) for name, value in fields.items()),
             words.payload.window.drop.eq(~keep),
             words.payload.tag.place.eq(address[bits:PAGE_BITS]),
             words.payload.tag.first.eq(address[:bits]),
             words.payload.tag.last.eq(sums["target_reach"][:bits]),
-            awaited.valid.eq(later("has_end", go & command.keep, reset_less=False)),
-            awaited.payload.some.eq(some_later),
-            awaited.payload.crosses.eq(last_byte(address, size)[-1]),
+            expected.valid.eq(later("has_end", go & command.keep, reset_less=False)),
+            expected.payload.has_bytes.eq(has_bytes_later),
+            expected.payload.crosses.eq(last_byte(address, size)[-1]),
         ]
 
     def _merged(self, m: Module, merge: WordMerge) -> Any:
@@ -165,8 +169,8 @@ class PayloadStore(wiring.Component):
 
         In a merged word the bytes from ``first_lane`` to ``last_lane`` are valid.
         """
-        out, lane = merge.o.payload, range(self.width // 8)
-        layout = data.StructLayout(out.shape().members | {"first_lane": lane, "last_lane": lane})
+        merged_word, lane = merge.o.payload, range(self.width // 8)
+        layout = data.StructLayout(merged_word.shape().members | {"first_lane": lane, "last_lane": lane})
         m.submodules.word = word = StreamFIFO(shape=self.width, depth=1)
         m.submodules.merged = merged = StreamFIFO(shape=layout, depth=1)
         connect_typed(m, wiring.flipped(self.i), word.i)
@@ -176,9 +180,9 @@ class PayloadStore(wiring.Component):
             word.o.ready.eq(merge.i.ready),
             merged.i.valid.eq(merge.o.valid),
             merge.o.ready.eq(merged.i.ready),
-            *(merged.i.payload[name].eq(out[name]) for name in out.shape().members),
-            merged.i.payload.first_lane.eq(Mux(out.first, out.tag.first, 0)),
-            merged.i.payload.last_lane.eq(Mux(out.last, out.tag.last, -1)),
+            *(merged.i.payload[name].eq(merged_word[name]) for name in merged_word.shape().members),
+            merged.i.payload.first_lane.eq(Mux(merged_word.first, merged_word.tag.first, 0)),
+            merged.i.payload.last_lane.eq(Mux(merged_word.last, merged_word.tag.last, -1)),
         ]
         return merged.o
 
@@ -203,20 +207,21 @@ class PayloadStore(wiring.Component):
                 next_place.eq(place + 1),
             ]
 
-    def _responses(self, m: Module, awaited: Any) -> None:
+    def _responses(self, m: Module, expected: Any) -> None:
         """Count the responses, which arrive in the order of the bursts; a payload without bytes has none."""
-        m.submodules.answered = answered = Credits(limit=2 * self.outstanding)
+        m.submodules.responses = responses = Credits(limit=2 * self.outstanding)
         axi = self.axi
-        one_more = Signal()  # the first of the payload's two bursts has been answered
+        first_answered = Signal()  # the first of the payload's two bursts has been answered
         m.d.comb += [
             axi.bready.eq(1),
-            answered.give.eq(axi.bvalid),
-            answered.take.eq(awaited.valid & awaited.payload.some & answered.ok),
+            responses.give.eq(axi.bvalid),
+            responses.take.eq(expected.valid & expected.payload.has_bytes & responses.ok),
             self.done.eq(
-                awaited.valid & (~awaited.payload.some | answered.ok & (~awaited.payload.crosses | one_more))
+                expected.valid
+                & (~expected.payload.has_bytes | responses.ok & (~expected.payload.crosses | first_answered))
             ),
-            awaited.ready.eq(self.done),
+            expected.ready.eq(self.done),
         ]
-        with m.If(answered.take):
-            m.d.sync += one_more.eq(awaited.payload.crosses & ~one_more)
+        with m.If(responses.take):
+            m.d.sync += first_answered.eq(expected.payload.crosses & ~first_answered)
         m.d.sync += self.error.eq(axi.bvalid & (axi.bresp != Resp.OKAY))

@@ -74,10 +74,10 @@ class Timers(wiring.Component):
         visit = Signal(step_bits)
         stopped = Signal(self.count)
         # The timers visited one and two cycles ago:
-        _, visited, judged = delayed(m, visit, 2, name="visit")
+        _, visited, compared = delayed(m, visit, 2, name="visit")
         visited_stopped = Signal()
-        judged_stopped = Signal()
-        judged_over = Signal()  # the age is above the limit
+        compared_stopped = Signal()
+        compared_over = Signal()  # the age is above the limit
         stop = Signal(self.count)
         m.d.comb += [
             stop.eq(self.restart | ~self.waiting),
@@ -91,8 +91,10 @@ class Timers(wiring.Component):
             visit.eq(visit + 1),
             visited_stopped.eq(stopped.bit_select(visit, 1)),
             stopped.eq(stopped & ~(1 << visit) | stop),
-            judged_stopped.eq(visited_stopped),
-            judged_over.eq(read.data > limit),
-            self.expired.eq((self.expired | ((judged_over & ~judged_stopped) << judged) & ~stopped) & ~stop),
+            compared_stopped.eq(visited_stopped),
+            compared_over.eq(read.data > limit),
+            self.expired.eq(
+                (self.expired | ((compared_over & ~compared_stopped) << compared) & ~stopped) & ~stop
+            ),
         ]
         return m

@@ -9,7 +9,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from fanin.hdl.net.vlan import Tag, TagInserter
-from fanin.hdl.rdma.header_reader import Own
+from fanin.hdl.rdma.header_reader import OwnAddresses
 from fanin.hdl.rdma.header_writer import HeaderWriter, written_layout
 from fanin.hdl.rdma.icrc import DEPTH as ICRC_DEPTH
 from fanin.hdl.rdma.icrc import IcrcInserter
@@ -30,7 +30,7 @@ class Transmitter(wiring.Component):
 
     Members
     -------
-    ``own`` : In, Own
+    ``own`` : In, OwnAddresses
         Addresses of this NIC.
     ``answers`` : In, stream of Headers
         Answers to send.
@@ -67,7 +67,7 @@ class Transmitter(wiring.Component):
         self.vlan = vlan
         super().__init__(
             {
-                "own": In(Own),
+                "own": In(OwnAddresses),
                 "answers": In(stream.Signature(Headers)),
                 "packets": In(stream.Signature(Headers)),
                 "payload": In(stream.Signature(window_layout(width))),
@@ -107,23 +107,23 @@ class Transmitter(wiring.Component):
             packets.o.ready.eq(free & next_packet),
             fetched.take.eq(packets.o.ready & packets.o.payload.payload),
         ]
-        chosen = Signal(written_layout(self.width))
+        frame = Signal(written_layout(self.width))
         m.d.comb += [
-            chosen.eq(Mux(next_answer, answers.o.payload, packets.o.payload)),
+            frame.eq(Mux(next_answer, answers.o.payload, packets.o.payload)),
             # An answer has no payload, so the payload's position always comes from the packet.
-            chosen.lane.eq(packets.o.payload.lane),
-            chosen.end.eq(packets.o.payload.end),
+            frame.lane.eq(packets.o.payload.lane),
+            frame.end.eq(packets.o.payload.end),
         ]
         begins = next_answer | next_packet
-        self._frame(m, chosen, free, begins, merge.o, icrc.i)
+        self._frame(m, frame, free, begins, merge.o, icrc.i)
         if self.vlan:
             peer = Mux(next_answer, self.answers.payload.peer, self.packets.payload.peer)
-            self._tagged(m, Peer(peer).tag, free & begins, icrc.o)
+            self._insert_tags(m, Peer(peer).tag, free & begins, icrc.o)
         else:
             connect_typed(m, icrc.o, wiring.flipped(self.o))
         return m
 
-    def _tagged(self, m: Module, tag: Any, begins: Any, frames: Any) -> None:
+    def _insert_tags(self, m: Module, tag: Any, begins: Any, frames: Any) -> None:
         """Hold each frame's tag while its ICRC is inserted."""
         m.submodules.tags = tags = StreamFIFO(shape=Tag, depth=2 * ICRC_DEPTH)  # never more frames than words
         m.submodules.inserter = inserter = TagInserter(width=self.width)
@@ -132,16 +132,16 @@ class Transmitter(wiring.Component):
         connect_typed(m, frames, inserter.i)
         connect_typed(m, inserter.o, wiring.flipped(self.o))
 
-    def _frame(self, m: Module, chosen: Any, free: Signal, go: Any, payload: Any, o: Any) -> None:
+    def _frame(self, m: Module, frame: Any, free: Signal, go: Any, payload: Any, o: Any) -> None:
         """Shift the headers out; add the payload after them, and zeros after the payload."""
         size = self.width // 8
         active = Signal()
-        header = Signal.like(chosen.bytes)
+        header = Signal.like(frame.bytes)
         has_more = Signal()  # payload words remain
         joins = Signal()  # this word contains payload
-        ahead = Signal.like(chosen.ahead)
+        words_before = Signal.like(frame.words_before)
         last = Signal()
-        left = Signal.like(chosen.left)
+        words_left = Signal.like(frame.words_left)
         from_first, to_end, keep = (Signal(size, name=name) for name in ("from_first", "to_end", "keep"))
         advance = Signal()
         lanes = Signal(size)
@@ -151,37 +151,37 @@ class Transmitter(wiring.Component):
             o.valid.eq(active & (payload.valid | ~joins)),
             o.payload.last.eq(last),
             o.payload.keep.eq(Mux(last, keep, -1)),
-            o.payload.data.eq(_joined(header, payload.payload.data, lanes)),
+            o.payload.data.eq(_merge(header, payload.payload.data, lanes)),
             advance.eq(o.valid & o.ready),
             payload.ready.eq(joins & o.ready),
             free.eq(~active | advance & last),
         ]
         with m.If(advance):
-            later, more = ahead >> 1, has_more & ~(joins & payload.payload.last)
+            next_words_before, more_payload = words_before >> 1, has_more & ~(joins & payload.payload.last)
             m.d.sync += [
                 header.eq(header >> self.width),
-                ahead.eq(later),
-                has_more.eq(more),
-                joins.eq(more & ~later[0]),
-                last.eq(left < 0),
-                left.eq(left - 1),
+                words_before.eq(next_words_before),
+                has_more.eq(more_payload),
+                joins.eq(more_payload & ~next_words_before[0]),
+                last.eq(words_left < 0),
+                words_left.eq(words_left - 1),
             ]
         with m.If(free):
             m.d.sync += [
                 active.eq(go),
-                header.eq(chosen.bytes),
-                has_more.eq(chosen.payload),
-                joins.eq(go & chosen.payload & ~chosen.ahead[0]),
-                ahead.eq(chosen.ahead),
-                last.eq(chosen.single),
-                left.eq(chosen.left),
-                from_first.eq(ones_from(chosen.lane, size)),
-                to_end.eq(_ones_to(chosen.end, size)),
-                keep.eq(_ones_to(chosen.last, size)),
+                header.eq(frame.bytes),
+                has_more.eq(frame.payload),
+                joins.eq(go & frame.payload & ~frame.words_before[0]),
+                words_before.eq(frame.words_before),
+                last.eq(frame.single),
+                words_left.eq(frame.words_left),
+                from_first.eq(ones_from(frame.lane, size)),
+                to_end.eq(_ones_to(frame.end, size)),
+                keep.eq(_ones_to(frame.last, size)),
             ]
 
 
-def _joined(header: Any, payload: Any, lanes: Any) -> Any:
+def _merge(header: Any, payload: Any, lanes: Any) -> Any:
     """Return the header's bytes with the payload's bytes in ``lanes``, where the header has zeros."""
     return Cat(
         header.word_select(n, 8) | payload.word_select(n, 8) & lanes[n].replicate(8) for n in range(len(lanes))

@@ -13,7 +13,9 @@ from fanin.hdl.stream.packet import packet_stream
 
 #: log2 of the host's waiting beats that a hold needs. The ring's next frame arrives before 8 beats are sent.
 AHEAD_BITS = 3
-QUIET = 4  # cycles without a ring frame before the ring counts as idle; it may pause for 1 cycle between frames
+IDLE_CYCLES = (
+    4  # cycles without a ring frame before the ring counts as idle; it may pause for 1 cycle between frames
+)
 
 
 class TransmitArbiter(wiring.Component):
@@ -78,24 +80,24 @@ class TransmitArbiter(wiring.Component):
         m = Module()
         m.submodules.link_share = link_share = LinkShare(width=self.width, max_frame=self.max_frame)
         ring, host, o, owed = self.ring, self.host, self.o, link_share.owed
-        chosen = Signal()  # a frame has begun on ``o`` and is not complete
-        chosen_host = Signal()  # that frame is the host's
+        in_frame = Signal()  # a frame has begun on ``o`` and is not complete
+        frame_is_host = Signal()  # that frame is the host's
         passed = Signal()  # the host has sent a frame since the one on ``ring`` began to wait
-        silence = Signal(range(QUIET + 1), init=QUIET)
+        idle_count = Signal(range(IDLE_CYCLES + 1), init=IDLE_CYCLES)  # cycles without a frame of the ring
         from_host = Signal()
-        quiet = silence == QUIET
-        host_first = host.valid & Mux(ring.valid, owed & ~passed, owed | quiet)
+        ring_idle = idle_count == IDLE_CYCLES
+        host_first = host.valid & Mux(ring.valid, owed & ~passed, owed | ring_idle)
         m.d.comb += [
-            from_host.eq(Mux(chosen, chosen_host, host_first)),
+            from_host.eq(Mux(in_frame, frame_is_host, host_first)),
             o.valid.eq(Mux(from_host, host.valid, ring.valid)),
             o.p.eq(Mux(from_host, host.p, ring.p)),
             host.ready.eq(from_host & o.ready),
             ring.ready.eq(~from_host & o.ready),
         ]
         m.d.sync += [
-            chosen.eq(o.valid & ~(o.ready & o.p.last)),
-            chosen_host.eq(from_host),
-            silence.eq(Mux(ring.valid, 0, Mux(quiet, silence, silence + 1))),
+            in_frame.eq(o.valid & ~(o.ready & o.p.last)),
+            frame_is_host.eq(from_host),
+            idle_count.eq(Mux(ring.valid, 0, Mux(ring_idle, idle_count, idle_count + 1))),
             self.hold.eq(owed & self.level[AHEAD_BITS:].any()),
         ]
         with m.If(ring.valid):

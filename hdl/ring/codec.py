@@ -132,10 +132,10 @@ class RingDecoder(wiring.Component):
             m.d.comb += [tags.i.valid.eq(self.frame.valid), self.frame.ready.eq(tags.i.ready)]
         else:
             words = self._decompressed(m, shared(make_decompressor(self.config.codec, self.config.width)), tags)
-        leave = self.o.ready & tags.o.valid
+        accept = self.o.ready & tags.o.valid
         m.d.comb += [
             self.o.valid.eq(words.valid & tags.o.valid),
-            words.ready.eq(leave),
+            words.ready.eq(accept),
             tags.o.ready.eq(self.o.ready & words.valid & words.payload.last),
             self.o.payload.data.eq(words.payload.data),
             self.o.payload.last.eq(words.payload.last),

@@ -94,16 +94,16 @@ class RingControl(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """Halt, wait for memory and MAC, reset; after ``start`` also check the settings and begin."""
         m = Module()
-        asked = Signal()  # ``start`` or ``stop`` was pulsed and has not reached HALT
+        requested = Signal()  # ``start`` or ``stop`` was pulsed, and the state machine has not reached HALT
         restart = Signal()  # the later pulse was ``start``
-        quiet = Signal(range(SETTLE + 1))  # cycles since memory and link became idle
+        idle_cycles = Signal(range(SETTLE + 1))  # cycles since memory and link became idle
         checking = Signal(CHECKED)  # one-hot: cycles since the reset
         m.d.comb += self.latch.eq(self.reset)
-        broken = Signal()  # ``memory_error``, ``mismatch`` or a link failure in the previous cycle
+        has_failed = Signal()  # ``memory_error``, ``mismatch`` or a link failure in the previous cycle
         cause = Signal.like(self.cause)
         timed_out = self.link.cause == LinkFailure.TIMEOUT
         m.d.sync += [
-            broken.eq((self.memory_error | self.mismatch | self.link.failed) & self.running),
+            has_failed.eq((self.memory_error | self.mismatch | self.link.failed) & self.running),
             cause.eq(Mux(timed_out & self.link.failed, Failure.TIMEOUT, Failure.MISMATCH)),
             self.reset.eq(0),
             self.silence.eq(0),
@@ -113,15 +113,15 @@ class RingControl(wiring.Component):
             m.d.sync += cause.eq(Failure.MEMORY)
         with m.FSM() as fsm:
             halting = fsm.ongoing("HALT")
-            m.d.comb += self.changing.eq(~(fsm.ongoing("REST") | fsm.ongoing("RUN")) | asked)
-            with m.State("REST"), m.If(asked):
+            m.d.comb += self.changing.eq(~(fsm.ongoing("IDLE") | fsm.ongoing("RUN")) | requested)
+            with m.State("IDLE"), m.If(requested):
                 m.next = "HALT"
             with m.State("HALT"):
-                m.d.sync += [self.halt.eq(1), self.running.eq(0), self.silence.eq(1), quiet.eq(0)]
+                m.d.sync += [self.halt.eq(1), self.running.eq(0), self.silence.eq(1), idle_cycles.eq(0)]
                 m.next = "DRAIN"
             with m.State("DRAIN"):
-                m.d.sync += quiet.eq(Mux(self.moving | ~self.link.idle, 0, quiet + 1))
-                with m.If(quiet[-1]):
+                m.d.sync += idle_cycles.eq(Mux(self.moving | ~self.link.idle, 0, idle_cycles + 1))
+                with m.If(idle_cycles[-1]):
                     m.d.sync += [self.reset.eq(1), self.failed.eq(0), checking.eq(1)]
                     m.next = "RESET"
             with m.State("RESET"):
@@ -129,21 +129,21 @@ class RingControl(wiring.Component):
                 with m.If(checking[-1]):
                     m.next = "CHECK"
             with m.State("CHECK"):
-                m.next = "REST"
+                m.next = "IDLE"
                 with m.If(restart & self.valid_settings):
                     m.d.sync += [self.begin.eq(1), self.halt.eq(0), self.running.eq(1)]
                     m.next = "RUN"
                 with m.Elif(restart):
                     m.d.sync += [self.failed.eq(1), self.cause.eq(Failure.SETTINGS)]
             with m.State("RUN"):
-                with m.If(asked):
+                with m.If(requested):
                     m.next = "HALT"
-                with m.Elif(broken):
+                with m.Elif(has_failed):
                     m.d.sync += [self.failed.eq(1), self.cause.eq(cause), self.silence.eq(1)]
                     m.d.sync += [self.halt.eq(1), self.running.eq(0)]
-                    m.next = "REST"
+                    m.next = "IDLE"
         with m.If(self.start | self.stop):
-            m.d.sync += [asked.eq(1), restart.eq(self.start)]
+            m.d.sync += [requested.eq(1), restart.eq(self.start)]
         with m.Elif(halting):
-            m.d.sync += asked.eq(0)
+            m.d.sync += requested.eq(0)
         return m

@@ -81,7 +81,7 @@ class DescriptorQueue(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Check a descriptor in three steps: add its end, examine the end, combine all findings.
+        """Check a descriptor in three steps: add its end, examine the end, combine all conditions.
 
         A descriptor's end may equal the end of the address space, 2^width. An end is wrong if a bit from
         ``width`` up is set (``reaches_end``) and any other bit is set as well (``goes_beyond``, in three parts
@@ -92,7 +92,7 @@ class DescriptorQueue(wiring.Component):
         connect_typed(m, fifo.o, flipped(self.o))
         post, width = self.post.payload, self.config.address_width
         word_bits = self.config.address_width - word_address_bits(self.config)
-        address, above = post.address[:width], post.address[width:]
+        address, upper_address = post.address[:width], post.address[width:]
         size = Cat(Const(0, _VALUE_SHIFT), post.count)
         end = Signal(max(width, len(size)) + 1)  # one past the last byte
         split = width // 2
@@ -102,7 +102,7 @@ class DescriptorQueue(wiring.Component):
         bad = Signal()
         end_added = Signal()
         end_examined = Signal()
-        judged = Signal()
+        checked = Signal()
         reaches_end = Signal()
         goes_beyond = Signal(3)
         descriptor = fifo.i.payload
@@ -112,7 +112,7 @@ class DescriptorQueue(wiring.Component):
                 descriptor.address.eq(address),
                 descriptor.count.eq(post.count),
                 end.eq(address + size),
-                above_space.eq(above.any()),
+                above_space.eq(upper_address.any()),
                 unaligned.eq(address[:word_bits].any()),
                 empty.eq(post.count == 0),
             ]
@@ -122,11 +122,11 @@ class DescriptorQueue(wiring.Component):
             end_examined.eq(end_added),
             reaches_end.eq(end[width:].any()),
             goes_beyond.eq(Cat(part.any() for part in (end[:split], end[split:width], end[width + 1 :]))),
-            judged.eq(end_examined),
+            checked.eq(end_examined),
             bad.eq(above_space | unaligned | empty | reaches_end & goes_beyond.any()),
             full.eq((self.unfinished == self.queue) | ~self.enable),
-            self.accepted.eq(judged & ~bad & ~full),
-            self.refused.eq(judged & (bad | full)),
+            self.accepted.eq(checked & ~bad & ~full),
+            self.refused.eq(checked & (bad | full)),
         ]
         m.d.comb += [fifo.i.valid.eq(self.accepted), descriptor.operation.eq(operation)]
         m.d.sync += operation.eq(operation + self.accepted)

@@ -148,18 +148,18 @@ class RingEngine(wiring.Component):
         m.submodules.store = store = StorePath(config=config)
         m.submodules.totals_check = totals = TotalsCheck(width=config.width)
         connect_typed(m, flipped(self.post), descriptors.post)
-        self._cut(m, "descriptor", descriptors.o, sequencer.descriptor)
+        self._insert_slice(m, "descriptor", descriptors.o, sequencer.descriptor)
         paths: tuple[Any, ...] = (receive, local, send, store)
         for name, path in zip(PATH_STEPS, paths, strict=True):
-            self._cut(m, f"{name}_orders", getattr(sequencer, name), path.orders)
-        self._cut(m, "rx_beats", flipped(self.rx), receive.i)
-        self._cut(m, "added", receive.added, lanes.received)
+            self._insert_slice(m, f"{name}_orders", getattr(sequencer, name), path.orders)
+        self._insert_slice(m, "rx_beats", flipped(self.rx), receive.i)
+        self._insert_slice(m, "added", receive.added, lanes.received)
         connect_typed(m, receive.verbatim, send.verbatim)
         connect_typed(m, receive.stored, store.received)
-        self._cut(m, "own", local.o, lanes.own)
-        self._cut(m, "sums", lanes.o, send.words)
-        self._cut(m, "tx_beats", send.o, flipped(self.tx))
-        self._cut(m, "totals", send.totals, store.totals)
+        self._insert_slice(m, "own", local.o, lanes.own)
+        self._insert_slice(m, "sums", lanes.o, send.words)
+        self._insert_slice(m, "tx_beats", send.o, flipped(self.tx))
+        self._insert_slice(m, "totals", send.totals, store.totals)
         connect_typed(m, local.axi, flipped(self.read))
         connect_typed(m, store.axi, flipped(self.write))
         m.d.comb += [
@@ -196,8 +196,8 @@ class RingEngine(wiring.Component):
         return m
 
     @staticmethod
-    def _cut(m: Module, name: str, source: Any, target: Any) -> None:
+    def _insert_slice(m: Module, name: str, source: Any, target: Any) -> None:
         """Insert a register slice between two parts, so that no combinational path crosses."""
-        m.submodules[name] = cut = RegisterSlice(shape=source.payload.shape())
-        connect_typed(m, source, cut.i)
-        connect_typed(m, cut.o, target)
+        m.submodules[name] = register_slice = RegisterSlice(shape=source.payload.shape())
+        connect_typed(m, source, register_slice.i)
+        connect_typed(m, register_slice.o, target)

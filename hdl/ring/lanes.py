@@ -21,11 +21,11 @@ FIFO_WORDS = 16  # more words than the adders hold, so a pause downstream loses 
 
 
 def own_layout(width: int) -> data.StructLayout:
-    """Return a word of the node's own.
+    """Return the layout of a word of the node's own.
 
     ``data``: the word.
-    ``last``: it is the last word of its frame.
-    ``add``: add it to the next received word; 0: pass it unchanged.
+    ``last``: the word is the last of its frame.
+    ``add``: add the word to the next received word; 0: pass it unchanged.
     """
     return data.StructLayout({"data": width, "last": 1, "add": 1})
 
@@ -85,17 +85,17 @@ class RingLanes(wiring.Component):
         m.submodules.fifo = fifo = StreamFIFO(shape=self.o.payload.shape(), depth=FIFO_WORDS)
         connect_typed(m, fifo.o, flipped(self.o))
         complete = Signal()  # both operands of the next word are present
-        enter = Signal()
+        accept = Signal()
         m.submodules.places = places = Credits(limit=FIFO_WORDS, full=True)
         m.d.comb += [
             complete.eq(own.valid & (received.valid | ~own.payload.add)),
-            places.take.eq(enter),
+            places.take.eq(accept),
             places.give.eq(self.o.valid & self.o.ready),
-            enter.eq(complete & places.ok),
+            accept.eq(complete & places.ok),
             own.ready.eq((received.valid | ~own.payload.add) & places.ok),
             received.ready.eq(own.valid & own.payload.add & places.ok),
         ]
-        m.d.comb += self.added.eq(enter & own.payload.add)
+        m.d.comb += self.added.eq(accept & own.payload.add)
         m.d.sync += self.mismatch.eq(self.added & (own.payload.last ^ received.payload.last))
 
         def stage(value: Any, cycles: int, name: str, **options: bool) -> Any:
@@ -103,7 +103,7 @@ class RingLanes(wiring.Component):
 
         depth = FP32Adder.LATENCY + 1
         a, b = stage(received.payload.data, 1, "received"), stage(own.payload.data, 1, "own")
-        passing = stage(b, FP32Adder.LATENCY, "passing")
+        unchanged = stage(b, FP32Adder.LATENCY, "unchanged")
         add = stage(own.payload.add, depth, "add")
         sums = []
         for lane in range(self.lanes):
@@ -115,8 +115,8 @@ class RingLanes(wiring.Component):
             m.d.comb += adder.enable.eq(1)
             sums.append(adder.o)
         m.d.comb += [
-            fifo.i.valid.eq(stage(enter, depth, "enter", reset_less=False)),
-            fifo.i.payload.data.eq(Mux(add, Cat(sums), passing)),
+            fifo.i.valid.eq(stage(accept, depth, "enter", reset_less=False)),
+            fifo.i.payload.data.eq(Mux(add, Cat(sums), unchanged)),
             fifo.i.payload.last.eq(stage(own.payload.last, depth, "last")),
         ]
         return m

@@ -79,8 +79,8 @@ class RingNic(RingNode):
         return super()._ports() | {"host_tx": In(frames), "host_rx": Out(frames)}
 
     def _constants(self) -> dict[str, int]:
-        own = {"queue": self.queue, "max_host_frame": self.max_frame}
-        return ring_nic_constants(self.config) | own
+        node_constants = {"queue": self.queue, "max_host_frame": self.max_frame}
+        return ring_nic_constants(self.config) | node_constants
 
     def _network(self, m: Module, registers: Any, link: Any) -> dict[str, Any]:
         """Merge the host's frames with the ring's towards the MAC, and separate received frames."""

@@ -111,7 +111,7 @@ class RingNode(wiring.Component):
         self._settings(m, registers, control, engine, link)
         self._control(m, registers, control, engine, link)
         self._status(m, registers, control, engine)
-        self._findings(m, registers, control, engine, link)
+        self._record_differences(m, registers, control, engine, link)
         self._counters(m, registers, engine, link, self._network(m, registers, link))
         m.d.comb += self.events.eq(engine.events)
         return m
@@ -129,8 +129,13 @@ class RingNode(wiring.Component):
     def _settings(self, m: Module, registers: Any, control: Any, engine: Any, link: Any) -> None:
         """Latch the settings at a job's start, hold them, and check that they are valid for a ring."""
         job = link.job
-        made = ("job", "previous_rank", "codec", "parameters")  # computed here; each other member is a register
-        names = [name for name in RING_JOB.members if name not in made]
+        computed = (
+            "job",
+            "previous_rank",
+            "codec",
+            "parameters",
+        )  # computed here; all other members are registers
+        names = [name for name in RING_JOB.members if name not in computed]
         of_job = ("job_id", "bound", "mode", "watch", *names)
         settings = Signal(data.StructLayout({name: getattr(registers, name).shape() for name in of_job}))
         with m.If(control.latch):
@@ -203,11 +208,11 @@ class RingNode(wiring.Component):
             posting.eq(Mux(command, 0, Cat(registers.post_descriptor, posting))),
             registers.busy.eq(control.changing | control.running & pending),
         ]
-        judged, accepted = posting[POST_CYCLES - 1], engine.events.accepted
+        is_checked, accepted = posting[POST_CYCLES - 1], engine.events.accepted
         events = {  # a descriptor counts as refused if a reset of the engine interrupts its check
             "posted": accepted & ~control.changing,
             "completed": engine.events.finished & ~control.changing,
-            "refused": judged & ~(accepted & ~control.changing) & ~registers.refused.all(),
+            "refused": is_checked & ~(accepted & ~control.changing) & ~registers.refused.all(),
         }
         for name, event in events.items():
             count = getattr(registers, name)
@@ -220,19 +225,19 @@ class RingNode(wiring.Component):
         m.d.sync += registers.refused_any.eq(registers.refused.any())
         m.d.comb += registers.completed_low.eq(registers.completed)  # truncated
 
-    def _findings(self, m: Module, registers: Any, control: Any, engine: Any, link: Any) -> None:
-        """Record what differed when the job ended with MISMATCH, and which neighbours sent frames."""
-        found = {name: link.differs[name] for name in JOB_DIFFERENCES}
-        found |= {name: engine.differs[name] for name in FRAME_DIFFERENCES}
-        found = {f"{DIFFERS}{name}": bit for name, bit in found.items()}
-        found |= {f"{HEARD}{name}": link.heard[name] for name in LinkHeard.as_shape().members}
-        for name, bit in found.items():
-            seen = Signal(name=f"seen_{name}")
-            m.d.comb += getattr(registers, name).eq(seen)
+    def _record_differences(self, m: Module, registers: Any, control: Any, engine: Any, link: Any) -> None:
+        """Record the differences that ended the job with MISMATCH, and the neighbours that sent frames."""
+        flags = {name: link.differs[name] for name in JOB_DIFFERENCES}
+        flags |= {name: engine.differs[name] for name in FRAME_DIFFERENCES}
+        flags = {f"{DIFFERS}{name}": bit for name, bit in flags.items()}
+        flags |= {f"{HEARD}{name}": link.heard[name] for name in LinkHeard.as_shape().members}
+        for name, bit in flags.items():
+            recorded = Signal(name=f"recorded_{name}")
+            m.d.comb += getattr(registers, name).eq(recorded)
             with m.If(control.reset):
-                m.d.sync += seen.eq(0)
+                m.d.sync += recorded.eq(0)
             with m.Elif(control.running):
-                m.d.sync += seen.eq(seen | bit)
+                m.d.sync += recorded.eq(recorded | bit)
 
     def _counters(self, m: Module, registers: Any, engine: Any, link: Any, of_network: dict[str, Any]) -> None:
         """Connect every counter to its event source."""

@@ -78,9 +78,10 @@ class ReceivePath(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """Compare each beat with the order in one stage, and pass or hold it in the next.
 
-        The first stage holds ``early``, ``step`` and ``differs_early``; it is occupied if ``compared``. The
-        second stage holds ``beat``, ``forward``, ``right`` and ``differs``; it is occupied if ``checked``. A
-        beat of a frame that does not match stays in the second stage and blocks the path.
+        The first stage holds ``compared_beat``, ``step`` and ``compared_difference``; it is occupied if
+        ``compared``. The second stage holds ``beat``, ``forward``, ``matches`` and ``difference``; it is
+        occupied if ``checked``. A beat of a frame that does not match stays in the second stage and blocks the
+        path.
 
         Each order is forked. One copy waits for the beats. The other copy announces the frame to the decoder
         early, so that the first beat does not wait for the announcement.
@@ -100,46 +101,50 @@ class ReceivePath(wiring.Component):
         connect_typed(m, announced.o, decoder.frame)
         announcement = fork.o[1].payload
         connect_typed(m, verbatim.o, flipped(self.verbatim))
-        enter = Signal()
-        leave = Signal()
+        accept = Signal()
+        release = Signal()
         compared = Signal()
         checked = Signal()
-        differs_early = Signal(FRAME_DIFFERENCE)
-        differs = Signal(FRAME_DIFFERENCE)
-        right = Signal()
+        compared_difference = Signal(FRAME_DIFFERENCE)
+        difference = Signal(FRAME_DIFFERENCE)
+        matches = Signal()
         step = Signal.like(self.orders.payload.step)
         forward = Signal()
-        early = Signal(words, reset_less=True)
+        compared_beat = Signal(words, reset_less=True)
         beat = Signal(words, reset_less=True)
         order, source = expected.o.payload, self.i.payload
-        free = ~checked | leave
+        free = ~checked | release
         m.d.comb += [
-            enter.eq(self.i.valid & expected.o.valid & free),
+            accept.eq(self.i.valid & expected.o.valid & free),
             self.i.ready.eq(expected.o.valid & free),
             expected.o.ready.eq(self.i.valid & source.last & free),
             announced.i.valid.eq(fork.o[1].valid),
             fork.o[1].ready.eq(announced.i.ready),
             announced.i.payload.words.eq(announcement.words),
             announced.i.payload.tag.eq(announcement.step.as_value().matches(Step.FORWARD, Step.STORE)),
-            leave.eq(right & beats.i.ready & (verbatim.i.ready | ~forward)),
+            release.eq(matches & beats.i.ready & (verbatim.i.ready | ~forward)),
             beats.i.payload.eq(beat),
-            beats.i.valid.eq(checked & leave),
+            beats.i.valid.eq(checked & release),
             verbatim.i.payload.eq(beat),
-            verbatim.i.valid.eq(checked & leave & forward),
+            verbatim.i.valid.eq(checked & release & forward),
             self.differs.words.eq(decoder.mismatch),
-            *(self.differs[name].eq(differs[name] & checked) for name in FRAME_DIFFERENCE.members),
+            *(self.differs[name].eq(difference[name] & checked) for name in FRAME_DIFFERENCE.members),
         ]
         with m.If(free):
-            m.d.sync += [compared.eq(enter), early.data.eq(source.data), early.last.eq(source.last)]
-            m.d.sync += [differs_early.eq(self._differs(source, order)), step.eq(order.step)]
-            m.d.sync += [checked.eq(compared), beat.eq(early)]
-            m.d.sync += [differs.eq(differs_early), right.eq(~differs_early.as_value().any())]
+            m.d.sync += [
+                compared.eq(accept),
+                compared_beat.data.eq(source.data),
+                compared_beat.last.eq(source.last),
+            ]
+            m.d.sync += [compared_difference.eq(self._difference(source, order)), step.eq(order.step)]
+            m.d.sync += [checked.eq(compared), beat.eq(compared_beat)]
+            m.d.sync += [difference.eq(compared_difference), matches.eq(~compared_difference.as_value().any())]
             m.d.sync += forward.eq(step == Step.FORWARD)
         self._deliver(m, decoder)
         return m
 
     @staticmethod
-    def _differs(beat: Any, order: Any) -> Any:
+    def _difference(beat: Any, order: Any) -> Any:
         """Return one bit for each field of ``beat`` that does not match ``order``."""
         complete = order.step.as_value()[2]  # bit 2 of Step: complete sums
         expected = {"operation": order.operation, "count": order.count, "length": order.words}
@@ -151,9 +156,9 @@ class ReceivePath(wiring.Component):
         m.submodules.stored = stored = StreamFIFO(shape=word_layout(self.config.width), depth=FIFO_WORDS)
         connect_typed(m, stored.o, flipped(self.stored))
         word = decoder.o.payload
-        for port, chosen in (self.added, ~word.tag), (stored.i, word.tag):
+        for port, selected in (self.added, ~word.tag), (stored.i, word.tag):
             m.d.comb += [
-                port.valid.eq(decoder.o.valid & chosen),
+                port.valid.eq(decoder.o.valid & selected),
                 port.payload.data.eq(word.data),
                 port.payload.last.eq(word.last),
             ]

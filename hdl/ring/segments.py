@@ -99,8 +99,8 @@ class RingSegments(wiring.Component):
         """Divide by restoring division, then form two products by shift and add; no carry chains in series."""
         m = Module()
         segment = self.o.payload
-        following = Signal.like(segment.rest)  # ``rest`` of the next segment; negative if this is the last
-        whole = Signal.like(segment.own)  # words of all slices of the segment
+        next_rest = Signal.like(segment.rest)  # ``rest`` of the next segment; negative if this is the last
+        segment_words = Signal.like(segment.own)  # words of all slices of the segment
         descriptor = self.i.payload
         lane_bits = len(segment.lanes)
         word_bits = self.config.address_width - len(segment.address)
@@ -137,16 +137,19 @@ class RingSegments(wiring.Component):
                 with m.If(steps[-1]):
                     m.next = "SUBTRACT"
             with m.State("SUBTRACT"):
-                m.d.sync += [following.eq(segment.rest - whole), segment.top.eq(whole - segment.size)]
+                m.d.sync += [
+                    next_rest.eq(segment.rest - segment_words),
+                    segment.top.eq(segment_words - segment.size),
+                ]
                 m.next = "OFFER"
             with m.State("OFFER"), m.If(self.o.ready):
-                m.d.sync += [segment.address.eq(segment.address + whole), segment.rest.eq(following)]
+                m.d.sync += [segment.address.eq(segment.address + segment_words), segment.rest.eq(next_rest)]
                 m.next = "BEGIN"
-                with m.If(following[-1]):
+                with m.If(next_rest[-1]):
                     m.next = "IDLE"
             begin, multiplying = fsm.ongoing("BEGIN"), fsm.ongoing("MULTIPLY")
-        m.d.comb += segment.final.eq(following[-1])
-        for product, factor in (whole, self.nodes), (segment.own, self.rank):
+        m.d.comb += segment.final.eq(next_rest[-1])
+        for product, factor in (segment_words, self.nodes), (segment.own, self.rank):
             self._multiply(m, product, factor, begin, multiplying)
         return m
 

@@ -163,8 +163,8 @@ class RingFrames(wiring.Component):
                 with m.Case(Step.LOCAL, Step.TOTAL):
                     # the first of N − 2 steps is followed by N − 3 others; less 1
                     m.d.sync += repeats_left.eq(self.nodes - 4)
-                    middle = Mux(step == Step.LOCAL, Step.ADD, Step.FORWARD)
-                    m.d.sync += step.eq(middle)
+                    next_step = Mux(step == Step.LOCAL, Step.ADD, Step.FORWARD)
+                    m.d.sync += step.eq(next_step)
                     with m.If(two_nodes):
                         m.d.sync += step.eq(Mux(step == Step.LOCAL, Step.TOTAL, Step.STORE))
                 with m.Case(Step.ADD), m.If(repeats_left[-1]):

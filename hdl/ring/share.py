@@ -63,17 +63,17 @@ class LinkShare(wiring.Component):
             Signal(len(size) + SHARE_BITS, name=name, reset_less=True) for name in ("low", "high")
         ]  # products with the lower and the upper half of the share
         for product, half in zip(products, (0, 2), strict=True):
-            one, two = (Mux(self.share[half + n], size << half + n, 0) for n in (0, 1))
-            m.d.sync += product.eq(one + two)
-        whole = Signal(len(size) + SHARE_BITS, reset_less=True)
-        product = Signal.like(whole)
-        held_whole = Signal.like(whole)
-        change = Signal(signed(len(whole) + 1))
+            low_term, high_term = (Mux(self.share[half + n], size << half + n, 0) for n in (0, 1))
+            m.d.sync += product.eq(low_term + high_term)
+        full_weight = Signal(len(size) + SHARE_BITS, reset_less=True)
+        product = Signal.like(full_weight)
+        delayed_full_weight = Signal.like(full_weight)
+        change = Signal(signed(len(full_weight) + 1))
         m.d.sync += [
-            whole.eq(Mux(host, size << SHARE_BITS, 0)),
-            held_whole.eq(whole),
+            full_weight.eq(Mux(host, size << SHARE_BITS, 0)),
+            delayed_full_weight.eq(full_weight),
             product.eq(products[0] + products[1]),
-            change.eq(held_whole - product),
+            change.eq(delayed_full_weight - product),
         ]
         bits = (UNITS * (self.max_frame + OVERHEAD)).bit_length()
         balance = Signal(signed(bits + 1))
@@ -86,25 +86,27 @@ class LinkShare(wiring.Component):
     def _size(self, m: Module) -> tuple[Signal, Signal]:
         """Return a beat's bytes on the link, including overhead and padding at the last beat, and its side."""
         beat_bytes = self.width // 8
-        least = [MIN_FRAME_BYTES - n * beat_bytes for n in range(-(-MIN_FRAME_BYTES // beat_bytes))]
+        minimum_sizes = [MIN_FRAME_BYTES - n * beat_bytes for n in range(-(-MIN_FRAME_BYTES // beat_bytes))]
         beat = Signal.like(self.beat)
-        held = Signal.like(self.beat)
-        number = Signal(range(len(least) + 1))  # index of the beat in its frame; stops at ``len(least)``
-        held_number = Signal.like(number)
+        delayed_beat = Signal.like(self.beat)
+        number = Signal(
+            range(len(minimum_sizes) + 1)
+        )  # index of the beat in its frame; stops at ``len(least)``
+        delayed_number = Signal.like(number)
         count = Signal(range(beat_bytes + 1))
         size = Signal(range(max(beat_bytes, MIN_FRAME_BYTES) + OVERHEAD + 1))
         host = Signal()
         m.d.sync += [
             beat.eq(self.beat),
             count.eq(kept_bytes(beat.keep)),
-            held.eq(beat),
-            held_number.eq(number),
-            host.eq(held.host),
-            size.eq(Mux(held.valid, Mux(held.last, count + OVERHEAD, beat_bytes), 0)),
+            delayed_beat.eq(beat),
+            delayed_number.eq(number),
+            host.eq(delayed_beat.host),
+            size.eq(Mux(delayed_beat.valid, Mux(delayed_beat.last, count + OVERHEAD, beat_bytes), 0)),
         ]
         with m.If(beat.valid):
-            m.d.sync += number.eq(Mux(beat.last, 0, Mux(number == len(least), number, number + 1)))
-        for n, floor in enumerate(least):
-            with m.If(held.valid & held.last & (held_number == n) & (count < floor)):
-                m.d.sync += size.eq(floor + OVERHEAD)
+            m.d.sync += number.eq(Mux(beat.last, 0, Mux(number == len(minimum_sizes), number, number + 1)))
+        for n, minimum in enumerate(minimum_sizes):
+            with m.If(delayed_beat.valid & delayed_beat.last & (delayed_number == n) & (count < minimum)):
+                m.d.sync += size.eq(minimum + OVERHEAD)
         return size, host

@@ -20,7 +20,7 @@ from fanin.hdl.stream.fork import StreamFork
 from fanin.ring.facts import RingConfig
 
 BURST = 16  # longest burst, in words
-AHEAD = 16  # words of the FIFO beyond two frames: the next frame arrives while the writer begins one
+EXTRA_WORDS = 16  # words of the FIFO beyond two frames: the next frame arrives while the writer begins one
 FRAMES = 8  # most frames whose words are being gathered, before ``memory_words`` is added
 ANSWERS = 32  # frames given to the writer and not yet answered by memory
 
@@ -99,9 +99,9 @@ class StorePath(wiring.Component):
         fork = StreamFork(shape=self.orders.payload.shape())
         words = FrameWords(config=self.config, tag_bits=2)
         m.submodules.fork, m.submodules.words = fork, words
-        gathered = data.StructLayout({"data": self.config.width, "mask": self.config.lanes})
-        depth = 2 * self.config.frame_words + AHEAD + self.config.memory_words
-        m.submodules.fifo = fifo = StreamFIFO(shape=gathered, depth=depth)
+        entry = data.StructLayout({"data": self.config.width, "mask": self.config.lanes})
+        depth = 2 * self.config.frame_words + EXTRA_WORDS + self.config.memory_words
+        m.submodules.fifo = fifo = StreamFIFO(shape=entry, depth=depth)
         m.submodules.pending = pending = StreamFIFO(shape=self.orders.payload.shape(), depth=self._frames)
         m.submodules.oldest = oldest = RegisterSlice(shape=self.orders.payload.shape())
         m.submodules.writer = writer = AxiWriter(
@@ -161,24 +161,24 @@ class StorePath(wiring.Component):
         """Most frames whose words are being gathered."""
         return FRAMES + self.config.memory_words // self.config.frame_words
 
-    def _commands(self, m: Module, pending: Any, command: Any, gathered: Signal) -> Any:
+    def _commands(self, m: Module, pending: Any, command: Any, frame_gathered: Signal) -> Any:
         """Issue complete frames to the writer; return the stream of frames that wait for memory's answer."""
         m.submodules.answers = answers = StreamFIFO(
             shape=data.StructLayout({"writes": 1, "final": 1}), depth=ANSWERS
         )
         # Complete frames not issued: in ``pending``, two in ``oldest``, one in the fork for ``words`` alone.
-        whole_frames = Signal(range(self._frames + 4))
+        complete_frames = Signal(range(self._frames + 4))
         issued = Signal()
         may_issue = Signal()
         order, word_bits = pending.payload, self.config.address_width - len(pending.payload.address)
-        complete = Signal()  # a cycle after ``gathered``, when the last word is in the FIFO
-        m.d.sync += complete.eq(gathered)
+        complete = Signal()  # a cycle after ``frame_gathered``, when the last word is in the FIFO
+        m.d.sync += complete.eq(frame_gathered)
         with m.If(complete & ~issued):
-            m.d.sync += whole_frames.eq(whole_frames + 1)
+            m.d.sync += complete_frames.eq(complete_frames + 1)
         with m.Elif(issued & ~complete):
-            m.d.sync += whole_frames.eq(whole_frames - 1)
+            m.d.sync += complete_frames.eq(complete_frames - 1)
         m.d.comb += [
-            may_issue.eq(pending.valid & (whole_frames != 0) & answers.i.ready & ~self.stop),
+            may_issue.eq(pending.valid & (complete_frames != 0) & answers.i.ready & ~self.stop),
             issued.eq(may_issue & command.ready),
             pending.ready.eq(issued),
             command.valid.eq(may_issue),
@@ -190,18 +190,18 @@ class StorePath(wiring.Component):
         ]
         return answers.o
 
-    def _answers(self, m: Module, writer: AxiWriter, awaited: Any) -> None:
+    def _answers(self, m: Module, writer: AxiWriter, frames: Any) -> None:
         """Retire frames in order; a frame without writes does not wait for an answer."""
-        answered = Signal(range(ANSWERS + 1))  # answered writes of frames not retired
+        answered_writes = Signal(range(ANSWERS + 1))  # answered writes of frames not retired
         retires = Signal()
         retires_write = Signal()
         m.d.comb += [
-            retires.eq(awaited.valid & (~awaited.payload.writes | (answered != 0))),
-            retires_write.eq(retires & awaited.payload.writes),
-            awaited.ready.eq(retires),
+            retires.eq(frames.valid & (~frames.payload.writes | (answered_writes != 0))),
+            retires_write.eq(retires & frames.payload.writes),
+            frames.ready.eq(retires),
         ]
         with m.If(writer.done & ~retires_write):
-            m.d.sync += answered.eq(answered + 1)
+            m.d.sync += answered_writes.eq(answered_writes + 1)
         with m.Elif(retires_write & ~writer.done):
-            m.d.sync += answered.eq(answered - 1)
-        m.d.sync += self.finished.eq(retires & awaited.payload.final)
+            m.d.sync += answered_writes.eq(answered_writes - 1)
+        m.d.sync += self.finished.eq(retires & frames.payload.final)

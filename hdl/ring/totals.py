@@ -79,7 +79,7 @@ class TotalsCheck(wiring.Component):
         valid = Signal()  # the word in ``folded`` is valid
         final = Signal(3)
         m.d.sync += [valid.eq(self.word.valid), final.eq(Cat(self.word.final, final))]
-        m.d.sync += [out.eq(_xor(group)) for out, group in zip(folded, groups, strict=True)]
+        m.d.sync += [register.eq(_xor(group)) for register, group in zip(folded, groups, strict=True)]
         m.d.sync += word.eq(Mux(valid, _xor(folded), 0))
         m.d.sync += total.eq(total ^ word)
         self._compare(m, total, final[2])
@@ -87,36 +87,44 @@ class TotalsCheck(wiring.Component):
 
     def _compare(self, m: Module, total: Signal, ends: Any) -> None:
         """Keep the last checksums by number; compare an answer after this node has stored as much."""
-        own = Signal.like(self.told.operation)  # descriptors stored
-        kept = Signal(range(SUM_HISTORY + 1))  # number of checksums in ``history``
+        stored_count = Signal.like(self.told.operation)  # descriptors stored
+        history_count = Signal(range(SUM_HISTORY + 1))  # number of checksums in ``history``
         m.submodules.history = history = Memory(shape=SUM_BITS, depth=SUM_HISTORY, init=[])
         write, read = history.write_port(), history.read_port(domain="comb")
-        m.d.comb += [write.addr.eq(own + 1), write.data.eq(total), write.en.eq(ends)]
+        m.d.comb += [write.addr.eq(stored_count + 1), write.data.eq(total), write.en.eq(ends)]
         m.d.sync += self.news.eq(ends)
         with m.If(ends):
-            m.d.sync += [own.eq(own + 1), kept.eq(Mux(kept == SUM_HISTORY, kept, kept + 1))]
-            m.d.sync += [self.told.operation.eq(own + 1), Cat(self.told.length, self.told.slice).eq(total)]
+            m.d.sync += [
+                stored_count.eq(stored_count + 1),
+                history_count.eq(Mux(history_count == SUM_HISTORY, history_count, history_count + 1)),
+            ]
+            m.d.sync += [
+                self.told.operation.eq(stored_count + 1),
+                Cat(self.told.length, self.told.slice).eq(total),
+            ]
         waiting = Signal(self.heard.shape())
-        behind = Signal(own.shape())  # descriptors stored here and not at the next node; negative: it is ahead
-        known = Signal()
-        same = Signal()
-        m.d.comb += [read.addr.eq(waiting.operation), behind.eq(own - waiting.operation)]
-        ahead = behind[-1]  # the next node has stored more
+        lead = Signal(
+            stored_count.shape()
+        )  # descriptors stored here and not at the next node; negative: it is ahead
+        is_comparable = Signal()
+        is_equal = Signal()
+        m.d.comb += [read.addr.eq(waiting.operation), lead.eq(stored_count - waiting.operation)]
+        next_is_ahead = lead[-1]  # the next node has stored more
         m.d.sync += [
-            known.eq(waiting.valid & (behind < kept)),
-            same.eq(read.data == Cat(waiting.length, waiting.slice)),
-            self.agreed.eq(known & same),
-            self.differs.eq(known & ~same),
+            is_comparable.eq(waiting.valid & (lead < history_count)),
+            is_equal.eq(read.data == Cat(waiting.length, waiting.slice)),
+            self.agreed.eq(is_comparable & is_equal),
+            self.differs.eq(is_comparable & ~is_equal),
         ]
         with m.If(self.heard.valid):
             m.d.sync += waiting.eq(self.heard)
-        with m.Elif(~ahead):
+        with m.Elif(~next_is_ahead):
             m.d.sync += waiting.valid.eq(0)
 
 
 def _xor(values: Any) -> Any:
     """Return the exclusive or of several values."""
-    first, *others = values
-    for value in others:
+    first, *other_values = values
+    for value in other_values:
         first = first ^ value
     return first

@@ -74,29 +74,33 @@ class FrameWords(wiring.Component):
         m = Module()
         m.submodules.frames = frames = StreamFIFO(shape=self.i.payload.shape(), depth=self.depth)
         connect_typed(m, flipped(self.i), frames.i)
-        m.submodules.cut = cut = RegisterSlice(shape=self.o.payload.shape())
-        connect_typed(m, cut.o, flipped(self.o))
-        frame, word = frames.o.payload, cut.i.payload
-        inside = Signal()
+        m.submodules.output = output = RegisterSlice(shape=self.o.payload.shape())
+        connect_typed(m, output.o, flipped(self.o))
+        frame, word = frames.o.payload, output.i.payload
+        is_inside = Signal()
         tag = Signal(self.tag_bits)
-        left = Signal(signed(len(frame.words) + 1))  # words after the next one
-        inner = Signal.like(left)  # words inside the vector after the next one
+        words_left = Signal(signed(len(frame.words) + 1))  # words after the next one
+        inside_left = Signal.like(words_left)  # words inside the vector after the next one
         valid = Signal()
         end = Signal(self.config.lanes)  # mask of the last word inside
         load = Signal()
         m.d.comb += [
-            load.eq(~valid | cut.i.ready & left[-1]),
+            load.eq(~valid | output.i.ready & words_left[-1]),
             frames.o.ready.eq(load),
-            cut.i.valid.eq(valid),
-            word.inside.eq(inside),
-            word.mask.eq((end | ~inner[-1].replicate(len(end))) & inside.replicate(len(end))),
-            word.last.eq(left[-1]),
+            output.i.valid.eq(valid),
+            word.inside.eq(is_inside),
+            word.mask.eq((end | ~inside_left[-1].replicate(len(end))) & is_inside.replicate(len(end))),
+            word.last.eq(words_left[-1]),
             word.tag.eq(tag),
         ]
         with m.If(load):
-            m.d.sync += [valid.eq(frames.o.valid), inside.eq(frame.inside != 0)]
-            m.d.sync += [left.eq(frame.words - 2), inner.eq(frame.inside - 2)]
+            m.d.sync += [valid.eq(frames.o.valid), is_inside.eq(frame.inside != 0)]
+            m.d.sync += [words_left.eq(frame.words - 2), inside_left.eq(frame.inside - 2)]
             m.d.sync += [end.eq(Mux(frame.lanes == 0, -1, (1 << frame.lanes) - 1)), tag.eq(frame.tag)]
-        with m.Elif(cut.i.ready):
-            m.d.sync += [left.eq(left - 1), inner.eq(inner - 1), inside.eq(inside & ~inner[-1])]
+        with m.Elif(output.i.ready):
+            m.d.sync += [
+                words_left.eq(words_left - 1),
+                inside_left.eq(inside_left - 1),
+                is_inside.eq(is_inside & ~inside_left[-1]),
+            ]
         return m

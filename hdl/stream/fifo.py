@@ -67,12 +67,12 @@ class StreamFIFO(wiring.Component):
         """Build a head register after the memory; a payload bypasses the memory while the memory is empty."""
         m = Module()
         valid = Signal()  # the head register holds a payload
-        more = Signal()  # the memory holds at least one payload
+        has_stored = Signal()  # the memory holds at least one payload
         writable = Signal(init=1)
         push = Signal()
         pop = Signal()
         load = Signal()
-        direct = Signal()
+        bypass = Signal()
         store = Signal()
 
         head_free = ~valid | self.o.ready
@@ -81,34 +81,34 @@ class StreamFIFO(wiring.Component):
             self.o.valid.eq(valid),
             push.eq(self.i.valid & self.i.ready),
             pop.eq(valid & self.o.ready),
-            load.eq(head_free & more),
-            direct.eq(push & head_free & ~more),
-            store.eq(push & ~(head_free & ~more)),
+            load.eq(head_free & has_stored),
+            bypass.eq(push & head_free & ~has_stored),
+            store.eq(push & ~(head_free & ~has_stored)),
         ]
 
         with m.If(head_free):
-            m.d.sync += valid.eq(load | direct)
+            m.d.sync += valid.eq(load | bypass)
         with m.If(push != pop):  # the sum depends on ``push`` alone, which settles sooner
             m.d.sync += [
                 self.level.eq(Mux(push, self.level + 1, self.level - 1)),
                 writable.eq(~push | (self.level != self.depth - 1)),
             ]
         with m.If(store & ~load):
-            m.d.sync += more.eq(1)
+            m.d.sync += has_stored.eq(1)
         with m.Elif(load & ~store):
-            m.d.sync += more.eq(self.level != 2)
+            m.d.sync += has_stored.eq(self.level != 2)
 
         head = Signal(self.shape, reset_less=True)
         incoming = Signal.like(head)
-        with m.If(load | direct):
+        with m.If(load | bypass):
             m.d.sync += head.eq(incoming)
         m.d.comb += [incoming.eq(self.i.payload), self.o.payload.eq(head)]
         if self.depth > 1:
-            self._memory(m, incoming, more, load, direct, store)
+            self._memory(m, incoming, has_stored, load, bypass, store)
         return m
 
     def _memory(
-        self, m: Module, incoming: Any, more: Signal, load: Signal, direct: Signal, store: Signal
+        self, m: Module, incoming: Any, has_stored: Signal, load: Signal, bypass: Signal, store: Signal
     ) -> None:
         m.submodules.storage = storage = Memory(
             shape=self.shape, depth=self.depth, init=[], attrs=NEVER_READ_AS_WRITTEN
@@ -131,12 +131,14 @@ class StreamFIFO(wiring.Component):
                     with m.If(pointer == self.depth - 1):
                         m.d.sync += pointer.eq(0)
         if distributed:
-            with m.If(more):  # not ``load``: only the register's enable depends on ``o.ready``, not its data
+            with m.If(
+                has_stored
+            ):  # not ``load``: only the register's enable depends on ``o.ready``, not its data
                 m.d.comb += incoming.eq(read.data)
         else:
             from_memory = Signal()
             m.d.comb += read.en.eq(load)
-            with m.If(load | direct):
+            with m.If(load | bypass):
                 m.d.sync += from_memory.eq(load)
             with m.If(from_memory):
                 m.d.comb += self.o.payload.eq(read.data)

@@ -43,16 +43,16 @@ class StreamFork(wiring.Component):
         super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape)).array(outputs)})
 
     def elaborate(self, platform: Any) -> Module:
-        """Keep one bit per receiver: high if it has taken the current payload while another has not."""
+        """Keep one bit of ``taken`` per receiver: it has taken the current payload while another has not."""
         m = Module()
         taken = Signal(self.outputs)
-        served = Signal(self.outputs)
-        m.d.comb += self.i.ready.eq(served.all())
-        m.d.sync += taken.eq(served & ~(served.all() | ~self.i.valid).replicate(self.outputs))
-        for port, has, is_served in zip(self.o, taken, served, strict=True):
+        done = Signal(self.outputs)
+        m.d.comb += self.i.ready.eq(done.all())
+        m.d.sync += taken.eq(done & ~(done.all() | ~self.i.valid).replicate(self.outputs))
+        for port, has_taken, is_done in zip(self.o, taken, done, strict=True):
             m.d.comb += [
                 port.payload.eq(self.i.payload),
-                port.valid.eq(self.i.valid & ~has),
-                is_served.eq(has | port.ready),
+                port.valid.eq(self.i.valid & ~has_taken),
+                is_done.eq(has_taken | port.ready),
             ]
         return m

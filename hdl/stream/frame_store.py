@@ -31,9 +31,9 @@ def store_capacity(max_frame: int, width: int) -> int:
 
 
 class FrameStore(wiring.Component):
-    """Store-and-forward buffer.
+    """Store-and-forward buffer of frames.
 
-    A frame leaves when it has arrived in full, unchanged and without a pause, or is dropped.
+    A frame leaves after it has arrived in full, unchanged and without a pause; or the buffer drops it.
 
     A frame is dropped if it has ``error`` or more than ``max_frame`` bytes. If a frame finds no room, a store
     with ``wait`` stalls it; a store without ``wait`` drops it. The room of a dropped frame is free again only
@@ -85,7 +85,7 @@ class FrameStore(wiring.Component):
         self.capacity = capacity
         self.wait = wait
         self._beats = beats
-        self._rest = max_frame - (beats - 1) * beat_bytes  # bytes of the longest frame's last beat
+        self._last_beat_bytes = max_frame - (beats - 1) * beat_bytes  # bytes of the longest frame's last beat
         super().__init__(
             {
                 "i": In(packet_stream(width, error=True)),
@@ -98,10 +98,12 @@ class FrameStore(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """Keep three positions in a ring of beats.
 
-        The positions are ``place`` (next write), ``end`` (end of good frames) and ``fetch`` (next read).
+        The positions are ``next_write``, ``frames_end`` (end of the good frames) and ``next_read``.
         """
         m = Module()
-        place, end, fetch = (Signal(range(2 * self.capacity), name=name) for name in ("place", "end", "fetch"))
+        next_write, frames_end, next_read = (
+            Signal(range(2 * self.capacity), name=name) for name in ("next_write", "frames_end", "next_read")
+        )
         # The lowest bit of ``keep`` is always one and is not stored: a beat of 512 bits fits eight block RAMs
         # of 72.
         shape = data.StructLayout({"data": self.width, "keep": self.width // 8 - 1, "last": 1})
@@ -110,74 +112,74 @@ class FrameStore(wiring.Component):
         )
         write = storage.write_port()
         read = storage.read_port()
-        self._take(m, write, place, end, fetch)
-        self._give(m, read, end, fetch)
-        m.d.sync += self.level.eq((end - fetch)[: len(fetch)])
+        self._store(m, write, next_write, frames_end, next_read)
+        self._send(m, read, frames_end, next_read)
+        m.d.sync += self.level.eq((frames_end - next_read)[: len(next_read)])
         return m
 
-    def _take(self, m: Module, write: Any, place: Signal, end: Signal, fetch: Signal) -> None:
+    def _store(self, m: Module, write: Any, next_write: Signal, frames_end: Signal, next_read: Signal) -> None:
         """Write beats as they arrive.
 
-        At a frame's end keep them, or return to the position where the frame began.
+        At a frame's end, keep its beats, or return to the position where the frame began.
         """
         i = self.i
-        used = Signal.like(place)
+        used = Signal.like(next_write)
         full = Signal()
-        number = Signal(range(self._beats))  # beats of the frame so far
-        long = Signal()  # the frame has had as many beats as the longest frame and continues
-        lost = Signal()  # a beat of the frame found no room
-        take, ends, kept, no_room, too_long = (
-            Signal(name=name) for name in ("take", "ends", "kept", "no_room", "too_long")
+        beat_number = Signal(range(self._beats))  # beats of the frame so far, up to the limit less 1
+        past_limit = Signal()  # the frame has had as many beats as the longest frame and continues
+        overflowed = Signal()  # a beat of the frame found no room
+        accept, ends, stored, no_room, too_long = (
+            Signal(name=name) for name in ("accept", "ends", "stored", "no_room", "too_long")
         )
-        m.d.comb += used.eq(place - fetch)
+        m.d.comb += used.eq(next_write - next_read)
         m.d.sync += full.eq(used[-1] | used[_MARGIN_BITS:-1].all())
-        at_limit = number == self._beats - 1
-        above = i.p.keep[self._rest] if self._rest < self.width // 8 else 0
+        at_limit = beat_number == self._beats - 1
+        last_too_long = i.p.keep[self._last_beat_bytes] if self._last_beat_bytes < self.width // 8 else 0
         m.d.comb += [
-            i.ready.eq(~full | long if self.wait else 1),
-            take.eq(i.valid & i.ready),
-            ends.eq(take & i.p.last),
-            no_room.eq(0 if self.wait else lost | full),
-            too_long.eq(long | at_limit & above),
-            kept.eq(ends & ~i.p.error & ~no_room & ~too_long),
-            write.en.eq(take & ~no_room & ~long),
-            write.addr.eq(place),
+            i.ready.eq(~full | past_limit if self.wait else 1),
+            accept.eq(i.valid & i.ready),
+            ends.eq(accept & i.p.last),
+            no_room.eq(0 if self.wait else overflowed | full),
+            too_long.eq(past_limit | at_limit & last_too_long),
+            stored.eq(ends & ~i.p.error & ~no_room & ~too_long),
+            write.en.eq(accept & ~no_room & ~past_limit),
+            write.addr.eq(next_write),
             write.data.data.eq(i.p.data),
             write.data.keep.eq(i.p.keep[1:]),
             write.data.last.eq(i.p.last),
         ]
         with m.If(write.en):
-            m.d.sync += place.eq(place + 1)
-        with m.If(take):
-            m.d.sync += [long.eq(long | at_limit), lost.eq(no_room)]
+            m.d.sync += next_write.eq(next_write + 1)
+        with m.If(accept):
+            m.d.sync += [past_limit.eq(past_limit | at_limit), overflowed.eq(no_room)]
             with m.If(~at_limit):
-                m.d.sync += number.eq(number + 1)
+                m.d.sync += beat_number.eq(beat_number + 1)
         with m.If(ends):
-            m.d.sync += [number.eq(0), long.eq(0), lost.eq(0), place.eq(end)]
-        with m.If(kept):
-            m.d.sync += [place.eq(place + 1), end.eq(place + 1)]
+            m.d.sync += [beat_number.eq(0), past_limit.eq(0), overflowed.eq(0), next_write.eq(frames_end)]
+        with m.If(stored):
+            m.d.sync += [next_write.eq(next_write + 1), frames_end.eq(next_write + 1)]
         m.d.sync += [
             self.events.bad.eq(ends & i.p.error),
             self.events.dropped.eq(ends & ~i.p.error & (no_room | too_long)),
         ]
 
-    def _give(self, m: Module, read: Any, end: Signal, fetch: Signal) -> None:
+    def _send(self, m: Module, read: Any, frames_end: Signal, next_read: Signal) -> None:
         """Read good frames; the memory's output register drives the stream."""
         o = self.o
-        free = Signal()
-        more = Signal()
+        output_free = Signal()
+        has_beat = Signal()
         m.d.comb += [
-            free.eq(~o.valid | o.ready),
-            more.eq(fetch != end),
-            read.en.eq(free & more),
-            read.addr.eq(fetch),
+            output_free.eq(~o.valid | o.ready),
+            has_beat.eq(next_read != frames_end),
+            read.en.eq(output_free & has_beat),
+            read.addr.eq(next_read),
             o.p.data.eq(read.data.data),
             o.p.keep[0].eq(1),
             o.p.keep[1:].eq(read.data.keep),
             o.p.last.eq(read.data.last),
         ]
-        with m.If(free):
-            m.d.sync += o.valid.eq(more)
+        with m.If(output_free):
+            m.d.sync += o.valid.eq(has_beat)
         with m.If(read.en):
-            m.d.sync += fetch.eq(fetch + 1)
+            m.d.sync += next_read.eq(next_read + 1)
         m.d.sync += self.events.left.eq(o.valid & o.ready & o.p.last)

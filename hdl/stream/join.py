@@ -52,6 +52,6 @@ class StreamJoin(wiring.Component):
         m = Module()
         m.d.comb += self.o.valid.eq(Cat(port.valid for port in self.i).all())
         for n, port in enumerate(self.i):
-            others = Cat(other.valid for other in self.i if other is not port)
-            m.d.comb += [self.o.payload[n].eq(port.payload), port.ready.eq(self.o.ready & others.all())]
+            other_valids = Cat(other.valid for other in self.i if other is not port)
+            m.d.comb += [self.o.payload[n].eq(port.payload), port.ready.eq(self.o.ready & other_valids.all())]
         return m

@@ -24,6 +24,6 @@ def ones_through(last: Any, size: int) -> Any:
     return Cat(last >= n for n in range(size))
 
 
-def chosen(mask: Any, ones: Any, zeros: Any) -> Any:
-    """Return bytes of ``ones`` where ``mask`` has a one, and bytes of ``zeros`` elsewhere."""
-    return Cat(Mux(mask[n], ones.word_select(n, 8), zeros.word_select(n, 8)) for n in range(len(mask)))
+def select_lanes(mask: Any, selected: Any, others: Any) -> Any:
+    """Return a word: bytes of ``selected`` where ``mask`` has a one, and bytes of ``others`` elsewhere."""
+    return Cat(Mux(mask[n], selected.word_select(n, 8), others.word_select(n, 8)) for n in range(len(mask)))

@@ -35,8 +35,8 @@ def kept_bytes(keep: Value) -> Value:
     """
     return Cat(
         Cat(
-            keep[at - 1] & (~keep[at + one - 1] if at + one <= len(keep) else 1)
-            for at in range(one, len(keep) + 1, 2 * one)
+            keep[end - 1] & (~keep[end + unit - 1] if end + unit <= len(keep) else 1)
+            for end in range(unit, len(keep) + 1, 2 * unit)
         ).any()
-        for one in (1 << bit for bit in range(len(keep).bit_length()))
+        for unit in (1 << bit for bit in range(len(keep).bit_length()))
     )

@@ -62,23 +62,23 @@ class BytesToWords(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Track the byte's place as a one-hot ring."""
+        """Write each byte to its lane of the word; ``byte_lane`` is one-hot."""
         m = Module()
         i, o = self.i, self.o
-        size = self.width // 8
-        place = Signal(size, init=1)
+        word_bytes = self.width // 8
+        byte_lane = Signal(word_bytes, init=1)
         with m.If(i.valid):
-            m.d.sync += [place.eq(place.rotate_left(1)), o.p.last.eq(i.p.last), o.p.tail.eq(i.p.tail)]
+            m.d.sync += [byte_lane.eq(byte_lane.rotate_left(1)), o.p.last.eq(i.p.last), o.p.tail.eq(i.p.tail)]
             with m.If(i.p.last):
-                m.d.sync += place.eq(1)
-            with m.If(place[0]):
+                m.d.sync += byte_lane.eq(1)
+            with m.If(byte_lane[0]):
                 m.d.sync += o.p.keep.eq(1)
             with m.Else():
                 m.d.sync += o.p.keep.eq(Cat(1, o.p.keep))
-            for n in range(size):
-                with m.If(place[n]):
+            for n in range(word_bytes):
+                with m.If(byte_lane[n]):
                     m.d.sync += o.p.data.word_select(n, 8).eq(i.p.data)
-        m.d.sync += o.valid.eq(i.valid & (i.p.last | place[-1]))
+        m.d.sync += o.valid.eq(i.valid & (i.p.last | byte_lane[-1]))
         return m
 
 
@@ -112,38 +112,38 @@ class WordsToBytes(wiring.Component):
         super().__init__({"i": In(packet_stream(width)), "o": Out(packet_stream(8))})
 
     def elaborate(self, platform: Any) -> Module:
-        """Hold one word while the bytes of another leave, lowest first.
+        """Hold the next word while the bytes of the current one leave, lowest first.
 
-        ``more``: ``keep`` of the bytes that remain.
+        ``remaining_keep`` has the bits of ``keep`` of the bytes that remain.
         """
         m = Module()
         i, o = self.i, self.o
-        waiting = Signal(i.p.shape(), reset_less=True)
-        waits = Signal()
+        next_word = Signal(i.p.shape(), reset_less=True)
+        has_next = Signal()
         word = Signal(self.width, reset_less=True)
-        more = Signal(self.width // 8 - 1, reset_less=True)
+        remaining_keep = Signal(self.width // 8 - 1, reset_less=True)
         last = Signal(reset_less=True)
-        free = Signal()
+        output_free = Signal()
         load = Signal()
         m.d.comb += [
-            i.ready.eq(~waits),
+            i.ready.eq(~has_next),
             o.p.data.eq(word[:8]),
             o.p.keep.eq(1),
-            o.p.last.eq(last & ~more[0]),
-            free.eq(~o.valid | o.ready & ~more[0]),
-            load.eq(free & waits),
+            o.p.last.eq(last & ~remaining_keep[0]),
+            output_free.eq(~o.valid | o.ready & ~remaining_keep[0]),
+            load.eq(output_free & has_next),
         ]
-        with m.If(~waits):
-            m.d.sync += [waiting.eq(i.p), waits.eq(i.valid)]
-        with m.If(free):
-            m.d.sync += o.valid.eq(waits)
+        with m.If(~has_next):
+            m.d.sync += [next_word.eq(i.p), has_next.eq(i.valid)]
+        with m.If(output_free):
+            m.d.sync += o.valid.eq(has_next)
         with m.If(load):
             m.d.sync += [
-                waits.eq(0),
-                word.eq(waiting.data),
-                more.eq(waiting.keep[1:]),
-                last.eq(waiting.last),
+                has_next.eq(0),
+                word.eq(next_word.data),
+                remaining_keep.eq(next_word.keep[1:]),
+                last.eq(next_word.last),
             ]
         with m.Elif(o.ready):
-            m.d.sync += [word.eq(word >> 8), more.eq(more >> 1)]
+            m.d.sync += [word.eq(word >> 8), remaining_keep.eq(remaining_keep >> 1)]
         return m

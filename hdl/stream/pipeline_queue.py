@@ -37,7 +37,7 @@ class PipelineQueue(wiring.Component):
         Shape of a result.
     ``latency`` : int, at least 0
         Latency of the pipeline, in cycles.
-    ``room`` : int, at least 0
+    ``extra_places`` : int, at least 0
         Places beyond the ``latency`` + 2 that full rate needs, for results that wait for ``o``; 0 by default.
 
     Latency
@@ -49,13 +49,13 @@ class PipelineQueue(wiring.Component):
     docs/reference/streams.md.
     """
 
-    def __init__(self, *, shape: ShapeLike, latency: int, room: int = 0):
-        for name, value in (("latency", latency), ("room", room)):
+    def __init__(self, *, shape: ShapeLike, latency: int, extra_places: int = 0):
+        for name, value in (("latency", latency), ("extra_places", extra_places)):
             if value < 0:
                 raise ValueError(f"{name} must be at least 0, not {value!r}")
         self.shape = shape
         self.latency = latency
-        self.room = room
+        self.extra_places = extra_places
         super().__init__({"ok": Out(1), "enter": In(1), "result": In(shape), "o": Out(stream.Signature(shape))})
 
     def elaborate(self, platform: Any) -> Module:
@@ -64,7 +64,7 @@ class PipelineQueue(wiring.Component):
         A place is free at the earliest two cycles after its result.
         """
         m = Module()
-        places = self.latency + 2 + self.room
+        places = self.latency + 2 + self.extra_places
         m.submodules.fifo = fifo = StreamFIFO(shape=self.shape, depth=places)
         m.submodules.credits = credits = Credits(limit=places, full=True)
         connect_typed(m, fifo.o, flipped(self.o))

@@ -60,18 +60,18 @@ class RoundRobin(wiring.Component):
         Each of the three steps ends in a register.
         """
         m = Module()
-        every = Signal(self.count)
-        above = Signal(self.count)
+        all_requests = Signal(self.count)
+        requests_above = Signal(self.count)
         any_above = Signal()
         lowest = Signal.like(self.index)
         lowest_above = Signal.like(self.index)
         any_request = Signal()
         mask_above = (Const(-2, self.count) << self.last)[: self.count]
         m.d.sync += [
-            every.eq(self.requests),
-            above.eq(self.requests & mask_above),
-            Cat(any_request, lowest).eq(Cat(*lowest_set(every))),
-            Cat(any_above, lowest_above).eq(Cat(*lowest_set(above))),
+            all_requests.eq(self.requests),
+            requests_above.eq(self.requests & mask_above),
+            Cat(any_request, lowest).eq(Cat(*lowest_set(all_requests))),
+            Cat(any_above, lowest_above).eq(Cat(*lowest_set(requests_above))),
             self.valid.eq(any_request),
             self.index.eq(Mux(any_above, lowest_above, lowest)),
         ]

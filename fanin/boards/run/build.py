@@ -48,7 +48,7 @@ from fanin.hdl.boards.build import (
 )
 from fanin.hdl.boards.clocks import MAX_OUTPUT_MHZ
 from fanin.hdl.boards.identity import Identity, build_number
-from fanin.hdl.boards.report import Placed, read_report
+from fanin.hdl.boards.report import PlacementReport, read_report
 from fanin.hdl.boards.sdram.core import check_installed
 from fanin.hdl.boards.top import BoardTop, core_dividers
 from fanin.hdl.boards.vendor.project import CARDS, make_project
@@ -225,7 +225,7 @@ def _place(args: argparse.Namespace, design: _Design, tools: Tools) -> int:
                 crossings = _check_crossings(project / NETLIST, args.output)
             took[step.title] = round(time.monotonic() - began, 1)
         placed = read_report(project, design.clock_mhz)
-        missed = [clock for clock in placed.clocks if not clock.met]
+        missed = [clock for clock in placed.clocks if not clock.is_met]
         if not missed or args.allow_slow:
             shutil.copy(project / BITSTREAM, folder / BITSTREAM_FILE)
         (project / BITSTREAM).unlink()
@@ -279,9 +279,9 @@ def _config(preset: str, l2: bool) -> GlmConfig:
     return dataclasses.replace(PRESETS[preset], encap=Encap.UDP, l2=l2)
 
 
-def _missed(placed: Placed, missed: list[Any], output: Path) -> str:
+def _missed(placed: PlacementReport, missed: list[Any], output: Path) -> str:
     """Return the error for missed timing: the clocks, and the worst path of the first one."""
-    clocks = ", ".join(f"{c.domain} reaches {c.reached:.1f} of {c.asked:.1f} MHz" for c in missed)
+    clocks = ", ".join(f"{c.domain} reaches {c.achieved_mhz:.1f} of {c.required_mhz:.1f} MHz" for c in missed)
     path = next((str(path) for path in placed.paths if path.domain == missed[0].domain), "")
     return f"{output}: timing is missed: {clocks}; {path}; no bitstream (--allow-slow writes it)"
 

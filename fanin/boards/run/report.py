@@ -11,9 +11,9 @@ def report_text(placed: Any) -> str:
     """Return the report as text: clocks, used resources, components and worst paths."""
     clocks = [["clock", "asked", "reached", "slack"]]
     for clock in placed.clocks:
-        asked, reached = (f"{mhz:.1f} MHz" for mhz in (clock.asked, clock.reached))
+        asked, reached = (f"{mhz:.1f} MHz" for mhz in (clock.required_mhz, clock.achieved_mhz))
         clocks.append(
-            [clock.domain, asked, reached, f"{clock.slack_ns:.2f} ns{'' if clock.met else ' MISSED'}"]
+            [clock.domain, asked, reached, f"{clock.slack_ns:.2f} ns{'' if clock.is_met else ' MISSED'}"]
         )
     used = [["", "used", "of", ""]]
     for name, (count, there) in placed.used.items():

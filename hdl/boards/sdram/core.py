@@ -96,7 +96,7 @@ def _chips(core: Any, dfi: Any) -> Iterator[Any]:
         "dq_o": dfi.wrdata,
         "dq_oe": dfi.wrdata_en,
     }
-    yield from _named(core, "", outputs, {"dq_i": dfi.rddata})
+    yield from _named_pins(core, "", outputs, {"dq_i": dfi.rddata})
 
 
 def _port(core: Any, port: Any, number: int) -> Iterator[Any]:
@@ -114,13 +114,13 @@ def _port(core: Any, port: Any, number: int) -> Iterator[Any]:
         "data": port.wdata.data,
     }
     core.comb += port.wdata.we.eq((1 << WORD_BYTES) - 1)
-    yield from _named(core, f"p{number}_", outputs, inputs)
+    yield from _named_pins(core, f"p{number}_", outputs, inputs)
 
 
-def _named(core: Any, prefix: str, outputs: dict[str, Any], inputs: dict[str, Any]) -> Iterator[Any]:
+def _named_pins(core: Any, prefix: str, outputs: dict[str, Any], inputs: dict[str, Any]) -> Iterator[Any]:
     from migen import Signal
 
-    for name, inner in (outputs | inputs).items():
-        pin = Signal(len(inner), name_override=f"{prefix}{name}")
-        core.comb += pin.eq(inner) if name in outputs else inner.eq(pin)
+    for name, core_signal in (outputs | inputs).items():
+        pin = Signal(len(core_signal), name_override=f"{prefix}{name}")
+        core.comb += pin.eq(core_signal) if name in outputs else core_signal.eq(pin)
         yield pin

@@ -110,16 +110,18 @@ class SdramPort(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """Store a note for each read; match the words from memory with their notes, in order.
 
-        ``room``: words that may still be requested, limited by the queues. A write needs no room.
+        ``free_places``: words that may still be requested, limited by the queues. A write needs no place.
         """
         m = Module()
         m.submodules.notes = notes = StreamFIFO(shape=self._note, depth=self.depth)
         m.submodules.words = words = StreamFIFO(shape=WORD_BITS, depth=self.depth)
         m.submodules.commands = commands = RegisterSlice(shape=self.port.command.payload.shape())
         connect_typed(m, commands.o, flipped(self.port.command))
-        room = Signal(range(self.depth + 1), init=self.depth)
-        writes, reads, beat, answered = (Signal(name=name) for name in ("writes", "reads", "beat", "answered"))
-        may_read = commands.i.ready & (room != 0)
+        free_places = Signal(range(self.depth + 1), init=self.depth)
+        writes, reads, beat, note_taken = (
+            Signal(name=name) for name in ("writes", "reads", "beat", "note_taken")
+        )
+        may_read = commands.i.ready & (free_places != 0)
         command, note = commands.i.payload, notes.i.payload
         m.d.comb += [
             commands.i.valid.eq(writes | reads | beat),
@@ -128,17 +130,17 @@ class SdramPort(wiring.Component):
             note.host.eq(reads),
             words.i.valid.eq(self.port.word.valid),
             words.i.payload.eq(self.port.word.payload),
-            answered.eq(words.o.valid & words.o.ready),
-            notes.o.ready.eq(answered),
+            note_taken.eq(words.o.valid & words.o.ready),
+            notes.o.ready.eq(note_taken),
         ]
-        m.d.sync += room.eq(room - notes.i.valid + answered)
-        wanted = self._host(m, commands.i.ready, may_read, writes, reads, words.o, notes.o.payload)
-        index = self._beats(m, may_read & ~wanted, beat, note)
+        m.d.sync += free_places.eq(free_places - notes.i.valid + note_taken)
+        host_waits = self._host(m, commands.i.ready, may_read, writes, reads, words.o, notes.o.payload)
+        index = self._beats(m, may_read & ~host_waits, beat, note)
         host_address = Mux(writes, self.axil.awaddr, self.axil.araddr)
         with m.If(reads):
-            m.d.comb += note.beyond.eq(self._beyond(self.axil.araddr, 1) | self.axil.araddr[:2].any())
+            m.d.comb += note.outside.eq(self._is_outside(self.axil.araddr, 1) | self.axil.araddr[:2].any())
         with m.Else():
-            m.d.comb += note.beyond.eq(self._beyond(index, self.beat_width // 8))
+            m.d.comb += note.outside.eq(self._is_outside(index, self.beat_width // 8))
         word = Mux(writes | reads, host_address[2:], index[exact_log2(WORD_BITS // self.beat_width) :])
         m.d.comb += command.address.eq(word + self.base // WORD_BYTES)
         self._respond(m, words.o, notes.o.payload)
@@ -148,10 +150,10 @@ class SdramPort(wiring.Component):
     def _note(self) -> data.StructLayout:
         """Layout of a note: ``host``, or the beat's part of the word and its AXI fields."""
         parts = exact_log2(WORD_BITS // self.beat_width)
-        return data.StructLayout({"host": 1, "beyond": 1, "last": 1, "part": parts, "id": self.id_width})
+        return data.StructLayout({"host": 1, "outside": 1, "last": 1, "part": parts, "id": self.id_width})
 
-    def _beyond(self, address: Value, unit: int) -> Value:
-        """Return whether an address in units of ``unit`` bytes is beyond the end."""
+    def _is_outside(self, address: Value, unit: int) -> Value:
+        """Return whether an address in units of ``unit`` bytes is beyond the end of the memory."""
         return address >= self.size // unit
 
     def _host(
@@ -159,8 +161,8 @@ class SdramPort(wiring.Component):
     ) -> Signal:
         """Process the host's accesses one at a time; return whether one waits for its command."""
         axil = self.axil
-        wanted = Signal()
-        good = ~self._beyond(axil.awaddr, 1) & ~axil.awaddr[:2].any() & axil.wstrb.all()
+        is_waiting = Signal()
+        is_valid = ~self._is_outside(axil.awaddr, 1) & ~axil.awaddr[:2].any() & axil.wstrb.all()
         m.d.comb += [self.port.data.eq(axil.wdata), axil.wready.eq(axil.awready)]
         with m.If(axil.bready):
             m.d.sync += axil.bvalid.eq(0)
@@ -169,15 +171,15 @@ class SdramPort(wiring.Component):
         with m.FSM():
             with m.State("IDLE"):
                 with m.If(axil.awvalid & axil.wvalid & ~axil.bvalid):
-                    m.d.sync += axil.bresp.eq(Mux(good, Resp.OKAY, Resp.SLVERR))
-                    with m.If(good):
+                    m.d.sync += axil.bresp.eq(Mux(is_valid, Resp.OKAY, Resp.SLVERR))
+                    with m.If(is_valid):
                         m.next = "WRITE"
                     with m.Else():
                         m.next = "WRITTEN"
                 with m.Elif(axil.arvalid & ~axil.rvalid):
                     m.next = "READ"
             with m.State("WRITE"):
-                m.d.comb += [wanted.eq(1), writes.eq(ready)]
+                m.d.comb += [is_waiting.eq(1), writes.eq(ready)]
                 with m.If(writes):
                     m.next = "DATA"
             with m.State("DATA"), m.If(self.port.taken):
@@ -187,49 +189,54 @@ class SdramPort(wiring.Component):
                 m.d.sync += axil.bvalid.eq(1)
                 m.next = "IDLE"
             with m.State("READ"):
-                m.d.comb += [wanted.eq(1), reads.eq(may_read), axil.arready.eq(reads)]
+                m.d.comb += [is_waiting.eq(1), reads.eq(may_read), axil.arready.eq(reads)]
                 with m.If(reads):
                     m.next = "WORD"
             with m.State("WORD"), m.If(words.valid & note.host):
                 m.d.sync += [
                     axil.rvalid.eq(1),
                     axil.rdata.eq(words.payload),
-                    axil.rresp.eq(Mux(note.beyond, Resp.SLVERR, Resp.OKAY)),
+                    axil.rresp.eq(Mux(note.outside, Resp.SLVERR, Resp.OKAY)),
                 ]
                 m.next = "IDLE"
-        return wanted
+        return is_waiting
 
-    def _beats(self, m: Module, may: Value, beat: Signal, note: Any) -> Signal:
-        """Step through bursts, one beat in each cycle of ``may``; return the beat's index in memory.
+    def _beats(self, m: Module, enable: Value, beat: Signal, note: Any) -> Signal:
+        """Step through bursts, one beat in each cycle of ``enable``; return the beat's index in memory.
 
-        A burst waits in ``held`` until the previous burst has requested its last beat.
+        A burst waits in the ``queued_…`` registers until the previous burst has requested its last beat.
         """
         axi = self.axi
-        index, held_index = (Signal(self.address_width, name=name) for name in ("index", "held_index"))
-        left = Signal(8)
-        held_left = Signal(8)
-        held_id = Signal(self.id_width)
+        index, queued_index = (Signal(self.address_width, name=name) for name in ("index", "queued_index"))
+        beats_left = Signal(8)
+        queued_beats_left = Signal(8)
+        queued_id = Signal(self.id_width)
         active = Signal()
-        held = Signal()
+        queued = Signal()
         load = Signal()
         m.d.comb += [
-            axi.arready.eq(~held),
-            beat.eq(active & may),
-            load.eq(held & (~active | beat & note.last)),
-            note.last.eq(left == 0),
+            axi.arready.eq(~queued),
+            beat.eq(active & enable),
+            load.eq(queued & (~active | beat & note.last)),
+            note.last.eq(beats_left == 0),
             note.part.eq(index),
         ]
         with m.If(axi.arvalid & axi.arready):
-            m.d.sync += [held.eq(1), held_left.eq(axi.arlen), held_id.eq(axi.arid)]
-            m.d.sync += held_index.eq(axi.araddr[exact_log2(self.beat_width // 8) :])
+            m.d.sync += [queued.eq(1), queued_beats_left.eq(axi.arlen), queued_id.eq(axi.arid)]
+            m.d.sync += queued_index.eq(axi.araddr[exact_log2(self.beat_width // 8) :])
         with m.Elif(load):
-            m.d.sync += held.eq(0)
-        current = Signal(self.id_width)
-        m.d.comb += note.id.eq(current)
+            m.d.sync += queued.eq(0)
+        current_id = Signal(self.id_width)
+        m.d.comb += note.id.eq(current_id)
         with m.If(load):
-            m.d.sync += [active.eq(1), index.eq(held_index), left.eq(held_left), current.eq(held_id)]
+            m.d.sync += [
+                active.eq(1),
+                index.eq(queued_index),
+                beats_left.eq(queued_beats_left),
+                current_id.eq(queued_id),
+            ]
         with m.Elif(beat):
-            m.d.sync += [active.eq(left != 0), index.eq(index + 1), left.eq(left - 1)]
+            m.d.sync += [active.eq(beats_left != 0), index.eq(index + 1), beats_left.eq(beats_left - 1)]
         return index
 
     def _respond(self, m: Module, words: Any, note: Any) -> None:
@@ -239,7 +246,7 @@ class SdramPort(wiring.Component):
             axi.rvalid.eq(words.valid & ~note.host),
             words.ready.eq(note.host | axi.rready),
             axi.rdata.eq(words.payload.word_select(note.part, self.beat_width)),
-            axi.rresp.eq(Mux(note.beyond, Resp.SLVERR, Resp.OKAY)),
+            axi.rresp.eq(Mux(note.outside, Resp.SLVERR, Resp.OKAY)),
             axi.rlast.eq(note.last),
             axi.rid.eq(note.id),
         ]

@@ -61,19 +61,19 @@ class SdramStart(wiring.Component):
         super().__init__({"ras": Out(1), "cas": Out(1), "we": Out(1), "a": Out(11), "done": Out(1)})
 
     def elaborate(self, platform: Any) -> Module:
-        """Step through the commands; ``left``: cycles until the next one."""
+        """Step through the commands; ``cycles_left``: cycles until the next one."""
         m = Module()
         steps = list(_steps(self.timing))
-        left = Signal(range(self.timing.start + 1), init=self.timing.start)
+        cycles_left = Signal(range(self.timing.start + 1), init=self.timing.start)
         step = Signal(range(len(steps) + 1))
-        m.d.comb += self.done.eq((step == len(steps)) & (left == 0))
-        with m.If(left != 0):
-            m.d.sync += left.eq(left - 1)
+        m.d.comb += self.done.eq((step == len(steps)) & (cycles_left == 0))
+        with m.If(cycles_left != 0):
+            m.d.sync += cycles_left.eq(cycles_left - 1)
         with m.Else(), m.Switch(step):
-            for number, each in enumerate(steps):
+            for number, command in enumerate(steps):
                 with m.Case(number):
                     m.d.comb += [
-                        getattr(self, name).eq(getattr(each, name)) for name in ("ras", "cas", "we", "a")
+                        getattr(self, name).eq(getattr(command, name)) for name in ("ras", "cas", "we", "a")
                     ]
-                    m.d.sync += [step.eq(number + 1), left.eq(each.cycles - 1)]
+                    m.d.sync += [step.eq(number + 1), cycles_left.eq(command.cycles - 1)]
         return m

@@ -125,46 +125,48 @@ class AlveoU280Top(Elaboratable):
             **_master("m_axi_", dma, absent),
             **_master("m_axil_", registers),
         )
-        near, far = (AxiSlice(port=self.node.axil.signature.flip()) for _ in range(2))
-        m.submodules.registers_slr0 = near
-        m.submodules.registers_slr1 = far
-        _join(m, registers, near.i)
-        connect_typed(m, near.o, far.i)
-        connect_typed(m, far.o, self.node.axil)
+        slr0, slr1 = (AxiSlice(port=self.node.axil.signature.flip()) for _ in range(2))
+        m.submodules.registers_slr0 = slr0
+        m.submodules.registers_slr1 = slr1
+        _join(m, registers, slr0.i)
+        connect_typed(m, slr0.o, slr1.i)
+        connect_typed(m, slr1.o, self.node.axil)
         return dma
 
     def _memory(self, m: Module, cattrip: Any, dma: Any) -> None:
         """Connect HBM: each port of the node over one die border, and a port for the host's DMA."""
         ports: dict[str, Any] = {}
         for number, port in enumerate([*self.node.samples, self.node.labels]):
-            near, far = (AxiSlice(port=port.signature) for _ in range(2))
-            m.submodules[f"memory{number}_slr0"] = near
-            m.submodules[f"memory{number}_slr1"] = far
-            connect_typed(m, port, far.i)
-            connect_typed(m, far.o, near.i)
-            ports |= _hbm_port(m, number, near.o)
+            slr0, slr1 = (AxiSlice(port=port.signature) for _ in range(2))
+            m.submodules[f"memory{number}_slr0"] = slr0
+            m.submodules[f"memory{number}_slr1"] = slr1
+            connect_typed(m, port, slr1.i)
+            connect_typed(m, slr1.o, slr0.i)
+            ports |= _hbm_port(m, number, slr0.o)
         ports |= _hbm_port(m, HOST_PORT, self._short_bursts(m, dma))
-        done = Signal(2)
-        hot = Signal(2)
+        calibrated = Signal(2)
+        overheated = Signal(2)
         m.submodules.hbm = Instance(
             "fanin_hbm",
             *(("i", f"HBM_REF_CLK_{stack}", ClockSignal("init")) for stack in range(2)),
             *(("i", f"APB_{stack}_PCLK", ClockSignal("init")) for stack in range(2)),
             *(("i", f"APB_{stack}_PRESET_N", ~ResetSignal("init")) for stack in range(2)),
-            *(("o", f"apb_complete_{stack}", done[stack]) for stack in range(2)),
-            *(("o", f"DRAM_{stack}_STAT_CATTRIP", hot[stack]) for stack in range(2)),
+            *(("o", f"apb_complete_{stack}", calibrated[stack]) for stack in range(2)),
+            *(("o", f"DRAM_{stack}_STAT_CATTRIP", overheated[stack]) for stack in range(2)),
             **ports,
         )
-        m.d.comb += self._calibrated.eq(done.all())
+        m.d.comb += self._calibrated.eq(calibrated.all())
         m.submodules.cattrip = pin = io.Buffer("o", cattrip)
-        m.d.comb += pin.o.eq(hot.any())
+        m.d.comb += pin.o.eq(overheated.any())
 
     def _short_bursts(self, m: Module, dma: Any) -> Any:
         """Convert the DMA's bursts to AXI3; return the AXI3 port with the members that are used."""
         axi3 = memory_signature(data_width=PORT_BITS, address_width=64, id_width=4).create()
         lengths = {name: Signal(4, name=f"host_{name}") for name in ("arlen", "awlen")}
         m.d.comb += [getattr(axi3, name).eq(length) for name, length in lengths.items()]
-        absent = {f"{way}{name}" for way in ("ar", "aw") for name in ("lock", "len", "cache", "prot", "qos")}
+        absent = {
+            f"{channel}{name}" for channel in ("ar", "aw") for name in ("lock", "len", "cache", "prot", "qos")
+        }
         m.submodules.axi3 = Instance(
             "fanin_axi3",
             i_aclk=ClockSignal(),
@@ -187,8 +189,8 @@ class AlveoU280Top(Elaboratable):
         ):
             dies = (1, 2) if name == "sent" else (2, 1)
             slices = [RegisterSlice(shape=source.payload.shape()) for _ in dies]
-            for die, cut in zip(dies, slices, strict=True):
-                m.submodules[f"{name}_slr{die}"] = cut
+            for die, register_slice in zip(dies, slices, strict=True):
+                m.submodules[f"{name}_slr{die}"] = register_slice
             connect_typed(m, source, slices[0].i)
             connect_typed(m, slices[0].o, slices[1].i)
             connect_typed(m, slices[1].o, target)
@@ -201,9 +203,9 @@ class AlveoU280Top(Elaboratable):
         aligned = Signal()
         linked = Signal()
         m.submodules.linked = FFSynchronizer(aligned, linked, o_domain="tx")
-        sending = Signal()  # the receiver is aligned: send frames
-        calling = Signal(init=1)  # the receiver is not aligned: send a remote fault indication
-        m.d.tx += [sending.eq(linked), calling.eq(~linked)]
+        send_frames = Signal()  # the receiver is aligned: send frames
+        send_fault = Signal(init=1)  # the receiver is not aligned: send a remote fault indication
+        m.d.tx += [send_frames.eq(linked), send_fault.eq(~linked)]
         m.d.comb += crossing.cut.eq(rx_reset)
         tx, rx = crossing.mac_tx, crossing.mac_rx
         m.submodules.cmac = Instance(
@@ -222,8 +224,8 @@ class AlveoU280Top(Elaboratable):
             o_usr_rx_reset=rx_reset,
             o_stat_rx_aligned=aligned,
             i_ctl_rx_enable=1,
-            i_ctl_tx_enable=sending,
-            i_ctl_tx_send_rfi=calling,
+            i_ctl_tx_enable=send_frames,
+            i_ctl_tx_send_rfi=send_fault,
             i_tx_axis_tdata=tx.p.data,
             i_tx_axis_tkeep=tx.p.keep,
             i_tx_axis_tlast=tx.p.last,
@@ -242,17 +244,17 @@ class AlveoU280Top(Elaboratable):
 def _cmac_constants() -> Iterator[tuple[str, Const]]:
     """Yield constant inputs: no loopback, tests, faults or reconfiguration; error correction on."""
     widths = {"gt_loopback_in": 12, "tx_preamblein": 56, "drp_addr": 10, "drp_di": 16}
-    zeros = (
+    low = (
         "gtwiz_reset_tx_datapath gtwiz_reset_rx_datapath core_rx_reset core_tx_reset ctl_rx_force_resync "
         "ctl_rx_test_pattern ctl_tx_test_pattern ctl_tx_send_idle ctl_tx_send_lfi core_drp_reset drp_clk "
         "drp_en drp_we ctl_rsfec_ieee_error_indication_mode"
     )
-    ones = (
+    high = (
         "ctl_rx_rsfec_enable ctl_tx_rsfec_enable ctl_rx_rsfec_enable_correction ctl_rx_rsfec_enable_indication"
     )
-    for name in (*widths, *zeros.split()):
+    for name in (*widths, *low.split()):
         yield f"i_{name}", Const(0, widths.get(name, 1))
-    for name in ones.split():
+    for name in high.split():
         yield f"i_{name}", Const(1, 1)
 
 
@@ -273,11 +275,11 @@ def _slave(prefix: str, axi: Any) -> dict[str, Value]:
     }
 
 
-def _join(m: Module, wide: Any, narrow: Any) -> None:
+def _join(m: Module, master: Any, slave: Any) -> None:
     """Connect a master's AXI4-Lite to a slave with fewer address bits."""
-    for name, member in narrow.signature.members.items():
-        a, b = getattr(wide, name), getattr(narrow, name)
-        m.d.comb += b.eq(a) if member.flow == wiring.In else a.eq(b)
+    for name, member in slave.signature.members.items():
+        source, sink = getattr(master, name), getattr(slave, name)
+        m.d.comb += sink.eq(source) if member.flow == wiring.In else source.eq(sink)
 
 
 def _hbm_port(m: Module, number: int, axi: Any) -> dict[str, Any]:
@@ -292,7 +294,7 @@ def _hbm_port(m: Module, number: int, axi: Any) -> dict[str, Any]:
             connections[f"o_{prefix}{name.upper()}"] = Value.cast(getattr(axi, name))
     for name in _HBM_IDS:
         if name in axi.signature.members:
-            wide = Signal(HBM_ID_BITS, name=f"{name}{number}")
-            m.d.comb += getattr(axi, name).eq(wide)
-            connections[f"o_{prefix}{name.upper()}"] = wide
+            hbm_id = Signal(HBM_ID_BITS, name=f"{name}{number}")
+            m.d.comb += getattr(axi, name).eq(hbm_id)
+            connections[f"o_{prefix}{name.upper()}"] = hbm_id
     return connections

@@ -81,7 +81,9 @@ class Arria10GxPlatform(AlteraPlatform):
         Resource("ddr3_rzq", 0, Pins("J34", dir="i")),
         Resource("ddr3_spare", 0, Pins(_SPARE_ADDRESS, dir="o"), Attrs(IO_STANDARD="1.5 V")),
         Resource(
-            "ddr3", 0, *(Subsignal(name, Pins(pins, dir=way)) for name, (pins, way) in MEMORY_PINS.items())
+            "ddr3",
+            0,
+            *(Subsignal(name, Pins(pins, dir=direction)) for name, (pins, direction) in MEMORY_PINS.items()),
         ),
     ]
     connectors: ClassVar[list[Any]] = []

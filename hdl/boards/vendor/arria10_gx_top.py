@@ -73,8 +73,8 @@ class Arria10GxTop(Elaboratable):
         connect_typed(m, self.node.memory, memory.memory)
         connect_typed(m, registers.axil, self.node.axil)
         ddr3 = platform.request("ddr3", 0, dir="-")
-        spare = platform.request("ddr3_spare", 0, dir="-").io
-        m.submodules.spare = IOBufferInstance(spare, o=Const(0, len(spare)))
+        spare_pins = platform.request("ddr3_spare", 0, dir="-").io
+        m.submodules.spare = IOBufferInstance(spare_pins, o=Const(0, len(spare_pins)))
         m.submodules.system = Instance(
             "fanin_system",
             i_clk_clk=clk100,
@@ -83,7 +83,10 @@ class Arria10GxTop(Elaboratable):
             o_core_reset_reset_n=self._core_reset_n,
             i_ddr_pll_ref_clk_clk=platform.request("ddr3_clk", 0, dir="-").io,
             i_ddr_oct_oct_rzqin=platform.request("ddr3_rzq", 0, dir="-").io,
-            **{f"{way}_ddr_mem_mem_{name}": getattr(ddr3, name).io for name, (_, way) in MEMORY_PINS.items()},
+            **{
+                f"{direction}_ddr_mem_mem_{name}": getattr(ddr3, name).io
+                for name, (_, direction) in MEMORY_PINS.items()
+            },
             i_memory_address=memory.address[:MEMORY_ADDRESS_BITS],
             i_memory_burstcount=memory.burstcount,
             i_memory_read=memory.read,
@@ -110,13 +113,13 @@ class Arria10GxTop(Elaboratable):
         m.submodules.crossing = crossing = MacCrossing(width=WIDTH, max_frame=max_frame)
         connect_typed(m, self.node.mac_tx, crossing.core_tx)
         connect_typed(m, crossing.core_rx, self.node.mac_rx)
-        sending, coming = PacketToAvalon(width=WIDTH), AvalonToPacket(width=WIDTH)
-        m.submodules.sending = DomainRenamer("tx")(sending)
-        m.submodules.coming = coming
-        connect_typed(m, crossing.mac_tx, sending.i)
-        connect_typed(m, coming.o, crossing.mac_rx)
+        transmitter, receiver = PacketToAvalon(width=WIDTH), AvalonToPacket(width=WIDTH)
+        m.submodules.sending = DomainRenamer("tx")(transmitter)
+        m.submodules.coming = receiver
+        connect_typed(m, crossing.mac_tx, transmitter.i)
+        connect_typed(m, receiver.o, crossing.mac_rx)
         clock = _input(m, "qsfp_clock", IOPort(1, name="qsfp_clk"))
-        lanes = {way: IOPort(QSFP_LANES, name=f"qsfp_{way}") for way in ("rx", "tx")}
+        lanes = {direction: IOPort(QSFP_LANES, name=f"qsfp_{direction}") for direction in ("rx", "tx")}
         serial = Signal()
         locked = Signal()
         ready = Signal()
@@ -133,7 +136,7 @@ class Arria10GxTop(Elaboratable):
             o_mcgb_serial_clk=serial,
         )
         errors = Signal(6)
-        m.d.comb += coming.error.eq(errors.any())
+        m.d.comb += receiver.error.eq(errors.any())
         m.submodules.eth40 = Instance(
             "fanin_eth40",
             i_clk_ref=clock,
@@ -145,17 +148,17 @@ class Arria10GxTop(Elaboratable):
             o_clk_txmac=ClockSignal("tx"),
             o_clk_rxmac=ClockSignal("rx"),
             o_rx_pcs_ready=ready,
-            i_l4_tx_data=sending.data,
-            i_l4_tx_empty=sending.empty,
-            i_l4_tx_startofpacket=sending.startofpacket,
-            i_l4_tx_endofpacket=sending.endofpacket,
-            i_l4_tx_valid=sending.valid,
+            i_l4_tx_data=transmitter.data,
+            i_l4_tx_empty=transmitter.empty,
+            i_l4_tx_startofpacket=transmitter.startofpacket,
+            i_l4_tx_endofpacket=transmitter.endofpacket,
+            i_l4_tx_valid=transmitter.valid,
             i_l4_tx_error=Const(0, 1),
-            o_l4_tx_ready=sending.ready,
-            o_l4_rx_data=coming.data,
-            o_l4_rx_empty=coming.empty,
-            o_l4_rx_endofpacket=coming.endofpacket,
-            o_l4_rx_valid=coming.valid,
+            o_l4_tx_ready=transmitter.ready,
+            o_l4_rx_data=receiver.data,
+            o_l4_rx_empty=receiver.empty,
+            o_l4_rx_endofpacket=receiver.endofpacket,
+            o_l4_rx_valid=receiver.valid,
             o_l4_rx_error=errors,
             **_no_management(clk100, reset),
         )
@@ -171,11 +174,11 @@ def _input(m: Module, name: str, port: Any) -> Signal:
 def _no_management(clk100: Any, reset: Any) -> dict[str, Any]:
     """Return idle inputs for the MAC's unused status and reconfiguration buses."""
     widths = {"status_addr": 16, "status_writedata": 32, "reconfig_address": 12, "reconfig_writedata": 32}
-    quiet = ("status_read", "status_write", "reconfig_read", "reconfig_write")
+    idle = ("status_read", "status_write", "reconfig_read", "reconfig_write")
     return {
         "i_clk_status": clk100,
         "i_reconfig_clk": clk100,
         "i_reset_status": reset,
         "i_reconfig_reset": reset,
-        **{f"i_{name}": Const(0, widths.get(name, 1)) for name in (*widths, *quiet)},
+        **{f"i_{name}": Const(0, widths.get(name, 1)) for name in (*widths, *idle)},
     }

@@ -90,9 +90,9 @@ class AxiToAvalonMemory(wiring.Component):
         reads, can_read = self._reads(m)
         writes, words, answers, can_write = self._writes(m)
         read_last = Signal()  # the previous burst was a read
-        taken = Signal()
+        accepted = Signal()
         m.d.comb += [
-            taken.eq(~self.waitrequest),
+            accepted.eq(~self.waitrequest),
             self.writedata.eq(words.payload.data),
             self.byteenable.eq(words.payload.strobes),
             answers.payload.eq(writes.payload.id),
@@ -108,18 +108,18 @@ class AxiToAvalonMemory(wiring.Component):
                     self.read.eq(1),
                     self.address.eq(reads.payload.address),
                     self.burstcount.eq(reads.payload.length + 1),
-                    reads.ready.eq(taken),
+                    reads.ready.eq(accepted),
                 ]
                 m.d.sync += read_last.eq(1)
-                with m.If(taken):
+                with m.If(accepted):
                     m.next = "IDLE"
             with m.State("WRITE"):
-                ends = taken & words.payload.last
+                ends = accepted & words.payload.last
                 m.d.comb += [
                     self.write.eq(1),
                     self.address.eq(writes.payload.address),
                     self.burstcount.eq(writes.payload.length + 1),
-                    words.ready.eq(taken),
+                    words.ready.eq(accepted),
                     writes.ready.eq(ends),
                     answers.valid.eq(ends),
                 ]
@@ -156,16 +156,16 @@ class AxiToAvalonMemory(wiring.Component):
         words = self._queue(m, "read_words", self.data_width, depth)
         ends_shape = data.StructLayout({"length": commands.o.payload.length.shape(), "id": 1})
         ends = self._queue(m, "read_ends", ends_shape, BURSTS * self.burst)  # lengths of bursts in flight
-        promised = Signal(range(depth + 1))  # words requested, or in the queue
+        reserved = Signal(range(depth + 1))  # words requested, or in the queue
         number = Signal.like(commands.o.payload.length)  # index of R's word in its burst
-        room = Signal()
+        has_room = Signal()
         ready = Signal()
         command = commands.o
-        started, given = command.valid & command.ready, memory.rvalid & memory.rready
-        m.d.sync += promised.eq(promised + _if(started, command.payload.length + 1) - given)
+        started, delivered = command.valid & command.ready, memory.rvalid & memory.rready
+        m.d.sync += reserved.eq(reserved + _masked(started, command.payload.length + 1) - delivered)
         m.d.comb += [
-            room.eq(promised + command.payload.length < depth),
-            ready.eq(command.valid & room & ends.i.ready),
+            has_room.eq(reserved + command.payload.length < depth),
+            ready.eq(command.valid & has_room & ends.i.ready),
             ends.i.valid.eq(started),
             ends.i.payload.length.eq(command.payload.length),
             ends.i.payload.id.eq(command.payload.id),
@@ -176,10 +176,10 @@ class AxiToAvalonMemory(wiring.Component):
             memory.rid.eq(ends.o.payload.id),
             memory.rlast.eq(number == ends.o.payload.length),
             words.o.ready.eq(memory.rready),
-            ends.o.ready.eq(given & memory.rlast),
+            ends.o.ready.eq(delivered & memory.rlast),
         ]
-        with m.If(given):
-            m.d.sync += number.eq(_if(~memory.rlast, number + 1))
+        with m.If(delivered):
+            m.d.sync += number.eq(_masked(~memory.rlast, number + 1))
         return command, ready
 
     def _writes(self, m: Module) -> tuple[Any, Any, Any, Signal]:
@@ -190,11 +190,11 @@ class AxiToAvalonMemory(wiring.Component):
         shape = data.StructLayout({"data": self.data_width, "strobes": strobes, "last": 1})
         words = self._queue(m, "write_words", shape, depth)
         answers = self._queue(m, "write_answers", 1, COMMANDS)
-        whole = Signal(range(depth + 1))  # bursts whose words are all in the queue
-        comes = words.i.valid & words.i.ready & memory.wlast
-        goes = words.o.valid & words.o.ready & words.o.payload.last
+        complete_bursts = Signal(range(depth + 1))  # bursts whose words are all in the queue
+        burst_enters = words.i.valid & words.i.ready & memory.wlast
+        burst_leaves = words.o.valid & words.o.ready & words.o.payload.last
         ready = Signal()
-        m.d.sync += whole.eq(whole + comes - goes)
+        m.d.sync += complete_bursts.eq(complete_bursts + burst_enters - burst_leaves)
         m.d.comb += [
             words.i.payload.data.eq(memory.wdata),
             words.i.payload.strobes.eq(memory.wstrb),
@@ -204,11 +204,11 @@ class AxiToAvalonMemory(wiring.Component):
             memory.bid.eq(answers.o.payload),
             memory.bvalid.eq(answers.o.valid),
             answers.o.ready.eq(memory.bready),
-            ready.eq(commands.o.valid & whole.any() & answers.i.ready),
+            ready.eq(commands.o.valid & complete_bursts.any() & answers.i.ready),
         ]
         return commands.o, words.o, answers.i, ready
 
 
-def _if(condition: Any, value: Any) -> Any:
+def _masked(condition: Any, value: Any) -> Any:
     """Return ``value`` if ``condition`` is 1, else 0."""
     return value & condition.replicate(len(value))

@@ -65,17 +65,17 @@ class PacketToAvalon(wiring.Component):
         """Track in a register whether a packet has begun."""
         m = Module()
         i = self.i
-        begun = Signal()
+        in_packet = Signal()
         m.d.comb += [
             self.data.eq(_swapped(i.p.data)),
             self.empty.eq(self.width // 8 - kept_bytes(i.p.keep)),
-            self.startofpacket.eq(~begun),
+            self.startofpacket.eq(~in_packet),
             self.endofpacket.eq(i.p.last),
             self.valid.eq(i.valid),
             i.ready.eq(self.ready),
         ]
         with m.If(i.valid & i.ready):
-            m.d.sync += begun.eq(~i.p.last)
+            m.d.sync += in_packet.eq(~i.p.last)
         return m
 
 

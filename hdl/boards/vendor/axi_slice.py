@@ -52,14 +52,14 @@ class AxiSlice(wiring.Component):
         fields = [name for name in self.port.members if _channel(name) == channel]
         payload = [name for name in fields if name not in (f"{channel}valid", f"{channel}ready")]
         values = Cat(getattr(source, name) for name in payload)
-        m.submodules[channel] = cut = RegisterSlice(shape=len(values))
+        m.submodules[channel] = register_slice = RegisterSlice(shape=len(values))
         m.d.comb += [
-            cut.i.payload.eq(values),
-            cut.i.valid.eq(getattr(source, f"{channel}valid")),
-            getattr(source, f"{channel}ready").eq(cut.i.ready),
-            Cat(getattr(target, name) for name in payload).eq(cut.o.payload),
-            getattr(target, f"{channel}valid").eq(cut.o.valid),
-            cut.o.ready.eq(getattr(target, f"{channel}ready")),
+            register_slice.i.payload.eq(values),
+            register_slice.i.valid.eq(getattr(source, f"{channel}valid")),
+            getattr(source, f"{channel}ready").eq(register_slice.i.ready),
+            Cat(getattr(target, name) for name in payload).eq(register_slice.o.payload),
+            getattr(target, f"{channel}valid").eq(register_slice.o.valid),
+            register_slice.o.ready.eq(getattr(target, f"{channel}ready")),
         ]
 
 

@@ -54,33 +54,33 @@ class FrameGuard(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """Track the frame on ``o`` and the frame on ``i``.
 
-        ``begun``: ``o`` has had beats of a frame, but not its last. ``skip``: the frame on ``i`` is lost.
-        ``owed``: the last beat of a frame that lost a beat is due.
+        ``in_frame``: ``o`` has had beats of a frame, but not its last. ``skip``: the frame on ``i`` is lost.
+        ``error_due``: the last beat of a frame that lost a beat is due.
         """
         m = Module()
         i, o = self.i, self.o
-        begun = Signal()
+        in_frame = Signal()
         skip = Signal()
-        owed = Signal()
-        free, takes, misses, cuts = (Signal(name=name) for name in ("free", "takes", "misses", "cuts"))
+        error_due = Signal()
+        free, accept, lose, truncate = (Signal(name=name) for name in ("free", "accept", "lose", "truncate"))
         m.d.comb += [
             free.eq(~o.valid | o.ready),
-            takes.eq(i.valid & ~skip & ~owed & free),
-            misses.eq(i.valid & ~skip & ~takes),
-            cuts.eq(self.cut & Mux(takes, ~i.p.last, begun & ~owed)),
+            accept.eq(i.valid & ~skip & ~error_due & free),
+            lose.eq(i.valid & ~skip & ~accept),
+            truncate.eq(self.cut & Mux(accept, ~i.p.last, in_frame & ~error_due)),
         ]
-        m.d.sync += self.lost.eq(misses | cuts)
+        m.d.sync += self.lost.eq(lose | truncate)
         with m.If(o.ready):
             m.d.sync += o.valid.eq(0)
-        with m.If(takes):
-            m.d.sync += [o.valid.eq(1), o.payload.eq(i.payload), begun.eq(~i.p.last)]
-        with m.If(owed & free):
+        with m.If(accept):
+            m.d.sync += [o.valid.eq(1), o.payload.eq(i.payload), in_frame.eq(~i.p.last)]
+        with m.If(error_due & free):
             m.d.sync += [o.valid.eq(1), o.p.keep.eq(1), o.p.last.eq(1), o.p.error.eq(1)]
-            m.d.sync += [owed.eq(0), begun.eq(0)]
+            m.d.sync += [error_due.eq(0), in_frame.eq(0)]
         with m.If(i.valid):
-            m.d.sync += skip.eq((skip | misses) & ~i.p.last)
-        with m.If(misses & begun & ~owed | cuts):
-            m.d.sync += owed.eq(1)
+            m.d.sync += skip.eq((skip | lose) & ~i.p.last)
+        with m.If(lose & in_frame & ~error_due | truncate):
+            m.d.sync += error_due.eq(1)
         with m.If(self.cut):
             m.d.sync += skip.eq(0)
         return m

@@ -93,12 +93,12 @@ class MacCrossing(wiring.Component):
         width = len(Value.cast(i.payload))
         fifo = AsyncFIFOBuffered(width=width, depth=DEPTH, w_domain=source, r_domain=target)
         m.submodules[f"{name}_fifo"] = fifo
-        taken = i.payload.shape()(fifo.r_data)
+        payload = i.payload.shape()(fifo.r_data)
         m.d.comb += [
             fifo.w_data.eq(i.payload),
             fifo.w_en.eq(i.valid),
             i.ready.eq(fifo.w_rdy),
             o.valid.eq(fifo.r_rdy),
             fifo.r_en.eq(o.ready),
-            *(o.payload[field].eq(taken[field]) for field in fields),
+            *(o.payload[field].eq(payload[field]) for field in fields),
         ]

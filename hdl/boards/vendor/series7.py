@@ -44,7 +44,7 @@ def choose_dividers(oscillator_mhz: float, core_mhz: float) -> Dividers:
 
     The 200 MHz are the delays' reference. Raises ValueError if there are none.
     """
-    oscillator, found = Fraction(oscillator_mhz), []
+    oscillator, candidates = Fraction(oscillator_mhz), []
     for divide in range(1, 107):
         phase = oscillator / divide
         if PHASE_MHZ[0] <= phase <= PHASE_MHZ[1]:
@@ -54,8 +54,8 @@ def choose_dividers(oscillator_mhz: float, core_mhz: float) -> Dividers:
                 core = -(-vco // Fraction(core_mhz))
                 exact = tx.denominator == reference.denominator == 1
                 if VCO_MHZ[0] <= vco <= VCO_MHZ[1] and exact and core <= 128:
-                    found.append(Dividers(divide, multiple, int(tx), int(reference), int(core), vco))
-    best = max(found, key=lambda dividers: dividers.core_mhz, default=None)
+                    candidates.append(Dividers(divide, multiple, int(tx), int(reference), int(core), vco))
+    best = max(candidates, key=lambda dividers: dividers.core_mhz, default=None)
     if best is None:
         raise ValueError(
             f"no MMCM setting gives {TX_MHZ} MHz and at most {core_mhz} MHz from {oscillator_mhz} MHz"

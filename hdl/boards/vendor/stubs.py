@@ -23,8 +23,8 @@ class Port:
     def verilog(self) -> str:
         """Declaration of the port."""
         span = f" [{self.width - 1}:0]" if self.width > 1 else ""
-        way = {True: "output", False: "input", None: "inout"}[self.output]
-        return f"  {way}{span} {self.name}"
+        direction = {True: "output", False: "input", None: "inout"}[self.output]
+        return f"  {direction}{span} {self.name}"
 
 
 def stub(module: str, ports: Iterable[Port], parameters: Iterable[str] = ()) -> str:
@@ -45,33 +45,33 @@ def _ports(inputs: str, outputs: str = "") -> Iterator[Port]:
 def _axi(prefix: str, *, master: bool, write: str, read: str) -> Iterator[Port]:
     """Yield an AXI port; ``write`` and ``read`` list the master's signals, a bar, and the slave's signals."""
     for text in (write, read):
-        forth, back = text.split("|")
-        for part, output in ((forth, master), (back, not master)):
-            for port in _ports(part):
+        master_signals, slave_signals = text.split("|")
+        for signals, output in ((master_signals, master), (slave_signals, not master)):
+            for port in _ports(signals):
                 yield Port(f"{prefix}{port.name}", output, port.width)
 
 
 def _axi4(prefix: str, *, master: bool, extra: str = "") -> Iterator[Port]:
     """Yield AXI4 of 256 bits with 4-bit IDs and 64-bit addresses; ``extra``: more address channel signals."""
     address = "id:4 addr:64 len:8 size:3 burst:2 lock cache:4 prot:3 valid " + extra
-    forth = {channel: " ".join(channel + word for word in address.split()) for channel in ("aw", "ar")}
+    channels = {channel: " ".join(channel + word for word in address.split()) for channel in ("aw", "ar")}
     yield from _axi(
         prefix,
         master=master,
-        write=f"{forth['aw']} wdata:256 wstrb:32 wlast wvalid bready | awready wready bid:4 bresp:2 bvalid",
-        read=f"{forth['ar']} rready | arready rid:4 rdata:256 rresp:2 rlast rvalid",
+        write=f"{channels['aw']} wdata:256 wstrb:32 wlast wvalid bready | awready wready bid:4 bresp:2 bvalid",
+        read=f"{channels['ar']} rready | arready rid:4 rdata:256 rresp:2 rlast rvalid",
     )
 
 
 def _axi3_master(prefix: str) -> Iterator[Port]:
     """Yield the outputs of AMD's protocol converter that a top uses, and their answers."""
     address = "id:4 addr:64 len:4 size:3 burst:2 valid"
-    forth = {channel: " ".join(channel + word for word in address.split()) for channel in ("aw", "ar")}
+    channels = {channel: " ".join(channel + word for word in address.split()) for channel in ("aw", "ar")}
     yield from _axi(
         prefix,
         master=True,
-        write=f"{forth['aw']} wdata:256 wstrb:32 wlast wvalid bready | awready wready bid:4 bresp:2 bvalid",
-        read=f"{forth['ar']} rready | arready rid:4 rdata:256 rresp:2 rlast rvalid",
+        write=f"{channels['aw']} wdata:256 wstrb:32 wlast wvalid bready | awready wready bid:4 bresp:2 bvalid",
+        read=f"{channels['ar']} rready | arready rid:4 rdata:256 rresp:2 rlast rvalid",
     )
 
 
@@ -85,12 +85,12 @@ def _axi_lite(prefix: str) -> Iterator[Port]:
     )
 
 
-def _hbm(*, readers: Iterable[int], others: Iterable[int]) -> Iterator[Port]:
+def _hbm(*, readers: Iterable[int], writers: Iterable[int]) -> Iterator[Port]:
     """Yield AMD PG276, two stacks of 4 GB, without APB registers; ``readers`` lack the answers to writes."""
-    others = set(others)
+    writers = set(writers)
     address = "ID:6 ADDR:33 LEN:4 SIZE:3 BURST:2 VALID"
-    for number in sorted({*readers, *others}):
-        answers = "AWREADY WREADY BID:6 BRESP:2 BVALID" if number in others else ""
+    for number in sorted({*readers, *writers}):
+        answers = "AWREADY WREADY BID:6 BRESP:2 BVALID" if number in writers else ""
         forth = {channel: " ".join(channel + word for word in address.split()) for channel in ("AW", "AR")}
         yield from _ports(f"AXI_{number:02}_ACLK AXI_{number:02}_ARESET_N")
         yield from _axi(
@@ -203,7 +203,7 @@ STUBS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "alveo_u280": MappingProxyType(
             {
                 "fanin_cmac": stub("fanin_cmac", _CMAC),
-                "fanin_hbm": stub("fanin_hbm", _hbm(readers=range(17), others=[31])),
+                "fanin_hbm": stub("fanin_hbm", _hbm(readers=range(17), writers=[31])),
                 "fanin_xdma": stub("fanin_xdma", _XDMA),
                 "fanin_axi3": stub("fanin_axi3", _AXI3),
                 "IBUFDS_GTE4": stub("IBUFDS_GTE4", _ports("I IB CEB", "O ODIV2")),

@@ -56,34 +56,36 @@ class PieceAligner(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Shift each piece up by its phase; keep the bits above its whole bytes in ``rest``."""
+        """Shift each piece up by its phase; keep the bits above its whole bytes in ``partial_byte``."""
         m = Module()
         words, i, o = self.words, self.i, self.o
         bits = words.phase_bits
         phase = Signal(bits)  # grains already used in the next piece's first byte
-        rest = Signal(8 - words.grain)  # bits in these grains
+        partial_byte = Signal(8 - words.grain)  # bits in these grains
         advance = Signal()
-        following = Signal(bits)
+        next_phase = Signal(bits)
         carry = Signal()  # the used grains and the piece's partial byte make another whole byte
         m.d.comb += [
             advance.eq(o.ready | ~o.valid),
             i.ready.eq(advance),
-            Cat(following, carry).eq(i.p.count[:bits] + phase),
+            Cat(next_phase, carry).eq(i.p.count[:bits] + phase),
         ]
         shifted = Cat(i.p.data, Const(0, len(o.p.data) - len(i.p.data))) << phase * words.grain
         shifted = Cat(shifted[: len(o.p.data)])
         with m.If(advance):
             m.d.sync += [
                 o.valid.eq(i.valid),
-                o.p.data.eq(shifted | rest),
-                o.p.count.eq(i.p.count[bits:] + carry + (i.p.last & following.any())),
+                o.p.data.eq(shifted | partial_byte),
+                o.p.count.eq(i.p.count[bits:] + carry + (i.p.last & next_phase.any())),
                 o.p.last.eq(i.p.last),
             ]
             with m.If(i.valid):
-                whole = words.piece_bits // 8 * 8
-                above = Mux(carry, Cat(shifted[whole + 8 :], Const(0, 8)), shifted[whole : whole + 8])
+                whole_bits = words.piece_bits // 8 * 8
+                upper_bits = Mux(
+                    carry, Cat(shifted[whole_bits + 8 :], Const(0, 8)), shifted[whole_bits : whole_bits + 8]
+                )
                 m.d.sync += [
-                    phase.eq(Mux(i.p.last, 0, following)),
-                    rest.eq(Mux(i.p.last, 0, above)),
+                    phase.eq(Mux(i.p.last, 0, next_phase)),
+                    partial_byte.eq(Mux(i.p.last, 0, upper_bits)),
                 ]
         return m

@@ -98,27 +98,27 @@ class BfpCompressor(wiring.Component):
         """Register the reduced values; after a frame that ends within a block, add the missing words."""
         i, words, word = self.i, self.words, o.payload
         place = Signal(range(words.per_block))  # index of the word in its block
-        filling = Signal()
+        padding = Signal()
         ends = place == words.per_block - 1
         advance = Signal()
         block_bytes = words.config.block * FLOAT_BITS // 8
-        m.d.comb += [advance.eq(o.ready | ~o.valid), i.ready.eq(advance & ~filling)]
+        m.d.comb += [advance.eq(o.ready | ~o.valid), i.ready.eq(advance & ~padding)]
         with m.If(advance):
             m.d.sync += [
-                o.valid.eq(i.valid | filling),
-                word.last.eq((i.p.last | filling) & ends),
+                o.valid.eq(i.valid | padding),
+                word.last.eq((i.p.last | padding) & ends),
                 word.first.eq(place == 0),
                 word.end.eq(ends),
                 word.present.eq(Cat(i.p.keep[k * block_bytes] for k in range(words.blocks))),
             ]
-            m.d.sync += [word.values[n].eq(self._reduced(n, ~filling)) for n in range(words.lanes)]
-            with m.If(i.valid | filling):
-                m.d.sync += [place.eq(place + 1), filling.eq((i.p.last | filling) & ~ends)]
+            m.d.sync += [word.values[n].eq(self._reduced(n, ~padding)) for n in range(words.lanes)]
+            with m.If(i.valid | padding):
+                m.d.sync += [place.eq(place + 1), padding.eq((i.p.last | padding) & ~ends)]
 
     def _reduced(self, lane: int, present: Any) -> Any:
         """Return a value with missing bytes cleared and its lower fraction bits merged into one."""
         keep = self.i.p.keep.word_select(lane, FLOAT_BITS // 8)
         bits = self.i.p.data.word_select(lane, FLOAT_BITS) & Cat((k & present).replicate(8) for k in keep)
-        cut = FRACTION_BITS - self.words.config.mantissa
+        dropped_bits = FRACTION_BITS - self.words.config.mantissa
         exponent = bits[FRACTION_BITS : FRACTION_BITS + EXPONENT_BITS]
-        return Cat(bits[cut:FRACTION_BITS], bits[:cut].any(), exponent, bits[-1])
+        return Cat(bits[dropped_bits:FRACTION_BITS], bits[:dropped_bits].any(), exponent, bits[-1])

@@ -75,54 +75,56 @@ class PieceCutter(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """Cut each piece from the ``current`` word and, if it ``crosses`` that word's end, from ``i``.
 
-        ``cut`` takes a piece. A new current word is needed if the piece ``closes`` the old one, by reaching or
-        crossing its end. An ``exhausted`` frame has ended before its pieces; these are cut nevertheless. A
-        frame with a ``surplus`` continues after its last piece and is dropped up to its end.
+        ``take`` cuts a piece. A new current word is needed if the piece ``closes`` the old one, by reaching or
+        crossing its end. A frame that has ``ended`` before its last piece still yields all pieces, with
+        undefined data. A frame with a ``surplus`` continues after its last piece and is dropped up to its end.
         """
         m = Module()
         current = Signal(packet_layout(self.words.width), reset_less=True)
         full = Signal()  # ``current`` is valid
-        exhausted = Signal()
+        ended = Signal()
         surplus = Signal()
         crosses = Signal()
         closes = Signal()
         advance = Signal()
-        cut = Signal()
+        take = Signal()
         refill = Signal()
         at_end = Signal()  # no word of the frame follows the current one
-        busy, final, tail = self._countdown(m, cut)
+        busy, final, tail = self._countdown(m, take)
         i = self.i
         m.d.comb += [
-            at_end.eq(exhausted | current.last),
-            cut.eq(advance & busy & (exhausted | full & (~crosses | current.last | i.valid))),
-            refill.eq(Mux(cut, closes | final, ~full & ~exhausted & ~surplus)),
-            i.ready.eq(Mux(cut, final | closes & ~at_end, ~full & ~exhausted)),  # also during a surplus
+            at_end.eq(ended | current.last),
+            take.eq(advance & busy & (ended | full & (~crosses | current.last | i.valid))),
+            refill.eq(Mux(take, closes | final, ~full & ~ended & ~surplus)),
+            i.ready.eq(Mux(take, final | closes & ~at_end, ~full & ~ended)),  # also during a surplus
         ]
         with m.If(refill):
-            m.d.sync += [full.eq(i.valid & ~(cut & (final ^ at_end))), current.eq(i.p)]
-        m.d.sync += surplus.eq((surplus | cut & final & ~at_end) & ~(i.valid & i.p.last))
-        m.d.sync += exhausted.eq((exhausted | cut & closes & at_end) & ~(cut & final))
-        begin, from_begin, first = self._positions(m, cut, final, crosses, closes)
+            m.d.sync += [full.eq(i.valid & ~(take & (final ^ at_end))), current.eq(i.p)]
+        m.d.sync += surplus.eq((surplus | take & final & ~at_end) & ~(i.valid & i.p.last))
+        m.d.sync += ended.eq((ended | take & closes & at_end) & ~(take & final))
+        begin, from_begin, first = self._positions(m, take, final, crosses, closes)
         flags = {"first": first, "last": final, "tail": tail}
-        self._align(m, advance, cut, self._merged(m, current, from_begin, exhausted), begin, flags)
+        self._align(m, advance, take, self._merged(m, current, from_begin, ended), begin, flags)
         return m
 
-    def _countdown(self, m: Module, cut: Signal) -> tuple[Signal, Any, Signal]:
+    def _countdown(self, m: Module, take: Signal) -> tuple[Signal, Any, Signal]:
         """Return whether pieces remain, whether the next piece is the last, and the last one's last byte."""
         length, tail_bits = self.length, (self.words.width // 8 - 1).bit_length()
         busy = Signal()
-        left = Signal(signed(LENGTH_BITS + 1 - tail_bits), reset_less=True)  # pieces after the next one, less 1
+        pieces_left = Signal(
+            signed(LENGTH_BITS + 1 - tail_bits), reset_less=True
+        )  # pieces after the next one, less 1
         tail = Signal(tail_bits, reset_less=True)
-        final = left[-1]
+        final = pieces_left[-1]
         starts = Signal()  # the next piece begins a new frame, if its length is present
-        m.d.comb += [starts.eq(~busy | final), length.ready.eq(~busy | cut & final)]
-        with m.If(~busy | cut):
-            m.d.sync += [busy.eq(~starts | length.valid), left.eq(left - 1)]
+        m.d.comb += [starts.eq(~busy | final), length.ready.eq(~busy | take & final)]
+        with m.If(~busy | take):
+            m.d.sync += [busy.eq(~starts | length.valid), pieces_left.eq(pieces_left - 1)]
             with m.If(starts):
-                m.d.sync += Cat(tail, left).eq(length.payload - (1 + self.words.width // 8))
+                m.d.sync += Cat(tail, pieces_left).eq(length.payload - (1 + self.words.width // 8))
         return busy, final, tail
 
-    def _positions(self, m: Module, cut: Signal, final: Any, crosses: Signal, closes: Signal) -> Any:
+    def _positions(self, m: Module, take: Signal, final: Any, crosses: Signal, closes: Signal) -> Any:
         """Return the next piece's first grain, a mask of the current word from there, and a block's begin."""
         words, size = self.words, self.words.width // self.words.grain
         begin = Signal(range(size))  # for a piece without exponent, moved down so that codes have equal places
@@ -131,13 +133,13 @@ class PieceCutter(wiring.Component):
         end = Signal(range(2 * size), init=words.piece_bits // words.grain)  # end of the piece
         next_end = Signal.like(end)
         block_ends = number == words.per_block - 1
-        whole, codes, exponent = (
+        piece_grains, code_grains, exponent_grains = (
             bits // words.grain for bits in (words.piece_bits, words.code_bits, words.exponent_bits)
         )
-        m.d.comb += next_end.eq(Mux(final, whole, end[:-1] + Mux(block_ends, whole, codes)))
-        with m.If(cut):
+        m.d.comb += next_end.eq(Mux(final, piece_grains, end[:-1] + Mux(block_ends, piece_grains, code_grains)))
+        with m.If(take):
             m.d.sync += [
-                begin.eq(Mux(final, 0, Mux(block_ends, end[:-1], end[:-1] - exponent))),
+                begin.eq(Mux(final, 0, Mux(block_ends, end[:-1], end[:-1] - exponent_grains))),
                 from_begin.eq(Mux(final, -1, ones_from(end[words.phase_bits : -1], len(from_begin)))),
                 number.eq(Mux(final, 0, number + 1)),
                 end.eq(next_end),
@@ -146,23 +148,23 @@ class PieceCutter(wiring.Component):
             ]
         return begin, from_begin, number == 0
 
-    def _merged(self, m: Module, current: Any, from_begin: Signal, exhausted: Signal) -> Signal:
+    def _merged(self, m: Module, current: Any, from_begin: Signal, ended: Signal) -> Signal:
         """Return the current word from the piece's first byte on and the next word below, with keep flags."""
         size = self.words.width // 8
         merged = Signal(UNIT * size)
         for n in range(size):
-            here, ahead = (word.data.word_select(n, 8) for word in (current, self.i.p))
-            keep = Mux(from_begin[n], current.keep[n], self.i.p.keep[n] & ~current.last) & ~exhausted
-            m.d.comb += merged.word_select(n, UNIT).eq(Cat(Mux(from_begin[n], here, ahead), keep))
+            current_byte, next_byte = (word.data.word_select(n, 8) for word in (current, self.i.p))
+            keep = Mux(from_begin[n], current.keep[n], self.i.p.keep[n] & ~current.last) & ~ended
+            m.d.comb += merged.word_select(n, UNIT).eq(Cat(Mux(from_begin[n], current_byte, next_byte), keep))
         return merged
 
     def _align(
-        self, m: Module, advance: Signal, cut: Signal, merged: Any, begin: Signal, flags: dict[str, Any]
+        self, m: Module, advance: Signal, take: Signal, merged: Any, begin: Signal, flags: dict[str, Any]
     ) -> None:
         """Rotate the piece's first byte to the bottom: by quarters of a word, by the rest, then by grains."""
         words, o, phase_bits = self.words, self.o, self.words.phase_bits
         coarse = Signal.like(merged, reset_less=True)
-        rest = Signal(len(begin) - 2, reset_less=True)
+        fine_shift = Signal(len(begin) - 2, reset_less=True)
         valid = Signal(2 if words.whole_bytes else 3)
         layout = data.StructLayout({"first": 1, "last": 1, "tail": range(words.width // 8)})
         coarse_flags = Signal(layout, reset_less=True)
@@ -171,29 +173,33 @@ class PieceCutter(wiring.Component):
         phase = Signal(phase_bits, reset_less=True)
         m.d.comb += [advance.eq(o.ready | ~o.valid), o.valid.eq(valid[-1])]
         with m.If(advance):
-            m.d.sync += [valid.eq(Cat(cut, valid)), rest.eq(begin[:-2]), phase.eq(rest[:phase_bits])]
+            m.d.sync += [
+                valid.eq(Cat(take, valid)),
+                fine_shift.eq(begin[:-2]),
+                phase.eq(fine_shift[:phase_bits]),
+            ]
             m.d.sync += coarse.eq(rotated(merged, begin[-2:], unit=-UNIT * words.width // 32))
             m.d.sync += [coarse_flags[name].eq(value) for name, value in flags.items()]
             m.d.sync += fine_flags.eq(coarse_flags)
-            m.d.sync += piece.eq(rotated(coarse, rest[phase_bits:], unit=-UNIT)[: len(piece)])
-        out = self._from_phase(piece, phase, fine_flags)
+            m.d.sync += piece.eq(rotated(coarse, fine_shift[phase_bits:], unit=-UNIT)[: len(piece)])
+        assignments = self._from_phase(piece, phase, fine_flags)
         if words.whole_bytes:
-            m.d.comb += out
+            m.d.comb += assignments
         else:
             with m.If(advance):
-                m.d.sync += out
+                m.d.sync += assignments
 
     def _from_phase(self, piece: Any, phase: Any, flags: Any) -> list[Any]:
         """Return the piece from its first grain on, and whether the frame lacks a part of it."""
         words, o = self.words, self.o.payload
         units = [piece.word_select(n, UNIT) for n in range(words.spanned_bytes)]
-        begun = Cat(unit[:8] for unit in units) >> phase * words.grain
+        data = Cat(unit[:8] for unit in units) >> phase * words.grain
         keep = Cat(unit[8].replicate(8 // words.grain) for unit in units) >> phase
         last_block = flags.tail[-(words.blocks - 1).bit_length() :] if words.blocks > 1 else 0
         last_grains = [words.grains_of(count) - 1 for count in range(1, words.blocks + 1)]
         missing = flags.last & ~Cat(keep[n] for n in last_grains).bit_select(last_block, 1)
         return [
-            o.data.eq(begun),
+            o.data.eq(data),
             o.missing.eq(missing),
             *(o[name].eq(flags[name]) for name in flags.shape().members),
         ]

@@ -111,14 +111,14 @@ class BfpDecompressor(wiring.Component):
     def _exponents(self, m: Module, piece: Any) -> list[Any]:
         """Return the exponents of a piece; a piece without one uses that of its block's first piece."""
         words = self.words
-        codes = [piece.payload.data[at : at + words.config.exponent] for at in self._block_starts()]
+        codes = [piece.payload.data[start : start + words.config.exponent] for start in self._block_starts()]
         if words.per_block == 1:
             return [exponent_of(code, words.config) for code in codes]
-        held = Signal(EXPONENT_BITS, reset_less=True)
-        now = Mux(piece.payload.first, exponent_of(codes[0], words.config), held)
+        stored_exponent = Signal(EXPONENT_BITS, reset_less=True)
+        exponent = Mux(piece.payload.first, exponent_of(codes[0], words.config), stored_exponent)
         with m.If(piece.valid):
-            m.d.sync += held.eq(now)
-        return [now]
+            m.d.sync += stored_exponent.eq(exponent)
+        return [exponent]
 
     def _block_starts(self) -> list[int]:
         """Return the bit of a piece at which each of its blocks begins."""

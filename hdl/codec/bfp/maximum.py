@@ -105,25 +105,25 @@ class BlockMaximum(wiring.Component):
         o = self.o
         m.submodules.queue = queue = StreamFIFO(shape=word.shape(), depth=2 * self.words.per_block)
         m.submodules.exponents = exponents = StreamFIFO(shape=EXPONENT_BITS, depth=2)
-        so_far = Signal(EXPONENT_BITS, reset_less=True)
-        complete = Signal()  # ``so_far`` is the maximum of a whole block
+        running_maximum = Signal(EXPONENT_BITS, reset_less=True)
+        complete = Signal()  # ``running_maximum`` covers a whole block
         has_exponent = Signal()  # the exponent of the block at the queue's head is known
         m.d.comb += [
             ready.eq(queue.i.ready),
             queue.i.valid.eq(valid),
             queue.i.payload.eq(word),
             exponents.i.valid.eq(complete),  # has room, since the word queue holds 2 blocks
-            exponents.i.payload.eq(so_far),
+            exponents.i.payload.eq(running_maximum),
             has_exponent.eq(exponents.o.valid | complete),
             o.valid.eq(queue.o.valid & has_exponent),
             queue.o.ready.eq(o.ready & has_exponent),
             exponents.o.ready.eq(o.ready & queue.o.valid & queue.o.payload.end),
             o.payload.word.eq(queue.o.payload),
-            o.payload.exponents[0].eq(Mux(exponents.o.valid, exponents.o.payload, so_far)),
+            o.payload.exponents[0].eq(Mux(exponents.o.valid, exponents.o.payload, running_maximum)),
         ]
         m.d.sync += complete.eq(valid & queue.i.ready & word.end)
-        with m.If(valid & queue.i.ready & (word.first | (so_far < largest))):
-            m.d.sync += so_far.eq(largest)
+        with m.If(valid & queue.i.ready & (word.first | (running_maximum < largest))):
+            m.d.sync += running_maximum.eq(largest)
 
 
 def _maximum(m: Module, values: list[Any], name: str, config: Bfp | None) -> Signal:
@@ -131,16 +131,16 @@ def _maximum(m: Module, values: list[Any], name: str, config: Bfp | None) -> Sig
 
     With ``config`` the winner is limited to the format's range, which does not change the order.
     """
-    less = {}
+    is_less = {}
     for j, k in combinations(range(len(values)), 2):
-        less[j, k] = Signal(name=f"{name}_less_{j}_{k}", reset_less=True)
-        m.d.sync += less[j, k].eq(values[j] < values[k])
+        is_less[j, k] = Signal(name=f"{name}_less_{j}_{k}", reset_less=True)
+        m.d.sync += is_less[j, k].eq(values[j] < values[k])
     candidates = []
     for k, value in enumerate(values):
-        wins = [less[j, k] for j in range(k)] + [~less[k, j] for j in range(k + 1, len(values))]
+        comparisons = [is_less[j, k] for j in range(k)] + [~is_less[k, j] for j in range(k + 1, len(values))]
         candidate = Signal(EXPONENT_BITS, name=f"{name}_value_{k}_1", reset_less=True)
         m.d.sync += candidate.eq(in_range(value, config) if config else value)
-        candidates.append(Mux(Cat(wins).all(), candidate, 0))
+        candidates.append(Mux(Cat(comparisons).all(), candidate, 0))
     largest = Signal(EXPONENT_BITS, name=name, reset_less=True)
     m.d.sync += largest.eq(reduce(or_, candidates))
     return largest

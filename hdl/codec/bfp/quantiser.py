@@ -88,7 +88,7 @@ class Quantiser(wiring.Component):
         """Return the code of a value, computed with a guard bit, and ``sticky`` for all lower bits."""
         bits = self.words.config.mantissa
         distance = Signal(len(block_exponent) + 1, name=f"distance_{name}", reset_less=True)
-        whole = Signal(bits + 1, name=f"whole_{name}", reset_less=True)
+        significand = Signal(bits + 1, name=f"whole_{name}", reset_less=True)
         sticky = Signal(2, name=f"sticky_{name}", reset_less=True)  # of the first stage, of the second stage
         special = value.exponent == SPECIAL_EXPONENT
         # ``full``: the magnitude is all ones. ``bounded``: the value is finite and stays below infinity.
@@ -96,7 +96,7 @@ class Quantiser(wiring.Component):
         flag = Signal(flags, name=f"flag_{name}", reset_less=True)
         m.d.sync += [
             distance.eq(block_exponent - value.exponent),
-            whole.eq(Cat(value.fraction, 1)),
+            significand.eq(Cat(value.fraction, 1)),
             flag.zero.eq(value.exponent == 0),  # zero, or a subnormal number that is flushed to zero
             sticky[0].eq(value.sticky),
             flag.sign.eq(value.sign),
@@ -104,31 +104,35 @@ class Quantiser(wiring.Component):
             flag.bounded.eq((block_exponent == SPECIAL_EXPONENT) & ~special),
         ]
         shifted = Signal(bits + 1, name=f"shifted_{name}", reset_less=True)
-        near = (distance[:-1] <= bits) & ~flag.zero  # else all bits are shifted out, or it is above the range
-        places = distance[: bits.bit_length()]
-        lost = reduce(or_, (whole[k] & (places > k) for k in range(bits)))
-        m.d.sync += [shifted.eq(Mux(near, whole >> places, 0)), sticky[1].eq(sticky[0] | lost)]
-        above = distance[-1] if self.words.config.is_narrow else 0  # above the range: becomes the largest value
-        later = Signal.like(flag, name=f"flag_{name}_1")
+        in_reach = (
+            distance[:-1] <= bits
+        ) & ~flag.zero  # else all bits are shifted out, or it is above the range
+        shift = distance[: bits.bit_length()]
+        lost_bits = reduce(or_, (significand[k] & (shift > k) for k in range(bits)))
+        m.d.sync += [shifted.eq(Mux(in_reach, significand >> shift, 0)), sticky[1].eq(sticky[0] | lost_bits)]
+        above_range = (
+            distance[-1] if self.words.config.is_narrow else 0
+        )  # above the range: becomes the largest value
+        flag_1 = Signal.like(flag, name=f"flag_{name}_1")
         m.d.sync += [
-            later.sign.eq(flag.sign),
-            later.full.eq(flag.full | above),
-            later.bounded.eq(flag.bounded),
+            flag_1.sign.eq(flag.sign),
+            flag_1.full.eq(flag.full | above_range),
+            flag_1.bounded.eq(flag.bounded),
         ]
-        return self._round(m, shifted, sticky[1], later, name)
+        return self._round(m, shifted, sticky[1], flag_1, name)
 
     def _round(self, m: Module, shifted: Signal, sticky: Any, flag: Any, name: str) -> Signal:
         """Return the rounded code; overflow becomes the largest magnitude, the largest finite if bounded."""
         bits = self.words.config.mantissa
-        kept, guard = shifted[1:], shifted[0]
-        up = guard & (kept[0] | sticky)
+        truncated, guard = shifted[1:], shifted[0]
+        up = guard & (truncated[0] | sticky)
         total = Signal(bits + 1, name=f"total_{name}")
-        m.d.comb += total.eq(kept + up)
+        m.d.comb += total.eq(truncated + up)
         largest_finite = (1 << bits - 1) - 1
         magnitude = Mux(total[-1] | flag.full, (1 << bits) - 1, total[:-1])
         magnitude = Mux(flag.bounded & total[bits - 1], largest_finite, magnitude)
         code = Signal(bits + 1, name=f"code_{name}", reset_less=True)
-        m.d.sync += code.eq(Cat(magnitude[:bits], flag.sign & (kept.any() | up | flag.full)))
+        m.d.sync += code.eq(Cat(magnitude[:bits], flag.sign & (truncated.any() | up | flag.full)))
         return code
 
     def _piece(self, m: Module, exponents: Any, present: Any, first: Any, last: Any, codes: list[Any]) -> Any:

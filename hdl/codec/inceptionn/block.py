@@ -25,8 +25,8 @@ DECOMPRESSION_LATENCY = 2
 
 _LONG = SHORT_FRACTION[Tag.BITS16]  # fraction bits of the 16-bit form: 15
 _SHORT = SHORT_FRACTION[Tag.BITS8]  # fraction bits of the 8-bit form: 7
-_CUT = _LONG - _SHORT  # fraction bits of the 16-bit form that the 8-bit form lacks
-_BELOW = FRACTION_BITS - _LONG  # fraction bits of binary32 that both forms lack, even at shift 0
+_SHORT_LOSS = _LONG - _SHORT  # fraction bits of the 16-bit form that the 8-bit form lacks
+_LONG_LOSS = FRACTION_BITS - _LONG  # fraction bits of binary32 that both forms lack, even at shift 0
 
 
 class CompressionBlock(wiring.Component):
@@ -95,28 +95,28 @@ class CompressionBlock(wiring.Component):
         bits = Signal(FLOAT_BITS, reset_less=True)
         magnitude = Signal(_LONG, reset_less=True)
         sticky = Signal(reset_less=True)
-        limit = Signal(_CUT + 1, reset_less=True)
+        limit = Signal(_SHORT_LOSS + 1, reset_less=True)
         raw = Signal(reset_less=True)
         below_bound = Signal(reset_less=True)
         at_bound = Signal(reset_less=True)  # |f| is in [2^-bound, 2^(1 - bound)); 2^-bound itself becomes zero
         has_fraction = Signal(reset_less=True)
         above_half = Signal(reset_less=True)  # ``published``: large enough for 16 bits
-        lost = Cat(bit & (shift > n - _BELOW) for n, bit in enumerate(fraction))
+        lost_bits = Cat(bit & (shift > n - _LONG_LOSS) for n, bit in enumerate(fraction))
         with m.If(self.enable):
             m.d.sync += [
                 bits.eq(Cat(self.i.word_select(n, 8) & keep.replicate(8) for n, keep in enumerate(self.keep))),
-                magnitude.eq((Cat(fraction, 1) >> shift)[_BELOW:]),
-                sticky.eq(lost.any()),
+                magnitude.eq((Cat(fraction, 1) >> shift)[_LONG_LOSS:]),
+                sticky.eq(lost_bits.any()),
                 raw.eq(self.keep[0] & (~self.keep[-1] | (exponent >= EXPONENT_BIAS))),
                 below_bound.eq(~self.keep[0] | ~in_range | (shift > self.bound)),
                 at_bound.eq(strict & (shift == self.bound)),
                 has_fraction.eq(fraction.any()),
                 above_half.eq(~strict & (shift <= self.bound >> 1)),
-                limit.eq(Cat(strict & (self.bound == _LONG - n) for n in range(_CUT))),
-                limit[_CUT].eq(~strict | (self.bound <= _SHORT)),
+                limit.eq(Cat(strict & (self.bound == _LONG - n) for n in range(_SHORT_LOSS))),
+                limit[_SHORT_LOSS].eq(~strict | (self.bound <= _SHORT)),
             ]
         zero = below_bound | at_bound & ~has_fraction
-        fits_byte = Cat(sticky, magnitude[:_CUT]) <= Cat(0, limit)
+        fits_byte = Cat(sticky, magnitude[:_SHORT_LOSS]) <= Cat(0, limit)
         tag = Signal(TAG_BITS)
         value = Signal(FLOAT_BITS)
         with m.If(raw):
@@ -126,7 +126,7 @@ class CompressionBlock(wiring.Component):
         with m.Elif(above_half | ~fits_byte):
             m.d.comb += [tag.eq(Tag.BITS16), value.eq(Cat(magnitude, bits[-1]))]
         with m.Else():
-            m.d.comb += [tag.eq(Tag.BITS8), value.eq(Cat(magnitude[_CUT:], bits[-1]))]
+            m.d.comb += [tag.eq(Tag.BITS8), value.eq(Cat(magnitude[_SHORT_LOSS:], bits[-1]))]
         with m.If(self.enable):
             m.d.sync += [self.tag.eq(tag), self.value.eq(value)]
         return m
@@ -174,7 +174,7 @@ class DecompressionBlock(wiring.Component):
         short = self.tag == Tag.BITS8
         has_fraction = short | (self.tag == Tag.BITS16)
         fraction = Signal(_LONG)
-        m.d.comb += fraction.eq(Mux(short, self.value[:_SHORT] << _CUT, self.value))
+        m.d.comb += fraction.eq(Mux(short, self.value[:_SHORT] << _SHORT_LOSS, self.value))
         raw = Signal(FLOAT_BITS, reset_less=True)
         magnitude = Signal(_LONG, reset_less=True)
         zeros = Signal(4, reset_less=True)  # zero bits above the leading one
@@ -188,10 +188,10 @@ class DecompressionBlock(wiring.Component):
                 has_one.eq(has_fraction & fraction.any()),
                 sign.eq(Mux(short, self.value[_SHORT], self.value[_LONG])),
             ]
-        following = (magnitude << zeros)[: _LONG - 1]  # bits below the leading one
+        low_bits = (magnitude << zeros)[: _LONG - 1]  # bits below the leading one
         exponent = Mux(has_one, (EXPONENT_BIAS - 1 - zeros)[:8], 0)
         with m.If(self.enable):
             m.d.sync += self.o.eq(
-                raw | Cat(Const(0, FRACTION_BITS - len(following)), following, exponent, has_one & sign)
+                raw | Cat(Const(0, FRACTION_BITS - len(low_bits)), low_bits, exponent, has_one & sign)
             )
         return m

@@ -58,14 +58,14 @@ class GroupCounter(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Count ``left`` down; registers before it hold the length and then the length less 1.
+        """Count ``groups_left`` down; registers before it hold the length and then the length less 1.
 
         n - 1 is the index of the frame's last byte. Its low bits are ``tail``, that byte's place in the last
         group. Its other bits are the number of groups before the last.
         """
         m = Module()
         bits = offset_bits(self.group)
-        layout = data.StructLayout({"tail": bits, "left": LENGTH_BITS - bits})
+        layout = data.StructLayout({"tail": bits, "groups_left": LENGTH_BITS - bits})
         m.submodules.lengths = lengths = RegisterSlice(shape=LENGTH_BITS)
         m.submodules.frames = frames = RegisterSlice(shape=layout)
         connect_typed(m, wiring.flipped(self.length), lengths.i)
@@ -74,15 +74,15 @@ class GroupCounter(wiring.Component):
             frames.i.p.eq(lengths.o.p - 1),
             lengths.o.ready.eq(frames.i.ready),
         ]
-        left = Signal(LENGTH_BITS - bits, reset_less=True)  # groups of the frame after this one
+        groups_left = Signal(LENGTH_BITS - bits, reset_less=True)  # groups of the frame after this one
         load = Signal()
         m.d.comb += [load.eq(~self.valid | self.step & self.last), frames.o.ready.eq(load)]
         with m.If(load):
             m.d.sync += [
                 self.valid.eq(frames.o.valid),
-                self.last.eq(frames.o.p.left == 0),
-                Cat(self.tail, left).eq(frames.o.p),
+                self.last.eq(frames.o.p.groups_left == 0),
+                Cat(self.tail, groups_left).eq(frames.o.p),
             ]
         with m.Elif(self.step):
-            m.d.sync += [left.eq(left - 1), self.last.eq(left == 1)]
+            m.d.sync += [groups_left.eq(groups_left - 1), self.last.eq(groups_left == 1)]
         return m

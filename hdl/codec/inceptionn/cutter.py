@@ -26,7 +26,7 @@ from fanin.hdl.codec.inceptionn.stepper import GroupStepper
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.packet import packet_stream
 
-HELD = 8  # bursts held before ``i.ready`` falls
+MAX_BURSTS = 8  # bursts held before ``i.ready`` falls
 
 
 class GroupCutter(wiring.Component):
@@ -83,36 +83,39 @@ class GroupCutter(wiring.Component):
         m.submodules.stepper = stepper = GroupStepper(group=self.group)
         connect_typed(m, wiring.flipped(self.length), stepper.length)
         connect_typed(m, table.frame_end, stepper.frame_end)
-        taken = Signal(BURST_BITS)  # number of bursts taken, and of the burst on ``i``
-        room = Signal(init=1)
+        burst_number = Signal(BURST_BITS)  # number of bursts taken, and of the burst on ``i``
+        has_room = Signal(init=1)
         write = Signal()
         m.d.comb += [
-            write.eq(self.i.valid & room),
-            self.i.ready.eq(room),
+            write.eq(self.i.valid & has_room),
+            self.i.ready.eq(has_room),
             table.i.valid.eq(write),
             table.i.p.eq(self.i.p),
             stepper.row.eq(table.row),
             # delayed like the table's ``frame_end``, which must not come later
             stepper.arrived.eq(
-                delayed(m, taken, table_stages(self.group), name="arrived", reset_less=False)[-1]
+                delayed(m, burst_number, table_stages(self.group), name="arrived", reset_less=False)[-1]
             ),
         ]
-        # Two more bursts are taken before ``room`` falls, so at most 11 are held. 14 and 15 mean -2 and -1: the
-        # oldest burst that is needed may not have arrived.
-        held = (taken - stepper.oldest)[:BURST_BITS]
-        m.d.sync += [taken.eq(taken + write), room.eq((held < HELD) | (held >= SLOTS - 2))]
+        # Two more bursts are taken before ``has_room`` falls, so at most 11 are stored. 14 and 15 mean -2 and
+        # -1: the oldest burst that is needed may not have arrived.
+        stored_bursts = (burst_number - stepper.oldest)[:BURST_BITS]
+        m.d.sync += [
+            burst_number.eq(burst_number + write),
+            has_room.eq((stored_bursts < MAX_BURSTS) | (stored_bursts >= SLOTS - 2)),
+        ]
 
         begin = stepper.o.p.begin
-        window = self._bursts(m, write, taken, begin.burst)
-        self._cut(m, stepper.o, window, self._low_bytes(m, table, begin.burst))
+        window = self._bursts(m, write, burst_number, begin.burst)
+        self._extract(m, stepper.o, window, self._low_bytes(m, table, begin.burst))
         return m
 
-    def _bursts(self, m: Module, write: Value, taken: Value, first: Value) -> Value:
+    def _bursts(self, m: Module, write: Value, burst_number: Value, first: Value) -> Value:
         """Return three consecutive bursts, the last as far as a group can reach, each from its own memory."""
         sizes = [self.size, self.size, self.max_bytes - 1 - self.size]
         word = self.i.p.data
         return Cat(
-            slot_memory(m, f"burst{n}", write=write, slot=taken, word=word[: 8 * size], read=first + n)
+            slot_memory(m, f"burst{n}", write=write, slot=burst_number, word=word[: 8 * size], read=first + n)
             for n, size in enumerate(sizes)
         )
 
@@ -124,23 +127,23 @@ class GroupCutter(wiring.Component):
             m, "low_bytes", write=table.row.valid, slot=number, word=table.low_bytes.as_value(), read=burst
         )
 
-    def _cut(self, m: Module, located: Any, window: Value, low_bytes: Value) -> None:
+    def _extract(self, m: Module, located: Any, window: Value, low_bytes: Value) -> None:
         """Shift the group's first byte down to bit 0: in one cycle by quarters of a burst, then by the rest."""
         pipeline = Pipeline(m, self.o.ready)
         register = pipeline.register
         offset = located.p.begin.offset
-        rest, quarter = offset[:-2], offset[-2:]
+        fine_offset, quarter = offset[:-2], offset[-2:]
         step = self.size // 4  # bytes of a quarter
         coarse = register(_from(window, quarter, 8 * step, 8 * (self.max_bytes + step - 1)), name="coarse")
         width = count_bits(self.group)
         low_coarse = register(_from(low_bytes, quarter, width * step, width * step), name="low_coarse")
-        rest = register(rest, name="rest")
-        values = _from(coarse, rest, 8, 8 * self.max_bytes)
+        fine_offset = register(fine_offset, name="rest")
+        values = _from(coarse, fine_offset, 8, 8 * self.max_bytes)
         missing = register(located.p.missing, name="missing")
         tags = TAG_BITS * self.group
         fields = {
             "tags": Mux(missing, 0, values[:tags]),
-            "low_bytes": _from(low_coarse, rest, width, width),
+            "low_bytes": _from(low_coarse, fine_offset, width, width),
             "data": values[tags:],
             "tail": register(located.p.tail, name="tail"),
             "last": register(located.p.last, name="last"),

@@ -13,7 +13,7 @@ from fanin.hdl.arith.delay import Pipeline
 from fanin.hdl.codec.inceptionn.block import DECOMPRESSION_LATENCY, DecompressionBlock
 from fanin.hdl.codec.inceptionn.cutter import GroupCutter
 from fanin.hdl.codec.inceptionn.shapes import LENGTH_BITS
-from fanin.hdl.codec.inceptionn.shifter import cut, shifter_latency
+from fanin.hdl.codec.inceptionn.shifter import separate, shifter_latency
 from fanin.hdl.stream.buffer import SkidBuffer
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.lanes import ones_through
@@ -79,7 +79,7 @@ class InceptionnDecompressor(wiring.Component):
         connect_typed(m, skid.o, wiring.flipped(self.o))
         pipeline = Pipeline(m, skid.i.ready)
         groups = cutter.o
-        tags, values = cut(pipeline, groups.p.tags, groups.p.data, groups.p.low_bytes)
+        tags, values = separate(pipeline, groups.p.tags, groups.p.data, groups.p.low_bytes)
         outputs = []
         for n, value in enumerate(values):
             m.submodules[f"block{n}"] = block = DecompressionBlock()

@@ -82,21 +82,24 @@ class PendingGroups(wiring.Component):
         front = Signal(layout, reset_less=True)
         back = Signal(layout, reset_less=True)
         full = Signal()  # ``back`` is valid, too
-        new = Signal(layout)
-        short = Signal()  # the front group ends after its limit
-        stays = Signal()  # the front group does not leave in this cycle
-        room = (front.limit.as_value() - front.pending.end.as_value())[: len(front.limit.as_value())]
+        incoming = Signal(layout)
+        past_limit = Signal()  # the front group ends after its limit
+        front_stays = Signal()  # the front group does not leave in this cycle
+        margin = (front.limit.as_value() - front.pending.end.as_value())[: len(front.limit.as_value())]
         m.d.comb += [
-            # ``room`` is negative: its top bits mean -4 to -1 bursts, modulo 16. No group ends further away.
-            short.eq(room[-2:].all()),
+            # ``margin`` is negative: its top bits mean -4 to -1 bursts, modulo 16. No group ends further away.
+            past_limit.eq(margin[-2:].all()),
             self.o.p.eq(front.pending.group),
-            self.o.p.missing.eq(front.pending.group.missing | front.ended & short),
-            self.o.valid.eq(self.waiting & (front.ended | ~short)),
+            self.o.p.missing.eq(front.pending.group.missing | front.ended & past_limit),
+            self.o.valid.eq(self.waiting & (front.ended | ~past_limit)),
             self.i.ready.eq(~full),
-            new.pending.eq(self.i.p),
-            stays.eq(self.waiting & ~(self.o.valid & self.o.ready)),
+            incoming.pending.eq(self.i.p),
+            front_stays.eq(self.waiting & ~(self.o.valid & self.o.ready)),
         ]
-        m.d.sync += [self.waiting.eq(stays | full | self.i.valid), full.eq(stays & (full | self.i.valid))]
+        m.d.sync += [
+            self.waiting.eq(front_stays | full | self.i.valid),
+            full.eq(front_stays & (full | self.i.valid)),
+        ]
 
         end = self.frame_end
         limit = Mux(end.valid, end.position, Cat(Const(0, offset_bits(self.group)), self.arrived))
@@ -112,11 +115,11 @@ class PendingGroups(wiring.Component):
         with m.If(full):
             m.d.sync += load(back, back)
         with m.Else():
-            m.d.sync += load(back, new)
-        with m.If(stays):
+            m.d.sync += load(back, incoming)
+        with m.If(front_stays):
             m.d.sync += load(front, front)
         with m.Elif(full):
             m.d.sync += load(front, back)
         with m.Else():
-            m.d.sync += load(front, new)
+            m.d.sync += load(front, incoming)
         return m

@@ -32,7 +32,7 @@ QUAD = 4  # values joined or separated in one cycle
 
 
 def shifter_latency(group: int) -> int:
-    """Return the cycles of :func:`join` and of :func:`cut`: 2 for 8 values, 3 for 16."""
+    """Return the cycles of :func:`join` and of :func:`separate`: 2 for 8 values, 3 for 16."""
     return group.bit_length() - 2
 
 
@@ -43,10 +43,10 @@ def byte_count(tags: Value, extra: int = 0) -> Value:
     """
     count = len(tags) // TAG_BITS
     if count > 3:
-        first, *others = _slices(tags, 2 * TAG_BITS)
-        return sum((byte_count(part) for part in others), byte_count(first, extra))
+        first_part, *other_parts = _slices(tags, 2 * TAG_BITS)
+        return sum((byte_count(part) for part in other_parts), byte_count(first_part, extra))
     sizes = [TAG_BYTES[Tag(tag)] for tag in range(1 << TAG_BITS)]
-    return lookup([extra + sum(each) for each in product(sizes, repeat=count)], tags)
+    return lookup([extra + sum(combination) for combination in product(sizes, repeat=count)], tags)
 
 
 def join(pipeline: Pipeline, tags: Value, values: Sequence[Value]) -> tuple[Value, Value]:
@@ -72,7 +72,7 @@ def join(pipeline: Pipeline, tags: Value, values: Sequence[Value]) -> tuple[Valu
         counts = [low + high for low, high in zip(counts[::2], counts[1::2], strict=True)]
 
 
-def cut(pipeline: Pipeline, tags: Value, row: Value, low_bytes: Value) -> tuple[Value, list[Value]]:
+def separate(pipeline: Pipeline, tags: Value, row: Value, low_bytes: Value) -> tuple[Value, list[Value]]:
     """Return the tags, delayed like the values, and the values of ``row``, a group's bytes after its tags.
 
     ``low_bytes`` are the bytes of the row's lower half of values. A value's bits beyond those of its tag are

@@ -97,15 +97,15 @@ class StartTable(wiring.Component):
         """
         m = Module()
         i = self.i
-        valid = Signal()  # ``held`` is valid
-        held = Signal(i.p.shape(), reset_less=True)
+        valid = Signal()  # ``burst`` is valid
+        burst = Signal(i.p.shape(), reset_less=True)
         complete = Signal()
-        m.d.comb += [i.ready.eq(1), complete.eq(valid & (held.last | i.valid))]
+        m.d.comb += [i.ready.eq(1), complete.eq(valid & (burst.last | i.valid))]
         m.d.sync += valid.eq(i.valid | valid & ~complete)
         with m.If(i.valid):
-            m.d.sync += held.eq(i.p)
-        following = [Mux(held.last, 0, byte) for byte in _kept(i.p, self.tag_bytes - 1)]
-        self._rows(m, complete, [byte_count(tags) for tags in (*_kept(held, self.size), *following)])
+            m.d.sync += burst.eq(i.p)
+        next_bytes = [Mux(burst.last, 0, byte) for byte in _present_bytes(i.p, self.tag_bytes - 1)]
+        self._rows(m, complete, [byte_count(tags) for tags in (*_present_bytes(burst, self.size), *next_bytes)])
         self._frame_ends(m)
         return m
 
@@ -117,8 +117,8 @@ class StartTable(wiring.Component):
         """
         halves, reach = totals, 1
         while reach < self.tag_bytes:
-            complete, halves = _registered(m, complete, totals, name=f"total{reach}")
-            totals = [one + other for one, other in zip(halves, halves[reach:], strict=False)]
+            complete, halves = _delayed(m, complete, totals, name=f"total{reach}")
+            totals = [lower + upper for lower, upper in zip(halves, halves[reach:], strict=False)]
             reach *= 2
         m.d.comb += self.row.valid.eq(complete)
         m.d.comb += [low.eq(half) for low, half in zip(self.low_bytes, halves, strict=False)]
@@ -155,12 +155,12 @@ class StartTable(wiring.Component):
         ]
 
 
-def _kept(burst: Any, count: int) -> list[Value]:
+def _present_bytes(burst: Any, count: int) -> list[Value]:
     """Return the first bytes of a burst; bytes that the frame does not have are 0."""
     return [Mux(burst.keep[n], burst.data.word_select(n, 8), 0) for n in range(count)]
 
 
-def _registered(m: Module, valid: Value, totals: list[Value], *, name: str) -> tuple[Signal, list[Value]]:
+def _delayed(m: Module, valid: Value, totals: list[Value], *, name: str) -> tuple[Signal, list[Value]]:
     """Return ``valid`` and ``totals`` delayed by a cycle."""
     flag = Signal(name=f"{name}_valid")
     registers = [Signal(total.shape(), name=f"{name}_{n}", reset_less=True) for n, total in enumerate(totals)]

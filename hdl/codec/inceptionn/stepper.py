@@ -139,6 +139,6 @@ class GroupStepper(wiring.Component):
         arrived = Signal(BURST_BITS)
         m.d.sync += arrived.eq(self.arrived)
         # a seeking stepper drops all bursts that arrive
-        needed = Mux(seeking, arrived, pointer.position.burst)
-        m.d.comb += self.oldest.eq(Mux(pending.waiting, pending.o.p.begin.burst, needed))
+        oldest_needed = Mux(seeking, arrived, pointer.position.burst)
+        m.d.comb += self.oldest.eq(Mux(pending.waiting, pending.o.p.begin.burst, oldest_needed))
         return m

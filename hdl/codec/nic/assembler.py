@@ -25,7 +25,7 @@ from fanin.hdl.codec.nic.shapes import (
 from fanin.hdl.net.headers import swap_bytes
 from fanin.hdl.stream.buffer import RegisterSlice
 from fanin.hdl.stream.connect import connect_typed
-from fanin.hdl.stream.lanes import chosen, ones_through, rotated
+from fanin.hdl.stream.lanes import ones_through, rotated, select_lanes
 from fanin.hdl.stream.packet import packet_stream
 from fanin.wire.ethernet import IPV4, TCP, UDP
 from fanin.wire.fields import Field
@@ -81,116 +81,129 @@ class FrameAssembler(wiring.Component):
         """LOAD a job, RUN one beat at a time, END when both inputs are past the frame.
 
         A step takes a beat. A beat of the frame goes into ``patched``. A beat of the codec is rotated to the
-        lane of its first byte and goes into ``aligned``. With the next step the beat moves to ``older`` and
-        out. If a beat of the frame follows, all lanes of ``older`` go out. If a beat of the codec follows, only
-        ``header_lanes`` of ``older`` go out; the other lanes come from the following beat.
+        lane of its first byte and goes into ``aligned``. With the next step the beat moves to ``previous`` and
+        out. If a beat of the frame follows, all lanes of ``previous`` go out. If a beat of the codec follows,
+        only ``header_lanes`` of ``previous`` go out; the other lanes come from the following beat.
         """
         m = Module()
         m.submodules.slice = register = RegisterSlice(shape=self.o.p.shape())
         connect_typed(m, register.o, wiring.flipped(self.o))
-        w = _Work(register.i.ready)
-        m.d.comb += w.start.eq(self.job.p.words + self._place // WORD_BYTES)
-        self._sequence(m, w)
-        self._take(m, w)
-        self._join(m, w, register.i)
+        state = _FrameState(register.i.ready)
+        m.d.comb += state.start.eq(self.job.p.words + self._place // WORD_BYTES)
+        self._sequence(m, state)
+        self._take(m, state)
+        self._join(m, state, register.i)
         return m
 
-    def _sequence(self, m: Module, w: _Work) -> None:
+    def _sequence(self, m: Module, state: _FrameState) -> None:
         """Make one step for every output beat, and one more, which outputs the last beat."""
         job = self.job.p
-        rest = Signal(len(job.final) - LANE_BITS)  # steps after the next one, not counting the first
+        beats_left = Signal(len(job.final) - LANE_BITS)  # steps after the next one, not counting the first
         with m.FSM():
             with m.State("LOAD"):
-                m.d.comb += w.load.eq(self.job.valid & ~w.full)
-                m.d.sync += [rest.eq(job.final[LANE_BITS:]), w.number.eq(0)]
-                with m.If(w.load):
+                m.d.comb += state.load.eq(self.job.valid & ~state.full)
+                m.d.sync += [beats_left.eq(job.final[LANE_BITS:]), state.number.eq(0)]
+                with m.If(state.load):
                     m.next = "RUN"
                     with m.If(job.kind == Kind.DROP):
                         m.next = "END"
             with m.State("RUN"):
                 m.d.comb += [
-                    w.running.eq(1),
-                    w.step.eq(w.advance),
-                    w.final.eq((w.number != 0) & (rest == 0)),
+                    state.running.eq(1),
+                    state.step.eq(state.advance),
+                    state.final.eq((state.number != 0) & (beats_left == 0)),
                 ]
-                with m.If(w.step):
-                    m.d.sync += w.number.eq(Mux(w.number == 3, 3, w.number + 1))
-                    with m.If(w.number != 0):
-                        m.d.sync += rest.eq(rest - 1)
-                    with m.If(w.final):
+                with m.If(state.step):
+                    m.d.sync += state.number.eq(Mux(state.number == 3, 3, state.number + 1))
+                    with m.If(state.number != 0):
+                        m.d.sync += beats_left.eq(beats_left - 1)
+                    with m.If(state.final):
                         m.next = "END"
             with m.State("END"):
                 m.d.comb += [
-                    w.end.eq(1),
-                    self.job.ready.eq(w.frame_done & w.payload_done),
+                    state.end.eq(1),
+                    self.job.ready.eq(state.frame_done & state.payload_done),
                 ]
                 with m.If(self.job.ready):
                     m.next = "LOAD"
 
-    def _take(self, m: Module, w: _Work) -> None:
+    def _take(self, m: Module, state: _FrameState) -> None:
         """Take the frame's beats up to the last one with headers, then the codec's; discard the others."""
         job = self.job.p
-        in_two = (2 * BEAT_BYTES - self._place % WORD_BYTES) // WORD_BYTES
-        three = w.start > in_two  # headers and length occupy three beats; else two
-        with m.If(w.load):
+        max_words_in_two = (2 * BEAT_BYTES - self._place % WORD_BYTES) // WORD_BYTES
+        three_beats = state.start > max_words_in_two  # headers and length occupy three beats; else two
+        with m.If(state.load):
             m.d.sync += [
-                w.coded.eq(job.kind == Kind.CODED),
-                w.from_frame.eq(1),
-                w.frame_done.eq(0),
-                w.payload_done.eq(~job.cut),
+                state.coded.eq(job.kind == Kind.CODED),
+                state.from_frame.eq(1),
+                state.frame_done.eq(0),
+                state.payload_done.eq(~job.cut),
             ]
-        with m.Elif(w.step):
-            m.d.sync += w.from_frame.eq(~w.coded | (w.number == 0) | (w.number == 1) & three)
+        with m.Elif(state.step):
+            m.d.sync += state.from_frame.eq(
+                ~state.coded | (state.number == 0) | (state.number == 1) & three_beats
+            )
         m.d.comb += [
-            w.last_header.eq(w.coded & (w.number == Mux(three, 2, 1))),
-            self.frame.ready.eq(~w.frame_done & (w.step & w.from_frame | w.running & ~w.from_frame | w.end)),
-            self.payload.ready.eq(~w.payload_done & (w.step & ~w.from_frame | w.running & ~w.coded | w.end)),
+            state.last_header.eq(state.coded & (state.number == Mux(three_beats, 2, 1))),
+            self.frame.ready.eq(
+                ~state.frame_done
+                & (state.step & state.from_frame | state.running & ~state.from_frame | state.end)
+            ),
+            self.payload.ready.eq(
+                ~state.payload_done
+                & (state.step & ~state.from_frame | state.running & ~state.coded | state.end)
+            ),
         ]
         with m.If(self.frame.ready & self.frame.valid & self.frame.p.last):
-            m.d.sync += w.frame_done.eq(1)
+            m.d.sync += state.frame_done.eq(1)
         with m.If(self.payload.ready & self.payload.valid & self.payload.p.last):
-            m.d.sync += w.payload_done.eq(1)
+            m.d.sync += state.payload_done.eq(1)
 
-    def _join(self, m: Module, w: _Work, o: Any) -> None:
+    def _join(self, m: Module, state: _FrameState, o: Any) -> None:
         """Build the beats on ``o``, each from the beats of two steps."""
-        patched, aligned, older = (
-            Signal(BEAT_BITS, name=name, reset_less=True) for name in ("patched", "aligned", "older")
+        patched, aligned, previous = (
+            Signal(BEAT_BITS, name=name, reset_less=True) for name in ("patched", "aligned", "previous")
         )
         rotation = Signal(3, reset_less=True)
         header_lanes = Signal(BEAT_BYTES, reset_less=True)  # lanes before the codec's first byte
         tail = Signal(BEAT_BYTES, reset_less=True)  # ``keep`` of the last beat
         # of the beat in ``patched`` or ``aligned``: it is the frame's; the first; the last
-        whole = Signal()
+        is_frame_beat = Signal()
         first = Signal()
         final = Signal()
-        odd = self._place % WORD_BYTES
-        with m.If(w.load):
+        byte_offset = self._place % WORD_BYTES
+        with m.If(state.load):
             m.d.sync += [
-                rotation.eq(w.start[:3]),
+                rotation.eq(state.start[:3]),
                 header_lanes.eq(
-                    ones_through(Cat(Const((odd - 1) % WORD_BYTES, 2), (w.start - (odd == 0))[:3]), BEAT_BYTES)
+                    ones_through(
+                        Cat(Const((byte_offset - 1) % WORD_BYTES, 2), (state.start - (byte_offset == 0))[:3]),
+                        BEAT_BYTES,
+                    )
                 ),
                 tail.eq(ones_through(self.job.p.final[:LANE_BITS], BEAT_BYTES)),
             ]
-        with m.If(w.advance):
+        with m.If(state.advance):
             m.d.sync += [
-                w.full.eq(w.step),
-                whole.eq(w.from_frame),
-                first.eq(w.number == 0),
-                final.eq(w.final),
-                patched.eq(self._patched(m, w)),
-                aligned.eq(rotated(self.payload.p.data, rotation, unit=8 * WORD_BYTES).rotate_left(8 * odd)),
+                state.full.eq(state.step),
+                is_frame_beat.eq(state.from_frame),
+                first.eq(state.number == 0),
+                final.eq(state.final),
+                patched.eq(self._patched(m, state)),
+                aligned.eq(
+                    rotated(self.payload.p.data, rotation, unit=8 * WORD_BYTES).rotate_left(8 * byte_offset)
+                ),
             ]
-            with m.If(w.full):
-                m.d.sync += older.eq(Mux(whole, patched, aligned))
+            with m.If(state.full):
+                m.d.sync += previous.eq(Mux(is_frame_beat, patched, aligned))
         m.d.comb += [
-            o.valid.eq(w.full & ~first),
-            o.p.data.eq(chosen(header_lanes | whole.replicate(BEAT_BYTES), older, aligned)),
+            o.valid.eq(state.full & ~first),
+            o.p.data.eq(select_lanes(header_lanes | is_frame_beat.replicate(BEAT_BYTES), previous, aligned)),
             o.p.keep.eq(Mux(final, tail, -1)),
             o.p.last.eq(final),
         ]
 
-    def _patched(self, m: Module, w: _Work) -> Signal:
+    def _patched(self, m: Module, state: _FrameState) -> Signal:
         """Return the frame's beat with its changed fields."""
         job = self.job.p
         beat = Signal(BEAT_BITS)
@@ -198,21 +211,21 @@ class FrameAssembler(wiring.Component):
         raw = job.kind == Kind.RAW
         patches = [
             (raw, _place(IPV4, "tos", IP_START), Const(tos, 8)),
-            (raw | w.coded, _place(IPV4, "checksum", IP_START), job.ip_checksum),
-            (w.coded, _place(IPV4, "length", IP_START), job.length),
-            (w.coded & job.udp, _place(UDP, "length", TRANSPORT_START), job.segment),
-            (w.coded & job.udp, _place(UDP, "checksum", TRANSPORT_START), job.checksum),
-            (w.coded & ~job.udp, _place(TCP, "checksum", TRANSPORT_START), job.checksum),
+            (raw | state.coded, _place(IPV4, "checksum", IP_START), job.ip_checksum),
+            (state.coded, _place(IPV4, "length", IP_START), job.length),
+            (state.coded & job.udp, _place(UDP, "length", TRANSPORT_START), job.segment),
+            (state.coded & job.udp, _place(UDP, "checksum", TRANSPORT_START), job.checksum),
+            (state.coded & ~job.udp, _place(TCP, "checksum", TRANSPORT_START), job.checksum),
         ]
         m.d.comb += beat.eq(self.frame.p.data)
-        for condition, at, value in patches:
-            number, lane = divmod(at, BEAT_BYTES)
-            with m.If(condition & (w.number == number)):
+        for condition, offset, value in patches:
+            number, lane = divmod(offset, BEAT_BYTES)
+            with m.If(condition & (state.number == number)):
                 m.d.comb += beat[8 * lane : 8 * lane + len(value)].eq(swap_bytes(value))
         if not self.receive:
             # The stated length completes the word in which the headers end.
             for word in range(BEAT_BYTES // WORD_BYTES):
-                with m.If(w.last_header & (job.words[:3] == word)):
+                with m.If(state.last_header & (job.words[:3] == word)):
                     half = beat.word_select(2 * word + 1, 8 * LENGTH_BYTES)
                     m.d.comb += half.eq(swap_bytes(job.stated))
         return beat
@@ -224,7 +237,7 @@ def _place(fields: Sequence[Field], name: str, start: int) -> int:
     return start + sum(field.bits for field in fields[: names.index(name)]) // 8
 
 
-class _Work:
+class _FrameState:
     """State of the assembler within a frame."""
 
     def __init__(self, advance: Value) -> None:

@@ -24,7 +24,7 @@ from fanin.hdl.codec.nic.shapes import (
 from fanin.hdl.net.headers import swap_bytes
 from fanin.hdl.stream.buffer import RegisterSlice
 from fanin.hdl.stream.connect import connect_typed
-from fanin.hdl.stream.lanes import chosen, ones_through, rotated
+from fanin.hdl.stream.lanes import ones_through, rotated, select_lanes
 from fanin.hdl.stream.packet import kept_bytes, packet_stream
 
 LENGTH_STREAM_BITS = 32
@@ -89,135 +89,145 @@ class PayloadCutter(wiring.Component):
         """PREPARE a frame, TAKE its beats, FLUSH the last through the registers, FINISH with its record.
 
         The payload begins within a beat. Each beat is therefore rotated, its first payload byte to lane 0, into
-        ``newer``, and moves to ``older`` with the next one. A beat of the payload takes its low lanes from
-        ``older`` and its high lanes from ``newer``. ``step`` moves both. ``due``: they hold a beat of the
+        ``current``, and moves to ``previous`` with the next one. A beat of the payload takes its low lanes from
+        ``previous`` and its high lanes from ``current``. ``step`` moves both. ``due``: they hold a beat of the
         payload, which must be ``sent`` before it is overwritten.
         """
         m = Module()
         m.submodules.slice = register = RegisterSlice(shape=self.payload.p.shape())
         connect_typed(m, register.o, wiring.flipped(self.payload))
-        w = _Work()
-        self._sequence(m, w)
-        newer = self._send(m, w, register.i)
+        state = _FrameState()
+        self._sequence(m, state)
+        current = self._send(m, state, register.i)
         if self.receive:
-            self._state_length(m, w, newer)
-        self._record(m, w)
+            self._state_length(m, state, current)
+        self._record(m, state)
         m.d.comb += [
-            w.start.eq(self.header.p.words + self._place // WORD_BYTES),
+            state.start.eq(self.header.p.words + self._place // WORD_BYTES),
             # Also if no beat is due, so that it depends only on registers.
-            w.may_step.eq(register.i.ready & ~w.judging),
-            w.taken.eq(self.i.valid & self.i.ready),
-            w.sent.eq(w.due & register.i.ready),
+            state.may_step.eq(register.i.ready & ~state.checking),
+            state.transfer.eq(self.i.valid & self.i.ready),
+            state.sent.eq(state.due & register.i.ready),
         ]
         return m
 
-    def _sequence(self, m: Module, w: _Work) -> None:
-        """Build the states, and track whether ``newer`` and ``older`` hold a beat of the payload."""
+    def _sequence(self, m: Module, state: _FrameState) -> None:
+        """Build the states, and track whether ``current`` and ``previous`` hold a beat of the payload."""
         with m.FSM():
             with m.State("PREPARE"):
-                m.d.comb += w.prepare.eq(self.header.valid & (~self.length.valid if self.receive else 1))
-                with m.If(w.prepare):
-                    m.d.sync += [w.steps.eq(0), w.due.eq(0), w.flushed.eq(0)]
+                m.d.comb += state.prepare.eq(self.header.valid & (~self.length.valid if self.receive else 1))
+                with m.If(state.prepare):
+                    m.d.sync += [state.steps.eq(0), state.due.eq(0), state.flushed.eq(0)]
                     m.next = "TAKE"
             with m.State("TAKE"):
-                m.d.comb += [self.i.ready.eq(w.may_step), w.step.eq(w.taken)]
-                with m.If(w.taken & self.i.p.last):
+                m.d.comb += [self.i.ready.eq(state.may_step), state.step.eq(state.transfer)]
+                with m.If(state.transfer & self.i.p.last):
                     m.next = "FLUSH"
             with m.State("FLUSH"):
-                m.d.comb += w.step.eq(w.may_step)
-                with m.If(w.may_step):
-                    m.d.sync += w.flushed.eq(1)
+                m.d.comb += state.step.eq(state.may_step)
+                with m.If(state.may_step):
+                    m.d.sync += state.flushed.eq(1)
                     m.next = "FINISH"
             with m.State("FINISH"):
                 m.d.comb += [
-                    self.record.valid.eq(~w.due),
+                    self.record.valid.eq(~state.due),
                     self.header.ready.eq(self.record.valid & self.record.ready),
                 ]
                 with m.If(self.header.ready):
                     m.next = "PREPARE"
-        with m.If(w.step):
-            m.d.sync += [w.due.eq(w.steps.bit_select(w.first, 1)), w.steps.eq(Cat(1, w.steps))]
-        with m.Elif(w.sent):
-            m.d.sync += w.due.eq(0)
-        with m.If(~w.remaining | w.sent & w.final):
-            m.d.sync += w.due.eq(0)
-
-    def _send(self, m: Module, w: _Work, o: Any) -> Signal:
-        """Build the payload's beats, each from two of the frame; return ``newer``."""
-        newer, older = (Signal(BEAT_BITS, name=name, reset_less=True) for name in ("newer", "older"))
-        older_lanes = Signal(BEAT_BYTES, reset_less=True)  # lanes of a payload beat that come from ``older``
-        rotation = Signal(3, reset_less=True)
-        rest = Signal(16 - LANE_BITS, reset_less=True)  # beats of the payload after the next one
-        at_last = Signal(reset_less=True)  # ``rest`` is 0
-        tail = Signal(BEAT_BYTES, reset_less=True)  # ``keep`` of the last beat
-        odd = self._place % WORD_BYTES
-        m.d.comb += w.final.eq(at_last | w.flushed)
-        with m.If(w.step):
-            lowered = self.i.p.data.rotate_right(8 * odd)
-            m.d.sync += [newer.eq(rotated(lowered, rotation, unit=8 * WORD_BYTES)), older.eq(newer)]
-        m.d.comb += [
-            o.valid.eq(w.due),
-            o.p.data.eq(chosen(older_lanes, older, newer)),
-            o.p.keep.eq(Mux(w.final, tail, -1)),
-            o.p.last.eq(w.final),
-        ]
-        with m.If(w.sent):
-            m.d.sync += [rest.eq(rest - 1), at_last.eq(rest == 1), w.record.cut.eq(1)]
-            with m.If(w.final):
-                m.d.sync += w.remaining.eq(0)
-        with m.If(w.prepare):
+        with m.If(state.step):
             m.d.sync += [
-                w.first.eq(w.start[3:]),
-                rotation.eq(-w.start[:3]),
-                older_lanes.eq(ones_through(Cat(Const(WORD_BYTES - 1 - odd, 2), ~w.start[:3]), BEAT_BYTES)),
-                tail.eq(ones_through(self.header.p.span[:LANE_BITS], BEAT_BYTES)),
-                rest.eq(self.header.p.span[LANE_BITS:]),
-                at_last.eq(self.header.p.span[LANE_BITS:] == 0),
-                w.remaining.eq(self.header.p.compressible & ~self.header.p.nothing),
-                w.record.cut.eq(0),
+                state.due.eq(state.steps.bit_select(state.first, 1)),
+                state.steps.eq(Cat(1, state.steps)),
             ]
-        return newer
+        with m.Elif(state.sent):
+            m.d.sync += state.due.eq(0)
+        with m.If(~state.remaining | state.sent & state.final):
+            m.d.sync += state.due.eq(0)
 
-    def _state_length(self, m: Module, w: _Work, newer: Signal) -> None:
-        """Take the stated length from the end of the rotated beat before the payload, and judge it.
+    def _send(self, m: Module, state: _FrameState, o: Any) -> Signal:
+        """Build the payload's beats, each from two of the frame; return ``current``."""
+        current, previous = (Signal(BEAT_BITS, name=name, reset_less=True) for name in ("current", "previous"))
+        previous_lanes = Signal(
+            BEAT_BYTES, reset_less=True
+        )  # lanes of a payload beat that come from ``previous``
+        rotation = Signal(3, reset_less=True)
+        beats_left = Signal(16 - LANE_BITS, reset_less=True)  # beats of the payload after the next one
+        at_last = Signal(reset_less=True)  # ``beats_left`` is 0
+        tail = Signal(BEAT_BYTES, reset_less=True)  # ``keep`` of the last beat
+        byte_offset = self._place % WORD_BYTES
+        m.d.comb += state.final.eq(at_last | state.flushed)
+        with m.If(state.step):
+            lowered = self.i.p.data.rotate_right(8 * byte_offset)
+            m.d.sync += [current.eq(rotated(lowered, rotation, unit=8 * WORD_BYTES)), previous.eq(current)]
+        m.d.comb += [
+            o.valid.eq(state.due),
+            o.p.data.eq(select_lanes(previous_lanes, previous, current)),
+            o.p.keep.eq(Mux(state.final, tail, -1)),
+            o.p.last.eq(state.final),
+        ]
+        with m.If(state.sent):
+            m.d.sync += [beats_left.eq(beats_left - 1), at_last.eq(beats_left == 1), state.record.cut.eq(1)]
+            with m.If(state.final):
+                m.d.sync += state.remaining.eq(0)
+        with m.If(state.prepare):
+            m.d.sync += [
+                state.first.eq(state.start[3:]),
+                rotation.eq(-state.start[:3]),
+                previous_lanes.eq(
+                    ones_through(Cat(Const(WORD_BYTES - 1 - byte_offset, 2), ~state.start[:3]), BEAT_BYTES)
+                ),
+                tail.eq(ones_through(self.header.p.span[:LANE_BITS], BEAT_BYTES)),
+                beats_left.eq(self.header.p.span[LANE_BITS:]),
+                at_last.eq(self.header.p.span[LANE_BITS:] == 0),
+                state.remaining.eq(self.header.p.compressible & ~self.header.p.empty),
+                state.record.cut.eq(0),
+            ]
+        return current
 
-        Judging takes two cycles without a step: the length is first in ``newer``, then in ``stated``, and
+    def _state_length(self, m: Module, state: _FrameState, current: Signal) -> None:
+        """Take the stated length from the end of the rotated beat before the payload, and check it.
+
+        The check takes two cycles without a step: the length is first in ``current``, then in ``stated``, and
         compared.
         """
-        header, stated = self.header.p, w.record.stated
-        stage = Signal(2)  # one bit each: the length is in ``newer``, in ``stated``
+        header, stated = self.header.p, state.record.stated
+        stage = Signal(2)  # one bit each: the length is in ``current``, in ``stated``
         longest = Signal(16, reset_less=True)  # longest payload whose frame fits
-        length = swap_bytes(newer[-8 * LENGTH_BYTES :])
+        length = swap_bytes(current[-8 * LENGTH_BYTES :])
         fits = Signal(reset_less=True)
         has_length = Signal()  # the beat on ``i`` has the length
         in_third = Signal(reset_less=True)  # the length is in the frame's third beat; else in the second
         m.d.sync += [
-            in_third.eq(w.start > 2 * BEAT_BYTES // WORD_BYTES),
-            stage.eq(Cat(w.taken & has_length, stage[0])),
-            w.judging.eq(w.taken & has_length | stage[0]),
+            in_third.eq(state.start > 2 * BEAT_BYTES // WORD_BYTES),
+            stage.eq(Cat(state.transfer & has_length, stage[0])),
+            state.checking.eq(state.transfer & has_length | stage[0]),
             fits.eq((length > header.payload) & (length <= longest)),
             longest.eq(self.max_frame - TRANSPORT_START - WORD_BYTES * header.words),
         ]
         with m.If(stage[0]):
             m.d.sync += stated.eq(length)
         with m.If(stage[1] & ~fits):
-            m.d.sync += w.remaining.eq(0)
+            m.d.sync += state.remaining.eq(0)
         m.d.comb += [
-            has_length.eq(w.remaining & Mux(in_third, w.steps[1] & ~w.steps[2], w.steps[0] & ~w.steps[1])),
+            has_length.eq(
+                state.remaining
+                & Mux(in_third, state.steps[1] & ~state.steps[2], state.steps[0] & ~state.steps[1])
+            ),
             self.length.p.eq(stated),
         ]
         with m.If(self.length.ready):
             m.d.sync += self.length.valid.eq(0)
-        with m.If(w.sent & ~w.record.cut):
+        with m.If(state.sent & ~state.record.cut):
             m.d.sync += self.length.valid.eq(1)
 
-    def _record(self, m: Module, w: _Work) -> None:
+    def _record(self, m: Module, state: _FrameState) -> None:
         """Record the frame's length and its end."""
-        beat, record, end = self.i.p, w.record, self.header.p.end
+        beat, record, end = self.i.p, state.record, self.header.p.end
         beats = Signal(range(beats_of(self.max_frame) + 1))
         keep = Signal(BEAT_BYTES, reset_less=True)
         count = Signal(range(BEAT_BYTES + 1), reset_less=True)
-        with m.If(w.taken):
+        with m.If(state.transfer):
             m.d.sync += [
                 beats.eq(beats + 1),
                 keep.eq(beat.keep),
@@ -225,7 +235,7 @@ class PayloadCutter(wiring.Component):
             ]
             with m.If(beats == end[LANE_BITS:]):
                 m.d.sync += record.whole.eq(beat.keep.bit_select(end[:LANE_BITS], 1))
-        with m.If(w.prepare):
+        with m.If(state.prepare):
             m.d.sync += [beats.eq(0), record.whole.eq(0)]
         m.d.sync += count.eq(kept_bytes(keep))
         full = count[LANE_BITS]
@@ -236,7 +246,7 @@ class PayloadCutter(wiring.Component):
         ]
 
 
-class _Work:
+class _FrameState:
     """State of the cutter within a frame."""
 
     def __init__(self) -> None:
@@ -244,13 +254,13 @@ class _Work:
         self.first = Signal(2)  # index of the beat with that byte
         self.steps = Signal(MAX_START + 1)  # a one for every step so far, up to four
         self.remaining = Signal()  # a part of the payload has not been sent
-        self.due = Signal()  # ``newer`` and ``older`` hold a beat of the payload to send
+        self.due = Signal()  # ``current`` and ``previous`` hold a beat of the payload to send
         self.final = Signal()  # that beat is the payload's last
-        self.flushed = Signal()  # the frame's last beat has passed ``newer``
-        self.judging = Signal()  # receiver: the stated length is being judged
-        self.may_step = Signal()  # ``newer`` and ``older`` may be overwritten
+        self.flushed = Signal()  # the frame's last beat has passed ``current``
+        self.checking = Signal()  # receiver: the stated length is being checked
+        self.may_step = Signal()  # ``current`` and ``previous`` may be overwritten
         self.prepare = Signal()  # a frame begins
-        self.taken = Signal()  # a beat of the frame is taken
-        self.step = Signal()  # ``newer`` and ``older`` advance
+        self.transfer = Signal()  # a beat of the frame is taken
+        self.step = Signal()  # ``current`` and ``previous`` advance
         self.sent = Signal()  # a beat of the payload leaves them
         self.record = Signal(Record)  # without its header and bytes

@@ -82,22 +82,22 @@ class PayloadMeter(wiring.Component):
         m.d.comb += [self.o.valid.eq(register.o.valid), register.o.ready.eq(self.o.ready)]
         m.d.comb += [self.o.p[name].eq(register.o.p[name]) for name in self.o.p.shape().members]
 
-        taken = Signal()
-        m.d.comb += taken.eq(self.o.valid & self.o.ready)
-        ended = delayed(m, taken & self.o.p.last, LATENCY, name="ended", reset_less=False)
+        transfer = Signal()
+        m.d.comb += transfer.eq(self.o.valid & self.o.ready)
+        frame_ends = delayed(m, transfer & self.o.p.last, LATENCY, name="ended", reset_less=False)
         m.d.comb += [
-            totals.i.valid.eq(ended[-1]),
-            totals.i.p.sum.eq(self._sum(m, taken, ended)),
-            totals.i.p.bytes.eq(self._bytes(m, taken)),
+            totals.i.valid.eq(frame_ends[-1]),
+            totals.i.p.sum.eq(self._sum(m, transfer, frame_ends)),
+            totals.i.p.bytes.eq(self._bytes(m, transfer)),
         ]
         if self.error:
             m.d.comb += totals.i.p.error.eq(delayed(m, register.o.p.error, LATENCY, name="error")[-1])
         connect_typed(m, totals.o, wiring.flipped(self.total))
         return m
 
-    def _sum(self, m: Module, taken: Signal, ended: list[Any]) -> Signal:
+    def _sum(self, m: Module, transfer: Signal, frame_ends: list[Any]) -> Signal:
         """Return the sum: a tree of adders for a beat, one adder for the frame, then two end-around carries."""
-        beat_sum_valid = delayed(m, taken, LEVELS, name="beat_sum_valid", reset_less=False)[-1]
+        beat_sum_valid = delayed(m, transfer, LEVELS, name="beat_sum_valid", reset_less=False)[-1]
         values = [swap_bytes(self.o.p.data.word_select(word, SUM_BITS)) for word in range(WORDS)]
         for level in range(LEVELS):
             sums = [
@@ -109,7 +109,7 @@ class PayloadMeter(wiring.Component):
         frame = Signal(2 * SUM_BITS, reset_less=True)
         folded = Signal(SUM_BITS + 1, reset_less=True)
         o = Signal(SUM_BITS, reset_less=True)
-        total = Mux(ended[LEVELS + 1], 0, frame)  # of the frame's earlier beats
+        total = Mux(frame_ends[LEVELS + 1], 0, frame)  # of the frame's earlier beats
         m.d.sync += [
             frame.eq(Mux(beat_sum_valid, total + values[0], total)),
             folded.eq(frame[:SUM_BITS] + frame[SUM_BITS:]),
@@ -117,13 +117,13 @@ class PayloadMeter(wiring.Component):
         ]
         return o
 
-    def _bytes(self, m: Module, taken: Signal) -> Any:
+    def _bytes(self, m: Module, transfer: Signal) -> Any:
         """Return the frame's bytes, from its beats before the last and the bytes of the last."""
         beats = Signal(SUM_BITS - LANE_BITS)
         tail = Signal(BEAT_BYTES, reset_less=True)
         beats_1 = Signal.like(beats, reset_less=True)
         count = Signal(range(BEAT_BYTES + 1), reset_less=True)
-        with m.If(taken):
+        with m.If(transfer):
             m.d.sync += beats.eq(Mux(self.o.p.last, 0, beats + 1))
         m.d.sync += [tail.eq(self.o.p.keep), beats_1.eq(beats), count.eq(kept_bytes(tail))]
         size = Signal(SUM_BITS, reset_less=True)

@@ -84,40 +84,40 @@ class HeaderParser(wiring.Component):
         """Store two beats of each frame; put their header into the queue two registers later."""
         m = Module()
         m.submodules.headers = headers = StreamFIFO(shape=Header, depth=QUEUE)
-        room = Signal(init=1)
+        has_room = Signal(init=1)
         offered = Signal()  # a beat waits on ``o``; it must not be withdrawn if a header fills the queue
-        inside = Signal()  # the next beat is not a frame's first
+        in_frame = Signal()  # the next beat is not a frame's first
         second = Signal()  # the next beat is a frame's second
-        taken = Signal()
+        transfer = Signal()
         beats = [Signal(BEAT_BITS, name=f"beat{k}", reset_less=True) for k in range(2)]
         collected = Signal()
-        both = Signal()
+        two_beats = Signal()
 
-        m.d.sync += [room.eq(headers.level < 2), offered.eq(self.o.valid & ~self.o.ready)]
-        m.d.comb += taken.eq(self.i.valid & self.i.ready)
-        self._forward(m, inside | offered | room, taken)
+        m.d.sync += [has_room.eq(headers.level < 2), offered.eq(self.o.valid & ~self.o.ready)]
+        m.d.comb += transfer.eq(self.i.valid & self.i.ready)
+        self._forward(m, in_frame | offered | has_room, transfer)
         m.d.sync += [
-            collected.eq(taken & (second | ~inside & self.i.p.last)),
-            both.eq(second),
+            collected.eq(transfer & (second | ~in_frame & self.i.p.last)),
+            two_beats.eq(second),
         ]
-        with m.If(taken):
-            m.d.sync += [inside.eq(~self.i.p.last), second.eq(~inside & ~self.i.p.last)]
-            for beat, on_input in zip(beats, (~inside, second), strict=True):
+        with m.If(transfer):
+            m.d.sync += [in_frame.eq(~self.i.p.last), second.eq(~in_frame & ~self.i.p.last)]
+            for beat, on_input in zip(beats, (~in_frame, second), strict=True):
                 with m.If(on_input):
                     m.d.sync += beat.eq(self.i.p.data)
-        m.d.comb += headers.i.payload.eq(self._judged(m, self._found(m, Cat(beats), both)))
+        m.d.comb += headers.i.payload.eq(self._header(m, self._facts(m, Cat(beats), two_beats)))
         m.d.comb += headers.i.valid.eq(delayed(m, collected, 2, name="collected", reset_less=False)[-1])
         connect_typed(m, headers.o, wiring.flipped(self.header))
         return m
 
-    def _forward(self, m: Module, may_take: Any, taken: Signal) -> None:
+    def _forward(self, m: Module, may_take: Any, transfer: Signal) -> None:
         """Pass frames on and cut off those that are too long; ``may_take``: a beat may be taken."""
         limit = beats_of(self.max_frame)
         beats = Signal(range(limit))
         cut_off = Signal()  # the rest of the frame is dropped
         at_limit = Signal()
-        spare = self.max_frame % BEAT_BYTES
-        too_long = at_limit & (~self.i.p.last | (self.i.p.keep[spare] if spare else 0))
+        last_lane = self.max_frame % BEAT_BYTES
+        too_long = at_limit & (~self.i.p.last | (self.i.p.keep[last_lane] if last_lane else 0))
         m.d.comb += [
             self.i.ready.eq(may_take & (self.o.ready | cut_off)),
             self.o.valid.eq(may_take & self.i.valid & ~cut_off),
@@ -125,14 +125,14 @@ class HeaderParser(wiring.Component):
             self.o.p.last.eq(self.i.p.last | at_limit),
             self.o.p.error.eq(self.i.p.error | too_long),
         ]
-        with m.If(taken):
+        with m.If(transfer):
             m.d.sync += [
                 beats.eq(Mux(self.i.p.last, 0, beats + 1)),
                 at_limit.eq((beats == limit - 2) & ~self.i.p.last),
                 cut_off.eq((cut_off | at_limit) & ~self.i.p.last),
             ]
 
-    def _found(self, m: Module, frame: Any, both: Any) -> Any:
+    def _facts(self, m: Module, frame: Any, two_beats: Any) -> Any:
         """Return the facts of the individual fields, a cycle later."""
 
         def view(fields: Any, start: int) -> Any:
@@ -142,74 +142,74 @@ class HeaderParser(wiring.Component):
         udp, tcp = view(UDP, TRANSPORT_START), view(TCP, TRANSPORT_START)
         more_fragments = ip.flags[0]
         is_udp = ip.protocol == IP_PROTOCOL_UDP
-        found = Signal(_Found)
+        facts = Signal(_HeaderFacts)
         m.d.sync += [
-            found.both.eq(both),
-            found.ipv4.eq(ethernet.ethertype == ETHERTYPE_IPV4),
-            found.plain.eq((ip.version == 4) & (ip.ihl == byte_length(IPV4) // WORD_BYTES)),
-            found.entire.eq(~more_fragments & (ip.fragment == 0)),
-            found.udp.eq(is_udp),
-            found.tcp.eq((ip.protocol == IP_PROTOCOL_TCP) & (tcp.offset >= byte_length(TCP) // WORD_BYTES)),
-            found.compressible.eq(ip.tos == TOS_COMPRESSIBLE),
-            found.raw.eq((ip.tos == TOS_RAW) & int(self.receive)),
-            found.words.eq(Mux(is_udp, byte_length(UDP) // WORD_BYTES, tcp.offset)),
-            found.segment.eq(ip.length - byte_length(IPV4)),
-            found.most.eq(ip.length - (byte_length(IPV4) + 1 + (LENGTH_BYTES if self.receive else 0))),
-            found.udp_length.eq(udp.length),
-            found.length.eq(ip.length),
-            found.end.eq(ip.length + IP_START - 1),
-            found.ip_checksum.eq(ip.checksum),
-            found.checksum.eq(Mux(is_udp, udp.checksum, tcp.checksum)),
+            facts.two_beats.eq(two_beats),
+            facts.ipv4.eq(ethernet.ethertype == ETHERTYPE_IPV4),
+            facts.no_options.eq((ip.version == 4) & (ip.ihl == byte_length(IPV4) // WORD_BYTES)),
+            facts.unfragmented.eq(~more_fragments & (ip.fragment == 0)),
+            facts.udp.eq(is_udp),
+            facts.tcp.eq((ip.protocol == IP_PROTOCOL_TCP) & (tcp.offset >= byte_length(TCP) // WORD_BYTES)),
+            facts.compressible.eq(ip.tos == TOS_COMPRESSIBLE),
+            facts.raw.eq((ip.tos == TOS_RAW) & int(self.receive)),
+            facts.words.eq(Mux(is_udp, byte_length(UDP) // WORD_BYTES, tcp.offset)),
+            facts.segment.eq(ip.length - byte_length(IPV4)),
+            facts.last_byte.eq(ip.length - (byte_length(IPV4) + 1 + (LENGTH_BYTES if self.receive else 0))),
+            facts.udp_length.eq(udp.length),
+            facts.length.eq(ip.length),
+            facts.end.eq(ip.length + IP_START - 1),
+            facts.ip_checksum.eq(ip.checksum),
+            facts.checksum.eq(Mux(is_udp, udp.checksum, tcp.checksum)),
         ]
-        return found
+        return facts
 
-    def _judged(self, m: Module, found: Any) -> Any:
+    def _header(self, m: Module, facts: Any) -> Any:
         """Return the header, a cycle later."""
         header = Signal(Header)
         o = Signal(Header)
         payload = Signal(signed(18))  # negative if the packet ends in its headers
         fits = Signal()
         tcp = Signal()
-        agrees = Signal(2)  # the UDP length equals IPv4's; one bit for each half
-        ours = found.both & found.ipv4 & found.plain & found.entire & self.enable
+        lengths_agree = Signal(2)  # the UDP length equals IPv4's; one bit for each half
+        supported = facts.two_beats & facts.ipv4 & facts.no_options & facts.unfragmented & self.enable
         span = Signal(signed(18))
         m.d.comb += [
-            payload.eq(found.segment - WORD_BYTES * found.words),
-            span.eq(found.most - WORD_BYTES * found.words),
+            payload.eq(facts.segment - WORD_BYTES * facts.words),
+            span.eq(facts.last_byte - WORD_BYTES * facts.words),
         ]
         m.d.sync += [
             fits.eq(payload >= 0),
-            tcp.eq(found.tcp),
-            agrees[0].eq(found.segment[:8] == found.udp_length[:8]),
-            agrees[1].eq(found.segment[8:] == found.udp_length[8:]),
-            header.compressible.eq(ours & found.compressible),
-            header.raw.eq(ours & found.raw),
+            tcp.eq(facts.tcp),
+            lengths_agree[0].eq(facts.segment[:8] == facts.udp_length[:8]),
+            lengths_agree[1].eq(facts.segment[8:] == facts.udp_length[8:]),
+            header.compressible.eq(supported & facts.compressible),
+            header.raw.eq(supported & facts.raw),
             header.payload.eq(payload),
             header.span.eq(span),
-            header.nothing.eq(span < 0),
+            header.empty.eq(span < 0),
         ]
         names = ("udp", "words", "length", "end", "ip_checksum", "checksum")
-        m.d.sync += [header[name].eq(found[name]) for name in names]
-        m.d.comb += [o[name].eq(header[name]) for name in (*names, "payload", "span", "nothing")]
+        m.d.sync += [header[name].eq(facts[name]) for name in names]
+        m.d.comb += [o[name].eq(header[name]) for name in (*names, "payload", "span", "empty")]
         m.d.comb += [
-            o[name].eq(header[name] & fits & (tcp | header.udp & agrees.all()))
+            o[name].eq(header[name] & fits & (tcp | header.udp & lengths_agree.all()))
             for name in ("compressible", "raw")
         ]
         return o
 
 
-class _Found(data.Struct):
-    both: 1  # the frame has two beats
+class _HeaderFacts(data.Struct):
+    two_beats: 1  # the frame has two beats
     ipv4: 1
-    plain: 1  # no options
-    entire: 1  # not a fragment
+    no_options: 1
+    unfragmented: 1
     udp: 1
     tcp: 1
     compressible: 1
     raw: 1
     words: 4
     segment: signed(17)  # bytes of the UDP or TCP packet
-    most: signed(17)  # index of the segment's last byte, without the stated length
+    last_byte: signed(17)  # index of the segment's last byte, without the stated length
     udp_length: 16
     length: 16
     end: 17

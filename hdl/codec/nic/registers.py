@@ -37,11 +37,11 @@ def nic_registers() -> RegisterMap:
         Register(
             f"{direction}_{name}",
             Access.COUNTER,
-            f"{way}: {doc}",
+            f"{path}: {doc}",
             bits=64,
             step=BYTES_STEP if name.startswith("bytes") else 1,
         )
-        for direction, way in (("tx", "host to MAC"), ("rx", "MAC to host"))
+        for direction, path in (("tx", "host to MAC"), ("rx", "MAC to host"))
         for name, doc in COUNTERS.items()
     )
     registers = (

@@ -19,7 +19,7 @@ MIN_MAX_FRAME, MAX_MAX_FRAME = 128, 16384
 
 BEAT = data.StructLayout(
     {"data": BEAT_BITS, "last": 1}
-)  # as queues hold a beat; its keep follows from a length
+)  # beat in a queue; its keep follows from the frame's length
 
 
 class Header(data.Struct):
@@ -31,7 +31,7 @@ class Header(data.Struct):
     words: 4  # 32-bit words of the UDP or TCP header
     payload: 16  # bytes after that header
     span: 16  # index of the last byte for the codec, from the first one
-    nothing: 1  # no byte goes to the codec
+    empty: 1  # no byte goes to the codec
     length: 16  # IPv4 total length
     end: 17  # index of the packet's last byte in the frame
     ip_checksum: 16

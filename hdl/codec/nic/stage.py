@@ -18,7 +18,7 @@ from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
 from fanin.hdl.stream.packet import packet_layout
 
-EARLY_BEATS = 16  # beats that may wait for their header; more than the parser's latency
+WAITING_BEATS = 16  # beats that may wait for their header; more than the parser's latency in cycles
 RECORDS = TOTALS // 2  # small frames that can be inside the codec; the cutter has one more
 JOBS = 2
 
@@ -63,17 +63,17 @@ def _connect_input(m: Module, i: Any, parser: Any) -> None:
 
 def _fork(m: Module, source: Any, cutter: Any, *, depth: int) -> StreamFIFO:
     """Send frames to the cutter, where they wait for their header, and to a queue; return the queue."""
-    m.submodules.early = early = StreamFIFO(shape=packet_layout(BEAT_BITS, error=True), depth=EARLY_BEATS)
+    m.submodules.waiting = waiting = StreamFIFO(shape=packet_layout(BEAT_BITS, error=True), depth=WAITING_BEATS)
     m.submodules.frames = frames = StreamFIFO(shape=BEAT, depth=depth)
     m.d.comb += [
-        source.ready.eq(early.i.ready & frames.i.ready),
-        early.i.valid.eq(source.valid & frames.i.ready),
-        early.i.p.eq(source.p),
-        frames.i.valid.eq(source.valid & early.i.ready),
+        source.ready.eq(waiting.i.ready & frames.i.ready),
+        waiting.i.valid.eq(source.valid & frames.i.ready),
+        waiting.i.p.eq(source.p),
+        frames.i.valid.eq(source.valid & waiting.i.ready),
         frames.i.p.data.eq(source.p.data),
         frames.i.p.last.eq(source.p.last),
     ]
-    connect_typed(m, early.o, cutter)
+    connect_typed(m, waiting.o, cutter)
     return frames
 
 
@@ -81,20 +81,20 @@ def _through_codec(
     m: Module, cutter: Any, codec: Any, verdict: Any, *, depth: int, receive: bool
 ) -> StreamFIFO:
     """Send payloads through a meter, the codec, a second meter and a queue; return the queue."""
-    m.submodules.taken = taken = PayloadMeter()
-    m.submodules.put = put = PayloadMeter(error=receive)
+    m.submodules.input_meter = input_meter = PayloadMeter()
+    m.submodules.output_meter = output_meter = PayloadMeter(error=receive)
     m.submodules.payloads = payloads = StreamFIFO(shape=BEAT, depth=depth)
-    connect_typed(m, cutter.payload, taken.i)
-    connect_typed(m, taken.o, codec.i)
-    connect_typed(m, codec.o, put.i)
+    connect_typed(m, cutter.payload, input_meter.i)
+    connect_typed(m, input_meter.o, codec.i)
+    connect_typed(m, codec.o, output_meter.i)
     if receive:
         connect_typed(m, cutter.length, codec.length)
     m.d.comb += [
-        put.o.ready.eq(payloads.i.ready),
-        payloads.i.valid.eq(put.o.valid),
-        payloads.i.p.data.eq(put.o.p.data),
-        payloads.i.p.last.eq(put.o.p.last),
+        output_meter.o.ready.eq(payloads.i.ready),
+        payloads.i.valid.eq(output_meter.o.valid),
+        payloads.i.p.data.eq(output_meter.o.p.data),
+        payloads.i.p.last.eq(output_meter.o.p.last),
     ]
-    connect_typed(m, taken.total, verdict.taken)
-    connect_typed(m, put.total, verdict.put)
+    connect_typed(m, input_meter.total, verdict.taken)
+    connect_typed(m, output_meter.total, verdict.put)
     return payloads

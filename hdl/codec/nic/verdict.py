@@ -110,8 +110,8 @@ class FrameVerdict(wiring.Component):
     def _lengths(self, m: Module, job: Any) -> Signal:
         """Compute the frame's kind and lengths; return the change of the length in ones' complement."""
         record = self.record.p
-        old = record.header.payload
-        new = Signal(16)
+        old_length = record.header.payload
+        new_length = Signal(16)
         change = Signal(16)
         shrinks = Signal()
         kind = Signal(Kind)
@@ -120,9 +120,11 @@ class FrameVerdict(wiring.Component):
         coded_end = Signal(14)
         final = Signal(14)
         m.d.sync += [
-            new.eq(record.stated if self.receive else self.put.p.bytes + LENGTH_BYTES),
-            change.eq(new - old if self.receive else ~(old - new)),  # bytes added, or removed
-            shrinks.eq(new < old),
+            new_length.eq(record.stated if self.receive else self.put.p.bytes + LENGTH_BYTES),
+            change.eq(
+                new_length - old_length if self.receive else ~(old_length - new_length)
+            ),  # bytes added, or removed
+            shrinks.eq(new_length < old_length),
             kind.eq(self._kind(shrinks)),
             length.eq(record.header.length + change if self.receive else record.header.length - ~change),
             segment.eq(length - byte_length(IPV4)),
@@ -140,12 +142,12 @@ class FrameVerdict(wiring.Component):
         if self.receive:
             coded = header.compressible & record.cut & ~self.put.p.error
             raw = header.raw
-            broken = header.compressible & ~coded
+            corrupt = header.compressible & ~coded
         else:
             coded = header.compressible & record.cut & shrinks
             raw = header.compressible & ~coded
-            broken = Const(0)
-        kind = Mux(coded, Kind.CODED, Mux(raw, Kind.RAW, Mux(broken, Kind.DROP, Kind.PASS)))
+            corrupt = Const(0)
+        kind = Mux(coded, Kind.CODED, Mux(raw, Kind.RAW, Mux(corrupt, Kind.DROP, Kind.PASS)))
         return Mux(record.bad, Kind.DROP, Mux(record.whole, kind, Kind.PASS))
 
     def _checksums(self, m: Module, job: Any, step: Signal, change: Signal) -> None:
@@ -174,8 +176,10 @@ class FrameVerdict(wiring.Component):
         ]
 
 
-def _ones_complement_sum(m: Module, step: Signal, old: Any, terms: dict[int, Any], *, name: str) -> Signal:
-    """Return a sum: ~``old`` in step 0; every later step adds its term and the previous step's carry.
+def _ones_complement_sum(
+    m: Module, step: Signal, old_checksum: Any, terms: dict[int, Any], *, name: str
+) -> Signal:
+    """Return a sum: ~``old_checksum`` in step 0; every later step adds its term and the previous step's carry.
 
     Each term is registered in the step before.
     """
@@ -189,5 +193,5 @@ def _ones_complement_sum(m: Module, step: Signal, old: Any, terms: dict[int, Any
                 m.d.sync += term.eq(summand)
     m.d.sync += Cat(value, carry).eq((Cat(1, value) + Cat(carry, term))[1:])  # the carry enters at the low end
     with m.If(step == 0):
-        m.d.sync += [value.eq(~old), carry.eq(0)]
+        m.d.sync += [value.eq(~old_checksum), carry.eq(0)]
     return value

@@ -43,9 +43,11 @@ def header(fields: Sequence[Field], **values: int | str) -> list[Bit]:
 
 def beats(frame: Sequence[Bit]) -> list[list[Bit]]:
     """Return the beats of a frame."""
-    placed = [(COPY, at % WIDTH) if source == COPY else (source, n) for at, (source, n) in enumerate(frame)]
-    assert len(placed) % WIDTH == 0
-    return [placed[at : at + WIDTH] for at in range(0, len(placed), WIDTH)]
+    positioned_bits = [
+        (COPY, index % WIDTH) if source == COPY else (source, n) for index, (source, n) in enumerate(frame)
+    ]
+    assert len(positioned_bits) % WIDTH == 0
+    return [positioned_bits[index : index + WIDTH] for index in range(0, len(positioned_bits), WIDTH)]
 
 
 def choose(
@@ -56,20 +58,20 @@ def choose(
     A step is a cycle of ``enable``.
     """
     cells = list(cells)
-    out: list[Value] = []
+    selected_bits: list[Value] = []
     for half in range(2):
         choices: dict[tuple[Bit, ...], list[Value]] = {}
         for condition, bits in cells:
             choices.setdefault(tuple(bits[_HALF * half : _HALF * (half + 1)]), []).append(condition)
         terms: list[list[Value]] = [[] for _ in range(_HALF)]
         for number, (bits, conditions) in enumerate(choices.items()):
-            chosen = Signal(name=f"half{half}_is_{number}")
+            is_selected = Signal(name=f"half{half}_is_{number}")
             with m.If(enable):
-                m.d.sync += chosen.eq(Cat(*conditions).any())
+                m.d.sync += is_selected.eq(Cat(*conditions).any())
             for column, (source, n) in zip(terms, bits, strict=True):
                 if source and n < len(sources[source]):
-                    column.append(chosen & sources[source][n])
+                    column.append(is_selected & sources[source][n])
                 elif not source and n:
-                    column.append(chosen)
-        out += [Cat(*column).any() if column else Const(0) for column in terms]
-    return Cat(*out)
+                    column.append(is_selected)
+        selected_bits += [Cat(*column).any() if column else Const(0) for column in terms]
+    return Cat(*selected_bits)

@@ -9,7 +9,15 @@ from amaranth import Cat, Module, Mux, Signal, Value
 from amaranth.lib import enum, wiring
 from amaranth.lib.wiring import In, Out, flipped
 
-from fanin.hdl.net.control.headers import IP_BITS, MAC_BITS, WIDTH, Agreement, Wanted, pieces, wanted
+from fanin.hdl.net.control.headers import (
+    IP_BITS,
+    MAC_BITS,
+    WIDTH,
+    Agreement,
+    BeatCondition,
+    field_conditions,
+    field_parts,
+)
 from fanin.hdl.net.headers import swap_bytes
 from fanin.hdl.stream.connect import connect_typed
 from fanin.hdl.stream.fifo import StreamFIFO
@@ -24,7 +32,7 @@ from fanin.wire.ethernet import ETHERNET, ETHERTYPE_IPV4, IP_PROTOCOL_UDP, IPV4,
 from fanin.wire.fields import Field
 from fanin.wire.icmp import ICMP_ECHO, IP_PROTOCOL_ICMP, EchoType
 
-_DECIDES = 9  # the beat with the UDP port, the last beat that the decision uses
+_DECIDING_BEAT = 9  # number of the beat with the UDP port, the last one that the decision uses
 _DEPTH = 16
 _MORE_FRAGMENTS = 1
 
@@ -90,11 +98,11 @@ class Demultiplexer(wiring.Component):
         m.submodules.beats = beats = StreamFIFO(shape=packet_layout(WIDTH), depth=_DEPTH)
         m.submodules.targets = targets = StreamFIFO(shape=Target, depth=_DEPTH)
         connect_typed(m, flipped(self.i), beats.i)
-        seen = Signal()
+        beat_valid = Signal()
         word = Signal(WIDTH)
         last = Signal()
-        m.d.sync += [seen.eq(self.i.valid & self.i.ready), word.eq(self.i.p.data), last.eq(self.i.p.last)]
-        self._decide(m, seen, word, last, targets.i)
+        m.d.sync += [beat_valid.eq(self.i.valid & self.i.ready), word.eq(self.i.p.data), last.eq(self.i.p.last)]
+        self._decide(m, beat_valid, word, last, targets.i)
         o = beats.o
         for port, target in ((self.node, Target.NODE), (self.board, Target.BOARD)):
             m.d.comb += [port.valid.eq(o.valid & targets.o.valid & (targets.o.p == target)), port.p.eq(o.p)]
@@ -106,54 +114,64 @@ class Demultiplexer(wiring.Component):
         ]
         return m
 
-    def _decide(self, m: Module, seen: Signal, word: Signal, last: Signal, decision: Any) -> None:
+    def _decide(self, m: Module, beat_valid: Signal, word: Signal, last: Signal, decision: Any) -> None:
         """Check one beat a cycle.
 
         ``place`` is one-hot, its highest bit is for all beats after the deciding one.
         """
-        place = Signal(_DECIDES + 2, init=1)
-        with m.If(seen):
+        place = Signal(_DECIDING_BEAT + 2, init=1)
+        with m.If(beat_valid):
             m.d.sync += place.eq(Mux(last, 1, Cat(0, place[:-2], place[-2:].any())))
-        at = [bit & seen for bit in place]
+        beat_at = [bit & beat_valid for bit in place]
         own_mac, own_ip = swap_bytes(self.own_mac), swap_bytes(self.own_ip)
-        form = wanted(IPV4, IP_AT, version=4, ihl=5, flags=0, fragment=0, only={"flags": _MORE_FRAGMENTS})
-        whole = [*_of(word, form), *_of(word, wanted(ETHERNET, 0, ethertype=ETHERTYPE_IPV4))]
-        for fields, start, own in ((ETHERNET, 0, own_mac), (IPV4, IP_AT, own_ip)):
-            whole += _equal(word, fields, start, own)
+        ipv4_form = field_conditions(
+            IPV4, IP_AT, version=4, ihl=5, flags=0, fragment=0, masks={"flags": _MORE_FRAGMENTS}
+        )
+        ipv4_to_board = [
+            *_conditions(word, ipv4_form),
+            *_conditions(word, field_conditions(ETHERNET, 0, ethertype=ETHERTYPE_IPV4)),
+        ]
+        for fields, start, address in ((ETHERNET, 0, own_mac), (IPV4, IP_AT, own_ip)):
+            ipv4_to_board += _equal(word, fields, start, address)
         echo = [
-            *_of(word, wanted(IPV4, IP_AT, protocol=IP_PROTOCOL_ICMP)),
-            *_of(word, wanted(ICMP_ECHO, REST_AT, type=EchoType.REQUEST, code=0)),
+            *_conditions(word, field_conditions(IPV4, IP_AT, protocol=IP_PROTOCOL_ICMP)),
+            *_conditions(word, field_conditions(ICMP_ECHO, REST_AT, type=EchoType.REQUEST, code=0)),
         ]
         control = [
-            *_of(word, wanted(IPV4, IP_AT, protocol=IP_PROTOCOL_UDP)),
-            *_of(word, wanted(UDP, REST_AT, destination_port=CONTROL_PORT)),
+            *_conditions(word, field_conditions(IPV4, IP_AT, protocol=IP_PROTOCOL_UDP)),
+            *_conditions(word, field_conditions(UDP, REST_AT, destination_port=CONTROL_PORT)),
         ]
         conditions = {
             "mine": _equal(word, ETHERNET, 0, own_mac),
             "group": [(0, word[0])],
-            "arp": _of(word, wanted(ETHERNET, 0, ethertype=ETHERTYPE_ARP)),
-            "whole": whole,
+            "arp": _conditions(word, field_conditions(ETHERNET, 0, ethertype=ETHERTYPE_ARP)),
+            "ipv4_to_board": ipv4_to_board,
             "echo": echo,
             "control": control,
         }
-        agrees = {name: Agreement(m, at, some, name=name).later for name, some in conditions.items()}
-        decides = at[_DECIDES]
-        too_short = seen & last & ~place[_DECIDES:].any()
-        found = Signal()
+        agreements = {
+            name: Agreement(m, beat_at, beat_conditions, name=name).holds
+            for name, beat_conditions in conditions.items()
+        }
+        decides = beat_at[_DECIDING_BEAT]
+        too_short = beat_valid & last & ~place[_DECIDING_BEAT:].any()
+        decided = Signal()
         short = Signal()
-        m.d.sync += [found.eq(decides | too_short), short.eq(too_short)]
-        ours = agrees["arp"] | agrees["whole"] & (agrees["echo"] | agrees["control"])
-        here = (agrees["mine"] | agrees["group"]) & ~short
+        m.d.sync += [decided.eq(decides | too_short), short.eq(too_short)]
+        for_board = agreements["arp"] | agreements["ipv4_to_board"] & (
+            agreements["echo"] | agreements["control"]
+        )
+        addressed = (agreements["mine"] | agreements["group"]) & ~short
         m.d.comb += [
-            decision.valid.eq(found),
-            decision.p.eq(Mux(here, Mux(ours, Target.BOARD, Target.NODE), Target.NOBODY)),
+            decision.valid.eq(decided),
+            decision.p.eq(Mux(addressed, Mux(for_board, Target.BOARD, Target.NODE), Target.NOBODY)),
         ]
 
 
-def _of(word: Any, wants: Iterable[Wanted]) -> list[tuple[int, Value]]:
-    return [(want.beat, want.holds(word)) for want in wants]
+def _conditions(word: Any, conditions: Iterable[BeatCondition]) -> list[tuple[int, Value]]:
+    return [(condition.beat, condition.holds(word)) for condition in conditions]
 
 
-def _equal(word: Signal, fields: Sequence[Field], start: int, own: Value) -> list[tuple[int, Value]]:
-    """Return conditions that a header's destination is the address ``own``."""
-    return [(p.beat, word[p.word] == own[p.field]) for p in pieces(fields, start, "destination")]
+def _equal(word: Signal, fields: Sequence[Field], start: int, address: Value) -> list[tuple[int, Value]]:
+    """Return conditions that a header's destination is ``address``."""
+    return [(p.beat, word[p.word] == address[p.field]) for p in field_parts(fields, start, "destination")]

@@ -101,7 +101,7 @@ class Executor(wiring.Component):
             is_load.eq(self.kind == Kind.LOAD),
             is_checksum.eq(self.kind == Kind.CHECKSUM),
         ]
-        left = Signal(COUNT_BITS)
+        remaining = Signal(COUNT_BITS)
         read = Signal(WIDTH)
         crc = Signal(CRC_BITS)
         bytes_left = Signal(range(WORD_BYTES))
@@ -112,7 +112,7 @@ class Executor(wiring.Component):
         with m.FSM():
             with m.State("IDLE"), m.If(self.start):
                 m.d.sync += [
-                    left.eq(Mux(self.kind == Kind.CHECKSUM, self.number, self.count)),
+                    remaining.eq(Mux(self.kind == Kind.CHECKSUM, self.number, self.count)),
                     request.p.address.eq(self.address),
                     request.p.write.eq(self.kind == Kind.LOAD),
                     self.place.eq(Mux(self.kind == Kind.LOAD, BODY_BEAT + 1, BODY_BEAT)),
@@ -122,8 +122,8 @@ class Executor(wiring.Component):
                 ]
                 m.next = "NEXT"
             with m.State("NEXT"):
-                m.d.sync += left.eq(left - 1)
-                with m.If(left == 0):
+                m.d.sync += remaining.eq(remaining - 1)
+                with m.If(remaining == 0):
                     m.next = "END"
                 with m.Elif(is_access | is_load):
                     m.d.sync += self.place.eq(self.place + 1)

@@ -42,29 +42,29 @@ class FrameMerger(wiring.Component):
         super().__init__({"i": In(packet_stream(width)).array(2), "o": Out(packet_stream(width))})
 
     def elaborate(self, platform: Any) -> Module:
-        """Select a stream with ``turn``, which changes after a frame, or while the selected stream has none."""
+        """Send the ``selected`` stream; select the other one after a frame, or while this one has none."""
         m = Module()
         o = self.o
-        turn = Signal()
-        inside = Signal()  # a frame has started and not ended
+        selected = Signal()
+        in_frame = Signal()  # a frame has started and not ended
         free = Signal()
         beat = Signal(packet_layout(self.width))
         valid = Signal()
-        others = Signal()
+        other_valid = Signal()
         first, second = self.i
         m.d.comb += [
             free.eq(~o.valid | o.ready),
-            beat.eq(Mux(turn, second.p, first.p)),
-            valid.eq(Mux(turn, second.valid, first.valid)),
-            others.eq(Mux(turn, first.valid, second.valid)),
-            first.ready.eq(free & ~turn),
-            second.ready.eq(free & turn),
+            beat.eq(Mux(selected, second.p, first.p)),
+            valid.eq(Mux(selected, second.valid, first.valid)),
+            other_valid.eq(Mux(selected, first.valid, second.valid)),
+            first.ready.eq(free & ~selected),
+            second.ready.eq(free & selected),
         ]
         moves = valid & free
         with m.If(free):
             m.d.sync += [o.valid.eq(valid), o.p.eq(beat)]
         with m.If(moves):
-            m.d.sync += inside.eq(~beat.last)
-        with m.If(others & Mux(moves, beat.last, ~valid & ~inside)):
-            m.d.sync += turn.eq(~turn)
+            m.d.sync += in_frame.eq(~beat.last)
+        with m.If(other_valid & Mux(moves, beat.last, ~valid & ~in_frame)):
+            m.d.sync += selected.eq(~selected)
         return m

@@ -12,8 +12,8 @@ from fanin.hdl.net.control.headers import WIDTH
 
 HALF = WIDTH // 2
 LATENCY = 4
-_MOST = 8
-_SUM_BITS = HALF + (_MOST - 1).bit_length()
+_MAX_WORDS = 8  # words of the longest header
+_SUM_BITS = HALF + (_MAX_WORDS - 1).bit_length()
 
 
 class HeaderSum(wiring.Component):
@@ -60,11 +60,11 @@ class HeaderSum(wiring.Component):
                 m.d.sync += total.eq(0)
             with m.Elif(counts):
                 m.d.sync += total.eq(total + half)
-        both = Signal(_SUM_BITS + 1)
+        total_sum = Signal(_SUM_BITS + 1)
         folded = Signal(HALF + 1)
         m.d.sync += [
-            both.eq(sums[0] + sums[1]),
-            folded.eq(both[:HALF] + both[HALF:]),
+            total_sum.eq(sums[0] + sums[1]),
+            folded.eq(total_sum[:HALF] + total_sum[HALF:]),
             self.o.eq(folded[:HALF] + folded[HALF]),
         ]
         return m

@@ -46,8 +46,8 @@ ResponderEvents = data.StructLayout(
 )
 
 
-class Wanted(NamedTuple):
-    """Condition on the bits of a beat."""
+class BeatCondition(NamedTuple):
+    """Condition that the bits of ``mask`` in a beat equal those of ``value``."""
 
     beat: int
     mask: int
@@ -63,25 +63,25 @@ class Wanted(NamedTuple):
         return (Value.cast(word) & self.mask) == self.value
 
 
-def wanted(
-    fields: Sequence[Field], at: int, *, only: Mapping[str, int] | None = None, **values: int
-) -> Iterator[Wanted]:
+def field_conditions(
+    fields: Sequence[Field], at: int, *, masks: Mapping[str, int] | None = None, **values: int
+) -> Iterator[BeatCondition]:
     """Yield the conditions on a header's beats, from byte ``at`` on, for fields to have these values.
 
-    ``only``: mask of the bits to compare, by field; all bits of fields without an entry.
+    ``masks``: bits to compare, by field; a field without an entry is compared completely.
     """
-    looked = {f.name: (1 << f.bits) - 1 for f in fields if f.name in values} | dict(only or {})
-    masks, images = (_beats(bytes(at) + pack_fields(fields, packed)) for packed in (looked, values))
-    for beat, (mask, image) in enumerate(zip(masks, images, strict=True)):
+    compared = {f.name: (1 << f.bits) - 1 for f in fields if f.name in values} | dict(masks or {})
+    beat_masks, beat_values = (_beats(bytes(at) + pack_fields(fields, packed)) for packed in (compared, values))
+    for beat, (mask, value) in enumerate(zip(beat_masks, beat_values, strict=True)):
         if mask:
-            yield Wanted(beat, mask, image)
+            yield BeatCondition(beat, mask, value)
 
 
 def _beats(header: bytes) -> list[int]:
     return [int.from_bytes(header[n : n + WORD_BYTES], "little") for n in range(0, len(header), WORD_BYTES)]
 
 
-class Piece(NamedTuple):
+class FieldPart(NamedTuple):
     """Part of a field in one beat: bit ranges of the beat and of the field, in wire order."""
 
     beat: int
@@ -89,41 +89,40 @@ class Piece(NamedTuple):
     field: slice
 
 
-def pieces(fields: Sequence[Field], at: int, name: str) -> list[Piece]:
-    """Return the pieces of a field of whole bytes, for a header from byte ``at`` on."""
-    before = [f.name for f in fields].index(name)
-    first = 8 * at + sum(f.bits for f in fields[:before])
-    found: list[Piece] = []
-    done, bits = 0, fields[before].bits
+def field_parts(fields: Sequence[Field], at: int, name: str) -> list[FieldPart]:
+    """Return the parts of a field of whole bytes, for a header from byte ``at`` on."""
+    index = [f.name for f in fields].index(name)
+    first = 8 * at + sum(f.bits for f in fields[:index])
+    parts: list[FieldPart] = []
+    done, bits = 0, fields[index].bits
     while done < bits:
         beat, low = divmod(first + done, WIDTH)
         count = min(WIDTH - low, bits - done)
-        found.append(Piece(beat, slice(low, low + count), slice(done, done + count)))
+        parts.append(FieldPart(beat, slice(low, low + count), slice(done, done + count)))
         done += count
-    return found
+    return parts
 
 
-def kept(m: Module, word: Any, place: Sequence[Any], fields: Sequence[Field], at: int, name: str) -> Signal:
+def stored_field(
+    m: Module, word: Any, place: Sequence[Any], fields: Sequence[Field], at: int, name: str
+) -> Signal:
     """Return a register that stores a field, in wire order; ``place[n]``: ``word`` is beat n."""
-    register = Signal(field_bits(fields, name), name=f"{name}_kept", reset_less=True)
-    for piece in pieces(fields, at, name):
-        with m.If(place[piece.beat]):
-            m.d.sync += register[piece.field].eq(Value.cast(word)[piece.word])
+    register = Signal(field_bits(fields, name), name=f"{name}_stored", reset_less=True)
+    for part in field_parts(fields, at, name):
+        with m.If(place[part.beat]):
+            m.d.sync += register[part.field].eq(Value.cast(word)[part.word])
     return register
 
 
 class Agreement:
     """Conjunction of conditions on a frame's beats, evaluated as they pass.
 
-    ``now`` is low from the first beat that violates a condition; ``later`` is ``now`` delayed by a cycle.
-    ``place[n]``: the beat on ``word`` is number n; all are low between beats. The first beat of a frame clears
-    violations of the previous frame.
+    ``holds``: a cycle ago, no beat of the frame had violated its condition. ``place[n]``: the beat is number n
+    of its frame; all are low between beats. The first beat of a frame clears violations of the previous frame.
     """
 
     def __init__(self, m: Module, place: Sequence[Any], conditions: Iterable[tuple[int, Any]], *, name: str):
-        broken = Signal(name=f"{name}_broken")
-        self.now = Signal(name=f"{name}_now")
-        breaks = Cat(place[beat] & ~condition for beat, condition in conditions)
-        m.d.comb += self.now.eq(~(broken & ~place[0] | breaks.any()))
-        m.d.sync += broken.eq(~self.now)
-        self.later = ~broken
+        violated = Signal(name=f"{name}_violated")
+        violations = Cat(place[beat] & ~condition for beat, condition in conditions)
+        m.d.sync += violated.eq(violated & ~place[0] | violations.any())
+        self.holds = ~violated

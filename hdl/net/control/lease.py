@@ -18,8 +18,8 @@ class Verdict(enum.Enum, shape=3):  # type: ignore[call-arg]
     """Decision on a request."""
 
     CARRY_OUT = 0
-    REPEAT = 1  #: it was executed: send the same answer again
-    STALE = 2  #: it is older than the last one
+    REPEAT = 1  #: the request was executed before: send the same answer again
+    STALE = 2  #: the request is older than the last one
     HELD = 3  #: another lease holds the board
     UNKNOWN = 4  #: no lease holds the board, and the request does not take an offer to its address
     FOREIGN = 5  #: the last lease, but from another address: not answered
@@ -32,7 +32,7 @@ def check_lease(lease_cycles: int) -> None:
 
 
 class LeaseKeeper(wiring.Component):
-    """Judge of requests by lease, address and sequence number, which stores the last request executed.
+    """Checker of requests by lease, address and sequence number, which stores the last request executed.
 
     An offer is a number for the next lease, together with the only address that may take it.
 
@@ -106,64 +106,71 @@ class LeaseKeeper(wiring.Component):
         lease = Signal(LEASE_BITS)
         last = Signal(SEQUENCE_BITS)
         host = Signal(IP_BITS)
-        held = Signal()
-        left = Signal(range(self.lease_cycles))
-        ahead = Signal(SEQUENCE_BITS)
-        known = Signal()
-        own = Signal()  # the address that the last lease is bound to
-        first = Signal()
+        is_held = Signal()
+        cycles_left = Signal(range(self.lease_cycles))
+        sequence_lead = Signal(SEQUENCE_BITS)
+        is_last_lease = Signal()
+        is_last_host = Signal()  # the address that the last lease is bound to
+        is_first = Signal()
         m.d.sync += [
-            ahead.eq(self.sequence - last),
-            known.eq(self.lease == lease),
-            own.eq((self.host == host) & (self.mac == self.holder_mac)),
-            first.eq(self.sequence == FIRST_SEQUENCE),
+            sequence_lead.eq(self.sequence - last),
+            is_last_lease.eq(self.lease == lease),
+            is_last_host.eq((self.host == host) & (self.mac == self.holder_mac)),
+            is_first.eq(self.sequence == FIRST_SEQUENCE),
         ]
-        taken = Signal()
-        offered = self._offer(m, lease, taken)
-        of_own = Mux(ahead == 0, Verdict.REPEAT, Mux(ahead[-1], Verdict.STALE, Verdict.CARRY_OUT))
-        of_known = Mux(own, of_own, Verdict.FOREIGN)
-        of_other = Mux(held, Verdict.HELD, Mux(first & offered, Verdict.CARRY_OUT, Verdict.UNKNOWN))
-        was_held = Signal()  # ``held`` as the verdict saw it: a repeat at the last moment keeps the lease
-        m.d.sync += [self.verdict.eq(Mux(known, of_known, of_other)), was_held.eq(held)]
-        m.d.comb += self.holder.eq(Mux(held, host, 0))
-        m.d.sync += left.eq(left - 1)
-        with m.If(left == 0):
-            m.d.sync += held.eq(0)
+        offer_taken = Signal()
+        offered = self._offer(m, lease, offer_taken)
+        same_host_verdict = Mux(
+            sequence_lead == 0, Verdict.REPEAT, Mux(sequence_lead[-1], Verdict.STALE, Verdict.CARRY_OUT)
+        )
+        same_lease_verdict = Mux(is_last_host, same_host_verdict, Verdict.FOREIGN)
+        other_lease_verdict = Mux(
+            is_held, Verdict.HELD, Mux(is_first & offered, Verdict.CARRY_OUT, Verdict.UNKNOWN)
+        )
+        was_held = Signal()  # ``is_held`` as the verdict saw it: a repeat at the last moment keeps the lease
+        m.d.sync += [
+            self.verdict.eq(Mux(is_last_lease, same_lease_verdict, other_lease_verdict)),
+            was_held.eq(is_held),
+        ]
+        m.d.comb += self.holder.eq(Mux(is_held, host, 0))
+        m.d.sync += cycles_left.eq(cycles_left - 1)
+        with m.If(cycles_left == 0):
+            m.d.sync += is_held.eq(0)
         carries_out = self.verdict == Verdict.CARRY_OUT
         with m.If(self.accept & (carries_out | (self.verdict == Verdict.REPEAT))):
-            m.d.sync += [left.eq(self.lease_cycles - 2), held.eq(was_held)]
+            m.d.sync += [cycles_left.eq(self.lease_cycles - 2), is_held.eq(was_held)]
             with m.If(carries_out):
-                m.d.comb += taken.eq(~known)
+                m.d.comb += offer_taken.eq(~is_last_lease)
                 m.d.sync += [
                     lease.eq(self.lease),
                     last.eq(self.sequence),
                     host.eq(self.host),
                     self.holder_mac.eq(self.mac),
-                    held.eq(~self.releases),
+                    is_held.eq(~self.releases),
                 ]
         return m
 
-    def _offer(self, m: Module, lease: Signal, taken: Signal) -> Value:
+    def _offer(self, m: Module, lease: Signal, offer_taken: Signal) -> Value:
         """Draw offers; return whether the request has the offer's lease and address.
 
-        An offer that was taken equals the last lease, which is judged separately. Before the first hello the
+        An offer that was taken equals the last lease, which is checked separately. Before the first hello the
         offer is 0, which no lease is. Neither offer is drawn again, since no host would see the new number.
         """
-        stands = Signal()
+        offer_stands = Signal()
         host = Signal(IP_BITS)
         mac = Signal(MAC_BITS)
         unfit = Signal()  # the previous cycle's offer is 0 or the last lease
-        its_lease = Signal()
-        its_host = Signal()
+        has_offered_lease = Signal()
+        has_offered_host = Signal()
         m.d.sync += [
             unfit.eq((self.offer == 0) | (self.offer == lease)),
-            its_lease.eq(self.lease == self.offer),
-            its_host.eq((self.host == host) & (self.mac == mac)),
+            has_offered_lease.eq(self.lease == self.offer),
+            has_offered_host.eq((self.host == host) & (self.mac == mac)),
         ]
-        with m.If(taken):
-            m.d.sync += stands.eq(0)
+        with m.If(offer_taken):
+            m.d.sync += offer_stands.eq(0)
         with m.If(self.hello):
-            m.d.sync += [stands.eq(1), host.eq(self.host), mac.eq(self.mac)]
-        with m.If(self.hello | stands & unfit):
+            m.d.sync += [offer_stands.eq(1), host.eq(self.host), mac.eq(self.mac)]
+        with m.If(self.hello | offer_stands & unfit):
             m.d.sync += self.offer.eq(self.number)
-        return its_lease & its_host
+        return has_offered_lease & has_offered_host

@@ -19,7 +19,7 @@ from fanin.hdl.net.control.headers import (
     SIZE_BITS,
     WIDTH,
     AboutWords,
-    pieces,
+    field_parts,
 )
 from fanin.hdl.net.control.request_reader import Request
 from fanin.hdl.net.control.request_store import READ_LATENCY
@@ -192,9 +192,9 @@ class ReplySender(wiring.Component):
 
     def _sources(self, length: Signal) -> dict[str, Value]:
         """Return the sources of a reply: numbers, except ``word`` and ``stored``, which are in wire order."""
-        (piece,) = pieces(ICMP_ECHO, REST_AT, "checksum")
-        both = self.word[piece.word] + EchoType.REQUEST  # the type has the lower byte of the wire
-        about = zip(ABOUT, (self.holder, *self.about, self.offer), strict=True)
+        (part,) = field_parts(ICMP_ECHO, REST_AT, "checksum")
+        checksum_sum = self.word[part.word] + EchoType.REQUEST  # the type has the lower byte of the wire
+        about_words = zip(ABOUT, (self.holder, *self.about, self.offer), strict=True)
         return {
             COPY: self.word,
             "stored": self.stored,
@@ -207,10 +207,10 @@ class ReplySender(wiring.Component):
             "length": length,
             "datagram": length - byte_length(IPV4),
             "sum": swap_bytes(~self.sum),
-            "echo_sum": swap_bytes((both[:_HALF] + both[_HALF])[:_HALF]),
+            "echo_sum": swap_bytes((checksum_sum[:_HALF] + checksum_sum[_HALF])[:_HALF]),
             "status": self.reply.status,
             "count": self.reply.count,
-            **{field.name: word for field, word in about},
+            **{field.name: word for field, word in about_words},
         }
 
     def _cells(self, at: Signal) -> Iterator[tuple[Value, list[Bit]]]:

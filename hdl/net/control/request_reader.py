@@ -20,10 +20,10 @@ from fanin.hdl.net.control.headers import (
     SIZE_BITS,
     WIDTH,
     Agreement,
-    Wanted,
-    kept,
-    pieces,
-    wanted,
+    BeatCondition,
+    field_conditions,
+    field_parts,
+    stored_field,
 )
 from fanin.hdl.net.control.request_store import READ_LATENCY
 from fanin.hdl.net.headers import swap_bytes
@@ -51,7 +51,7 @@ KIND_BITS, COUNT_BITS = field_bits(CONTROL, "kind"), field_bits(CONTROL, "count"
 PORT_BITS = field_bits(UDP, "source_port")
 _LAST = BODY_BEAT + 1  # the second word after the header; in a checksum request, the number of words
 _IP_BEATS = range(IP_AT // WORD_BYTES, -(-REST_AT // WORD_BYTES))
-_JUDGES = 2  # cycles from the last stored number to the form
+_CHECK_CYCLES = 2  # cycles from the last stored field to the form
 assert MAX_CHECKSUM == (1 << COUNT_BITS) - 1
 
 
@@ -146,30 +146,34 @@ class RequestReader(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        """Track the beat on ``word`` in ``at``, one-hot; after the last beat it continues until the form."""
+        """Track the beat on ``word`` in ``beat_at``, one-hot; it counts past the last beat, until the form."""
         m = Module()
-        end = _LAST + 1 + _JUDGES
+        end = _LAST + 1 + _CHECK_CYCLES
         reading = Signal()
-        at = Signal(end + 1)
+        beat_at = Signal(end + 1)
         started = Signal(READ_LATENCY)
-        m.d.sync += [started.eq(Cat(self.start, started)), at.eq(Cat(started[-1], at)), self.done.eq(at[end])]
+        m.d.sync += [
+            started.eq(Cat(self.start, started)),
+            beat_at.eq(Cat(started[-1], beat_at)),
+            self.done.eq(beat_at[end]),
+        ]
         with m.If(self.start):
             m.d.sync += [reading.eq(1), self.place.eq(0)]
         with m.Elif(reading):
             m.d.sync += [self.place.eq(self.place + 1), reading.eq(self.place != _LAST)]
         for half, port in enumerate((self.low, self.high)):
-            inside = [beat for beat in _IP_BEATS if IP_AT <= beat * WORD_BYTES + 2 * half < REST_AT]
-            m.d.comb += port.eq(Cat(at[beat] for beat in inside).any())
-        self._judge(m, at, self._keep(m, at))
+            beats = [beat for beat in _IP_BEATS if IP_AT <= beat * WORD_BYTES + 2 * half < REST_AT]
+            m.d.comb += port.eq(Cat(beat_at[beat] for beat in beats).any())
+        self._check(m, beat_at, self._store_fields(m, beat_at))
         return m
 
-    def _keep(self, m: Module, at: Signal) -> dict[str, Value]:
+    def _store_fields(self, m: Module, beat_at: Signal) -> dict[str, Value]:
         """Return the fields that the reply or the check needs, as numbers; drive the parts of ``request``."""
 
         def number(fields: tuple[Field, ...], start: int, name: str) -> Value:
-            return swap_bytes(kept(m, self.word, at, fields, start, name))
+            return swap_bytes(stored_field(m, self.word, beat_at, fields, start, name))
 
-        found = {
+        numbers = {
             "sender_ip": number(ARP, IP_AT, "sender_ip"),
             "source": number(IPV4, IP_AT, "source"),
             "length": number(IPV4, IP_AT, "length"),
@@ -182,45 +186,45 @@ class RequestReader(wiring.Component):
         head = Signal(8)
         address = Signal(WIDTH)
         number_word = Signal(WIDTH)
-        (piece,) = pieces(_BYTES, CONTROL_AT, "version_and_kind")
-        with m.If(at[piece.beat]):
-            m.d.sync += head.eq(self.word[piece.word])
-        with m.If(at[BODY_BEAT]):
+        (part,) = field_parts(_BYTES, CONTROL_AT, "version_and_kind")
+        with m.If(beat_at[part.beat]):
+            m.d.sync += head.eq(self.word[part.word])
+        with m.If(beat_at[BODY_BEAT]):
             m.d.sync += address.eq(swap_bytes(self.word))
-        with m.If(at[_LAST]):
+        with m.If(beat_at[_LAST]):
             m.d.sync += number_word.eq(swap_bytes(self.word))
-        found |= {
+        numbers |= {
             "kind": head[:KIND_BITS],
             "version": head[KIND_BITS:],
             "address": address,
             "number": number_word,
         }
         is_arp = Signal()
-        (want,) = wanted(ETHERNET, 0, ethertype=ETHERTYPE_ARP)
-        with m.If(at[want.beat]):
-            m.d.sync += is_arp.eq(want.holds(self.word))
-        found["is_arp"] = is_arp
-        found["mac"] = self._mac(m, at, is_arp)
+        (condition,) = field_conditions(ETHERNET, 0, ethertype=ETHERTYPE_ARP)
+        with m.If(beat_at[condition.beat]):
+            m.d.sync += is_arp.eq(condition.holds(self.word))
+        numbers["is_arp"] = is_arp
+        numbers["mac"] = self._mac(m, beat_at, is_arp)
         for name in Request.members:
             if name != "ip":
-                m.d.comb += self.request[name].eq(found[name])
-        m.d.comb += self.request.ip.eq(Mux(is_arp, found["sender_ip"], found["source"]))
-        return found
+                m.d.comb += self.request[name].eq(numbers[name])
+        m.d.comb += self.request.ip.eq(Mux(is_arp, numbers["sender_ip"], numbers["source"]))
+        return numbers
 
-    def _mac(self, m: Module, at: Signal, is_arp: Signal) -> Value:
+    def _mac(self, m: Module, beat_at: Signal, is_arp: Signal) -> Value:
         """Return the MAC address for the reply: the frame's source, or for ARP the sender in its header."""
         mac = Signal(MAC_BITS, reset_less=True)
-        outer, inner = pieces(ETHERNET, 0, "source"), pieces(ARP, IP_AT, "sender_mac")
+        outer, inner = field_parts(ETHERNET, 0, "source"), field_parts(ARP, IP_AT, "sender_mac")
         for first, second in zip(outer, inner, strict=True):
             assert (first.word, first.field) == (second.word, second.field)
-            with m.If(at[first.beat] | at[second.beat] & is_arp):
+            with m.If(beat_at[first.beat] | beat_at[second.beat] & is_arp):
                 m.d.sync += mac[first.field].eq(self.word[first.word])
         return swap_bytes(mac)
 
-    def _judge(self, m: Module, at: Signal, found: dict[str, Value]) -> None:
-        """Compute each finding in its own register; those of the last beats are valid two cycles later."""
+    def _check(self, m: Module, beat_at: Signal, fields: dict[str, Value]) -> None:
+        """Compute each condition in its own register; those of the last beats are valid two cycles later."""
         target = swap_bytes(self.own_ip)
-        arp_form = wanted(
+        arp_form = field_conditions(
             ARP,
             IP_AT,
             hardware=HARDWARE_ETHERNET,
@@ -229,18 +233,22 @@ class RequestReader(wiring.Component):
             protocol_bytes=IPV4_BYTES,
             operation=Operation.REQUEST,
         )
-        asks_us = [(p.beat, self.word[p.word] == target[p.field]) for p in pieces(ARP, IP_AT, "target_ip")]
-        arp = self._agree(m, at, "arp", arp_form, asks_us)
-        echo = self._agree(m, at, "echo", wanted(IPV4, IP_AT, protocol=IP_PROTOCOL_ICMP))
-        magic = self._agree(m, at, "magic", wanted(CONTROL, CONTROL_AT, magic=MAGIC, status=Status.REQUEST))
-        length, udp_length = found["length"], found["udp_length"]
+        target_is_own = [
+            (p.beat, self.word[p.word] == target[p.field]) for p in field_parts(ARP, IP_AT, "target_ip")
+        ]
+        arp = self._agree(m, beat_at, "arp", arp_form, target_is_own)
+        echo = self._agree(m, beat_at, "echo", field_conditions(IPV4, IP_AT, protocol=IP_PROTOCOL_ICMP))
+        magic = self._agree(
+            m, beat_at, "magic", field_conditions(CONTROL, CONTROL_AT, magic=MAGIC, status=Status.REQUEST)
+        )
+        length, udp_length = fields["length"], fields["udp_length"]
         flags = {
             "arp": arp & (self.size >= IP_AT + byte_length(ARP)),
             "fits": (self.sum.all()) & (length[SIZE_BITS:] == 0) & (length[:SIZE_BITS] + IP_AT <= self.size),
             "echo_whole": length >= byte_length(IPV4) + byte_length(ICMP_ECHO),
             "datagram": magic & (length == udp_length + byte_length(IPV4)),
             "headed": udp_length >= BODY_AT - REST_AT,
-            "form": self._well_formed(m, found),
+            "form": self._well_formed(m, fields),
         }
         registers = {name: Signal(name=f"is_{name}") for name in flags}
         m.d.sync += [registers[name].eq(flag) for name, flag in flags.items()]
@@ -248,41 +256,46 @@ class RequestReader(wiring.Component):
         of_datagram = Mux(control, Mux(registers["form"], Form.CONTROL, Form.MISFIT), Form.MALFORMED)
         of_echo = Mux(registers["echo_whole"], Form.ECHO, Form.MALFORMED)
         of_ip = Mux(registers["fits"], Mux(echo, of_echo, of_datagram), Form.MALFORMED)
-        m.d.sync += self.form.eq(Mux(found["is_arp"], Mux(registers["arp"], Form.ARP, Form.OTHER), of_ip))
+        m.d.sync += self.form.eq(Mux(fields["is_arp"], Mux(registers["arp"], Form.ARP, Form.OTHER), of_ip))
 
     def _agree(
-        self, m: Module, at: Signal, name: str, wants: Iterable[Wanted], more: Iterable[tuple[int, Value]] = ()
+        self,
+        m: Module,
+        beat_at: Signal,
+        name: str,
+        header_conditions: Iterable[BeatCondition],
+        extra_conditions: Iterable[tuple[int, Value]] = (),
     ) -> Value:
-        conditions = [(want.beat, want.holds(self.word)) for want in wants]
-        return Agreement(m, at, [*conditions, *more], name=name).later
+        conditions = [(condition.beat, condition.holds(self.word)) for condition in header_conditions]
+        return Agreement(m, beat_at, [*conditions, *extra_conditions], name=name).holds
 
-    def _well_formed(self, m: Module, found: dict[str, Value]) -> Value:
+    def _well_formed(self, m: Module, fields: dict[str, Value]) -> Value:
         """Return whether version, kind, lease, count and length are consistent, a cycle after the fields."""
-        kind, count, length = found["kind"], found["count"], found["udp_length"]
+        kind, count, length = fields["kind"], fields["count"], fields["udp_length"]
         head = BODY_AT - REST_AT
         pairs, words = kind == Kind.ACCESS, kind == Kind.LOAD
-        behind = {Kind.HELLO: ABOUT_WORDS, Kind.LOAD: 1, Kind.DUMP: 1, Kind.CHECKSUM: 2}
-        fixed = Signal(range(max(behind.values()) * WORD_BYTES + head + 1))
+        body_words = {Kind.HELLO: ABOUT_WORDS, Kind.LOAD: 1, Kind.DUMP: 1, Kind.CHECKSUM: 2}
+        fixed = Signal(range(max(body_words.values()) * WORD_BYTES + head + 1))
         m.d.comb += fixed.eq(head)
         with m.Switch(kind):
-            for known, extra in behind.items():
-                with m.Case(known):
+            for request_kind, extra in body_words.items():
+                with m.Case(request_kind):
                     m.d.comb += fixed.eq(head + extra * WORD_BYTES)
         low = count[: MAX_LOAD.bit_length()]
         counted = Mux(pairs, low << 3, Mux(words, low << 2, 0))
         expected = Signal(len(counted) + 1)
-        right = Signal()
-        m.d.sync += [expected.eq(fixed + counted), right.eq(length == expected)]
-        limit = Signal()
-        many = count[MAX_LOAD.bit_length() :].any()
-        m.d.sync += limit.eq(
-            Mux(pairs | words, ~many, Mux(kind == Kind.DUMP, count <= MAX_DUMP, count == 0))
-            & (found["version"] == VERSION)
+        length_matches = Signal()
+        m.d.sync += [expected.eq(fixed + counted), length_matches.eq(length == expected)]
+        in_range = Signal()
+        above_limit = count[MAX_LOAD.bit_length() :].any()
+        m.d.sync += in_range.eq(
+            Mux(pairs | words, ~above_limit, Mux(kind == Kind.DUMP, count <= MAX_DUMP, count == 0))
+            & (fields["version"] == VERSION)
             & (kind <= max(Kind))
-            & ((kind != Kind.CHECKSUM) | (found["number"] <= MAX_CHECKSUM))
-            & ((kind == Kind.HELLO) | found["lease"].any())
+            & ((kind != Kind.CHECKSUM) | (fields["number"] <= MAX_CHECKSUM))
+            & ((kind == Kind.HELLO) | fields["lease"].any())
         )
-        return right & limit
+        return length_matches & in_range
 
 
 #: First bytes of the control header; version and kind share one.

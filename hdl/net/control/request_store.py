@@ -14,7 +14,7 @@ from fanin.hdl.stream.packet import kept_bytes, packet_stream
 from fanin.wire.control import MAX_FRAME
 
 READ_LATENCY = 2
-_LAST_BEAT, _REST = divmod(MAX_FRAME - 1, WIDTH // 8)
+_LAST_BEAT, _LAST_LANE = divmod(MAX_FRAME - 1, WIDTH // 8)
 
 
 class RequestStore(wiring.Component):
@@ -73,50 +73,50 @@ class RequestStore(wiring.Component):
         write, read = storage.write_port(), storage.read_port()
         full = Signal(2)
         sizes = Signal(data.ArrayLayout(SIZE_BITS, 2), reset_less=True)
-        into = Signal()
-        out_of = Signal()
+        write_slot = Signal()
+        read_slot = Signal()
         m.d.comb += [
-            read.addr.eq(Cat(self.place, out_of)),
+            read.addr.eq(Cat(self.place, read_slot)),
             # A beat is never read while it is written. Stated here, this avoids logic for the case.
-            read.en.eq(self.enable & ~(write.en & (into == out_of))),
-            self.valid.eq(full.bit_select(out_of, 1)),
-            self.size.eq(sizes[out_of]),
+            read.en.eq(self.enable & ~(write.en & (write_slot == read_slot))),
+            self.valid.eq(full.bit_select(read_slot, 1)),
+            self.size.eq(sizes[read_slot]),
         ]
         with m.If(self.enable):
             m.d.sync += self.word.eq(read.data)
         with m.If(self.done):
-            m.d.sync += [full.bit_select(out_of, 1).eq(0), out_of.eq(~out_of)]
-        self._take(m, write, full, sizes, into)
+            m.d.sync += [full.bit_select(read_slot, 1).eq(0), read_slot.eq(~read_slot)]
+        self._take(m, write, full, sizes, write_slot)
         return m
 
-    def _take(self, m: Module, write: Any, full: Signal, sizes: Any, into: Signal) -> None:
+    def _take(self, m: Module, write: Any, full: Signal, sizes: Any, write_slot: Signal) -> None:
         """Write beats as they arrive; a frame that starts while its place is occupied is lost."""
         i = self.i
-        place = Signal(PLACE_BITS)
-        lost = Signal()  # the current frame found no room
-        long = Signal()
+        beat_number = Signal(PLACE_BITS)
+        overflowed = Signal()  # the current frame found no room
+        past_limit = Signal()
         drops = Signal()
         ends = Signal()
-        no_room = full.bit_select(into, 1) | lost
-        too_long = (place == _LAST_BEAT) & (~i.p.last | i.p.keep[_REST + 1]) | long
+        no_room = full.bit_select(write_slot, 1) | overflowed
+        too_long = (beat_number == _LAST_BEAT) & (~i.p.last | i.p.keep[_LAST_LANE + 1]) | past_limit
         m.d.comb += [
             i.ready.eq(1),
             drops.eq(no_room | too_long),
             ends.eq(i.valid & i.p.last),
-            write.addr.eq(Cat(place, into)),
+            write.addr.eq(Cat(beat_number, write_slot)),
             write.data.eq(i.p.data),
             write.en.eq(i.valid & ~no_room),
         ]
         with m.If(i.valid):
-            m.d.sync += [lost.eq(no_room & ~i.p.last), long.eq(too_long & ~i.p.last)]
+            m.d.sync += [overflowed.eq(no_room & ~i.p.last), past_limit.eq(too_long & ~i.p.last)]
             with m.If(i.p.last):
-                m.d.sync += place.eq(0)
+                m.d.sync += beat_number.eq(0)
             with m.Elif(~too_long):
-                m.d.sync += place.eq(place + 1)
+                m.d.sync += beat_number.eq(beat_number + 1)
         m.d.sync += self.dropped.eq(ends & drops)
         with m.If(ends & ~drops):
             m.d.sync += [
-                sizes[into].eq(Cat(Const(0, 2), place) + kept_bytes(i.p.keep)),
-                full.bit_select(into, 1).eq(1),
-                into.eq(~into),
+                sizes[write_slot].eq(Cat(Const(0, 2), beat_number) + kept_bytes(i.p.keep)),
+                full.bit_select(write_slot, 1).eq(1),
+                write_slot.eq(~write_slot),
             ]

@@ -173,9 +173,9 @@ class Responder(wiring.Component):
             m.d.sync += stored.eq(read.data)
 
     def _run(self, m: Module, store: Any, reader: Any, keeper: Any, executor: Any, sender: Any) -> None:
-        """Read, judge, execute, answer."""
+        """Build the states: read, decide, execute, answer."""
         reply = Signal(Reply)
-        kept = Signal(Reply)  # reply of the last request executed
+        last_reply = Signal(Reply)  # reply of the last request executed
         m.d.comb += [sender.reply.eq(reply), store.enable.eq(1), store.place.eq(sender.place)]
         m.d.sync += [self.events[name].eq(0) for name in ResponderEvents.members]
         with m.FSM():
@@ -186,7 +186,7 @@ class Responder(wiring.Component):
             with m.State("READ"):
                 m.d.comb += store.place.eq(reader.place)
                 with m.If(reader.done):
-                    self._decide(m, reader, keeper, executor, reply, kept)
+                    self._decide(m, reader, keeper, executor, reply, last_reply)
             with m.State("EXECUTE"):
                 m.d.comb += store.place.eq(executor.place)
                 status = Mux(executor.failed, Status.BUS, Status.DONE)
@@ -194,7 +194,7 @@ class Responder(wiring.Component):
                 with m.If(executor.done):
                     m.next = "KEEP"
             with m.State("KEEP"):
-                m.d.sync += kept.eq(reply)
+                m.d.sync += last_reply.eq(reply)
                 m.next = "ANSWER"
             with m.State("ANSWER"):
                 m.d.comb += sender.start.eq(1)
@@ -209,7 +209,7 @@ class Responder(wiring.Component):
             with m.State("PAUSE"):
                 m.next = "IDLE"
 
-    def _decide(self, m: Module, reader: Any, keeper: Any, executor: Any, reply: Any, kept: Any) -> None:
+    def _decide(self, m: Module, reader: Any, keeper: Any, executor: Any, reply: Any, last_reply: Any) -> None:
         """Select the answer from the frame's form and, for a control request, from the lease's verdict."""
         m.d.sync += reply.eq(0)
         m.next = "ANSWER"
@@ -238,7 +238,7 @@ class Responder(wiring.Component):
                             m.d.sync += self.events.requests.eq(1)
                             m.next = "EXECUTE"
                         with m.Case(Verdict.REPEAT):
-                            m.d.sync += [reply.eq(kept), self.events.repeats.eq(1)]
+                            m.d.sync += [reply.eq(last_reply), self.events.repeats.eq(1)]
                         with m.Case(Verdict.STALE):
                             m.d.sync += self.events.stale.eq(1)
                             m.next = "FREE"

@@ -32,8 +32,8 @@ def _first_state() -> list[int]:
     state: list[Sequence[int]] = [[0] * length for length in _LENGTHS]
     state[2] = [0] * (_LENGTHS[2] - 3) + [1] * 3
     for _ in range(_WARM_UP):
-        *entering, _ = _step(*state)
-        state = [[bit, *register[:-1]] for bit, register in zip(entering, state, strict=True)]
+        *new_bits, _ = _step(*state)
+        state = [[bit, *register[:-1]] for bit, register in zip(new_bits, state, strict=True)]
     return [sum(bit << n for n, bit in enumerate(register)) for register in state]
 
 

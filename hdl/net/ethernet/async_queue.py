@@ -85,52 +85,53 @@ class AsyncQueue(wiring.Component):
         """
         m = Module()
         m.submodules.storage = storage = Memory(shape=self.width, depth=self.capacity, init=[])
-        written = Signal(self.capacity.bit_length(), name="produce_w_gry")
-        seen_by_reader = Signal.like(written, name="produce_r_gry")
-        read = Signal.like(written, name="consume_r_gry", reset_less=True)
-        seen_by_writer = Signal.like(written, name="consume_w_gry")
-        m.submodules.produce_cdc = FFSynchronizer(written, seen_by_reader, o_domain="read")
-        m.submodules.consume_cdc = FFSynchronizer(read, seen_by_writer, o_domain="write")
-        self._write(m, storage.write_port(domain="write"), written, seen_by_writer)
-        self._read(m, storage.read_port(domain="read"), read, seen_by_reader)
+        produced = Signal(self.capacity.bit_length(), name="produce_w_gry")
+        seen_by_reader = Signal.like(produced, name="produce_r_gry")
+        consumed = Signal.like(produced, name="consume_r_gry", reset_less=True)
+        seen_by_writer = Signal.like(produced, name="consume_w_gry")
+        m.submodules.produce_cdc = FFSynchronizer(produced, seen_by_reader, o_domain="read")
+        m.submodules.consume_cdc = FFSynchronizer(consumed, seen_by_writer, o_domain="write")
+        self._write(m, storage.write_port(domain="write"), produced, seen_by_writer)
+        self._read(m, storage.read_port(domain="read"), consumed, seen_by_reader)
         return m
 
-    def _write(self, m: Module, port: Any, written: Signal, read: Signal) -> None:
+    def _write(self, m: Module, port: Any, produced: Signal, consumed: Signal) -> None:
         """Build the writer's side; ``room`` depends on the level two cycles ago."""
-        count, following, taken, level = (
-            Signal.like(written, name=f"w_{name}") for name in ("count", "following", "taken", "level")
+        count, next_count, consumed_count, level = (
+            Signal.like(produced, name=f"w_{name}")
+            for name in ("count", "next_count", "consumed_count", "level")
         )
         m.d.comb += [
-            following.eq(count + self.w_en),
+            next_count.eq(count + self.w_en),
             port.addr.eq(count[:-1]),
             port.data.eq(self.w_data),
             port.en.eq(self.w_en),
         ]
         m.d.write += [
-            count.eq(following),
-            written.eq(_gray(following)),
-            taken.eq(_binary(read)),
-            level.eq(count - taken),
+            count.eq(next_count),
+            produced.eq(_gray(next_count)),
+            consumed_count.eq(_binary(consumed)),
+            level.eq(count - consumed_count),
             self.room.eq(level <= self.capacity - _FREE),
         ]
 
-    def _read(self, m: Module, port: Any, read: Signal, written: Signal) -> None:
+    def _read(self, m: Module, port: Any, consumed: Signal, produced: Signal) -> None:
         """Build the reader's side; the memory's port outputs the word at the next position."""
-        count = Signal.like(read, name="r_count", reset_less=True)
-        following = Signal.like(read, name="r_following")
+        count = Signal.like(consumed, name="r_count", reset_less=True)
+        next_count = Signal.like(consumed, name="r_next_count")
         emptied = Signal()
         m.submodules.rst_cdc = AsyncFFSynchronizer(
             ResetSignal("write", allow_reset_less=True), emptied, o_domain="read"
         )
         m.d.comb += [
-            self.r_rdy.eq((read != written) & ~emptied),
-            following.eq(count + (self.r_rdy & self.r_en)),
-            port.addr.eq(following[:-1]),
+            self.r_rdy.eq((consumed != produced) & ~emptied),
+            next_count.eq(count + (self.r_rdy & self.r_en)),
+            port.addr.eq(next_count[:-1]),
             self.r_data.eq(port.data),
         ]
-        m.d.read += [count.eq(following), read.eq(_gray(following)), self.r_rst.eq(emptied)]
+        m.d.read += [count.eq(next_count), consumed.eq(_gray(next_count)), self.r_rst.eq(emptied)]
         with m.If(emptied):
-            m.d.read += [count.eq(_binary(written)), read.eq(written)]
+            m.d.read += [count.eq(_binary(produced)), consumed.eq(produced)]
 
 
 def check_capacity(capacity: int) -> None:

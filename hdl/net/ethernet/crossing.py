@@ -71,15 +71,15 @@ class FrameCrossing(wiring.Component):
         with m.If(i.valid & i.ready):
             m.d.write += begins.eq(i.p.last)
 
-        knows = Signal()  # the reader has seen where a frame starts or ends
-        wanted = Signal()
+        aligned = Signal()  # the reader has reached the start or the end of a frame
+        deliver = Signal()
         m.d.comb += [
             Value.cast(o.p).eq(queue.r_data[:-1]),
-            wanted.eq(knows | queue.r_data[-1]),
-            o.valid.eq(queue.r_rdy & wanted),
-            queue.r_en.eq(o.ready | ~wanted),
+            deliver.eq(aligned | queue.r_data[-1]),
+            o.valid.eq(queue.r_rdy & deliver),
+            queue.r_en.eq(o.ready | ~deliver),
             self.emptied.eq(queue.r_rst),
         ]
-        with m.If(queue.r_rdy & (wanted | o.p.last)):
-            m.d.read += knows.eq(1)
+        with m.If(queue.r_rdy & (deliver | o.p.last)):
+            m.d.read += aligned.eq(1)
         return m

@@ -130,16 +130,16 @@ class EthernetMac(wiring.Component):
             gather.i.p.tail.eq(receiver.o.p.cause),
         ]
         self._write(m, gather.o, crossing.i)
-        ended, cause = self._judge(m, crossing, store)
+        frame_ended, cause = self._check(m, crossing, store)
         connect_typed(m, store.o, flipped(self.rx))
         dropped = store.events.dropped
         m.d.comb += [
-            self.events.received.eq(ended & (cause == Cause.GOOD) & ~dropped),
-            self.events.bad_fcs.eq(ended & (cause == Cause.BAD_FCS)),
-            self.events.runt.eq(ended & (cause == Cause.RUNT)),
-            self.events.long.eq(ended & (cause == Cause.LONG)),
-            self.events.damaged.eq(ended & (cause == Cause.ERROR)),
-            self.events.dropped.eq(ended & (cause == Cause.LOST) | dropped),
+            self.events.received.eq(frame_ended & (cause == Cause.GOOD) & ~dropped),
+            self.events.bad_fcs.eq(frame_ended & (cause == Cause.BAD_FCS)),
+            self.events.runt.eq(frame_ended & (cause == Cause.RUNT)),
+            self.events.long.eq(frame_ended & (cause == Cause.LONG)),
+            self.events.damaged.eq(frame_ended & (cause == Cause.ERROR)),
+            self.events.dropped.eq(frame_ended & (cause == Cause.LOST) | dropped),
         ]
 
     def _write(self, m: Module, word: Any, crossing: Any) -> None:
@@ -149,41 +149,44 @@ class EthernetMac(wiring.Component):
 
         Frames that end while such an end waits are counted together with it.
         """
-        lost = Signal()  # this frame has lost a word
-        owed = Signal()  # a frame's end waits for room
+        word_lost = Signal()  # this frame has lost a word
+        end_due = Signal()  # a frame's end waits for room
         free = Signal()
         m.d.comb += free.eq(~crossing.valid | crossing.ready)
         with m.If(free):
-            m.d.rx += [crossing.valid.eq(owed | word.valid & (~lost | word.p.last)), crossing.p.eq(word.p)]
-            with m.If(owed | lost):
+            m.d.rx += [
+                crossing.valid.eq(end_due | word.valid & (~word_lost | word.p.last)),
+                crossing.p.eq(word.p),
+            ]
+            with m.If(end_due | word_lost):
                 m.d.rx += [crossing.p.last.eq(1), crossing.p.tail.eq(Cause.LOST)]
-        m.d.rx += owed.eq(~free & (owed | word.valid & word.p.last))
+        m.d.rx += end_due.eq(~free & (end_due | word.valid & word.p.last))
         with m.If(word.valid):
-            m.d.rx += lost.eq(~word.p.last & (lost | owed | ~free))
+            m.d.rx += word_lost.eq(~word.p.last & (word_lost | end_due | ~free))
 
-    def _judge(self, m: Module, crossing: Any, store: Any) -> tuple[Signal, Signal]:
-        """Move words from the queue to the store; return whether a frame ended two cycles ago, and why."""
-        begun = Signal()
-        torn = Signal()  # the rest of a frame will not arrive
-        came = Signal()
-        ended = Signal()
+    def _check(self, m: Module, crossing: Any, store: Any) -> tuple[Signal, Signal]:
+        """Move words from the queue to the store; return whether a frame ended 2 cycles ago, and its cause."""
+        in_frame = Signal()
+        interrupted = Signal()  # the rest of a frame will not arrive
+        valid = Signal()
+        frame_ended = Signal()
         word = Signal(crossing.o.p.shape(), reset_less=True)
         cause = Signal(Cause)
-        m.d.comb += [crossing.o.ready.eq(1), torn.eq(crossing.emptied & begun)]
-        m.d.sync += [came.eq(crossing.o.valid | torn), word.eq(crossing.o.p)]
+        m.d.comb += [crossing.o.ready.eq(1), interrupted.eq(crossing.emptied & in_frame)]
+        m.d.sync += [valid.eq(crossing.o.valid | interrupted), word.eq(crossing.o.p)]
         with m.If(crossing.o.valid):
-            m.d.sync += begun.eq(~crossing.o.p.last)
-        with m.If(torn):
-            m.d.sync += [begun.eq(0), word.keep.eq(1), word.last.eq(1), word.tail.eq(Cause.LOST)]
+            m.d.sync += in_frame.eq(~crossing.o.p.last)
+        with m.If(interrupted):
+            m.d.sync += [in_frame.eq(0), word.keep.eq(1), word.last.eq(1), word.tail.eq(Cause.LOST)]
         m.d.comb += [
-            store.i.valid.eq(came),
+            store.i.valid.eq(valid),
             store.i.p.data.eq(word.data),
             store.i.p.keep.eq(word.keep),
             store.i.p.last.eq(word.last),
             store.i.p.error.eq(word.tail != Cause.GOOD),
         ]
-        m.d.sync += [ended.eq(came & word.last), cause.eq(word.tail)]
-        return ended, cause
+        m.d.sync += [frame_ended.eq(valid & word.last), cause.eq(word.tail)]
+        return frame_ended, cause
 
     def _transmit(self, m: Module) -> None:
         m.submodules.tx_store = store = self._store(wait=True)
@@ -191,9 +194,9 @@ class EthernetMac(wiring.Component):
             FrameCrossing(shape=packet_layout(self.width), capacity=_CAPACITY)
         )
         # A frame that the core's reset interrupts ends immediately, without an FCS, so that receivers drop it.
-        cut = ResetInserter(crossing.emptied)
-        m.submodules.scatter = scatter = DomainRenamer("tx")(cut(WordsToBytes(width=self.width)))
-        m.submodules.transmitter = transmitter = DomainRenamer("tx")(cut(MacTransmitter()))
+        reset_if_emptied = ResetInserter(crossing.emptied)
+        m.submodules.scatter = scatter = DomainRenamer("tx")(reset_if_emptied(WordsToBytes(width=self.width)))
+        m.submodules.transmitter = transmitter = DomainRenamer("tx")(reset_if_emptied(MacTransmitter()))
         m.submodules.underrun = underrun = PulseSynchronizer("tx", "sync")
         m.d.comb += [
             store.i.valid.eq(self.tx.valid),

@@ -12,8 +12,8 @@ from fanin.hdl.net.crc import CRC_BITS, after_byte, remainder
 from fanin.hdl.net.ethernet.gmii import START, Cause, Gmii, ReceivedByte
 from fanin.wire.ethernet import FCS_BYTES, MAX_FRAME_BYTES, MIN_FRAME_BYTES
 
-_ONES = (1 << CRC_BITS) - 1
-_RESIDUE = remainder(bytes(FCS_BYTES), _ONES)  # remainder of any frame with its FCS
+_ALL_ONES = (1 << CRC_BITS) - 1
+_RESIDUE = remainder(bytes(FCS_BYTES), _ALL_ONES)  # remainder of any frame with its FCS
 _PARTS = 3  # parts of the comparison with it: two LUTs in series for each, then two for all in the next cycle
 _SHORTEST = MIN_FRAME_BYTES + FCS_BYTES
 
@@ -65,16 +65,16 @@ class MacReceiver(wiring.Component):
         m = Module()
         step = Signal()
         byte = Signal(Gmii)
-        inside = Signal()  # after the start delimiter
-        before = Signal()  # carrier was present a step ago
+        in_frame = Signal()  # after the start delimiter
+        had_carrier = Signal()  # carrier was present a step ago
         content = Signal()
         ends = Signal()
         m.d.sync += [step.eq(self.enable), byte.eq(self.gmii)]
-        m.d.comb += [content.eq(byte.valid & inside), ends.eq(before & ~byte.valid)]
+        m.d.comb += [content.eq(byte.valid & in_frame), ends.eq(had_carrier & ~byte.valid)]
         with m.If(step):
             m.d.sync += [
-                before.eq(byte.valid),
-                inside.eq(byte.valid & (inside | (byte.data == START))),
+                had_carrier.eq(byte.valid),
+                in_frame.eq(byte.valid & (in_frame | (byte.data == START))),
             ]
 
         line = Signal(8 * (FCS_BYTES + 1))
@@ -85,15 +85,15 @@ class MacReceiver(wiring.Component):
             with m.Else():
                 m.d.sync += filled.eq(0)
 
-        given = Signal(ReceivedByte)
+        output = Signal(ReceivedByte)
         valid = Signal()
         with m.If(step):
             m.d.sync += [
                 valid.eq(filled[-1] & content | ends),
-                given.data.eq(line[-8:]),
-                given.last.eq(ends),
-                self.o.p.data.eq(given.data),
-                self.o.p.last.eq(given.last),
+                output.data.eq(line[-8:]),
+                output.last.eq(ends),
+                self.o.p.data.eq(output.data),
+                self.o.p.last.eq(output.last),
                 self.o.p.cause.eq(self._cause(m, step, byte, content)),
             ]
         m.d.sync += self.o.valid.eq(step & valid)
@@ -101,7 +101,7 @@ class MacReceiver(wiring.Component):
 
     def _cause(self, m: Module, step: Signal, byte: Any, content: Signal) -> Any:
         """Return the outcome of the frame, in the step after its carrier's end."""
-        state = Signal(CRC_BITS, init=_ONES)
+        state = Signal(CRC_BITS, init=_ALL_ONES)
         number = Signal(range(self.max_frame + 1))  # frame bytes so far; wrapping does no harm
         short = Signal(init=1)
         long = Signal()
@@ -114,23 +114,25 @@ class MacReceiver(wiring.Component):
                 with m.If(number == self.max_frame):
                     m.d.sync += long.eq(1)
             with m.Else():
-                m.d.sync += [state.eq(_ONES), number.eq(0), short.eq(1), long.eq(0)]
+                m.d.sync += [state.eq(_ALL_ONES), number.eq(0), short.eq(1), long.eq(0)]
             m.d.sync += damaged.eq(byte.valid & (damaged | byte.error))
 
         size = -(-CRC_BITS // _PARTS)
-        right = Signal(_PARTS)
+        residue_matches = Signal(_PARTS)
         was_short = Signal()
         was_long = Signal()
         was_damaged = Signal()
         with m.If(step):
             m.d.sync += [
-                right[n].eq(state[n * size :][:size] == (Const(_RESIDUE, CRC_BITS)[n * size :][:size]))
+                residue_matches[n].eq(
+                    state[n * size :][:size] == (Const(_RESIDUE, CRC_BITS)[n * size :][:size])
+                )
                 for n in range(_PARTS)
             ]
             m.d.sync += [was_short.eq(short), was_long.eq(long), was_damaged.eq(damaged)]
-        cause = Mux(right.all(), Cause.GOOD, Cause.BAD_FCS)
-        for wrong, name in (was_long, Cause.LONG), (was_short, Cause.RUNT), (was_damaged, Cause.ERROR):
-            cause = Mux(wrong, name, cause)
+        cause = Mux(residue_matches.all(), Cause.GOOD, Cause.BAD_FCS)
+        for condition, name in (was_long, Cause.LONG), (was_short, Cause.RUNT), (was_damaged, Cause.ERROR):
+            cause = Mux(condition, name, cause)
         return cause
 
 

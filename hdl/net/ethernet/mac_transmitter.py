@@ -13,7 +13,7 @@ from fanin.hdl.net.ethernet.gmii import PREAMBLE, START, Gmii
 from fanin.hdl.stream.packet import packet_stream
 from fanin.wire.ethernet import FCS_BYTES, GAP_BYTES, MIN_FRAME_BYTES, PREAMBLE_BYTES
 
-_ONES = (1 << CRC_BITS) - 1
+_ALL_ONES = (1 << CRC_BITS) - 1
 
 
 class _Part(enum.Enum, shape=3):  # type: ignore[call-arg]
@@ -25,7 +25,7 @@ class _Part(enum.Enum, shape=3):  # type: ignore[call-arg]
     PADDING = 3
     FCS = 4
     GAP = 5
-    REST = 6  # nothing is sent while the rest of a frame that paused is dropped
+    DROP = 6  # nothing is sent while the rest of a frame that paused is dropped
 
 
 class MacTransmitter(wiring.Component):
@@ -64,73 +64,75 @@ class MacTransmitter(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         """Select a byte in one step; in the next, add it to the CRC and send it, or send the FCS instead."""
         m = Module()
-        chosen = Signal(Gmii)
+        next_byte = Signal(Gmii)
         counts = Signal()  # the byte enters the CRC
         is_fcs = Signal()
-        self._choose(m, chosen, counts, is_fcs)
+        self._choose(m, next_byte, counts, is_fcs)
 
-        state = Signal(CRC_BITS, init=_ONES)
+        state = Signal(CRC_BITS, init=_ALL_ONES)
         low = state[:8]
         with m.If(self.enable):
             m.d.sync += [
-                self.gmii.data.eq(Mux(is_fcs, ~low, chosen.data)),
-                self.gmii.valid.eq(chosen.valid),
-                self.gmii.error.eq(chosen.error),
+                self.gmii.data.eq(Mux(is_fcs, ~low, next_byte.data)),
+                self.gmii.valid.eq(next_byte.valid),
+                self.gmii.error.eq(next_byte.error),
             ]
             with m.If(counts):
                 # A byte equal to the remainder's lowest byte shifts the remainder: the next byte of the FCS
                 # follows.
-                m.d.sync += state.eq(after_byte(state, Mux(is_fcs, low, chosen.data)))
+                m.d.sync += state.eq(after_byte(state, Mux(is_fcs, low, next_byte.data)))
             with m.Else():
-                m.d.sync += state.eq(_ONES)
+                m.d.sync += state.eq(_ALL_ONES)
         return m
 
-    def _choose(self, m: Module, chosen: Any, counts: Signal, is_fcs: Signal) -> None:
+    def _choose(self, m: Module, next_byte: Any, counts: Signal, is_fcs: Signal) -> None:
         """Select the byte of each step, and the part of the frame that follows."""
         i = self.i
         part = Signal(_Part)
-        left = Signal(range(max(PREAMBLE_BYTES, FCS_BYTES, GAP_BYTES)))  # steps of this part, after this one
+        steps_left = Signal(
+            range(max(PREAMBLE_BYTES, FCS_BYTES, GAP_BYTES))
+        )  # steps of this part, after this one
         last = Signal()  # no step of this part is left
         number = Signal(range(MIN_FRAME_BYTES))  # bytes of the frame before this one, up to the minimum minus 1
-        enough = Signal()  # the frame has its minimum length, with this byte
+        long_enough = Signal()  # the frame has its minimum length, with this byte
         in_data = Signal()
-        in_rest = Signal()
+        dropping = Signal()
         pauses = Signal()
         m.d.comb += [
             in_data.eq(part == _Part.DATA),
-            in_rest.eq(part == _Part.REST),
-            i.ready.eq(self.enable & (in_data | in_rest)),
+            dropping.eq(part == _Part.DROP),
+            i.ready.eq(self.enable & (in_data | dropping)),
             pauses.eq(in_data & ~i.valid),
         ]
         m.d.sync += self.underrun.eq(self.enable & pauses)
 
         def follow(next_part: Any, steps: int) -> list[Any]:
-            return [part.eq(next_part), left.eq(steps - 1), last.eq(steps == 1)]
+            return [part.eq(next_part), steps_left.eq(steps - 1), last.eq(steps == 1)]
 
         with m.If(self.enable):
-            m.d.sync += [left.eq(left - 1), last.eq(left == 1)]
-            m.d.sync += [counts.eq(0), is_fcs.eq(0), chosen.valid.eq(1), chosen.error.eq(0)]
-            m.d.sync += [number.eq(0), enough.eq(0)]
+            m.d.sync += [steps_left.eq(steps_left - 1), last.eq(steps_left == 1)]
+            m.d.sync += [counts.eq(0), is_fcs.eq(0), next_byte.valid.eq(1), next_byte.error.eq(0)]
+            m.d.sync += [number.eq(0), long_enough.eq(0)]
             with m.Switch(part):
                 with m.Case(_Part.IDLE):
-                    m.d.sync += chosen.valid.eq(0)
+                    m.d.sync += next_byte.valid.eq(0)
                     with m.If(i.valid):
                         m.d.sync += follow(_Part.PREAMBLE, PREAMBLE_BYTES)
                 with m.Case(_Part.PREAMBLE):
-                    m.d.sync += chosen.data.eq(Mux(last, START, PREAMBLE))
+                    m.d.sync += next_byte.data.eq(Mux(last, START, PREAMBLE))
                     with m.If(last):
                         m.d.sync += part.eq(_Part.DATA)
                 with m.Case(_Part.DATA, _Part.PADDING):
-                    m.d.sync += [chosen.data.eq(Mux(in_data, i.p.data, 0)), counts.eq(1)]
+                    m.d.sync += [next_byte.data.eq(Mux(in_data, i.p.data, 0)), counts.eq(1)]
                     m.d.sync += [
-                        number.eq(number + ~enough),
-                        enough.eq(enough | (number == MIN_FRAME_BYTES - 2)),
+                        number.eq(number + ~long_enough),
+                        long_enough.eq(long_enough | (number == MIN_FRAME_BYTES - 2)),
                     ]
                     with m.If(pauses):
-                        m.d.sync += [chosen.error.eq(1), part.eq(_Part.REST)]
+                        m.d.sync += [next_byte.error.eq(1), part.eq(_Part.DROP)]
                     with m.Elif(i.p.last | ~in_data):
                         m.d.sync += part.eq(_Part.PADDING)
-                        with m.If(enough):
+                        with m.If(long_enough):
                             m.d.sync += follow(_Part.FCS, FCS_BYTES)
                 with m.Case(_Part.FCS):
                     m.d.sync += [counts.eq(1), is_fcs.eq(1)]
@@ -138,10 +140,10 @@ class MacTransmitter(wiring.Component):
                         # An idle step is the last of the gap.
                         m.d.sync += follow(_Part.GAP, GAP_BYTES - 1)
                 with m.Case(_Part.GAP):
-                    m.d.sync += chosen.valid.eq(0)
+                    m.d.sync += next_byte.valid.eq(0)
                     with m.If(last):
                         m.d.sync += part.eq(_Part.IDLE)
                 with m.Default():
-                    m.d.sync += chosen.valid.eq(0)
+                    m.d.sync += next_byte.valid.eq(0)
                     with m.If(i.valid & i.p.last):
                         m.d.sync += follow(_Part.GAP, GAP_BYTES - 1)

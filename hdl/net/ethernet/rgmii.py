@@ -29,7 +29,7 @@ class Speed(enum.Enum, shape=2):  # type: ignore[call-arg]
 
 #: Status that the PHY reports between frames.
 LinkStatus = data.StructLayout({"up": 1, "speed": Speed, "full_duplex": 1})
-_UNSAID = {"speed": Speed.MBPS_1000, "full_duplex": 1}
+_DEFAULT_STATUS = {"speed": Speed.MBPS_1000, "full_duplex": 1}
 
 
 class RgmiiReceiver(wiring.Component):
@@ -71,15 +71,15 @@ class RgmiiReceiver(wiring.Component):
     def __init__(self) -> None:
         halves = {"data0": In(4), "data1": In(4), "ctl0": In(1), "ctl1": In(1)}
         super().__init__(
-            {**halves, "gmii": Out(Gmii), "enable": Out(1), "status": Out(LinkStatus, init=_UNSAID)}
+            {**halves, "gmii": Out(Gmii), "enable": Out(1), "status": Out(LinkStatus, init=_DEFAULT_STATUS)}
         )
 
     def elaborate(self, platform: Any) -> Module:
         """Build the bytes of both kinds of speed, and select."""
         m = Module()
-        fast = Signal()
-        m.d.sync += fast.eq(self.status.speed == Speed.MBPS_1000)
-        self._listen(m)
+        is_gigabit = Signal()
+        m.d.sync += is_gigabit.eq(self.status.speed == Speed.MBPS_1000)
+        self._read_status(m)
 
         damaged = Signal()
         m.d.comb += damaged.eq(self.ctl0 ^ self.ctl1)
@@ -96,7 +96,7 @@ class RgmiiReceiver(wiring.Component):
             is_high.eq(~complete),
             started.eq(self.ctl0 & (started | starts)),
         ]
-        with m.If(fast):
+        with m.If(is_gigabit):
             m.d.sync += [
                 self.gmii.data.eq(Cat(self.data0, self.data1)),
                 self.gmii.valid.eq(self.ctl0),
@@ -112,20 +112,20 @@ class RgmiiReceiver(wiring.Component):
             ]
         return m
 
-    def _listen(self, m: Module) -> None:
+    def _read_status(self, m: Module) -> None:
         """Read the status from the data pins while neither carrier nor error is present."""
-        said = Signal(LinkStatus)
+        reported = Signal(LinkStatus)
         count = Signal(range(STABLE))
         with m.If(~self.ctl0 & ~self.ctl1):
-            m.d.sync += said.eq(self.data0)
-            with m.If(said.as_value() != self.data0):
+            m.d.sync += reported.eq(self.data0)
+            with m.If(reported.as_value() != self.data0):
                 m.d.sync += count.eq(0)
             with m.Elif(count != STABLE - 1):
                 m.d.sync += count.eq(count + 1)
             with m.Else():
-                m.d.sync += self.status.up.eq(said.up)
-                with m.If(said.up):
-                    m.d.sync += self.status.eq(said)
+                m.d.sync += self.status.up.eq(reported.up)
+                with m.If(reported.up):
+                    m.d.sync += self.status.eq(reported)
 
 
 class RgmiiTransmitter(wiring.Component):
@@ -179,13 +179,13 @@ class RgmiiTransmitter(wiring.Component):
         At 1 Gb/s it stays where the clock falls in mid-cycle.
         """
         m = Module()
-        fast = Signal()
+        is_gigabit = Signal()
         cycle = Signal(_PERIOD, init=1 << _FAST_AT)
         upper = Signal()
         high = [Signal(), Signal()]
         m.d.comb += [high[0].eq(cycle[: _FAST_AT + 1].any()), high[1].eq(cycle[:_FAST_AT].any())]
-        m.d.sync += fast.eq(self.speed == Speed.MBPS_1000)
-        with m.If(fast):
+        m.d.sync += is_gigabit.eq(self.speed == Speed.MBPS_1000)
+        with m.If(is_gigabit):
             m.d.sync += [cycle.eq(1 << _FAST_AT), self.enable.eq(1)]
         with m.Else():
             m.d.sync += [cycle.eq(cycle.rotate_left(1)), self.enable.eq(upper & cycle[-2])]
@@ -193,8 +193,8 @@ class RgmiiTransmitter(wiring.Component):
                 m.d.sync += upper.eq(~upper)
 
         gmii = self.gmii
-        nibble = Mux(upper & ~fast, gmii.data[4:], gmii.data[:4])
-        m.d.sync += [self.data0.eq(nibble), self.data1.eq(Mux(fast, gmii.data[4:], nibble))]
+        nibble = Mux(upper & ~is_gigabit, gmii.data[4:], gmii.data[:4])
+        m.d.sync += [self.data0.eq(nibble), self.data1.eq(Mux(is_gigabit, gmii.data[4:], nibble))]
         for control, clock, is_high in zip(
             (self.ctl0, self.ctl1), (self.clock0, self.clock1), high, strict=True
         ):

@@ -58,7 +58,7 @@ class Slot:
             m.d.sync += self.state.eq(SlotState.FREE)
         with m.If(ours):
             m.d.sync += [
-                self.sent.deadline.eq(state["now"] + 1 + cycles),
+                self.sent.deadline.eq(state["cycle"] + 1 + cycles),
                 self.sent.delay.eq(delay),
                 self.sent.retries.eq(dut.sent.retries),
                 self.sent.ack.eq(dut.sent.ack),
@@ -86,7 +86,7 @@ def test_what_is_offered_again_is_what_was_sent_last_overdue_and_still_waited_fo
     fails = dut.failed & (proof.past(state["fsm_state"]) == OFFER) & ~proof.past(state["just_taken"])
     found = ours & (offer.valid | fails)
     late = Signal(TIMEOUT_BITS)
-    proof.m.d.comb += late.eq(state["now"] - 2 - slot.sent.deadline)  # as it was looked at, 2 cycles ago
+    proof.m.d.comb += late.eq(state["cycle"] - 2 - slot.sent.deadline)  # as it was looked at, 2 cycles ago
     proof.check(~found | ~late[-1])
     backoff, doubled = data.View(delay_layout(), state["backoff"]), slot.sent.delay.cycles << 1
     longest = slot.sent.delay.longest | (doubled >= 1 << RTT_BITS) | (doubled >= ceiling)
@@ -100,7 +100,7 @@ def test_what_is_offered_again_is_what_was_sent_last_overdue_and_still_waited_fo
     proof.check(~(ours & fails) | (slot.sent.retries == limit))
     proof.check(~state["pending"] | (state["fsm_state"] == OFFER))
     waits = (state["fsm_state"] == LOOK) | (state["fsm_state"] == FLUSH)
-    proof.check(state["settle"] <= Mux(waits, 2, 0))
+    proof.check(state["wait"] <= Mux(waits, 2, 0))
     # the memories have what was sent, and the PA
     timer = proof.inner.submodules.timers.read_port(domain="comb")
     store = proof.inner.submodules.store.read_port(domain="comb")

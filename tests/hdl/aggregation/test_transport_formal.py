@@ -99,7 +99,7 @@ def test_the_window_never_holds_more_than_n_operations(protocol, tmp_path):
     """Induction: for ever, at any N, whatever is accepted while open and freed while in use."""
     proof = Proof(OperationWindow(slots=8, protocol=protocol))
     window, state = proof.component, proof.internal
-    begun, room = state["begun"], state["room"]
+    started, free_places = state["started"], state["free_places"]
     settled = Signal()  # the mask was there a cycle ago
     ready = Signal()  # two cycles ago
     enabled = Signal()
@@ -110,18 +110,18 @@ def test_the_window_never_holds_more_than_n_operations(protocol, tmp_path):
     proof.assume(window.mask == mask)
     proof.assume(~window.accept | (window.open & ready))
     was_idle = Signal(init=1)
-    idle = ~begun | (room == size)
+    idle = ~started | (free_places == size)
     proof.m.d.sync += was_idle.eq(idle)
     proof.assume(~window.free | ~idle)
-    proof.check(~ready | (window.idle == was_idle) | ~begun)
-    proof.check(begun | (window.idle & was_idle))
-    proof.check(~ready | (window.open == ((room > 0) & ~window.exhausted & enabled)))
-    proof.check(~settled | (room <= size))
+    proof.check(~ready | (window.idle == was_idle) | ~started)
+    proof.check(started | (window.idle & was_idle))
+    proof.check(~ready | (window.open == ((free_places > 0) & ~window.exhausted & enabled)))
+    proof.check(~settled | (free_places <= size))
     proof.check(~settled | (state["size"] == size))
-    proof.check(~settled | begun | (room == size))
+    proof.check(~settled | started | (free_places == size))
     proof.check(~ready | settled)
-    proof.check(ready | ~begun)
-    proof.check(settled | (~begun & ~window.open))
+    proof.check(ready | ~started)
+    proof.check(settled | (~started & ~window.open))
     proof.prove(tmp_path, depth=4)
 
 

@@ -22,7 +22,7 @@ def small(monkeypatch):
     """Short commands: the solver sees every carry that they can have."""
     for module in "axi_reader", "axi_writer":
         monkeypatch.setattr(f"fanin.hdl.bus.{module}.COUNT_BITS", COUNT_BITS)
-    monkeypatch.setattr("fanin.hdl.bus.axi_writer._AHEAD", 2)
+    monkeypatch.setattr("fanin.hdl.bus.axi_writer._ADDRESS_LEAD", 2)
 
 
 def in_block(address, length):
@@ -38,16 +38,18 @@ def splitter_invariants(proof, splitter, state):
     """What is still to be counted off belongs to the command that is kept."""
     command = splitter.command.payload.shape()(state["command"])
     start = command.address[:BURST_BITS]
-    end, left, all_left = state["end"], state["left"], state["all_left"]
+    run_end, blocks_left, first_blocks_left = (
+        state[name] for name in ("run_end", "blocks_left", "first_blocks_left")
+    )
     fsm = state["fsm_state"]
     proof.check(fsm <= RUN)
     ended = (fsm == MEASURE) | (fsm == RUN)
-    proof.check(~ended | (end == start + command.beats))
+    proof.check(~ended | (run_end == start + command.beats))
     running = fsm == RUN
     proof.check(~running | (command.beats != 0))
-    proof.check(~running | (state["final"] == (end - 1)[:BURST_BITS]))
-    proof.check(~running | (all_left == (end - (BURST + 1))[BURST_BITS:].as_signed()))
-    proof.check(~(running & state["is_first"]) | (left == all_left))
+    proof.check(~running | (state["last_position"] == (run_end - 1)[:BURST_BITS]))
+    proof.check(~running | (first_blocks_left == (run_end - (BURST + 1))[BURST_BITS:].as_signed()))
+    proof.check(~(running & state["is_first"]) | (blocks_left == first_blocks_left))
     proof.check(~(fsm == MEASURE) | (state["empty"] == ((command.beats == 0) | ((command.repeats == 0) << 1))))
     proof.check(~splitter.o.valid | burst_in_block(splitter.o.payload))
 
@@ -92,8 +94,8 @@ def test_a_reader_asks_for_no_more_than_it_has_room_for_and_crosses_no_block(tmp
     invariants.of_slice(proof, bursts, proof.parts["bursts"], burst_in_block)
     invariants.of_fifo(proof, fifo, proof.parts["fifo"])
     claimed = words + Mux(axi.arvalid, axi.arlen + 1, 0)
-    proof.check(state["room"] + state["left"] + fifo.level + claimed == depth)
-    proof.check(~state["has_room"] | (state["room"] >= BURST))
+    proof.check(state["free_words"] + state["word_sent"] + fifo.level + claimed == depth)
+    proof.check(~state["has_room"] | (state["free_words"] >= BURST))
     proof.check(state["in_flight"] == owed + axi.arvalid)
     proof.check(state["may_issue"] == (state["in_flight"] != outstanding))
     idle = (proof.parts["splitter"]["fsm_state"] == IDLE) & ~splitter.o.valid & ~bursts.o.valid

@@ -37,7 +37,7 @@ def header(content, start=2, **fields):
         "words": start,
         "payload": len(content),
         "span": len(content) - 1,
-        "nothing": not content,
+        "empty": not content,
     }
     length = 28 + len(content)
     return {"compressible": 1, **known, "length": length, "end": length + 13, **fields}

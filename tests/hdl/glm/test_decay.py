@@ -10,7 +10,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from fanin.fixed import INT32_MAX, INT32_MIN, MAX_DECAY, Decay, decay
-from fanin.hdl.glm.decay import DECAY_SHIFT, EngineDecay, lane_decays, lost
+from fanin.hdl.glm.decay import DECAY_SHIFT, EngineDecay, decay_loss, lane_decays
 from fanin.hdl.glm.shapes import WEIGHT
 from tests.hdl.glm.engine_job import random_job, run
 from tests.support import new_seed, simulate, slow
@@ -29,8 +29,8 @@ class _OneLane(wiring.Component):
         engine = Signal(EngineDecay)
         m.d.comb += engine.shift.eq(self.shift)
         (lane,) = lane_decays(m, engine, 1, chunk=Signal(), valid=1)
-        register = lost(m, self.weight, lane)
-        m.d.comb += self.lost.eq(register.quotient + register.up)
+        register = decay_loss(m, self.weight, lane)
+        m.d.comb += self.lost.eq(register.quotient + register.round_up)
         return m
 
 

@@ -10,14 +10,14 @@ from fanin.cnn.layers.layer import Parallelism, Shape
 from fanin.cnn.layers.schedule import Way, tree_latency
 from fanin.hdl.layers.forward import Forward
 from fanin.hdl.layers.input_gradient import InputGradient
-from fanin.hdl.layers.parameter_walk import RENEW_LATENCY
+from fanin.hdl.layers.parameter_walk import ARITHMETIC_LATENCY
 from fanin.sim.cosim.run import MEMORY_LATENCY
 
 
 def test_constants_are_those_of_the_hardware():
     """Latencies that the flow model states itself; all others are one constant of ``fanin.cnn.layers``."""
     assert parts.MEMORY_LATENCY == MEMORY_LATENCY
-    assert node.UPDATE_LATENCY == RENEW_LATENCY + 3  # at up to eight lanes
+    assert node.UPDATE_LATENCY == ARITHMETIC_LATENCY + 3  # at up to eight lanes
 
 
 @pytest.mark.parametrize("p", [Parallelism(pic=2, poc=4, ph=3), Parallelism(pic=4, poc=1, ph=1)])

@@ -40,7 +40,7 @@ class Sums:
         added = [(at, n) for n, at in enumerate(written) if enabled and at is not None]
         self.busy.append([at for at, _ in added])
         self.pending.append([(at, terms[n], first >> n // self.raster.lanes & 1) for at, n in added])
-        if len(self.pending) >= SumBanks.SEEN:
+        if len(self.pending) >= SumBanks.READ_DELAY:
             for (row, column, channel), term, replaces in self.pending.pop(0):
                 words = self.model.words[row][column]
                 words[channel] = _sum(0 if replaces else words[channel], term)

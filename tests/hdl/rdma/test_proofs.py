@@ -59,7 +59,7 @@ class QueuePair:
             m.d.sync += self.fresh.eq(0)
         with m.If(self.ends & dut.completion.ready & ~connected):
             m.d.sync += self.failed.eq(1)
-        with m.If(self.hands_on & proof.part("cut").has_payload):
+        with m.If(self.hands_on & proof.part("packet_cut").has_payload):
             m.d.sync += self.read.eq(1)
         with m.Elif(~dut.fetch.valid & ~dut.reading):
             m.d.sync += self.read.eq(0)

@@ -8,7 +8,7 @@ from amaranth import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from fanin.hdl.ring.arbiter import QUIET, TransmitArbiter
+from fanin.hdl.ring.arbiter import IDLE_CYCLES, TransmitArbiter
 from fanin.hdl.ring.share import OVERHEAD, UNITS
 from fanin.hdl.stream.frame_store import FrameStore
 from fanin.hdl.stream.packet import packet_stream
@@ -194,4 +194,4 @@ def test_a_host_beyond_its_share_begins_when_the_ring_is_quiet():
     host, ring = frames_of(rng, HOST, [1536] * 3), frames_of(rng, RING, [640] * 4)
     out = run(ring, host, share=0, seed=seed)
     assert of(RING, out[:4]) == ring
-    assert out[4][0] - out[3][1] == QUIET + 1
+    assert out[4][0] - out[3][1] == IDLE_CYCLES + 1

@@ -5,7 +5,7 @@ def of_fifo(proof, fifo, signals):
     """A StreamFIFO's flags follow its level; ``signals`` are its own, of ``proof.parts``."""
     proof.check(fifo.level <= fifo.depth)
     proof.check(signals["valid"] == (fifo.level != 0))
-    proof.check(signals["more"] == (fifo.level > 1))
+    proof.check(signals["has_stored"] == (fifo.level > 1))
     proof.check(signals["writable"] == (fifo.level != fifo.depth))
 
 

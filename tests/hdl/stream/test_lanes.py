@@ -5,7 +5,7 @@ import pytest
 from amaranth import Module, Signal
 from amaranth.sim import Simulator
 
-from fanin.hdl.stream.lanes import chosen, ones_from, rotated
+from fanin.hdl.stream.lanes import ones_from, rotated, select_lanes
 from fanin.hdl.stream.packet import kept_bytes
 
 
@@ -47,7 +47,7 @@ def test_ones_begin_where_they_are_told(bits):
 def test_bytes_are_chosen_by_their_bits():
     mask, a, b = Signal(2), Signal(16), Signal(16)
     cases = [(n, 0x1122, 0x3344) for n in range(4)]
-    assert evaluate(chosen(mask, a, b), [mask, a, b], cases) == [0x3344, 0x3322, 0x1144, 0x1122]
+    assert evaluate(select_lanes(mask, a, b), [mask, a, b], cases) == [0x3344, 0x3322, 0x1144, 0x1122]
 
 
 @pytest.mark.parametrize("size", [1, 2, 4, 8, 32])

@@ -60,7 +60,7 @@ def test_fifo_hands_on_every_payload_once_in_order(depth, distributed, tmp_path,
     # invariants: the state that the queue can be in
     proof.check(fifo.level == tracked.held)
     proof.check(state["valid"] == (tracked.held != 0))
-    proof.check(state["more"] == (tracked.held > 1))
+    proof.check(state["has_stored"] == (tracked.held > 1))
     proof.check(state["writable"] == (tracked.held != depth))
     proof.check(fifo.o.valid == state["valid"])
     at_head = tracked.inside & (tracked.ahead == 0)
