@@ -10,7 +10,7 @@ from fanin.sim.checker.system import Event
 from fanin.wire.link import LinkKind
 
 _WIDTH = 28  # from a lifeline to the next
-_LIFE, _RIGHT, _LEFT, _LINE, _MARK = "│", "►", "◄", "─", "●"
+_LIFE, _RIGHT_ARROW, _LEFT_ARROW, _LINE, _MARK = "│", "►", "◄", "─", "●"
 _LOCAL = {
     "submit": "begins: {message}",
     "timeout": "timeout: {message} again",
@@ -31,17 +31,19 @@ def chart(events: Sequence[Event], *, workers: int) -> str:
 def _line(event: Event, workers: int) -> str:
     cells = list((_LIFE.ljust(_WIDTH) * workers) + _LIFE)
     message = f"{event.message.kind.name} s{event.slot} r{event.message.round}"
-    own, switch = event.worker * _WIDTH, workers * _WIDTH
+    lifeline, switch = event.worker * _WIDTH, workers * _WIDTH
     if event.name in _LOCAL:
-        cells[own] = _MARK
-        way = f"to worker {event.worker}" if event.way == DOWN else f"from worker {event.worker}"
-        told = _LOCAL[event.name].format(message=message, way=way)
-        return "".join(cells) + f"  {told}"
-    cells[own + 1 : switch] = _LINE * (switch - own - 1)
-    cells[own + 1 if event.way == DOWN else switch - 1] = _LEFT if event.way == DOWN else _RIGHT
-    text = f" {message}{', late' * (event.name == 'deliver late')} "
-    at = own + (_WIDTH - len(text)) // 2
-    cells[at : at + len(text)] = text
+        cells[lifeline] = _MARK
+        direction = f"to worker {event.worker}" if event.direction == DOWN else f"from worker {event.worker}"
+        text = _LOCAL[event.name].format(message=message, way=direction)
+        return "".join(cells) + f"  {text}"
+    cells[lifeline + 1 : switch] = _LINE * (switch - lifeline - 1)
+    cells[lifeline + 1 if event.direction == DOWN else switch - 1] = (
+        _LEFT_ARROW if event.direction == DOWN else _RIGHT_ARROW
+    )
+    label = f" {message}{', late' * (event.name == 'deliver late')} "
+    at = lifeline + (_WIDTH - len(label)) // 2
+    cells[at : at + len(label)] = label
     return "".join(cells)
 
 
@@ -74,12 +76,12 @@ def _line_of_link(event: LinkEvent, oldest: int, sequences: int) -> str:
     forward = packet is not None and packet.kind in (LinkKind.DATA, LinkKind.PROBE)
     if event.name in ("deliver", "duplicate", "overtake"):
         cells[1:_WIDTH] = _LINE * (_WIDTH - 1)
-        cells[_WIDTH - 1 if forward else 1] = _RIGHT if forward else _LEFT
+        cells[_WIDTH - 1 if forward else 1] = _RIGHT_ARROW if forward else _LEFT_ARROW
         text = f" {message} "
         at = (_WIDTH - len(text)) // 2
         cells[at : at + len(text)] = text
-        how = {"duplicate": "  and will come again", "overtake": "  overtakes another"}
-        return "".join(cells) + how.get(event.name, "")
+        notes = {"duplicate": "  and will come again", "overtake": "  overtakes another"}
+        return "".join(cells) + notes.get(event.name, "")
     at_sender = forward or event.name in SENDER_EVENTS or (packet is None and event.name == "coincide")
     cells[0 if at_sender else _WIDTH] = _MARK
     return "".join(cells) + f"  {_OF_LINK.get(event.name, event.name).format(message=message)}"

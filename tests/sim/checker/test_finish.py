@@ -40,7 +40,7 @@ def test_all_states_that_are_stuck_are_told():
         graph = Drawn(seed, degree=4)
         made = Search(graph)
         made.run()
-        told = Finish(made._steps, made._exchange, made._group, on=lambda left: True).stuck()
+        told = Finish(made._steps, made._exchange, made._group, has_time=lambda left: True).stuck()
         assert set(made.visited.rows(told)[:, 0].tolist()) == graph.stuck(), seed
 
 
@@ -57,4 +57,4 @@ def test_a_search_whose_time_is_over_before_that_is_known_proves_nothing(monkeyp
     made = Search(graph)
     made.run()
     with pytest.raises(OutOfTime):
-        Finish(made._steps, made._exchange, made._group, on=lambda left: False).stuck()
+        Finish(made._steps, made._exchange, made._group, has_time=lambda left: False).stuck()

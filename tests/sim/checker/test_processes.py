@@ -105,7 +105,7 @@ def test_a_process_that_stands_still_ends_the_search(monkeypatch, processes, vic
         return ways(self, rows, *args, **options)
 
     monkeypatch.setattr(System, "ways", stops)
-    monkeypatch.setattr(group, "_PATIENCE", 3.0)
+    monkeypatch.setattr(group, "_TIMEOUT", 3.0)
     said = f"^process {victim + 1} of the search's {processes} did not answer for 3 s$"
     with pytest.raises(CheckFailed, match=said):
         search(system(Rounds), processes=processes)
@@ -152,7 +152,7 @@ def test_every_state_is_visited_once(columns, monkeypatch):
     """Against a dict: states that come again, at once and later; places that collide; more and more values."""
     values, numbers, random = Interned(), {}, np.random.default_rng(7)
     visited = Visited([values] * columns)
-    monkeypatch.setattr("fanin.sim.checker.visited._AT_ONCE", 1000)
+    monkeypatch.setattr("fanin.sim.checker.visited._BATCH", 1000)
     few = np.uint64(0xFFE << 52)  # places that most states begin at
     monkeypatch.setattr("fanin.sim.checker.visited.mixed", lambda words: mixed(words) & few)
     for most in (1, 2, 3, 5, 40, 60, 64, 65, 300):
