@@ -122,9 +122,9 @@ def _keep(wave: Waveform, path: Path) -> str:
     check_whole(wave.path, path)
     _, gtkw, sucl = _files(path)
     depth, first = wave.window.depth, wave.window.first
-    text = gtkwave(wave.shown, depth=depth, wave=path, save=gtkw, span=span(wave.path))
+    text = gtkwave(wave.nodes, depth=depth, wave=path, save=gtkw, span=span(wave.path))
     write_file(gtkw, text)
-    write_file(sucl, surfer(wave.shown, depth=depth))
+    write_file(sucl, surfer(wave.nodes, depth=depth))
     keep_file(wave.path, path)
     cut = "" if wave.recorded == wave.window.count else ", where the run ended"
     cycles = f"cycles {first:,} to {first + wave.recorded - 1:,}{cut}"

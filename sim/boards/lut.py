@@ -1,4 +1,4 @@
-"""Look-up tables as expressions of few operators, which a simulator computes faster than table look-ups."""
+"""Conversion of look-up tables to expressions of few operators, which a simulator computes faster."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ _FALSE, _TRUE = "1'b0", "1'b1"
 
 @cache
 def _form(table: int, inputs: int) -> str:
-    """Return an expression in {0}, {1}, … of a function; bit i of ``table`` is its value for inputs i."""
+    """Return a function as an expression in {0}, {1}, …; bit i of ``table`` is its value for inputs i."""
     size = 1 << inputs
-    ones = (1 << size) - 1
-    if table in (0, ones):
+    all_ones = (1 << size) - 1
+    if table in (0, all_ones):
         return _TRUE if table else _FALSE
     half, last = size // 2, inputs - 1
     low, high = table & ((1 << half) - 1), table >> half
@@ -41,10 +41,10 @@ def _not(x: str) -> str:
     return f"~{x}"
 
 
-def _join(operator: str, x: str, rest: str) -> str:
-    if operator == "^" and rest in (_TRUE, _FALSE):
-        return _not(x) if rest == _TRUE else x
-    return x if operator == "&" and rest == _TRUE else f"({x} {operator} {rest})"
+def _join(operator: str, x: str, operand: str) -> str:
+    if operator == "^" and operand in (_TRUE, _FALSE):
+        return _not(x) if operand == _TRUE else x
+    return x if operator == "&" and operand == _TRUE else f"({x} {operator} {operand})"
 
 
 def lut_expression(table: int, inputs: list[str]) -> str:
@@ -64,6 +64,6 @@ def _fixed(table: int, inputs: int, position: int, value: bool) -> int:
     result = 0
     for index in range(1 << (inputs - 1)):
         low = index & ((1 << position) - 1)
-        whole = (index >> position) << (position + 1) | value << position | low
-        result |= (table >> whole & 1) << index
+        full_index = (index >> position) << (position + 1) | value << position | low
+        result |= (table >> full_index & 1) << index
     return result

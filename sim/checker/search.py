@@ -148,9 +148,9 @@ class Search:
     new event (``alone``), that slot's events are the ample set, and events of the other slots are postponed.
 
     The cycle proviso prevents that events are postponed for ever. A fault-free event of the set must lead to a
-    state that is later than this one, by level and then by fingerprint, or to a fully expanded state (with the
-    events of all slots) of an earlier level. Neither depends on the number of processes, so the result does not
-    either.
+    later state (by level, then by fingerprint), or to a fully expanded state of an earlier level. A state is
+    fully expanded if all its slots' events were followed. Neither condition depends on the number of processes,
+    so the result does not either.
     """
 
     def __init__(self, system: Searchable, *, reduced: bool = True, group: Group | None = None):
@@ -232,8 +232,8 @@ class Search:
     def _expand_slots(self, numbers: Numbers, slots: SlotFlags, *, check_proviso: bool = False) -> Flags:
         """Expand the chosen states by the events of their slots; with ``ask``, return which meet the proviso.
 
-        A state meets it if a fault-free event leads to a later state, by level and then by fingerprint, or to a
-        fully expanded state of an earlier level. No slot is then postponed for ever.
+        A state meets the proviso if a fault-free event leads to a later state (by level, then by fingerprint)
+        or to a fully expanded state of an earlier level. No slot is then postponed for ever.
         """
         transitions = self._valid_transitions(numbers, slots)
         source_fingerprints = []

@@ -89,7 +89,7 @@ class ClusterCosim:
         apart = OPERATORS if arith is Arith.RTL else ()
         form = CONNECTION_LINK
         frames = FrameFormat(form.fields, form.header_at(encap), _FIELDS, {"kind": LinkKind})
-        groups = [Group(node, arith=arith, apart=apart, frames=frames) for node in self.nodes.values()]
+        groups = [Group(node, arith=arith, separate=apart, frames=frames) for node in self.nodes.values()]
         self._cluster = Cluster(lambda: groups, clock_mhz=clock_mhz, wave=wave, quiet=quiet)
 
     @property
@@ -148,7 +148,7 @@ class ClusterCosim:
             hosts=functools.partial(ClusterHosts, places=places, epochs=epochs, settings=hosts),
             memory_latency=memory_latency,
             memory_gbps=memory_gbps,
-            hosts_apart=True,
+            independent_hosts=True,
             quiet_cycles=max(QUIET_CYCLES, 2 * memory_latency),
             seed=seed,
             **settings,

@@ -70,9 +70,9 @@ def tree_order(terms: int) -> list[int]:
     """
     if terms == 1:
         return [0]
-    above = tree_order(-(-terms // 2))
-    pairs, odd = above[: terms // 2], [terms - 1] * (terms % 2)
-    return [2 * node for node in pairs] + [2 * node + 1 for node in pairs] + odd
+    parent_order = tree_order(-(-terms // 2))
+    pairs, unpaired = parent_order[: terms // 2], [terms - 1] * (terms % 2)
+    return [2 * node for node in pairs] + [2 * node + 1 for node in pairs] + unpaired
 
 
 def with_arrays(verilog: str, arith: Arith) -> tuple[str, list[Array]]:

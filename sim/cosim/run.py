@@ -86,7 +86,7 @@ class RunRequest:
     shares: tuple[range, ...] = ()  # the nodes of each rank; set by Simulator.run
     rank: int = 0
     hosts: Callable[[Board], LiveHosts] | None = None  # drives the run after the phases; picklable
-    hosts_apart: bool = False  # hosts of one rank need no others, so that several ranks may have hosts
+    independent_hosts: bool = False  # hosts of one rank need no others, so that several ranks may have hosts
     quiet_cycles: int = QUIET_CYCLES  # cycles without an event before time is skipped with live hosts
     endless: bool = False  # hosts wait for events outside the simulation, so that no progress is no error
     trace: Path | None = None
@@ -95,14 +95,14 @@ class RunRequest:
     wave: tuple[Window, Path] | None = None  # only for a simulator that was built for waveforms
 
     @property
-    def own(self) -> range:
+    def own_nodes(self) -> range:
         """Nodes of this rank."""
         return self.shares[self.rank]
 
     def share_of(self, rank: int) -> RunRequest:
         """Return the part of the request for a rank's nodes."""
-        own = self.shares[rank]
-        part = slice(own.start, own.stop)
+        nodes = self.shares[rank]
+        part = slice(nodes.start, nodes.stop)
         return replace(
             self,
             rank=rank,
@@ -163,15 +163,15 @@ class RunResult:
     recorded: int = 0  # rising edges in the waveform
     seconds: float = 0.0
     cpu_seconds: float = 0.0  # processor time of the simulator's one thread, summed over ranks
-    silent: int | None = None  # the rank that missed a meeting
+    silent_rank: int | None = None  # the rank that missed a meeting
     network_seconds: float = 0.0  # part of ``seconds`` in which frames were carried
     meetings: int = 0  # number of meetings; 0 with one rank
     meeting_seconds: list[float] = field(default_factory=list)  # per rank: time of waiting for others
 
     def add(self, other: RunResult) -> None:
         """Append the results of the next rank's nodes."""
-        for phase, own in zip(self.phases, other.phases, strict=True):
-            phase.reads += own.reads
+        for phase, other_phase in zip(self.phases, other.phases, strict=True):
+            phase.reads += other_phase.reads
         for name in ("last_reads", "bytes_read", "bytes_written", "occupied", "meeting_seconds"):
             getattr(self, name).extend(getattr(other, name))
         if self.hosts is not None and other.hosts is not None:

@@ -23,7 +23,7 @@ from fanin.base.processes import end_with
 
 GRACE_SECONDS = 20.0  #: for ranks to end, after rank 0 or a rank that has died
 _VARIABLE = "FANIN_RANKS"  # of a started process: rank, size, and the descriptors of its sockets
-_LOOK = 0.05  # seconds between two polls of the processes
+_POLL_SECONDS = 0.05  # seconds between two polls of the processes
 
 
 class Message(Protocol):
@@ -43,7 +43,7 @@ class Communicator(Protocol):
         """Send a value to a rank."""
 
     def improbe(self, source: int) -> Message | None:
-        """Return the next message of a rank if it has come."""
+        """Return the next message of a rank if it has arrived."""
 
     def allgather(self, value: Any) -> list[Any]:
         """Return the values of all ranks."""
@@ -60,8 +60,8 @@ class Pipes:
 
     def __init__(self, rank: int, size: int, sockets: Sequence[int]):
         self.rank, self.size = rank, size
-        others = range(1, size) if rank == 0 else [0]
-        self._peers: dict[int, Connection[Any, Any]] = dict(zip(others, map(Connection, sockets), strict=True))
+        peers = range(1, size) if rank == 0 else [0]
+        self._peers: dict[int, Connection[Any, Any]] = dict(zip(peers, map(Connection, sockets), strict=True))
 
     def send(self, value: Any, dest: int) -> None:
         """See :class:`Communicator`. A value to a rank that has ended is lost."""
@@ -106,7 +106,7 @@ def is_started() -> bool:
     return _VARIABLE in os.environ
 
 
-def started() -> Pipes | None:
+def join_started() -> Pipes | None:
     """Join the other ranks that ``Processes`` has started with this one; None in any other process."""
     text = os.environ.pop(_VARIABLE, None)  # processes started by this one are not ranks
     if text is None:
@@ -123,10 +123,10 @@ class Processes:
         ends: list[int] = []
         try:
             for rank in range(1, ranks):
-                own, other = socket.socketpair()
-                ends.append(own.detach())
-                with other:
-                    self._start(command, rank, ranks, [other.fileno()])
+                first_end, other_end = socket.socketpair()
+                ends.append(first_end.detach())
+                with other_end:
+                    self._start(command, rank, ranks, [other_end.fileno()])
             self._start(command, 0, ranks, ends)
         except OSError as error:
             self.end()
@@ -155,15 +155,15 @@ class Processes:
         ``seconds``.
         """
         deadline = time.monotonic() + seconds
-        why = "rank 0 does not end"
+        reason = "rank 0 does not end"
         while (status := self._ranks[-1].poll()) is None:
-            dead = [rank for rank, each in enumerate(self._ranks[:-1], 1) if each.poll()]
-            if dead and deadline == math.inf:
+            dead_ranks = [rank for rank, process in enumerate(self._ranks[:-1], 1) if process.poll()]
+            if dead_ranks and deadline == math.inf:
                 deadline = time.monotonic() + GRACE_SECONDS
-                why = f"rank {dead[0]} has died, and so all have ended"
+                reason = f"rank {dead_ranks[0]} has died, and so all have ended"
             if time.monotonic() > deadline:
-                raise ToolFailed(why)
-            time.sleep(_LOOK)
+                raise ToolFailed(reason)
+            time.sleep(_POLL_SECONDS)
         return status
 
     def interrupt(self) -> None:

@@ -15,11 +15,11 @@ _LEVEL = 4  # zlib's compression level
 
 
 @CFUNCTYPE(c_size_t, c_int, c_void_p, c_size_t, c_void_p, c_size_t)
-def _compress(method: int, source: int, size: int, target: int, room: int) -> int:
+def _compress(method: int, source: int, size: int, target: int, capacity: int) -> int:
     """Implement ``fanin_compress`` of wave_compress.h."""
     data = ctypes.string_at(source, size)
     packed = zlib.compress(data, _LEVEL) if method else lz4.block.compress(data, store_size=False)
-    if len(packed) > room:
+    if len(packed) > capacity:
         return 0
     ctypes.memmove(target, packed, len(packed))
     return len(packed)

@@ -36,8 +36,8 @@ class Window:
         """Return the shown nodes of a run with ``nodes`` nodes. Raises InputError for a node that is absent."""
         if self.nodes is None:
             return tuple(range(nodes))
-        if strange := [node for node in self.nodes if node >= nodes]:
-            raise InputError(f"--wave-nodes {strange[0]}: the nodes are 0 to {nodes - 1}")
+        if absent := [node for node in self.nodes if node >= nodes]:
+            raise InputError(f"--wave-nodes {absent[0]}: the nodes are 0 to {nodes - 1}")
         return self.nodes
 
 

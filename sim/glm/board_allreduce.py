@@ -27,7 +27,7 @@ from fanin.job import SWITCH, Job, worker_endpoint
 from fanin.p4.aggregation import ProgramConfig
 from fanin.p4.deployment import default_deployment
 from fanin.sim.boards.board import BoardConfig
-from fanin.sim.boards.direct import DirectChannel, Handed, LoggedBoards
+from fanin.sim.boards.direct import DeliveredFrame, DirectChannel, LoggedBoards
 from fanin.sim.boards.events import read_events
 from fanin.sim.boards.model import BoardModel
 from fanin.sim.boards.setup import board_config, core_clock
@@ -146,11 +146,11 @@ def _until_ready(board: HeldBoard) -> None:
 
 def _hold(world: World, boards: LoggedBoards, worker: int, driver: NodeDriver) -> HeldBoard:
     """Acquire a board and give it the addresses of its worker, since all boards are the same build."""
-    channel = DirectChannel(world, boards, worker, own=_control(0), host=_HOST)
+    channel = DirectChannel(world, boards, worker, endpoint=_control(0), host=_HOST)
     client = BoardClient(f"number {worker}", channel=channel, timeout=_REPLY_S, tries=1)
     own = _control(worker)
     client.run(Batch(board_registers(), base=BOARD).write("own_mac", own.mac).write("own_ip", own.ip))
-    channel.own = own
+    channel.endpoint = own
     return HeldBoard.meet(client, driver)
 
 
@@ -176,7 +176,7 @@ def run_on(world: World, boards: LoggedBoards, operations: int) -> None:
     done, idle = 0, 0
     while done < operations * len(boards.configs):
         world.run(world.time + _SLICE_PS)
-        before, done = done, sum(_count(handed, Kind.CONFIRM) for handed in boards.handed)
+        before, done = done, sum(_count(frames, Kind.CONFIRM) for frames in boards.delivered)
         idle = idle + 1 if done == before else 0
         if idle == _PATIENCE:
             raise CheckFailed(
@@ -184,8 +184,8 @@ def run_on(world: World, boards: LoggedBoards, operations: int) -> None:
             )
 
 
-def _count(handed: Iterable[Handed], kind: Kind) -> int:
-    return sum(packet.kind == kind for one in handed if (packet := _packet(one.frame)))
+def _count(frames: Iterable[DeliveredFrame], kind: Kind) -> int:
+    return sum(packet.kind == kind for one in frames if (packet := _packet(one.frame)))
 
 
 def _packet(frame: bytes) -> AggPacket | None:
@@ -200,11 +200,11 @@ def moments_of(
     boards: LoggedBoards, worker: int, events: Mapping[str, Times], operations: int
 ) -> dict[str, Times]:
     """Return a worker's moments, by name. Raises CheckFailed if frames or events are missing."""
-    handed = [(one.end, one.frame) for one in sorted(boards.handed[worker])]
+    delivered = [(one.end, one.frame) for one in sorted(boards.delivered[worker])]
     sent = [(one.time, one.data) for one in boards.sent[worker]]
     found = {"pa": events["pa"], "fa": events["fa"]}
     found["sent"], found["agg"] = _in_order(Kind.AGG, sent, events["sent"])
-    found["received"], found["result"] = _in_order(Kind.RESULT, handed, events["received"])
+    found["received"], found["result"] = _in_order(Kind.RESULT, delivered, events["received"])
     if wrong := {name: len(times) for name, times in found.items() if len(times) != operations}:
         raise CheckFailed(f"board {worker}: not {operations} operations, but {wrong}")
     return found

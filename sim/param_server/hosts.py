@@ -25,7 +25,7 @@ from fanin.param_server.facts import (
 from fanin.param_server.golden import Push, WorkerEndpoint
 from fanin.rdma.driver import RdmaDriver
 from fanin.rdma.facts import Ending, Write, next_psn
-from fanin.sim.cosim.live import Board, Then
+from fanin.sim.cosim.live import Board, Callback
 from fanin.sim.cosim.program import HostProgram
 from fanin.sim.cosim.run import RunResult
 from fanin.sim.learning.learner import Learner
@@ -394,7 +394,7 @@ class Hosts:
         """Report a worker's activity that ends now."""
         self.board.tell(worker, Did(kind, begin))
 
-    def after(self, seconds: float, then: Then) -> None:
+    def after(self, seconds: float, then: Callback) -> None:
         """Call ``then`` after ``seconds``."""
         self.board.at(self.board.now + round(seconds * PS), then)
 

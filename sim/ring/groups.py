@@ -90,7 +90,7 @@ class GroupsCosim:
             phases=[Phase("identify", [identify] * plan.nodes)],
             longest_wait=jobs.retries * (jobs.timeout + 2) + 4 * jobs.timeout,
             hosts=functools.partial(_Workers, config=self.config, plan=plan, jobs=jobs, vectors=given),
-            hosts_apart=True,
+            independent_hosts=True,
             seed=seed,
             **settings,
         )

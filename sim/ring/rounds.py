@@ -19,7 +19,7 @@ from fanin.host.causes import explain
 from fanin.job import worker_endpoint
 from fanin.ring.driver import RingDriver, RingMember
 from fanin.ring.groups import BARRIER, Plan, Ring
-from fanin.sim.cosim.live import Board, Then
+from fanin.sim.cosim.live import Board, Callback
 from fanin.sim.cosim.program import HostProgram
 from fanin.wire.fields import field_bits
 from fanin.wire.ring import RING
@@ -202,7 +202,7 @@ class Controller:
 @dataclass(frozen=True)
 class _Posted:
     vector: Float32
-    then: Then
+    then: Callback
 
 
 class Rounds:
@@ -233,7 +233,7 @@ class Rounds:
         self._controller = Controller(board, plan, settings.barrier)
         self.ended = False
 
-    def post(self, worker: int, address: int, vector: Float32, then: Then) -> None:
+    def post(self, worker: int, address: int, vector: Float32, then: Callback) -> None:
         """Post a worker's vector for an address in its node's memory, the same address at all nodes.
 
         ``then`` is called when the sum is in memory.

@@ -73,9 +73,9 @@ class OutsideSwitch(Switch):
 
     @property
     @abstractmethod
-    def next_look(self) -> int:
-        """Latest time of the next look for frames, in ps."""
+    def next_poll(self) -> int:
+        """Latest time of the next ``poll``, in ps."""
 
     @abstractmethod
-    def look(self, time: int) -> list[Delivery]:
+    def poll(self, time: int) -> list[Delivery]:
         """Return the frames received, as (port, frame, time). Waits if simulated time is ahead."""

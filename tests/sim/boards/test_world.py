@@ -49,7 +49,7 @@ def test_the_switch_learns():
 
 
 def test_the_switch_forgets_whom_it_heard_first(monkeypatch):
-    monkeypatch.setattr("fanin.sim.boards.world._ADDRESSES", 2)
+    monkeypatch.setattr("fanin.sim.boards.world._MAX_ADDRESSES", 2)
     switch = MacSwitch(4)
     for port, source in ((1, 1), (2, 2), (1, 1), (3, 3)):
         switch.inject(port, frame(source, BROADCAST), 0)

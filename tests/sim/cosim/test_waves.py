@@ -88,7 +88,7 @@ class Recorded:
             frame += data[: beat["keep"].bit_count()]
             if beat["last"]:
                 view = f"node{node}.dummy_node.view"
-                fields = {name: self.at(edge, f"{view}.{way}_{name}") for name in FRAMES.shown}
+                fields = {name: self.at(edge, f"{view}.{way}_{name}") for name in FRAMES.shown_fields}
                 assert self.at(edge, f"{view}.cycle") == edge
                 found.append((edge, frame, fields))
                 frame = b""
@@ -124,7 +124,7 @@ def test_frames_in_the_window_are_those_of_the_capture(recorded):
         assert len(received) > 5
         for _, frame, fields in sent + received:
             header = unpack_fields(AGGREGATION, frame[HEADER])
-            assert fields == {name: header[name] for name in FRAMES.shown}
+            assert fields == {name: header[name] for name in FRAMES.shown_fields}
 
 
 @pytest.mark.verilator
@@ -145,14 +145,14 @@ def test_what_save_files_name_is_there(recorded, tmp_path):
     long = span(wave.path)
     assert 199 * PERIOD <= long <= 201 * PERIOD
     save = tmp_path / "w.gtkw"
-    text = gtkwave(wave.shown, depth=depth, wave=wave.path, save=save, span=long)
+    text = gtkwave(wave.nodes, depth=depth, wave=wave.path, save=save, span=long)
     zoom = float(re.search(r"^\*(-[\d.]+) ", text, re.MULTILINE)[1])
     assert 2**-zoom / 200 * 800 == pytest.approx(long)  # GTKWave's units: the window's 800 pixels show all
     named = re.findall(r"^(node\d\.[\w.]+)(?:\[(\d+):0\])?$", text, re.MULTILINE)
     widths = {name: int(last or 0) + 1 for name, last in named}
     assert widths == {name: found.variables[name].bitwidth for name in widths}
     assert {"node2.mac_tx_tdata", "node0.samples0_araddr", "node0.dummy_node.registers.total"} <= set(widths)
-    lines = [line.split()[1] for line in surfer(wave.shown, depth=depth).splitlines() if "variable_add" in line]
+    lines = [line.split()[1] for line in surfer(wave.nodes, depth=depth).splitlines() if "variable_add" in line]
     assert set(lines) <= set(widths)
     assert "node2.mac_rx_tdata" in lines
 
@@ -166,7 +166,7 @@ def test_a_level_alone_has_ports_and_the_nodes_own_signals(tmp_path):
     names = set(Recorded(wave.path).variables)
     assert {"node1.mac_tx_tdata", "node1.dummy_node.operand", "node1.dummy_node.view.cycle"} <= names
     assert not [name for name in names if name.startswith("node1.dummy_node.registers.")]
-    assert not [line for line in surfer(wave.shown, depth=1).splitlines() if "registers" in line]
+    assert not [line for line in surfer(wave.nodes, depth=1).splitlines() if "registers" in line]
     run(nodes)  # behind the window: nothing more is written
     assert (wave.recorded, wave.cycles) == (20, 2 * first)
 
@@ -209,13 +209,13 @@ def test_nodes_of_a_window():
 
 def test_cycles_are_counted_through_all_runs(tmp_path):
     wave = Waveform(Window(250, 100), tmp_path / "w.fst")
-    assert wave.ahead() == Window(250, 100)
-    wave.ended(200, 0)
-    assert wave.ahead() == Window(50, 100)
-    wave.ended(80, 30)
-    assert (wave.ahead(), wave.recorded) == (None, 30)
+    assert wave.next_window() == Window(250, 100)
+    wave.count_run(200, 0)
+    assert wave.next_window() == Window(50, 100)
+    wave.count_run(80, 30)
+    assert (wave.next_window(), wave.recorded) == (None, 30)
     over = Waveform(Window(10), tmp_path / "w.fst", cycles=11)
-    assert over.ahead() is None
+    assert over.next_window() is None
 
 
 def test_a_file_that_ends_early_is_not_whole(tmp_path):

@@ -55,7 +55,7 @@ class LateSwitch(OutsideSwitch):
         self._order = itertools.count()
 
     @property
-    def next_look(self):
+    def next_poll(self):
         """When the next packet arrives."""
         return self._waiting[0][0] if self._waiting else NEVER
 
@@ -78,13 +78,13 @@ class LateSwitch(OutsideSwitch):
     def inject(self, port, frame, time):
         """A packet of the node: it arrives later, or not at all."""
         self._carry(True, port, frame, time)
-        return self.look(time)
+        return self.poll(time)
 
     def _carry(self, up, port, frame, time):
         for delay in self._script.fate(up):
             heapq.heappush(self._waiting, (time + delay * PERIOD_PS, next(self._order), up, port, frame))
 
-    def look(self, time):
+    def poll(self, time):
         """What arrives at the switch up to a time, and what leaves it by then."""
         left = []
         while self._waiting and self._waiting[0][0] <= time:

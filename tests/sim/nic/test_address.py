@@ -46,7 +46,7 @@ def test_of_too_many_addresses_the_oldest_is_forgotten(interface):
     assert [address.mac_of(number) for number in (1, 2, MAX_ADDRESSES + 1)] == [None, 2, MAX_ADDRESSES + 1]
     for number in range(MAX_ADDRESSES + 2, 2 * MAX_ADDRESSES + 9):
         address.mac_of(number)
-    assert (len(address._macs), len(address._wanted)) == (MAX_ADDRESSES, MAX_ADDRESSES)
+    assert (len(address._macs), len(address._requests)) == (MAX_ADDRESSES, MAX_ADDRESSES)
 
 
 def test_it_asks_once_a_second_until_it_knows(interface, monkeypatch):

@@ -69,7 +69,7 @@ class Nic:
                 if not self.server.serve():
                     break
         self.control.serve()
-        self.node.look()
+        self.node.check_timeouts()
 
     def client(self):
         one = socket.socket(socket.AF_UNIX)
@@ -212,7 +212,7 @@ def test_damaged_frames_change_nothing_that_a_peer_may_not_change(length):
             frame = _signed(frame)
         with within(FRAME_SECONDS, time.thread_time):
             pair.target.receive(frame)
-            pair.target.look()
+            pair.target.check_timeouts()
         assert len(pair.wire.under_way) <= 2
         pair.wire.under_way.clear()
         pair.wire.arrivals.clear()

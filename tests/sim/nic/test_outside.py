@@ -42,25 +42,25 @@ def test_each_node_has_an_interface(switch):
 def test_it_is_looked_at_more_seldom_while_nothing_comes_and_often_when_something_goes(switch):
     times = [0]
     for _ in range(8):
-        switch.look(times[-1])
-        times.append(switch.next_look)
+        switch.poll(times[-1])
+        times.append(switch.next_poll)
     gaps = [after - before for before, after in pairwise(times)]
     assert gaps[0] == 2 * BUSY_PS
     assert gaps == sorted(gaps)
     assert gaps[-1] == IDLE_PS
     switch.inject(0, bytes(60), times[-2] + 1)
-    assert switch.next_look == times[-2] + 1 + BUSY_PS
+    assert switch.next_poll == times[-2] + 1 + BUSY_PS
     switch.hosts[1].send(bytes(60))
-    now = switch.next_look
-    assert len(switch.look(now)) == 1
-    assert switch.next_look == now + BUSY_PS
+    now = switch.next_poll
+    assert len(switch.poll(now)) == 1
+    assert switch.next_poll == now + BUSY_PS
 
 
 def test_a_look_before_its_time_does_not_wait(switch):
-    switch.look(0)
+    switch.poll(0)
     switch.hosts[0].send(bytes(60))
-    assert switch.look(switch.next_look - 1) == []
-    assert len(switch.look(switch.next_look)) == 1
+    assert switch.poll(switch.next_poll - 1) == []
+    assert len(switch.poll(switch.next_poll)) == 1
 
 
 def test_frames_that_an_interface_does_not_take_are_counted(switch):
@@ -78,6 +78,6 @@ def test_interfaces_are_checked_before_a_run(monkeypatch):
 
 def test_a_stop_is_seen_by_whoever_has_its_path(tmp_path):
     stop, other = Stop(tmp_path / "stop"), Stop(tmp_path / "stop")
-    assert not stop.asked
-    other.ask()
-    assert Stop(tmp_path / "stop").asked
+    assert not stop.requested
+    other.request()
+    assert Stop(tmp_path / "stop").requested

@@ -46,7 +46,7 @@ class Wire:
                 if self.rng.random() >= self.drop:
                     self.nodes[to].receive(frame)
             for node in self.nodes:
-                node.look()
+                node.check_timeouts()
 
 
 @pytest.mark.parametrize("drop", [0.0, 0.2])

@@ -49,10 +49,10 @@ class StandardPeer(Forwarder, OutsideSwitch):
         self.begun, self._next, self._since = False, 0, 0
 
     @property
-    def next_look(self):
+    def next_poll(self):
         return self._next
 
-    def look(self, time):
+    def poll(self, time):
         if time < self._next:
             return []
         self._next = time + self.LOOK_PS
