@@ -26,7 +26,7 @@ from fanin.sim.cosim.program_build import VerilogModel, build_program
 from fanin.wire.ethernet import FCS_BYTES, GAP_BYTES, MIN_FRAME_BYTES, PREAMBLE_BYTES
 
 _FS = 1000  # femtoseconds per picosecond
-_END_SECONDS = 60  # for the process to finish its last order and its traces
+_END_SECONDS = 60  # for the process to finish its last command and its traces
 PREAMBLE = b"\x55" * (PREAMBLE_BYTES - 1) + b"\xd5"
 GIGABIT_PS, SLOW_PS = Fraction(8000), {100: Fraction(40_000), 10: Fraction(400_000)}
 MAX_RESET_PS = 100_000_000_000

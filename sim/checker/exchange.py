@@ -17,11 +17,11 @@ Places = Sequence[NDArray[np.intp]]  # per rank, the indices of the rows that we
 
 
 class RowExchange:
-    """Exchange of rows between the processes of a group; all processes make the same calls in the same order.
+    """Exchange of states between the processes of a group; all processes make the same calls in the same order.
 
-    ``columns`` are the value tables of a row's columns. Each process numbers values in the order of their first
-    occurrence. A process therefore sends its new values with the next rows, and the receiver translates the
-    sender's numbers to its own. Rows are sent packed.
+    A state is a row of numbers; ``columns`` are the value tables of its columns. Each process numbers values in
+    the order of their first occurrence. A process therefore sends its new values with the next rows, and the
+    receiver translates the sender's numbers to its own. Rows are sent packed.
     """
 
     def __init__(self, group: Group, columns: Sequence[Interned]):

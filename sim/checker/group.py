@@ -20,7 +20,7 @@ Work = Callable[["Group"], Any]
 
 
 class Group:
-    """One process's view of the group: ``rank``, ``size``, and a connection per rank (None for its own).
+    """One process's connections to the group: ``rank``, ``size``, and a connection per rank (None for its own).
 
     All processes make the same calls in the same order. If one ends, or does not answer for ten minutes, the
     calls of the others raise EOFError, ConnectionError or TimeoutError.
@@ -119,7 +119,7 @@ def _serve(rank: int, ends: list[list[Connection | None]], work: Work) -> None:
 
 
 def _close_other_ends(rank: int, ends: list[list[Connection | None]]) -> None:
-    """Close the ends of other processes, so that each process sees when another ends."""
+    """Close the connections of other processes, so that each process notices when another ends."""
     for owner, connections in enumerate(ends):
         for connection in connections if owner != rank else ():
             if connection is not None:

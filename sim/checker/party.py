@@ -157,10 +157,10 @@ class Parties:
 
     def _is_useless(self, worker: Any, slot: int, code: int) -> bool:
         key = (worker, slot, code)
-        useless = self._cached(
+        result = self._cached(
             "is_useless", key, lambda: self._protocol.is_useless(worker, slot, message_of(code))
         )
-        return bool(useless)
+        return bool(result)
 
     def _drop_useless(self, party: Party, slot: int) -> Party:
         """Remove the packets that have become useless after the worker's progress."""

@@ -61,10 +61,11 @@ class SwitchStep(NamedTuple):
 
 
 class ProtocolModel(ABC):
-    """A protocol for ``workers`` members.
+    """Interface of a protocol for the checker, with ``workers`` workers.
 
-    The parameter ``slots`` is the number that a worker may have in flight; the attribute ``slots`` counts all
-    slots of the job, which may be more. Each slot is used ``rounds`` times.
+    - ``slots``: operations that a worker may have in flight. The attribute ``slots`` counts all slots of the
+      job, which may be more.
+    - ``rounds``: number of uses of each slot.
     """
 
     def __init__(self, *, workers: int, slots: int, rounds: int):

@@ -1,4 +1,4 @@
-"""P4SGD's protocol as published: algorithms 2 and 3."""
+"""P4SGD's protocol as published (algorithms 2 and 3), as a model for the checker."""
 
 from __future__ import annotations
 
@@ -72,11 +72,11 @@ class Published(ProtocolModel):
         state = worker.slots[slot]
         if message.kind is Kind.RESULT:
             if message.round <= state.received:
-                self._broken(ONCE, f"the FA of slot {slot}, round {message.round}, is delivered twice")
+                self._violate(ONCE, f"the FA of slot {slot}, round {message.round}, is delivered twice")
             answer, received = Message(Kind.ACK, message.round), max(state.received, message.round)
             return Step(self._with(worker, slot, state._replace(timer=answer, received=received)), answer)
         if state.timer and state.timer.kind is Kind.AGG:
-            self._broken(REUSE, f"an old CONFIRM frees slot {slot}, which is in use, and stops its timer")
+            self._violate(REUSE, f"an old CONFIRM frees slot {slot}, which is in use, and stops its timer")
         return Step(self._with(worker, slot, state._replace(unused=True, timer=None)))
 
     def switch(self, state: PublishedRegisters, slot: int, sender: int, message: Message) -> SwitchStep:  # noqa: D102
@@ -91,7 +91,7 @@ class Published(ProtocolModel):
                 return SwitchStep(state)
             rounds = {number for _, number in state.agg}
             if len(rounds) != 1:
-                self._broken(SUM, f"the RESULT of slot {slot} adds up PAs of rounds {sorted(rounds)}")
+                self._violate(SUM, f"the RESULT of slot {slot} adds up PAs of rounds {sorted(rounds)}")
             return SwitchStep(state, self._to_all(Message(Kind.RESULT, max(rounds))))
         if not state.ack_bm & bit:
             state = state._replace(ack_bm=state.ack_bm | bit)
@@ -120,7 +120,7 @@ class Published(ProtocolModel):
         agg = tuple(sorted((names[worker], number) for worker, number in state.agg))
         return PublishedRegisters(agg, bits(state.agg_bm), bits(state.ack_bm))
 
-    def _broken(self, invariant: str, description: str) -> None:
+    def _violate(self, invariant: str, description: str) -> None:
         if self._checks_invariants:
             raise Violation(invariant, description)
 

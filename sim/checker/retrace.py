@@ -1,4 +1,4 @@
-"""Path from the start to a state that a search has visited."""
+"""Reconstruction of a path from the start to a visited state."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Retrace:
         self._steps, self._exchange, self._group = steps, exchange, group
         self._system, self._visited = steps.system, steps.visited
 
-    def least(self, numbers: Numbers) -> Mark:
+    def least_mark(self, numbers: Numbers) -> Mark:
         """Return the mark of the state with the least fingerprint among ``numbers``, which is not empty."""
         marks = fingerprints(self._system.columns, self._visited.rows(numbers))
         index = int(np.argmin(marks))
@@ -52,7 +52,7 @@ class Retrace:
         depth = self._visited.level_of(number) if owner == self._group.rank else 0
         for level in reversed(range(max(self._group.gather(depth)))):
             predecessors = self._leading_to(path[0], level)
-            marks = self._group.gather([self.least(predecessors)] if len(predecessors) else [])
+            marks = self._group.gather([self.least_mark(predecessors)] if len(predecessors) else [])
             path.insert(0, self._state(min(itertools.chain(*marks))))
         return path
 

@@ -1,4 +1,4 @@
-"""The protocols of ``fanin.wire.aggregation``, executed on the golden worker and the reference switch."""
+"""P4SGD and SwitchML as models for the checker, on the golden worker and the reference switch."""
 
 from __future__ import annotations
 

@@ -281,8 +281,8 @@ class Search:
     def _check_that_all_finish(self) -> None:
         """Check that from every state a fault-free path leads to the end; note a counterexample."""
 
-        def has_time(left: int) -> bool:
-            return not self._report(left)[1]
+        def has_time(waiting_here: int) -> bool:
+            return not self._report(waiting_here)[1]
 
         try:
             stuck = Finish(self._steps, self._exchange, self._group, has_time=has_time).stuck()
@@ -290,7 +290,7 @@ class Search:
             return
         levels = [self.visited.level_of(int(number)) for number in stuck[:1]]
         first = stuck[: np.searchsorted(stuck, self.visited.level(levels[0]).stop)] if levels else stuck
-        shallowest = [(level, self._retrace.least(first)) for level in levels]
+        shallowest = [(level, self._retrace.least_mark(first)) for level in levels]
         candidates = list(itertools.chain(*self._group.gather(shallowest)))
         self._outcome.finishes = not candidates
         if candidates:
@@ -300,8 +300,8 @@ class Search:
     def _note(self, numbers: Numbers, violations: Numbers) -> None:
         for number in np.unique(violations).tolist():
             invariant, _ = self.system.violations.values[number]
-            least = self._retrace.least(numbers[violations == number])
-            self._violations[invariant] = min(least, self._violations.get(invariant, least))
+            mark = self._retrace.least_mark(numbers[violations == number])
+            self._violations[invariant] = min(mark, self._violations.get(invariant, mark))
 
     def _note_counterexamples(self) -> None:
         """Note a counterexample for each invariant that this level broke first, from the least state."""

@@ -1,4 +1,4 @@
-"""Steps of a search: from visited states to their successors."""
+"""Expansion of visited states: the steps to their successors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SlotFlags = list[tuple[int, Flags]]  # slots, each with the states that are expa
 
 
 class Steps:
-    """Steps from the ``visited`` states of ``system``."""
+    """Source of the steps from the ``visited`` states of ``system``."""
 
     def __init__(self, system: Searchable, visited: Visited):
         self.system, self.visited = system, visited
@@ -29,11 +29,11 @@ class Steps:
             for actor in range(self.system.actors):
                 transitions = self.system.ways(rows[states], slot, actor)
                 batches.append(transitions._replace(source=states[transitions.source]))
-        joined = Ways(*map(np.concatenate, zip(*batches, strict=True)))
-        return joined._replace(rows=self.system.canonical(joined.rows))
+        combined = Ways(*map(np.concatenate, zip(*batches, strict=True)))
+        return combined._replace(rows=self.system.canonical(combined.rows))
 
     def expanded_slots(self, numbers: Numbers) -> SlotFlags:
-        """Return the slots by whose events the search has expanded states."""
+        """Return, per slot, the states that the search has expanded by the slot's events."""
         expansions, slots = self.visited.expanded_by[numbers], range(self.system.slots)
         wholly = expansions == ALL_SLOTS
         if wholly.all():

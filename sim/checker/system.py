@@ -193,7 +193,7 @@ class System:
         If parties are equal, their order is the one with the least digests of the switch's slots.
         """
         parties = [rows[:, worker].copy() for worker in range(self._workers)]
-        digests = [self.parties.numbers.digests.take(each) for each in parties]
+        digests = [self.parties.numbers.digests.take(party_numbers) for party_numbers in parties]
         names = np.zeros(len(rows), np.int32)
         for end in range(self._workers - 1, 0, -1):  # bubble sort: few neighbours are out of order
             for place, names_after_exchange in enumerate(self._names_after_exchange[:end]):
@@ -205,9 +205,9 @@ class System:
                     )
                 names[rows_to_swap] = names_after_exchange[names[rows_to_swap]]
         new, equal_neighbours = rows.copy(), np.zeros(len(rows), np.int32)
-        for worker, each in enumerate(parties):
-            new[:, worker] = each
-            equal_neighbours |= (each == parties[worker - 1]) << (worker - 1) if worker else 0
+        for worker, party_numbers in enumerate(parties):
+            new[:, worker] = party_numbers
+            equal_neighbours |= (party_numbers == parties[worker - 1]) << (worker - 1) if worker else 0
         self._rename_slots(new, names)
         for pattern, exchanges in enumerate(self._exchanges):
             if exchanges:

@@ -33,7 +33,7 @@ class Growing:
 
     @property
     def array(self) -> NDArray[Any]:
-        """The rows so far: a writable view, not a copy."""
+        """All rows, as a writable view; it becomes invalid when rows are appended."""
         return self._rows[: self._length]
 
     def extend(self, rows: NDArray[Any]) -> None:
@@ -78,7 +78,7 @@ class Interned:
 
     @property
     def digests(self) -> NDArray[np.uint64]:
-        """Digests by number."""
+        """Digests of the values, by number."""
         return self._digests.array
 
 

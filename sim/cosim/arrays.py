@@ -1,4 +1,4 @@
-"""Arrays of binary32 operators in C, for the simulator only: the same ports, latency and bits as the RTL.
+"""Replacement of arrays of binary32 operators by C in the simulator: same ports, latency and bits as the RTL.
 
 The modules of ``LaneArray`` and ``AdderArray`` in emitted Verilog are found by class and replaced. One call per
 cycle and array costs a fraction of the simulation of the operators' registers.

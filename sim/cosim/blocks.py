@@ -59,7 +59,7 @@ class Block:
         return _UNNAMED.sub(r"/* verilator tracing_off */\n\g<0>/* verilator tracing_on */\n", self.verilog)
 
     def stub(self, *, waves: bool = False) -> str:
-        """Return a SystemVerilog module that replaces the block and steps its model through ``source``.
+        """Return a SystemVerilog module that replaces the block; it steps the block's model by ``source``.
 
         With ``waves``, the model also follows its inputs between clock edges while a waveform is written.
         """

@@ -89,9 +89,9 @@ class Library:
         mac_bytes_per_cycle: float,
         memory_bytes_per_cycle: float,
     ) -> None:
-        """Set up the top.
+        """Set the top's parameters, before the simulation starts.
 
-        - ``nodes``: the top's nodes.
+        - ``nodes``: the top's nodes, by their numbers in the whole run.
         - ``single_rank``: these are all nodes of the run, and each frame that leaves one wakes Python.
         - ``period_ps``: clock period.
         - ``latency``: latency of memories, in cycles.
@@ -125,7 +125,7 @@ class Library:
         self._functions.cosim_close_trace()
 
     def open_wave(self, window: Window, path: Path, *, nodes: int, period_ps: int) -> None:
-        """Write a waveform of the window, with ``nodes`` nodes in all; the simulator must be built for it."""
+        """Write a waveform of the window. ``nodes``: nodes of the run. Needs a build for waveforms."""
         from fanin.sim.cosim.wave_writer import WaveWriter  # imports a compressor that nothing else needs
 
         self._wave = WaveWriter(window, path, nodes=nodes, period_ps=period_ps)
@@ -135,16 +135,16 @@ class Library:
         return self._wave.close() if self._wave else 0
 
     def run_host(self, node: int, program: HostProgram) -> None:
-        """Start a program on a node's bus; programs started in one wake-up start in the same cycle."""
+        """Start a program at a node's host; those of one wake-up start together."""
         words = program.words()
         self._functions.cosim_run_host(node - self._first, words.ctypes.data_as(POINTER(c_uint32)), len(words))
 
     def hosts_busy(self) -> bool:
-        """Return whether a program runs. An end is seen one cycle later, whatever else has woken Python."""
+        """Return whether a program runs. Its end is reported one cycle later, whatever else wakes Python."""
         return bool(self._functions.cosim_hosts_busy())
 
     def last_end(self) -> int:
-        """Return the rising edge at which the last end of a program is seen."""
+        """Return the rising edge at which the last end of a program is reported."""
         return int(self._functions.cosim_last_end())
 
     def reads(self, node: int) -> npt.NDArray[np.uint32]:

@@ -1,4 +1,4 @@
-"""Live hosts: Python code beside the simulated nodes, which gives them programs and frames and reads memory."""
+"""Live hosts: Python code that, during a simulation, gives nodes programs and frames and reads their memory."""
 
 from __future__ import annotations
 
@@ -31,10 +31,11 @@ class SimulationError(Exception):
 
 
 class LiveHosts(Protocol):
-    """Live hosts, which drive a run through their :class:`Board`; made in the simulator's process for each run.
+    """Interface of live hosts, which drive a run through their :class:`Board`.
 
-    All their code runs in ``start`` and in callbacks given to the board; simulated time stands still meanwhile.
-    A CheckFailed or SimulationError raised there ends the run with its message.
+    They are made in the simulator's process for each run. All their code runs in ``start`` and in callbacks
+    that they give to the board; simulated time does not advance meanwhile. A CheckFailed or
+    SimulationError raised there ends the run with its message.
 
     With several ranks, each rank makes hosts for its ``Board.nodes``. Values passed to ``tell`` go to the hosts
     of rank 0, whose orders go to all ranks. ``result`` returns None at other ranks than 0, or an object that
@@ -51,7 +52,7 @@ class LiveHosts(Protocol):
         """Progress of the run in the hosts' own unit: ``Progress.operations``."""
 
     def start(self) -> None:
-        """Begin; called once, after the last phase."""
+        """Start driving the run; called once, after the last phase."""
 
     def may_skip(self) -> bool:
         """Return whether time may be skipped to the next alarm: no node's cycle count matters until then."""
@@ -60,7 +61,7 @@ class LiveHosts(Protocol):
         """Return which host waits for what, for the message of a failed run."""
 
     def result(self) -> Any:
-        """Return ``RunResult.hosts``, which must be picklable; called once done. May raise like callbacks."""
+        """Return ``RunResult.hosts``, picklable; called after ``done``; may raise like callbacks."""
 
 
 class Top(Protocol):

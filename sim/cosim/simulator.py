@@ -45,9 +45,12 @@ def _hold(node: int, name: str, valid: str, ready: str, payload: list[str]) -> s
 
 @dataclass(frozen=True)
 class Sources:
-    """Sources for Verilator: the top, and separately each of ``models``; texts by file name.
+    """Sources for Verilator, as texts by file name.
 
-    ``verilog`` is the emitted text of each group's node.
+    - ``nodes``: template variables of each node in the top.
+    - ``parts``: files of the top, without ``top.sv``.
+    - ``models``: files of each separately Verilated model, by module.
+    - ``verilog``: emitted text of each group's node.
     """
 
     nodes: list[dict[str, object]]
@@ -93,7 +96,7 @@ def _modules(groups: Sequence[Group]) -> list[str]:
 
 
 def simulation_sources(groups: Sequence[Group], *, waves: bool = False) -> Sources:
-    """Return the sources of a top with the nodes of all groups, one after the other.
+    """Return the sources of a top with the nodes of all groups, in order.
 
     Repeated parts are translated and compiled once: each kind of node, if there are several nodes, and
     components in ``Group.separate``. Their outputs must be registers (see block.sv.j2). With ``waves``, models

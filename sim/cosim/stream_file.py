@@ -1,7 +1,7 @@
-"""Simulation of a Verilated component between files: input frames to stream ``i``, output frames from ``o``.
+"""Simulation of a Verilated component that transforms frames: frames to stream ``i``, frames from stream ``o``.
 
-No Python runs per cycle: a C++ main drives the model at hundreds of thousands of cycles a second. Inputs that
-are no streams are set once per run, so one build serves all values of a register.
+A C++ main program drives the model at hundreds of thousands of cycles a second, without Python. Other inputs
+are constant during a run and set at its start, so one build serves all values of a register.
 """
 
 from __future__ import annotations

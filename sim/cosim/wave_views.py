@@ -48,8 +48,8 @@ def signal_groups(node: WaveNode, depth: int) -> list[SignalGroup]:
     ports, frames, module_scope = node.ports, node.frames, f"{node.scope}.{node.module}"
 
     def group_of(title: str, names: Iterable[str], closed: bool = False) -> SignalGroup:
-        own = tuple(Signal(f"{node.scope}.{name}", widths[name]) for name in names if name in widths)
-        return SignalGroup(title, own, closed)
+        group_signals = tuple(Signal(f"{node.scope}.{name}", widths[name]) for name in names if name in widths)
+        return SignalGroup(title, group_signals, closed)
 
     widths = {port.name: port.width for port in ports.all}
     fields = view.signals(ports, frames).items()

@@ -31,8 +31,8 @@ class WaveNode:
 class Waveform:
     """A waveform file, and the cycles of a cluster's runs so far.
 
-    Cycles are counted through all runs of the cluster. The file covers one run: the one in which the window
-    begins. It ends with that run at the latest.
+    The window's cycles are counted through all runs of the cluster. The file covers only the run in which the
+    window begins, and ends with that run at the latest.
     """
 
     window: Window
