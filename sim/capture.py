@@ -49,7 +49,7 @@ def _pcap(path: Path, data: bytes) -> Iterator[tuple[int, bytes]]:
         seconds, fraction, captured, length = struct.unpack_from(f"{order}IIII", data, position)
         frame = data[position + 16 : position + 16 + captured]
         position += 16 + captured
-        _check_whole(path, frame, captured, length)
+        _check_complete(path, frame, captured, length)
         yield seconds * _NANOSECONDS + fraction * _MAGICS[magic], _without_fcs(path, frame, fcs)
 
 
@@ -70,13 +70,13 @@ def _pcapng(path: Path) -> Iterator[tuple[int, bytes]]:
                     raise InputError(f"{path}: a packet of an undeclared interface, {block.interface_id}")
                 if interface.link_type != _ETHERNET:
                     raise InputError(f"{path}: a capture of something else than Ethernet")
-                _check_whole(path, block.packet_data, block.captured_len, block.packet_len)
-                yield _time(block), _without_fcs(path, block.packet_data, _fcs_bytes(block))
+                _check_complete(path, block.packet_data, block.captured_len, block.packet_len)
+                yield _time_ns(block), _without_fcs(path, block.packet_data, _fcs_bytes(block))
     except (PcapngException, struct.error, ValueError, LookupError, TypeError) as error:  # some of the library
         raise InputError(f"{path}: not a whole pcapng file: {error}") from error
 
 
-def _time(block: object) -> int:
+def _time_ns(block: object) -> int:
     """Return a block's time in ns, exactly: ticks of ``if_tsresol``, plus ``if_tsoffset`` seconds."""
     options = block.interface.options  # type: ignore[attr-defined]
     offset = options.get("if_tsoffset", 0)
@@ -102,7 +102,7 @@ def _without_fcs(path: Path, frame: bytes, fcs: int) -> bytes:
     return frame[: len(frame) - fcs]
 
 
-def _check_whole(path: Path, frame: bytes, captured: int, length: int) -> None:
+def _check_complete(path: Path, frame: bytes, captured: int, length: int) -> None:
     if len(frame) != captured:
         raise InputError(f"{path}: ends within a packet")
     if captured != length:

@@ -76,7 +76,7 @@ class LinkLog:
     frames: tuple[LoggedFrame, ...] = ()
     left_out: int = 0
 
-    def later(self, time_ps: int) -> LinkLog:
+    def shifted(self, time_ps: int) -> LinkLog:
         """Return the log with all times moved by ``time_ps``."""
         frames = (replace(frame, begin=frame.begin + time_ps, end=frame.end + time_ps) for frame in self.frames)
         return LinkLog(tuple(frames), self.left_out)

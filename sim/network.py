@@ -217,19 +217,19 @@ class Link:
         end = start + config.wire_time(len(frame))
         self._idle_from = end + config.duration(GAP_BYTES)
         arrival = self._last_delivery = max(end + self._delay_ps + self._host_time(), self._last_delivery)
-        times, faults, corrupted = [arrival], 0, statistics.corrupted
+        arrival_times, faults, corrupted = [arrival], 0, statistics.corrupted
         if draw() < config.drop or self.is_cut or (self.cut_at is not None and time >= self.cut_at):
             statistics.dropped += 1
-            times, faults = [], LinkFaults.DROPPED
+            arrival_times, faults = [], LinkFaults.DROPPED
         elif draw() < config.reorder:
             statistics.reordered += 1
-            times[0] += self._random.randint(0, self._late_ps)
+            arrival_times[0] += self._random.randint(0, self._late_ps)
             faults = LinkFaults.REORDERED
-        if times and draw() < config.duplicate:
+        if arrival_times and draw() < config.duplicate:
             statistics.duplicated += 1
-            times.append(arrival + self._random.randint(0, self._late_ps))
+            arrival_times.append(arrival + self._random.randint(0, self._late_ps))
             faults |= LinkFaults.DUPLICATED
-        arrivals = [self._deliver(frame, t) for t in times]
+        arrivals = [self._deliver(frame, time) for time in arrival_times]
         if self._log:
             self._log.write(self._port, self._up, start, end, frame, faults, statistics.corrupted - corrupted)
         return arrivals

@@ -115,11 +115,11 @@ def _nodes(text: str | None) -> tuple[int, ...] | None:
 def _keep(wave: Waveform, path: Path) -> str:
     """Move the waveform to ``path``, write save files, and return a message; empty if nothing was recorded."""
     from fanin.sim.cosim.wave_views import gtkwave, surfer
-    from fanin.sim.cosim.waves import check_whole, span
+    from fanin.sim.cosim.waves import check_complete, span
 
     if not wave.recorded:
         return ""
-    check_whole(wave.path, path)
+    check_complete(wave.path, path)
     _, gtkw, sucl = _files(path)
     depth, first = wave.window.depth, wave.window.first
     text = gtkwave(wave.nodes, depth=depth, wave=path, save=gtkw, span=span(wave.path))

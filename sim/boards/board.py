@@ -278,7 +278,7 @@ class Boards:
         sent = []
         while (words := self._read_reply().split())[0] == "frame":
             board, phy, frame_end, gap, error, size = map(int, words[1:])
-            sent.append(_received(board, phy, frame_end // _FS, gap, bool(error), self._replies.read(size)))
+            sent.append(_transmission(board, phy, frame_end // _FS, gap, bool(error), self._replies.read(size)))
         self.busy, self.time = words[1] != "0", end
         return sorted(sent, key=lambda transmission: (transmission.time, transmission.board))
 
@@ -335,7 +335,7 @@ def _common_delay(delays: Mapping[str, int], first: str, second: str) -> int:
     return delays.get(first, 0)
 
 
-def _received(board: int, phy: int, time: int, gap: int, error: bool, wire: bytes) -> Transmission:
+def _transmission(board: int, phy: int, time: int, gap: int, error: bool, wire: bytes) -> Transmission:
     start = wire.find(b"\xd5")
     body = wire[start + 1 :]
     frame, fcs = body[:-FCS_BYTES], body[-FCS_BYTES:]

@@ -316,8 +316,8 @@ class _Search:
 
     def _pointer_fault(self, fifo: str, write_clock: str, read_clock: str) -> str:
         expected = {f"{fifo}.produce_cdc": read_clock, f"{fifo}.consume_cdc": write_clock}
-        wrong = [unit for unit, clock in expected.items() if self.synchronised.get(unit) != clock]
-        return f"{fifo} has no synchroniser {wrong[0].removeprefix(fifo + '.')}" if wrong else ""
+        missing = [unit for unit, clock in expected.items() if self.synchronised.get(unit) != clock]
+        return f"{fifo} has no synchroniser {missing[0].removeprefix(fifo + '.')}" if missing else ""
 
     def _synchronised_units(self) -> dict[str, str]:
         """Return synchronisers by name, with the clock of their first stage."""

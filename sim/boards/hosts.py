@@ -122,7 +122,7 @@ class TapHost:
         except BlockingIOError:
             pass
         except OSError as error:
-            raise self._failed(error) from error
+            raise self._device_error(error) from error
         return frames
 
     def deliver(self, frame: bytes, time: int) -> None:
@@ -131,23 +131,23 @@ class TapHost:
             os.write(self._device, frame)
         except OSError as error:
             if error.errno not in (errno.EIO, errno.EAGAIN, errno.EINVAL):
-                raise self._failed(error) from error
+                raise self._device_error(error) from error
             self.dropped += 1
 
     def close(self) -> None:
         """Close the descriptor, which removes the device."""
         os.close(self._device)
 
-    def _failed(self, error: OSError) -> InputError:
+    def _device_error(self, error: OSError) -> InputError:
         cause = "the device is gone" if error.errno == errno.EBADFD else error.strerror
         return InputError(f"--tap {self._name}: {cause}")
 
 
 @dataclass(frozen=True)
-class Listening:
+class BoardAddress:
     """A board's address for UDP clients: the board's endpoint, and the address of this machine for it."""
 
-    board: Endpoint
+    endpoint: Endpoint
     address: str
 
 
@@ -160,21 +160,19 @@ class UdpHost:
     InputError for an address or port that cannot be opened.
     """
 
-    def __init__(self, endpoint: Endpoint, boards: Sequence[Listening], ports: Sequence[int]):
+    def __init__(self, endpoint: Endpoint, boards: Sequence[BoardAddress], ports: Sequence[int]):
         self.endpoint = endpoint
         self.strays = 0  #: frames that belong to no client, and datagrams longer than a frame
-        self._boards = {listening.board.ip: listening for listening in boards}
+        self._boards = {board.endpoint.ip: board for board in boards}
         self._sockets: dict[tuple[int, int], socket.socket] = {}
         # By the port that the boards see, and in reverse; the client that was silent longest is first.
         self._client_by_port: dict[int, tuple[str, int]] = {}
         self._port_by_client: dict[tuple[str, int], int] = {}
         self._answers: list[bytes] = []
         with contextlib.ExitStack() as stack:
-            for listening in boards:
+            for board in boards:
                 for port in ports:
-                    self._sockets[listening.board.ip, port] = stack.enter_context(
-                        _bound(listening.address, port)
-                    )
+                    self._sockets[board.endpoint.ip, port] = stack.enter_context(_bind(board.address, port))
             self._open = stack.pop_all()
 
     def descriptors(self) -> Sequence[int]:
@@ -192,7 +190,7 @@ class UdpHost:
                         self.strays += 1  # too long for an Ethernet frame
                         continue
                     source = Endpoint(self.endpoint.mac, self.endpoint.ip, self._port_of(client))
-                    target = Endpoint(self._boards[ip].board.mac, ip, port)
+                    target = Endpoint(self._boards[ip].endpoint.mac, ip, port)
                     frames.append(encode_udp(payload, source=source, destination=target))
         return frames
 
@@ -254,7 +252,7 @@ def addresses(first: str, count: int) -> list[str]:
         raise InputError(f"{first}: no IPv4 address for {count} boards ({error})") from error
 
 
-def _bound(address: str, port: int) -> socket.socket:
+def _bind(address: str, port: int) -> socket.socket:
     udp_socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     try:
         udp_socket.setblocking(False)

@@ -8,7 +8,7 @@ _FALSE, _TRUE = "1'b0", "1'b1"
 
 
 @cache
-def _form(table: int, inputs: int) -> str:
+def _expression(table: int, inputs: int) -> str:
     """Return a function as an expression in {0}, {1}, …; bit i of ``table`` is its value for inputs i."""
     size = 1 << inputs
     all_ones = (1 << size) - 1
@@ -17,24 +17,24 @@ def _form(table: int, inputs: int) -> str:
     half, last = size // 2, inputs - 1
     low, high = table & ((1 << half) - 1), table >> half
     if low == high:
-        return _form(low, last)
+        return _expression(low, last)
     x = f"{{{last}}}"
     all_half = (1 << half) - 1
     if low == high ^ all_half:
-        return _join("^", x, _form(low, last))
+        return _join("^", x, _expression(low, last))
     if low == 0:
-        return _join("&", x, _form(high, last))
+        return _join("&", x, _expression(high, last))
     if high == 0:
-        return _join("&", _not(x), _form(low, last))
+        return _join("&", _not(x), _expression(low, last))
     if low == all_half:
-        return _join("|", _not(x), _form(high, last))
+        return _join("|", _not(x), _expression(high, last))
     if high == all_half:
-        return _join("|", x, _form(low, last))
+        return _join("|", x, _expression(low, last))
     if low & high == low:  # one implies the other, so no multiplexer is needed
-        return f"({_form(low, last)} | {_join('&', x, _form(high, last))})"
+        return f"({_expression(low, last)} | {_join('&', x, _expression(high, last))})"
     if low & high == high:
-        return f"({_form(high, last)} | {_join('&', _not(x), _form(low, last))})"
-    return f"({x} ? {_form(high, last)} : {_form(low, last)})"
+        return f"({_expression(high, last)} | {_join('&', _not(x), _expression(low, last))})"
+    return f"({x} ? {_expression(high, last)} : {_expression(low, last)})"
 
 
 def _not(x: str) -> str:
@@ -54,12 +54,12 @@ def lut_expression(table: int, inputs: list[str]) -> str:
     """
     for position in reversed(range(len(inputs))):
         if inputs[position] in (_FALSE, _TRUE):
-            table = _fixed(table, len(inputs), position, inputs[position] == _TRUE)
+            table = _with_fixed_input(table, len(inputs), position, inputs[position] == _TRUE)
             inputs = inputs[:position] + inputs[position + 1 :]
-    return _form(table, len(inputs)).format(*inputs)
+    return _expression(table, len(inputs)).format(*inputs)
 
 
-def _fixed(table: int, inputs: int, position: int, value: bool) -> int:
+def _with_fixed_input(table: int, inputs: int, position: int, value: bool) -> int:
     """Return the table without one input, which has a fixed value."""
     result = 0
     for index in range(1 << (inputs - 1)):

@@ -78,23 +78,23 @@ def _open_pads(netlist: Netlist) -> None:
     wires: dict[int, Bit] = {}
     driven: dict[int, Bit] = {}  # drivers of ports' bits: no aliases, since two bits may have one driver
     bidirectional: list[Cell] = []
-    for cell in _take(netlist, "TRELLIS_IO"):
+    for cell in _remove_cells(netlist, "TRELLIS_IO"):
         pad, direction = cell.bit("B"), cell.text("DIR", "INPUT")
         assert isinstance(pad, int)
         if direction == "INPUT":
             wires.update({bit: pad for bit in cell.pins.get("O", []) if isinstance(bit, int)})
         elif direction == "OUTPUT":
-            driven[pad] = _output(cell)
+            driven[pad] = _output_driver(cell)
         else:
             bidirectional.append(cell)
     for port in netlist.ports.values():
         if port.direction == "output":
             port.bits = [driven.get(bit, bit) if isinstance(bit, int) else bit for bit in port.bits]
-    _split(netlist, bidirectional)
+    _split_bidirectional(netlist, bidirectional)
     netlist.replace(wires)
 
 
-def _output(cell: Cell) -> Bit:
+def _output_driver(cell: Cell) -> Bit:
     """Return the bit that an output pad drives: the logic's, or that of the register or DDR cell beside it."""
     register_bit = cell.bit("IOLDO")
     logic_bit = cell.bit("I")
@@ -106,7 +106,7 @@ def _output(cell: Cell) -> Bit:
     return "0" if driver is None else driver
 
 
-def _split(netlist: Netlist, cells: list[Cell]) -> None:
+def _split_bidirectional(netlist: Netlist, cells: list[Cell]) -> None:
     by_pad = {cell.bit("B"): cell for cell in cells}
     for name in [name for name, port in netlist.ports.items() if port.direction == "inout"]:
         pads = netlist.ports.pop(name).bits
@@ -118,12 +118,12 @@ def _split(netlist: Netlist, cells: list[Cell]) -> None:
             c.bit("O"): pad for c, pad in zip(connected_cells, pads, strict=True) if isinstance(c.bit("O"), int)
         }
         netlist.ports[f"{name}_i"] = Port("input", pads)
-        netlist.ports[f"{name}_o"] = Port("output", [_output(cell) for cell in connected_cells])
-        netlist.ports[f"{name}_t"] = Port("output", [_enable(cell) for cell in connected_cells])
+        netlist.ports[f"{name}_o"] = Port("output", [_output_driver(cell) for cell in connected_cells])
+        netlist.ports[f"{name}_t"] = Port("output", [_enable_driver(cell) for cell in connected_cells])
         netlist.replace({bit: pad for bit, pad in wires.items() if isinstance(bit, int)})
 
 
-def _enable(cell: Cell) -> Bit:
+def _enable_driver(cell: Cell) -> Bit:
     register_bit = cell.bit("IOLTO")
     logic_bit = cell.bit("T")
     driver = register_bit if register_bit is not None and cell.text("TRIMUX_TSREG") else logic_bit
@@ -146,12 +146,12 @@ def _open_buffers(netlist: Netlist) -> dict[int, int]:
                 if steps:
                     delays[output_bit] = steps * DELAY_STEP_PS
 
-    for cell in _take(netlist, "DCCA"):
+    for cell in _remove_cells(netlist, "DCCA"):
         if cell.bit("CE") not in (None, "1"):
             raise InputError(f"{cell.name}: a clock that is switched has no model")
         bypass(cell, "CLKI", "CLKO", 0)
     for kind in ("DELAYG", "DELAYF"):
-        for cell in _take(netlist, kind):
+        for cell in _remove_cells(netlist, kind):
             bypass(cell, "A", "Z", cell.number("DEL_VALUE"))
     for cell in netlist.cells.values():
         if cell.kind in ("IOLOGIC", "SIOLOGIC"):
@@ -166,7 +166,9 @@ def _open_buffers(netlist: Netlist) -> dict[int, int]:
         if isinstance(source, int):
             delays_of_nets[source] = delay
             if source not in inputs and not _reaches_port(netlist, output_bit):
-                raise InputError(f"{_name(netlist, output_bit)}: a delay line that is at no pin has no model")
+                raise InputError(
+                    f"{_net_name(netlist, output_bit)}: a delay line that is at no pin has no model"
+                )
     netlist.replace(wires)
     return delays_of_nets
 
@@ -175,12 +177,12 @@ def _reaches_port(netlist: Netlist, bit: int) -> bool:
     return any(bit in port.bits for port in netlist.ports.values() if port.direction == "output")
 
 
-def _name(netlist: Netlist, bit: int) -> str:
+def _net_name(netlist: Netlist, bit: int) -> str:
     return netlist.names.get(bit, [f"net {bit}"])[0]
 
 
 def _open_plls(netlist: Netlist, pins: Pins) -> None:
-    plls = list(_take(netlist, "EHXPLLL"))
+    plls = list(_remove_cells(netlist, "EHXPLLL"))
     for cell in plls:
         for pin in (*_OUTPUTS, "LOCK"):
             if bits := cell.pins.get(pin):
@@ -223,7 +225,7 @@ def _clocks(cell: Cell, source: str) -> Iterator[PllClock]:
             yield PllClock(f"{verilog_name(cell.name)}_{output.lower()}", source, ratio, delay)
 
 
-def _take(netlist: Netlist, kind: str) -> Iterator[Cell]:
+def _remove_cells(netlist: Netlist, kind: str) -> Iterator[Cell]:
     """Yield the cells of a kind, and remove them."""
     for name in [name for name, cell in netlist.cells.items() if cell.kind == kind]:
         yield netlist.cells.pop(name)

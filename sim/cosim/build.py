@@ -285,7 +285,7 @@ def _common_arguments(top: str, prefix: str, verilator: Verilator, compiler_flag
 
 
 def _model_arguments(module: str, sources: Iterable[str], verilator: Verilator) -> list[str]:
-    return [*_common_arguments(module, f"V{module}", verilator), *_translated(sources)]
+    return [*_common_arguments(module, f"V{module}", verilator), *_translated_files(sources)]
 
 
 def _top_arguments(sources: Iterable[str], models: Iterable[str], verilator: Verilator) -> list[str]:
@@ -299,12 +299,12 @@ def _top_arguments(sources: Iterable[str], models: Iterable[str], verilator: Ver
     return [
         *_common_arguments("top", "Vtop", verilator, includes),
         *("--exe", "-o", f"../{EXECUTABLE}", "-LDFLAGS", link),
-        str(_main()),
-        *_translated(sources),
+        str(_main_source()),
+        *_translated_files(sources),
     ]
 
 
-def _translated(sources: Iterable[str]) -> list[str]:
+def _translated_files(sources: Iterable[str]) -> list[str]:
     """Return the files that Verilator translates; headers and libraries only have to lie beside them."""
     return [name for name in sources if not name.endswith((".h", ".a"))]
 
@@ -313,7 +313,7 @@ def _program_arguments(sources: Iterable[str], verilator: Verilator) -> list[str
     return [*_common_arguments("top", "Vtop", verilator), "--exe", "-o", f"../{EXECUTABLE}", *sources]
 
 
-def _main() -> Path:
+def _main_source() -> Path:
     return cocotb_tools.config.share_dir / "lib" / "verilator" / "verilator.cpp"
 
 
@@ -328,7 +328,7 @@ def _runtime_digest(verilator: Verilator, extra: Sequence[str]) -> str:
 
 
 def _digest(jobs: Sequence[_Job], verilator: Verilator) -> str:
-    parts = [verilator.version, compiler_version(), _main().read_text()]
+    parts = [verilator.version, compiler_version(), _main_source().read_text()]
     for job in jobs:
         parts += [job.directory, *job.arguments, *(f"{k}\0{v}" for k, v in job.sources.items())]
     return digest(parts)
@@ -365,7 +365,7 @@ def _link_runtime(runtime: Path, objects: Path) -> None:
     for kind in ("fast", "slow"):  # fallback if g++ rejects the compiled header, as of another g++
         (objects / f"verilated.h.{kind}").write_text('#include "verilated.h"\n')
     later = time.time() + 3600
-    for path in _compiled(runtime):
+    for path in _compiled_files(runtime):
         (objects / path.name).symlink_to(path.resolve())  # no copy: a compiled header takes 90 MB
         with contextlib.suppress(OSError):  # a file of another user: make compiles it again
             os.utime(path, (later, later))  # newer than the makefile, on which it depends
@@ -373,7 +373,7 @@ def _link_runtime(runtime: Path, objects: Path) -> None:
 
 def _store_runtime(objects: Path, runtime: Path) -> None:
     make_folder(runtime)
-    missing = [path for path in _compiled(objects) if not (runtime / path.name).exists()]
+    missing = [path for path in _compiled_files(objects) if not (runtime / path.name).exists()]
     with making(runtime) as partial:
         for path in missing:
             shutil.copyfile(path, partial / path.name)
@@ -381,7 +381,7 @@ def _store_runtime(objects: Path, runtime: Path) -> None:
             (partial / path.name).rename(runtime / path.name)
 
 
-def _compiled(folder: Path) -> list[Path]:
+def _compiled_files(folder: Path) -> list[Path]:
     return [*folder.glob("verilated*.o"), *folder.glob("verilated.h.*.gch")]
 
 

@@ -84,7 +84,7 @@ class Cluster:
         python_library()
         node_groups, self._wave, self._nodes_per_memory = groups(), wave, nodes_per_memory
         # Checked before the simulator is built:
-        wave_nodes = wave.window.of(sum(group.count for group in node_groups)) if wave else ()
+        wave_nodes = wave.window.selected_nodes(sum(group.count for group in node_groups)) if wave else ()
         self.simulator = Simulator(
             node_groups, nodes_per_host=nodes_per_memory, waves=wave is not None, quiet=quiet
         )

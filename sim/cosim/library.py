@@ -261,8 +261,8 @@ class Library:
         text = self._functions.cosim_failure(byref(cycle), byref(node)).decode()
         if not text:
             return None
-        failed_at, place = cycle.value, node.value
+        failure_cycle, failure_node = cycle.value, node.value
         has_check = self._functions.cosim_failed_check(byref(cycle), byref(node), byref(address), byref(value))
-        is_first = has_check and (cycle.value, node.value) == (failed_at, place)
+        is_first = has_check and (cycle.value, node.value) == (failure_cycle, failure_node)
         check = FailedCheck(node.value, address.value, value.value) if is_first else None
-        return Failure(failed_at, place, text, check)
+        return Failure(failure_cycle, failure_node, text, check)

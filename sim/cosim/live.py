@@ -168,7 +168,7 @@ class Board:
 
         ``then`` is called at most a cycle after the program's end. Do not change the program after this call.
         """
-        queue = self._queues[self._check(node)]
+        queue = self._queues[self._check_node(node)]
         queue.append(_Queued(program, then))
         if len(queue) == 1:
             self._top.run_host(node, program)
@@ -178,7 +178,7 @@ class Board:
 
         Raises ValueError for a port that the node does not have.
         """
-        ports = self._paths[self._check(node)]
+        ports = self._paths[self._check_node(node)]
         if not ports:
             raise ValueError(f"node {node} has no memory port")
         if port not in range(len(ports)):
@@ -193,7 +193,7 @@ class Board:
         """Call ``then`` at each write of a byte by a node from now on, at most a cycle later."""
         if address < 0:
             raise ValueError(f"address must not be below 0, but is {address}")
-        watchers = self._watchers.setdefault((self._check(node), address), [])
+        watchers = self._watchers.setdefault((self._check_node(node), address), [])
         if not watchers:
             self._top.watch(node, address)
         watchers.append(then)
@@ -262,13 +262,13 @@ class Board:
         """Call ``then`` once, at the first rising edge at or after a time, but not in this cycle."""
         heapq.heappush(self._alarms, (time_ps, next(self._order), then))
 
-    def _check(self, node: int) -> int:
+    def _check_node(self, node: int) -> int:
         if node not in self.nodes:
             raise ValueError(f"node must be {self.nodes[0]} to {self.nodes[-1]}, not {node!r}")
         return node
 
     def _check_host(self, node: int) -> int:
-        if not self._host_ports[self._check(node)]:
+        if not self._host_ports[self._check_node(node)]:
             raise ValueError(f"node {node} has no host packet port")
         return node
 
@@ -377,11 +377,11 @@ class LiveRun:
     def start(self) -> None:
         """Start the hosts."""
         self._top.go_live()
-        self._call([self._hosts.start])
+        self._call_all([self._hosts.start])
 
     def serve(self) -> None:
         """Call the hosts for all events since the last call."""
-        self._call([*self._board.event_callbacks(), *self._board.alarm_callbacks()])
+        self._call_all([*self._board.event_callbacks(), *self._board.alarm_callbacks()])
 
     def judge(self, facts: Sequence[Fact]) -> Failure | None:
         """Pass facts to the hosts at rank 0; return the failure that they find, or None."""
@@ -395,7 +395,7 @@ class LiveRun:
     def obey(self, orders: Sequence[Any]) -> None:
         """Pass orders to the hosts."""
         assert self._board.ordered is not None
-        self._call([functools.partial(self._board.ordered, order) for order in orders])
+        self._call_all([functools.partial(self._board.ordered, order) for order in orders])
 
     @property
     def alarm(self) -> int | None:
@@ -459,7 +459,7 @@ class LiveRun:
         parts.append(report.hosts)
         return ", ".join(parts)
 
-    def _call(self, callbacks: Iterable[Callback]) -> None:
+    def _call_all(self, callbacks: Iterable[Callback]) -> None:
         try:
             for callback in callbacks:
                 if self.failure or (self._single_rank and self._done is not None):

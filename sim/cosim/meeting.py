@@ -97,14 +97,14 @@ class Channel:
 
     def receive(self) -> Any:
         """Receive an object. Raises RankTimeout on timeout."""
-        (size,) = _LENGTH.unpack(self._received(_LENGTH.size))
-        return pickle.loads(self._received(size))
+        (size,) = _LENGTH.unpack(self._receive_bytes(_LENGTH.size))
+        return pickle.loads(self._receive_bytes(size))
 
     def close(self) -> None:
         """Close the connection, which the other rank notices."""
         self._socket.close()
 
-    def _received(self, size: int) -> bytes:
+    def _receive_bytes(self, size: int) -> bytes:
         data = bytearray()
         while len(data) < size:
             try:
@@ -141,13 +141,13 @@ class Centre:
         """Carry all frames, and give each rank the frames for its nodes."""
         if not self._channels:
             received = self._carry(cycle, report.sent, report.taken, report.cuts)
-            return Answer(received, *self._all([report], received))
+            return Answer(received, *self._combine([report], received))
         reports: list[Report] = [report, *(channel.receive() for channel in self._channels)]
         sent = [frame for rank_report in reports for frame in rank_report.sent]
         taken = [frame for rank_report in reports for frame in rank_report.taken]
         cuts = [cut for rank_report in reports for cut in rank_report.cuts]
         received = self._carry(cycle, sent, taken, cuts)
-        state, orders = self._all(reports, received)
+        state, orders = self._combine(reports, received)
         own_answer, *other_answers = [
             Answer([frame for frame in received if frame.node in nodes], state, orders)
             for nodes in self._shares
@@ -166,7 +166,9 @@ class Centre:
         self.network_seconds += time.perf_counter() - start
         return received
 
-    def _all(self, reports: Sequence[Report], received: Sequence[ReceivedFrame]) -> tuple[State, Sequence[Any]]:
+    def _combine(
+        self, reports: Sequence[Report], received: Sequence[ReceivedFrame]
+    ) -> tuple[State, Sequence[Any]]:
         facts = [fact for report in reports for fact in report.facts]
         decision = self._decide(sorted(facts, key=attrgetter("cycle", "node")))
         carries = self._exchange.carries or bool(received) or decision.orders_wait

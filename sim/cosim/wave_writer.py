@@ -34,7 +34,7 @@ class WaveWriter:
         functions.cosim_wave.argtypes = (c_char_p, *[c_uint64] * 4, type(_compress))
         functions.cosim_wave_skip.argtypes = (c_uint64,)
         functions.cosim_close_wave.restype = c_uint64
-        for node in window.of(nodes):
+        for node in window.selected_nodes(nodes):
             functions.cosim_wave_node(scope_of(node).encode())
         functions.cosim_wave(str(path).encode(), period_ps, window.first, window.count, window.depth, _compress)
 

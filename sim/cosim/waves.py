@@ -59,7 +59,7 @@ def span(path: Path) -> int:
     return int(end - begin)
 
 
-def check_whole(path: Path, target: Path) -> None:
+def check_complete(path: Path, target: Path) -> None:
     """Raise InputError if an FST file, to be named ``target``, is incomplete, as after a full disk.
 
     The writer reports no error. The file is a chain of blocks, whose last one must end at the file's end.

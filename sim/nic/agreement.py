@@ -91,10 +91,10 @@ class Agreement:
             for interface in interfaces.values():
                 selector.register(interface, selectors.EVENT_READ)
             for place in range(DIGITS):
-                digit_here = number // RADIX ** (DIGITS - 1 - place) % RADIX
-                sums = self._sum(interfaces, selector, place, digit_here if is_candidate else None)
+                own_digit = number // RADIX ** (DIGITS - 1 - place) % RADIX
+                sums = self._sum(interfaces, selector, place, own_digit if is_candidate else None)
                 digit = next(index for index, count in enumerate(sums) if count)
-                is_candidate = is_candidate and digit_here == digit
+                is_candidate = is_candidate and own_digit == digit
                 minimum = RADIX * minimum + digit
         return minimum
 

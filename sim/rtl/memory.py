@@ -60,7 +60,7 @@ class ReadMemory:
         signals = [getattr(port, name) for name in names]
         offered, pending = False, None
         while True:
-            offered = self._show(ctx, cycle, offered)
+            offered = self._offer_word(ctx, cycle, offered)
             ready = not self._stalls.pauses("ar", Side.SINK, cycle)
             ctx.set(port.arready, ready)
             _, _, taken_by_master, *request = await ctx.tick().sample(port.rready, *signals)
@@ -72,17 +72,17 @@ class ReadMemory:
             valid = request[0]
             pending = request if valid and not ready else None
             if valid and ready:
-                self._accept(cycle, *request[1:])
+                self._accept_address(cycle, *request[1:])
             cycle += 1
 
-    def _accept(self, cycle: int, address: int, length: int, size: int, burst: Burst) -> None:
+    def _accept_address(self, cycle: int, address: int, length: int, size: int, burst: Burst) -> None:
         step, count = len(self.port.rdata) // 8, length + 1
         _check_burst(address, count, size, burst, step)
         self.requests.append((cycle, address, count))
         for n in range(count):
             self._beats.append((cycle + self.latency, address + n * step, n == count - 1))
 
-    def _show(self, ctx: Any, cycle: int, offered: bool) -> bool:
+    def _offer_word(self, ctx: Any, cycle: int, offered: bool) -> bool:
         """Offer the next word when it is due; return whether one is offered."""
         due = bool(self._beats) and self._beats[0][0] <= cycle
         if not due or (not offered and self._stalls.pauses("r", Side.SOURCE, cycle)):
@@ -145,7 +145,7 @@ class WriteMemory:
             deque()
         )  # address and word count of bursts that are not stored yet
         self._waiting: deque[list[tuple[int, int]]] = deque([[]])  # words of bursts that are not stored yet
-        self._due: deque[tuple[int, Any]] = deque()  # (first cycle, response)
+        self._due_responses: deque[tuple[int, Any]] = deque()  # (first cycle, response)
 
     async def process(self, ctx: Any) -> None:
         """Run forever."""
@@ -154,23 +154,23 @@ class WriteMemory:
         word = [getattr(port, name) for name in ("wvalid", "wdata", "wstrb", "wlast")]
         offered, pending = False, [None, None]
         while True:
-            offered = self._answer(ctx, cycle, offered)
+            offered = self._offer_response(ctx, cycle, offered)
             ready = self._ready(cycle)
             ctx.set(port.awready, ready[0])
             ctx.set(port.wready, ready[1])
             _, _, taken_by_master, *sampled = await ctx.tick().sample(port.bready, *address, *word)
             assert taken_by_master or not offered, "bready is low"
             if offered:
-                self._due.popleft()
+                self._due_responses.popleft()
                 self.responses.append(cycle)
                 offered = False
             for n, offer in enumerate((sampled[:5], sampled[5:])):
                 assert pending[n] is None or offer == pending[n], f"changed from {pending[n]} to {offer}"
                 pending[n] = offer if offer[0] and not ready[n] else None
             if sampled[0] and ready[0]:
-                self._accept(cycle, *sampled[1:5])
+                self._accept_address(cycle, *sampled[1:5])
             if sampled[5] and ready[1]:
-                self._take(cycle, *sampled[6:])
+                self._accept_word(cycle, *sampled[6:])
             self._store(cycle)
             cycle += 1
 
@@ -183,12 +183,12 @@ class WriteMemory:
             word and (self.order is not Order.ADDRESS_FIRST or len(self._bursts) > complete),
         )
 
-    def _accept(self, cycle: int, address: int, length: int, size: int, burst: Burst) -> None:
+    def _accept_address(self, cycle: int, address: int, length: int, size: int, burst: Burst) -> None:
         _check_burst(address, length + 1, size, burst, len(self.port.wdata) // 8)
         self.requests.append((cycle, address, length + 1))
         self._bursts.append((address, length + 1))
 
-    def _take(self, cycle: int, data: int, strobe: int, last: bool) -> None:
+    def _accept_word(self, cycle: int, data: int, strobe: int, last: bool) -> None:
         self.words.append(cycle)
         self._waiting[-1].append((data, strobe))
         if last:
@@ -205,14 +205,14 @@ class WriteMemory:
             for byte in range(step):
                 if strobe >> byte & 1:
                     self.content[address + n * step + byte] = data >> 8 * byte & 0xFF
-        bad = any(address + n * step in self.errors for n in range(count))
-        self._due.append((cycle + self.latency, Resp.SLVERR if bad else Resp.OKAY))
+        has_error = any(address + n * step in self.errors for n in range(count))
+        self._due_responses.append((cycle + self.latency, Resp.SLVERR if has_error else Resp.OKAY))
 
-    def _answer(self, ctx: Any, cycle: int, offered: bool) -> bool:
+    def _offer_response(self, ctx: Any, cycle: int, offered: bool) -> bool:
         """Offer the next response when it is due; return whether one is offered."""
-        due = bool(self._due) and self._due[0][0] <= cycle
+        due = bool(self._due_responses) and self._due_responses[0][0] <= cycle
         offers = due and (offered or not self._stalls.pauses("b", Side.SOURCE, cycle))
         ctx.set(self.port.bvalid, offers)
         if offers:
-            ctx.set(self.port.bresp, self._due[0][1])
+            ctx.set(self.port.bresp, self._due_responses[0][1])
         return offers

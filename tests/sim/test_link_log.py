@@ -77,7 +77,7 @@ def test_the_first_frames_are_kept_and_the_others_counted(tmp_path, monkeypatch)
     written(tmp_path / "log", told).close()
     first = read_link_log(tmp_path / "log")
     assert first == LinkLog(frames[:8], 3)
-    moved = first.later(10**6)
+    moved = first.shifted(10**6)
     assert [one.begin - 10**6 for one in moved.frames] == [one.begin for one in frames[:8]]
     assert [one.end - one.begin for one in moved.frames] == [500] * 8
     assert moved.left_out == 3

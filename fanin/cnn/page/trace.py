@@ -55,7 +55,7 @@ class ClusterTrace:
 
     def add_frames(self, start_ps: int, log: LinkLog) -> None:
         """Add the frames of the next job. Their times count from ``start_ps``, its simulation's start."""
-        sent = decoded(log.later(start_ps), self._frame)
+        sent = decoded(log.shifted(start_ps), self._frame)
         kept = sent[: MOST_FRAMES - len(self._sent)]
         self._sent += kept
         self._left_out += len(sent) - len(kept) + log.left_out

@@ -15,7 +15,7 @@ from fanin.sim.cosim.run import Phase
 from fanin.sim.cosim.simulator import Group
 from fanin.sim.cosim.view import FrameFormat
 from fanin.sim.cosim.wave_views import gtkwave, surfer
-from fanin.sim.cosim.waves import Waveform, check_whole, span
+from fanin.sim.cosim.waves import Waveform, check_complete, span
 from fanin.sim.cosim.window import Window
 from fanin.sim.network import LinkConfig
 from fanin.sim.switch.base import Job, Member
@@ -182,7 +182,7 @@ def test_a_window_may_begin_in_a_later_run_and_ends_with_it(tmp_path):
     assert not wave.path.exists()
     run(nodes)
     assert 28 <= wave.recorded <= 32
-    check_whole(wave.path, wave.path)
+    check_complete(wave.path, wave.path)
     found = Recorded(wave.path)
     assert found.at(first - 20, "node0.dummy_node.view.cycle") == first - 20
 
@@ -201,10 +201,10 @@ def test_a_window_that_no_run_has_is_refused(fields, message):
 
 
 def test_nodes_of_a_window():
-    assert Window().of(3) == (0, 1, 2)
-    assert Window(nodes=(0, 2)).of(3) == (0, 2)
+    assert Window().selected_nodes(3) == (0, 1, 2)
+    assert Window(nodes=(0, 2)).selected_nodes(3) == (0, 2)
     with pytest.raises(InputError, match=r"^--wave-nodes 3: the nodes are 0 to 2$"):
-        Window(nodes=(1, 3)).of(3)
+        Window(nodes=(1, 3)).selected_nodes(3)
 
 
 def test_cycles_are_counted_through_all_runs(tmp_path):
@@ -222,8 +222,8 @@ def test_a_file_that_ends_early_is_not_whole(tmp_path):
     block = b"\x00" + (16).to_bytes(8, "big") + bytes(8)
     path = tmp_path / "w.fst"
     path.write_bytes(2 * block)
-    check_whole(path, path)
+    check_complete(path, path)
     for broken in (b"", block + block[:-1], block + b"\xff" + bytes(16)):
         path.write_bytes(broken)
         with pytest.raises(InputError, match=r"x\.fst: the waveform could not be written to its end"):
-            check_whole(path, tmp_path / "x.fst")
+            check_complete(path, tmp_path / "x.fst")
