@@ -229,7 +229,7 @@ class Boards:
         return to_board, from_board
 
     def power_up(self) -> None:
-        """Run until no board holds its PHY in reset. Raises ToolFailed after ``LONGEST_RESET_PS``."""
+        """Run until no board holds its PHY in reset. Raises ToolFailed after ``MAX_RESET_PS``."""
         resets = [(n, phy.reset) for n, config in enumerate(self.configs) for phy in config.phys if phy.reset]
         end = self.time + MAX_RESET_PS
         self.run(self.time + STARTED_PS)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fanin.sim.checker.group import Group
 from fanin.sim.checker.packing import Packing, Words
-from fanin.sim.checker.tables import Growing, Interned, Rows, fingerprints
+from fanin.sim.checker.tables import GrowingArray, Interned, Rows, fingerprints
 
 Batch = tuple[NDArray[Any], ...]  # rows, then arrays with one entry per row
 Places = Sequence[NDArray[np.intp]]  # per rank, the indices of the rows that were sent to it
@@ -29,7 +29,7 @@ class RowExchange:
         self._tables = list({id(table): table for table in columns}.values())
         self._table_of = [next(n for n, t in enumerate(self._tables) if t is table) for table in columns]
         self._sent_counts = [0] * len(self._tables)
-        self._translations = [[Growing(np.int32) for _ in self._tables] for _ in range(group.size)]
+        self._translations = [[GrowingArray(np.int32) for _ in self._tables] for _ in range(group.size)]
 
     def to_owners(self, rows: Rows, *attached: NDArray[Any]) -> tuple[Places, list[Batch]]:
         """Send rows, and the entries of ``attached`` arrays, to the rows' owners.

@@ -20,7 +20,7 @@ class OutOfTime(Exception):
     """The time of the search ended before FINISH was proved or broken."""
 
 
-class Finish:
+class FinishCheck:
     """Backward search for states from which the end is out of reach, in step with the group's other processes.
 
     All successors would take more memory than the states themselves. The search therefore keeps one fault-free

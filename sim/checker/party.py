@@ -46,7 +46,7 @@ class PartyStep(NamedTuple):
     - ``party``: the party after the event, in ``Parties.numbers``.
     - ``fault``: 1 + the index in ``FAULTS``, or 0.
     - ``code``: message that reaches the switch, or 0.
-    - ``before``: round of the slot on which no worker may still wait, or 0.
+    - ``previous_round``: round of the slot on which no worker may still wait, or 0.
     - ``violation``: number in ``Parties.violations``, or 0.
     """
 

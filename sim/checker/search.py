@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fanin.sim.checker.exchange import RowExchange
-from fanin.sim.checker.finish import Finish, OutOfTime
+from fanin.sim.checker.finish import FinishCheck, OutOfTime
 from fanin.sim.checker.group import Group, group_of
 from fanin.sim.checker.packing import chunks
 from fanin.sim.checker.protocol import FINISH
@@ -25,7 +25,7 @@ from fanin.sim.checker.retrace import Mark, Retrace
 from fanin.sim.checker.steps import SlotFlags, Steps
 from fanin.sim.checker.system import Faults, Searchable, System, Ways
 from fanin.sim.checker.tables import Flags, Numbers, Rows, fingerprints
-from fanin.sim.checker.visited import ALL_SLOTS, NO_SUCCESSOR, Visited
+from fanin.sim.checker.visited import ALL_SLOTS, NO_SUCCESSOR, VisitedStates
 
 HOLDS, BROKEN, NOT_PROVED = "holds", "broken", "not proved"
 _LATER = NO_SUCCESSOR - np.uint32(1)  # code of a later or fully expanded state, of no deeper level
@@ -156,7 +156,7 @@ class Search:
     def __init__(self, system: Searchable, *, reduced: bool = True, group: Group | None = None):
         self.system, self.reduced = system, reduced and system.slots > 1
         self._group = group or Group()
-        self.visited = Visited(system.columns, ranks=self._group.size)
+        self.visited = VisitedStates(system.columns, ranks=self._group.size)
         self._exchange = RowExchange(self._group, system.columns)
         self._steps = Steps(system, self.visited)
         self._retrace = Retrace(self._steps, self._exchange, self._group)
@@ -230,7 +230,7 @@ class Search:
         self._postponed |= bool((expansions != ALL_SLOTS).any())
 
     def _expand_slots(self, numbers: Numbers, slots: SlotFlags, *, check_proviso: bool = False) -> Flags:
-        """Expand the chosen states by the events of their slots; with ``ask``, return which meet the proviso.
+        """Expand states by the events of ``slots``; with ``check_proviso``, return which meet the proviso.
 
         A state meets the proviso if a fault-free event leads to a later state (by level, then by fingerprint)
         or to a fully expanded state of an earlier level. No slot is then postponed for ever.
@@ -252,7 +252,7 @@ class Search:
         return meets_proviso
 
     def _visit(self, rows: Rows, source_fingerprints: NDArray[np.uint64] | None = None) -> NDArray[np.uint32]:
-        """Visit states; return ``Visited.successor`` code of those of the next level, else NO_SUCCESSOR.
+        """Visit states; return ``VisitedStates.successor`` codes, or NO_SUCCESSOR outside the next level.
 
         With ``source_fingerprints``, return _LATER for states of this level whose fingerprint is above that of
         the state they come from, and for fully expanded states of earlier levels.
@@ -285,7 +285,7 @@ class Search:
             return not self._report(waiting_here)[1]
 
         try:
-            stuck = Finish(self._steps, self._exchange, self._group, has_time=has_time).stuck()
+            stuck = FinishCheck(self._steps, self._exchange, self._group, has_time=has_time).stuck()
         except OutOfTime:
             return
         levels = [self.visited.level_of(int(number)) for number in stuck[:1]]

@@ -9,7 +9,7 @@ import numpy as np
 
 from fanin.sim.checker.system import Searchable, Ways
 from fanin.sim.checker.tables import Flags, Numbers
-from fanin.sim.checker.visited import ALL_SLOTS, Visited
+from fanin.sim.checker.visited import ALL_SLOTS, VisitedStates
 
 SlotFlags = list[tuple[int, Flags]]  # slots, each with the states that are expanded by its events
 
@@ -17,7 +17,7 @@ SlotFlags = list[tuple[int, Flags]]  # slots, each with the states that are expa
 class Steps:
     """Source of the steps from the ``visited`` states of ``system``."""
 
-    def __init__(self, system: Searchable, visited: Visited):
+    def __init__(self, system: Searchable, visited: VisitedStates):
         self.system, self.visited = system, visited
 
     def transitions(self, numbers: Numbers, slots: SlotFlags) -> Ways:

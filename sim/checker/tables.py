@@ -21,7 +21,7 @@ Flags = NDArray[np.bool_]
 _UNKNOWN = np.iinfo(np.int32).min
 
 
-class Growing:
+class GrowingArray:
     """An array with amortised append of rows of ``width`` columns; one-dimensional without ``width``."""
 
     def __init__(self, dtype: DTypeLike, width: int | None = None):
@@ -57,7 +57,7 @@ class Interned:
     def __init__(self) -> None:
         self.values: list[Any] = []
         self._numbers: dict[Hashable, int] = {}
-        self._digests = Growing(np.uint64)
+        self._digests = GrowingArray(np.uint64)
         self._distinct: set[bytes] = set()
 
     def __call__(self, value: Hashable) -> int:
@@ -131,7 +131,7 @@ class Lists:
 
     def __init__(self, function: Callable[[int], Sequence[tuple[int, ...]]], width: int):
         self._function = function
-        self._items = Growing(np.int32, width)
+        self._items = GrowingArray(np.int32, width)
         self._spans = Table(self._span, width=2)  # per number: start and count of its rows
 
     def __call__(self, numbers: Numbers) -> tuple[NDArray[np.intp], Numbers]:

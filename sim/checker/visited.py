@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fanin.base.errors import CheckFailed
 from fanin.sim.checker.packing import Packing, Words, chunks, mixed
-from fanin.sim.checker.tables import Flags, Growing, Interned, Numbers, Rows
+from fanin.sim.checker.tables import Flags, GrowingArray, Interned, Numbers, Rows
 
 Places = NDArray[np.int64]  # indices of the hash table
 ALL_SLOTS = -1  # in ``expanded_by``: expanded by the events of all slots
@@ -20,7 +20,7 @@ _MAX_LOAD = 0.7  # greatest load of the hash table
 _BATCH = 1 << 20  # states per step when all states are packed or hashed again
 
 
-class Visited:
+class VisitedStates:
     """Visited states, numbered in order of their first visit, level by level; ``columns`` give a row's meaning.
 
     States are stored and compared with all bits, so two states are never confused. A state takes its words (one
@@ -32,8 +32,8 @@ class Visited:
         self._columns = columns
         self._capacity = int(NO_SUCCESSOR) // max(2, ranks) - 1  # number and rank together fit ``successor``
         self._packing = Packing([0] * len(columns))
-        self._words = [Growing(np.uint64)]
-        self._expanded_by, self._successor = Growing(np.int8), Growing(np.uint32)
+        self._words = [GrowingArray(np.uint64)]
+        self._expanded_by, self._successor = GrowingArray(np.int8), GrowingArray(np.uint32)
         self._table = np.full(1 << 12, _FREE, np.int32)  # probed from the high bits of ``mixed``
         self._levels = [0, 0]  # first number of each level; new states are in the last one
 
@@ -155,7 +155,7 @@ class Visited:
         wider = Packing.for_values(self._columns)
         if wider.bits == self._packing.bits:
             return
-        words = self._words + [Growing(np.uint64) for _ in range(wider.words - len(self._words))]
+        words = self._words + [GrowingArray(np.uint64) for _ in range(wider.words - len(self._words))]
         for stored in words[len(self._words) :]:
             stored.extend(np.zeros(len(self), np.uint64))
         for part in chunks(len(self), _BATCH):

@@ -53,9 +53,9 @@ class Exchange:
     def serve(
         self, edge: int, sent: Iterable[SentFrame], taken: Iterable[TakenFrame], cuts: Iterable[LinkCut] = ()
     ) -> list[ReceivedFrame]:
-        """Carry frames as far as is certain at rising edge ``now``; return the frames that nodes will receive.
+        """Carry frames as far as is certain at rising edge ``edge``; return the frames that nodes will receive.
 
-        ``sent``, ``taken`` and ``cuts`` are all events since the last call, in any order.
+        ``sent``, ``taken`` and ``cuts`` are all events since the last call, up to ``edge``, in any order.
         """
         received: list[ReceivedFrame] = []
         cycle = -1

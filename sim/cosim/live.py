@@ -420,8 +420,8 @@ class LiveRun:
     def next_skip_edge(self, state: State) -> int:
         """Return the next edge at which a skip of time is considered.
 
-        This is the edge at which ``quiet_cycles`` have passed without an event, or a multiple of
-        ``_LOOK_CYCLES`` after that edge. Neither depends on when Python wakes.
+        At this edge ``quiet_cycles`` have passed without an event, or a multiple of ``_SKIP_INTERVAL`` cycles
+        more. It does not depend on when Python wakes.
         """
         quiet_edge, edge = self._quiet_edge(state), self._top.cycle()
         return quiet_edge + max(0, (edge - quiet_edge) // _SKIP_INTERVAL + 1) * _SKIP_INTERVAL

@@ -31,8 +31,8 @@ _LENGTH = struct.Struct("<Q")
 def window(min_trip_ps: int, clock: Clock) -> int:
     """Return the cycles between meetings: no frame that leaves after a meeting is received before the next one.
 
-    A frame that leaves at edge 1 of a window, and takes ``min_trip_ps``, must not arrive before the window's
-    last edge. Frames that arrive at the last edge are delivered there.
+    ``min_trip_ps`` is the shortest time of a frame from node to node. A frame that leaves at edge 1 of a window
+    must not arrive before the window's last edge. Frames that arrive at the last edge are delivered there.
     """
     return min(1 + -(-min_trip_ps // clock.period_ps), MAX_WINDOW)
 
@@ -74,7 +74,7 @@ class Meeting(Protocol):
     """Interface of the two sides of a meeting: rank 0's and the other ranks'."""
 
     def meet(self, cycle: int, report: Report) -> Answer:
-        """Report the events up to rising edge ``now``; return the answer. Raises Stopped and RankTimeout."""
+        """Report the events up to rising edge ``cycle``; return the answer. Raises Stopped or RankTimeout."""
 
 
 class Channel:

@@ -238,7 +238,7 @@ def _run_share(directory: Path, order: _Run, rank: int) -> _Answer:
 
 
 def _receive(comm: Communicator, source: int, *, name: str = "", timeout: float | None = TIMEOUT) -> Any:
-    """Return the next message of a rank. If it does not arrive within ``patience`` seconds, end all ranks.
+    """Return the next message of a rank. If it does not arrive within ``timeout`` seconds, end all ranks.
 
     Raises ToolFailed if a rank of ``--ranks`` has died. MPI's own receive would spin and take processor time
     from the simulators.

@@ -102,7 +102,7 @@ class Session:
         return PhaseResult(phase.name, start, end, [library.reads(node) for node, _ in nodes])
 
     async def _window_end(self, edge: int) -> None:
-        """Run to the first window end at or after edge ``least``."""
+        """Run to the first window end at or after ``edge``."""
         end = -(-edge // self._window) * self._window
         while self.library.cycle() < end:
             await self._step(end)

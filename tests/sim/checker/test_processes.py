@@ -22,7 +22,7 @@ from fanin.sim.checker.rounds import Rounds
 from fanin.sim.checker.search import HOLDS, check, search
 from fanin.sim.checker.system import Faults, System
 from fanin.sim.checker.tables import Interned, fingerprints
-from fanin.sim.checker.visited import Visited
+from fanin.sim.checker.visited import VisitedStates
 from fanin.wire.aggregation import Kind, Protocol
 from tests.sim.checker.one_bit import OneBit
 from tests.support import slow
@@ -151,7 +151,7 @@ def test_equal_values_have_one_digest():
 def test_every_state_is_visited_once(columns, monkeypatch):
     """Against a dict: states that come again, at once and later; places that collide; more and more values."""
     values, numbers, random = Interned(), {}, np.random.default_rng(7)
-    visited = Visited([values] * columns)
+    visited = VisitedStates([values] * columns)
     monkeypatch.setattr("fanin.sim.checker.visited._BATCH", 1000)
     few = np.uint64(0xFFE << 52)  # places that most states begin at
     monkeypatch.setattr("fanin.sim.checker.visited.mixed", lambda words: mixed(words) & few)
@@ -172,7 +172,7 @@ def test_every_state_is_visited_once(columns, monkeypatch):
 
 
 def test_a_search_that_has_no_more_numbers_says_so():
-    visited = Visited([Interned()], ranks=64)
+    visited = VisitedStates([Interned()], ranks=64)
     with pytest.raises(CheckFailed, match="holds 67,108,862 states at most"):
         visited._reserve(1 << 26)
 
