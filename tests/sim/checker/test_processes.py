@@ -40,7 +40,7 @@ SMALL = {
     "switchml, 2 slots": lambda: system(SwitchML, slots=2, rounds=1, faults=Faults()),
     "published": lambda: system(Published, faults=Faults()),
     "link": lambda: LinkSystem(Bounds(window=1, buffer=1, in_flight=1)),
-    "param_server, broken": lambda: WildSystem(Wild(slots=2, waits=False)),
+    "param_server, broken": lambda: WildSystem(Wild(slots=2, waits_for_credit=False)),
 }
 LARGE = {
     "p4sgd, 2 slots": lambda: system(Rounds, slots=2, rounds=1),
