@@ -150,7 +150,7 @@ def test_a_phy_in_reset_loses_frames(models, monkeypatch):
             assert boards.run(boards.time + 10_000_000) == []
             assert boards.lost(0) == expected
             assert boards.read_pin(0, "led_0") == 0
-        monkeypatch.setattr("fanin.sim.boards.board.LONGEST_RESET_PS", 50_000_000)
+        monkeypatch.setattr("fanin.sim.boards.board.MAX_RESET_PS", 50_000_000)
         with pytest.raises(ToolFailed, match=r"board 0 holds its PHY in reset for 0.05 ms"):
             boards.power_up()
         boards.set_pin(0, "mdio_0_i", 0)
