@@ -75,33 +75,35 @@ class Parties:
         """Return the number of the initial party."""
         return self.numbers(Party(self._protocol.worker(), ((),) * (2 * self._protocol.slots)))
 
-    def party_steps(self, number: int, slot: int) -> list[PartyStep]:
+    def steps(self, number: int, slot: int) -> list[PartyStep]:
         """Return the possible events of one slot of a party, given by its number."""
         party: Party = self.numbers.values[number]
         up, down = channels = party.channels[2 * slot : 2 * slot + 2]
-        party_steps = []
+        steps = []
         for direction, channel in enumerate(channels):
             if channel:
-                remaining_party = _with(party, 2 * slot + direction, channel[1:])
-                party_steps.append(self._arrive("deliver", remaining_party, slot, direction, channel[0]))
+                party_without_packet = _with(party, 2 * slot + direction, channel[1:])
+                steps.append(self._arrival_step("deliver", party_without_packet, slot, direction, channel[0]))
         for packet in dict.fromkeys(party.late_packets):
             if packet.slot == slot:
                 late_packets = list(party.late_packets)
                 late_packets.remove(packet)
-                party_steps.append(
-                    self._arrive("deliver late", party._replace(late_packets=tuple(late_packets)), *packet)
+                steps.append(
+                    self._arrival_step(
+                        "deliver late", party._replace(late_packets=tuple(late_packets)), *packet
+                    )
                 )
-        party_steps += self._submit(party, slot)
+        steps += self._submit_steps(party, slot)
         if len(up) + len(down) < self._in_flight:
-            party_steps += self._time_out(party, slot)
-        return [*party_steps, *self._network_faults(party, slot)]
+            steps += self._timeout_steps(party, slot)
+        return [*steps, *self._fault_steps(party, slot)]
 
     def put(self, number: int, code: int, slot: int) -> int:
-        """Return the party after the switch has sent it a message; a useless message is dropped at once."""
+        """Return the party's number after the switch has sent it a message; a useless message is dropped."""
         party: Party = self.numbers.values[number]
         return number if self._is_useless(party.worker, slot, code) else self._send(party, slot, DOWN, code)
 
-    def _submit(self, party: Party, slot: int) -> Iterator[PartyStep]:
+    def _submit_steps(self, party: Party, slot: int) -> Iterator[PartyStep]:
         submission = self._cached("submit", party.worker, lambda: self._protocol.submit(party.worker))
         if submission and submission[0] == slot:
             sent = submission[1].sent
@@ -109,14 +111,14 @@ class Parties:
             event = self._event("submit", slot, UP, code_of(sent))
             yield PartyStep(event, after, previous_round=sent.round - 1)
 
-    def _time_out(self, party: Party, slot: int) -> Iterator[PartyStep]:
+    def _timeout_steps(self, party: Party, slot: int) -> Iterator[PartyStep]:
         worker = party.worker
         step = self._cached("timeout", (worker, slot), lambda: self._protocol.timeout(worker, slot))
         if step:
             after = self._send(party._replace(worker=step.state), slot, UP, code_of(step.sent))
             yield PartyStep(self._event("timeout", slot, UP, code_of(step.sent)), after)
 
-    def _arrive(self, name: str, party: Party, slot: int, direction: int, code: int) -> PartyStep:
+    def _arrival_step(self, name: str, party: Party, slot: int, direction: int, code: int) -> PartyStep:
         """Return the event of a message's arrival at the switch or at the worker."""
         event = self._event(name, slot, direction, code)
         if direction == UP:
@@ -137,19 +139,19 @@ class Parties:
         except Violation as violation:
             return violation
 
-    def _network_faults(self, party: Party, slot: int) -> Iterator[PartyStep]:
-        """Yield the network's faults on the oldest packet; later packets have theirs once they are oldest."""
+    def _fault_steps(self, party: Party, slot: int) -> Iterator[PartyStep]:
+        """Yield the network's faults on the oldest packet of each channel."""
         for fault, name in enumerate(FAULTS, start=1):
             for direction in (UP, DOWN) if name in self._faults else ():
                 channel = 2 * slot + direction
                 if party.channels[channel]:
-                    code, *remaining = party.channels[channel]
-                    after = party if name == "duplicate" else _with(party, channel, tuple(remaining))
+                    code, *later_packets = party.channels[channel]
+                    faulty = party if name == "duplicate" else _with(party, channel, tuple(later_packets))
                     if name != "lose":
-                        after = after._replace(
+                        faulty = faulty._replace(
                             late_packets=tuple(sorted((*party.late_packets, LatePacket(slot, direction, code))))
                         )
-                    yield PartyStep(self._event(name, slot, direction, code), self.numbers(after), fault)
+                    yield PartyStep(self._event(name, slot, direction, code), self.numbers(faulty), fault)
 
     def _send(self, party: Party, slot: int, direction: int, code: int) -> int:
         channel = 2 * slot + direction
@@ -163,18 +165,18 @@ class Parties:
         return bool(result)
 
     def _drop_useless(self, party: Party, slot: int) -> Party:
-        """Remove the packets that have become useless after the worker's progress."""
+        """Return the party without packets of a slot that its worker's progress has made useless."""
         for channel in (2 * slot, 2 * slot + 1):
             codes = tuple(
                 code for code in party.channels[channel] if not self._is_useless(party.worker, slot, code)
             )
             party = _with(party, channel, codes)
-        late = [
+        late_packets = [
             packet
             for packet in party.late_packets
             if packet.slot != slot or not self._is_useless(party.worker, slot, packet.code)
         ]
-        return party._replace(late_packets=tuple(late))
+        return party._replace(late_packets=tuple(late_packets))
 
     def _event(self, name: str, slot: int, direction: int, code: int) -> int:
         return self.events((name, slot, direction, code))

@@ -164,7 +164,7 @@ class System:
 
     def done(self, rows: Rows) -> Flags:
         """Return whether all operations of all workers are finished, for each state."""
-        return np.all([self._is_done(rows[:, v]) for v in range(self._workers)], axis=0)
+        return np.all([self._is_done(rows[:, worker]) for worker in range(self._workers)], axis=0)
 
     def alone(self, rows: Rows) -> Flags:
         """Return, for each state, the slots that get no new event by events on other slots."""
@@ -176,7 +176,7 @@ class System:
 
     def ways(self, rows: Rows, slot: int, actor: int, *, faults: bool = True) -> Ways:
         """Return the possible events of worker ``actor`` on ``slot``, as steps."""
-        source, party_steps = self._happenings[slot](rows[:, actor])
+        source, party_steps = self._party_steps[slot](rows[:, actor])
         faults_left = self._faults_after(rows[source, -1], party_steps[:, _FAULT])
         possible = np.flatnonzero(faults_left >= 0 if faults else party_steps[:, _FAULT] == 0)
         source, faults_left = source[possible], faults_left[possible]
@@ -204,16 +204,16 @@ class System:
                         column[place][rows_to_swap],
                     )
                 names[rows_to_swap] = names_after_exchange[names[rows_to_swap]]
-        new, equal_neighbours = rows.copy(), np.zeros(len(rows), np.int32)
+        canonical_rows, equal_neighbours = rows.copy(), np.zeros(len(rows), np.int32)
         for worker, party_numbers in enumerate(parties):
-            new[:, worker] = party_numbers
+            canonical_rows[:, worker] = party_numbers
             equal_neighbours |= (party_numbers == parties[worker - 1]) << (worker - 1) if worker else 0
-        self._rename_slots(new, names)
+        self._rename_slots(canonical_rows, names)
         for pattern, exchanges in enumerate(self._exchanges):
             if exchanges:
                 matching = np.flatnonzero(equal_neighbours == pattern)
-                new[matching] = self._least_form(new[matching], exchanges)
-        return new
+                canonical_rows[matching] = self._least_form(canonical_rows[matching], exchanges)
+        return canonical_rows
 
     def event(self, number: int) -> Event:
         """Return an event by its number."""
@@ -233,7 +233,7 @@ class System:
         self._worker_of = Table(lambda party, _: self._states(state(party)))
         self._is_done = Table(lambda party, _: protocol.done(state(party)))
         slots, width = range(self.slots), len(PartyStep._fields)
-        self._happenings = [Lists(partial(parties.party_steps, slot=slot), width) for slot in slots]
+        self._party_steps = [Lists(partial(parties.steps, slot=slot), width) for slot in slots]
         self._put = [Table(partial(parties.put, slot=slot)) for slot in slots]
         self._switch = [Table(partial(self._switch_step, slot=slot), workers + 2) for slot in slots]
         self._is_waiting = [Table(partial(self._worker_waits, slot=slot)) for slot in slots]
