@@ -1,7 +1,7 @@
 """Reader of capture files, pcap and pcapng, with times in whole nanoseconds (``sim/pcap.py`` writes pcap).
 
-Common libraries return seconds as a float, which is too coarse for nanoseconds since 1970. python-pcapng keeps
-integers, and reads pcapng here. pcap has two fixed headers, which this module reads itself.
+Common libraries return seconds as a float, too coarse for nanoseconds since 1970. This module reads pcapng with
+python-pcapng, which keeps integers, and the two fixed headers of pcap itself.
 """
 
 from __future__ import annotations

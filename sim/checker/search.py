@@ -232,8 +232,8 @@ class Search:
     def _expand_slots(self, numbers: Numbers, slots: SlotFlags, *, check_proviso: bool = False) -> Flags:
         """Expand states by the events of ``slots``; with ``check_proviso``, return which meet the proviso.
 
-        A state meets the proviso if a fault-free event leads to a later state (by level, then by fingerprint)
-        or to a fully expanded state of an earlier level. No slot is then postponed for ever.
+        A state meets the proviso if a fault-free event leads to a later state, or to a fully expanded state of
+        an earlier level. States are ordered by level, then by fingerprint. No slot is then postponed for ever.
         """
         transitions = self._valid_transitions(numbers, slots)
         source_fingerprints = []

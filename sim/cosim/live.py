@@ -242,7 +242,7 @@ class Board:
     def tell(self, node: int, what: Any) -> None:
         """Call ``told(node, what)`` at rank 0 with a picklable value from a node's host.
 
-        ``told`` is called in order of time, with values of all nodes, so it can compare their hosts. It reports
+        ``told`` gets the values of all nodes in order of time, so it can compare their hosts. It reports
         an error by raising, as callbacks do. It may use only ``told_at`` and ``order`` of the board.
         """
         self._facts.append(Fact(self.cycle, self.now, node, what))
