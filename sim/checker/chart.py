@@ -10,8 +10,8 @@ from fanin.sim.checker.system import Event
 from fanin.wire.link import LinkKind
 
 _WIDTH = 28  # from a lifeline to the next
-_LIFE, _RIGHT_ARROW, _LEFT_ARROW, _LINE, _MARK = "│", "►", "◄", "─", "●"
-_LOCAL = {
+_LIFELINE, _RIGHT_ARROW, _LEFT_ARROW, _LINE, _MARK = "│", "►", "◄", "─", "●"
+_EVENT_TEXTS = {
     "submit": "begins: {message}",
     "timeout": "timeout: {message} again",
     "lose": "{message} is lost on its way {way}",
@@ -23,31 +23,31 @@ _LOCAL = {
 def chart(events: Sequence[Event], *, workers: int) -> str:
     """Return the chart with a heading. Messages are drawn at their arrival; other events are text beside it."""
     names = [f"worker {worker}" for worker in range(workers)] + ["switch"]
-    head = "".join(name.ljust(_WIDTH) for name in names).rstrip()
+    header = "".join(name.ljust(_WIDTH) for name in names).rstrip()
     lines = [f"{number:>3}  {_line(event, workers)}" for number, event in enumerate(events, start=1)]
-    return "\n".join([f"     {head}", *lines])
+    return "\n".join([f"     {header}", *lines])
 
 
 def _line(event: Event, workers: int) -> str:
-    cells = list((_LIFE.ljust(_WIDTH) * workers) + _LIFE)
+    cells = list((_LIFELINE.ljust(_WIDTH) * workers) + _LIFELINE)
     message = f"{event.message.kind.name} s{event.slot} r{event.message.round}"
     lifeline, switch = event.worker * _WIDTH, workers * _WIDTH
-    if event.name in _LOCAL:
+    if event.name in _EVENT_TEXTS:
         cells[lifeline] = _MARK
         direction = f"to worker {event.worker}" if event.direction == DOWN else f"from worker {event.worker}"
-        text = _LOCAL[event.name].format(message=message, way=direction)
+        text = _EVENT_TEXTS[event.name].format(message=message, way=direction)
         return "".join(cells) + f"  {text}"
     cells[lifeline + 1 : switch] = _LINE * (switch - lifeline - 1)
     cells[lifeline + 1 if event.direction == DOWN else switch - 1] = (
         _LEFT_ARROW if event.direction == DOWN else _RIGHT_ARROW
     )
     label = f" {message}{', late' * (event.name == 'deliver late')} "
-    at = lifeline + (_WIDTH - len(label)) // 2
-    cells[at : at + len(label)] = label
+    start = lifeline + (_WIDTH - len(label)) // 2
+    cells[start : start + len(label)] = label
     return "".join(cells)
 
 
-_OF_LINK = {
+_LINK_EVENT_TEXTS = {
     "offer": "takes a frame from its user",
     "send": "sends {message}",
     "coincide": "does so a moment early: {message}",
@@ -70,7 +70,7 @@ def link_chart(events: Sequence[LinkEvent], *, sequences: int) -> str:
 
 
 def _line_of_link(event: LinkEvent, oldest: int, sequences: int) -> str:
-    cells = list(_LIFE.ljust(_WIDTH) + _LIFE)
+    cells = list(_LIFELINE.ljust(_WIDTH) + _LIFELINE)
     packet = event.packet
     message = _on_the_wire(packet, oldest, sequences) if packet else "a PROBE in any case"
     forward = packet is not None and packet.kind in (LinkKind.DATA, LinkKind.PROBE)
@@ -78,13 +78,13 @@ def _line_of_link(event: LinkEvent, oldest: int, sequences: int) -> str:
         cells[1:_WIDTH] = _LINE * (_WIDTH - 1)
         cells[_WIDTH - 1 if forward else 1] = _RIGHT_ARROW if forward else _LEFT_ARROW
         text = f" {message} "
-        at = (_WIDTH - len(text)) // 2
-        cells[at : at + len(text)] = text
+        start = (_WIDTH - len(text)) // 2
+        cells[start : start + len(text)] = text
         notes = {"duplicate": "  and will come again", "overtake": "  overtakes another"}
         return "".join(cells) + notes.get(event.name, "")
     at_sender = forward or event.name in SENDER_EVENTS or (packet is None and event.name == "coincide")
     cells[0 if at_sender else _WIDTH] = _MARK
-    return "".join(cells) + f"  {_OF_LINK.get(event.name, event.name).format(message=message)}"
+    return "".join(cells) + f"  {_LINK_EVENT_TEXTS.get(event.name, event.name).format(message=message)}"
 
 
 def _on_the_wire(packet: Packet, oldest: int, sequences: int) -> str:

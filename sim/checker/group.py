@@ -71,21 +71,21 @@ def group_of(processes: int, work: Work) -> Iterator[Group]:
         yield Group()
         return
     context = multiprocessing.get_context("fork")  # models may be local classes, which cannot be pickled
-    ends: list[list[Connection | None]] = [[None] * processes for _ in range(processes)]
-    for low in range(processes):
-        for high in range(low + 1, processes):
-            ends[low][high], ends[high][low] = context.Pipe()
+    connections: list[list[Connection | None]] = [[None] * processes for _ in range(processes)]
+    for first_rank in range(processes):
+        for second_rank in range(first_rank + 1, processes):
+            connections[first_rank][second_rank], connections[second_rank][first_rank] = context.Pipe()
     peers = [
-        context.Process(target=_serve, args=(rank, ends, work), name=f"search {rank}")
+        context.Process(target=_run_process, args=(rank, connections, work), name=f"search {rank}")
         for rank in range(1, processes)
     ]
-    group = Group(0, ends[0])
+    group = Group(0, connections[0])
     try:
         with warnings.catch_warnings():  # Python 3.12 warns of fork with threads; numpy's threads allow it
             warnings.simplefilter("ignore", DeprecationWarning)
             for process in peers:
                 process.start()
-        _close_other_ends(0, ends)
+        _close_other_ends(0, connections)
         yield group
     except _PEER_ERRORS as error:
         for process in peers:
@@ -93,9 +93,9 @@ def group_of(processes: int, work: Work) -> Iterator[Group]:
         codes = [process.exitcode for process in peers]
         crashed = [n for n, code in enumerate(codes) if code not in (None, 0, _LOST_PEER)]
         running = [n for n, code in enumerate(codes) if code is None]  # a process that lost another has exited
-        first = [*crashed, *running, 0][0]
+        failed = [*crashed, *running, 0][0]
         raise CheckFailed(
-            f"process {first + 2} of the search's {processes} {_describe_exit(codes[first])}"
+            f"process {failed + 2} of the search's {processes} {_describe_exit(codes[failed])}"
         ) from error
     finally:
         group.close()
@@ -105,11 +105,11 @@ def group_of(processes: int, work: Work) -> Iterator[Group]:
                 process.join()
 
 
-def _serve(rank: int, ends: list[list[Connection | None]], work: Work) -> None:
+def _run_process(rank: int, connections: list[list[Connection | None]], work: Work) -> None:
     """Run ``work`` in another process, which ignores SIGINT: the terminal's interrupt is for rank 0."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _close_other_ends(rank, ends)
-    group = Group(rank, ends[rank])
+    _close_other_ends(rank, connections)
+    group = Group(rank, connections[rank])
     try:
         work(group)
     except _PEER_ERRORS:
@@ -118,10 +118,10 @@ def _serve(rank: int, ends: list[list[Connection | None]], work: Work) -> None:
         group.close()
 
 
-def _close_other_ends(rank: int, ends: list[list[Connection | None]]) -> None:
+def _close_other_ends(rank: int, connections: list[list[Connection | None]]) -> None:
     """Close the connections of other processes, so that each process notices when another ends."""
-    for owner, connections in enumerate(ends):
-        for connection in connections if owner != rank else ():
+    for owner, connections_of_rank in enumerate(connections):
+        for connection in connections_of_rank if owner != rank else ():
             if connection is not None:
                 connection.close()
 

@@ -102,11 +102,11 @@ class Wild:
         if pair.up:
             yield f"{_part_text(pair.up[0])} arrives at the server", self._deliver(pair)
         if pair.down:
-            part, *remaining = pair.down
-            buffer = pair.buffers[part.number]._replace(**{part.name: part.value})
-            buffers = _with(pair.buffers, part.number, buffer)
+            write, *remaining = pair.down
+            buffer = pair.buffers[write.number]._replace(**{write.name: write.value})
+            buffers = _with(pair.buffers, write.number, buffer)
             yield (
-                f"{_part_text(part)} arrives at the worker",
+                f"{_part_text(write)} arrives at the worker",
                 pair._replace(buffers=buffers, down=tuple(remaining)),
             )
         if self._next_slot(pair).gvnum > pair.lgvnum:

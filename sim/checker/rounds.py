@@ -43,11 +43,11 @@ class Rounds(ProtocolModel):
         if slots & (slots - 1):
             raise ValueError(f"slots must be a power of two, not {slots!r}")
         self.slots *= protocol.slots_per_operation
-        common: dict[str, Any] = {"values": 2, "protocol": protocol}
-        self._endpoint = WorkerEndpoint(job=JOB, base=0, slots=self.slots, member=1, **common)
+        parameters: dict[str, Any] = {"values": 2, "protocol": protocol}
+        self._endpoint = WorkerEndpoint(job=JOB, base=0, slots=self.slots, member=1, **parameters)
         self._closes = not protocol.acknowledges and self._most_in_flight() <= slots
         members = tuple(Member(w, 1 << w, Endpoint(w + 1, w + 1)) for w in range(workers))
-        self._switch = ReferenceSwitch(endpoint=Endpoint(0xFF, 0xFF), ports=workers, **common)
+        self._switch = ReferenceSwitch(endpoint=Endpoint(0xFF, 0xFF), ports=workers, **parameters)
         self._switch.add_job(Job(JOB, 0, self.slots, members))
         self._all = (1 << workers) - 1
 

@@ -152,12 +152,12 @@ class Lists:
 
 def fingerprints(columns: Sequence[Interned], rows: Rows) -> NDArray[np.uint64]:
     """Return a 64-bit hash of each row, equal in every process; ``columns`` give its numbers' meanings."""
-    mixed = np.full(len(rows), 0x9E3779B97F4A7C15, np.uint64)
+    hashes = np.full(len(rows), 0x9E3779B97F4A7C15, np.uint64)
     for column, interned in enumerate(columns):
-        mixed ^= interned.digests.take(rows[:, column])
-        mixed *= np.uint64(0xBF58476D1CE4E5B9)
-        mixed ^= mixed >> np.uint64(29)
-    return mixed
+        hashes ^= interned.digests.take(rows[:, column])
+        hashes *= np.uint64(0xBF58476D1CE4E5B9)
+        hashes ^= hashes >> np.uint64(29)
+    return hashes
 
 
 def _power_of_two(minimum: int) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fanin.base.errors import CheckFailed
-from fanin.sim.checker.packing import Packing, Words, chunks, mixed
+from fanin.sim.checker.packing import Packing, Words, chunks, hash_words
 from fanin.sim.checker.tables import Flags, GrowingArray, Interned, Numbers, Rows
 
 Places = NDArray[np.int64]  # indices of the hash table
@@ -34,7 +34,7 @@ class VisitedStates:
         self._packing = Packing([0] * len(columns))
         self._words = [GrowingArray(np.uint64)]
         self._expanded_by, self._successor = GrowingArray(np.int8), GrowingArray(np.uint32)
-        self._table = np.full(1 << 12, _FREE, np.int32)  # probed from the high bits of ``mixed``
+        self._table = np.full(1 << 12, _FREE, np.int32)  # probed from the high bits of ``hash_words``
         self._levels = [0, 0]  # first number of each level; new states are in the last one
 
     def __len__(self) -> int:
@@ -141,7 +141,8 @@ class VisitedStates:
     def _first_places(self, words: Words) -> tuple[Numbers, Places]:
         """Return the index of each state, and the first place of its probe sequence."""
         bits = len(self._table).bit_length() - 1
-        return np.arange(len(words[0]), dtype=np.int32), (mixed(words) >> np.uint64(64 - bits)).astype(np.int64)
+        places = (hash_words(words) >> np.uint64(64 - bits)).astype(np.int64)
+        return np.arange(len(words[0]), dtype=np.int32), places
 
     def _next_places(
         self, pending: Numbers, places: Places, collided: Flags, probe: int

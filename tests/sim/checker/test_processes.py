@@ -15,7 +15,7 @@ from fanin.base.errors import CheckFailed
 from fanin.sim.checker import group
 from fanin.sim.checker.link import LinkSystem
 from fanin.sim.checker.link_ends import Bounds
-from fanin.sim.checker.packing import mixed
+from fanin.sim.checker.packing import hash_words
 from fanin.sim.checker.param_server import Wild, WildSystem
 from fanin.sim.checker.published import Published
 from fanin.sim.checker.rounds import Rounds
@@ -154,7 +154,7 @@ def test_every_state_is_visited_once(columns, monkeypatch):
     visited = VisitedStates([values] * columns)
     monkeypatch.setattr("fanin.sim.checker.visited._BATCH", 1000)
     few = np.uint64(0xFFE << 52)  # places that most states begin at
-    monkeypatch.setattr("fanin.sim.checker.visited.mixed", lambda words: mixed(words) & few)
+    monkeypatch.setattr("fanin.sim.checker.visited.hash_words", lambda words: hash_words(words) & few)
     for most in (1, 2, 3, 5, 40, 60, 64, 65, 300):
         values.all(range(most))
         for _ in range(6):
