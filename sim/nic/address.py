@@ -35,7 +35,7 @@ class Address:
             _forget_oldest(self._requests)
         return self._macs.get(ip)
 
-    def received(self, interface: Interface) -> list[bytes]:
+    def receive(self, interface: Interface) -> list[bytes]:
         """Return the received frames for the node; answer ARP and ping here.
 
         Raises InterfaceLost.

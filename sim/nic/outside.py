@@ -91,7 +91,7 @@ class InterfaceSwitch(OutsideSwitch):
 
     def _received(self, interface: Interface) -> list[bytes]:
         if self._address is not None:
-            return self._address.received(interface)
+            return self._address.receive(interface)
         return [frame for _, frame in interface.receive()]
 
     def inject(self, port: int, frame: bytes, time: int) -> list[Delivery]:

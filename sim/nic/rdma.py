@@ -161,9 +161,9 @@ class RdmaHosts(OutsideHosts):
             assert isinstance(completion, dict)
             assert isinstance(arrival, dict)
             if completion["completed"]:
-                self._take(self._driver.take_completion(), self._completed)
+                self._take(self._driver.take_completion(), self._end_write)
             if arrival["arrived"]:
-                self._take(self._driver.take_arrival(), self._arrived)
+                self._take(self._driver.take_arrival(), self._add_arrival)
             if completion["completed"] or arrival["arrived"]:
                 self._poll_node()
 
@@ -172,13 +172,13 @@ class RdmaHosts(OutsideHosts):
     def _take(self, batch: Batch, on_done: Callable[[Batch, list[int]], None]) -> None:
         self._run(HostProgram().extend(batch.operations), functools.partial(on_done, batch))
 
-    def _completed(self, batch: Batch, reads: list[int]) -> None:
+    def _end_write(self, batch: Batch, reads: list[int]) -> None:
         completed = self._driver.completed_of(batch.results(reads))
         self._posted[completed.index].popleft()(completed.ending)
         self._post_more()
 
-    def _arrived(self, batch: Batch, reads: list[int]) -> None:
-        self._control.arrived(self._driver.arrived_of(batch.results(reads)))
+    def _add_arrival(self, batch: Batch, reads: list[int]) -> None:
+        self._control.add_arrival(self._driver.arrived_of(batch.results(reads)))
 
 
 class RdmaNicCosim:

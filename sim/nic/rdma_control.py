@@ -99,7 +99,7 @@ class RdmaControl:
         except (InputError, ValueError) as error:
             answer({"error": str(error).replace("\n", "\\n")})  # a request's text may have any characters
 
-    def arrived(self, message: Arrived) -> None:
+    def add_arrival(self, message: Arrived) -> None:
         """Queue the notice of a message with immediate data; its data are already in memory."""
         self._arrivals.append(message)
         self._answer_arrivals()

@@ -46,7 +46,7 @@ class RdmaNicModel:
 
     - ``timeout``: seconds of the wall clock until packets are sent again.
     - ``send``: called with each frame of the node.
-    - ``arrived``: called with each message with immediate data.
+    - ``on_arrival``: called with each message with immediate data.
     """
 
     def __init__(
@@ -56,9 +56,9 @@ class RdmaNicModel:
         *,
         timeout: float,
         send: Callable[[bytes], object],
-        arrived: Callable[[Arrived], None] = lambda message: None,
+        on_arrival: Callable[[Arrived], None] = lambda message: None,
     ):
-        self.memory, self.timeout, self.arrived = memory, timeout, arrived
+        self.memory, self.timeout, self.on_arrival = memory, timeout, on_arrival
         self._node = Node(endpoint, memory, tags=False)
         self.counters = self._node.counters
         self.counters.update(dict.fromkeys(COUNTERS, 0))
@@ -129,7 +129,7 @@ class RdmaNicModel:
             callbacks.popleft()(ending)
         while arrivals:
             message = arrivals.pop(0)
-            self.arrived(Arrived(index, message.immediate, message.length))
+            self.on_arrival(Arrived(index, message.immediate, message.length))
 
 
 class RdmaModelService:
@@ -146,7 +146,7 @@ class RdmaModelService:
         timeout = TIMEOUT / (CLOCK_MHZ * 1e6) * slowdown
         self._nic = RdmaNicModel(settings.endpoint, memory, timeout=timeout, send=interface.send)  # type: ignore[arg-type]
         self._control = RdmaControl(self._nic, settings, self._address, kind="model")
-        self._nic.arrived = self._control.arrived
+        self._nic.on_arrival = self._control.add_arrival
         self._selector = self._resources.enter_context(selectors.DefaultSelector())
         self._selector.register(interface, selectors.EVENT_READ)
         self._server = None
@@ -165,7 +165,7 @@ class RdmaModelService:
         self._control.begin()
         while not self._stopped and (seconds is None or time.monotonic() < start + seconds):
             self._selector.select(_POLL_S)
-            for frame in self._address.received(self._interface):
+            for frame in self._address.receive(self._interface):
                 self._nic.receive(frame)
             self._nic.check_timeouts()
             if self._server:
