@@ -58,7 +58,7 @@ class Traffic(Hosts):
             self.board.on_frame(node, functools.partial(self.received, node))
             self.board.stall(node, self.stall)
             for number, frame in enumerate(frames):
-                self.board.send(node, frame, functools.partial(self.input_cycles, node, number))
+                self.board.send(node, frame, functools.partial(self.taken, node, number))
 
     def taken(self, node, number):
         self.note("taken", node, number, self.board.unsent(node))
@@ -130,7 +130,7 @@ def test_a_host_takes_up_again_what_it_has_stalled(run):
 
 
 class Answers(Traffic):
-    """WaitReport milliseconds between frames."""
+    """Waits milliseconds between frames."""
 
     def received(self, node, frame):
         super().received(node, frame)

@@ -261,8 +261,8 @@ def test_any_other_exception_is_named(run):
         run(functools.partial(Raises, error=KeyError(5), when="alarm"))
 
 
-class WaitReport(Hosts):
-    """WaitReport for a write that never comes."""
+class Waits(Hosts):
+    """Waits for a write that never comes."""
 
     def __init__(self, board, *, alarm=None, poll=False, skip=True):
         super().__init__(board, skip=skip)
@@ -292,7 +292,7 @@ class WaitReport(Hosts):
 def test_who_waits_in_vain_is_ended_by_the_watchdog(run, hosts, said):
     message = rf"no progress for 5000 cycles; live hosts at \d+\.\d+ µs, {said}, 0 entries so far$"
     with pytest.raises(SimulationFailed, match=message) as failure:
-        run(functools.partial(WaitReport, **hosts))
+        run(functools.partial(Waits, **hosts))
     assert 5000 < failure.value.result.cycles < 6000
 
 
