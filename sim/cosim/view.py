@@ -18,13 +18,16 @@ DIRECTIONS = ("tx", "rx")
 
 @dataclass(frozen=True)
 class FrameFormat:
-    """Fields of a node's frames in a waveform: ``shown_fields``, of a header that begins at byte ``at``.
+    """Header of a node's frames, for extra signals in a waveform.
 
-    ``kinds`` names the values of a field.
+    - ``fields``: all fields of the header, in order.
+    - ``offset``: first byte of the header in a frame.
+    - ``shown_fields``: names of the fields in the waveform.
+    - ``kinds``: names of the values of a field, by the field's name.
     """
 
     fields: Sequence[Field]
-    at: int
+    offset: int
     shown_fields: Sequence[str]
     kinds: Mapping[str, type[IntEnum]] = field(default_factory=dict)
 
@@ -61,7 +64,7 @@ def with_view(block: Block, ports: NodePorts, frames: FrameFormat | None) -> Blo
         width=ports.mac_width,
         directions=directions,
         fields=frames.places() if frames else [],
-        bytes=frames.at + byte_length(frames.fields) if frames else 0,
+        bytes=frames.offset + byte_length(frames.fields) if frames else 0,
     )
     pins = [".clk(clk)"] + [
         f".{direction}_{pin}(mac_{direction}_t{pin})"
