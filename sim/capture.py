@@ -1,7 +1,7 @@
-"""Reads capture files, pcap and pcapng, with times in whole nanoseconds (``sim/pcap.py`` writes them).
+"""Reader of capture files, pcap and pcapng, with times in whole nanoseconds (``sim/pcap.py`` writes pcap).
 
-The libraries at hand give seconds as a float, which has no nanoseconds left today. pcapng is python-pcapng's,
-which keeps the integers; pcap is two fixed headers.
+Common libraries return seconds as a float, too coarse for nanoseconds since 1970. This module reads pcapng with
+python-pcapng, which keeps integers, and the two fixed headers of pcap itself.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _FCS_PRESENT = 1 << 26  # of pcap's network field: its four highest bits count 1
 
 
 def read_capture(path: Path) -> list[tuple[int, bytes]]:
-    """Frames without frame check sequence, with their times in ns, in the file's order.
+    """Return the frames of a capture without FCS, as (time in ns, frame), in the file's order.
 
-    A file declares that its frames end with an FCS: pcap in the network field, pcapng by the options
-    ``if_fcslen`` and ``epb_flags``. Raises InputError for what is no capture of Ethernet.
+    A file may declare that its frames end with an FCS: pcap in the network field, pcapng by the options
+    ``if_fcslen`` and ``epb_flags``. Raises InputError for a file that is no capture of Ethernet.
     """
     try:
         data = path.read_bytes()
@@ -42,14 +42,14 @@ def _pcap(path: Path, data: bytes) -> Iterator[tuple[int, bytes]]:
     if network & 0xFFFF != _ETHERNET:
         raise InputError(f"{path}: a capture of something else than Ethernet")
     fcs = 2 * (network >> 28) if network & _FCS_PRESENT else 0
-    place = 24
-    while place < len(data):
-        if place + 16 > len(data):
+    position = 24
+    while position < len(data):
+        if position + 16 > len(data):
             raise InputError(f"{path}: ends within a packet's header")
-        seconds, fraction, kept, length = struct.unpack_from(f"{order}IIII", data, place)
-        frame = data[place + 16 : place + 16 + kept]
-        place += 16 + kept
-        _check_whole(path, frame, kept, length)
+        seconds, fraction, captured, length = struct.unpack_from(f"{order}IIII", data, position)
+        frame = data[position + 16 : position + 16 + captured]
+        position += 16 + captured
+        _check_complete(path, frame, captured, length)
         yield seconds * _NANOSECONDS + fraction * _MAGICS[magic], _without_fcs(path, frame, fcs)
 
 
@@ -70,14 +70,14 @@ def _pcapng(path: Path) -> Iterator[tuple[int, bytes]]:
                     raise InputError(f"{path}: a packet of an undeclared interface, {block.interface_id}")
                 if interface.link_type != _ETHERNET:
                     raise InputError(f"{path}: a capture of something else than Ethernet")
-                _check_whole(path, block.packet_data, block.captured_len, block.packet_len)
-                yield _time(block), _without_fcs(path, block.packet_data, _fcs_bytes(block))
+                _check_complete(path, block.packet_data, block.captured_len, block.packet_len)
+                yield _time_ns(block), _without_fcs(path, block.packet_data, _fcs_bytes(block))
     except (PcapngException, struct.error, ValueError, LookupError, TypeError) as error:  # some of the library
         raise InputError(f"{path}: not a whole pcapng file: {error}") from error
 
 
-def _time(block: object) -> int:
-    """The block's time in ns, exactly: ticks of ``if_tsresol``, and ``if_tsoffset`` seconds."""
+def _time_ns(block: object) -> int:
+    """Return a block's time in ns, exactly: ticks of ``if_tsresol``, plus ``if_tsoffset`` seconds."""
     options = block.interface.options  # type: ignore[attr-defined]
     offset = options.get("if_tsoffset", 0)
     code = options["if_tsresol"][0] if "if_tsresol" in options else 6
@@ -87,9 +87,9 @@ def _time(block: object) -> int:
 
 
 def _fcs_bytes(block: object) -> int:
-    """Bytes of the FCS: of ``epb_flags``, else of ``if_fcslen``, which writers give in bytes or in bits."""
-    own = block.options  # type: ignore[attr-defined]
-    if "epb_flags" in own and (length := int(own["epb_flags"]) >> 5 & 0xF):
+    """Return the bytes of the FCS by ``epb_flags``, else by ``if_fcslen``, which some writers give in bits."""
+    packet_options = block.options  # type: ignore[attr-defined]
+    if "epb_flags" in packet_options and (length := int(packet_options["epb_flags"]) >> 5 & 0xF):
         return length
     options = block.interface.options  # type: ignore[attr-defined]
     length = options.get("if_fcslen", 0)
@@ -102,8 +102,8 @@ def _without_fcs(path: Path, frame: bytes, fcs: int) -> bytes:
     return frame[: len(frame) - fcs]
 
 
-def _check_whole(path: Path, frame: bytes, kept: int, length: int) -> None:
-    if len(frame) != kept:
+def _check_complete(path: Path, frame: bytes, captured: int, length: int) -> None:
+    if len(frame) != captured:
         raise InputError(f"{path}: ends within a packet")
-    if kept != length:
-        raise InputError(f"{path}: has {kept} of a frame's {length} bytes; capture whole frames")
+    if captured != length:
+        raise InputError(f"{path}: has {captured} of a frame's {length} bytes; capture whole frames")

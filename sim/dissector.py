@@ -38,9 +38,9 @@ def _values(fields: Sequence[Field]) -> dict[str, str]:
     values, bit = {}, 0
     for field in fields:
         at = bit // 8
-        whole = field.bits % 8 == 0
-        place = f"buffer({at}, {field.bits // 8}):uint()"
-        values[field.name] = place if whole else f"buffer({at}, 1):bitfield({bit % 8}, {field.bits})"
+        whole_bytes = field.bits % 8 == 0
+        expression = f"buffer({at}, {field.bits // 8}):uint()"
+        values[field.name] = expression if whole_bytes else f"buffer({at}, 1):bitfield({bit % 8}, {field.bits})"
         bit += field.bits
     return values
 

@@ -1,8 +1,8 @@
-"""The network between nodes and switch: links with delay, bandwidth and faults, in simulated time.
+"""Network between nodes and switch: links with delay, bandwidth and faults, in simulated time.
 
-Time is an integer number of picoseconds. A frame is given to a link when its last byte has left the node or the
-switch. It occupies the link for preamble, frame, FCS and inter-frame gap. It arrives ``delay`` after the last
-bit of its FCS. Results depend only on these numbers and the seed.
+Time is an integer number of picoseconds. A link accepts a frame when the frame's last byte has left the node or
+the switch. The frame occupies the link for preamble, frame, FCS and inter-frame gap. It arrives ``delay`` after
+the last bit of its FCS. Results depend only on these numbers and the seed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fanin.job import MAX_RETRIES
 from fanin.sim.switch.base import Delivery, OutsideSwitch, Switch, SwitchKind
 from fanin.wire.ethernet import FCS_BYTES, GAP_BYTES, MIN_FRAME_BYTES, PREAMBLE_BYTES
 
-_BURST_BITS = 8  # a corrupted frame has 1 to this many bits flipped
+_MAX_FLIPPED_BITS = 8  # a corrupted frame has 1 to this many bits flipped
 
 
 MAX_DELAY_NS = 1e9
@@ -90,7 +90,7 @@ class LinkConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkConfig:
-    """The network between the nodes, and their retransmission.
+    """Settings of the network between the nodes, and of their retransmissions.
 
     - ``ports``: names of Linux interfaces, one per node; the switch is then outside the simulation.
     - ``here``: the workers whose nodes are simulated at ``ports``; default: all.
@@ -134,7 +134,7 @@ class NetworkConfig:
 
 @dataclass
 class LinkStatistics:
-    """Counters of one direction of a link."""
+    """Counters of frames on one direction of a link."""
 
     frames: int = 0  # frames sent
     bytes: int = 0  # bytes of these frames, without FCS
@@ -154,8 +154,8 @@ class Arrival:
     error: bool = False
 
 
-class Fate(IntFlag):
-    """Faults that a link applied to a frame; corrupted copies are counted separately."""
+class LinkFaults(IntFlag):
+    """Set of faults that a link applied to a frame; corrupted copies are counted separately."""
 
     DROPPED = 1
     REORDERED = 2
@@ -163,13 +163,18 @@ class Fate(IntFlag):
 
 
 class Log(Protocol):
-    """Receiver of all frames on links as a link accepts them: :class:`fanin.sim.link_log.LinkLogWriter`."""
+    """Interface of a log of all frames on links, such as :class:`fanin.sim.link_log.LinkLogWriter`."""
 
-    def write(self, port: int, up: bool, begin: int, end: int, frame: bytes, fate: int, corrupted: int) -> None:
-        """Log a frame on the link of ``port``, ``up`` to the switch or down from it.
+    def write(
+        self, port: int, up: bool, begin: int, end: int, frame: bytes, faults: int, corrupted: int
+    ) -> None:
+        """Log a frame that a link accepts; frames come in the order of acceptance.
 
-        ``begin``: time of the first bit of its preamble on the wire; ``end``: of the last bit of its FCS; in
-        ps.
+        - ``port``, ``up``: the link's port; direction to the switch, or down from it.
+        - ``begin``: time of the first bit of the preamble on the wire, in ps.
+        - ``end``: time of the last bit of the FCS on the wire, in ps.
+        - ``faults``: value of LinkFaults.
+        - ``corrupted``: number of corrupted copies.
         """
 
 
@@ -185,45 +190,48 @@ class Link:
         self.config = config
         self._port, self._up, self._log = port, up, log
         self.statistics = LinkStatistics()
-        self.cut = False  # if True, every frame is dropped
+        self.is_cut = False  # if True, every frame is dropped
         self.cut_at: int | None = None  # time in ps from which every frame is dropped
         self._random = random.Random(seed)
-        self._free = 0  # time when the sender's wire is idle again
+        self._idle_from = 0  # time when the sender's wire is idle again
         self._delay_ps = round(config.delay_ns * 1000)
         self._late_ps = round(config.late_ns * 1000)
         self._host_ps = round(config.host_ns * 1000)
-        self._handed = 0  # time when the host's software delivered the last frame
-        self.least_latency = config.wire_time(0) + self._delay_ps + self._host_ps
+        self._last_delivery = 0  # time when the host's software delivered the last frame
+        self.min_latency = config.wire_time(0) + self._delay_ps + self._host_ps
 
-    def _host(self) -> int:
+    def _host_time(self) -> int:
         """Return the time of the host's software for one frame, in ps."""
         mean = self.config.host_jitter_ns
         return self._host_ps + (round(1000 * self._random.expovariate(1 / mean)) if mean else 0)
 
     def send(self, frame: bytes, time: int) -> list[Arrival]:
-        """Send a frame at ``time``, not before the previous one's. Return its arrivals: none, one or two."""
+        """Send a frame at ``time`` ps; return its arrivals: none, one or two.
+
+        ``time`` must not be before that of the previous frame.
+        """
         config, statistics, draw = self.config, self.statistics, self._random.random
         statistics.frames += 1
         statistics.bytes += len(frame)
-        start = max(time, self._free)
+        start = max(time, self._idle_from)
         end = start + config.wire_time(len(frame))
-        self._free = end + config.duration(GAP_BYTES)
-        arrival = self._handed = max(end + self._delay_ps + self._host(), self._handed)
-        times, fate, corrupted = [arrival], 0, statistics.corrupted
-        if draw() < config.drop or self.cut or (self.cut_at is not None and time >= self.cut_at):
+        self._idle_from = end + config.duration(GAP_BYTES)
+        arrival = self._last_delivery = max(end + self._delay_ps + self._host_time(), self._last_delivery)
+        arrival_times, faults, corrupted = [arrival], 0, statistics.corrupted
+        if draw() < config.drop or self.is_cut or (self.cut_at is not None and time >= self.cut_at):
             statistics.dropped += 1
-            times, fate = [], Fate.DROPPED
+            arrival_times, faults = [], LinkFaults.DROPPED
         elif draw() < config.reorder:
             statistics.reordered += 1
-            times[0] += self._random.randint(0, self._late_ps)
-            fate = Fate.REORDERED
-        if times and draw() < config.duplicate:
+            arrival_times[0] += self._random.randint(0, self._late_ps)
+            faults = LinkFaults.REORDERED
+        if arrival_times and draw() < config.duplicate:
             statistics.duplicated += 1
-            times.append(arrival + self._random.randint(0, self._late_ps))
-            fate |= Fate.DUPLICATED
-        arrivals = [self._deliver(frame, t) for t in times]
+            arrival_times.append(arrival + self._random.randint(0, self._late_ps))
+            faults |= LinkFaults.DUPLICATED
+        arrivals = [self._deliver(frame, time) for time in arrival_times]
         if self._log:
-            self._log.write(self._port, self._up, start, end, frame, fate, statistics.corrupted - corrupted)
+            self._log.write(self._port, self._up, start, end, frame, faults, statistics.corrupted - corrupted)
         return arrivals
 
     def _deliver(self, frame: bytes, time: int) -> Arrival:
@@ -231,7 +239,7 @@ class Link:
             return Arrival(time, frame)
         self.statistics.corrupted += 1
         wire = bytearray(frame + zlib.crc32(frame).to_bytes(FCS_BYTES, "little"))
-        for bit in self._random.sample(range(8 * len(wire)), self._random.randint(1, _BURST_BITS)):
+        for bit in self._random.sample(range(8 * len(wire)), self._random.randint(1, _MAX_FLIPPED_BITS)):
             wire[bit // 8] ^= 1 << bit % 8
         received, fcs = bytes(wire[:-FCS_BYTES]), int.from_bytes(wire[-FCS_BYTES:], "little")
         error = zlib.crc32(received) != fcs
@@ -239,9 +247,9 @@ class Link:
         return Arrival(time, received, error)
 
 
-def least_trip(link: LinkConfig, switch_ns: float) -> int:
-    """Return the least time in ps from a frame's departure to the arrival of an answer at another node."""
-    return 2 * Link(link, "").least_latency + round(switch_ns * 1000)
+def min_trip_ps(link: LinkConfig, switch_ns: float) -> int:
+    """Return the shortest time in ps from a frame's departure to the arrival of an answer at another node."""
+    return 2 * Link(link, "").min_latency + round(switch_ns * 1000)
 
 
 @dataclass(frozen=True)
@@ -253,7 +261,7 @@ class Reception:
 
 
 class Forwarder(Protocol):
-    """The centre of a network: a :class:`Switch`, or a forwarder without aggregation."""
+    """Interface of a network's centre: a :class:`Switch`, or a forwarder without aggregation."""
 
     def inject(self, port: int, frame: bytes, time: int) -> list[Delivery]:
         """Inject a frame without FCS; return the frames that it causes, as (port, frame, time), in order."""
@@ -289,12 +297,15 @@ class Network:
         self.switch = switch
         self._outside = switch if isinstance(switch, OutsideSwitch) else None
         self.up, self.down = (
-            [Link(link, f"{seed} {way} {port}", port=port, up=way == "up", log=log) for port in range(ports)]
-            for way in ("up", "down")
+            [
+                Link(link, f"{seed} {direction} {port}", port=port, up=direction == "up", log=log)
+                for port in range(ports)
+            ]
+            for direction in ("up", "down")
         )
         for port, time in (cuts or {}).items():
             self.up[port].cut_at = self.down[port].cut_at = time
-        self.lookahead = min((link.least_latency for link in self.up), default=0)
+        self.lookahead = min((link.min_latency for link in self.up), default=0)
         self.first_arrival: list[int | None] = [None] * ports  # per port, time of the switch's first reception
         self._severed: set[frozenset[int]] = set()  # pairs of ports between which all frames are dropped
         self._switch_delay = round(switch_ns * 1000)
@@ -305,12 +316,12 @@ class Network:
 
     @property
     def next_time(self) -> int | None:
-        """Time of the switch's next event; None if no frame is in flight to it and it sends none unprompted."""
+        """Time in ps of the next arrival at the switch, or poll of an outside switch; None without either."""
         arrival = self._arriving[0][0] if self._arriving else None
         if not self._outside:
             return arrival
-        poll = self._outside.next_poll
-        return poll if arrival is None else min(arrival, poll)
+        poll_time = self._outside.next_poll
+        return poll_time if arrival is None else min(arrival, poll_time)
 
     @property
     def carries(self) -> bool:
@@ -324,18 +335,18 @@ class Network:
                 heapq.heappush(self._arriving, (arrival.time, next(self._order), port, arrival.frame))
 
     def cut(self, port: int, peer: int | None = None) -> None:
-        """Make a node's links drop every frame from now on; frames in flight arrive.
+        """Make both directions of a port's link drop every frame from now on; frames in flight arrive.
 
         With ``peer``, only frames between the two ports are lost; the switch drops them.
         """
         if peer is None:
-            self.up[port].cut = self.down[port].cut = True
+            self.up[port].is_cut = self.down[port].is_cut = True
         else:
             self._severed.add(frozenset((port, peer)))
 
     def mend(self, port: int) -> None:
-        """Make a node's links carry frames again."""
-        self.up[port].cut = self.down[port].cut = False
+        """Make both directions of a port's cut link carry frames again."""
+        self.up[port].is_cut = self.down[port].is_cut = False
 
     def advance(self, time: int) -> list[Reception]:
         """Let the switch receive all frames up to ``time``, inclusive; return the resulting receptions.
@@ -346,22 +357,22 @@ class Network:
         """
         received: list[Reception] = []
         while self._arriving and self._arriving[0][0] <= time:
-            now, _, port, frame = heapq.heappop(self._arriving)
-            self._record(frame, now)
+            arrival_time, _, port, frame = heapq.heappop(self._arriving)
+            self._record(frame, arrival_time)
             if self.first_arrival[port] is None:
-                self.first_arrival[port] = now
-            for out, answer, at in self.switch.inject(port, frame, now):
-                if self._severed and frozenset((port, out)) in self._severed:
+                self.first_arrival[port] = arrival_time
+            for target, answer, send_time in self.switch.inject(port, frame, arrival_time):
+                if self._severed and frozenset((port, target)) in self._severed:
                     continue
-                leaves = at + self._switch_delay
-                received += self._leaves(out, answer, leaves)
+                departure = send_time + self._switch_delay
+                received += self._send_down(target, answer, departure)
         if self._outside:
-            for out, frame, at in self._outside.poll(time):
-                received += self._leaves(out, frame, at)
+            for target, frame, send_time in self._outside.poll(time):
+                received += self._send_down(target, frame, send_time)
         self._flush(time)
         return received
 
-    def _leaves(self, port: int, frame: bytes, time: int) -> list[Reception]:
+    def _send_down(self, port: int, frame: bytes, time: int) -> list[Reception]:
         """Send a frame from the switch at ``time``; return its receptions."""
         self._record(frame, time)
         return [Reception(port, arrival) for arrival in self.down[port].send(frame, time)]

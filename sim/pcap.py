@@ -1,4 +1,4 @@
-"""Capture files: nanosecond pcap, frames without FCS, simulated time. Readable by tshark and scapy."""
+"""Writer of capture files: nanosecond pcap, frames without FCS, simulated time. tshark and scapy read them."""
 
 from __future__ import annotations
 
@@ -18,27 +18,26 @@ _GLOBAL = struct.Struct("<IHHiIII")
 _RECORD = struct.Struct("<IIII")
 
 
-def append_capture(path: Path, more: Path, *, start: int) -> None:
-    """Append the frames of capture ``more`` to ``path``, at times from ``start`` ps on.
+def append_capture(path: Path, source_path: Path, *, start: int) -> None:
+    """Append the frames of capture ``source_path`` to ``path``; ``start`` ps are added to their times.
 
-    An absent file is created, and a link in its place is replaced. Raises OSError.
+    An absent file is created, and a symbolic link at ``path`` is replaced. Raises OSError.
     """
     if not stat.S_ISREG(mode_of(path)):
         PcapWriter(path).close()
-    with more.open("rb") as source, append_plain(path) as target:
+    with source_path.open("rb") as source, append_plain(path) as target:
         source.seek(_GLOBAL.size)
         while len(head := source.read(_RECORD.size)) == _RECORD.size:
-            seconds, nanoseconds, kept, length = _RECORD.unpack(head)
+            seconds, nanoseconds, captured, length = _RECORD.unpack(head)
             time = (seconds * _SECOND + nanoseconds) + start // 1000
-            target.write(_RECORD.pack(*divmod(time, _SECOND), kept, length) + source.read(kept))
+            target.write(_RECORD.pack(*divmod(time, _SECOND), captured, length) + source.read(captured))
 
 
 class PcapWriter:
-    """Writer of frames to a pcap file, given by path or open. A context manager that closes the file.
+    """Writer of frames to a pcap file, given as a path or an open file. A context manager that closes the file.
 
-    A file by path is new: a link in its place is replaced, and its target stays.
-    It writes the 24-byte and 16-byte headers itself: scapy's writer builds a packet object per frame and would
-    be slower than the rest of a simulation.
+    A path gets a new file: a symbolic link there is replaced, and its target stays. The writer packs the
+    24-byte and 16-byte headers itself: scapy's writer is slower than the simulation.
     """
 
     def __init__(self, file: Path | BinaryIO):

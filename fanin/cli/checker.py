@@ -73,7 +73,7 @@ def tell(
         for invariant, example in broken.items():
             way = "the shortest way" if example.shortest else "a way, perhaps not the shortest"
             print(f"BROKEN: {invariant} ({way})\n\n{draw(example.events)}\n")
-            print(f"     {example.what}\n")
+            print(f"     {example.violation}\n")
         rate = found.states / max(found.seconds, 1e-9)
         how = "all there are" if found.exhausted else "not all there are"
         print(f"{found.states:,} states in {found.seconds:.1f} s, {rate:,.0f} a second; {how}")

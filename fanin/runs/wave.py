@@ -115,16 +115,16 @@ def _nodes(text: str | None) -> tuple[int, ...] | None:
 def _keep(wave: Waveform, path: Path) -> str:
     """Move the waveform to ``path``, write save files, and return a message; empty if nothing was recorded."""
     from fanin.sim.cosim.wave_views import gtkwave, surfer
-    from fanin.sim.cosim.waves import check_whole, span
+    from fanin.sim.cosim.waves import check_complete, span
 
     if not wave.recorded:
         return ""
-    check_whole(wave.path, path)
+    check_complete(wave.path, path)
     _, gtkw, sucl = _files(path)
     depth, first = wave.window.depth, wave.window.first
-    text = gtkwave(wave.shown, depth=depth, wave=path, save=gtkw, span=span(wave.path))
+    text = gtkwave(wave.nodes, depth=depth, wave=path, save=gtkw, span=span(wave.path))
     write_file(gtkw, text)
-    write_file(sucl, surfer(wave.shown, depth=depth))
+    write_file(sucl, surfer(wave.nodes, depth=depth))
     keep_file(wave.path, path)
     cut = "" if wave.recorded == wave.window.count else ", where the run ended"
     cycles = f"cycles {first:,} to {first + wave.recorded - 1:,}{cut}"

@@ -1,7 +1,7 @@
-"""Boards in one process: Verilated tops, each with its own clocks and PHYs, with frames at simulated times.
+"""Process that simulates boards: Verilated tops, each with its own clocks and PHYs.
 
-A board's clocks are those at its pins, with the given period and phase, and those of its PLLs, which follow
-from them and from the netlist. Edges are at whole femtoseconds.
+A board has clocks at its pins, with given period and phase. The clocks of its PLLs follow from these and from
+the netlist. Edges are at whole femtoseconds.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from fanin.sim.cosim.program_build import VerilogModel, build_program
 from fanin.wire.ethernet import FCS_BYTES, GAP_BYTES, MIN_FRAME_BYTES, PREAMBLE_BYTES
 
 _FS = 1000  # femtoseconds per picosecond
-_END_SECONDS = 60  # for the process to finish its last order and its traces
+_END_SECONDS = 60  # for the process to finish its last command and its traces
 PREAMBLE = b"\x55" * (PREAMBLE_BYTES - 1) + b"\xd5"
 GIGABIT_PS, SLOW_PS = Fraction(8000), {100: Fraction(40_000), 10: Fraction(400_000)}
-LONGEST_RESET_PS = 100_000_000_000
+MAX_RESET_PS = 100_000_000_000
 STARTED_PS = 25_000_000  #: time within which PLLs have locked and resets have ended
 _SOURCES = ("model.h", "phy.h", "phy.cpp", "harness.cpp")
 
@@ -83,7 +83,13 @@ class PhyConfig:
 
 @dataclass(frozen=True)
 class BoardConfig:
-    """A board: its model, the clocks at its pins, its PHYs, values of other pins, and when its PLLs lock."""
+    """Settings of a simulated board.
+
+    - ``clocks``: clocks at its pins, by port.
+    - ``phys``: its PHYs, in order.
+    - ``pins``: constant values of other inputs, by port.
+    - ``lock_ps``: time at which its PLLs lock.
+    """
 
     model: BoardModel
     clocks: Mapping[str, Clock]
@@ -109,9 +115,12 @@ class BoardConfig:
 
 @dataclass(frozen=True)
 class Transmission:
-    """A frame sent by a board: ``time`` is the end of its last byte, ``gap`` the idle bytes before it.
+    """A frame sent by a board.
 
-    ``data`` is the frame without preamble and FCS if ``fault`` is empty; otherwise all bytes on the wire.
+    - ``time``: end of its last byte, in ps.
+    - ``gap``: idle bytes before it.
+    - ``fault``: ``transmit error``, ``preamble``, ``short`` or ``FCS``; empty for an intact frame.
+    - ``data``: the frame without preamble and FCS; with a fault, all bytes on the wire.
     """
 
     board: int
@@ -123,16 +132,16 @@ class Transmission:
 
 
 def on_the_wire(frame: bytes, *, preamble: bytes = PREAMBLE, fcs: bytes | None = None) -> bytes:
-    """Return a frame with preamble and FCS, its own unless ``fcs`` is given. The frame is not padded."""
-    own = zlib.crc32(frame).to_bytes(FCS_BYTES, "little")
-    return preamble + frame + (own if fcs is None else fcs)
+    """Return a frame with preamble and FCS, computed unless ``fcs`` is given. The frame is not padded."""
+    checksum = zlib.crc32(frame).to_bytes(FCS_BYTES, "little")
+    return preamble + frame + (checksum if fcs is None else fcs)
 
 
 class Boards:
-    """Boards that run together in one process, which ends with this context.
+    """Boards that run together in one process; a context manager that ends the process.
 
-    Times are in ps. ``send`` and ``set_pin`` schedule events at times not yet reached; ``run`` advances to
-    them. Boards are connected only by the caller: their frames are returned by ``run``.
+    Times are in ps. ``send`` and ``set_pin`` schedule events at or after ``time``; ``run`` advances the time.
+    Boards are not connected to one another: ``run`` returns their frames, and the caller forwards these.
     """
 
     def __init__(self, configs: Sequence[BoardConfig], *, optimise: str = "-O2", quiet: bool = True):
@@ -144,7 +153,7 @@ class Boards:
         self._process = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._to, self._from = self._process.stdin, self._process.stdout
+        self._commands, self._replies = self._process.stdin, self._process.stdout
         self._ports = [[*c.model.inputs, *c.model.outputs] for c in configs]
         for number, config in enumerate(configs):
             self._set_up(number, config, models.index((config.model.top, config.model.verilog)))
@@ -153,23 +162,25 @@ class Boards:
         return next(c.model for c in self.configs if (c.model.top, c.model.verilog) == (top, verilog))
 
     def _set_up(self, number: int, config: BoardConfig, kind: int) -> None:
-        self._order(f"board {kind}")
+        self._command(f"board {kind}")
         delays = config.model.pins.delays
         phy_clocks = {phy.rx_clk for phy in config.phys}
         for port, clock in config.all_clocks().items():
             if port not in phy_clocks:
-                self._order(f"clock {self._port(number, port)} {_edges(clock)}")
+                self._command(f"clock {self._port(number, port)} {_edges(clock)}")
         for phy in config.phys:
             names = (phy.rx_clk, phy.rx_ctl, phy.rx_data, phy.tx_clk, phy.tx_ctl, phy.tx_data)
             ports = " ".join(str(self._port(number, name)) for name in names)
             reset = self._port(number, phy.reset) if phy.reset else -1
             clock_delay = phy.rx_delay_ps + delays.get(phy.rx_clk, 0)
-            data_delay = _same(delays, phy.rx_ctl, phy.rx_data)
-            sample = phy.tx_delay_ps + delays.get(phy.tx_clk, 0) - _same(delays, phy.tx_ctl, phy.tx_data)
+            data_delay = _common_delay(delays, phy.rx_ctl, phy.rx_data)
+            sample = (
+                phy.tx_delay_ps + delays.get(phy.tx_clk, 0) - _common_delay(delays, phy.tx_ctl, phy.tx_data)
+            )
             if sample < 0:
                 raise ValueError(f"{phy.tx_data} must not come later than its clock is sampled")
             times = " ".join(str(delay * _FS) for delay in (clock_delay, data_delay, sample))
-            self._order(f"phy {ports} {reset} {_edges(phy.clock)} {times}")
+            self._command(f"phy {ports} {reset} {_edges(phy.clock)} {times}")
         for index, phy in enumerate(config.phys):
             self.set_link(number, phy=index, speed=phy.speed, up=True)
         for port in config.model.pins.locks:
@@ -188,7 +199,7 @@ class Boards:
     def close(self) -> None:
         """End the boards' process, which completes traces. Raises ToolFailed if it does not end."""
         with contextlib.suppress(BrokenPipeError):  # a failed process reads no more
-            self._to.close()
+            self._commands.close()
         try:
             self._process.wait(_END_SECONDS)
         except subprocess.TimeoutExpired:
@@ -196,35 +207,35 @@ class Boards:
             self._process.wait()
             raise ToolFailed(f"the boards' simulation did not end in {_END_SECONDS:g} s") from None
         finally:
-            self._from.close()
+            self._replies.close()
 
     def set_link(self, board: int, *, phy: int = 0, speed: int = 1000, up: bool = True) -> None:
         """Set the link status that the PHY reports between frames. The clock stays as configured."""
-        self._order(f"link {board} {phy} {speed} {int(up)}")
+        self._command(f"link {board} {phy} {speed} {int(up)}")
 
     def set_pin(self, board: int, port: str, value: int, *, time: int | None = None) -> None:
         """Set an input, at ``time`` or now, after clocks that rise at that time."""
-        self._order(f"pin {board} {self._port(board, port)} {value} {self._at(time) * _FS}")
+        self._command(f"pin {board} {self._port(board, port)} {value} {self._start_time(time) * _FS}")
 
     def read_pin(self, board: int, port: str) -> int:
-        """Return the present value of a port."""
-        self._order(f"read {board} {self._port(board, port)}")
-        return int(self._answer())
+        """Return a port's value at ``time``."""
+        self._command(f"read {board} {self._port(board, port)}")
+        return int(self._read_reply())
 
     def lost(self, board: int, *, phy: int = 0) -> tuple[int, int]:
         """Return the numbers of frames to and from a board that were lost because its PHY was in reset."""
-        self._order(f"lost {board} {phy}")
-        to_board, from_board = map(int, self._answer().split())
+        self._command(f"lost {board} {phy}")
+        to_board, from_board = map(int, self._read_reply().split())
         return to_board, from_board
 
     def power_up(self) -> None:
-        """Run until no board holds its PHY in reset. Raises ToolFailed after ``LONGEST_RESET_PS``."""
-        resets = [(n, phy.reset) for n, one in enumerate(self.configs) for phy in one.phys if phy.reset]
-        end = self.time + LONGEST_RESET_PS
+        """Run until no board holds its PHY in reset. Raises ToolFailed after ``MAX_RESET_PS``."""
+        resets = [(n, phy.reset) for n, config in enumerate(self.configs) for phy in config.phys if phy.reset]
+        end = self.time + MAX_RESET_PS
         self.run(self.time + STARTED_PS)
-        while held := [board for board, reset in resets if not self.read_pin(board, reset)]:
+        while held_boards := [board for board, reset in resets if not self.read_pin(board, reset)]:
             if self.time >= end:
-                raise ToolFailed(f"board {held[0]} holds its PHY in reset for {LONGEST_RESET_PS / 1e9:g} ms")
+                raise ToolFailed(f"board {held_boards[0]} holds its PHY in reset for {MAX_RESET_PS / 1e9:g} ms")
             self.run(self.time + STARTED_PS)
 
     def send(
@@ -245,12 +256,12 @@ class Boards:
         gap: int = GAP_BYTES,
         error_at: int | None = None,
     ) -> None:
-        """Send bytes as they are, at least ``gap`` idle bytes after the previous ones.
+        """Send ``data`` unchanged, at least ``gap`` idle bytes after the previous transmission.
 
-        ``error_at``: index of a byte with a receive error. Bytes for an earlier time are sent first.
+        ``error_at``: index of a byte with a receive error. Transmissions with an earlier ``time`` come first.
         """
-        start, error = self._at(time) * _FS, -1 if error_at is None else error_at
-        self._order(f"send {board} {phy} {start} {gap} {error} {len(data)}", data)
+        start, error = self._start_time(time) * _FS, -1 if error_at is None else error_at
+        self._command(f"send {board} {phy} {start} {gap} {error} {len(data)}", data)
 
     def trace(self, board: int, path: Path, ports: Sequence[str] | None = None) -> None:
         """Write each change of ``ports``, by default all outputs, from now on.
@@ -259,19 +270,19 @@ class Boards:
         """
         names = self.configs[board].model.outputs if ports is None else ports
         numbers = " ".join(str(self._port(board, name)) for name in names)
-        self._order(f"trace {board} {path} {numbers}")
+        self._command(f"trace {board} {path} {numbers}")
 
-    def run(self, until: int) -> list[Transmission]:
+    def run(self, end: int) -> list[Transmission]:
         """Run all boards up to, not including, a time; return the frames sent by then, in order of time."""
-        self._order(f"run {until * _FS}")
+        self._command(f"run {end * _FS}")
         sent = []
-        while (words := self._answer().split())[0] == "frame":
-            board, phy, end, gap, error, size = map(int, words[1:])
-            sent.append(_received(board, phy, end // _FS, gap, bool(error), self._from.read(size)))
-        self.busy, self.time = words[1] != "0", until
-        return sorted(sent, key=lambda one: (one.time, one.board))
+        while (words := self._read_reply().split())[0] == "frame":
+            board, phy, frame_end, gap, error, size = map(int, words[1:])
+            sent.append(_transmission(board, phy, frame_end // _FS, gap, bool(error), self._replies.read(size)))
+        self.busy, self.time = words[1] != "0", end
+        return sorted(sent, key=lambda transmission: (transmission.time, transmission.board))
 
-    def _at(self, time: int | None) -> int:
+    def _start_time(self, time: int | None) -> int:
         if time is not None and time < self.time:
             raise ValueError(f"time must be at least {self.time}, up to which the boards have run, not {time}")
         return self.time if time is None else time
@@ -281,15 +292,15 @@ class Boards:
             raise ValueError(f"port must be one of {', '.join(self._ports[board])}, not {name!r}")
         return self._ports[board].index(name)
 
-    def _order(self, text: str, data: bytes = b"") -> None:
+    def _command(self, text: str, data: bytes = b"") -> None:
         try:
-            self._to.write(text.encode() + b"\n" + data)
-            self._to.flush()
+            self._commands.write(text.encode() + b"\n" + data)
+            self._commands.flush()
         except OSError as error:
             raise ToolFailed(f"the boards' simulation has ended ({error.strerror})") from error
 
-    def _answer(self) -> str:
-        line = self._from.readline()
+    def _read_reply(self) -> str:
+        line = self._replies.readline()
         if not line:
             raise ToolFailed("the boards' simulation has ended")
         return line.decode()
@@ -317,14 +328,14 @@ def _edges(clock: Clock) -> str:
     return f"{limit.numerator} {limit.denominator} {math.floor(clock.phase_ps * _FS)}"
 
 
-def _same(delays: Mapping[str, int], first: str, second: str) -> int:
+def _common_delay(delays: Mapping[str, int], first: str, second: str) -> int:
     """Return the common delay of two ports. Raises ValueError if they differ."""
     if delays.get(first, 0) != delays.get(second, 0):
         raise ValueError(f"{first} and {second} must be delayed alike")
     return delays.get(first, 0)
 
 
-def _received(board: int, phy: int, time: int, gap: int, error: bool, wire: bytes) -> Transmission:
+def _transmission(board: int, phy: int, time: int, gap: int, error: bool, wire: bytes) -> Transmission:
     start = wire.find(b"\xd5")
     body = wire[start + 1 :]
     frame, fcs = body[:-FCS_BYTES], body[-FCS_BYTES:]

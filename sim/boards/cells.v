@@ -1,8 +1,9 @@
-// Cells of Lattice's ECP5 for a simulator of two states without delays: what neither a wire nor an expression is.
-// Sources: Lattice FPGA-TN-02204 (memory), FPGA-TN-02035 (DDR registers), FPGA-TN-02205 (multipliers); yosys'
-// techlibs/lattice says which modes it makes of them, and what it takes them to do.
+// Models of Lattice's ECP5 cells that are neither a wire nor an expression, for a two-state simulator without delays.
+// Sources: Lattice FPGA-TN-02204 (memory), FPGA-TN-02035 (DDR registers), FPGA-TN-02205 (multipliers), and yosys'
+// techlibs/lattice for the modes that yosys uses and their behaviour.
 
-// D before an edge of SCLK: of the rising one Q0, of the falling one behind it Q1, both from the next rising one on.
+// DDR input register. Q0 is D before a rising edge of SCLK, Q1 is D before the next falling edge; both appear at the
+// next rising edge.
 module IDDRX1F(input D, SCLK, RST, output reg Q0, Q1);
   parameter GSR = "DISABLED";
   reg rising, falling;
@@ -19,7 +20,8 @@ module IDDRX1F(input D, SCLK, RST, output reg Q0, Q1);
     else falling <= D;
 endmodule
 
-// D0 and D1 at a rising edge; two cycles behind it, D0 while SCLK is high, then D1 while it is low.
+// DDR output register. D0 and D1 are sampled at a rising edge of SCLK. Two cycles later Q is D0 while SCLK is high,
+// then D1 while it is low.
 module ODDRX1F(input D0, D1, SCLK, RST, output Q);
   parameter GSR = "DISABLED";
   reg [1:0] first, second, third;
@@ -34,18 +36,18 @@ module ODDRX1F(input D0, D1, SCLK, RST, output Q);
   assign Q = SCLK ? third[0] : third[1];
 endmodule
 
-// Block RAM of 1,024 words of 18 bits, as ports of 1, 2, 4, 9, 18 or 36 bits. Addresses count single bits, without
-// each byte's ninth; from 18 bits on the lowest are byte enables of writes. 36 bits: A writes (DIA low, DIB high),
-// B reads (DOA low, DOB high). A port's outputs are registers; RST sets them to zero and keeps the port from writing.
-// What one port reads while the other writes it is what was there before.
+// Block RAM of 1,024 words of 18 bits, with ports of 1, 2, 4, 9, 18 or 36 bits. Addresses count bits, without the ninth
+// bit of each byte; in ports of 18 bits and more, the lowest address bits are byte enables of writes. With 36 bits, A
+// writes (DIA low, DIB high) and B reads (DOA low, DOB high). A port's outputs are registers; RST sets them to zero and
+// disables writes of the port. A port that reads a word while the other port writes it gets the old word.
 module fanin_dp16kd(
   input CLKA, CEA, OCEA, WEA, RSTA, input [13:0] ADA, input [17:0] DIA, output [17:0] DOA,
   input CLKB, CEB, OCEB, WEB, RSTB, input [13:0] ADB, input [17:0] DIB, output [17:0] DOB
 );
   parameter WIDTH_A = 18, WIDTH_B = 18;
   parameter REGISTER_A = 0, REGISTER_B = 0;    // a second register at the output
-  parameter MODE_A = 0, MODE_B = 0;            // a write: 0 leaves the outputs, 1 shows the new word, 2 the old one
-  parameter ASYNCHRONOUS = 0;                  // RST
+  parameter MODE_A = 0, MODE_B = 0;            // output of a write: 0: unchanged, 1: the new word, 2: the old word
+  parameter ASYNCHRONOUS = 0;                  // 1: RST is asynchronous
   parameter [18431:0] INIT = 0;
 
   reg [17:0] memory [0:1023];
@@ -129,7 +131,7 @@ module fanin_dp16kd(
   assign DOB = REGISTER_B ? b_late : b;
 endmodule
 
-// The product of two numbers of 18 bits, each with a sign or without. No register: yosys puts none into it.
+// Product of two numbers of 18 bits, each signed or unsigned. Without registers, which yosys does not use.
 module fanin_mult18x18d(input [17:0] A, B, input SIGNEDA, SIGNEDB, output [35:0] P);
   wire signed [35:0] a = {{18{SIGNEDA & A[17]}}, A}, b = {{18{SIGNEDB & B[17]}}, B};
   assign P = a * b;

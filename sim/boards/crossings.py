@@ -27,19 +27,24 @@ _STAGE = re.compile(r"(?:(?P<unit>.+)\.)?stage(?P<number>\d+)(?:\[\d+\])?")
 _STORAGE = re.compile(r"(?P<fifo>.+)\.storage\b.*")
 _PASSES = {"DCCA": "CLKI", "DELAYG": "A", "DELAYF": "A"}  # cells that act as a wire, with their input
 _DATA = ("DI", "M")  # data pins of a flip-flop
-_SHOWN = 10  # most faults in an error
+_MAX_SHOWN = 10  # most faults in an error
 
 
 @dataclass(frozen=True)
 class Crossing:
-    """A register that is reached from registers of another clock: the synchroniser (``way``), or the fault."""
+    """Paths from registers of one clock to a register's pin of another clock.
+
+    - ``sources``: names of the registers from which the paths start.
+    - ``synchroniser``: kind of the synchroniser on the paths; empty if none was recognised.
+    - ``fault``: reason why the crossing is unsafe; empty if it is safe.
+    """
 
     sources: tuple[str, ...]
     source_clock: str
     target: str
     pin: str
     target_clock: str
-    way: str
+    synchroniser: str
     fault: str = ""
 
     def __str__(self) -> str:
@@ -61,18 +66,18 @@ class CrossingReport:
         """Crossings without a safe synchroniser."""
         return tuple(crossing for crossing in self.crossings if crossing.fault)
 
-    def complaint(self, most: int) -> str:
+    def summary(self, limit: int) -> str:
         """Return the number of faults, and the first ``most`` of them, one per line."""
         count = len(self.faults)
-        lines = [f"{count} unsafe clock domain crossings:", *(f"  {fault}" for fault in self.faults[:most])]
-        return "\n".join(lines + [f"  and {count - most} more"] * (count > most))
+        lines = [f"{count} unsafe clock domain crossings:", *(f"  {fault}" for fault in self.faults[:limit])]
+        return "\n".join(lines + [f"  and {count - limit} more"] * (count > limit))
 
 
 class UnsafeCrossings(CheckFailed):
-    """A netlist has faults: the first are in the message, all are in ``report``."""
+    """A netlist has unsafe crossings: the first are in the message, all are in ``report``."""
 
     def __init__(self, path: Path, report: CrossingReport):
-        super().__init__(f"{path}: {report.complaint(_SHOWN)}")
+        super().__init__(f"{path}: {report.summary(_MAX_SHOWN)}")
         self.report = report
 
 
@@ -109,7 +114,7 @@ class _Search:
         for register in self.registers:
             self.of_cell[register.cell.name].append(register)
         self.synchronised = self._synchronised_units()
-        self._reached: dict[int, frozenset[str]] = {}
+        self._source_clocks: dict[int, frozenset[str]] = {}
 
     def clock(self, register: Register) -> str:
         return self.clock_names[register.clock]
@@ -126,16 +131,16 @@ class _Search:
             bit = source
         return self.ports.get(bit, str(bit))
 
-    def _before(self, bit: int) -> Sequence[Bit]:
+    def _predecessors(self, bit: int) -> Sequence[Bit]:
         """Return the nets that a net depends on in the same cycle: through logic, or a read address."""
         if (register := self.by_output.get(bit)) is not None:
             return register.reads
         if bit not in self.drivers:
             return ()
         cell, _ = self.drivers[bit]
-        return () if cell.kind in ("TRELLIS_IO", "EHXPLLL") else [own for _, own in cell.inputs()]
+        return () if cell.kind in ("TRELLIS_IO", "EHXPLLL") else [source for _, source in cell.inputs()]
 
-    def _own(self, bit: int) -> str | None:
+    def _driving_clock(self, bit: int) -> str | None:
         """Return the clock of the register that drives a net; a PLL's lock counts as a separate clock."""
         if (register := self.by_output.get(bit)) is not None:
             return self.clock(register)
@@ -143,43 +148,45 @@ class _Search:
             return f"{self.drivers[bit][0].name}.{self.drivers[bit][1]}"
         return None
 
-    def reached(self, bit: Bit) -> frozenset[str]:
+    def source_clocks(self, bit: Bit) -> frozenset[str]:
         """Return the clocks of all registers from which paths lead to a net."""
         stack = [bit] if isinstance(bit, int) else []
         open_nets: set[int] = set()
         while stack:
             net = stack[-1]
-            if net in self._reached:
+            if net in self._source_clocks:
                 stack.pop()
                 continue
-            before = [own for own in self._before(net) if isinstance(own, int)]
-            waiting = [own for own in before if own not in self._reached and own not in open_nets]
+            predecessors = [source for source in self._predecessors(net) if isinstance(source, int)]
+            unresolved = [n for n in predecessors if n not in self._source_clocks and n not in open_nets]
             open_nets.add(net)
-            if waiting:
-                stack += waiting
+            if unresolved:
+                stack += unresolved
                 continue
-            own = self._own(net)
-            found = frozenset() if own is None else frozenset({own})
-            self._reached[net] = found.union(*(self._reached.get(other, frozenset()) for other in before))
+            clock = self._driving_clock(net)
+            clocks = frozenset() if clock is None else frozenset({clock})
+            self._source_clocks[net] = clocks.union(
+                *(self._source_clocks.get(other, frozenset()) for other in predecessors)
+            )
             stack.pop()
-        return self._reached[bit] if isinstance(bit, int) else frozenset()
+        return self._source_clocks[bit] if isinstance(bit, int) else frozenset()
 
     def sources(self, bit: Bit, clock: str) -> Iterator[int]:
         """Yield the outputs of a clock's registers from which paths lead to a net."""
-        seen, stack = set(), [bit]
+        visited, stack = set(), [bit]
         while stack:
             net = stack.pop()
-            if not isinstance(net, int) or net in seen or clock not in self.reached(net):
+            if not isinstance(net, int) or net in visited or clock not in self.source_clocks(net):
                 continue
-            seen.add(net)
-            if self._own(net) == clock:
+            visited.add(net)
+            if self._driving_clock(net) == clock:
                 yield net
-            stack += self._before(net)
+            stack += self._predecessors(net)
 
     def crossings_into(self, register: Register) -> Iterator[Crossing]:
-        own = self.clock(register)
+        own_clock = self.clock(register)
         for pin, bit in register.inputs:
-            for clock in sorted(self.reached(bit) - {own}):
+            for clock in sorted(self.source_clocks(bit) - {own_clock}):
                 yield self._judge(register, pin, bit, clock)
         if register.cell.kind == "DP16KD":
             yield from self._within_memory(register)
@@ -187,17 +194,19 @@ class _Search:
     def _judge(self, register: Register, pin: str, bit: Bit, clock: str) -> Crossing:
         sources = sorted(self.sources(bit, clock))
         names = tuple(dict.fromkeys(self._name_of(net) for net in sources))
-        way, fault = self._way(register, pin, bit, clock, sources)
+        synchroniser, fault = self._synchroniser(register, pin, bit, clock, sources)
         target = register_names(self.netlist, register)[0]
-        return Crossing(names, clock, target, pin, self.clock(register), way, fault)
+        return Crossing(names, clock, target, pin, self.clock(register), synchroniser, fault)
 
-    def _way(self, register: Register, pin: str, bit: Bit, clock: str, sources: list[int]) -> tuple[str, str]:
+    def _synchroniser(
+        self, register: Register, pin: str, bit: Bit, clock: str, sources: list[int]
+    ) -> tuple[str, str]:
         """Return the synchroniser of a crossing, and its fault or an empty text."""
         memories = [self.by_output[net] for net in sources if net in self.by_output and self._is_memory(net)]
         if memories:
             return "AsyncFIFO", self._memory_fault(register, memories, clock, len(memories) == len(sources))
         if pin == "LSR":
-            return self._reset_way(register, sources)
+            return self._reset_synchroniser(register, sources)
         if register.cell.kind != "TRELLIS_FF" or not self._is_first_stage(register):
             return "", "no synchroniser"
         if pin == "CE":
@@ -220,10 +229,13 @@ class _Search:
         return "" if self.users[output] else "an FFSynchronizer of one stage"
 
     def _same_clock(self, cell: Cell, register: Register) -> bool:
-        return any(self.clock(own) == self.clock(register) for own in self.of_cell.get(cell.name, []))
+        return any(self.clock(other) == self.clock(register) for other in self.of_cell.get(cell.name, []))
 
-    def _reset_way(self, register: Register, sources: list[int]) -> tuple[str, str]:
-        """Return the same for a reset: the flip-flop must be part of an AsyncFFSynchronizer's chain."""
+    def _reset_synchroniser(self, register: Register, sources: list[int]) -> tuple[str, str]:
+        """Return synchroniser and fault of an asynchronous reset.
+
+        The flip-flop must be part of an AsyncFFSynchronizer's chain.
+        """
         if register.cell.kind != "TRELLIS_FF" or register.cell.text("SRMODE") != "ASYNC":
             return "", "no synchroniser"
         if len(sources) != 1:
@@ -231,7 +243,7 @@ class _Search:
         length, start = self._chain(register)
         if start != ("0" if register.cell.text("REGSET") == "SET" else "1"):
             return "", "a register that another clock resets, without a synchroniser"
-        if length == 1 and not self._goes_on(register):
+        if length == 1 and not self._has_next_stage(register):
             return "AsyncFFSynchronizer", "an AsyncFFSynchronizer of one stage"
         return "AsyncFFSynchronizer", ""
 
@@ -240,19 +252,25 @@ class _Search:
         length = 1
         while True:
             data = next(bit for pin, bit in register.inputs if pin in _DATA)
-            before = self.by_output.get(data) if isinstance(data, int) else None
-            if before is None or not self._follows(before, register) or len(self.users[before.outputs[0]]) != 1:
+            previous = self.by_output.get(data) if isinstance(data, int) else None
+            if (
+                previous is None
+                or not self._follows(previous, register)
+                or len(self.users[previous.outputs[0]]) != 1
+            ):
                 return length, data
-            register, length = before, length + 1
+            register, length = previous, length + 1
 
-    def _goes_on(self, register: Register) -> bool:
+    def _has_next_stage(self, register: Register) -> bool:
         users = [
-            own
+            user
             for cell, pin in self.users[register.outputs[0]]
             if pin in _DATA
-            for own in self.of_cell[cell.name]
+            for user in self.of_cell[cell.name]
         ]
-        return len(self.users[register.outputs[0]]) == 1 and any(self._follows(register, own) for own in users)
+        return len(self.users[register.outputs[0]]) == 1 and any(
+            self._follows(register, user) for user in users
+        )
 
     def _follows(self, first: Register, second: Register) -> bool:
         """Return whether two flip-flops have the same clock and reset."""
@@ -262,15 +280,17 @@ class _Search:
     def _is_memory(self, net: int) -> bool:
         return self.by_output[net].cell.kind != "TRELLIS_FF" and bool(self.by_output[net].reads)
 
-    def _memory_fault(self, register: Register, memories: list[Register], clock: str, alone: bool) -> str:
+    def _memory_fault(
+        self, register: Register, memories: list[Register], clock: str, only_memories: bool
+    ) -> str:
         fifos = {self._fifo(memory.cell) for memory in memories}
-        if not alone or len(fifos) != 1 or None in fifos:
+        if not only_memories or len(fifos) != 1 or None in fifos:
             return "a memory of another clock that is no AsyncFIFO's"
         (fifo,) = fifos
         return self._pointer_fault(str(fifo), clock, self.clock(register))
 
     def _within_memory(self, register: Register) -> Iterator[Crossing]:
-        """Yield crossings in a block RAM: a port that reads what a port of another clock writes."""
+        """Yield crossings in a block RAM between a write port and a read port of another clock."""
         cell = register.cell
         for other in self.of_cell[cell.name]:
             if self.clock(other) == self.clock(register) or not self._writes(other) or not register.outputs:
@@ -280,9 +300,9 @@ class _Search:
             if fifo is not None:
                 fault = self._pointer_fault(fifo, self.clock(other), self.clock(register))
             target = register_names(self.netlist, register)[0]
-            way = "AsyncFIFO" if fifo else ""
+            synchroniser = "AsyncFIFO" if fifo else ""
             yield Crossing(
-                (cell.name,), self.clock(other), target, "contents", self.clock(register), way, fault
+                (cell.name,), self.clock(other), target, "contents", self.clock(register), synchroniser, fault
             )
 
     @staticmethod
@@ -296,8 +316,8 @@ class _Search:
 
     def _pointer_fault(self, fifo: str, write_clock: str, read_clock: str) -> str:
         expected = {f"{fifo}.produce_cdc": read_clock, f"{fifo}.consume_cdc": write_clock}
-        wrong = [unit for unit, clock in expected.items() if self.synchronised.get(unit) != clock]
-        return f"{fifo} has no synchroniser {wrong[0].removeprefix(fifo + '.')}" if wrong else ""
+        missing = [unit for unit, clock in expected.items() if self.synchronised.get(unit) != clock]
+        return f"{fifo} has no synchroniser {missing[0].removeprefix(fifo + '.')}" if missing else ""
 
     def _synchronised_units(self) -> dict[str, str]:
         """Return synchronisers by name, with the clock of their first stage."""

@@ -1,4 +1,4 @@
-"""Boards whose frames are logged, and whose control is accessed directly at the PHY, without a network."""
+"""Logging of a board's frames, and access to its control directly at the PHY, without a network."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def wire_time(frame: bytes) -> int:
     return int(GIGABIT_PS) * wire_bytes(len(frame))
 
 
-class Handed(NamedTuple):
-    """A frame that a board was given, and the times of its first and last byte, in ps.
+class DeliveredFrame(NamedTuple):
+    """A frame delivered to a board, and the times of its first and last byte, in ps.
 
     The times are exact at 1 Gb/s if the line was free: a frame begins with a cycle of the PHY's clock.
     """
@@ -40,17 +40,17 @@ class Handed(NamedTuple):
 
 
 class LoggedBoards(Boards):
-    """Boards that log the frames given to board n, ``handed[n]``, and sent by it, ``sent[n]``."""
+    """Boards that log the frames delivered to board n, ``delivered[n]``, and sent by it, ``sent[n]``."""
 
     def __init__(self, *arguments: Any, **options: Any):
         super().__init__(*arguments, **options)
-        self.handed: list[list[Handed]] = [[] for _ in self.configs]
+        self.delivered: list[list[DeliveredFrame]] = [[] for _ in self.configs]
         self.sent: list[list[Transmission]] = [[] for _ in self.configs]
 
     def send(
         self, board: int, frame: bytes, *, time: int | None = None, phy: int = 0, bad_fcs: bool = False
     ) -> None:
-        """Send as Boards do, and log the frame."""
+        """Send a frame to a board, see :meth:`Boards.send`, and log it."""
         super().send(board, frame, time=time, phy=phy, bad_fcs=bad_fcs)
         clock = self.configs[board].phys[phy].clock
         begin = self.time if time is None else time
@@ -59,13 +59,13 @@ class LoggedBoards(Boards):
             clock.phase_ps + math.floor(number * clock.period_ps)
             for number in (cycle, cycle + wire_bytes(len(frame)))
         )
-        self.handed[board].append(Handed(start, end, frame))
+        self.delivered[board].append(DeliveredFrame(start, end, frame))
 
-    def run(self, until: int) -> list[Transmission]:
-        """Run as Boards do, and log the frames sent."""
-        sent = super().run(until)
-        for one in sent:
-            self.sent[one.board].append(one)
+    def run(self, end: int) -> list[Transmission]:
+        """Run all boards, see :meth:`Boards.run`, and log the frames sent."""
+        sent = super().run(end)
+        for transmission in sent:
+            self.sent[transmission.board].append(transmission)
         return sent
 
 
@@ -75,8 +75,8 @@ class DirectChannel:
     The world runs while the client waits, and the client's seconds are simulated seconds.
     """
 
-    def __init__(self, world: World, boards: LoggedBoards, board: int, *, own: Endpoint, host: Endpoint):
-        self.own = own
+    def __init__(self, world: World, boards: LoggedBoards, board: int, *, endpoint: Endpoint, host: Endpoint):
+        self.endpoint = endpoint
         self._world, self._boards, self._board, self._host = world, boards, board, host
 
     @property
@@ -87,20 +87,20 @@ class DirectChannel:
     @property
     def remote_host(self) -> str:
         """Address of the board."""
-        return str(IPv4Address(self.own.ip))
+        return str(IPv4Address(self.endpoint.ip))
 
     def exchange(self, payload: bytes, timeout: float) -> Iterator[bytes]:
         """Send a request to the board; yield the payloads that it sends to the host."""
         world, sent = self._world, self._boards.sent[self._board]
-        seen, end = len(sent), world.time + round(timeout * _PS)
-        self._boards.send(self._board, encode_udp(payload, source=self._host, destination=self.own))
+        count, end = len(sent), world.time + round(timeout * _PS)
+        self._boards.send(self._board, encode_udp(payload, source=self._host, destination=self.endpoint))
         while world.time < end:
             world.run(min(end, world.time + _STEP_PS))
-            come, seen = sent[seen:], len(sent)
-            for one in come:
-                if unpack_fields(ETHERNET, one.data)["destination"] == self._host.mac:
-                    length = unpack_fields(UDP, one.data[_UDP_AT:])["length"]
-                    yield one.data[_UDP_AT + byte_length(UDP) : _UDP_AT + length]
+            received, count = sent[count:], len(sent)
+            for transmission in received:
+                if unpack_fields(ETHERNET, transmission.data)["destination"] == self._host.mac:
+                    length = unpack_fields(UDP, transmission.data[_UDP_AT:])["length"]
+                    yield transmission.data[_UDP_AT + byte_length(UDP) : _UDP_AT + length]
 
     def close(self) -> None:
         """Do nothing: there are no resources."""

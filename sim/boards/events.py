@@ -1,4 +1,4 @@
-"""Measurement events of a board's top: exposed as an output of its model, and read from traces."""
+"""Measurement events of a board's top: a model with an output for them, and their times from traces."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FS = 1000  # femtoseconds per picosecond
 
 
 def model_with_events(board: Board, config: GlmConfig) -> BoardModel:
-    """Return the RTL of a board's top, for board 0, with the output ``EVENTS``; elaboration takes a while."""
+    """Return the RTL model of a board's top, as board 0, with the output ``EVENTS``; this is slow."""
     identity = Identity.of(board, number=0, build=0)
     top = BoardTop(board=board, config=config, identity=identity, core_mhz=board.core_mhz)
     with tempfile.TemporaryDirectory(prefix="fanin-") as folder:
@@ -38,7 +38,7 @@ def read_events(path: Path, period_ps: Fraction) -> Mapping[str, npt.NDArray[np.
     times, values = np.fromfile(path, dtype=np.uint64).reshape(-1, 2).T
     rises = times[:-1].astype(np.int64) / _FS
     cycles = np.rint(np.diff(times.astype(np.int64)) / _FS / float(period_ps)).astype(np.int64)
-    found = {}
+    times_of_events = {}
     for name in BOARD_EVENTS.members:
         bit = BOARD_EVENTS[name].offset
         high = (values[:-1] >> np.uint64(bit) & np.uint64(1)).astype(bool)
@@ -46,5 +46,5 @@ def read_events(path: Path, period_ps: Fraction) -> Mapping[str, npt.NDArray[np.
             rise + float(period_ps) * np.arange(1, count + 1)
             for rise, count in zip(rises[high], cycles[high], strict=True)
         ]
-        found[name] = np.rint(np.concatenate([np.zeros(0), *edges])).astype(np.int64)
-    return found
+        times_of_events[name] = np.rint(np.concatenate([np.zeros(0), *edges])).astype(np.int64)
+    return times_of_events

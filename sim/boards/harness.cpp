@@ -1,20 +1,20 @@
-// Boards that are simulated side by side, each with its own clocks and PHYs, under orders from standard input.
+// Simulator of boards, each with its own clocks and PHYs, controlled by commands on standard input.
 //
-// An order is a line of words; what has bytes has them behind it. First the boards:
-//   board KIND                                     the next lines are of this one
+// A command is a line of words; bytes follow the line. First the boards:
+//   board KIND                                     a board; the next lines belong to it
 //   clock PORT NUMERATOR DENOMINATOR PHASE         a period in fs, as a fraction
 //   phy RX_CLK RX_CTL RX_DATA TX_CLK TX_CTL TX_DATA RESET NUMERATOR DENOMINATOR PHASE
 //       CLOCK_DELAY DATA_DELAY SAMPLE_DELAY        RESET: -1 for none
-// Then, times in fs:
-//   pin BOARD PORT VALUE TIME                      from then on
-//   link BOARD PHY SPEED UP
-//   send BOARD PHY START GAP ERROR BYTES           and the bytes
-//   trace BOARD FILE PORT...                       of every change of these: time and ports, 8 bytes each
-//   read BOARD PORT                                answers with the value
-//   lost BOARD PHY                                 answers with the frames to and from the board that met a reset
-//   run UNTIL                                      answers with "frame BOARD PHY END GAP ERROR BYTES", the bytes behind
-//                                                  it, for each frame from the boards, and "done BUSY"
-// Boards do not see one another within a run, so that each has a thread.
+// Then, with times in fs:
+//   pin BOARD PORT VALUE TIME                      set an input from TIME on
+//   link BOARD PHY SPEED UP                        set the link status
+//   send BOARD PHY START GAP ERROR BYTES           send the bytes that follow
+//   trace BOARD FILE PORT...                       write every change of the ports: time and values, 8 bytes each
+//   read BOARD PORT                                reply: the value
+//   lost BOARD PHY                                 reply: frames to and from the board that were lost in a reset
+//   run UNTIL                                      reply: "frame BOARD PHY END GAP ERROR BYTES" and the bytes for each
+//                                                  frame from the boards, then "done BUSY"
+// Boards do not interact within a run, so each runs in its own thread.
 #include <algorithm>
 #include <cinttypes>
 #include <cstdio>
@@ -55,7 +55,7 @@ struct Board {
   std::priority_queue<Change, std::vector<Change>, std::greater<Change>> changes;
   FILE *trace = nullptr;
   std::vector<int> traced;  // ports
-  std::vector<uint64_t> values;  // of these
+  std::vector<uint64_t> values;  // of the traced ports
   bool stale = true;  // inputs have changed since the last evaluation
 
   Time next() const {
@@ -71,8 +71,8 @@ struct Board {
     for (Time now = next(); now < until; now = next()) step(now);
   }
 
-  // What is sampled at this time comes first, then the edges of clocks, then what changes beside them: a register
-  // sees what was there before its edge. Changed inputs wait for the next edge: nothing looks at outputs before.
+  // Carry out all events of one time: samples first, then clock edges, then changes of other inputs, so that a register
+  // sees the values before its edge. Changed inputs take effect at the next edge, since no output is read before.
   void step(Time now) {
     for (Phy &phy : phys)
       while (phy.next_sample() == now) refresh(), phy.sample(*model);
@@ -135,7 +135,7 @@ struct Board {
 
 std::vector<Board> boards;
 
-class Order {
+class Command {
  public:
   bool next() {
     char *line = nullptr;
@@ -147,7 +147,7 @@ class Order {
     free(line);
     return !words_.empty();
   }
-  const std::string &word() { return at_ < words_.size() ? words_[at_++] : (fail("an order is too short"), words_[0]); }
+  const std::string &word() { return at_ < words_.size() ? words_[at_++] : (fail("a command is too short"), words_[0]); }
   bool more() const { return at_ < words_.size(); }
   int64_t number() { return strtoll(word().c_str(), nullptr, 10); }
   Board &board() { return boards.at(number()); }
@@ -157,28 +157,28 @@ class Order {
   size_t at_ = 0;
 };
 
-Edges edges(Order &order) {
+Edges edges(Command &command) {
   Edges result;
-  result.numerator = order.number(), result.denominator = order.number(), result.phase = order.number();
+  result.numerator = command.number(), result.denominator = command.number(), result.phase = command.number();
   return result;
 }
 
-void add_phy(Order &order) {
+void add_phy(Command &command) {
   Phy phy;
   for (int *port : {&phy.rx_clk, &phy.rx_ctl, &phy.rx_data, &phy.tx_clk, &phy.tx_ctl, &phy.tx_data,
                     &phy.reset})
-    *port = order.number();
-  phy.clock = edges(order);
-  phy.clock_delay = order.number(), phy.data_delay = order.number(), phy.sample_delay = order.number();
+    *port = command.number();
+  phy.clock = edges(command);
+  phy.clock_delay = command.number(), phy.data_delay = command.number(), phy.sample_delay = command.number();
   phy.start();
   boards.back().phys.push_back(std::move(phy));
 }
 
-void send(Order &order) {
-  Phy &phy = order.board().phys.at(order.number());
+void send(Command &command) {
+  Phy &phy = command.board().phys.at(command.number());
   ToBoard frame;
-  frame.start = order.number(), frame.gap = order.number(), frame.error = order.number();
-  frame.bytes.resize(order.number());
+  frame.start = command.number(), frame.gap = command.number(), frame.error = command.number();
+  frame.bytes.resize(command.number());
   if (frame.bytes.empty() || fread(frame.bytes.data(), 1, frame.bytes.size(), stdin) != frame.bytes.size())
     fail("a frame has no bytes");
   phy.enqueue(std::move(frame));
@@ -205,55 +205,55 @@ void run(Time until) {
   printf("done %d\n", busy);
 }
 
-void carry_out(Order &order) {
+void carry_out(Command &command) {
   static uint64_t count = 0;
-  const std::string name = order.word();
+  const std::string name = command.word();
   if (name == "board") {
     boards.emplace_back();
-    boards.back().model = make_model(order.number());
-    boards.back().model->eval();  // a first edge is one only after this
+    boards.back().model = make_model(command.number());
+    boards.back().model->eval();  // required before the first clock edge
   } else if (name == "clock") {
-    const int port = order.number();
-    boards.back().clocks.push_back({port, edges(order)});
+    const int port = command.number();
+    boards.back().clocks.push_back({port, edges(command)});
   } else if (name == "phy") {
-    add_phy(order);
+    add_phy(command);
   } else if (name == "pin") {
-    Board &board = order.board();
-    const int port = order.number();
-    const uint64_t value = strtoull(order.word().c_str(), nullptr, 10);
-    board.changes.push({Time(order.number()), count++, port, value});
+    Board &board = command.board();
+    const int port = command.number();
+    const uint64_t value = strtoull(command.word().c_str(), nullptr, 10);
+    board.changes.push({Time(command.number()), count++, port, value});
   } else if (name == "link") {
-    Phy &phy = order.board().phys.at(order.number());
-    phy.speed = order.number(), phy.up = order.number();
+    Phy &phy = command.board().phys.at(command.number());
+    phy.speed = command.number(), phy.up = command.number();
   } else if (name == "send") {
-    send(order);
+    send(command);
   } else if (name == "trace") {
-    Board &board = order.board();
-    board.trace = fopen(order.word().c_str(), "wb");
+    Board &board = command.board();
+    board.trace = fopen(command.word().c_str(), "wb");
     if (!board.trace) fail("a trace cannot be written");
     board.traced.clear();
-    while (order.more()) board.traced.push_back(order.number());
+    while (command.more()) board.traced.push_back(command.number());
     board.values.resize(board.traced.size());
   } else if (name == "read") {
-    Board &board = order.board();
+    Board &board = command.board();
     board.refresh();
-    printf("%" PRIu64 "\n", board.model->get(order.number()));
+    printf("%" PRIu64 "\n", board.model->get(command.number()));
   } else if (name == "lost") {
-    const Phy &phy = order.board().phys.at(order.number());
+    const Phy &phy = command.board().phys.at(command.number());
     printf("%" PRIu64 " %" PRIu64 "\n", phy.lost_to_board, phy.lost_from_board);
   } else if (name == "run") {
-    run(order.number());
+    run(command.number());
   } else {
-    fail("an unknown order");
+    fail("an unknown command");
   }
 }
 
 }  // namespace
 
 int main() {
-  Order order;
-  while (order.next()) {
-    carry_out(order);
+  Command command;
+  while (command.next()) {
+    carry_out(command);
     fflush(stdout);
   }
   for (Board &board : boards)

@@ -1,6 +1,6 @@
-"""Hosts beside simulated boards: a queue for a program in this process, UDP sockets, and a TAP device.
+"""Hosts at the switch of simulated boards: a queue for this process, UDP sockets, and a TAP device.
 
-Each host is a port of the world's switch. A host's frame enters the world at the world's present time.
+Each host is a port of the world's switch. A host's frame enters the network at the world's current time.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from fanin.wire.ethernet import (
 )
 from fanin.wire.fields import byte_length, unpack_fields
 
-_LARGEST = 65536  # bytes of the largest datagram or TAP frame
-_TRANSLATED = range(49152, 65536)  # replacement ports for clients whose own port is taken
+_MAX_BYTES = 65536  # bytes of the largest datagram or TAP frame
+_REPLACEMENT_PORTS = range(49152, 65536)  # replacement ports for clients whose own port is taken
 MAX_CLIENTS = 4096
-_AT_ONCE = 64  # most frames taken from a host per step of the world
-_SERVERS = "127.0.0.1"
+_MAX_FRAMES = 64  # most frames taken from a host per step of the world
+_SERVER_ADDRESS = "127.0.0.1"
 _MAX_NAME = 15  # bytes of a device's name; the kernel truncates longer ones
 _TUNSETIFF, _IFF_TAP, _IFF_NO_PI = 0x400454CA, 0x0002, 0x1000
 _ETHERNET, _IPV4 = byte_length(ETHERNET), byte_length(IPV4)
@@ -58,7 +58,7 @@ class Host(Protocol):
 
 
 class QueueHost:
-    """A program in this process: ``send`` puts frames into the world, ``received`` has the frames received."""
+    """Host of a program in this process: ``send`` queues frames; ``received`` has (time in ps, frame) pairs."""
 
     def __init__(self) -> None:
         self.received: list[tuple[int, bytes]] = []
@@ -69,7 +69,7 @@ class QueueHost:
         self._waiting.append(frame)
 
     def descriptors(self) -> Sequence[int]:
-        """Return none: the queue is filled while the world stands still."""
+        """Return none: the queue is filled only while the world does not run."""
         return ()
 
     def receive(self) -> list[bytes]:
@@ -87,7 +87,7 @@ class QueueHost:
 
 
 class TapHost:
-    """The host's network stack, by a TAP device. Needs CAP_NET_ADMIN, as root of a network namespace has.
+    """Host that is this machine's network stack, by a TAP device. Needs CAP_NET_ADMIN (``unshare -rn``).
 
     Raises InputError if no device can be made.
     """
@@ -117,12 +117,12 @@ class TapHost:
         """Return the frames that the stack sends. Raises InputError if the device was removed."""
         frames: list[bytes] = []
         try:
-            while len(frames) < _AT_ONCE:
-                frames.append(os.read(self._device, _LARGEST))
+            while len(frames) < _MAX_FRAMES:
+                frames.append(os.read(self._device, _MAX_BYTES))
         except BlockingIOError:
             pass
         except OSError as error:
-            raise self._failed(error) from error
+            raise self._device_error(error) from error
         return frames
 
     def deliver(self, frame: bytes, time: int) -> None:
@@ -131,68 +131,66 @@ class TapHost:
             os.write(self._device, frame)
         except OSError as error:
             if error.errno not in (errno.EIO, errno.EAGAIN, errno.EINVAL):
-                raise self._failed(error) from error
+                raise self._device_error(error) from error
             self.dropped += 1
 
     def close(self) -> None:
         """Close the descriptor, which removes the device."""
         os.close(self._device)
 
-    def _failed(self, error: OSError) -> InputError:
+    def _device_error(self, error: OSError) -> InputError:
         cause = "the device is gone" if error.errno == errno.EBADFD else error.strerror
         return InputError(f"--tap {self._name}: {cause}")
 
 
 @dataclass(frozen=True)
-class Listening:
-    """A board as UDP clients see it: its own addresses, and the host's address that represents it."""
+class BoardAddress:
+    """A board's address for UDP clients: the board's endpoint, and the address of this machine for it."""
 
-    board: Endpoint
+    endpoint: Endpoint
     address: str
 
 
 class UdpHost:
-    """UDP sockets of this machine that represent boards: datagrams to them go to the boards, and back.
+    """Relay between UDP clients of this machine and boards.
 
-    Each board has its own address, for instance in 127.0.0.0/8, where the same ``ports`` are open as on the
-    board. To the boards all clients are one host, ``own``, which answers ARP. A client keeps its port unless
-    another client has it. At most ``MAX_CLIENTS`` clients are known at a time. Raises InputError for an address
-    or port that cannot be opened.
+    Each board has its own local address, for instance in 127.0.0.0/8, with the same ``ports`` open as on the
+    board. To the boards all clients are one host, ``endpoint``, which answers ARP. A client keeps its port
+    unless another client has it. Beyond ``MAX_CLIENTS`` clients the one silent for longest is forgotten. Raises
+    InputError for an address or port that cannot be opened.
     """
 
-    def __init__(self, own: Endpoint, boards: Sequence[Listening], ports: Sequence[int]):
-        self.own = own
+    def __init__(self, endpoint: Endpoint, boards: Sequence[BoardAddress], ports: Sequence[int]):
+        self.endpoint = endpoint
         self.strays = 0  #: frames that belong to no client, and datagrams longer than a frame
-        self._boards = {listening.board.ip: listening for listening in boards}
+        self._boards = {board.endpoint.ip: board for board in boards}
         self._sockets: dict[tuple[int, int], socket.socket] = {}
         # By the port that the boards see, and in reverse; the client that was silent longest is first.
-        self._clients: dict[int, tuple[str, int]] = {}
-        self._seen_as: dict[tuple[str, int], int] = {}
+        self._client_by_port: dict[int, tuple[str, int]] = {}
+        self._port_by_client: dict[tuple[str, int], int] = {}
         self._answers: list[bytes] = []
         with contextlib.ExitStack() as stack:
-            for listening in boards:
+            for board in boards:
                 for port in ports:
-                    self._sockets[listening.board.ip, port] = stack.enter_context(
-                        _bound(listening.address, port)
-                    )
+                    self._sockets[board.endpoint.ip, port] = stack.enter_context(_bind(board.address, port))
             self._open = stack.pop_all()
 
     def descriptors(self) -> Sequence[int]:
         """Return the descriptors of the sockets."""
-        return [one.fileno() for one in self._sockets.values()]
+        return [udp_socket.fileno() for udp_socket in self._sockets.values()]
 
     def receive(self) -> list[bytes]:
         """Return the clients' datagrams in frames, and answers to ARP."""
         frames, self._answers = self._answers, []
-        for (ip, port), one in self._sockets.items():
+        for (ip, port), udp_socket in self._sockets.items():
             with contextlib.suppress(BlockingIOError):
-                for _ in range(_AT_ONCE):
-                    payload, client = one.recvfrom(_LARGEST)
+                for _ in range(_MAX_FRAMES):
+                    payload, client = udp_socket.recvfrom(_MAX_BYTES)
                     if len(payload) > MAX_PAYLOAD:
                         self.strays += 1  # too long for an Ethernet frame
                         continue
-                    source = Endpoint(self.own.mac, self.own.ip, self._port_of(client))
-                    target = Endpoint(self._boards[ip].board.mac, ip, port)
+                    source = Endpoint(self.endpoint.mac, self.endpoint.ip, self._port_of(client))
+                    target = Endpoint(self._boards[ip].endpoint.mac, ip, port)
                     frames.append(encode_udp(payload, source=source, destination=target))
         return frames
 
@@ -202,7 +200,7 @@ class UdpHost:
         if ethertype == ETHERTYPE_ARP:
             self._answer(unpack_fields(ARP, frame[_ETHERNET:]))
         elif ethertype == ETHERTYPE_IPV4:
-            self._hand_on(frame)
+            self._deliver_udp(frame)
         else:
             self.strays += 1
 
@@ -212,36 +210,36 @@ class UdpHost:
 
     def _port_of(self, client: tuple[str, int]) -> int:
         """Return the port that boards see; beyond MAX_CLIENTS, forget the client that was silent longest."""
-        port = self._seen_as.pop(client, None)
+        port = self._port_by_client.pop(client, None)
         if port is None:
-            if len(self._clients) >= MAX_CLIENTS:
-                silent = next(iter(self._seen_as))
-                del self._clients[self._seen_as.pop(silent)]
-            port = next(port for port in (client[1], *_TRANSLATED) if port not in self._clients)
-            self._clients[port] = client
-        self._seen_as[client] = port
+            if len(self._client_by_port) >= MAX_CLIENTS:
+                oldest = next(iter(self._port_by_client))
+                del self._client_by_port[self._port_by_client.pop(oldest)]
+            port = next(port for port in (client[1], *_REPLACEMENT_PORTS) if port not in self._client_by_port)
+            self._client_by_port[port] = client
+        self._port_by_client[client] = port
         return port
 
-    def _hand_on(self, frame: bytes) -> None:
+    def _deliver_udp(self, frame: bytes) -> None:
         ip = unpack_fields(IPV4, frame[_ETHERNET:])
         start = _ETHERNET + 4 * ip["ihl"]
-        if ip["protocol"] != IP_PROTOCOL_UDP or ip["destination"] != self.own.ip or len(frame) < start + 8:
+        if ip["protocol"] != IP_PROTOCOL_UDP or ip["destination"] != self.endpoint.ip or len(frame) < start + 8:
             self.strays += 1
             return
         udp = unpack_fields(UDP, frame[start:])
-        client = self._clients.get(udp["destination_port"], (_SERVERS, udp["destination_port"]))
-        one = self._sockets.get((ip["source"], udp["source_port"]))
-        if one is None:
+        client = self._client_by_port.get(udp["destination_port"], (_SERVER_ADDRESS, udp["destination_port"]))
+        udp_socket = self._sockets.get((ip["source"], udp["source_port"]))
+        if udp_socket is None:
             self.strays += 1
             return
         with contextlib.suppress(OSError):  # a datagram may be lost, also one to port 0
-            one.sendto(frame[start + byte_length(UDP) : start + udp["length"]], client)
+            udp_socket.sendto(frame[start + byte_length(UDP) : start + udp["length"]], client)
 
-    def _answer(self, question: dict[str, int]) -> None:
-        if question["operation"] == Operation.REQUEST and question["target_ip"] == self.own.ip:
-            asker = Endpoint(question["sender_mac"], question["sender_ip"])
+    def _answer(self, request: dict[str, int]) -> None:
+        if request["operation"] == Operation.REQUEST and request["target_ip"] == self.endpoint.ip:
+            requester = Endpoint(request["sender_mac"], request["sender_ip"])
             self._answers.append(
-                encode_arp(Operation.REPLY, sender=self.own, target=asker, destination=asker.mac)
+                encode_arp(Operation.REPLY, sender=self.endpoint, target=requester, destination=requester.mac)
             )
 
 
@@ -254,12 +252,12 @@ def addresses(first: str, count: int) -> list[str]:
         raise InputError(f"{first}: no IPv4 address for {count} boards ({error})") from error
 
 
-def _bound(address: str, port: int) -> socket.socket:
-    one = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+def _bind(address: str, port: int) -> socket.socket:
+    udp_socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     try:
-        one.setblocking(False)
-        one.bind((address, port))
+        udp_socket.setblocking(False)
+        udp_socket.bind((address, port))
     except OSError as error:
-        one.close()
+        udp_socket.close()
         raise InputError(f"{address}:{port} cannot be listened on: {error.strerror}") from error
-    return one
+    return udp_socket

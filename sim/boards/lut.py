@@ -1,4 +1,4 @@
-"""Look-up tables as expressions of few operators, which a simulator computes faster than table look-ups."""
+"""Conversion of look-up tables to expressions of few operators, which a simulator computes faster."""
 
 from __future__ import annotations
 
@@ -8,43 +8,43 @@ _FALSE, _TRUE = "1'b0", "1'b1"
 
 
 @cache
-def _form(table: int, inputs: int) -> str:
-    """Return an expression in {0}, {1}, … of a function; bit i of ``table`` is its value for inputs i."""
+def _expression(table: int, inputs: int) -> str:
+    """Return a function as an expression in {0}, {1}, …; bit i of ``table`` is its value for inputs i."""
     size = 1 << inputs
-    ones = (1 << size) - 1
-    if table in (0, ones):
+    all_ones = (1 << size) - 1
+    if table in (0, all_ones):
         return _TRUE if table else _FALSE
     half, last = size // 2, inputs - 1
     low, high = table & ((1 << half) - 1), table >> half
     if low == high:
-        return _form(low, last)
+        return _expression(low, last)
     x = f"{{{last}}}"
     all_half = (1 << half) - 1
     if low == high ^ all_half:
-        return _join("^", x, _form(low, last))
+        return _join("^", x, _expression(low, last))
     if low == 0:
-        return _join("&", x, _form(high, last))
+        return _join("&", x, _expression(high, last))
     if high == 0:
-        return _join("&", _not(x), _form(low, last))
+        return _join("&", _not(x), _expression(low, last))
     if low == all_half:
-        return _join("|", _not(x), _form(high, last))
+        return _join("|", _not(x), _expression(high, last))
     if high == all_half:
-        return _join("|", x, _form(low, last))
+        return _join("|", x, _expression(low, last))
     if low & high == low:  # one implies the other, so no multiplexer is needed
-        return f"({_form(low, last)} | {_join('&', x, _form(high, last))})"
+        return f"({_expression(low, last)} | {_join('&', x, _expression(high, last))})"
     if low & high == high:
-        return f"({_form(high, last)} | {_join('&', _not(x), _form(low, last))})"
-    return f"({x} ? {_form(high, last)} : {_form(low, last)})"
+        return f"({_expression(high, last)} | {_join('&', _not(x), _expression(low, last))})"
+    return f"({x} ? {_expression(high, last)} : {_expression(low, last)})"
 
 
 def _not(x: str) -> str:
     return f"~{x}"
 
 
-def _join(operator: str, x: str, rest: str) -> str:
-    if operator == "^" and rest in (_TRUE, _FALSE):
-        return _not(x) if rest == _TRUE else x
-    return x if operator == "&" and rest == _TRUE else f"({x} {operator} {rest})"
+def _join(operator: str, x: str, operand: str) -> str:
+    if operator == "^" and operand in (_TRUE, _FALSE):
+        return _not(x) if operand == _TRUE else x
+    return x if operator == "&" and operand == _TRUE else f"({x} {operator} {operand})"
 
 
 def lut_expression(table: int, inputs: list[str]) -> str:
@@ -54,16 +54,16 @@ def lut_expression(table: int, inputs: list[str]) -> str:
     """
     for position in reversed(range(len(inputs))):
         if inputs[position] in (_FALSE, _TRUE):
-            table = _fixed(table, len(inputs), position, inputs[position] == _TRUE)
+            table = _with_fixed_input(table, len(inputs), position, inputs[position] == _TRUE)
             inputs = inputs[:position] + inputs[position + 1 :]
-    return _form(table, len(inputs)).format(*inputs)
+    return _expression(table, len(inputs)).format(*inputs)
 
 
-def _fixed(table: int, inputs: int, position: int, value: bool) -> int:
+def _with_fixed_input(table: int, inputs: int, position: int, value: bool) -> int:
     """Return the table without one input, which has a fixed value."""
     result = 0
     for index in range(1 << (inputs - 1)):
         low = index & ((1 << position) - 1)
-        whole = (index >> position) << (position + 1) | value << position | low
-        result |= (table >> whole & 1) << index
+        full_index = (index >> position) << (position + 1) | value << position | low
+        result |= (table >> full_index & 1) << index
     return result

@@ -1,4 +1,4 @@
-// A Verilated board as the harness sees it: ports by number, in the order in which Python lists them.
+// Interface of a Verilated board for the harness: ports by number, inputs first, in the order of BoardModel.
 #pragma once
 #include <cstdint>
 #include <memory>

@@ -1,4 +1,4 @@
-"""A flat netlist in the JSON of yosys and nextpnr: cells, their pins, and the module's ports."""
+"""Reader of flat netlists in the JSON of yosys and nextpnr: cells, their pins, and the module's ports."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Port:
 
 @dataclass
 class Netlist:
-    """A module without hierarchy. ``names`` has the source's names of each net."""
+    """A module without hierarchy. ``names``: names of each net in the source, by number."""
 
     module: str
     ports: dict[str, Port]
@@ -67,21 +67,21 @@ class Netlist:
     names: dict[int, list[str]]
 
     def replace(self, bits: dict[int, Bit]) -> None:
-        """Replace bits by others everywhere, and follow chains of replacements."""
+        """Replace each key of ``bits`` by its value in all ports and cells; follow chains of replacements."""
 
-        def last(bit: Bit) -> Bit:
+        def resolve(bit: Bit) -> Bit:
             while isinstance(bit, int) and bit in bits:
                 bit = bits[bit]
             return bit
 
         for port in self.ports.values():
-            port.bits = [last(bit) for bit in port.bits]
+            port.bits = [resolve(bit) for bit in port.bits]
         for cell in self.cells.values():
-            cell.pins = {pin: [last(bit) for bit in own] for pin, own in cell.pins.items()}
-        for old in bits:
-            new = last(old)
-            if isinstance(new, int):
-                self.names.setdefault(new, []).extend(self.names.pop(old, []))
+            cell.pins = {pin: [resolve(bit) for bit in pin_bits] for pin, pin_bits in cell.pins.items()}
+        for replaced in bits:
+            target = resolve(replaced)
+            if isinstance(target, int):
+                self.names.setdefault(target, []).extend(self.names.pop(replaced, []))
 
     def settle_constants(self) -> None:
         """Replace nextpnr's nets of constant 0 and 1 by constants."""
@@ -119,9 +119,9 @@ def _is_top(module: dict[str, Any]) -> bool:
 
 
 def netlist_of(name: str, module: dict[str, Any]) -> Netlist:
-    """Return a module of such a file. Raises ValueError for an invalid bit or direction.
+    """Return the netlist of module ``name`` from its JSON. Raises ValueError for an invalid bit or direction.
 
-    Both become part of Verilog, which could otherwise call programs.
+    Bits and directions become part of Verilog; unchecked text could call programs.
     """
     ports = {
         key: Port(_direction(port["direction"]), _bits(port["bits"])) for key, port in module["ports"].items()

@@ -5,7 +5,7 @@
 namespace {
 uint8_t status(bool up, int speed) {
   const uint8_t rate = speed == 1000 ? 2 : speed == 100 ? 1 : 0;
-  return up | rate << 1 | 1 << 3;  // the last: full duplex
+  return up | rate << 1 | 1 << 3;  // bit 3: full duplex
 }
 }  // namespace
 
@@ -15,7 +15,7 @@ void Phy::enqueue(ToBoard frame) {
   queue.insert(place, std::move(frame));
 }
 
-// In reset: the frame that is on its way to the board, and those whose time has come.
+// In reset: lose the frame that is being sent to the board, and the frames that are due.
 void Phy::lose_due() {
   const Time now = data_.at(data_.number);
   while (!queue.empty() && (sending_ || queue.front().start <= now)) {
@@ -50,7 +50,7 @@ void Phy::drive_data(Model &model) {
     if (!gigabit()) nibble_ = !nibble_;
   }
   ++data_.number;
-  const bool high = gigabit() ? !rising : !nibble_;  // the flag has moved on
+  const bool high = gigabit() ? !rising : !nibble_;  // nibble_ already refers to the next cycle
   const uint8_t nibble = high ? byte_ >> 4 : byte_ & 15;
   model.set(rx_data, valid_ ? nibble : held_ ? 0 : status(up, speed));
   model.set(rx_ctl, rising ? valid_ : valid_ != failed_);
@@ -101,7 +101,7 @@ void Phy::take(const Sample &sample, uint64_t ctl, uint64_t data) {
 }
 
 void Phy::take_byte(const Sample &sample, bool enable, bool error, uint8_t byte) {
-  if (enable && (held_ || losing_)) {  // what is left of a frame, too
+  if (enable && (held_ || losing_)) {  // also the rest of a frame after a reset
     lost_from_board += !losing_;
     losing_ = true, receiving_ = tx_error_ = false;
     bytes_.clear();

@@ -1,11 +1,11 @@
 // A PHY at a board's RGMII: bytes to and from its pins, at both edges of both clocks.
 //
-// Towards the board (rx) data and control change at the PHY's own edges, and the clock follows after clock_delay. From
-// the board (tx) they are sampled sample_delay after each edge of the board's clock, before what happens then.
-// At 1 Gb/s a byte takes a cycle, low nibble first; else two, and both edges of a cycle have the same nibble.
-// Between frames RXD says that the link is up, its speed, and full duplex.
-// While the board holds it in reset, at a pin that is low then, it says nothing, and what either side sends is lost;
-// its clock goes on.
+// To the board (rx), data and control change at the PHY's clock edges, and the clock follows after clock_delay. From
+// the board (tx), they are sampled sample_delay after each edge of the board's clock, before other events of that time.
+// At 1 Gb/s a byte takes one cycle, low nibble first; otherwise two, with the same nibble at both edges of a cycle.
+// Between frames RXD shows link status, speed and full duplex.
+// While the board holds the PHY in reset (its reset pin is low), RXD is 0 and frames of both directions are lost; the
+// PHY's clock continues.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -16,7 +16,7 @@
 using Time = uint64_t;  // femtoseconds
 constexpr Time kNever = ~Time(0);
 
-// The edges of a clock: number n, counted from 0 and rising first, is phase + n · period / 2, rounded down.
+// Edges of a clock: edge n, from 0 and rising first, is at phase + n · period / 2, rounded down to fs.
 struct Edges {
   uint64_t numerator = 0, denominator = 1;  // of the period, in fs
   Time phase = 0;
@@ -27,9 +27,9 @@ struct Edges {
 };
 
 struct ToBoard {
-  Time start;                   // not before
-  unsigned gap;                 // bytes between the frame before and this one, at least
-  int64_t error;                // of the byte at which RX_ER is set, or -1
+  Time start;                   // earliest start
+  unsigned gap;                 // least number of idle bytes after the previous frame
+  int64_t error;                // index of the byte with RX_ER, or -1
   std::vector<uint8_t> bytes;   // with preamble and FCS
 };
 
@@ -43,7 +43,7 @@ struct FromBoard {
 class Phy {
  public:
   int rx_clk, rx_ctl, rx_data, tx_clk, tx_ctl, tx_data;  // ports
-  int reset = -1;  // likewise; -1: none
+  int reset = -1;  // port; -1: none
   Edges clock;
   Time clock_delay, data_delay, sample_delay;
   int speed = 1000;
@@ -51,7 +51,7 @@ class Phy {
 
   std::deque<ToBoard> queue;
   std::vector<FromBoard> frames;
-  uint64_t lost_to_board = 0, lost_from_board = 0;  // frames that met it in reset
+  uint64_t lost_to_board = 0, lost_from_board = 0;  // frames lost because the PHY was in reset
 
   Time next_clock() const { return clock.next() + clock_delay; }
   Time next_data() const { return data_.at(data_.number) + data_delay; }
@@ -60,20 +60,20 @@ class Phy {
 
   void start() { data_ = clock; }
   void enqueue(ToBoard frame);  // in order of start
-  // The board's clock: an edge is due.
+  // Carry out the due edge of the PHY's receive clock.
   void drive_clock(Model &model) { model.set(rx_clk, clock.rising()), ++clock.number; }
   void drive_data(Model &model);
   void sample(const Model &model);
   void watch_reset(const Model &model) { held_ = reset >= 0 && !model.get(reset); }
-  // After the board was evaluated at now; before: its tx pins up to then.
+  // Call after the board was evaluated at ``now``; before_ctl, before_data: its tx pins before that.
   void watch(const Model &model, Time now, uint64_t before_ctl, uint64_t before_data);
 
  private:
   struct Sample { Time time, edge; bool rising; };
   Edges data_;
-  bool held_ = false, losing_ = false;  // in reset; a frame from the board is lost
+  bool held_ = false, losing_ = false;  // the PHY is in reset; a frame from the board is being lost
   bool sending_ = false, nibble_ = false, valid_ = false, failed_ = false;
-  uint64_t gap_ = 1 << 20;  // since the last frame sent to the board
+  uint64_t gap_ = 1 << 20;  // bytes since the last frame sent to the board
   size_t position_ = 0;
   uint8_t byte_ = 0;
 

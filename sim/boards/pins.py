@@ -1,8 +1,11 @@
-"""Removal of the cells between a netlist's logic and the outside: pads, clock buffers, delay lines, PLLs.
+"""Removal of the cells between a netlist's logic and the board: pads, clock buffers, delay lines, PLLs.
 
-A simulator without delays has no such cells. A pad or a buffer becomes a wire. The time of a delay line is
-reported separately, for the driver or sampler of the pin. A PLL's outputs become ports, with the period and
-phase that its parameters give, for the generator of clocks.
+A simulator without delays cannot model these cells.
+
+- A pad or a buffer becomes a wire.
+- The time of a delay line is reported separately; the driver or sampler of the pin applies it.
+- A PLL's outputs become ports. The generator of clocks drives them with the period and phase that the PLL's
+  parameters give.
 """
 
 from __future__ import annotations
@@ -39,8 +42,8 @@ class Pins:
     delays: dict[str, int] = field(default_factory=dict)
 
 
-def plain(name: str) -> str:
-    """Return a name valid in Verilog and kept by Verilator; the common suffix of Amaranth's pins is removed."""
+def verilog_name(name: str) -> str:
+    """Return a name valid in Verilog, which Verilator does not change, without Amaranth's suffix of pins."""
     return re.sub(r"\W|_+", "_", name.removesuffix("__io"))
 
 
@@ -56,16 +59,16 @@ def open_pins(netlist: Netlist) -> Pins:
     delays = _open_buffers(netlist)
     _open_plls(netlist, pins)
     for port_name, port in netlist.ports.items():
-        found = {delays.get(bit, 0) for bit in port.bits if isinstance(bit, int)}
-        if len(found) > 1:
-            raise InputError(f"{port_name}: the bits of a port have one delay, not {sorted(found)}")
-        if found and (delay := found.pop()):
+        port_delays = {delays.get(bit, 0) for bit in port.bits if isinstance(bit, int)}
+        if len(port_delays) > 1:
+            raise InputError(f"{port_name}: the bits of a port have one delay, not {sorted(port_delays)}")
+        if port_delays and (delay := port_delays.pop()):
             pins.delays[port_name] = delay
     return pins
 
 
 def _rename(netlist: Netlist) -> None:
-    ports = {plain(name): port for name, port in netlist.ports.items()}
+    ports = {verilog_name(name): port for name, port in netlist.ports.items()}
     if len(ports) != len(netlist.ports):
         raise InputError(f"{netlist.module}: two ports would have the same name: {', '.join(netlist.ports)}")
     netlist.ports = ports
@@ -74,105 +77,116 @@ def _rename(netlist: Netlist) -> None:
 def _open_pads(netlist: Netlist) -> None:
     wires: dict[int, Bit] = {}
     driven: dict[int, Bit] = {}  # drivers of ports' bits: no aliases, since two bits may have one driver
-    both: list[Cell] = []
-    for cell in _take(netlist, "TRELLIS_IO"):
+    bidirectional: list[Cell] = []
+    for cell in _remove_cells(netlist, "TRELLIS_IO"):
         pad, direction = cell.bit("B"), cell.text("DIR", "INPUT")
         assert isinstance(pad, int)
         if direction == "INPUT":
             wires.update({bit: pad for bit in cell.pins.get("O", []) if isinstance(bit, int)})
         elif direction == "OUTPUT":
-            driven[pad] = _output(cell)
+            driven[pad] = _output_driver(cell)
         else:
-            both.append(cell)
+            bidirectional.append(cell)
     for port in netlist.ports.values():
         if port.direction == "output":
             port.bits = [driven.get(bit, bit) if isinstance(bit, int) else bit for bit in port.bits]
-    _split(netlist, both)
+    _split_bidirectional(netlist, bidirectional)
     netlist.replace(wires)
 
 
-def _output(cell: Cell) -> Bit:
+def _output_driver(cell: Cell) -> Bit:
     """Return the bit that an output pad drives: the logic's, or that of the register or DDR cell beside it."""
-    beside = cell.bit("IOLDO")
-    own = cell.bit("I")
-    chosen = beside if beside is not None and cell.text("DATAMUX_ODDR", cell.text("DATAMUX_OREG")) else own
-    return "0" if chosen is None else chosen
+    register_bit = cell.bit("IOLDO")
+    logic_bit = cell.bit("I")
+    driver = (
+        register_bit
+        if register_bit is not None and cell.text("DATAMUX_ODDR", cell.text("DATAMUX_OREG"))
+        else logic_bit
+    )
+    return "0" if driver is None else driver
 
 
-def _split(netlist: Netlist, cells: list[Cell]) -> None:
+def _split_bidirectional(netlist: Netlist, cells: list[Cell]) -> None:
     by_pad = {cell.bit("B"): cell for cell in cells}
     for name in [name for name, port in netlist.ports.items() if port.direction == "inout"]:
         pads = netlist.ports.pop(name).bits
-        own = [by_pad.get(bit) for bit in pads]
-        if None in own:
+        pad_cells = [by_pad.get(bit) for bit in pads]
+        if None in pad_cells:
             raise InputError(f"{name}: a pin for both directions without a pad")
-        found = [cell for cell in own if cell is not None]
-        wires = {c.bit("O"): pad for c, pad in zip(found, pads, strict=True) if isinstance(c.bit("O"), int)}
+        connected_cells = [cell for cell in pad_cells if cell is not None]
+        wires = {
+            c.bit("O"): pad for c, pad in zip(connected_cells, pads, strict=True) if isinstance(c.bit("O"), int)
+        }
         netlist.ports[f"{name}_i"] = Port("input", pads)
-        netlist.ports[f"{name}_o"] = Port("output", [_output(cell) for cell in found])
-        netlist.ports[f"{name}_t"] = Port("output", [_enable(cell) for cell in found])
-        netlist.replace({old: new for old, new in wires.items() if isinstance(old, int)})
+        netlist.ports[f"{name}_o"] = Port("output", [_output_driver(cell) for cell in connected_cells])
+        netlist.ports[f"{name}_t"] = Port("output", [_enable_driver(cell) for cell in connected_cells])
+        netlist.replace({bit: pad for bit, pad in wires.items() if isinstance(bit, int)})
 
 
-def _enable(cell: Cell) -> Bit:
-    beside = cell.bit("IOLTO")
-    own = cell.bit("T")
-    chosen = beside if beside is not None and cell.text("TRIMUX_TSREG") else own
-    return "0" if chosen is None else chosen
+def _enable_driver(cell: Cell) -> Bit:
+    register_bit = cell.bit("IOLTO")
+    logic_bit = cell.bit("T")
+    driver = register_bit if register_bit is not None and cell.text("TRIMUX_TSREG") else logic_bit
+    return "0" if driver is None else driver
 
 
 def _open_buffers(netlist: Netlist) -> dict[int, int]:
-    """Remove clock buffers and delay lines; return, per remaining net, the delay after (input) or before it."""
+    """Remove clock buffers and delay lines.
+
+    Return delays in ps by remaining net: after an input pin, or before an output pin.
+    """
     wires: dict[int, Bit] = {}
     delays: dict[int, int] = {}
 
-    def through(cell: Cell, source: str, target: str, steps: int) -> None:
+    def bypass(cell: Cell, source: str, target: str, steps: int) -> None:
         bit = cell.bit(source)
-        for out in cell.pins.get(target, []):
-            if isinstance(out, int):
-                wires[out] = "0" if bit is None else bit
+        for output_bit in cell.pins.get(target, []):
+            if isinstance(output_bit, int):
+                wires[output_bit] = "0" if bit is None else bit
                 if steps:
-                    delays[out] = steps * DELAY_STEP_PS
+                    delays[output_bit] = steps * DELAY_STEP_PS
 
-    for cell in _take(netlist, "DCCA"):
+    for cell in _remove_cells(netlist, "DCCA"):
         if cell.bit("CE") not in (None, "1"):
             raise InputError(f"{cell.name}: a clock that is switched has no model")
-        through(cell, "CLKI", "CLKO", 0)
+        bypass(cell, "CLKI", "CLKO", 0)
     for kind in ("DELAYG", "DELAYF"):
-        for cell in _take(netlist, kind):
-            through(cell, "A", "Z", cell.number("DEL_VALUE"))
+        for cell in _remove_cells(netlist, kind):
+            bypass(cell, "A", "Z", cell.number("DEL_VALUE"))
     for cell in netlist.cells.values():
         if cell.kind in ("IOLOGIC", "SIOLOGIC"):
             output = cell.text("DELAY.OUTDEL") == "ENABLED"
             steps = cell.number("DELAY.DEL_VALUE")
-            through(cell, "PADDI", "INDD", 0 if output else steps)
-            through(cell, "IOLDOI", "IOLDOD", steps if output else 0)
+            bypass(cell, "PADDI", "INDD", 0 if output else steps)
+            bypass(cell, "IOLDOI", "IOLDOD", steps if output else 0)
     inputs = {bit for port in netlist.ports.values() if port.direction == "input" for bit in port.bits}
-    result: dict[int, int] = {}
-    for out, delay in delays.items():
-        source = wires[out]
+    delays_of_nets: dict[int, int] = {}
+    for output_bit, delay in delays.items():
+        source = wires[output_bit]
         if isinstance(source, int):
-            result[source] = delay
-            if source not in inputs and not _reaches_port(netlist, out):
-                raise InputError(f"{_name(netlist, out)}: a delay line that is at no pin has no model")
+            delays_of_nets[source] = delay
+            if source not in inputs and not _reaches_port(netlist, output_bit):
+                raise InputError(
+                    f"{_net_name(netlist, output_bit)}: a delay line that is at no pin has no model"
+                )
     netlist.replace(wires)
-    return result
+    return delays_of_nets
 
 
 def _reaches_port(netlist: Netlist, bit: int) -> bool:
     return any(bit in port.bits for port in netlist.ports.values() if port.direction == "output")
 
 
-def _name(netlist: Netlist, bit: int) -> str:
+def _net_name(netlist: Netlist, bit: int) -> str:
     return netlist.names.get(bit, [f"net {bit}"])[0]
 
 
 def _open_plls(netlist: Netlist, pins: Pins) -> None:
-    plls = list(_take(netlist, "EHXPLLL"))
+    plls = list(_remove_cells(netlist, "EHXPLLL"))
     for cell in plls:
         for pin in (*_OUTPUTS, "LOCK"):
             if bits := cell.pins.get(pin):
-                port = f"{plain(cell.name)}_{pin.lower()}"
+                port = f"{verilog_name(cell.name)}_{pin.lower()}"
                 netlist.ports[port] = Port("input", bits)
                 if pin == "LOCK":
                     pins.locks.append(port)
@@ -194,10 +208,10 @@ def _clocks(cell: Cell, source: str) -> Iterator[PllClock]:
     if cell.text("DPHASE_SOURCE", "DISABLED") != "DISABLED":
         raise InputError(f"{cell.name}: a PLL whose phase is moved has no model")
     divider = {output: cell.number(f"{output}_DIV", 8) for output in _OUTPUTS}
-    into, back = cell.number("CLKI_DIV", 1), cell.number("CLKFB_DIV", 1)
-    if not all((into, back, *divider.values())):
+    input_divider, feedback_divider = cell.number("CLKI_DIV", 1), cell.number("CLKFB_DIV", 1)
+    if not all((input_divider, feedback_divider, *divider.values())):
         raise InputError(f"{cell.name}: a PLL's dividers must be at least 1")
-    reference = Fraction(into, back)  # the feedback clock's period
+    reference = Fraction(input_divider, feedback_divider)  # the feedback clock's period
     vco = reference / divider[feedback]
 
     def edge(output: str) -> Fraction:
@@ -208,10 +222,10 @@ def _clocks(cell: Cell, source: str) -> Iterator[PllClock]:
         if cell.pins.get(output):
             ratio = vco * divider[output]
             delay = (edge(output) - edge(feedback)) % ratio
-            yield PllClock(f"{plain(cell.name)}_{output.lower()}", source, ratio, delay)
+            yield PllClock(f"{verilog_name(cell.name)}_{output.lower()}", source, ratio, delay)
 
 
-def _take(netlist: Netlist, kind: str) -> Iterator[Cell]:
+def _remove_cells(netlist: Netlist, kind: str) -> Iterator[Cell]:
     """Yield the cells of a kind, and remove them."""
     for name in [name for name, cell in netlist.cells.items() if cell.kind == kind]:
         yield netlist.cells.pop(name)

@@ -13,9 +13,12 @@ _AUTOMATIC = re.compile(r"^\$|\.\$|_(TRELLIS_\w+|LUT4|CCU2C|PFUMX|L6MUX21|DP16KD
 
 @dataclass(frozen=True)
 class Register:
-    """A clocked part of a cell: the net of its clock, its inputs and outputs. A memory's contents are one, too.
+    """A clocked part of a cell: a flip-flop, a port of a block RAM, or the contents of a distributed RAM.
 
-    ``reads`` are inputs that reach the outputs within the cycle: the read address of distributed RAM.
+    - ``clock``: net of its clock.
+    - ``inputs``: pairs of pin and bit that the part stores or obeys at a clock edge.
+    - ``outputs``: nets that the part drives.
+    - ``reads``: inputs that reach the outputs within the cycle, as the read address of distributed RAM.
     """
 
     cell: Cell
@@ -26,7 +29,7 @@ class Register:
 
 
 def registers(netlist: Netlist) -> Iterator[Register]:
-    """Yield all registers. A clock that is not connected, or constant, gives none."""
+    """Yield all registers. A part whose clock is constant or not connected is left out."""
     for cell in netlist.cells.values():
         if cell.kind in _KINDS:
             yield from _KINDS[cell.kind](cell)
@@ -37,10 +40,16 @@ def _part(cell: Cell, clock: str, inputs: str, outputs: str, reads: str = "$^") 
     net = cell.bit(clock)
     if not isinstance(net, int):
         return
-    ins = [(pin, bit) for pin, bit in cell.inputs() if re.fullmatch(inputs, pin)]
-    outs = [bit for pin in cell.outputs if re.fullmatch(outputs, pin) for bit in cell.pins[pin]]
-    through = [bit for pin, bit in cell.inputs() if re.fullmatch(reads, pin)]
-    yield Register(cell, net, tuple(ins), tuple(bit for bit in outs if isinstance(bit, int)), tuple(through))
+    input_bits = [(pin, bit) for pin, bit in cell.inputs() if re.fullmatch(inputs, pin)]
+    output_bits = [bit for pin in cell.outputs if re.fullmatch(outputs, pin) for bit in cell.pins[pin]]
+    read_bits = [bit for pin, bit in cell.inputs() if re.fullmatch(reads, pin)]
+    yield Register(
+        cell,
+        net,
+        tuple(input_bits),
+        tuple(bit for bit in output_bits if isinstance(bit, int)),
+        tuple(read_bits),
+    )
 
 
 def _flip_flop(cell: Cell) -> Iterator[Register]:
@@ -81,7 +90,13 @@ _KINDS: dict[str, Callable[[Cell], Iterator[Register]]] = {
 
 
 def register_names(netlist: Netlist, register: Register) -> list[str]:
-    """Return the source's names of a register, the shortest first: of its outputs, or otherwise of its cell."""
+    """Return a register's names in the source, shortest first; the cell's name if its outputs have none."""
     names = {name for bit in register.outputs for name in netlist.names.get(bit, [])}
-    own = sorted((name for name in names if not _AUTOMATIC.search(name)), key=lambda name: (len(name), name))
-    return [*own, register.cell.name] if register.cell.kind != "TRELLIS_FF" or not own else own
+    source_names = sorted(
+        (name for name in names if not _AUTOMATIC.search(name)), key=lambda name: (len(name), name)
+    )
+    return (
+        [*source_names, register.cell.name]
+        if register.cell.kind != "TRELLIS_FF" or not source_names
+        else source_names
+    )

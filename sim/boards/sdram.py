@@ -1,4 +1,4 @@
-"""A model of SDRAM chips for the simulator, and boards with such chips at their pins."""
+"""Model of SDRAM chips for the simulator, and its connection to a board's pins."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ _PREFIX = "sdram_0_"  # Amaranth's prefix of the pins of a board's SDRAM
 
 
 def with_chips(model: BoardModel, sdram: Sdram, timing: SdramTiming) -> BoardModel:
-    """Return a board with chips at its SDRAM's pins, which are no ports then. ``timing``: at the core's clock.
+    """Return a board's model with chips at its SDRAM pins, which are then no longer ports.
 
-    If the board breaks a rule of the chips, the simulation's process ends with a message.
+    ``timing`` is in cycles of the core's clock. If the board breaks a rule of the chips, the simulation's
+    process ends with a message.
     """
     inputs, outputs = (
         tuple(name for name in names if not name.startswith(_PREFIX)) for names in (model.inputs, model.outputs)
@@ -44,15 +45,15 @@ def with_chips(model: BoardModel, sdram: Sdram, timing: SdramTiming) -> BoardMod
 def _wrapper(
     model: BoardModel, top: str, inputs: Sequence[str], outputs: Sequence[str], parameters: dict[str, int]
 ) -> Iterator[str]:
-    def declared(kind: str, name: str) -> str:
+    def declaration(kind: str, name: str) -> str:
         return f"{kind} [{model.widths[name] - 1}:0] {name}"
 
-    ports = [declared("input", name) for name in inputs] + [declared("output", name) for name in outputs]
+    ports = [declaration("input", name) for name in inputs] + [declaration("output", name) for name in outputs]
     yield f"module {top}({', '.join(ports)});"
-    everything = (*model.inputs, *model.outputs)
-    for name in sorted({*everything}.difference(inputs, outputs)):
-        yield f"{declared('wire', name)};"
-    yield f"{model.top} board({', '.join(f'.{name}({name})' for name in everything)});"
+    ports_of_board = (*model.inputs, *model.outputs)
+    for name in sorted({*ports_of_board}.difference(inputs, outputs)):
+        yield f"{declaration('wire', name)};"
+    yield f"{model.top} board({', '.join(f'.{name}({name})' for name in ports_of_board)});"
     pins = {name: name for name in ("clk", "ba", "a")} | {f"{name}_n": name for name in ("ras", "cas", "we")}
     pins |= {"dq_i": "dq_o", "dq_o": "dq_i"}
     connections = [f".{pin}({_PREFIX}{name})" for pin, name in pins.items()]

@@ -1,18 +1,18 @@
-// SDR SDRAM chips with bursts of one word, in whole cycles of their clock. What they would not have at that clock
-// stops the simulation, and says which rule was broken. Source: data sheet of the M12L64322A; JEDEC 21-C.
+// SDR SDRAM chips with bursts of one word; times are in cycles of their clock. A broken rule of the chips stops the
+// simulation with a message that names the rule. Source: data sheet of the M12L64322A; JEDEC 21-C.
 module fanin_sdram #(
   parameter BANKS = 4, ROWS = 2048, COLUMNS = 256,
   parameter ACTIVATE_TO_ACCESS = 1, ACTIVATE_TO_PRECHARGE = 3, ACTIVATE_TO_ACTIVATE = 4, ACTIVATE_TO_OTHER = 1,
   parameter PRECHARGE = 1, REFRESH_CYCLE = 4, WRITE_TO_PRECHARGE = 2, MODE = 2,
   parameter REFRESH = 780,          // cycles between refreshes, on average
-  parameter START = 10000,          // before the first command
+  parameter START = 10000,          // cycles before the first command
   parameter START_REFRESHES = 2
 )(
   input clk, ras_n, cas_n, we_n, input [$clog2(BANKS)-1:0] ba, input [$clog2(ROWS)-1:0] a,
-  input [31:0] dq_i, input driven,  // what the controller puts on the bus, and whether it does
+  input [31:0] dq_i, input driven,  // the controller's data, and whether it drives the bus
   output [31:0] dq_o
 );
-  localparam POSTPONED = 8;         // refreshes that may be owed
+  localparam POSTPONED = 8;         // refreshes that may be postponed
   localparam BITS = $clog2(BANKS), ROW = $clog2(ROWS), COLUMN = $clog2(COLUMNS);
 
   reg [31:0] memory [0:BANKS*ROWS*COLUMNS-1];
@@ -20,15 +20,15 @@ module fanin_sdram #(
   reg [ROW-1:0] row [0:BANKS-1];
   reg [BANKS-1:0] open;
   reg [31:0] early, late;
-  reg early_given, late_given, configured;
-  integer bank, refreshes, owed;
+  reg early_valid, late_valid, configured;
+  integer bank, refreshes, debt;  // debt: cycles not yet covered by refreshes
   localparam [63:0] LONG_AGO = 64'd1000;
   initial begin
     now = LONG_AGO;
-    {open, early_given, late_given, configured, any_activated, refreshed, mode_set} = 0;
+    {open, early_valid, late_valid, configured, any_activated, refreshed, mode_set} = 0;
     {early, late} = 0;
     refreshes = 0;
-    owed = 0;
+    debt = 0;
     for (bank = 0; bank < BANKS; bank = bank + 1) begin
       activated[bank] = 0;
       precharged[bank] = 0;
@@ -37,9 +37,9 @@ module fanin_sdram #(
     end
   end
 
-  task automatic rule(input kept, input [32*8-1:0] broken);
-    if (!kept) begin
-      $display("fanin_sdram: %0s, cycle %0d, bank %0d", broken, now - LONG_AGO, ba);
+  task automatic rule(input holds, input [32*8-1:0] message);
+    if (!holds) begin
+      $display("fanin_sdram: %0s, cycle %0d, bank %0d", message, now - LONG_AGO, ba);
       $fatal;
     end
   endtask
@@ -55,11 +55,11 @@ module fanin_sdram #(
   wire [2:0] command = {ras_n, cas_n, we_n};
   always @(posedge clk) begin
     now <= now + 1;
-    {late, late_given} <= {early, early_given};
-    early_given <= 0;
-    if (configured) owed <= owed + 1;
-    rule(owed < POSTPONED * REFRESH, "refreshes are missing");
-    rule(!(late_given && driven), "both drive the bus");
+    {late, late_valid} <= {early, early_valid};
+    early_valid <= 0;
+    if (configured) debt <= debt + 1;
+    rule(debt < POSTPONED * REFRESH, "refreshes are missing");
+    rule(!(late_valid && driven), "both drive the bus");
     if (command != 3'b111) begin
       rule(now - LONG_AGO >= START, "a command before the start");
       rule(now - refreshed >= REFRESH_CYCLE, "a command within a refresh");
@@ -82,7 +82,7 @@ module fanin_sdram #(
         rule(now - activated[ba] >= ACTIVATE_TO_ACCESS, "access: tRCD");
         rule(!a[10], "access: with auto-precharge");
         rule(driven == !we_n, "access: the bus's driver");
-        if (we_n) {early, early_given} <= {memory[place], 1'b1};
+        if (we_n) {early, early_valid} <= {memory[place], 1'b1};
         else begin
           memory[place] <= dq_i;
           written[ba] <= now;
@@ -101,7 +101,7 @@ module fanin_sdram #(
         rule(idle_for(PRECHARGE), "refresh: a bank is open");
         refreshes <= refreshes + 1;
         refreshed <= now;
-        owed <= owed < REFRESH ? 0 : owed - REFRESH + 1;
+        debt <= debt < REFRESH ? 0 : debt - REFRESH + 1;
       end
       3'b000: begin  // mode register
         rule(idle_for(PRECHARGE), "mode: a bank is open");

@@ -19,7 +19,7 @@ def project_model(project: Path, *, routed: bool) -> BoardModel:
     """Return the model of a ``fanin board build``: its routed netlist, or its source."""
     if routed:
         return routed_model(project / ROUTED)
-    return source_model(project / SOURCE, more=[file for file in (project / FILE,) if file.exists()])
+    return source_model(project / SOURCE, verilog_files=[file for file in (project / FILE,) if file.exists()])
 
 
 def with_sdram(model: BoardModel, board: Board, core_mhz: float) -> BoardModel:
@@ -33,14 +33,14 @@ def with_sdram(model: BoardModel, board: Board, core_mhz: float) -> BoardModel:
 def board_config(board: Board, model: BoardModel, *, ppm: float = 0.0, phase_ps: int = 0) -> BoardConfig:
     """Return a board whose oscillator is off by ``ppm``; ``phase_ps``: first edge of its PHY's clock.
 
-    The netlist has only the delays of its delay cells, so the PHY provides the other delays: each clock reaches
-    its cells half a bit after its data, as on the board.
+    The netlist has only the delays of its delay cells. The PHY adds the others, so that each clock reaches its
+    cells half a bit after its data, as on the board.
     """
     platform = board.make_platform()
     port = f"eth_rgmii_{board.phy.port}_"
     pins = [name for name in (*model.inputs, *model.outputs) if name.startswith(port)]
     names = {name.removeprefix(port): name for name in pins}
-    rx_ctl, tx_ctl = (names.get(f"{way}_ctl") or names[f"{way}_ctrl"] for way in ("rx", "tx"))
+    rx_ctl, tx_ctl = (names.get(f"{direction}_ctl") or names[f"{direction}_ctrl"] for direction in ("rx", "tx"))
     phy = PhyConfig(
         rx_clk=names["rx_clk"],
         rx_ctl=rx_ctl,
@@ -56,8 +56,8 @@ def board_config(board: Board, model: BoardModel, *, ppm: float = 0.0, phase_ps:
     oscillator = next(name for name in model.inputs if name.startswith(f"{platform.default_clk}_"))
     clock = Clock.of_mhz(platform.default_clk_frequency / 1e6, ppm=ppm)
     reset = f"{platform.default_rst}_"
-    released = {name: 1 for name in model.inputs if name.startswith(reset)}
-    return BoardConfig(model, {oscillator: clock}, [phy], pins=released)
+    resets = {name: 1 for name in model.inputs if name.startswith(reset)}
+    return BoardConfig(model, {oscillator: clock}, [phy], pins=resets)
 
 
 def core_clock(config: BoardConfig) -> Clock:

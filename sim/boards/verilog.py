@@ -1,8 +1,12 @@
-"""A routed netlist as fast Verilog: expressions, registers and memories; ``cells.v`` has the other cells.
+"""Conversion of a routed netlist to fast Verilog: expressions, registers, memories, and cells of ``cells.v``.
 
-nextpnr's netlist does not fit yosys' models of the cells: ``…MUX`` parameters invert or set inputs, a flip-flop
-may take its data from ``M``, a carry leaves by ``FCO``, and DDR cells are ``IOLOGIC``. This module therefore
-reads nextpnr's cells itself. An unconnected input is 1, as in the device.
+yosys' models do not fit the cells of nextpnr's netlist. This module therefore converts nextpnr's cells itself:
+
+- Parameters ``…MUX`` invert an input or make it constant.
+- A flip-flop may take its data from ``M``.
+- A carry leaves by ``FCO``.
+- DDR cells are ``IOLOGIC``.
+- An unconnected input is 1, as in the device.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from importlib.resources import files
 from fanin.base.errors import InputError
 from fanin.sim.boards.lut import lut_expression
 from fanin.sim.boards.netlist import Bit, Cell, Netlist
-from fanin.sim.boards.pins import plain
+from fanin.sim.boards.pins import verilog_name
 
 _ZERO, _ONE = "1'b0", "1'b1"
 _WRITE_MODES = {"NORMAL": 0, "WRITETHROUGH": 1, "READBEFOREWRITE": 2}
@@ -84,21 +88,21 @@ def _comb(w: _Writer, cell: Cell) -> None:
     if mode == "CCU2":
         carry, injected = w.pin(cell, "FCI"), cell.text("CCU2_INJECT1", "NO") == "YES"
         generate = _ZERO if injected else lut_expression(table & 15, inputs[:2])
-        own = f"p{cell.bit('FCO')}" if cell.bit("FCO") is not None else None
-        if own:  # the carry needs the sum's function
-            w.assigns.append(f"wire {own} = {value};")
-            w.assign(w.output(cell, "FCO"), f"{own} ? {carry} : {generate}")
-            value = own
+        propagate = f"p{cell.bit('FCO')}" if cell.bit("FCO") is not None else None
+        if propagate:  # the carry needs the sum's function
+            w.assigns.append(f"wire {propagate} = {value};")
+            w.assign(w.output(cell, "FCO"), f"{propagate} ? {carry} : {generate}")
+            value = propagate
         w.assign(w.output(cell, "F"), value if injected else f"{value} ^ {carry}")
     elif mode == "LOGIC":
         w.assign(w.output(cell, "F"), value)
     else:
         raise InputError(_NOT_MODELLED.format(name=cell.name, kind=cell.kind, what=f"mode {mode}"))
     if (output := w.output(cell, "OFX")) is not None:
-        wide = cell.bit("FXA") is not None or cell.bit("FXB") is not None
-        ones, zeros = ("FXB", "FXA") if wide else ("F1", "F")
-        other = w.pin(cell, zeros) if wide or cell.bit("F") is not None else value
-        w.assign(output, f"{w.pin(cell, 'M')} ? {w.pin(cell, ones)} : {other}")
+        has_wide_inputs = cell.bit("FXA") is not None or cell.bit("FXB") is not None
+        one_pin, zero_pin = ("FXB", "FXA") if has_wide_inputs else ("F1", "F")
+        zero_value = w.pin(cell, zero_pin) if has_wide_inputs or cell.bit("F") is not None else value
+        w.assign(output, f"{w.pin(cell, 'M')} ? {w.pin(cell, one_pin)} : {zero_value}")
 
 
 def _ram(w: _Writer, cell: Cell) -> None:
@@ -148,7 +152,7 @@ def _clocking(w: _Writer, cell: Cell, clock: str, asynchronous: bool) -> _Clocki
 
 
 def _io_logic(w: _Writer, cell: Cell) -> None:
-    """Add the registers beside a pad: for DDR, or one each for input, output and direction."""
+    """Add a pad's registers: a DDR pair, or a register each for input, output and direction."""
     mode = cell.text("MODE", "NONE")
     if mode == "IDDRX1_ODDRX1":
         clock, reset = w.pin(cell, "CLK"), w.pin(cell, "LSR", _ZERO)
@@ -173,7 +177,10 @@ def _io_logic(w: _Writer, cell: Cell) -> None:
 
 
 def _io_register(w: _Writer, cell: Cell, output: str, data: str, group: str, side: str) -> None:
-    """Add one such register: ``group`` begins its parameters, ``side`` (I or O) selects its controls."""
+    """Add one register of a pad.
+
+    ``group`` is the prefix of its parameters; ``side`` (I or O) selects its controls.
+    """
     target = w.output(cell, output)
     if target is None:
         return
@@ -215,8 +222,8 @@ def _block_ram(w: _Writer, cell: Cell) -> None:
         parameters[f"REGISTER_{port}"] = int(cell.text(f"REGMODE_{port}", "NOREG") == "OUTREG")
         mode = cell.text(f"WRITEMODE_{port}", "NORMAL")
         if mode not in _WRITE_MODES:
-            what = f"the write mode {mode!r}"
-            raise InputError(_NOT_MODELLED.format(name=cell.name, kind=cell.kind, what=what))
+            feature = f"the write mode {mode!r}"
+            raise InputError(_NOT_MODELLED.format(name=cell.name, kind=cell.kind, what=feature))
         parameters[f"MODE_{port}"] = _WRITE_MODES[mode]
         for pin in ("CLK", "CE", "OCE", "WE", "RST"):
             connections.append(f".{pin}{port}({w.pin(cell, pin + port)})")
@@ -245,8 +252,8 @@ def _multiplier(w: _Writer, cell: Cell) -> None:
     registered = [stage for stage in stages if cell.text(f"REG_{stage}_CLK", "NONE") != "NONE"]
     shifted = [pin for pin in ("SOURCEA", "SOURCEB") if w.pin(cell, pin, _ZERO) != _ZERO]
     if registered or shifted:
-        what = f"registers or shifted inputs ({', '.join(registered + shifted)})"
-        raise InputError(_NOT_MODELLED.format(name=cell.name, kind=cell.kind, what=what))
+        feature = f"registers or shifted inputs ({', '.join(registered + shifted)})"
+        raise InputError(_NOT_MODELLED.format(name=cell.name, kind=cell.kind, what=feature))
     factors = f".A({_bus(w, cell, 'A', 18)}), .B({_bus(w, cell, 'B', 18)})"
     signs = f".SIGNEDA({w.pin(cell, 'SIGNEDA')}), .SIGNEDB({w.pin(cell, 'SIGNEDB')})"
     product = _outputs(w, cell, "P", 36)
@@ -281,7 +288,7 @@ def routed_verilog(netlist: Netlist) -> str:
 
 def _module(w: _Writer) -> Iterator[str]:
     ports = w.netlist.ports
-    yield f"module {plain(w.netlist.module)}("
+    yield f"module {verilog_name(w.netlist.module)}("
     yield ",\n".join(f"  {port.direction} [{len(port.bits) - 1}:0] {name}" for name, port in ports.items())
     yield ");"
     registers = {output for block in w.registers.values() for output, _, _ in block}

@@ -1,8 +1,7 @@
-"""Boards and hosts in one simulated world: a learning switch, links with delay and faults, and sockets.
+"""Simulation of boards and hosts at one switch: a learning switch, and links with delay and faults.
 
-Simulated time runs at full speed while frames are in flight, and for a while after the last frame, since a
-board may compute. Afterwards simulated time runs slowly, so that boards' clocks continue, and real time passes
-until a host sends.
+Simulated time runs at full speed while frames are in flight, and for ``awake_ps`` after the last frame, since a
+board may compute. Afterwards simulated time runs slowly until a host sends, so that boards' clocks continue.
 """
 
 from __future__ import annotations
@@ -18,31 +17,31 @@ from fanin.sim.network import Forwarder, LinkConfig, Network
 from fanin.wire.ethernet import FCS_BYTES, MIN_FRAME_BYTES, PREAMBLE_BYTES
 
 GIGABIT = LinkConfig(delay_ns=500.0, gbps=1.0)  #: cable and two PHYs
-AWAKE_PS = 2_000_000_000  #: time at full speed after the last frame
-_NAP_S, _CREEP_PS = 0.005, 20_000_000  # asleep: simulated time that passes per real nap
-_AHEAD_PS = 1_000_000_000  # lead of a host's frames over its line; further frames wait at its socket
-_ADDRESSES = 8192  # most addresses that a switch learns
+AWAKE_PS = 2_000_000_000  #: simulated time at full speed after the last frame
+_NAP_S, _SLOW_PS = 0.005, 20_000_000  # while slow: seconds of a nap, and simulated time per nap
+_MAX_LEAD_PS = 1_000_000_000  # lead of a host's frames over its line; further frames wait at its socket
+_MAX_ADDRESSES = 8192  # most addresses that a switch learns
 _GROUP = 1 << 40  # group bit of a MAC address
 
 
 class MacSwitch:
-    """An Ethernet switch, which learns addresses and sends frames for unknown addresses to all ports."""
+    """Ethernet switch that learns addresses and floods frames for unknown addresses."""
 
     def __init__(self, ports: int):
         self.ports = ports
-        self._learnt: dict[int, int] = {}
+        self._ports_by_mac: dict[int, int] = {}
 
     def inject(self, port: int, frame: bytes, time: int) -> list[tuple[int, bytes, int]]:
         """Inject a frame; return the outgoing frames as (port, frame, time)."""
         destination, source = int.from_bytes(frame[:6], "big"), int.from_bytes(frame[6:12], "big")
         if not source & _GROUP:
-            self._learnt.pop(source, None)
-            if len(self._learnt) >= _ADDRESSES:
-                del self._learnt[next(iter(self._learnt))]
-            self._learnt[source] = port
-        known = None if destination & _GROUP else self._learnt.get(destination)
-        out = range(self.ports) if known is None else (known,)
-        return [(one, frame, time) for one in out if one != port]
+            self._ports_by_mac.pop(source, None)
+            if len(self._ports_by_mac) >= _MAX_ADDRESSES:
+                del self._ports_by_mac[next(iter(self._ports_by_mac))]
+            self._ports_by_mac[source] = port
+        learned_port = None if destination & _GROUP else self._ports_by_mac.get(destination)
+        ports = range(self.ports) if learned_port is None else (learned_port,)
+        return [(output_port, frame, time) for output_port in ports if output_port != port]
 
 
 @dataclass
@@ -55,7 +54,7 @@ class WorldStatistics:
 
 
 class World:
-    """A switch whose ports are the boards' PHYs, then the hosts, in this order.
+    """Boards and hosts at one switch. Its ports are the boards' PHYs, then the hosts, in order.
 
     - ``link``: link between each port and the switch, with the seed ``seed``.
     - ``switch``: replaces the :class:`MacSwitch`.
@@ -103,22 +102,22 @@ class World:
         """Simulated time, in ps."""
         return self.boards.time
 
-    def run(self, until: int) -> None:
-        """Run up to a time, however long that takes."""
-        while self.time < until:
-            self._step(min(self._window, until - self.time))
+    def run(self, end: int) -> None:
+        """Run at full speed up to simulated time ``end``, in ps."""
+        while self.time < end:
+            self._step(min(self._window, end - self.time))
 
     def serve(self, stop: Callable[[], bool]) -> None:
         """Run until ``stop()`` is True, checked after each window; sleep while no frame is in flight."""
-        descriptors = [one for host in self.hosts for one in host.descriptors()]
-        creep = 0
+        descriptors = [descriptor for host in self.hosts for descriptor in host.descriptors()]
+        slow_ps_left = 0
         while not stop():
-            if self.time >= self._awake_until and creep <= 0:
+            if self.time >= self._awake_until and slow_ps_left <= 0:
                 select.select(descriptors, [], [], _NAP_S) if descriptors else time.sleep(_NAP_S)
-                creep = _CREEP_PS
-            before = self.time
+                slow_ps_left = _SLOW_PS
+            start = self.time
             self._step(self._window)
-            creep -= self.time - before
+            slow_ps_left -= self.time - start
 
     def close(self) -> None:
         """Close the hosts, and complete the capture."""
@@ -127,45 +126,45 @@ class World:
             host.close()
 
     def _step(self, window: int) -> None:
-        """Run one window, which is so short that no frame sent in it arrives in it."""
-        now = self.time
+        """Run one window of ``window`` ps. No frame sent in it may arrive in it: at most the link's delay."""
+        start = self.time
         for number, host in enumerate(self.hosts):
-            if self._line_free[number] > now + _AHEAD_PS:
+            if self._line_free[number] > start + _MAX_LEAD_PS:
                 continue
             for frame in host.receive():
                 self.statistics.from_hosts += 1
-                self._line_free[number] = max(self._line_free[number], now) + self._duration(len(frame))
-                self.network.send(len(self._ports) + number, frame, now)
+                self._line_free[number] = max(self._line_free[number], start) + self._duration(len(frame))
+                self.network.send(len(self._ports) + number, frame, start)
                 self._stay_awake()
-        for reception in self.network.advance(now + window):
+        for reception in self.network.advance(start + window):
             port, arrival = reception.port, reception.arrival
             if port < len(self._ports):
-                self._hand_to_board(port, arrival.frame, arrival.time, arrival.error)
+                self._send_to_board(port, arrival.frame, arrival.time, arrival.error)
             elif not arrival.error:
                 self.hosts[port - len(self._ports)].deliver(arrival.frame, arrival.time)
             self._stay_awake()
-        for sent in self.boards.run(now + window):
-            self._take_from_board(sent)
+        for transmission in self.boards.run(start + window):
+            self._receive_from_board(transmission)
         if self.boards.busy or self.network.next_time is not None:
             self._stay_awake()
 
     def _stay_awake(self) -> None:
         self._awake_until = self.time + self._awake_ps
 
-    def _hand_to_board(self, port: int, frame: bytes, arrival: int, error: bool) -> None:
+    def _send_to_board(self, port: int, frame: bytes, arrival: int, error: bool) -> None:
         board, phy = self._ports[port]
         start = max(arrival - self._duration(len(frame)), self.time)
         self.boards.send(board, frame, time=start, phy=phy, bad_fcs=error)
 
-    def _take_from_board(self, sent: Transmission) -> None:
+    def _receive_from_board(self, transmission: Transmission) -> None:
         if self._on_frame:
-            self._on_frame(sent)
-        if sent.fault:
+            self._on_frame(transmission)
+        if transmission.fault:
             self.statistics.faults += 1
             return
         self.statistics.from_boards += 1
-        port = self._port_of[sent.board, sent.phy]
-        self.network.send(port, sent.data, sent.time - self._duration(len(sent.data)))
+        port = self._port_of[transmission.board, transmission.phy]
+        self.network.send(port, transmission.data, transmission.time - self._duration(len(transmission.data)))
 
     def _duration(self, size: int) -> int:
         return self._link.duration(wire_bytes(size))

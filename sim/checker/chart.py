@@ -10,8 +10,8 @@ from fanin.sim.checker.system import Event
 from fanin.wire.link import LinkKind
 
 _WIDTH = 28  # from a lifeline to the next
-_LIFE, _RIGHT, _LEFT, _LINE, _MARK = "│", "►", "◄", "─", "●"
-_LOCAL = {
+_LIFELINE, _RIGHT_ARROW, _LEFT_ARROW, _LINE, _MARK = "│", "►", "◄", "─", "●"
+_EVENT_TEXTS = {
     "submit": "begins: {message}",
     "timeout": "timeout: {message} again",
     "lose": "{message} is lost on its way {way}",
@@ -23,29 +23,31 @@ _LOCAL = {
 def chart(events: Sequence[Event], *, workers: int) -> str:
     """Return the chart with a heading. Messages are drawn at their arrival; other events are text beside it."""
     names = [f"worker {worker}" for worker in range(workers)] + ["switch"]
-    head = "".join(name.ljust(_WIDTH) for name in names).rstrip()
+    header = "".join(name.ljust(_WIDTH) for name in names).rstrip()
     lines = [f"{number:>3}  {_line(event, workers)}" for number, event in enumerate(events, start=1)]
-    return "\n".join([f"     {head}", *lines])
+    return "\n".join([f"     {header}", *lines])
 
 
 def _line(event: Event, workers: int) -> str:
-    cells = list((_LIFE.ljust(_WIDTH) * workers) + _LIFE)
+    cells = list((_LIFELINE.ljust(_WIDTH) * workers) + _LIFELINE)
     message = f"{event.message.kind.name} s{event.slot} r{event.message.round}"
-    own, switch = event.worker * _WIDTH, workers * _WIDTH
-    if event.name in _LOCAL:
-        cells[own] = _MARK
-        way = f"to worker {event.worker}" if event.way == DOWN else f"from worker {event.worker}"
-        told = _LOCAL[event.name].format(message=message, way=way)
-        return "".join(cells) + f"  {told}"
-    cells[own + 1 : switch] = _LINE * (switch - own - 1)
-    cells[own + 1 if event.way == DOWN else switch - 1] = _LEFT if event.way == DOWN else _RIGHT
-    text = f" {message}{', late' * (event.name == 'deliver late')} "
-    at = own + (_WIDTH - len(text)) // 2
-    cells[at : at + len(text)] = text
+    lifeline, switch = event.worker * _WIDTH, workers * _WIDTH
+    if event.name in _EVENT_TEXTS:
+        cells[lifeline] = _MARK
+        direction = f"to worker {event.worker}" if event.direction == DOWN else f"from worker {event.worker}"
+        text = _EVENT_TEXTS[event.name].format(message=message, way=direction)
+        return "".join(cells) + f"  {text}"
+    cells[lifeline + 1 : switch] = _LINE * (switch - lifeline - 1)
+    cells[lifeline + 1 if event.direction == DOWN else switch - 1] = (
+        _LEFT_ARROW if event.direction == DOWN else _RIGHT_ARROW
+    )
+    label = f" {message}{', late' * (event.name == 'deliver late')} "
+    start = lifeline + (_WIDTH - len(label)) // 2
+    cells[start : start + len(label)] = label
     return "".join(cells)
 
 
-_OF_LINK = {
+_LINK_EVENT_TEXTS = {
     "offer": "takes a frame from its user",
     "send": "sends {message}",
     "repeat": "sends {message} again",
@@ -70,23 +72,23 @@ def link_chart(events: Sequence[LinkEvent], *, sequences: int) -> str:
 
 
 def _line_of_link(event: LinkEvent, oldest: int, sequences: int) -> str:
-    cells = list(_LIFE.ljust(_WIDTH) + _LIFE)
+    cells = list(_LIFELINE.ljust(_WIDTH) + _LIFELINE)
     packet = event.packet
     message = _on_the_wire(packet, oldest, sequences) if packet else ""
     forward = packet is not None and packet.kind in (LinkKind.DATA, LinkKind.PROBE)
     if event.name in ("deliver", "duplicate", "overtake"):
         cells[1:_WIDTH] = _LINE * (_WIDTH - 1)
-        cells[_WIDTH - 1 if forward else 1] = _RIGHT if forward else _LEFT
+        cells[_WIDTH - 1 if forward else 1] = _RIGHT_ARROW if forward else _LEFT_ARROW
         text = f" {message} "
-        at = (_WIDTH - len(text)) // 2
-        cells[at : at + len(text)] = text
+        start = (_WIDTH - len(text)) // 2
+        cells[start : start + len(text)] = text
         how = {"duplicate": "  and will come again", "overtake": "  overtakes another"}
         return "".join(cells) + how.get(event.name, "")
     at_sender = forward or event.name in SENDER_EVENTS
     cells[0 if at_sender else _WIDTH] = _MARK
     if event.name == PREMATURE and packet:
         return "".join(cells) + f"  sends {message} again, early"
-    return "".join(cells) + f"  {_OF_LINK.get(event.name, event.name).format(message=message)}"
+    return "".join(cells) + f"  {_LINK_EVENT_TEXTS.get(event.name, event.name).format(message=message)}"
 
 
 def _on_the_wire(packet: Packet, oldest: int, sequences: int) -> str:

@@ -11,7 +11,7 @@ from fanin.sim.checker.tables import Interned, Rows
 
 Words = list[NDArray[np.uint64]]  # of many states: the array of all first words, of all second words, …
 _WORD = 64
-_MIXERS = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9)
+_HASH_FACTORS = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9)
 
 
 class Packing:
@@ -48,9 +48,9 @@ class Packing:
         return rows
 
 
-def mixed(words: Words) -> NDArray[np.uint64]:
+def hash_words(words: Words) -> NDArray[np.uint64]:
     """Return a 64-bit hash of each state's words; the high bits are the best mixed."""
-    first, second = _MIXERS
+    first, second = _HASH_FACTORS
     hashed = np.zeros(len(words[0]), np.uint64)
     for word in words:
         hashed = (hashed ^ word) * first
@@ -61,4 +61,4 @@ def mixed(words: Words) -> NDArray[np.uint64]:
 
 def chunks(count: int, size: int) -> Iterator[slice]:
     """``range(count)`` in slices of ``size`` at most."""
-    return (slice(at, min(at + size, count)) for at in range(0, count, size))
+    return (slice(start, min(start + size, count)) for start in range(0, count, size))

@@ -1,4 +1,4 @@
-"""Search of RDMA-wild's algorithms 1 and 2 with K gradient slots and two model buffers
+"""Model of RDMA-wild's algorithms 1 and 2 with K gradient slots and two model buffers, and its search
 (docs/systems/param-server.md).
 
 The model has one server and its workers. Writes arrive in order, with any delay, and in parts: a gradient
@@ -25,8 +25,8 @@ from fanin.sim.checker.tables import Flags, Interned, Lists, Rows, Table
 
 LOST = "no gradient is lost"
 ONCE = "no gradient is applied twice, or mixed with another"
-WHOLE = "a worker computes on a model that was one"
-INVARIANTS = (LOST, ONCE, WHOLE, FINISH)
+CONSISTENT = "a worker computes on a model that was one"
+INVARIANTS = (LOST, ONCE, CONSISTENT, FINISH)
 
 
 class Buffer(NamedTuple):
@@ -53,12 +53,12 @@ class Part(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """State of one worker: its own, its two channels, and its rows at the server."""
+    """State of one worker, with its two channels and its rows at the server."""
 
     version: int
     buffers: tuple[Buffer, ...]
     reading: int | None  # version of the model that the worker is reading
-    taken: int | None  # values that the worker has read, until it has checked the version
+    values_read: int | None  # values that the worker has read; None once it has checked the version
     up: tuple[Part, ...]
     down: tuple[Part, ...]
     slots: tuple[Slot, ...]
@@ -67,11 +67,11 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Wild:
-    """The protocol for ``workers``, each of which pushes ``versions`` gradients into ``slots``.
+    """RDMA-wild's protocol for ``workers``, each of which pushes ``versions`` gradients into ``slots`` slots.
 
-    - ``waits``: wait for credit (line 8 of algorithm 2).
+    - ``waits_for_credit``: wait for credit (line 8 of algorithm 2).
     - ``version_last``: write GVnum after its gradient.
-    - ``checks``: read a model's version again after its values.
+    - ``rereads_version``: read a model's version again after its values.
 
     The protocol needs all three. A search without one of them shows what breaks.
     """
@@ -79,9 +79,9 @@ class Wild:
     workers: int = 2
     slots: int = 1
     versions: int = 3
-    waits: bool = True
+    waits_for_credit: bool = True
     version_last: bool = True
-    checks: bool = True
+    rereads_version: bool = True
     config: ParamServerConfig = field(init=False)
 
     def __post_init__(self) -> None:
@@ -97,57 +97,60 @@ class Wild:
         """Return whether all gradients of a worker are applied and all its writes have arrived."""
         return pair.lgvnum == self.versions and not pair.up and not pair.down
 
-    def ways(self, pair: Pair) -> Iterator[tuple[str, Pair | Violation]]:
+    def events(self, pair: Pair) -> Iterator[tuple[str, Pair | Violation]]:
         """Yield the next events of a worker, each with the state after it or a violation."""
         if pair.up:
-            yield f"{_told(pair.up[0])} arrives at the server", self._reach(pair)
+            yield f"{_part_text(pair.up[0])} arrives at the server", self._deliver(pair)
         if pair.down:
-            part, *rest = pair.down
-            buffer = pair.buffers[part.number]._replace(**{part.name: part.value})
-            buffers = _with(pair.buffers, part.number, buffer)
-            yield f"{_told(part)} arrives at the worker", pair._replace(buffers=buffers, down=tuple(rest))
-        if self._fresh(pair).gvnum > pair.lgvnum:
-            yield f"the server applies gradient {self._fresh(pair).gvnum}", self._apply(pair)
+            write, *remaining = pair.down
+            buffer = pair.buffers[write.number]._replace(**{write.name: write.value})
+            buffers = _with(pair.buffers, write.number, buffer)
+            yield (
+                f"{_part_text(write)} arrives at the worker",
+                pair._replace(buffers=buffers, down=tuple(remaining)),
+            )
+        if self._next_slot(pair).gvnum > pair.lgvnum:
+            yield f"the server applies gradient {self._next_slot(pair).gvnum}", self._apply(pair)
         yield from self._worker(pair)
 
     def _worker(self, pair: Pair) -> Iterator[tuple[str, Pair | Violation]]:
         newest = max(buffer.tail for buffer in pair.buffers)
         if pair.reading is None:
-            credit = not self.waits or self.config.may_push(pair.version + 1, newest)
-            if pair.version < self.versions and credit:
+            has_credit = not self.waits_for_credit or self.config.may_push(pair.version + 1, newest)
+            if pair.version < self.versions and has_credit:
                 yield f"begins to read model {newest}", pair._replace(reading=newest)
             return
         buffer = pair.buffers[self.config.buffer_of(pair.reading)]
-        if pair.taken is None:
-            yield f"takes the values of model {buffer.values}", pair._replace(taken=buffer.values)
-        elif self.checks and buffer.head != pair.reading:
-            yield f"finds version {buffer.head} and reads again", pair._replace(reading=None, taken=None)
+        if pair.values_read is None:
+            yield f"takes the values of model {buffer.values}", pair._replace(values_read=buffer.values)
+        elif self.rereads_version and buffer.head != pair.reading:
+            yield f"finds version {buffer.head} and reads again", pair._replace(reading=None, values_read=None)
         else:
             yield f"pushes gradient {pair.version + 1}", self._push(pair)
 
     def _push(self, pair: Pair) -> Pair | Violation:
-        if pair.taken != pair.reading:
-            return Violation(WHOLE, f"model {pair.reading} was read with values of model {pair.taken}")
+        if pair.values_read != pair.reading:
+            return Violation(
+                CONSISTENT, f"model {pair.reading} was read with values of model {pair.values_read}"
+            )
         version = pair.version + 1
         parts = [Part(name, self.config.slot_of(version), version) for name in Slot._fields]
         parts = parts if self.version_last else parts[::-1]
-        return pair._replace(version=version, reading=None, taken=None, up=(*pair.up, *parts))
+        return pair._replace(version=version, reading=None, values_read=None, up=(*pair.up, *parts))
 
-    def _reach(self, pair: Pair) -> Pair | Violation:
-        part, *rest = pair.up
-        before = pair.slots[part.number]
-        if part.name == "gradient" and before.gradient == before.gvnum > pair.lgvnum:
-            return Violation(
-                LOST, f"gradient {before.gvnum} is overwritten by {part.value} before it is applied"
-            )
-        slot = before._replace(**{part.name: part.value})
-        return pair._replace(slots=_with(pair.slots, part.number, slot), up=tuple(rest))
+    def _deliver(self, pair: Pair) -> Pair | Violation:
+        part, *remaining = pair.up
+        row = pair.slots[part.number]
+        if part.name == "gradient" and row.gradient == row.gvnum > pair.lgvnum:
+            return Violation(LOST, f"gradient {row.gvnum} is overwritten by {part.value} before it is applied")
+        written = row._replace(**{part.name: part.value})
+        return pair._replace(slots=_with(pair.slots, part.number, written), up=tuple(remaining))
 
-    def _fresh(self, pair: Pair) -> Slot:
+    def _next_slot(self, pair: Pair) -> Slot:
         return pair.slots[self.config.slot_of(pair.lgvnum + 1)]
 
     def _apply(self, pair: Pair) -> Pair | Violation:
-        slot = self._fresh(pair)
+        slot = self._next_slot(pair)
         if slot.gradient != slot.gvnum:
             return Violation(ONCE, f"under GVnum {slot.gvnum} the server applies gradient {slot.gradient}")
         if slot.gvnum != pair.lgvnum + 1:
@@ -169,18 +172,18 @@ class WildSystem:
         self.violations(None)
         self.columns = (self._pairs,) * protocol.workers
         self.start = np.full(protocol.workers, self._pairs(protocol.start), np.int32)
-        self._ways = Lists(self._numbered, 3)
-        self._event_of = Table(lambda what, worker: self._events((what, worker)))
-        self._told = Interned()
+        self._steps = Lists(self._step_numbers, 3)
+        self._event_of = Table(lambda event, worker: self._events((event, worker)))
+        self._texts = Interned()
         self._is_done = Table(lambda pair, _: protocol.done(self._pairs.values[pair]))
 
     def ways(self, rows: Rows, slot: int, actor: int, *, faults: bool = True) -> Ways:
         """Return the next steps of a worker's pair; none is a fault."""
-        source, items = self._ways(rows[:, actor])
-        what, pairs, broken = items.T
-        after = rows[source]
-        after[:, actor] = pairs
-        return Ways(source, after, np.zeros(len(source), bool), self._event_of(what, actor), broken)
+        source, successors = self._steps(rows[:, actor])
+        events, pairs, violations = successors.T
+        rows_after = rows[source]
+        rows_after[:, actor] = pairs
+        return Ways(source, rows_after, np.zeros(len(source), bool), self._event_of(events, actor), violations)
 
     def alone(self, rows: Rows) -> Flags:
         """Return no ample sets: the system has a single slot."""
@@ -197,15 +200,15 @@ class WildSystem:
 
     def event(self, number: int) -> str:
         """Return the text of an event."""
-        what, worker = self._events.values[number]
-        return f"worker {worker}: {self._told.values[what]}"
+        text, worker = self._events.values[number]
+        return f"worker {worker}: {self._texts.values[text]}"
 
-    def _numbered(self, pair: int) -> list[tuple[int, ...]]:
+    def _step_numbers(self, pair: int) -> list[tuple[int, ...]]:
         return [
-            (self._told(what), 0, self.violations(after.value))
-            if isinstance(after, Violation)
-            else (self._told(what), self._pairs(after), 0)
-            for what, after in self._protocol.ways(self._pairs.values[pair])
+            (self._texts(event), 0, self.violations(successor.value))
+            if isinstance(successor, Violation)
+            else (self._texts(event), self._pairs(successor), 0)
+            for event, successor in self._protocol.events(self._pairs.values[pair])
         ]
 
 
@@ -214,16 +217,19 @@ def search_wild(protocol: Wild, *, processes: int = 1) -> Outcome:
     return search(WildSystem(protocol), processes=processes)
 
 
-def told(found: Outcome) -> str:
-    """Return the result of a search as text: the invariants that hold, or the events of a counterexample."""
-    if not found.counterexamples:
-        return f"{found.states} states: {'; '.join(INVARIANTS)}"
-    ((invariant, example),) = found.counterexamples.items()
+def report(outcome: Outcome) -> str:
+    """Return the result of a search as text: the invariants that hold, or the events of a counterexample.
+
+    The search must have ended at the first broken invariant.
+    """
+    if not outcome.counterexamples:
+        return f"{outcome.states} states: {'; '.join(INVARIANTS)}"
+    ((invariant, example),) = outcome.counterexamples.items()
     lines = [f"{number:>3}  {event}" for number, event in enumerate(example.events, start=1)]
-    return "\n".join([f"broken: {invariant}", *lines, f"     {example.what}"])
+    return "\n".join([f"broken: {invariant}", *lines, f"     {example.violation}"])
 
 
-def _told(part: Part) -> str:
+def _part_text(part: Part) -> str:
     names = {"gvnum": "GVnum", "head": "version in front of model", "values": "all of model"}
     names |= {"tail": "version behind model", "gradient": "gradient"}
     return f"{names[part.name]} {part.value}"
@@ -233,30 +239,30 @@ def _with(items: Sequence, number: int, item: object) -> tuple:
     return (*items[:number], item, *items[number + 1 :])
 
 
-SEARCHED = (
+VARIANTS = (
     ("whole", Wild(slots=1, versions=3)),
     ("whole", Wild(slots=2, versions=3)),
     ("whole", Wild(workers=1, slots=3, versions=6)),
-    ("no wait for credit", Wild(slots=1, waits=False)),
-    ("no wait for credit", Wild(slots=2, waits=False)),
+    ("no wait for credit", Wild(slots=1, waits_for_credit=False)),
+    ("no wait for credit", Wild(slots=2, waits_for_credit=False)),
     ("GVnum in front of the gradient", Wild(slots=1, version_last=False)),
-    ("no second look at the model", Wild(workers=1, slots=2, versions=6, checks=False)),
-    ("no second look at the model", Wild(workers=1, slots=3, versions=6, checks=False)),
+    ("no second look at the model", Wild(workers=1, slots=2, versions=6, rereads_version=False)),
+    ("no second look at the model", Wild(workers=1, slots=3, versions=6, rereads_version=False)),
 )
 
 
 def table() -> Iterator[str]:
-    """Yield a Markdown table with the result of each search in ``SEARCHED``."""
+    """Yield a Markdown table with the result of each search in ``VARIANTS``."""
     yield "| protocol | workers | K | versions | states | found |"
     yield "|---|---|---|---|---|---|"
-    for name, protocol in SEARCHED:
-        found = search_wild(protocol)
-        examples = found.counterexamples.values()
-        what = "; ".join(f"{e.what}, in {len(e.events)} events" for e in examples) or "nothing broken"
+    for name, protocol in VARIANTS:
+        outcome = search_wild(protocol)
+        examples = outcome.counterexamples.values()
+        result = "; ".join(f"{e.violation}, in {len(e.events)} events" for e in examples) or "nothing broken"
         sizes = f"{protocol.workers} | {protocol.slots} | {protocol.versions}"
-        yield f"| {name} | {sizes} | {found.states} | {what} |"
+        yield f"| {name} | {sizes} | {outcome.states} | {result} |"
 
 
 if __name__ == "__main__":
     print(*table(), sep="\n")
-    print(f"\n{told(search_wild(Wild(slots=1, waits=False)))}")
+    print(f"\n{report(search_wild(Wild(slots=1, waits_for_credit=False)))}")

@@ -1,4 +1,4 @@
-"""A party, that is, a worker with the packets in flight between it and the switch, and the events of a party.
+"""Parties and their events; a party is a worker with the packets in flight between it and the switch.
 
 ``System`` combines parties, the switch's slots and the remaining faults to one state.
 """
@@ -18,45 +18,51 @@ FAULTS = ("lose", "duplicate", "delay")  # names of events, in the order of the 
 KINDS = len(Kind)
 
 
-class Late(NamedTuple):
+class LatePacket(NamedTuple):
     """A delayed or duplicated packet, which may arrive at any time."""
 
     slot: int
-    way: int
+    direction: int
     code: int
 
 
 class Party(NamedTuple):
-    """State of a worker, its channels (per slot up, then down; oldest packet first) and its late packets."""
+    """A worker and its packets in flight.
+
+    - ``worker``: the protocol's state of the worker.
+    - ``channels``: codes of packets in flight, oldest first; channel 2 · slot leads up, 2 · slot + 1 down.
+    - ``late_packets``: delayed and duplicated packets, sorted.
+    """
 
     worker: Any
     channels: tuple[tuple[int, ...], ...]
-    late: tuple[Late, ...] = ()
+    late_packets: tuple[LatePacket, ...] = ()
 
 
-class Happening(NamedTuple):
-    """One possible event of a party; all fields are numbers.
+class PartyStep(NamedTuple):
+    """A possible event of a party and the party after it, all as numbers.
 
     - ``event``: the event, in ``Parties.events``.
-    - ``after``: the party after it, in ``Parties.numbers``.
+    - ``party``: the party after the event, in ``Parties.numbers``.
     - ``fault``: 1 + the index in ``FAULTS``, or 0.
     - ``code``: message that reaches the switch, or 0.
-    - ``before``: round of the slot on which no worker may still wait, or 0.
-    - ``broken``: the violation, or 0.
+    - ``previous_round``: round of the slot on which no worker may still wait, or 0.
+    - ``violation``: number in ``Parties.violations``, or 0.
     """
 
     event: int
-    after: int
+    party: int
     fault: int = 0
     code: int = 0
-    before: int = 0
-    broken: int = 0
+    previous_round: int = 0
+    violation: int = 0
 
 
 class Parties:
-    """Parties of ``protocol`` and their events, with the given kinds of ``faults``.
+    """Parties of ``protocol`` and their events, with the kinds of ``faults`` from FAULTS.
 
-    ``numbers``, ``events`` and ``violations`` hold the numbered values. An event here does not name its worker.
+    A timer may expire while fewer than ``in_flight`` packets of its slot are in the channels. ``numbers``,
+    ``events`` and ``violations`` hold the numbered values. An event here does not name its worker.
     """
 
     def __init__(self, protocol: ProtocolModel, *, faults: tuple[str, ...], in_flight: int):
@@ -69,101 +75,117 @@ class Parties:
         """Return the number of the initial party."""
         return self.numbers(Party(self._protocol.worker(), ((),) * (2 * self._protocol.slots)))
 
-    def happenings(self, number: int, slot: int) -> list[Happening]:
-        """Return the possible events of one slot of a party."""
+    def steps(self, number: int, slot: int) -> list[PartyStep]:
+        """Return the possible events of one slot of a party, given by its number."""
         party: Party = self.numbers.values[number]
         up, down = channels = party.channels[2 * slot : 2 * slot + 2]
-        found = []
-        for way, channel in enumerate(channels):
+        steps = []
+        for direction, channel in enumerate(channels):
             if channel:
-                rest = _with(party, 2 * slot + way, channel[1:])
-                found.append(self._arrives("deliver", rest, slot, way, channel[0]))
-        for late in dict.fromkeys(party.late):
-            if late.slot == slot:
-                left = list(party.late)
-                left.remove(late)
-                found.append(self._arrives("deliver late", party._replace(late=tuple(left)), *late))
-        found += self._submits(party, slot)
+                party_without_packet = _with(party, 2 * slot + direction, channel[1:])
+                steps.append(self._arrival_step("deliver", party_without_packet, slot, direction, channel[0]))
+        for packet in dict.fromkeys(party.late_packets):
+            if packet.slot == slot:
+                late_packets = list(party.late_packets)
+                late_packets.remove(packet)
+                steps.append(
+                    self._arrival_step(
+                        "deliver late", party._replace(late_packets=tuple(late_packets)), *packet
+                    )
+                )
+        steps += self._submit_steps(party, slot)
         if len(up) + len(down) < self._in_flight:
-            found += self._times_out(party, slot)
-        return [*found, *self._harmed(party, slot)]
+            steps += self._timeout_steps(party, slot)
+        return [*steps, *self._fault_steps(party, slot)]
 
     def put(self, number: int, code: int, slot: int) -> int:
-        """Return the party after the switch has sent it a message; a useless message is dropped at once."""
+        """Return the party's number after the switch has sent it a message; a useless message is dropped."""
         party: Party = self.numbers.values[number]
-        return number if self._useless(party.worker, slot, code) else self._sent(party, slot, DOWN, code)
+        return number if self._is_useless(party.worker, slot, code) else self._send(party, slot, DOWN, code)
 
-    def _submits(self, party: Party, slot: int) -> Iterator[Happening]:
-        begun = self._known("submit", party.worker, lambda: self._protocol.submit(party.worker))
-        if begun and begun[0] == slot:
-            sent = begun[1].sent
-            after = self._sent(party._replace(worker=begun[1].state), slot, UP, code_of(sent))
+    def _submit_steps(self, party: Party, slot: int) -> Iterator[PartyStep]:
+        submission = self._cached("submit", party.worker, lambda: self._protocol.submit(party.worker))
+        if submission and submission[0] == slot:
+            sent = submission[1].sent
+            after = self._send(party._replace(worker=submission[1].state), slot, UP, code_of(sent))
             event = self._event("submit", slot, UP, code_of(sent))
-            yield Happening(event, after, before=sent.round - 1)
+            yield PartyStep(event, after, previous_round=sent.round - 1)
 
-    def _times_out(self, party: Party, slot: int) -> Iterator[Happening]:
+    def _timeout_steps(self, party: Party, slot: int) -> Iterator[PartyStep]:
         worker = party.worker
-        step = self._known("timeout", (worker, slot), lambda: self._protocol.timeout(worker, slot))
+        step = self._cached("timeout", (worker, slot), lambda: self._protocol.timeout(worker, slot))
         if step:
-            after = self._sent(party._replace(worker=step.state), slot, UP, code_of(step.sent))
-            yield Happening(self._event("timeout", slot, UP, code_of(step.sent)), after)
+            after = self._send(party._replace(worker=step.state), slot, UP, code_of(step.sent))
+            yield PartyStep(self._event("timeout", slot, UP, code_of(step.sent)), after)
 
-    def _arrives(self, name: str, party: Party, slot: int, way: int, code: int) -> Happening:
+    def _arrival_step(self, name: str, party: Party, slot: int, direction: int, code: int) -> PartyStep:
         """Return the event of a message's arrival at the switch or at the worker."""
-        event = self._event(name, slot, way, code)
-        if way == UP:
-            return Happening(event, self.numbers(party), code=code)
-        heard = self._known("hear", (party.worker, slot, code), lambda: self._heard(party.worker, slot, code))
-        if isinstance(heard, Violation):
-            return Happening(event, 0, broken=self.violations(heard.value))
-        if heard.state != party.worker:
-            party = self._tidy(party._replace(worker=heard.state), slot)
-        after = self._sent(party, slot, UP, code_of(heard.sent)) if heard.sent else self.numbers(party)
-        return Happening(event, after)
+        event = self._event(name, slot, direction, code)
+        if direction == UP:
+            return PartyStep(event, self.numbers(party), code=code)
+        step = self._cached(
+            "receive", (party.worker, slot, code), lambda: self._receive(party.worker, slot, code)
+        )
+        if isinstance(step, Violation):
+            return PartyStep(event, 0, violation=self.violations(step.value))
+        if step.state != party.worker:
+            party = self._drop_useless(party._replace(worker=step.state), slot)
+        after = self._send(party, slot, UP, code_of(step.sent)) if step.sent else self.numbers(party)
+        return PartyStep(event, after)
 
-    def _heard(self, worker: Any, slot: int, code: int) -> Any:
+    def _receive(self, worker: Any, slot: int, code: int) -> Any:
         try:
-            return self._protocol.hear(worker, slot, message_of(code))
+            return self._protocol.receive(worker, slot, message_of(code))
         except Violation as violation:
             return violation
 
-    def _harmed(self, party: Party, slot: int) -> Iterator[Happening]:
-        """Yield the network's faults on the oldest packet; later packets have theirs once they are oldest."""
+    def _fault_steps(self, party: Party, slot: int) -> Iterator[PartyStep]:
+        """Yield the network's faults on the oldest packet of each channel."""
         for fault, name in enumerate(FAULTS, start=1):
-            for way in (UP, DOWN) if name in self._faults else ():
-                at = 2 * slot + way
-                if party.channels[at]:
-                    code, *rest = party.channels[at]
-                    after = party if name == "duplicate" else _with(party, at, tuple(rest))
+            for direction in (UP, DOWN) if name in self._faults else ():
+                channel = 2 * slot + direction
+                if party.channels[channel]:
+                    code, *later_packets = party.channels[channel]
+                    faulty = party if name == "duplicate" else _with(party, channel, tuple(later_packets))
                     if name != "lose":
-                        after = after._replace(late=tuple(sorted((*party.late, Late(slot, way, code)))))
-                    yield Happening(self._event(name, slot, way, code), self.numbers(after), fault)
+                        faulty = faulty._replace(
+                            late_packets=tuple(sorted((*party.late_packets, LatePacket(slot, direction, code))))
+                        )
+                    yield PartyStep(self._event(name, slot, direction, code), self.numbers(faulty), fault)
 
-    def _sent(self, party: Party, slot: int, way: int, code: int) -> int:
-        at = 2 * slot + way
-        return self.numbers(_with(party, at, (*party.channels[at], code)))
+    def _send(self, party: Party, slot: int, direction: int, code: int) -> int:
+        channel = 2 * slot + direction
+        return self.numbers(_with(party, channel, (*party.channels[channel], code)))
 
-    def _useless(self, worker: Any, slot: int, code: int) -> bool:
+    def _is_useless(self, worker: Any, slot: int, code: int) -> bool:
         key = (worker, slot, code)
-        known = self._known("useless", key, lambda: self._protocol.useless(worker, slot, message_of(code)))
-        return bool(known)
+        result = self._cached(
+            "is_useless", key, lambda: self._protocol.is_useless(worker, slot, message_of(code))
+        )
+        return bool(result)
 
-    def _tidy(self, party: Party, slot: int) -> Party:
-        """Remove the packets that have become useless after the worker's progress."""
-        for at in (2 * slot, 2 * slot + 1):
-            kept = tuple(code for code in party.channels[at] if not self._useless(party.worker, slot, code))
-            party = _with(party, at, kept)
-        late = [i for i in party.late if i.slot != slot or not self._useless(party.worker, slot, i.code)]
-        return party._replace(late=tuple(late))
+    def _drop_useless(self, party: Party, slot: int) -> Party:
+        """Return the party without packets of a slot that its worker's progress has made useless."""
+        for channel in (2 * slot, 2 * slot + 1):
+            codes = tuple(
+                code for code in party.channels[channel] if not self._is_useless(party.worker, slot, code)
+            )
+            party = _with(party, channel, codes)
+        late_packets = [
+            packet
+            for packet in party.late_packets
+            if packet.slot != slot or not self._is_useless(party.worker, slot, packet.code)
+        ]
+        return party._replace(late_packets=tuple(late_packets))
 
-    def _event(self, name: str, slot: int, way: int, code: int) -> int:
-        return self.events((name, slot, way, code))
+    def _event(self, name: str, slot: int, direction: int, code: int) -> int:
+        return self.events((name, slot, direction, code))
 
-    def _known(self, what: str, key: Any, compute: Any) -> Any:
-        memo = self._memo[what]
-        if key not in memo:
-            memo[key] = compute()
-        return memo[key]
+    def _cached(self, function: str, key: Any, compute: Any) -> Any:
+        results = self._memo[function]
+        if key not in results:
+            results[key] = compute()
+        return results[key]
 
 
 def code_of(message: Message | None) -> int:
@@ -176,6 +198,6 @@ def message_of(code: int) -> Message:
     return Message(Kind(code % KINDS), code // KINDS)
 
 
-def _with(party: Party, at: int, channel: tuple[int, ...]) -> Party:
+def _with(party: Party, index: int, channel: tuple[int, ...]) -> Party:
     channels = party.channels
-    return party._replace(channels=(*channels[:at], channel, *channels[at + 1 :]))
+    return party._replace(channels=(*channels[:index], channel, *channels[index + 1 :]))

@@ -1,8 +1,8 @@
-"""Interface of a protocol for the checker: the steps of a worker, and of a slot of the switch.
+"""Interface of an aggregation protocol for the model checker: steps of a worker, and of a slot of the switch.
 
-Workers are alike: a worker's state does not name the worker. PAs of different workers are distinguished only in
-the switch's sum. States are any hashable values. A *message* is a packet without slot, worker and values, which
-follow from its place.
+Workers are interchangeable: a worker's state does not name the worker. PAs of different workers are
+distinguished only in the switch's sum. States are any hashable values. A *message* is a packet without slot,
+worker and values; these three follow from the channel that carries the packet.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ MAX_WORKERS = 5  # the search of more takes too long, and their PAs do not fit 3
 
 
 class Violation(Exception):
-    """A broken invariant: its name, and what happened."""
+    """A broken invariant: its name, and a description of the event that broke it."""
 
-    def __init__(self, invariant: str, what: str):
-        super().__init__(what)
+    def __init__(self, invariant: str, description: str):
+        super().__init__(description)
         self.invariant = invariant
 
     @property
     def value(self) -> tuple[str, str]:
-        """Return the invariant and what happened; equal for equal violations."""
+        """Return the invariant and the description; equal for equal violations."""
         return self.invariant, str(self)
 
 
@@ -61,20 +61,21 @@ class SwitchStep(NamedTuple):
 
 
 class ProtocolModel(ABC):
-    """A protocol for ``workers`` members.
+    """Interface of a protocol for the checker, with ``workers`` workers.
 
-    The parameter ``slots`` is the number that a worker may have in flight; the attribute ``slots`` counts all
-    slots of the job, which may be more. Each slot is used ``rounds`` times.
+    - ``slots``: operations that a worker may have in flight. The attribute ``slots`` counts all slots of the
+      job, which may be more.
+    - ``rounds``: number of uses of each slot.
     """
 
     def __init__(self, *, workers: int, slots: int, rounds: int):
-        for name, value, most in (
+        for name, value, maximum in (
             ("workers", workers, MAX_WORKERS),
             ("slots", slots, 64),
             ("rounds", rounds, 64),
         ):
-            if not 1 <= value <= most:
-                raise ValueError(f"{name} must be in 1…{most} to be searched, not {value!r}")
+            if not 1 <= value <= maximum:
+                raise ValueError(f"{name} must be in 1…{maximum} to be searched, not {value!r}")
         self.workers, self.slots, self.rounds = workers, slots, rounds
 
     @abstractmethod
@@ -87,14 +88,14 @@ class ProtocolModel(ABC):
 
     @abstractmethod
     def submit(self, worker: Any) -> tuple[int, Step] | None:
-        """Begin the next operation; return its slot and the worker's step, or None if none can begin."""
+        """Begin the worker's next operation; return its slot and the step, or None if none can begin."""
 
     @abstractmethod
     def timeout(self, worker: Any, slot: int) -> Step | None:
-        """Let the slot's timer expire; return None if it does not run."""
+        """Return the worker's step when the slot's timer expires, or None if the timer does not run."""
 
     @abstractmethod
-    def hear(self, worker: Any, slot: int, message: Message) -> Step:
+    def receive(self, worker: Any, slot: int, message: Message) -> Step:
         """Return the worker's step when a message arrives. Raises Violation."""
 
     @abstractmethod
@@ -106,20 +107,20 @@ class ProtocolModel(ABC):
         """Return whether all operations of the worker are finished."""
 
     @abstractmethod
-    def waits(self, worker: Any, slot: int, number: int) -> bool:
+    def is_waiting(self, worker: Any, slot: int, number: int) -> bool:
         """Return whether the worker has not yet received the RESULT of the slot's round ``number``."""
 
     @property
-    def unjudged(self) -> ProtocolModel | None:
-        """The same protocol, which continues after violations, to check FINISH alone; None if it cannot."""
+    def without_checks(self) -> ProtocolModel | None:
+        """Variant of the protocol that continues after violations and checks only FINISH, or None."""
         return None
 
-    def alone(self, workers: Sequence[Any], slot: int) -> bool:
-        """Return whether no event on other slots enables any worker to use this slot."""
-        return all(self.begins_alone(worker, slot) for worker in workers)
+    def is_alone(self, workers: Sequence[Any], slot: int) -> bool:
+        """Return whether no event on other slots enables a worker to use this slot; ``workers`` are states."""
+        return all(self.is_alone_for(worker, slot) for worker in workers)
 
     @abstractmethod
-    def begins_alone(self, worker: Any, slot: int) -> bool:
+    def is_alone_for(self, worker: Any, slot: int) -> bool:
         """Return whether no event on other slots enables the worker to use this slot.
 
         The slot is in use, used up, or next and open.
@@ -129,6 +130,6 @@ class ProtocolModel(ABC):
     def renamed(self, state: Any, names: tuple[int, ...]) -> Any:
         """Return a slot's state after worker w is renamed to ``names[w]``."""
 
-    def useless(self, worker: Any, slot: int, message: Message) -> bool:
-        """Return whether a message to or from the worker has no effect any more, whenever it arrives."""
+    def is_useless(self, worker: Any, slot: int, message: Message) -> bool:
+        """Return whether a message to or from the worker has no effect, whenever it arrives from now on."""
         return False

@@ -1,4 +1,4 @@
-"""Path from the start to a state that a search has visited."""
+"""Reconstruction of a path from the start to a visited state."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ Mark = tuple[int, int, int]  # a state's fingerprint, the rank that owns it, and
 class Retrace:
     """Finder of paths from the start to visited states, level by level; all processes make the same calls.
 
-    Predecessors are not kept, since one would take as much memory as the state. The level before is therefore
-    expanded again. Of several predecessors, the one of the least fingerprint is used.
+    Predecessors are not kept: one predecessor would take as much memory as the state. The previous level is
+    therefore expanded again. Of several predecessors, the one with the least fingerprint is used.
     """
 
     def __init__(self, steps: Steps, exchange: RowExchange, group: Group):
         self._steps, self._exchange, self._group = steps, exchange, group
         self._system, self._visited = steps.system, steps.visited
 
-    def least(self, numbers: Numbers) -> Mark:
+    def least_mark(self, numbers: Numbers) -> Mark:
         """Return the mark of the state with the least fingerprint among ``numbers``, which is not empty."""
         marks = fingerprints(self._system.columns, self._visited.rows(numbers))
-        at = int(np.argmin(marks))
-        return int(marks[at]), self._group.rank, int(numbers[at])
+        index = int(np.argmin(marks))
+        return int(marks[index]), self._group.rank, int(numbers[index])
 
     def events(self, mark: Mark) -> tuple[list[Any], Numbers]:
-        """Return the events to a state, and that state, both with the workers' names of the start."""
+        """Return the events from the start to a state, and that state; both keep the start's workers' names."""
         state, events = self._system.start, []
         for target in self._path(mark)[1:]:
             event, state = next(
-                (event, after)
-                for event, after, violation in self._steps.each(state)
-                if not violation and (self._system.canonical(after[None])[0] == target).all()
+                (event, successor)
+                for event, successor, violation in self._steps.successors(state)
+                if not violation and (self._system.canonical(successor[None])[0] == target).all()
             )
             events.append(event)
         return events, state
@@ -49,24 +49,24 @@ class Retrace:
     def _path(self, mark: Mark) -> list[Numbers]:
         """Return the states from the start to this one."""
         path, (_, owner, number) = [self._state(mark)], mark
-        mine = self._visited.level_of(number) if owner == self._group.rank else 0
-        for level in reversed(range(max(self._group.gather(mine)))):
-            before = self._leading_to(path[0], level)
-            marks = self._group.gather([self.least(before)] if len(before) else [])
+        depth = self._visited.level_of(number) if owner == self._group.rank else 0
+        for level in reversed(range(max(self._group.gather(depth)))):
+            predecessors = self._leading_to(path[0], level)
+            marks = self._group.gather([self.least_mark(predecessors)] if len(predecessors) else [])
             path.insert(0, self._state(min(itertools.chain(*marks))))
         return path
 
     def _state(self, mark: Mark) -> Numbers:
         _, owner, number = mark
-        which = [number] if owner == self._group.rank else []
-        return self._exchange.from_one(self._visited.rows(np.array(which, np.int32)))[0]
+        numbers = [number] if owner == self._group.rank else []
+        return self._exchange.broadcast(self._visited.rows(np.array(numbers, np.int32)))[0]
 
     def _leading_to(self, target: Numbers, level: int) -> Numbers:
         """Return this process's states in a level from which one step leads to ``target``."""
-        numbers, found = self._visited.numbers(level), [np.empty(0, np.int32)]
+        numbers, predecessors = self._visited.numbers(level), [np.empty(0, np.int32)]
         for part in chunks(len(numbers), _BATCH):
             batch = numbers[part]
-            ways = self._steps.of(batch, self._steps.taken(batch))
-            there = (ways.rows == target).all(axis=1) & (ways.broken == 0)
-            found.append(batch[ways.source[there]])
-        return np.concatenate(found)
+            transitions = self._steps.transitions(batch, self._steps.expanded_slots(batch))
+            reaches_target = (transitions.rows == target).all(axis=1) & (transitions.violations == 0)
+            predecessors.append(batch[transitions.source[reaches_target]])
+        return np.concatenate(predecessors)

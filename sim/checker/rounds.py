@@ -1,4 +1,4 @@
-"""The protocols of ``fanin.wire.aggregation``, executed on the golden worker and the reference switch."""
+"""P4SGD and SwitchML as models for the checker, on the golden worker and the reference switch."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from fanin.wire.aggregation import AggPacket, Encap, Kind, decode_payload, encod
 from fanin.wire.ethernet import Endpoint
 
 JOB = 1
-# A sum can hold up to 3 contributions of a worker before their total equals its next round's contribution.
-# Three rounds are distinguished: this one, the one before and the one after. 5 workers' contributions fit 32
-# bits.
+# Radix of a digit of the sum. A digit holds up to 3 contributions of one worker and round. Three rounds are
+# distinguished: the previous, the current and the next one. The contributions of 5 workers fit 32 bits.
 _CONTRIBUTIONS = 4
 
 
@@ -32,10 +31,11 @@ def total(workers: int, slot: int, number: int) -> tuple[int, int]:
 
 
 class Rounds(ProtocolModel):
-    """The worker of ``fanin.golden.aggregation`` and the switch of ``fanin.sim.switch.reference``.
+    """Protocols P4SGD (corrected) and SwitchML, executed on the golden worker and the reference switch.
 
-    The checker executes both: it sets their state, calls them and reads the state back. Retransmissions are not
-    counted, so no worker gives up.
+    A step sets the state of ``WorkerEndpoint`` (``fanin.golden.aggregation``) or ``ReferenceSwitch``
+    (``fanin.sim.switch.reference``), calls it and reads the state back. Retransmissions are not counted, so no
+    worker gives up. ``slots`` must be a power of two.
     """
 
     def __init__(self, *, workers: int, slots: int, rounds: int, protocol: wire.Protocol = wire.Protocol.P4SGD):
@@ -43,11 +43,11 @@ class Rounds(ProtocolModel):
         if slots & (slots - 1):
             raise ValueError(f"slots must be a power of two, not {slots!r}")
         self.slots *= protocol.slots_per_operation
-        common: dict[str, Any] = {"values": 2, "protocol": protocol}
-        self._endpoint = WorkerEndpoint(job=JOB, base=0, slots=self.slots, member=1, **common)
+        parameters: dict[str, Any] = {"values": 2, "protocol": protocol}
+        self._endpoint = WorkerEndpoint(job=JOB, base=0, slots=self.slots, member=1, **parameters)
         self._closes = not protocol.acknowledges and self._most_in_flight() <= slots
         members = tuple(Member(w, 1 << w, Endpoint(w + 1, w + 1)) for w in range(workers))
-        self._switch = ReferenceSwitch(endpoint=Endpoint(0xFF, 0xFF), ports=workers, **common)
+        self._switch = ReferenceSwitch(endpoint=Endpoint(0xFF, 0xFF), ports=workers, **parameters)
         self._switch.add_job(Job(JOB, 0, self.slots, members))
         self._all = (1 << workers) - 1
 
@@ -71,7 +71,7 @@ class Rounds(ProtocolModel):
         packets = self._endpoint.timeout(slot)
         return self._step(*packets) if packets else None
 
-    def hear(self, worker: Snapshot, slot: int, message: Message) -> Step:  # noqa: D102
+    def receive(self, worker: Snapshot, slot: int, message: Message) -> Step:  # noqa: D102
         self._endpoint.restore(worker)
         values = total(self.workers, slot, message.round)
         received = self._endpoint.receive(AggPacket(message.kind, JOB, slot, message.round, self._all, values))
@@ -86,38 +86,38 @@ class Rounds(ProtocolModel):
         packet = AggPacket(message.kind, JOB, slot, message.round, 1 << sender, values)
         frame = encode(packet, encap=Encap.L2, source=Endpoint(sender + 1, 0), destination=Endpoint(0xFF, 0))
         sent = []
-        for port, answer, _ in self._switch.inject(sender, frame, 0):
-            heard = decode_payload(answer[header_length(Encap.L2) :], 2)
-            if heard.kind == Kind.RESULT and tuple(heard.values) != total(self.workers, slot, heard.round):
-                raise Violation(SUM, f"the RESULT of slot {slot}, round {heard.round}, has another sum")
-            sent.append((port, Message(Kind(heard.kind), heard.round)))
+        for port, reply_frame, _ in self._switch.inject(sender, frame, 0):
+            reply = decode_payload(reply_frame[header_length(Encap.L2) :], 2)
+            if reply.kind == Kind.RESULT and tuple(reply.values) != total(self.workers, slot, reply.round):
+                raise Violation(SUM, f"the RESULT of slot {slot}, round {reply.round}, has another sum")
+            sent.append((port, Message(Kind(reply.kind), reply.round)))
         return SwitchStep(self._switch.registers(JOB, slot), tuple(sent))
 
     def done(self, worker: Snapshot) -> bool:  # noqa: D102
         self._endpoint.restore(worker)
         return worker.delivered == self.slots * self.rounds and self._endpoint.idle
 
-    def waits(self, worker: Snapshot, slot: int, number: int) -> bool:  # noqa: D102
-        kept = worker.slots[slot]
-        return kept.round < number or (kept.round == number and kept.state is State.WAIT_RESULT)
+    def is_waiting(self, worker: Snapshot, slot: int, number: int) -> bool:  # noqa: D102
+        use = worker.slots[slot]
+        return use.round < number or (use.round == number and use.state is State.WAIT_RESULT)
 
-    def alone(self, workers: Sequence[Snapshot], slot: int) -> bool:
-        """Return whether a slot is alone; without acknowledgements also if a worker waits on it.
+    def is_alone(self, workers: Sequence[Snapshot], slot: int) -> bool:
+        """Return whether no event on other slots enables a worker to use ``slot``.
 
-        A worker begins operation n + 2N only with the RESULT of n + N. All workers have contributed to n + N,
-        and each had received the FA of n before. This holds if no worker begins with N operations in flight and
-        no RESULT has a wrong sum.
+        Without acknowledgements this also holds while a worker waits on the slot: a worker begins operation
+        n + 2N only with the RESULT of n + N. All workers have contributed to n + N, and each had received the
+        FA of n before. Precondition: no worker begins with N operations in flight; no RESULT has a wrong sum.
         """
         uses = [worker.slots[slot] for worker in workers]
-        waited = {use.round for use in uses if use.state is not State.FREE and self._closes}
+        awaited_rounds = {use.round for use in uses if use.state is not State.FREE and self._closes}
         return all(
-            use.round in waited or self.begins_alone(worker, slot)
+            use.round in awaited_rounds or self.is_alone_for(worker, slot)
             for use, worker in zip(uses, workers, strict=True)
         )
 
-    def begins_alone(self, worker: Snapshot, slot: int) -> bool:  # noqa: D102
-        kept, endpoint = worker.slots[slot], self._endpoint
-        if kept.state is not State.FREE or kept.round == self.rounds:
+    def is_alone_for(self, worker: Snapshot, slot: int) -> bool:  # noqa: D102
+        use, endpoint = worker.slots[slot], self._endpoint
+        if use.state is not State.FREE or use.round == self.rounds:
             return True
         endpoint.restore(worker)
         return slot == worker.submitted % self.slots and endpoint.can_submit()
@@ -129,28 +129,28 @@ class Rounds(ProtocolModel):
         sums = state.sums
         if sums:
             digits = [sums[0] // _CONTRIBUTIONS ** (3 * w) % _CONTRIBUTIONS**3 for w in range(self.workers)]
-            named = sum(d * _CONTRIBUTIONS ** (3 * name) for d, name in zip(digits, names, strict=True))
-            sums = (named, *sums[1:])
+            permuted = sum(d * _CONTRIBUTIONS ** (3 * name) for d, name in zip(digits, names, strict=True))
+            sums = (permuted, *sums[1:])
         return state._replace(seen=bits(state.seen), sums=sums, ack_seen=bits(state.ack_seen))
 
-    def useless(self, worker: Snapshot, slot: int, message: Message) -> bool:
+    def is_useless(self, worker: Snapshot, slot: int, message: Message) -> bool:
         """Rounds and states only increase, and the switch answers a late request to its sender only."""
-        kept = worker.slots[slot]
-        if message.round != kept.round:
-            return message.round < kept.round
+        use = worker.slots[slot]
+        if message.round != use.round:
+            return message.round < use.round
         if message.kind in (Kind.AGG, Kind.RESULT):
-            return kept.state is not State.WAIT_RESULT
-        return kept.state is State.FREE
+            return use.state is not State.WAIT_RESULT
+        return use.state is State.FREE
 
     def _most_in_flight(self) -> int:
-        """Return how many operations a worker begins without an FA; this depends only on their number."""
-        endpoint, begun = self._endpoint, 0
+        """Return the number of operations that a worker begins before it needs an FA."""
+        endpoint, submitted = self._endpoint, 0
         start = endpoint.snapshot()
         while endpoint.can_submit():
             endpoint.submit((0, 0))
-            begun += 1
+            submitted += 1
         endpoint.restore(start)
-        return begun
+        return submitted
 
     def _step(self, *packets: AggPacket) -> Step:
         state = self._endpoint.snapshot()

@@ -1,4 +1,4 @@
-"""The system that is searched: workers, switch and the network between them, as one state with its steps.
+"""System for the search: workers, switch and the network between them, as one state with its steps.
 
 A state is a row of numbers: one per party (a worker and its channels), one per slot of the switch, and one for
 the remaining faults. The result of an event on a party or slot is computed once and then looked up, for many
@@ -15,11 +15,11 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fanin.sim.checker.party import FAULTS, KINDS, Happening, Parties, code_of, message_of
+from fanin.sim.checker.party import FAULTS, KINDS, Parties, PartyStep, code_of, message_of
 from fanin.sim.checker.protocol import INVARIANTS, REUSE, Message, ProtocolModel, Violation
 from fanin.sim.checker.tables import Flags, Interned, Lists, Numbers, Rows, Table, fingerprints
 
-_FAULT = Happening._fields.index("fault")
+_FAULT = PartyStep._fields.index("fault")
 
 
 class Ways(NamedTuple):
@@ -29,23 +29,23 @@ class Ways(NamedTuple):
     - ``rows``: state after the step.
     - ``faults``: the step is a fault, which FINISH may not need.
     - ``events``: number of the event.
-    - ``broken``: number of the violation that ends the path, or 0.
+    - ``violations``: number of the violation that ends the path, or 0.
     """
 
     source: NDArray[np.intp]
     rows: Rows
     faults: Flags
     events: Numbers
-    broken: Numbers
+    violations: Numbers
 
-    def only(self, which: Flags) -> Ways:
+    def only(self, flags: Flags) -> Ways:
         """Return the steps whose flag is set."""
-        source, rows, faults, events, broken = self
-        return Ways(source[which], rows[which], faults[which], events[which], broken[which])
+        source, rows, faults, events, violations = self
+        return Ways(source[flags], rows[flags], faults[flags], events[flags], violations[flags])
 
 
-class Searched(Protocol):
-    """A system that can be searched. A state is a row of numbers, whose meanings are in ``columns``.
+class Searchable(Protocol):
+    """Interface of a system to search. A state is a row of numbers, whose meanings are in ``columns``.
 
     Each event belongs to one of ``slots`` and one of ``actors``. The events of one slot may be an ample set.
     """
@@ -91,45 +91,47 @@ class Searched(Protocol):
 
 
 class Event(NamedTuple):
-    """An event: its name, worker and slot, and the message on the way ``UP`` to the switch or ``DOWN``."""
+    """An event: its name, worker, slot and message, and the direction: ``UP`` (to the switch) or ``DOWN``."""
 
     name: str  # submit, timeout, deliver, deliver late, lose, duplicate, delay
     worker: int
     slot: int
-    way: int
+    direction: int
     message: Message
 
 
 class Faults(NamedTuple):
-    """Maximum number of faults of the network: of each kind, and ``together`` of all kinds."""
+    """Maximum number of the network's faults: of each kind, and ``together`` for the sum of all kinds."""
 
     losses: int = 0
     duplicates: int = 0
     reorder: int = 0
     together: int = 0
 
-    def left(self) -> Faults:
+    def normalised(self) -> Faults:
         """Return the same faults in a normal form: no kind above ``together``."""
         losses, duplicates, reorder, together = self
         return Faults(min(losses, together), min(duplicates, together), min(reorder, together), together)
 
-    def spent(self, fault: int) -> Faults | None:
-        """Return the faults left after fault number ``fault`` (from 1; 0: none); None if it may not happen."""
-        counts = list(self)
+    def spend(self, fault: int) -> Faults | None:
+        """Return the faults that remain after a fault (1 + index in FAULTS; 0: none); None: none left."""
+        remaining = list(self)
         if fault:
-            counts[fault - 1] -= 1
-            counts[-1] -= 1
-        return Faults(*counts).left() if min(counts) >= 0 else None
+            remaining[fault - 1] -= 1
+            remaining[-1] -= 1
+        return Faults(*remaining).normalised() if min(remaining) >= 0 else None
 
 
 class System:
-    """``protocol`` under ``faults``.
+    """Workers and switch of ``protocol``, joined by a network with ``faults``.
 
-    One channel per worker, slot and direction joins workers and switch. A channel is first in, first out;
-    packets of different slots overtake each other freely. A duplicated packet arrives a second time, and a
-    reordered packet arrives late; both at any time. A timer may expire while fewer than ``in_flight`` packets
-    of its worker and slot are in the channels, so most retransmissions are premature. Useless packets are
-    removed at once. Workers are alike: ``canonical`` keeps one of the states that differ by workers' names.
+    - A channel per worker, slot and direction is first in, first out; packets of different slots overtake each
+      other freely.
+    - A duplicated packet arrives a second time, and a reordered packet arrives late; both at any time.
+    - A timer may expire while fewer than ``in_flight`` packets of its worker and slot are in the channels, so
+      most retransmissions are premature.
+    - Useless packets are removed at once.
+    - Workers are interchangeable: ``canonical`` keeps one of the states that differ by workers' names.
     """
 
     invariants = INVARIANTS
@@ -141,8 +143,8 @@ class System:
         self.protocol, self.faults = protocol, faults
         self.slots, self._workers = protocol.slots, protocol.workers
         self.actors = protocol.workers
-        possible = tuple(name for name, count in zip(FAULTS, faults.left(), strict=False) if count)
-        self.parties = Parties(protocol, faults=possible, in_flight=in_flight)
+        fault_kinds = tuple(name for name, count in zip(FAULTS, faults.normalised(), strict=False) if count)
+        self.parties = Parties(protocol, faults=fault_kinds, in_flight=in_flight)
         self.registers, self.faults_left, self._events = Interned(), Interned(), Interned()
         self.violations = self.parties.violations
         self.columns = (
@@ -154,7 +156,7 @@ class System:
             [
                 *[self.parties.start()] * self._workers,
                 *[self.registers(protocol.slot())] * self.slots,
-                self.faults_left(faults.left()),
+                self.faults_left(faults.normalised()),
             ],
             np.int32,
         )
@@ -162,64 +164,67 @@ class System:
 
     def done(self, rows: Rows) -> Flags:
         """Return whether all operations of all workers are finished, for each state."""
-        return np.all([self._is_done(rows[:, v]) for v in range(self._workers)], axis=0)
+        return np.all([self._is_done(rows[:, worker]) for worker in range(self._workers)], axis=0)
 
     def alone(self, rows: Rows) -> Flags:
-        """Return, for each state, the slots to which events on other slots give no new event."""
+        """Return, for each state, the slots that get no new event by events on other slots."""
         workers = self._worker_of(rows[:, : self._workers].ravel()).reshape(len(rows), self._workers)
         marks = fingerprints([self._states] * self._workers, workers)
-        _, first, which = np.unique(marks, return_index=True, return_inverse=True)
-        flags = [self._alone(tuple(workers[at].tolist())) for at in first]
-        return np.array(flags, bool).reshape(len(first), self.slots)[which]
+        _, first, state_of_row = np.unique(marks, return_index=True, return_inverse=True)
+        flags = [self._independent_slots(tuple(workers[index].tolist())) for index in first]
+        return np.array(flags, bool).reshape(len(first), self.slots)[state_of_row]
 
     def ways(self, rows: Rows, slot: int, actor: int, *, faults: bool = True) -> Ways:
-        """Return the possible events of a worker's slot, as steps."""
-        source, items = self._happenings[slot](rows[:, actor])
-        left = self._spent(rows[source, -1], items[:, _FAULT])
-        possible = np.flatnonzero(left >= 0 if faults else items[:, _FAULT] == 0)
-        source, left = source[possible], left[possible]
-        event, after, fault, code, before, broken = items.take(possible, axis=0).T
-        new, broken = rows.take(source, axis=0), broken.copy()
-        new[:, actor], new[:, -1] = after, left
-        self._reach_switch(new, broken, code, actor, slot)
-        self._look_for_reuse(rows, source, broken, before, slot)
-        return Ways(source, new, fault > 0, self._event_of(event, actor), broken)
+        """Return the possible events of worker ``actor`` on ``slot``, as steps."""
+        source, party_steps = self._party_steps[slot](rows[:, actor])
+        faults_left = self._faults_after(rows[source, -1], party_steps[:, _FAULT])
+        possible = np.flatnonzero(faults_left >= 0 if faults else party_steps[:, _FAULT] == 0)
+        source, faults_left = source[possible], faults_left[possible]
+        event, party, fault, code, previous_round, violations = party_steps.take(possible, axis=0).T
+        successors, violations = rows.take(source, axis=0), violations.copy()
+        successors[:, actor], successors[:, -1] = party, faults_left
+        self._deliver_to_switch(successors, violations, code, actor, slot)
+        self._check_reuse(rows, source, violations, previous_round, slot)
+        return Ways(source, successors, fault > 0, self._event_of(event, actor), violations)
 
     def canonical(self, rows: Rows) -> Rows:
         """Return states with parties sorted by digest: one per set of states that differ by workers' names.
 
         If parties are equal, their order is the one with the least digests of the switch's slots.
         """
-        parties = [rows[:, v].copy() for v in range(self._workers)]
-        digests = [self.parties.numbers.digests.take(each) for each in parties]
+        parties = [rows[:, worker].copy() for worker in range(self._workers)]
+        digests = [self.parties.numbers.digests.take(party_numbers) for party_numbers in parties]
         names = np.zeros(len(rows), np.int32)
         for end in range(self._workers - 1, 0, -1):  # bubble sort: few neighbours are out of order
-            for left, exchanged in enumerate(self._exchanged[:end]):
-                at = np.flatnonzero(digests[left] > digests[left + 1])
+            for place, names_after_exchange in enumerate(self._names_after_exchange[:end]):
+                rows_to_swap = np.flatnonzero(digests[place] > digests[place + 1])
                 for column in (parties, digests):
-                    column[left][at], column[left + 1][at] = column[left + 1][at], column[left][at]
-                names[at] = exchanged[names[at]]
-        new, same = rows.copy(), np.zeros(len(rows), np.int32)
-        for v, each in enumerate(parties):
-            new[:, v] = each
-            same |= (each == parties[v - 1]) << (v - 1) if v else 0
-        self._rename_slots(new, names)
+                    column[place][rows_to_swap], column[place + 1][rows_to_swap] = (
+                        column[place + 1][rows_to_swap],
+                        column[place][rows_to_swap],
+                    )
+                names[rows_to_swap] = names_after_exchange[names[rows_to_swap]]
+        canonical_rows, equal_neighbours = rows.copy(), np.zeros(len(rows), np.int32)
+        for worker, party_numbers in enumerate(parties):
+            canonical_rows[:, worker] = party_numbers
+            equal_neighbours |= (party_numbers == parties[worker - 1]) << (worker - 1) if worker else 0
+        self._rename_slots(canonical_rows, names)
         for pattern, exchanges in enumerate(self._exchanges):
             if exchanges:
-                alike = np.flatnonzero(same == pattern)
-                new[alike] = self._least(new[alike], exchanges)
-        return new
+                matching = np.flatnonzero(equal_neighbours == pattern)
+                canonical_rows[matching] = self._least_form(canonical_rows[matching], exchanges)
+        return canonical_rows
 
     def event(self, number: int) -> Event:
         """Return an event by its number."""
-        of_party, worker = self._events.values[number]
-        name, slot, way, code = self.parties.events.values[of_party]
-        return Event(name, worker, slot, way, message_of(code))
+        party_event, worker = self._events.values[number]
+        name, slot, direction, code = self.parties.events.values[party_event]
+        return Event(name, worker, slot, direction, message_of(code))
 
     def _make_tables(self) -> None:
         """Make the tables of functions that are computed once per number."""
         protocol, parties, workers = self.protocol, self.parties, self._workers
-        self._states, self._alone_of = Interned(), dict[tuple[int, ...], list[bool]]()
+        self._states, self._independent_slots_of = Interned(), dict[tuple[int, ...], list[bool]]()
         self._codes = (protocol.rounds + 1) * KINDS  # above the code of every message
 
         def state(party: int) -> Any:
@@ -227,106 +232,118 @@ class System:
 
         self._worker_of = Table(lambda party, _: self._states(state(party)))
         self._is_done = Table(lambda party, _: protocol.done(state(party)))
-        slots, width = range(self.slots), len(Happening._fields)
-        self._happenings = [Lists(partial(parties.happenings, slot=slot), width) for slot in slots]
+        slots, width = range(self.slots), len(PartyStep._fields)
+        self._party_steps = [Lists(partial(parties.steps, slot=slot), width) for slot in slots]
         self._put = [Table(partial(parties.put, slot=slot)) for slot in slots]
-        self._switch = [Table(partial(self._answers, slot=slot), workers + 2) for slot in slots]
-        self._waits = [Table(partial(self._does_wait, slot=slot)) for slot in slots]
-        self._spent = Table(self._spend)
+        self._switch = [Table(partial(self._switch_step, slot=slot), workers + 2) for slot in slots]
+        self._is_waiting = [Table(partial(self._worker_waits, slot=slot)) for slot in slots]
+        self._faults_after = Table(self._spend)
         self._event_of = Table(lambda event, worker: self._events((event, worker)))
         # Permutations of the workers' names (worker w is called names[w]), and their numbers after an exchange.
         self._names = list(permutations(range(workers)))
         numbers = {names: number for number, names in enumerate(self._names)}
-        self._exchanged = [
-            np.array([numbers[_exchanged(names, left)] for names in self._names], np.int32)
-            for left in range(workers - 1)
+        self._names_after_exchange = [
+            np.array([numbers[_exchange_names(names, place)] for names in self._names], np.int32)
+            for place in range(workers - 1)
         ]
         # By bit mask of equal neighbours: the renamings among equal parties, without the identity.
         self._exchanges = [
-            [n for n, names in enumerate(self._names) if n and _is_among(names, same)]
-            for same in range(1 << (workers - 1))
+            [n for n, names in enumerate(self._names) if n and _is_among(names, equal_neighbours)]
+            for equal_neighbours in range(1 << (workers - 1))
         ]
         self._renamed = Table(
-            lambda kept, names: self.registers(
-                protocol.renamed(self.registers.values[kept], self._names[names])
+            lambda register_number, names: self.registers(
+                protocol.renamed(self.registers.values[register_number], self._names[names])
             )
         )
 
-    def _reach_switch(self, new: Rows, broken: Numbers, codes: Numbers, v: int, slot: int) -> None:
+    def _deliver_to_switch(
+        self, rows: Rows, violations: Numbers, codes: Numbers, sender: int, slot: int
+    ) -> None:
         """Deliver messages (non-zero codes) to the slot of the switch, and its answers to the parties."""
-        at = np.flatnonzero(codes)
+        indices = np.flatnonzero(codes)
         column = self._workers + slot
-        answers = self._switch[slot](new[at, column], v * self._codes + codes[at])
-        new[at, column], broken[at] = answers[:, 0], answers[:, 1]
-        for to in range(self._workers):
-            sent = answers[:, 2 + to]
-            heard = np.flatnonzero(sent)
-            new[at[heard], to] = self._put[slot](new[at[heard], to], sent[heard])
+        answers = self._switch[slot](rows[indices, column], sender * self._codes + codes[indices])
+        rows[indices, column], violations[indices] = answers[:, 0], answers[:, 1]
+        for receiver in range(self._workers):
+            replies = answers[:, 2 + receiver]
+            replied = np.flatnonzero(replies)
+            rows[indices[replied], receiver] = self._put[slot](
+                rows[indices[replied], receiver], replies[replied]
+            )
 
-    def _look_for_reuse(
-        self, rows: Rows, source: NDArray[np.intp], broken: Numbers, before: Numbers, slot: int
+    def _check_reuse(
+        self, rows: Rows, source: NDArray[np.intp], violations: Numbers, previous_rounds: Numbers, slot: int
     ) -> None:
         """Note a violation if an operation begins while a worker waits on the slot's previous round."""
-        at = np.flatnonzero(before)
+        begins = np.flatnonzero(previous_rounds)
         for other in reversed(range(self._workers)):
-            waits = self._waits[slot](rows[source[at], other], before[at]) > 0
-            for number in set(before[at[waits]].tolist()):
-                what = f"slot {slot} is used again while worker {other} waits on its round {number}"
-                broken[at[waits & (before[at] == number)]] = self.violations((REUSE, what))
+            waiting = self._is_waiting[slot](rows[source[begins], other], previous_rounds[begins]) > 0
+            for number in set(previous_rounds[begins[waiting]].tolist()):
+                description = f"slot {slot} is used again while worker {other} waits on its round {number}"
+                violations[begins[waiting & (previous_rounds[begins] == number)]] = self.violations(
+                    (REUSE, description)
+                )
 
-    def _does_wait(self, party: int, before: int, slot: int) -> bool:
-        return self.protocol.waits(self.parties.numbers.values[party].worker, slot, before)
+    def _worker_waits(self, party: int, round_number: int, slot: int) -> bool:
+        return self.protocol.is_waiting(self.parties.numbers.values[party].worker, slot, round_number)
 
-    def _answers(self, kept: int, sent: int, slot: int) -> list[int]:
+    def _switch_step(self, register_number: int, message_number: int, slot: int) -> list[int]:
         """Return a slot's number after a message, the violation's number, and the message to each worker."""
-        sender, code = divmod(sent, self._codes)
+        sender, code = divmod(message_number, self._codes)
         try:
-            step = self.protocol.switch(self.registers.values[kept], slot, sender, message_of(code))
+            step = self.protocol.switch(self.registers.values[register_number], slot, sender, message_of(code))
         except Violation as violation:
-            return [kept, self.violations(violation.value), *[0] * self._workers]
-        heard = dict(step.sent)
-        return [self.registers(step.state), 0, *(code_of(heard.get(to)) for to in range(self._workers))]
+            return [register_number, self.violations(violation.value), *[0] * self._workers]
+        replies = dict(step.sent)
+        return [
+            self.registers(step.state),
+            0,
+            *(code_of(replies.get(worker)) for worker in range(self._workers)),
+        ]
 
-    def _spend(self, left: int, fault: int) -> int:
-        spent = self.faults_left.values[left].spent(fault)
-        return -1 if spent is None else self.faults_left(spent)
+    def _spend(self, faults_left: int, fault: int) -> int:
+        remaining = self.faults_left.values[faults_left].spend(fault)
+        return -1 if remaining is None else self.faults_left(remaining)
 
-    def _alone(self, workers: tuple[int, ...]) -> list[bool]:
-        if workers not in self._alone_of:
+    def _independent_slots(self, workers: tuple[int, ...]) -> list[bool]:
+        if workers not in self._independent_slots_of:
             states = [self._states.values[number] for number in workers]
-            self._alone_of[workers] = [self.protocol.alone(states, slot) for slot in range(self.slots)]
-        return self._alone_of[workers]
+            self._independent_slots_of[workers] = [
+                self.protocol.is_alone(states, slot) for slot in range(self.slots)
+            ]
+        return self._independent_slots_of[workers]
 
     def _rename_slots(self, rows: Rows, names: Numbers | int) -> None:
         for column in range(self._workers, self._workers + self.slots):
             rows[:, column] = self._renamed(rows[:, column], names)
 
-    def _least(self, rows: Rows, exchanges: list[int]) -> Rows:
+    def _least_form(self, rows: Rows, exchanges: list[int]) -> Rows:
         """Return the least form of each row under the renamings ``exchanges`` of equal parties."""
-        best = rows.copy()
+        least = rows.copy()
         for names in exchanges:
-            other = rows.copy()
-            self._rename_slots(other, names)
-            less, undecided = np.zeros(len(rows), bool), np.ones(len(rows), bool)
+            candidate = rows.copy()
+            self._rename_slots(candidate, names)
+            smaller, undecided = np.zeros(len(rows), bool), np.ones(len(rows), bool)
             for column in range(self._workers, self._workers + self.slots):
-                ours = self.registers.digests[other[:, column]]
-                theirs = self.registers.digests[best[:, column]]
-                less |= undecided & (ours < theirs)
-                undecided &= ours == theirs
-            best[less] = other[less]
-        return best
+                candidate_digests = self.registers.digests[candidate[:, column]]
+                least_digests = self.registers.digests[least[:, column]]
+                smaller |= undecided & (candidate_digests < least_digests)
+                undecided &= candidate_digests == least_digests
+            least[smaller] = candidate[smaller]
+        return least
 
 
-def _exchanged(names: tuple[int, ...], left: int) -> tuple[int, ...]:
-    """Return the names after names ``left`` and ``left + 1`` are exchanged."""
-    other = {left: left + 1, left + 1: left}
-    return tuple(other.get(name, name) for name in names)
+def _exchange_names(names: tuple[int, ...], place: int) -> tuple[int, ...]:
+    """Return ``names`` after names ``place`` and ``place + 1`` are exchanged."""
+    partner = {place: place + 1, place + 1: place}
+    return tuple(partner.get(name, name) for name in names)
 
 
-def _is_among(names: tuple[int, ...], same: int) -> bool:
+def _is_among(names: tuple[int, ...], equal_neighbours: int) -> bool:
     """Return whether each worker gets the name of a worker with an equal party."""
     return all(
-        same >> neighbour & 1
+        equal_neighbours >> neighbour & 1
         for worker, name in enumerate(names)
         for neighbour in range(min(worker, name), max(worker, name))
     )

@@ -1,4 +1,4 @@
-"""Values as numbers, and functions of numbers that are computed once, for arrays of states.
+"""Numbered values, and cached functions of numbers, for arrays of states.
 
 A part of a state may be any hashable value, and its behaviour may be slow Python. Each value gets a number, and
 a state is a row of numbers. A step of thousands of states is then an array look-up; Python code runs only for
@@ -21,11 +21,11 @@ Flags = NDArray[np.bool_]
 _UNKNOWN = np.iinfo(np.int32).min
 
 
-class Growing:
-    """An array that grows by appended rows of ``width`` columns; one-dimensional without ``width``."""
+class GrowingArray:
+    """An array with amortised append of rows of ``width`` columns; one-dimensional without ``width``."""
 
     def __init__(self, dtype: DTypeLike, width: int | None = None):
-        self._held = np.empty((64,) if width is None else (64, width), dtype)
+        self._rows = np.empty((64,) if width is None else (64, width), dtype)
         self._length = 0
 
     def __len__(self) -> int:
@@ -33,17 +33,17 @@ class Growing:
 
     @property
     def array(self) -> NDArray[Any]:
-        """The rows so far: a writable view, not a copy."""
-        return self._held[: self._length]
+        """All rows, as a writable view; it becomes invalid when rows are appended."""
+        return self._rows[: self._length]
 
     def extend(self, rows: NDArray[Any]) -> None:
         """Append rows."""
         end = self._length + len(rows)
-        if end > len(self._held):
-            held = np.empty((max(end, len(self._held) * 3 // 2), *self._held.shape[1:]), self._held.dtype)
-            held[: self._length] = self.array
-            self._held = held
-        self._held[self._length : end] = rows
+        if end > len(self._rows):
+            enlarged = np.empty((max(end, len(self._rows) * 3 // 2), *self._rows.shape[1:]), self._rows.dtype)
+            enlarged[: self._length] = self.array
+            self._rows = enlarged
+        self._rows[self._length : end] = rows
         self._length = end
 
 
@@ -57,15 +57,15 @@ class Interned:
     def __init__(self) -> None:
         self.values: list[Any] = []
         self._numbers: dict[Hashable, int] = {}
-        self._digests = Growing(np.uint64)
+        self._digests = GrowingArray(np.uint64)
         self._distinct: set[bytes] = set()
 
     def __call__(self, value: Hashable) -> int:
-        """Return the number of a value, which may be new."""
+        """Return the number of a value; a new value gets the next number."""
         number = self._numbers.setdefault(value, len(self.values))
         if number == len(self.values):
             self.values.append(value)
-            digest = blake2b(repr(_plain(value)).encode(), digest_size=8).digest()
+            digest = blake2b(repr(_canonical(value)).encode(), digest_size=8).digest()
             if digest in self._distinct:
                 raise RuntimeError("two values have the same 64-bit digest: the search would confuse them")
             self._distinct.add(digest)
@@ -78,14 +78,14 @@ class Interned:
 
     @property
     def digests(self) -> NDArray[np.uint64]:
-        """Digests by number."""
+        """Digests of the values, by number."""
         return self._digests.array
 
 
-def _plain(value: Any) -> Any:
+def _canonical(value: Any) -> Any:
     """Return an equal value with one representation: enumerations and flags may equal integers."""
     if isinstance(value, tuple):
-        return tuple(map(_plain, value))
+        return tuple(map(_canonical, value))
     if isinstance(value, int):
         return int(value)
     return value.name if isinstance(value, Enum) else value
@@ -102,20 +102,20 @@ class Table:
         """Return the values for arrays of numbers."""
         if len(first):
             self._grow(int(first.max()) + 1, int(np.max(second)) + 1)
-        at = first * np.int64(self._values.shape[1]) + second
-        found = self._look_up(at)
-        missing = (found if self._width is None else found[:, 0]) == _UNKNOWN
+        indices = first * np.int64(self._values.shape[1]) + second
+        values = self._look_up(indices)
+        missing = (values if self._width is None else values[:, 0]) == _UNKNOWN
         if missing.any():
-            for number in np.unique(at[missing]).tolist():
+            for number in np.unique(indices[missing]).tolist():
                 pair = divmod(number, self._values.shape[1])
                 self._values[pair] = self._function(*pair)
-            found = self._look_up(at)
-        return found
+            values = self._look_up(indices)
+        return values
 
-    def _look_up(self, at: NDArray[np.int64]) -> Numbers:
+    def _look_up(self, indices: NDArray[np.int64]) -> Numbers:
         flat = self._values.reshape(-1, *self._values.shape[2:])
-        found: Numbers = flat.take(at, axis=0)
-        return found
+        values: Numbers = flat.take(indices, axis=0)
+        return values
 
     def _grow(self, rows: int, columns: int) -> None:
         height, width = self._values.shape[:2]
@@ -131,7 +131,7 @@ class Lists:
 
     def __init__(self, function: Callable[[int], Sequence[tuple[int, ...]]], width: int):
         self._function = function
-        self._items = Growing(np.int32, width)
+        self._items = GrowingArray(np.int32, width)
         self._spans = Table(self._span, width=2)  # per number: start and count of its rows
 
     def __call__(self, numbers: Numbers) -> tuple[NDArray[np.intp], Numbers]:
@@ -139,8 +139,8 @@ class Lists:
         spans = self._spans(numbers)
         starts, counts = spans[:, 0], spans[:, 1]
         source = np.repeat(np.arange(len(numbers)), counts)
-        at = np.arange(len(source)) + np.repeat(starts - (np.cumsum(counts) - counts), counts)
-        return source, self._items.array.take(at, axis=0)
+        indices = np.arange(len(source)) + np.repeat(starts - (np.cumsum(counts) - counts), counts)
+        return source, self._items.array.take(indices, axis=0)
 
     def _span(self, number: int, _: int) -> tuple[int, int]:
         items = self._function(number)
@@ -152,13 +152,13 @@ class Lists:
 
 def fingerprints(columns: Sequence[Interned], rows: Rows) -> NDArray[np.uint64]:
     """Return a 64-bit hash of each row, equal in every process; ``columns`` give its numbers' meanings."""
-    mixed = np.full(len(rows), 0x9E3779B97F4A7C15, np.uint64)
+    hashes = np.full(len(rows), 0x9E3779B97F4A7C15, np.uint64)
     for column, interned in enumerate(columns):
-        mixed ^= interned.digests.take(rows[:, column])
-        mixed *= np.uint64(0xBF58476D1CE4E5B9)
-        mixed ^= mixed >> np.uint64(29)
-    return mixed
+        hashes ^= interned.digests.take(rows[:, column])
+        hashes *= np.uint64(0xBF58476D1CE4E5B9)
+        hashes ^= hashes >> np.uint64(29)
+    return hashes
 
 
-def _power_of_two(least: int) -> int:
-    return 1 << (least - 1).bit_length()
+def _power_of_two(minimum: int) -> int:
+    return 1 << (minimum - 1).bit_length()

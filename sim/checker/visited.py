@@ -1,4 +1,4 @@
-"""The states that a process has visited, packed, with a hash table of their numbers."""
+"""Set of the states that a process has visited: packed states and a hash table of their numbers."""
 
 from __future__ import annotations
 
@@ -9,49 +9,50 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fanin.base.errors import CheckFailed
-from fanin.sim.checker.packing import Packing, Words, chunks, mixed
-from fanin.sim.checker.tables import Flags, Growing, Interned, Numbers, Rows
+from fanin.sim.checker.packing import Packing, Words, chunks, hash_words
+from fanin.sim.checker.tables import Flags, GrowingArray, Interned, Numbers, Rows
 
 Places = NDArray[np.int64]  # indices of the hash table
-WHOLLY = -1  # in ``taken``: expanded by the events of all slots
-NOWHERE = np.uint32(2**32 - 1)  # in ``onward``: no successor is known
+ALL_SLOTS = -1  # in ``expanded_by``: expanded by the events of all slots
+NO_SUCCESSOR = np.uint32(2**32 - 1)  # in ``successor``: no successor is known
 _FREE = -1
-_FULL = 0.7  # greatest load of the hash table
-_AT_ONCE = 1 << 20  # states per step when all states are packed or hashed again
+_MAX_LOAD = 0.7  # greatest load of the hash table
+_BATCH = 1 << 20  # states per step when all states are packed or hashed again
 
 
-class Visited:
+class VisitedStates:
     """Visited states, numbered in order of their first visit, level by level; ``columns`` give a row's meaning.
 
     States are stored and compared with all bits, so two states are never confused. A state takes its words (one
-    of 64 bits in most searches), 6 to 12 bytes of the hash table, and 5 bytes for ``taken`` and ``onward``.
+    of 64 bits in most searches), 6 to 12 bytes of the hash table, and 5 bytes for ``expanded_by`` and
+    ``successor``.
     """
 
     def __init__(self, columns: Sequence[Interned], *, ranks: int = 1):
         self._columns = columns
-        self._most = int(NOWHERE) // max(2, ranks) - 1  # number and rank together fit ``onward``
+        self._capacity = int(NO_SUCCESSOR) // max(2, ranks) - 1  # number and rank together fit ``successor``
         self._packing = Packing([0] * len(columns))
-        self._words = [Growing(np.uint64)]
-        self._taken, self._onward = Growing(np.int8), Growing(np.uint32)
-        self._table = np.full(1 << 12, _FREE, np.int32)  # probed from the high bits of ``mixed``
+        self._words = [GrowingArray(np.uint64)]
+        self._expanded_by, self._successor = GrowingArray(np.int8), GrowingArray(np.uint32)
+        self._table = np.full(1 << 12, _FREE, np.int32)  # probed from the high bits of ``hash_words``
         self._levels = [0, 0]  # first number of each level; new states are in the last one
 
     def __len__(self) -> int:
-        return len(self._taken)
+        return len(self._expanded_by)
 
     def rows(self, numbers: Numbers | slice) -> Rows:
         """Return the states of numbers."""
         return self._packing.unpack([word.array[numbers] for word in self._words])
 
     @property
-    def taken(self) -> NDArray[np.int8]:
-        """Per state: the last ample slot by whose events it was expanded, or WHOLLY."""
-        return self._taken.array
+    def expanded_by(self) -> NDArray[np.int8]:
+        """Per state: the last ample slot by whose events it was expanded, or ALL_SLOTS."""
+        return self._expanded_by.array
 
     @property
-    def onward(self) -> NDArray[np.uint32]:
-        """Per state: one fault-free successor in the next level, as number · ranks + rank; or NOWHERE."""
-        return self._onward.array
+    def successor(self) -> NDArray[np.uint32]:
+        """Per state: one fault-free successor in the next level, as number · ranks + rank; or NO_SUCCESSOR."""
+        return self._successor.array
 
     @property
     def frontier(self) -> range:
@@ -81,7 +82,7 @@ class Visited:
         return int(np.searchsorted(self._levels[2:], number, side="right"))
 
     def add(self, rows: Rows) -> Numbers:
-        """Return the numbers of states; new states get one."""
+        """Return the numbers of states; new states are numbered."""
         if len(rows):
             self._widen()
         self._reserve(len(rows))
@@ -91,79 +92,85 @@ class Visited:
         """Return the numbers of states that have been visited. Raises LookupError for others."""
         words = self._packing.pack(rows)
         numbers = np.empty(len(rows), np.int32)
-        waiting, at = self._first(words)
+        pending, places = self._first_places(words)
         for probe in itertools.count(1):
-            if not len(waiting):
+            if not len(pending):
                 return numbers
-            numbers[waiting] = found = self._table.take(at)
-            if (found == _FREE).any():
+            numbers[pending] = stored = self._table.take(places)
+            if (stored == _FREE).any():
                 raise LookupError("a state has not been visited")
-            others = self._are_others(found, [word.take(waiting) for word in words])
-            waiting, at = self._next(waiting, at, others, probe)
+            collided = self._differ(stored, [word.take(pending) for word in words])
+            pending, places = self._next_places(pending, places, collided, probe)
         raise AssertionError("itertools.count ends")
 
     def _place(self, words: Words) -> Numbers:
-        """Find or claim a place for all states at once; the last of several claims to a place wins."""
+        """Find or claim a place for all states at once; return their numbers.
+
+        Of several claims to a place, the last one wins; the others probe the next place.
+        """
         table, numbers = self._table, np.empty(len(words[0]), np.int32)
-        waiting, at = self._first(words)
+        pending, places = self._first_places(words)
         for probe in itertools.count(1):
-            if not len(waiting):
+            if not len(pending):
                 return numbers
-            found = table.take(at)
-            free = np.flatnonzero(found == _FREE)
-            claims = _FREE - 1 - waiting[free]  # unique negative numbers below _FREE
-            table[at[free]] = claims
-            won = free[table[at[free]] == claims]
-            new = waiting[won]
-            table[at[won]] = np.arange(len(self), len(self) + len(new))
+            stored = table.take(places)
+            free = np.flatnonzero(stored == _FREE)
+            claims = _FREE - 1 - pending[free]  # unique negative numbers below _FREE
+            table[places[free]] = claims
+            won = free[table[places[free]] == claims]
+            new = pending[won]
+            table[places[won]] = np.arange(len(self), len(self) + len(new))
             self._append([word.take(new) for word in words])
-            found[free] = table[at[free]]
-            numbers[waiting] = found  # provisional
-            others = self._are_others(found, [word.take(waiting) for word in words])
-            waiting, at = self._next(waiting, at, others, probe)
+            stored[free] = table[places[free]]
+            numbers[pending] = stored  # provisional
+            collided = self._differ(stored, [word.take(pending) for word in words])
+            pending, places = self._next_places(pending, places, collided, probe)
         raise AssertionError("itertools.count ends")
 
     def _append(self, words: Words) -> None:
-        for held, word in zip(self._words, words, strict=True):
-            held.extend(word)
-        self._taken.extend(np.full(len(words[0]), WHOLLY, np.int8))
-        self._onward.extend(np.full(len(words[0]), NOWHERE, np.uint32))
+        for stored, word in zip(self._words, words, strict=True):
+            stored.extend(word)
+        self._expanded_by.extend(np.full(len(words[0]), ALL_SLOTS, np.int8))
+        self._successor.extend(np.full(len(words[0]), NO_SUCCESSOR, np.uint32))
 
-    def _are_others(self, numbers: Numbers, words: Words) -> Flags:
-        """Return which states of ``numbers`` differ from the states of ``words``."""
-        differ = [held.array.take(numbers) != word for held, word in zip(self._words, words, strict=True)]
+    def _differ(self, numbers: Numbers, words: Words) -> Flags:
+        """Return, for each pair, whether the state of ``numbers`` differs from the state of ``words``."""
+        differ = [stored.array.take(numbers) != word for stored, word in zip(self._words, words, strict=True)]
         return np.logical_or.reduce(differ) if len(differ) > 1 else differ[0]
 
-    def _first(self, words: Words) -> tuple[Numbers, Places]:
+    def _first_places(self, words: Words) -> tuple[Numbers, Places]:
         """Return the index of each state, and the first place of its probe sequence."""
         bits = len(self._table).bit_length() - 1
-        return np.arange(len(words[0]), dtype=np.int32), (mixed(words) >> np.uint64(64 - bits)).astype(np.int64)
+        places = (hash_words(words) >> np.uint64(64 - bits)).astype(np.int64)
+        return np.arange(len(words[0]), dtype=np.int32), places
 
-    def _next(self, waiting: Numbers, at: Places, which: Flags, probe: int) -> tuple[Numbers, Places]:
-        """Return the states to probe further, and their next places; growing steps avoid clusters."""
-        left = np.flatnonzero(which)
-        return waiting.take(left), (at.take(left) + probe) & (len(self._table) - 1)
+    def _next_places(
+        self, pending: Numbers, places: Places, collided: Flags, probe: int
+    ) -> tuple[Numbers, Places]:
+        """Return the ``collided`` states and the next places to probe; growing steps avoid clusters."""
+        remaining = np.flatnonzero(collided)
+        return pending.take(remaining), (places.take(remaining) + probe) & (len(self._table) - 1)
 
     def _widen(self) -> None:
         """Pack all states again if new values need more bits."""
         wider = Packing.for_values(self._columns)
         if wider.bits == self._packing.bits:
             return
-        words = self._words + [Growing(np.uint64) for _ in range(wider.words - len(self._words))]
-        for held in words[len(self._words) :]:
-            held.extend(np.zeros(len(self), np.uint64))
-        for part in chunks(len(self), _AT_ONCE):
-            for held, word in zip(words, wider.pack(self.rows(part)), strict=True):
-                held.array[part] = word
+        words = self._words + [GrowingArray(np.uint64) for _ in range(wider.words - len(self._words))]
+        for stored in words[len(self._words) :]:
+            stored.extend(np.zeros(len(self), np.uint64))
+        for part in chunks(len(self), _BATCH):
+            for stored, word in zip(words, wider.pack(self.rows(part)), strict=True):
+                stored.array[part] = word
         self._packing, self._words = wider, words
         self._rebuild(len(self._table))
 
-    def _reserve(self, more: int) -> None:
-        """Make room for ``more`` states. Raises CheckFailed at the limit of state numbers."""
-        if len(self) + more > self._most:
-            raise CheckFailed(f"a process of the search holds {self._most:,} states at most")
+    def _reserve(self, count: int) -> None:
+        """Make room for ``count`` more states. Raises CheckFailed at the limit of state numbers."""
+        if len(self) + count > self._capacity:
+            raise CheckFailed(f"a process of the search holds {self._capacity:,} states at most")
         size = len(self._table)
-        while len(self) + more > size * _FULL:
+        while len(self) + count > size * _MAX_LOAD:
             size *= 2
         if size > len(self._table):
             self._rebuild(size)
@@ -172,11 +179,13 @@ class Visited:
         """Make a new hash table, after the memory of the old one is freed."""
         del self._table
         self._table = np.full(size, _FREE, np.int32)
-        for part in chunks(len(self), _AT_ONCE):
-            waiting, at = self._first([word.array[part] for word in self._words])
+        for part in chunks(len(self), _BATCH):
+            pending, places = self._first_places([word.array[part] for word in self._words])
             for probe in itertools.count(1):
-                if not len(waiting):
+                if not len(pending):
                     break
-                free = self._table[at] == _FREE
-                self._table[at[free]] = waiting[free] + part.start
-                waiting, at = self._next(waiting, at, self._table[at] != waiting + part.start, probe)
+                free = self._table[places] == _FREE
+                self._table[places[free]] = pending[free] + part.start
+                pending, places = self._next_places(
+                    pending, places, self._table[places] != pending + part.start, probe
+                )

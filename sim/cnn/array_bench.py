@@ -19,7 +19,7 @@ from fanin.codec.facts import FLOAT_BITS
 from fanin.hdl.arith.array import AdderArray, LaneArray
 from fanin.hdl.emit import emit_verilog, shared
 from fanin.sim.cosim.arrays import OPERATORS, Arith, arrays_source, with_arrays
-from fanin.sim.cosim.blocks import cut
+from fanin.sim.cosim.blocks import split_blocks
 from fanin.sim.cosim.program_build import VerilogModel, build_program
 
 UInt32 = npt.NDArray[np.uint32]
@@ -67,7 +67,7 @@ class ArrayBench:
     def __init__(self, *, lanes: int, arith: Arith):
         self.lanes = lanes
         verilog, arrays = with_arrays(emit_verilog(Pairs(lanes=lanes)), arith)
-        *blocks, top = cut(verilog, "pairs", OPERATORS if arith is Arith.RTL else ())
+        *blocks, top = split_blocks(verilog, "pairs", OPERATORS if arith is Arith.RTL else ())
         models = [VerilogModel(f"V{block.module}", block.module, block.verilog) for block in blocks]
         text = "".join([top.verilog, *(block.stub() for block in blocks)])
         sources = {"main.cpp": (files("fanin.sim.cnn") / "array_bench.cpp").read_text()}

@@ -90,7 +90,7 @@ class ClusterCosim:
         separate = OPERATORS if arith is Arith.RTL else ()
         link_format = CONNECTION_LINK
         frames = FrameFormat(link_format.fields, link_format.header_at(encap), _FIELDS, {"kind": LinkKind})
-        groups = [Group(node, arith=arith, apart=separate, frames=frames) for node in self.nodes.values()]
+        groups = [Group(node, arith=arith, separate=separate, frames=frames) for node in self.nodes.values()]
         self._cluster = Cluster(lambda: groups, clock_mhz=clock_mhz, wave=wave, quiet=quiet)
 
     @property
@@ -149,7 +149,7 @@ class ClusterCosim:
             hosts=functools.partial(ClusterHosts, places=places, epochs=epochs, settings=hosts),
             memory_latency=memory_latency,
             memory_gbps=memory_gbps,
-            hosts_apart=True,
+            independent_hosts=True,
             quiet_cycles=max(QUIET_CYCLES, 2 * memory_latency),
             seed=seed,
             **settings,

@@ -1,4 +1,4 @@
-"""Arrays of binary32 operators in C, for the simulator only: the same ports, latency and bits as the RTL.
+"""Replacement of arrays of binary32 operators by C in the simulator: same ports, latency and bits as the RTL.
 
 The modules of ``LaneArray`` and ``AdderArray`` in emitted Verilog are found by class and replaced. One call per
 cycle and array costs a fraction of the simulation of the operators' registers.
@@ -70,9 +70,9 @@ def tree_order(terms: int) -> list[int]:
     """
     if terms == 1:
         return [0]
-    above = tree_order(-(-terms // 2))
-    pairs, odd = above[: terms // 2], [terms - 1] * (terms % 2)
-    return [2 * node for node in pairs] + [2 * node + 1 for node in pairs] + odd
+    parent_order = tree_order(-(-terms // 2))
+    pairs, unpaired = parent_order[: terms // 2], [terms - 1] * (terms % 2)
+    return [2 * node for node in pairs] + [2 * node + 1 for node in pairs] + unpaired
 
 
 def with_arrays(verilog: str, arith: Arith) -> tuple[str, list[Array]]:

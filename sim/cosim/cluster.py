@@ -1,7 +1,7 @@
 """Simulated nodes at one switch: memories are filled, host programs carried out, and memories read back.
 
-The co-simulation of every system is a :class:`Cluster` with its own nodes, memory contents and hosts, and its
-own interpretation of the words that hosts read (:class:`Reads`).
+The co-simulation of every system uses a :class:`Cluster` with its own nodes, memory contents and hosts.
+:class:`Reads` decodes the words that host programs read.
 """
 
 from __future__ import annotations
@@ -82,12 +82,14 @@ class Cluster:
         self.period_ps = period_of(clock_mhz)
         check_build()
         python_library()
-        made, self._wave, self._nodes_per_memory = groups(), wave, nodes_per_memory
+        node_groups, self._wave, self._nodes_per_memory = groups(), wave, nodes_per_memory
         # Checked before the simulator is built:
-        shown = wave.window.of(sum(group.count for group in made)) if wave else ()
-        self.simulator = Simulator(made, together=nodes_per_memory, waves=wave is not None, quiet=quiet)
+        wave_nodes = wave.window.selected_nodes(sum(group.count for group in node_groups)) if wave else ()
+        self.simulator = Simulator(
+            node_groups, nodes_per_host=nodes_per_memory, waves=wave is not None, quiet=quiet
+        )
         if wave:
-            wave.shown = [self.simulator.shown(node) for node in shown]
+            wave.nodes = [self.simulator.wave_node(node) for node in wave_nodes]
 
     def run(
         self,
@@ -100,7 +102,7 @@ class Cluster:
         paced: bool = True,
         memory_gbps: float | None = None,
         hosts: Callable[[Board], LiveHosts] | None = None,
-        hosts_apart: bool = False,
+        independent_hosts: bool = False,
         watch: Callable[[int], Watch] = Watch,
         quiet_cycles: int = QUIET_CYCLES,
         endless: bool = False,
@@ -128,11 +130,11 @@ class Cluster:
         - ``switch``: function that makes the switch; without it frames are only forwarded.
         - ``paced``: MACs keep to the links' rate; otherwise they transfer a beat per cycle.
         - ``memory_gbps``: rate limit of each memory port and direction, like PCIe's; None: a beat per cycle.
-        - ``hosts_apart``: the hosts of one rank need no hosts of other ranks.
+        - ``independent_hosts``: the hosts of one rank need no hosts of other ranks.
         - ``watch``: observer of the frames, made for the number of nodes; its result is ``RunResult.watched``.
         - ``endless``: only ``hosts`` end the run, and a run without progress continues.
-        - ``memory_repeats``: how many times ports see their memory's bytes in a row. A small part can then
-          stand for a large memory when only time matters.
+        - ``memory_repeats``: how many times ports see their memory's bytes in a row. A small content can then
+          replace a large memory where only time matters.
         - ``hbm``: model of the memories' banks and refreshes; nodes must not write such memories.
         - ``events``: greatest number of entries in the event trace.
         - ``progress``: called during the run.
@@ -142,8 +144,8 @@ class Cluster:
         """
         link, ports = link or LinkConfig(), self.simulator.ports
         macs = [worker_endpoint(node).mac for node in range(len(ports))]
-        width = max(own.mac_width for own in ports)
-        widest = max((bus.data_bits for own in ports for bus in own.memories), default=0)
+        width = max(node_ports.mac_width for node_ports in ports)
+        widest = max((bus.data_bits for node_ports in ports for bus in node_ports.memories), default=0)
         with tempfile.TemporaryDirectory(prefix="fanin-") as temporary:
             folder = Path(temporary)
             files = _write(folder, memories, len(ports), self._nodes_per_memory)
@@ -151,8 +153,8 @@ class Cluster:
                 nodes=len(ports),
                 period_ps=self.period_ps,
                 memories=[
-                    paths * len(own.memories) if len(paths) == 1 else paths
-                    for paths, own in zip(files, ports, strict=True)
+                    paths * len(node_ports.memories) if len(paths) == 1 else paths
+                    for paths, node_ports in zip(files, ports, strict=True)
                 ],
                 phases=phases,
                 switch=switch or functools.partial(Forwarder.of, macs),
@@ -165,7 +167,7 @@ class Cluster:
                 memory_bytes_per_cycle=port_rate(memory_gbps, self.period_ps, widest) if memory_gbps else 0.0,
                 watchdog=_NEVER if endless else _WATCHDOG + longest_wait,
                 hosts=hosts,
-                hosts_apart=hosts_apart,
+                independent_hosts=independent_hosts,
                 watch=watch,
                 quiet_cycles=quiet_cycles,
                 endless=endless,
@@ -179,11 +181,11 @@ class Cluster:
                 link_log=link_log,
             )
             result = self._run(request, progress, keep)
-            writes = [any(port.writes for port in own.memories) for own in ports]
+            writes = [any(port.writes for port in node_ports.memories) for node_ports in ports]
             contents = functools.cache(lambda path: np.fromfile(path, np.uint8))
             result.memories = [
-                [contents(path) for path in paths] if written else []
-                for paths, written in zip(files, writes, strict=True)
+                [contents(path) for path in paths] if is_written else []
+                for paths, is_written in zip(files, writes, strict=True)
             ]
         return result
 
@@ -196,7 +198,7 @@ class Cluster:
         """Run the request, and record the part of the waveform that falls into this run."""
         if (wave := self._wave) is None:
             return self.simulator.run(request, progress=progress, keep=keep)
-        window = wave.ahead()
+        window = wave.next_window()
         result: RunResult | None = None
         try:
             request = replace(request, wave=(window, wave.path) if window else None)
@@ -207,7 +209,7 @@ class Cluster:
             raise
         finally:
             if result:
-                wave.ended(result.cycles, result.recorded)
+                wave.count_run(result.cycles, result.recorded)
 
 
 def _write(
@@ -241,7 +243,7 @@ class Reads:
         words, self._words = self._words[:count], self._words[count:]
         return batch.results(words)
 
-    def rest(self) -> list[int]:
+    def remaining(self) -> list[int]:
         """Return the words that no batch has taken."""
         return self._words
 

@@ -1,4 +1,4 @@
-"""Frames between the simulated nodes, through the network."""
+"""Carrier of frames between the simulated nodes, through the network."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from fanin.sim.cosim.clock import Clock
-from fanin.sim.cosim.state import Cut
+from fanin.sim.cosim.state import LinkCut
 from fanin.sim.cosim.watch import Watch
 from fanin.sim.network import Network, Reception
 
 
-class Sent(NamedTuple):
+class SentFrame(NamedTuple):
     """A frame that has left a node at a rising edge."""
 
     cycle: int
@@ -22,14 +22,14 @@ class Sent(NamedTuple):
     frame: bytes
 
 
-class Taken(NamedTuple):
+class TakenFrame(NamedTuple):
     """A frame whose last beat a node has taken at a rising edge."""
 
     cycle: int
     tag: int
 
 
-class Received(NamedTuple):
+class ReceivedFrame(NamedTuple):
     """A frame that a node will receive: the last bit of its FCS arrives at ``time``, in ps."""
 
     node: int
@@ -42,8 +42,8 @@ class Received(NamedTuple):
 class Exchange:
     """Carrier of frames from node to node at their simulated times, by conservative lookahead.
 
-    The times of calls of ``serve`` do not matter: its results depend only on the edges at which frames have
-    left and have been taken. ``watch`` observes the frames.
+    Results do not depend on when ``serve`` is called: they depend only on the edges at which frames have left
+    and have been taken. ``watch`` observes the frames.
     """
 
     def __init__(self, network: Network, clock: Clock, watch: Watch):
@@ -51,34 +51,34 @@ class Exchange:
         self._next_tag = 0
 
     def serve(
-        self, now: int, sent: Iterable[Sent], taken: Iterable[Taken], cuts: Iterable[Cut] = ()
-    ) -> list[Received]:
-        """Carry frames as far as is certain at rising edge ``now``; return the frames that nodes will receive.
+        self, edge: int, sent: Iterable[SentFrame], taken: Iterable[TakenFrame], cuts: Iterable[LinkCut] = ()
+    ) -> list[ReceivedFrame]:
+        """Carry frames as far as is certain at rising edge ``edge``; return the frames that nodes will receive.
 
-        ``sent``, ``taken`` and ``cuts`` are all events since the last call, in any order.
+        ``sent``, ``taken`` and ``cuts`` are all events since the last call, up to ``edge``, in any order.
         """
-        received: list[Received] = []
+        received: list[ReceivedFrame] = []
         cycle = -1
-        noted, ends = deque(sorted(taken)), deque(sorted(cuts, key=attrgetter("cycle")))
+        pending_taken, pending_cuts = deque(sorted(taken)), deque(sorted(cuts, key=attrgetter("cycle")))
         for cycle, frames in groupby(sorted(sent), key=attrgetter("cycle")):
-            self._note_taken(noted, cycle)
-            received += self._cut(ends, cycle)
+            self._note_taken(pending_taken, cycle)
+            received += self._cut(pending_cuts, cycle)
             received += self._catch_up(cycle - 1)
             for _, node, frame in frames:
                 self._network.send(node, frame, self._clock.time(cycle))
                 self.watch.note_sent(node, cycle, frame)
             received += self._advance(cycle)
-        received += self._cut(ends, now + 1)
-        if cycle < now:
-            received += self._catch_up(now)
-        self._note_taken(noted, now + 1)
+        received += self._cut(pending_cuts, edge + 1)
+        if cycle < edge:
+            received += self._catch_up(edge)
+        self._note_taken(pending_taken, edge + 1)
         return received
 
-    def _cut(self, ends: deque[Cut], until: int) -> list[Received]:
-        """Cut or mend links before an edge, each after all traffic that is certain by then is carried."""
-        received: list[Received] = []
-        while ends and ends[0].cycle < until:
-            cycle, node, peer, mends = ends.popleft()
+    def _cut(self, pending_cuts: deque[LinkCut], limit: int) -> list[ReceivedFrame]:
+        """Cut or mend links before edge ``limit``, each after all traffic that is certain by then."""
+        received: list[ReceivedFrame] = []
+        while pending_cuts and pending_cuts[0].cycle < limit:
+            cycle, node, peer, mends = pending_cuts.popleft()
             received += self._catch_up(cycle)
             if mends:
                 self._network.mend(node)
@@ -86,22 +86,22 @@ class Exchange:
                 self._network.cut(node, peer)
         return received
 
-    def _catch_up(self, cycle: int) -> list[Received]:
+    def _catch_up(self, cycle: int) -> list[ReceivedFrame]:
         """Advance the network at all edges up to ``cycle`` at which the switch has an event."""
-        received: list[Received] = []
+        received: list[ReceivedFrame] = []
         while (alarm := self.alarm) is not None and alarm <= cycle:
             received += self._advance(alarm)
         return received
 
-    def _advance(self, cycle: int) -> list[Received]:
+    def _advance(self, cycle: int) -> list[ReceivedFrame]:
         """Let the switch receive the frames whose arrival is certain when nodes are at a rising edge."""
         # No frame that leaves a node later can arrive before this horizon.
         horizon = self._clock.time(cycle + 1) + self._network.lookahead - 1
-        return [self._hand_in(reception) for reception in self._network.advance(horizon)]
+        return [self._deliver(reception) for reception in self._network.advance(horizon)]
 
     @property
     def alarm(self) -> int | None:
-        """First edge whose horizon covers the next arrival at the switch."""
+        """First edge whose horizon covers the next arrival at the switch; None if nothing is in flight."""
         arrival = self._network.next_time
         if arrival is None:
             return None
@@ -127,15 +127,15 @@ class Exchange:
             if arrival is not None:
                 self.watch.note_reached(node, (arrival - clock.skipped_ps) // clock.period_ps)
 
-    def _hand_in(self, reception: Reception) -> Received:
+    def _deliver(self, reception: Reception) -> ReceivedFrame:
         tag, self._next_tag = self._next_tag, self._next_tag + 1
         node, arrival = reception.port, reception.arrival
         if not arrival.error:
             self.watch.note_delivered(tag, node, arrival.frame)
-        return Received(node, arrival.frame, arrival.time, arrival.error, tag)
+        return ReceivedFrame(node, arrival.frame, arrival.time, arrival.error, tag)
 
-    def _note_taken(self, noted: deque[Taken], until: int) -> None:
-        """Note frames taken before an edge, in order."""
-        while noted and noted[0].cycle < until:
-            cycle, tag = noted.popleft()
+    def _note_taken(self, pending_taken: deque[TakenFrame], limit: int) -> None:
+        """Report frames taken before edge ``limit`` to the watch, in order."""
+        while pending_taken and pending_taken[0].cycle < limit:
+            cycle, tag = pending_taken.popleft()
             self.watch.note_taken(tag, cycle)

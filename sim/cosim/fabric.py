@@ -1,4 +1,4 @@
-"""Fabric between the nodes of a run: switch, links, capture and link log."""
+"""Network of a run at rank 0: switch, links, capture and link log."""
 
 from __future__ import annotations
 

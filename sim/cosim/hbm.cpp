@@ -1,7 +1,8 @@
-// Memory ports whose bytes lie in pseudo-channels of HBM: when a word is there, by fanin/golden/hbm.py's rules.
+// Timing of memory ports in pseudo-channels of HBM: the cycle in which each word arrives, as fanin/golden/hbm.py.
 //
-// fanin_memory (parts.sv) tells which bursts have been asked for, and asks before each rising edge whether its
-// next word is there. No rule and no number is this file's own: Python hands them over in fanin/hbm.py's order.
+// fanin_memory (parts.sv) reports requested bursts, and polls before each rising edge whether its next word has
+// arrived. Rules and numbers are those of the golden model; Python passes the numbers in the order of fanin/hbm.py.
+// Cycles are the controller's, except in names with edge, which are the nodes'.
 
 #include <algorithm>
 #include <array>
@@ -29,18 +30,18 @@ struct Place {
 };
 
 struct Bank {
-  int64_t row = -1;  // none is open
+  int64_t row = -1;  // open row; -1: none
   int64_t activated = kLongAgo, read = kLongAgo;
 };
 
 struct Access {
   int64_t block, arrival;
-  int words;  // of the burst, that the block holds
+  int words;  // of the burst in this block
 };
 
 struct MemoryPort {
   std::deque<Access> waiting;
-  std::deque<int64_t> arrived;  // words that the node has not taken: when they are there, in ps
+  std::deque<int64_t> arrived;  // times of arrival in ps, of words that the node has not taken
 };
 
 Timing timing;
@@ -67,7 +68,7 @@ class PseudoChannel {
 
   std::vector<MemoryPort> ports;
 
-  // Serve what the controller takes in before a cycle; all that arrives before it is known.
+  // Serve the accesses that enter the controller before cycle ``end``. All accesses that arrive by then must be queued.
   void advance(int64_t end) {
     while (true) {
       int64_t first = end;
@@ -80,7 +81,7 @@ class PseudoChannel {
   }
 
  private:
-  // The port whose turn it is, of those that have an access.
+  // The next port in turn with an access that has arrived by cycle ``entry``.
   MemoryPort &next_port(int64_t entry) {
     do {
       last_port_ = (last_port_ + 1) % ports.size();
@@ -95,44 +96,44 @@ class PseudoChannel {
     int64_t cycle = read(place(access.block), entry);
     in_queue_.pop_front();
     in_queue_.push_back(cycle);
-    int64_t there = cycle + timing.cas_latency + timing.access + timing.from_controller;
-    port.arrived.insert(port.arrived.end(), access.words, there * timing.period_ps);
+    int64_t arrival = cycle + timing.cas_latency + timing.access + timing.from_controller;
+    port.arrived.insert(port.arrived.end(), access.words, arrival * timing.period_ps);
   }
 
-  // The cycle of the read command.
-  int64_t read(const Place &where, int64_t seen) {
-    Bank &bank = banks_[{where.group, where.bank}];
-    int64_t activated = activate_cycle(where, bank, seen), cycle;
-    while ((cycle = read_cycle(where, activated, seen)) >= due_) {
+  // Issue the commands of an access that entered the controller in cycle ``entry``; returns the read's cycle.
+  int64_t read(const Place &place, int64_t entry) {
+    Bank &bank = banks_[{place.group, place.bank}];
+    int64_t activated = activate_cycle(place, bank, entry), cycle;
+    while ((cycle = read_cycle(place, activated, entry)) >= due_) {
       refresh();
-      activated = activate_cycle(where, bank, seen);
+      activated = activate_cycle(place, bank, entry);
     }
-    if (bank.row != where.row) {
-      bank.row = where.row;
+    if (bank.row != place.row) {
+      bank.row = place.row;
       bank.activated = activated;
       std::rotate(activates_.begin(), activates_.begin() + 1, activates_.end());
-      activates_.back() = group_activates_.try_emplace(where.group).first->second = activated;
+      activates_.back() = group_activates_.try_emplace(place.group).first->second = activated;
     }
-    last_read_ = bank.read = group_reads_.try_emplace(where.group).first->second = cycle;
+    last_read_ = bank.read = group_reads_.try_emplace(place.group).first->second = cycle;
     return cycle;
   }
 
-  // When the row is opened, or was.
-  int64_t activate_cycle(const Place &where, const Bank &bank, int64_t seen) const {
-    if (bank.row == where.row) return bank.activated;
-    int64_t opened = std::max({seen, refreshed_, activates_.back() + timing.activates,
-                               activates_.front() + timing.four_activates,
-                               latest(group_activates_, where.group) + timing.activates_same_group});
-    return bank.row < 0 ? opened : std::max(opened, std::max(seen, closed(bank)) + timing.precharge);
+  // Cycle of the activate command of the row, past or future.
+  int64_t activate_cycle(const Place &place, const Bank &bank, int64_t entry) const {
+    if (bank.row == place.row) return bank.activated;
+    int64_t cycle = std::max({entry, refreshed_, activates_.back() + timing.activates,
+                              activates_.front() + timing.four_activates,
+                              latest(group_activates_, place.group) + timing.activates_same_group});
+    return bank.row < 0 ? cycle : std::max(cycle, std::max(entry, precharge_cycle(bank)) + timing.precharge);
   }
 
-  int64_t read_cycle(const Place &where, int64_t activated, int64_t seen) const {
-    return std::max({seen, activated + timing.activate_to_read, last_read_ + timing.access,
-                     latest(group_reads_, where.group) + timing.same_group});
+  int64_t read_cycle(const Place &place, int64_t activated, int64_t entry) const {
+    return std::max({entry, activated + timing.activate_to_read, last_read_ + timing.access,
+                     latest(group_reads_, place.group) + timing.same_group});
   }
 
-  // The earliest precharge of an open bank.
-  static int64_t closed(const Bank &bank) {
+  // Earliest cycle of a precharge of an open bank.
+  static int64_t precharge_cycle(const Bank &bank) {
     return std::max(bank.activated + timing.activate_to_precharge, bank.read + timing.read_to_precharge);
   }
 
@@ -141,7 +142,7 @@ class PseudoChannel {
     bool any = false;
     for (auto &[place, bank] : banks_) {
       if (bank.row < 0) continue;
-      begin = std::max(begin, closed(bank));
+      begin = std::max(begin, precharge_cycle(bank));
       bank.row = -1;
       any = true;
     }
@@ -156,8 +157,8 @@ class PseudoChannel {
 
   std::map<std::pair<int64_t, int64_t>, Bank> banks_;
   std::map<int64_t, int64_t> group_activates_, group_reads_;
-  std::array<int64_t, 4> activates_{kLongAgo, kLongAgo, kLongAgo, kLongAgo};  // the oldest first
-  std::deque<int64_t> in_queue_;  // when the accesses that the controller has seen last leave its queue
+  std::array<int64_t, 4> activates_{kLongAgo, kLongAgo, kLongAgo, kLongAgo};  // oldest first
+  std::deque<int64_t> in_queue_;  // cycles in which the last ``timing.queue`` accesses leave the queue, oldest first
   size_t last_port_;
   int64_t entry_ = kLongAgo, last_read_ = kLongAgo, refreshed_ = 0, due_;
 };
@@ -169,7 +170,7 @@ PseudoChannel &channel_of(int node, int port) {
   return channels[node].try_emplace(number, number).first->second;
 }
 
-// When the controllers see what ports ask for at a rising edge.
+// Cycle in which a controller sees a request of a port at a node's rising edge.
 int64_t arrival(int64_t edge) {
   return (edge * node_period + timing.period_ps - 1) / timing.period_ps + timing.to_controller;
 }
@@ -180,7 +181,7 @@ extern "C" {
 
 // ---- called by the top ----
 
-// Whether memory ports are asked for their words here.
+// Whether memories are HBM; otherwise they have a constant latency.
 unsigned char fanin_hbm_used() { return node_period != 0; }
 
 // A port has taken a burst's address at a rising edge.
@@ -199,18 +200,19 @@ void fanin_hbm_burst(int node, int port, long long address, int beats, int word_
   }
 }
 
-// At a falling edge: whether a port has a word for the coming rising edge; ``taken``: one left at the last one.
-unsigned char fanin_hbm_word(int node, int port, unsigned char taken, long long coming) {
+// At a falling edge: whether a port has a word for the next rising edge, ``next_edge``. ``taken``: the node took a word
+// at the last rising edge.
+unsigned char fanin_hbm_word(int node, int port, unsigned char taken, long long next_edge) {
   PseudoChannel &channel = channel_of(node, port);
   std::deque<int64_t> &arrived = channel.ports[port % timing.ports_per_channel].arrived;
   if (taken) arrived.pop_front();
-  channel.advance(arrival(coming));
-  return !arrived.empty() && arrived.front() <= coming * node_period;
+  channel.advance(arrival(next_edge));
+  return !arrived.empty() && arrived.front() <= next_edge * node_period;
 }
 
 // ---- called by Python ----
 
-// From the start on, memories of ``nodes`` nodes are HBM.
+// Make the memories of ``nodes`` nodes HBM; called before the simulation starts.
 void cosim_hbm(uint32_t nodes, uint64_t period_ps, const int64_t *numbers, const char *map) {
   timing = *reinterpret_cast<const Timing *>(numbers);
   address_map = map;

@@ -82,17 +82,17 @@ class Library:
         self,
         *,
         nodes: range,
-        alone: bool,
+        single_rank: bool,
         period_ps: int,
         latency: int,
         watchdog: int,
         mac_bytes_per_cycle: float,
         memory_bytes_per_cycle: float,
     ) -> None:
-        """Set up the top.
+        """Set the top's parameters, before the simulation starts.
 
-        - ``nodes``: the top's nodes.
-        - ``alone``: these are all nodes of the run, and each frame that leaves one wakes Python.
+        - ``nodes``: the top's nodes, by their numbers in the whole run.
+        - ``single_rank``: these are all nodes of the run, and each frame that leaves one wakes Python.
         - ``period_ps``: clock period.
         - ``latency``: latency of memories, in cycles.
         - ``watchdog``: cycles without progress that end the run.
@@ -100,7 +100,7 @@ class Library:
         """
         self._first = nodes.start
         rates = [round(rate * _RATE_UNITS) for rate in (mac_bytes_per_cycle, memory_bytes_per_cycle)]
-        self._functions.cosim_setup(nodes.start, len(nodes), alone, period_ps, latency, watchdog, *rates)
+        self._functions.cosim_setup(nodes.start, len(nodes), single_rank, period_ps, latency, watchdog, *rates)
 
     def use_hbm(self, hbm: Hbm, *, nodes: int, period_ps: int) -> None:
         """Make the memories of ``nodes`` nodes HBM; ``period_ps`` is the period of the nodes' clock."""
@@ -125,7 +125,7 @@ class Library:
         self._functions.cosim_close_trace()
 
     def open_wave(self, window: Window, path: Path, *, nodes: int, period_ps: int) -> None:
-        """Write a waveform of the window, with ``nodes`` nodes in all; the simulator must be built for it."""
+        """Write a waveform of the window. ``nodes``: nodes of the run. Needs a build for waveforms."""
         from fanin.sim.cosim.wave_writer import WaveWriter  # imports a compressor that nothing else needs
 
         self._wave = WaveWriter(window, path, nodes=nodes, period_ps=period_ps)
@@ -135,16 +135,16 @@ class Library:
         return self._wave.close() if self._wave else 0
 
     def run_host(self, node: int, program: HostProgram) -> None:
-        """Start a program on a node's bus; programs started in one wake-up start in the same cycle."""
+        """Start a program at a node's host; those of one wake-up start together."""
         words = program.words()
         self._functions.cosim_run_host(node - self._first, words.ctypes.data_as(POINTER(c_uint32)), len(words))
 
     def hosts_busy(self) -> bool:
-        """Return whether a program runs. An end is seen one cycle later, whatever else has woken Python."""
+        """Return whether a program runs. Its end is reported one cycle later, whatever else wakes Python."""
         return bool(self._functions.cosim_hosts_busy())
 
     def last_end(self) -> int:
-        """Return the rising edge at which the last end of a program is seen."""
+        """Return the rising edge at which the last end of a program is reported."""
         return int(self._functions.cosim_last_end())
 
     def reads(self, node: int) -> npt.NDArray[np.uint32]:
@@ -158,7 +158,7 @@ class Library:
         """Switch to live hosts: each end of a program wakes Python, and memory reads are no progress."""
         self._functions.cosim_go_live()
 
-    def ended(self) -> Iterator[int]:
+    def pop_ended(self) -> Iterator[int]:
         """Yield the nodes whose programs have ended since the last call, in order; only when live."""
         node = c_uint32()
         while self._functions.cosim_pop_ended(byref(node)):
@@ -168,7 +168,7 @@ class Library:
         """Wake Python at each write of the byte, through any port of the node, from now on."""
         self._functions.cosim_watch(node - self._first, address)
 
-    def written(self) -> Iterator[tuple[int, int]]:
+    def pop_written(self) -> Iterator[tuple[int, int]]:
         """Yield the watched bytes written since the last call, as (node, address), in order."""
         node, address = c_uint32(), c_uint64()
         while self._functions.cosim_pop_written(byref(node), byref(address)):
@@ -207,18 +207,18 @@ class Library:
             return np.zeros((0, 2), dtype=np.uint64)
         return np.ctypeslib.as_array(self._functions.cosim_intervals(node - self._first), (count, 2)).copy()
 
-    def frames(self) -> Iterator[tuple[int, int, bytes]]:
+    def pop_frames(self) -> Iterator[tuple[int, int, bytes]]:
         """Yield frames that have left through a MAC since the last call, as (cycle, node, bytes)."""
-        return self._frames(_MAC)
+        return self._pop_frames(_MAC)
 
-    def handed(self) -> Iterator[tuple[int, int, bytes]]:
+    def pop_host_frames(self) -> Iterator[tuple[int, int, bytes]]:
         """Yield frames that nodes gave to their hosts since the last call, as (cycle, node, bytes).
 
         When live, each such frame wakes Python.
         """
-        return self._frames(_HOST)
+        return self._pop_frames(_HOST)
 
-    def _frames(self, port: int) -> Iterator[tuple[int, int, bytes]]:
+    def _pop_frames(self, port: int) -> Iterator[tuple[int, int, bytes]]:
         node, cycle, data, size = c_uint32(), c_uint64(), POINTER(c_uint8)(), c_size_t()
         while self._functions.cosim_pop_frame(port, byref(node), byref(cycle), byref(data), byref(size)):
             yield cycle.value, self._first + node.value, ctypes.string_at(data, size.value)
@@ -227,7 +227,7 @@ class Library:
         """Queue a frame at a node's host for sending; Python wakes when the node has taken it."""
         self._functions.cosim_send(node - self._first, frame, len(frame))
 
-    def sent(self) -> Iterator[int]:
+    def pop_sent(self) -> Iterator[int]:
         """Yield a node for each frame of its host that it has taken since the last call, in order."""
         node = c_uint32()
         while self._functions.cosim_pop_sent(byref(node)):
@@ -241,7 +241,7 @@ class Library:
         """Deliver a frame to a node; its last bit arrives at ``time`` ps."""
         self._functions.cosim_push_frame(node - self._first, time, frame, len(frame), error, tag)
 
-    def taken(self) -> Iterator[tuple[int, int]]:
+    def pop_taken(self) -> Iterator[tuple[int, int]]:
         """Yield received frames whose last beat was taken since the last call, as (cycle, tag)."""
         tag, cycle = c_uint64(), c_uint64()
         while self._functions.cosim_pop_taken(byref(tag), byref(cycle)):
@@ -261,8 +261,8 @@ class Library:
         text = self._functions.cosim_failure(byref(cycle), byref(node)).decode()
         if not text:
             return None
-        failed_at, place = cycle.value, node.value
-        failed = self._functions.cosim_failed_check(byref(cycle), byref(node), byref(address), byref(value))
-        same = failed and (cycle.value, node.value) == (failed_at, place)
-        check = FailedCheck(node.value, address.value, value.value) if same else None
-        return Failure(failed_at, place, text, check)
+        failure_cycle, failure_node = cycle.value, node.value
+        has_check = self._functions.cosim_failed_check(byref(cycle), byref(node), byref(address), byref(value))
+        is_first = has_check and (cycle.value, node.value) == (failure_cycle, failure_node)
+        check = FailedCheck(node.value, address.value, value.value) if is_first else None
+        return Failure(failure_cycle, failure_node, text, check)

@@ -1,4 +1,4 @@
-"""Live hosts: Python code beside the simulated nodes, which gives them programs and frames and reads memory."""
+"""Live hosts: Python code that, during a simulation, gives nodes programs and frames and reads their memory."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ import numpy.typing as npt
 from fanin.base.errors import CheckFailed
 from fanin.sim.cosim.clock import Clock
 from fanin.sim.cosim.program import HostProgram
-from fanin.sim.cosim.state import Cut, Fact, Failure, Live, State, Waits
+from fanin.sim.cosim.state import Fact, Failure, LinkCut, LiveState, State, WaitReport
 
 Bytes = npt.NDArray[np.uint8]
-Then = Callable[[], None]
+Callback = Callable[[], None]
 
 MAX_IDLE_SKIPS = 10_000  # consecutive skips to an alarm without other progress that end a run
-_LOOK_CYCLES = 500  # interval at which a skip of time is considered again
+_SKIP_INTERVAL = 500  # cycles until a skip of time is considered again
 
 
 class SimulationError(Exception):
@@ -31,10 +31,11 @@ class SimulationError(Exception):
 
 
 class LiveHosts(Protocol):
-    """Live hosts, which drive a run through their :class:`Board`; made in the simulator's process for each run.
+    """Interface of live hosts, which drive a run through their :class:`Board`.
 
-    All their code runs in ``start`` and in callbacks given to the board; simulated time stands still meanwhile.
-    A CheckFailed or SimulationError raised there ends the run with its message.
+    They are made in the simulator's process for each run. All their code runs in ``start`` and in callbacks
+    that they give to the board; simulated time does not advance meanwhile. A CheckFailed or
+    SimulationError raised there ends the run with its message.
 
     With several ranks, each rank makes hosts for its ``Board.nodes``. Values passed to ``tell`` go to the hosts
     of rank 0, whose orders go to all ranks. ``result`` returns None at other ranks than 0, or an object that
@@ -51,7 +52,7 @@ class LiveHosts(Protocol):
         """Progress of the run in the hosts' own unit: ``Progress.operations``."""
 
     def start(self) -> None:
-        """Begin; called once, after the last phase."""
+        """Start driving the run; called once, after the last phase."""
 
     def may_skip(self) -> bool:
         """Return whether time may be skipped to the next alarm: no node's cycle count matters until then."""
@@ -60,7 +61,7 @@ class LiveHosts(Protocol):
         """Return which host waits for what, for the message of a failed run."""
 
     def result(self) -> Any:
-        """Return ``RunResult.hosts``, which must be picklable; called once done. May raise like callbacks."""
+        """Return ``RunResult.hosts``, picklable; called after ``done``; may raise like callbacks."""
 
 
 class Top(Protocol):
@@ -75,22 +76,22 @@ class Top(Protocol):
     def reads(self, node: int) -> npt.NDArray[np.uint32]:
         """Return the words that the program's reads have returned."""
 
-    def ended(self) -> Iterable[int]:
+    def pop_ended(self) -> Iterable[int]:
         """Return the nodes whose programs have ended since the last call."""
 
     def watch(self, node: int, address: int) -> None:
         """Wake Python at each write of a byte."""
 
-    def written(self) -> Iterable[tuple[int, int]]:
+    def pop_written(self) -> Iterable[tuple[int, int]]:
         """Return the watched bytes written since the last call, as (node, address)."""
 
     def send(self, node: int, frame: bytes) -> None:
         """Queue a frame at a node's host for sending."""
 
-    def sent(self) -> Iterable[int]:
+    def pop_sent(self) -> Iterable[int]:
         """Return the nodes that have taken a frame of their host since the last call."""
 
-    def handed(self) -> Iterable[tuple[int, int, bytes]]:
+    def pop_host_frames(self) -> Iterable[tuple[int, int, bytes]]:
         """Return the frames that nodes gave to their hosts since the last call, as (cycle, node, bytes)."""
 
     def stall(self, node: int, share: float) -> None:
@@ -110,7 +111,7 @@ class _Queued:
 
 
 class Board:
-    """Access of live hosts to a run. Callbacks (``then``) are called in order of simulated time.
+    """Interface of a run for live hosts. Callbacks (``then``) are called in order of simulated time.
 
     Nodes are numbered as in the simulator. ``nodes`` are this rank's, and other numbers raise ValueError.
 
@@ -140,14 +141,16 @@ class Board:
         self._host_ports = dict(zip(nodes, host_ports, strict=True))
         self._memories: dict[Path, Bytes] = {}
         self._queues: dict[int, deque[_Queued]] = {node: deque() for node in nodes}  # the first program runs
-        self._watchers: dict[tuple[int, int], list[Then]] = {}
-        self._unsent: dict[int, deque[Then | None]] = {node: deque() for node in nodes}  # a callback per frame
+        self._watchers: dict[tuple[int, int], list[Callback]] = {}
+        self._unsent: dict[int, deque[Callback | None]] = {
+            node: deque() for node in nodes
+        }  # a callback per frame
         self._receivers: dict[int, list[Callable[[bytes], None]]] = {node: [] for node in nodes}
-        self._cuts: list[Cut] = []
+        self._cuts: list[LinkCut] = []
         self._facts: list[Fact] = []
         self._orders: list[Any] = []
-        self._telling = False
-        self._alarms: list[tuple[int, int, Then]] = []  # heap: time, order, callback
+        self._in_told = False
+        self._alarms: list[tuple[int, int, Callback]] = []  # heap: time, order, callback
         self._order = itertools.count()
 
     @property
@@ -157,7 +160,7 @@ class Board:
 
     @property
     def cycle(self) -> int:
-        """Number of the rising edge; skipped time has no edges."""
+        """Number of the current rising edge; skipped time has no edges."""
         return self._top.cycle()
 
     def run(self, node: int, program: HostProgram, then: Callable[[list[int]], None]) -> None:
@@ -165,7 +168,7 @@ class Board:
 
         ``then`` is called at most a cycle after the program's end. Do not change the program after this call.
         """
-        queue = self._queues[self._check(node)]
+        queue = self._queues[self._check_node(node)]
         queue.append(_Queued(program, then))
         if len(queue) == 1:
             self._top.run_host(node, program)
@@ -175,7 +178,7 @@ class Board:
 
         Raises ValueError for a port that the node does not have.
         """
-        ports = self._paths[self._check(node)]
+        ports = self._paths[self._check_node(node)]
         if not ports:
             raise ValueError(f"node {node} has no memory port")
         if port not in range(len(ports)):
@@ -186,16 +189,16 @@ class Board:
             self._memories[path] = np.zeros(0, np.uint8) if empty else np.memmap(path, np.uint8, "r+")
         return self._memories[path]
 
-    def watch(self, node: int, address: int, then: Then) -> None:
+    def watch(self, node: int, address: int, then: Callback) -> None:
         """Call ``then`` at each write of a byte by a node from now on, at most a cycle later."""
         if address < 0:
             raise ValueError(f"address must not be below 0, but is {address}")
-        watchers = self._watchers.setdefault((self._check(node), address), [])
+        watchers = self._watchers.setdefault((self._check_node(node), address), [])
         if not watchers:
             self._top.watch(node, address)
         watchers.append(then)
 
-    def send(self, node: int, frame: bytes, then: Then | None = None) -> None:
+    def send(self, node: int, frame: bytes, then: Callback | None = None) -> None:
         """Queue a frame for sending through a node's host packet port.
 
         Its beats come without a pause, as fast as the node takes them. ``then`` is called at most a cycle after
@@ -228,18 +231,18 @@ class Board:
         """
         if node not in range(self._all_nodes):
             raise ValueError(f"node must be 0 to {self._all_nodes - 1}, not {node!r}")
-        self._cuts.append(Cut(self.cycle, node, peer))
+        self._cuts.append(LinkCut(self.cycle, node, peer))
 
     def mend(self, node: int) -> None:
         """Mend a cut link of a node of any rank: it carries frames from now on."""
         if node not in range(self._all_nodes):
             raise ValueError(f"node must be 0 to {self._all_nodes - 1}, not {node!r}")
-        self._cuts.append(Cut(self.cycle, node, None, mends=True))
+        self._cuts.append(LinkCut(self.cycle, node, None, mends=True))
 
     def tell(self, node: int, what: Any) -> None:
         """Call ``told(node, what)`` at rank 0 with a picklable value from a node's host.
 
-        ``told`` is called in order of time, with values of all nodes, so it can compare their hosts. It reports
+        ``told`` gets the values of all nodes in order of time, so it can compare their hosts. It reports
         an error by raising, as callbacks do. It may use only ``told_at`` and ``order`` of the board.
         """
         self._facts.append(Fact(self.cycle, self.now, node, what))
@@ -251,21 +254,21 @@ class Board:
         board as callbacks do. Raises RuntimeError outside ``told``, since only ``told`` is called in order of
         time.
         """
-        if not self._telling:
+        if not self._in_told:
             raise RuntimeError("order must be called from within told")
         self._orders.append(what)
 
-    def at(self, time_ps: int, then: Then) -> None:
+    def at(self, time_ps: int, then: Callback) -> None:
         """Call ``then`` once, at the first rising edge at or after a time, but not in this cycle."""
         heapq.heappush(self._alarms, (time_ps, next(self._order), then))
 
-    def _check(self, node: int) -> int:
+    def _check_node(self, node: int) -> int:
         if node not in self.nodes:
             raise ValueError(f"node must be {self.nodes[0]} to {self.nodes[-1]}, not {node!r}")
         return node
 
     def _check_host(self, node: int) -> int:
-        if not self._host_ports[self._check(node)]:
+        if not self._host_ports[self._check_node(node)]:
             raise ValueError(f"node {node} has no host packet port")
         return node
 
@@ -291,23 +294,23 @@ class Board:
         """Nodes that have not taken all frames of their hosts."""
         return [node for node, frames in self._unsent.items() if frames]
 
-    def take(self) -> tuple[list[Cut], list[Fact]]:
+    def take(self) -> tuple[list[LinkCut], list[Fact]]:
         """Return the cuts and facts since the last call."""
         cuts, self._cuts = self._cuts, []
         facts, self._facts = self._facts, []
         return cuts, facts
 
-    def hand_on(self, fact: Fact) -> None:
+    def deliver_fact(self, fact: Fact) -> None:
         """Call ``told`` with a fact from a host of any rank."""
         assert self.told is not None
-        self.told_at, self._telling = fact.time, True
+        self.told_at, self._in_told = fact.time, True
         try:
-            self.told(fact.node, fact.what)
+            self.told(fact.node, fact.content)
         finally:
-            self._telling = False
+            self._in_told = False
 
     @property
-    def ordering(self) -> bool:
+    def has_orders(self) -> bool:
         """Whether orders wait for the end of the window."""
         return bool(self._orders)
 
@@ -316,36 +319,40 @@ class Board:
         orders, self._orders = self._orders, []
         return orders
 
-    def happened(self) -> list[Then]:
-        """Return the callbacks due for ended programs, written bytes, and sent or received frames of hosts."""
-        calls: list[Then] = []
-        for node in self._top.ended():
+    def event_callbacks(self) -> list[Callback]:
+        """Return the callbacks for ended programs, written bytes, and sent or received frames of hosts."""
+        callbacks: list[Callback] = []
+        for node in self._top.pop_ended():
             queue = self._queues[node]
-            ended, reads = queue.popleft(), self._top.reads(node).tolist()
-            calls.append(functools.partial(ended.then, reads))
+            finished, reads = queue.popleft(), self._top.reads(node).tolist()
+            callbacks.append(functools.partial(finished.then, reads))
             if queue:
                 self._top.run_host(node, queue[0].program)
-        for place in self._top.written():
-            calls += self._watchers[place]
-        for node in self._top.sent():
-            if then := self._unsent[node].popleft():
-                calls.append(then)
-        for _, node, frame in self._top.handed():
-            calls += [functools.partial(receiver, frame) for receiver in self._receivers[node]]
-        return calls
+        for place in self._top.pop_written():
+            callbacks += self._watchers[place]
+        for node in self._top.pop_sent():
+            if callback := self._unsent[node].popleft():
+                callbacks.append(callback)
+        for _, node, frame in self._top.pop_host_frames():
+            callbacks += [functools.partial(receiver, frame) for receiver in self._receivers[node]]
+        return callbacks
 
-    def due(self) -> list[Then]:
+    def alarm_callbacks(self) -> list[Callback]:
         """Return the callbacks of due alarms, in order of time."""
-        now, calls = self.now, []
+        now, callbacks = self.now, []
         while self._alarms and self._alarms[0][0] <= now:
-            calls.append(heapq.heappop(self._alarms)[2])
-        return calls
+            callbacks.append(heapq.heappop(self._alarms)[2])
+        return callbacks
 
 
 class LiveRun:
-    """Run of live hosts: calls them on events, and decides when time may be skipped.
+    """Caller of live hosts: calls them on events, and decides when time may be skipped.
 
-    All ranks get the same state of all hosts and nodes at a meeting, and therefore decide alike.
+    - ``quiet_cycles``: cycles without an event after which time may be skipped.
+    - ``endless``: alarms without other progress do not end the run.
+    - ``single_rank``: no other rank has hosts; no host is called after the end.
+
+    All ranks get the same state of all hosts and nodes at a meeting, and therefore take the same decisions.
     """
 
     def __init__(
@@ -356,10 +363,10 @@ class LiveRun:
         *,
         quiet_cycles: int,
         endless: bool = False,
-        alone: bool = True,
+        single_rank: bool = True,
     ):
-        self.failure: Failure | None = None  # found by a host
-        self._alone = alone  # whether no other rank has hosts
+        self.failure: Failure | None = None  # reported by a host
+        self._single_rank = single_rank  # whether no other rank has hosts
         self._hosts, self._board, self._top = hosts, board, top
         self._quiet_cycles, self._endless = quiet_cycles, endless
         self._last_call = 0  # last edge with a callback, which may have changed memory that nodes must see
@@ -370,17 +377,17 @@ class LiveRun:
     def start(self) -> None:
         """Start the hosts."""
         self._top.go_live()
-        self._call([self._hosts.start])
+        self._call_all([self._hosts.start])
 
     def serve(self) -> None:
         """Call the hosts for all events since the last call."""
-        self._call([*self._board.happened(), *self._board.due()])
+        self._call_all([*self._board.event_callbacks(), *self._board.alarm_callbacks()])
 
     def judge(self, facts: Sequence[Fact]) -> Failure | None:
         """Pass facts to the hosts at rank 0; return the failure that they find, or None."""
         for fact in facts:
             try:
-                self._board.hand_on(fact)
+                self._board.deliver_fact(fact)
             except (CheckFailed, SimulationError) as error:
                 return Failure(fact.cycle, fact.node, str(error), of_host=True)
         return None
@@ -388,83 +395,83 @@ class LiveRun:
     def obey(self, orders: Sequence[Any]) -> None:
         """Pass orders to the hosts."""
         assert self._board.ordered is not None
-        self._call([functools.partial(self._board.ordered, order) for order in orders])
+        self._call_all([functools.partial(self._board.ordered, order) for order in orders])
 
     @property
     def alarm(self) -> int | None:
         """Latest rising edge for the next ``serve``."""
         return self._board.next_edge
 
-    def state(self, *, failed: bool) -> Live:
+    def state(self, *, failed: bool) -> LiveState:
         """Return the state of this rank's hosts; in a ``failed`` run also what they wait for."""
         board, hosts = self._board, self._hosts
-        quiet = self._top.cycle() >= max(self._top.last_progress(), self._last_call) + self._quiet_cycles
-        return Live(
-            called=self._last_call,
+        is_quiet = self._top.cycle() >= max(self._top.last_progress(), self._last_call) + self._quiet_cycles
+        return LiveState(
+            last_call=self._last_call,
             alarm=board.next_alarm,
-            still=quiet and not board.busy and hosts.may_skip(),
+            idle=is_quiet and not board.busy and hosts.may_skip(),
             done=self._done,
             progress=hosts.progress,
-            waits=Waits(tuple(board.busy), tuple(board.sending), hosts.may_skip(), hosts.waiting())
+            wait_report=WaitReport(tuple(board.busy), tuple(board.sending), hosts.may_skip(), hosts.waiting())
             if failed
             else None,
         )
 
-    def next_look(self, state: State) -> int:
+    def next_skip_edge(self, state: State) -> int:
         """Return the next edge at which a skip of time is considered.
 
-        This is the edge at which ``quiet_cycles`` have passed without an event, or a multiple of
-        ``_LOOK_CYCLES`` after that edge. Neither depends on when Python wakes.
+        At this edge ``quiet_cycles`` have passed without an event, or a multiple of ``_SKIP_INTERVAL`` cycles
+        more. It does not depend on when Python wakes.
         """
-        quiet, now = self._quiet_from(state), self._top.cycle()
-        return quiet + max(0, (now - quiet) // _LOOK_CYCLES + 1) * _LOOK_CYCLES
+        quiet_edge, edge = self._quiet_edge(state), self._top.cycle()
+        return quiet_edge + max(0, (edge - quiet_edge) // _SKIP_INTERVAL + 1) * _SKIP_INTERVAL
 
     def skip(self, state: State) -> int | None:
-        """Return the time to skip to, that of the next alarm; None if time must not be skipped now.
+        """Return the time of the next alarm, in ps, if time may be skipped to it now; otherwise None.
 
         Raises SimulationError after ``MAX_IDLE_SKIPS`` skips without progress.
         """
-        live, quiet, now = state.live, self._quiet_from(state), self._top.cycle()
-        if now < quiet or (now - quiet) % _LOOK_CYCLES or live is None:
+        host_state, quiet_edge, edge = state.hosts, self._quiet_edge(state), self._top.cycle()
+        if edge < quiet_edge or (edge - quiet_edge) % _SKIP_INTERVAL or host_state is None:
             return None
-        if live.alarm is None or not live.still or state.holds_frames:
+        if host_state.alarm is None or not host_state.idle or state.holds_frames:
             return None
         self._idle_skips = self._idle_skips + 1 if state.progress == self._last_skip else 0
         if self._idle_skips >= MAX_IDLE_SKIPS and not self._endless:
             raise SimulationError(f"{MAX_IDLE_SKIPS} alarms have passed, and nothing else has happened")
-        self._last_skip = now  # a skip counts as progress: without other progress, this stays the last edge
-        return live.alarm
+        self._last_skip = edge  # a skip counts as progress: without other progress, this stays the last edge
+        return host_state.alarm
 
-    def waiting(self, live: Live, time_ps: int) -> str:
-        """Return the text of what all hosts wait for."""
-        assert live.waits is not None
-        waits, alarm = live.waits, live.alarm
+    def wait_text(self, host_state: LiveState, time_ps: int) -> str:
+        """Return what all hosts wait for, as text; ``time_ps`` is the simulated time."""
+        assert host_state.wait_report is not None
+        report, alarm = host_state.wait_report, host_state.alarm
         parts = [f"live hosts at {time_ps / 1e6:.3f} µs"]
-        if waits.busy:
-            parts.append(f"programs run at nodes {', '.join(map(str, waits.busy))}")
+        if report.busy:
+            parts.append(f"programs run at nodes {', '.join(map(str, report.busy))}")
         else:
             parts.append("no program runs")
-        if waits.sending:
-            parts.append(f"frames of hosts wait at nodes {', '.join(map(str, waits.sending))}")
+        if report.sending:
+            parts.append(f"frames of hosts wait at nodes {', '.join(map(str, report.sending))}")
         parts.append("no alarm is set" if alarm is None else f"the next alarm is at {alarm / 1e6:.3f} µs")
-        if alarm is not None and not waits.may_skip:
+        if alarm is not None and not report.may_skip:
             parts.append("no time may be skipped until then")
-        parts.append(waits.hosts)
+        parts.append(report.hosts)
         return ", ".join(parts)
 
-    def _call(self, calls: Iterable[Then]) -> None:
+    def _call_all(self, callbacks: Iterable[Callback]) -> None:
         try:
-            for call in calls:
-                if self.failure or (self._alone and self._done is not None):
+            for callback in callbacks:
+                if self.failure or (self._single_rank and self._done is not None):
                     return
-                call()
+                callback()
                 self._last_call = self._top.cycle()
                 if self._done is None and self._hosts.done:
                     self._done = self._top.cycle()
         except (CheckFailed, SimulationError) as error:
             self.failure = Failure(self._top.cycle(), self._board.nodes[0], str(error), of_host=True)
 
-    def _quiet_from(self, state: State) -> int:
+    def _quiet_edge(self, state: State) -> int:
         """Return the first rising edge at which ``quiet_cycles`` have passed without an event, as known now."""
-        assert state.live is not None
-        return max(state.progress, state.live.called) + self._quiet_cycles
+        assert state.hosts is not None
+        return max(state.progress, state.hosts.last_call) + self._quiet_cycles

@@ -1,11 +1,11 @@
 // Parts of the simulated top: memories, host, MACs, event trace, protocol checks.
 //
-// The DUT is clocked by the rising edge. What goes into a MAC stream is changed at the falling one, so that
-// a frame answered in the instant of its rising edge is on the wire before the next.
-// Everything that is data lives behind DPI (dpi.cpp): no size is a build parameter.
+// Nodes are clocked by the rising edge. Inputs of MAC streams change at the falling edge, so that an answer to a frame
+// of a rising edge is on the wire before the next rising edge.
+// All data are on the C++ side (dpi.cpp): no size is a build parameter.
 `timescale 1ps/1ps
 
-// The stream contract: valid holds until ready, the payload with it.
+// Monitor of the stream contract: valid and payload hold until ready.
 module fanin_hold #(parameter int NODE = 0, parameter string NAME = "", parameter int WIDTH = 1) (
     input bit clk, input bit rst, input bit valid, input bit ready, input bit [WIDTH-1:0] payload
 );
@@ -20,38 +20,39 @@ module fanin_hold #(parameter int NODE = 0, parameter string NAME = "", paramete
   end
 endmodule
 
-// An AXI4 read slave: INCR bursts in order, the first beat LATENCY cycles after its address, then one a cycle; or each
-// word when it comes from HBM (hbm.cpp).
+// AXI4 read slave: INCR bursts in order. The first beat comes ``latency`` cycles after its address, then one a cycle;
+// or each word when it arrives from HBM (hbm.cpp).
 module fanin_memory #(
     parameter int NODE = 0, parameter int PORT = 0, parameter int ADDRESS = 64, parameter int WIDTH = 256,
     parameter int ID = 1
 ) (
-    input bit clk, input bit rst, input longint coming,  // the number of the coming rising edge
+    input bit clk, input bit rst, input longint next_edge,  // number of the next rising edge
     input int latency, input int rate,
     input bit [ID-1:0] arid, input bit [ADDRESS-1:0] araddr, input bit [7:0] arlen,
     input bit arvalid, output bit arready,
     output bit [ID-1:0] rid, output bit [WIDTH-1:0] rdata, output bit [1:0] rresp, output bit rlast, output bit rvalid, input bit rready
 );
-  localparam int SHARE = 256;  // bits that a call returns: each bit is copied several times on its way here
+  localparam int SHARE = 256;  // bits per DPI call; small, since DPI copies each bit several times
   import "DPI-C" function void fanin_read(
       input int node, input int port, input longint address, input int bytes, output bit [SHARE-1:0] data);
   import "DPI-C" function bit fanin_hbm_used();
   import "DPI-C" function void fanin_hbm_burst(
-      input int node, input int port, input longint address, input int beats, input int word_bytes, input longint coming);
-  import "DPI-C" function bit fanin_hbm_word(input int node, input int port, input bit taken, input longint coming);
+      input int node, input int port, input longint address, input int beats, input int word_bytes,
+      input longint next_edge);
+  import "DPI-C" function bit fanin_hbm_word(input int node, input int port, input bit taken, input longint next_edge);
   localparam int DEPTH = 64;  // bursts under way
   localparam int SHARES = (WIDTH + SHARE - 1) / SHARE;
   typedef struct packed { bit [ID-1:0] id; bit [63:0] address; bit [7:0] beats; bit [31:0] due; } burst_t;
   burst_t bursts[DEPTH];
   bit [5:0] head = 0, tail = 0;
   bit [7:0] beat = 0;
-  wire [31:0] now = 32'(coming);
+  wire [31:0] now = 32'(next_edge);
   burst_t current;
   assign current = bursts[head];
-  bit hbm = 0, there = 0, taken = 0;  // there: HBM has the next word by the coming edge; taken: it left at the last one
+  bit hbm = 0, arrived = 0, taken = 0;  // arrived: HBM has the next word by next_edge; taken: at the last edge
   initial hbm = fanin_hbm_used();
-  always @(negedge clk) if (hbm) there <= fanin_hbm_word(NODE, PORT, taken, coming);
-  wire due = hbm ? there : $signed(now - current.due) >= 0;
+  always @(negedge clk) if (hbm) arrived <= fanin_hbm_word(NODE, PORT, taken, next_edge);
+  wire due = hbm ? arrived : $signed(now - current.due) >= 0;
   wire free = !rvalid || rready;
   wire paid;
   fanin_memory_rate #(.WIDTH(WIDTH)) pace (.clk(clk), .rst(rst), .rate(rate), .take(take), .paid(paid));
@@ -64,7 +65,7 @@ module fanin_memory #(
     arready <= 6'(tail + 2) != head && 6'(tail + 1) != head;
     taken <= take;
     if (arvalid && arready) begin
-      if (hbm) fanin_hbm_burst(NODE, PORT, 64'(araddr), 32'(arlen) + 1, WIDTH / 8, coming);
+      if (hbm) fanin_hbm_burst(NODE, PORT, 64'(araddr), 32'(arlen) + 1, WIDTH / 8, next_edge);
       bursts[tail] <= '{id: arid, address: 64'(araddr), beats: arlen, due: now + latency};
       tail <= tail + 1;
     end
@@ -91,20 +92,20 @@ module fanin_memory #(
   end
 endmodule
 
-// Whether a memory's port may move one more word: with a rate (in 1/65536 bytes a cycle; 0: none) as of PCIe, no
-// faster than that.
+// Rate limiter of a memory port, like PCIe's: ``paid`` allows one more word. ``rate`` is in 1/65536 bytes a cycle; 0:
+// no limit.
 module fanin_memory_rate #(parameter int WIDTH = 256) (
     input bit clk, input bit rst, input int rate, input bit take, output bit paid
 );
-  longint credit = 0, left;
+  longint credit = 0, remaining;
   assign paid = rate == 0 || credit >= 0;
   always @(posedge clk) begin
-    left = credit + 64'(rate) - (take ? 65536 * WIDTH / 8 : 0);
-    credit <= rst || rate == 0 ? 0 : left > 64'(rate) ? 64'(rate) : left;
+    remaining = credit + 64'(rate) - (take ? 65536 * WIDTH / 8 : 0);
+    credit <= rst || rate == 0 ? 0 : remaining > 64'(rate) ? 64'(rate) : remaining;
   end
 endmodule
 
-// An AXI4 write slave beside it: takes a burst's words once it has its address, one a cycle; answers LATENCY later.
+// AXI4 write slave: accepts a burst's words after its address, one a cycle; responds ``latency`` cycles after the last.
 module fanin_memory_write #(
     parameter int NODE = 0, parameter int PORT = 0, parameter int ADDRESS = 64, parameter int WIDTH = 256,
     parameter int ID = 1
@@ -115,7 +116,7 @@ module fanin_memory_write #(
     input bit [WIDTH-1:0] wdata, input bit [WIDTH/8-1:0] wstrb, input bit wlast, input bit wvalid, output bit wready,
     output bit [ID-1:0] bid, output bit [1:0] bresp, output bit bvalid, input bit bready
 );
-  localparam int SHARE = 256;  // bits that a call takes, as a read's
+  localparam int SHARE = 256;  // bits per DPI call, as in fanin_memory
   import "DPI-C" function void fanin_write(
       input int node, input int port, input longint address, input int bytes, input bit [SHARE-1:0] data,
       input bit [SHARE/8-1:0] strobes);
@@ -179,7 +180,7 @@ module fanin_memory_write #(
   end
 endmodule
 
-// An AXI4-Lite master: carries out the sequence of operations that fanin_host_next hands out, one at a time.
+// AXI4-Lite master: carries out the operations of a host program, from fanin_host_next, one at a time.
 module fanin_host #(parameter int NODE = 0, parameter int ADDRESS = 32) (
     input bit clk, input bit rst,
     output bit [ADDRESS-1:0] awaddr, output bit awvalid, input bit awready,
@@ -214,38 +215,38 @@ module fanin_host #(parameter int NODE = 0, parameter int ADDRESS = 32) (
   end
 endmodule
 
-// Offers a node the frames that wait for it behind DPI, each without a pause inside. PORT: 0 its MAC's, 1 its host's.
+// Source of the frames for a node (from fanin_beat_in), each without a pause inside. PORT: 0: its MAC, 1: its host.
 module fanin_source #(parameter int NODE = 0, parameter int PORT = 0, parameter int WIDTH = 512) (
-    input bit clk, input bit rst, input longint coming,  // the number of the coming rising edge
+    input bit clk, input bit rst, input longint next_edge,  // number of the next rising edge
     output bit [WIDTH-1:0] data, output bit [WIDTH/8-1:0] keep, output bit last, output bit error,
     output bit valid, input bit ready
 );
   import "DPI-C" function int fanin_beat_in(  // bit 0 a beat, bit 1 last, bit 2 error
       input int node, input int port, output bit [511:0] data, output bit [63:0] keep, input int bytes,
-      input longint coming);
+      input longint next_edge);
   import "DPI-C" function void fanin_frame_taken(input int node, input int port);
   bit taken = 0;
   int beat;
-  bit [511:0] bits;
-  bit [63:0] kept;
+  bit [511:0] beat_data;
+  bit [63:0] beat_keep;
   always @(posedge clk) begin
     if (valid && ready && last) fanin_frame_taken(NODE, PORT);
     taken <= valid && ready;
   end
   always @(negedge clk)
     if (!rst && (taken || !valid)) begin
-      beat = fanin_beat_in(NODE, PORT, bits, kept, WIDTH / 8, coming);
+      beat = fanin_beat_in(NODE, PORT, beat_data, beat_keep, WIDTH / 8, next_edge);
       valid <= beat[0];
       last <= beat[1];
       error <= beat[2];
       if (beat[0]) begin
-        data <= bits[WIDTH-1:0];
-        keep <= kept[WIDTH/8-1:0];
+        data <= beat_data[WIDTH-1:0];
+        keep <= beat_keep[WIDTH/8-1:0];
       end
     end
 endmodule
 
-// A node's host: takes the frames that the node hands to it, whenever it does not stall.
+// Sink of the frames from a node to its host; ``ready`` is low in stalled cycles.
 module fanin_host_sink #(parameter int NODE = 0, parameter int WIDTH = 512) (
     input bit clk, input bit rst,
     input bit [WIDTH-1:0] data, input bit [WIDTH/8-1:0] keep, input bit last, input bit valid, output bit ready
@@ -258,46 +259,46 @@ module fanin_host_sink #(parameter int NODE = 0, parameter int WIDTH = 512) (
   always @(negedge clk) ready <= fanin_host_takes(NODE);
 endmodule
 
-// A MAC's transmitter: takes a frame without a pause inside, a beat a cycle. With a rate (in 1/65536 bytes a cycle;
-// 0: none), it takes the next frame only when the last one, padded, with preamble, FCS and gap, has left at that rate.
+// Transmitter of a MAC: accepts a frame without a pause inside, a beat a cycle. ``rate`` is in 1/65536 bytes a cycle;
+// 0: no limit. With a rate, the next frame is accepted once the last one has left: padded, with preamble, FCS and gap.
 module fanin_mac_tx #(parameter int NODE = 0, parameter int WIDTH = 512) (
-    input bit clk, input bit rst, input longint coming,  // the number of the coming rising edge
+    input bit clk, input bit rst, input longint next_edge,  // number of the next rising edge
     input int rate,
     input bit [WIDTH-1:0] data, input bit [WIDTH/8-1:0] keep, input bit last, input bit valid, output bit ready,
-    output bit frame_out  // the last beat of a frame leaves at the coming edge
+    output bit frame_out  // the last beat of a frame leaves at the next edge
 );
   import "DPI-C" function void fanin_beat_out(
       input int node, input int port, input bit [511:0] data, input bit [63:0] keep, input bit last, input int bytes);
   import "DPI-C" function void fanin_violation(input int node, input string name, input string text);
-  import "DPI-C" function void fanin_occupied(input int node, input bit occupied, input longint coming);
+  import "DPI-C" function void fanin_occupied(input int node, input bit occupied, input longint next_edge);
   localparam int OVERHEAD = 24;  // bytes of preamble, FCS and gap
-  localparam int LEAST = 60;  // bytes of a frame
+  localparam int MIN_BYTES = 60;  // of a frame without FCS
   bit open = 0, occupied = 0;
-  longint debt = 0;  // what has still to leave, in 1/65536 bytes; below 0: that much earlier the link was free
+  longint debt = 0;  // backlog of the link, in 1/65536 bytes; negative: the link has been idle for that many
   wire accept = valid && ready;
   wire busy = accept || debt > 0;
   int size = 0;  // bytes of a frame so far
-  longint owed;
+  longint next_debt;
   assign ready = open || rate == 0 || debt <= 0;
   assign frame_out = accept && last && !rst;
   always @(posedge clk) begin
     if (open && !valid) fanin_violation(NODE, "mac_tx", "a frame pauses inside");
     if (accept || rst) open <= accept && !last && !rst;
     if (accept && !rst) fanin_beat_out(NODE, 0, 512'(data), 64'(keep), last, WIDTH / 8);
-    if (!rst && busy != occupied) fanin_occupied(NODE, busy, coming);
+    if (!rst && busy != occupied) fanin_occupied(NODE, busy, next_edge);
     if (!rst) occupied <= busy;
-    owed = debt - 64'(rate);
+    next_debt = debt - 64'(rate);
     if (accept) size += $countones(keep);
     if (accept && last) begin
-      owed += 65536 * (OVERHEAD + (size < LEAST ? LEAST : size));
-      if (owed < -64'(rate)) owed = -64'(rate);  // the beats were slower than the link
+      next_debt += 65536 * (OVERHEAD + (size < MIN_BYTES ? MIN_BYTES : size));
+      if (next_debt < -64'(rate)) next_debt = -64'(rate);  // the beats were slower than the link
       size = 0;
     end
-    debt <= rst || rate == 0 || !busy ? 0 : owed;
+    debt <= rst || rate == 0 || !busy ? 0 : next_debt;
   end
 endmodule
 
-// The event trace: which events of a node happened in which cycle.
+// Event trace: records the events of a node in each cycle.
 module fanin_events #(parameter int NODE = 0, parameter int WIDTH = 1) (input bit clk, input bit [WIDTH-1:0] events);
   import "DPI-C" function void fanin_event(input int node, input longint events);
   always @(posedge clk) if (events != 0) fanin_event(NODE, 64'(events));

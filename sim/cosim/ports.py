@@ -109,8 +109,8 @@ class NodePorts:
         expected = {f"{bus.name}_{signal}" for bus in (*self.memories, self.host) for signal in bus.signals}
         expected |= {*_packet_names("mac"), *_packet_names("host"), "mac_tx_tuser", "mac_rx_tuser"}
         expected |= {port.name for port in self.events} | {"status"}
-        if others := sorted(set(ports) - expected):
-            raise ValueError(f"the simulated top has nothing for the ports {', '.join(others)}")
+        if unconnected := sorted(set(ports) - expected):
+            raise ValueError(f"the simulated top has nothing for the ports {', '.join(unconnected)}")
         for name, value, limit in (
             ("width of the MAC streams", self.mac_width, _MAX_PACKET_BITS),
             ("width of the host's packet streams", self.host_width, _MAX_PACKET_BITS),
@@ -125,8 +125,8 @@ def _buses(ports: dict[str, Port], signal: str) -> list[str]:
     return [name.removesuffix(f"_{signal}") for name in ports if name.endswith(f"_{signal}")]
 
 
-def _bus(ports: dict[str, Port], name: str, needed: Sequence[str]) -> Bus:
-    missing = [f"{name}_{signal}" for signal in needed if f"{name}_{signal}" not in ports]
+def _bus(ports: dict[str, Port], name: str, required: Sequence[str]) -> Bus:
+    missing = [f"{name}_{signal}" for signal in required if f"{name}_{signal}" not in ports]
     if missing:
         raise ValueError(f"bus {name} lacks {', '.join(missing)}")
     signals = frozenset(p.removeprefix(f"{name}_") for p in ports if p.startswith(f"{name}_"))
@@ -139,14 +139,14 @@ def _bus(ports: dict[str, Port], name: str, needed: Sequence[str]) -> Bus:
 
 def _packet_names(side: str) -> list[str]:
     """Return the signals of the packet streams of a side, ``mac`` or ``host``."""
-    return [f"{side}_{way}_{signal}" for way in ("tx", "rx") for signal in _PACKETS]
+    return [f"{side}_{direction}_{signal}" for direction in ("tx", "rx") for signal in _PACKETS]
 
 
 def _packet_width(ports: dict[str, Port], side: str) -> int:
     errors = ["mac_rx_tuser"] if side == "mac" else []
     if missing := [name for name in [*_packet_names(side), *errors] if name not in ports]:
         raise ValueError(f"the {side}'s packet streams lack {', '.join(missing)}")
-    tx, rx = (ports[f"{side}_{way}_tdata"].width for way in ("tx", "rx"))
+    tx, rx = (ports[f"{side}_{direction}_tdata"].width for direction in ("tx", "rx"))
     if tx != rx:
         raise ValueError(f"the {side}'s packet streams must have one width, not {tx} and {rx} bits")
     return tx

@@ -1,4 +1,4 @@
-"""A simulator's process, from its start to its result."""
+"""Process of a simulator: start, progress, result and end."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ class SimulationFailed(Exception):
 
 def python_library() -> str:
     """Return the path of Python's shared library, which a simulator loads. Raises InputError without one."""
-    found = find_libpython.find_libpython()
-    if found is None:
+    library = find_libpython.find_libpython()
+    if library is None:
         name = f"libpython{sys.version_info.major}.{sys.version_info.minor}"
         raise InputError(
             f"the simulator needs Python's shared library, which {sys.executable} has not: install it "
             f"(Debian: {name}), or a Python built with --enable-shared"
         )
-    return found
+    return library
 
 
 def execute(
@@ -65,22 +65,22 @@ def execute(
 
     - ``progress``: called a few times a second, and when a phase has ended.
     - ``keep``: called after each ``kept`` phase, with the phases since its last call and the counters so far.
-    - ``channels``: sockets to other ranks, which pass to the simulator and are closed here.
+    - ``channels``: sockets to other ranks; the simulator inherits them, and they are closed here.
 
     Raises SimulationFailed if the simulator died. No process is left running, even on KeyboardInterrupt;
     :func:`result_of` then returns the result so far.
     """
     with tempfile.TemporaryDirectory(prefix="fanin-") as temporary:
-        work = Path(temporary)
-        (work / "request").write_bytes(pickle.dumps(request))
+        folder = Path(temporary)
+        (folder / "request").write_bytes(pickle.dumps(request))
         try:
-            status = _execute(directory, work, _Watch(work, request.phases, progress, keep), channels)
+            status = _execute(directory, folder, _Watch(folder, request.phases, progress, keep), channels)
         except BaseException as stop:
-            setattr(stop, _RESULT, _written(work))
+            setattr(stop, _RESULT, _read_result(folder))
             raise
-        result = _written(work)
+        result = _read_result(folder)
         if result is None:
-            raise SimulationFailed(_last_words(work / "log", status))
+            raise SimulationFailed(_log_tail(folder / "log", status))
     if status and not result.error:
         raise SimulationFailed(f"the simulator ended with status {status}", result)
     return result
@@ -91,40 +91,40 @@ def result_of(stop: BaseException) -> RunResult | None:
     return getattr(stop, _RESULT, None)
 
 
-def _written(work: Path) -> RunResult | None:
+def _read_result(folder: Path) -> RunResult | None:
     """Return the result in a simulator's folder; None if it is absent or incomplete."""
     try:
-        found: RunResult = pickle.loads((work / "result").read_bytes())
+        result: RunResult = pickle.loads((folder / "result").read_bytes())
     except (OSError, EOFError, pickle.UnpicklingError):
         return None
-    return found
+    return result
 
 
 class _Watch:
-    """Receiver of a simulator's reports: passes on progress, and the results of ``kept`` phases."""
+    """Receiver of a simulator's reports: calls ``progress``, and ``keep`` after ``kept`` phases."""
 
     def __init__(
         self,
-        work: Path,
+        folder: Path,
         phases: Sequence[Phase],
         progress: Callable[[Progress], None] | None,
         keep: Callable[[RunResult], None] | None,
     ):
-        self._work, self._progress, self._keep = work, progress, keep
-        self._awaited = [number for number, phase in enumerate(phases, start=1) if phase.kept]
+        self._work, self._progress, self._keep = folder, progress, keep
+        self._phases_to_keep = [number for number, phase in enumerate(phases, start=1) if phase.kept]
 
-    def __call__(self, now: Progress) -> None:
-        while self._awaited and self._awaited[0] <= now.phases:
-            file = kept_file(self._work, self._awaited.pop(0))
+    def __call__(self, progress: Progress) -> None:
+        while self._phases_to_keep and self._phases_to_keep[0] <= progress.phases:
+            file = kept_file(self._work, self._phases_to_keep.pop(0))
             if self._keep:
                 self._keep(pickle.loads(file.read_bytes()))
             file.unlink()
         if self._progress:
-            self._progress(now)
+            self._progress(progress)
 
 
 def _execute(
-    directory: Path, work: Path, report: Callable[[Progress], None], channels: Sequence[socket]
+    directory: Path, folder: Path, report: Callable[[Progress], None], channels: Sequence[socket]
 ) -> int:
     reader, writer = os.pipe()
     descriptors = [channel.fileno() for channel in channels]
@@ -135,16 +135,16 @@ def _execute(
             "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
             "PYGPI_PYTHON_BIN": sys.executable,
             "GPI_USERS": f"{python_library()};{cocotb_tools.config.pygpi_entry_point()}",
-            "FANIN_COSIM_REQUEST": str(work / "request"),
-            "FANIN_COSIM_RESULT": str(work / "result"),
+            "FANIN_COSIM_REQUEST": str(folder / "request"),
+            "FANIN_COSIM_RESULT": str(folder / "result"),
             "FANIN_COSIM_PROGRESS": str(writer),
             "FANIN_COSIM_CHANNELS": " ".join(map(str, descriptors)),
         }
     )
-    with (work / "log").open("wb") as log, os.fdopen(reader) as lines:
+    with (folder / "log").open("wb") as log, os.fdopen(reader) as lines:
         process = subprocess.Popen(
             [str(directory / EXECUTABLE)],
-            cwd=work,
+            cwd=folder,
             env=environment,
             stdout=log,
             stderr=log,
@@ -165,15 +165,15 @@ def _execute(
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    for ask in (lambda: None, process.terminate, process.kill):
-        ask()
+    for end in (lambda: None, process.terminate, process.kill):
+        end()
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_GRACE_SECONDS)
             return
     process.wait()
 
 
-def _last_words(log: Path, status: int) -> str:
+def _log_tail(log: Path, status: int) -> str:
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
-    return "\n".join([f"the simulator {how}; its last lines:", *lines[-_LOG_LINES:]])
+    status_text = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
+    return "\n".join([f"the simulator {status_text}; its last lines:", *lines[-_LOG_LINES:]])

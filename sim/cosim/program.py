@@ -57,9 +57,11 @@ class HostProgram:
 
         Raises KeyError for an unknown field.
         """
-        places = [_field(registers, register, name, value) for name, value in fields.items()]
-        data, mask = (functools.reduce(operator.or_, part) for part in list(zip(*places, strict=True))[1:])
-        return self._add(Action.AWAIT, places[0][0], data, mask)
+        fields_of_register = [_field(registers, register, name, value) for name, value in fields.items()]
+        data, mask = (
+            functools.reduce(operator.or_, part) for part in list(zip(*fields_of_register, strict=True))[1:]
+        )
+        return self._add(Action.AWAIT, fields_of_register[0][0], data, mask)
 
     def check(self, address: int, value: int, mask: int = _ALL) -> HostProgram:
         """Read a word; the simulation fails unless its bits under ``mask`` equal ``value``."""

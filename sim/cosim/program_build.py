@@ -39,8 +39,8 @@ from fanin.sim.cosim.build import (
 )
 
 _CORES = min(8, os.cpu_count() or 1)
-_LEAST_BYTES = 1 << 18  # least size of a unit beside others: the headers take as long to compile
-_MOST_BYTES = 1 << 23  # greatest size of a unit: the compiler's memory grows with it
+_MIN_UNIT_BYTES = 1 << 18  # least size of a unit beside others: the headers take as long to compile
+_MAX_UNIT_BYTES = 1 << 23  # greatest size of a unit: the compiler's memory grows with it
 _MODELS = "models"  # folder of Verilator's output
 _LIBRARY = ("verilated", "verilated_threads")
 _FLAGS = (
@@ -113,14 +113,14 @@ def _model_units(work: Path) -> list[Path]:
     """Return units of similar size that together include all of Verilator's output."""
     paths = list((work / _MODELS).glob("*.cpp"))
     total = sum(path.stat().st_size for path in paths)
-    count = max(min(_CORES, 1 + total // _LEAST_BYTES), -(-total // _MOST_BYTES))
+    count = max(min(_CORES, 1 + total // _MIN_UNIT_BYTES), -(-total // _MAX_UNIT_BYTES))
     files: list[list[Path]] = [[] for _ in range(count)]
     sizes = [0] * count
     for path in sorted(paths, key=lambda path: (-path.stat().st_size, path.name)):
-        least = sizes.index(min(sizes))
-        files[least].append(path)
-        sizes[least] += path.stat().st_size
-    return [_unit(work, f"models{number}", own) for number, own in enumerate(files)]
+        smallest = sizes.index(min(sizes))
+        files[smallest].append(path)
+        sizes[smallest] += path.stat().st_size
+    return [_unit(work, f"models{number}", unit_files) for number, unit_files in enumerate(files)]
 
 
 def _unit(work: Path, name: str, paths: Sequence[Path]) -> Path:

@@ -25,15 +25,15 @@ import numpy as np
 from fanin import __version__
 from fanin.base.errors import InputError, ToolFailed
 from fanin.sim.cosim.build import build
-from fanin.sim.cosim.meeting import PATIENCE, STOPPED
+from fanin.sim.cosim.meeting import STOPPED, TIMEOUT
 from fanin.sim.cosim.process import SimulationFailed, execute
-from fanin.sim.cosim.rendezvous import Listener, NotMet, Place, connect
+from fanin.sim.cosim.rendezvous import Listener, Place, RendezvousFailed, connect
 from fanin.sim.cosim.run import Bytes, Progress, RunRequest, RunResult, in_order, write_memory
-from fanin.sim.cosim.spawn import Communicator, started
+from fanin.sim.cosim.spawn import Communicator, join_started
 
 _SLEEP, _LONGEST_SLEEP = 20e-6, 1e-2  # seconds between two probes for a message
 
-_joined: Ranks | None = None
+_program_ranks: Ranks | None = None
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class _Run:
 
 
 @dataclass(frozen=True)
-class _Outcome:
+class _Answer:
     """Answer to either order: the result and the memories that nodes may have changed, or an error."""
 
     error: str = ""
@@ -70,7 +70,7 @@ class Ranks:
     def __init__(self, comm: Communicator, hosts: Sequence[str]):
         self.size: int = comm.size
         self._comm, self._hosts = comm, hosts
-        self._others = range(1, comm.size)
+        self._other_ranks = range(1, comm.size)
         self._builds = 0
         self._closed = False
 
@@ -84,38 +84,38 @@ class Ranks:
         """
         for top in tops[1:]:
             build(top, models=models, quiet=quiet)
-        for rank in self._others:
+        for rank in self._other_ranks:
             self._comm.send(_Build(self._builds, tops[rank], models), rank)
         self._builds += 1
-        outcomes: dict[int, _Outcome] = {
-            rank: _receive(self._comm, rank, patience=None) for rank in self._others
+        answers: dict[int, _Answer] = {
+            rank: _receive(self._comm, rank, timeout=None) for rank in self._other_ranks
         }
-        for rank, outcome in outcomes.items():
-            if outcome.error:
-                raise ToolFailed(f"{self.name(rank)}: {outcome.error}")
+        for rank, answer in answers.items():
+            if answer.error:
+                raise ToolFailed(f"{self.name(rank)}: {answer.error}")
         return self._builds - 1
 
     def run(
         self, build: int, directory: Path, request: RunRequest, progress: Callable[[Progress], None] | None
     ) -> RunResult:
-        """Run a build, each rank with its share of nodes; memory files change as in a run of one process.
+        """Run a build, each rank with its share of nodes; memory files change as in a single-process run.
 
         Raises SimulationFailed if a rank's simulator died, and InputError for hosts that need all nodes in one
         process.
         """
-        _check(request)
+        _check_hosts(request)
         listener = Listener([self.name(rank) for rank in range(self.size)], self._hosts)
-        for rank in self._others:
+        for rank in self._other_ranks:
             share = request.share_of(rank)
             contents = {path: np.fromfile(path, np.uint8) for paths in share.memories for path in paths}
             self._comm.send(_Run(build, share, contents, listener.place), rank)
         try:
-            own = _carried_out(lambda: _executed(directory, request.share_of(0), listener, progress))
-            if own.result and own.result.silent is not None:
-                _abort(self._comm, f"{self.name(own.result.silent)} has not answered for {PATIENCE:g} s")
+            answer = _answer_of(lambda: _execute_first(directory, request.share_of(0), listener, progress))
+            if answer.result and answer.result.silent_rank is not None:
+                _abort(self._comm, f"{self.name(answer.result.silent_rank)} has not answered for {TIMEOUT:g} s")
         finally:  # the other ranks end with rank 0's simulator
-            others = [_receive(self._comm, rank, name=self.name(rank)) for rank in self._others]
-        return self._merged(request, [own, *others])
+            other_answers = [_receive(self._comm, rank, name=self.name(rank)) for rank in self._other_ranks]
+        return self._merge(request, [answer, *other_answers])
 
     def name(self, rank: int) -> str:
         """Return the name of a rank for messages."""
@@ -126,142 +126,142 @@ class Ranks:
         if self._closed:
             return
         self._closed = True
-        for rank in self._others:
+        for rank in self._other_ranks:
             self._comm.send(None, rank)
 
-    def _merged(self, request: RunRequest, outcomes: Sequence[_Outcome]) -> RunResult:
-        died = [rank for rank, outcome in enumerate(outcomes) if outcome.result is None]
-        results = [outcome.result for outcome in outcomes if outcome.result]
-        causes = [result.error for result in results if result.error != STOPPED]
-        if died:
-            nodes = request.shares[died[0]]
-            where = f"{self.name(died[0])}, nodes {nodes[0]} to {nodes[-1]}"
-            raise SimulationFailed(f"{where}: {outcomes[died[0]].error}")
-        whole = results[0]
+    def _merge(self, request: RunRequest, answers: Sequence[_Answer]) -> RunResult:
+        failed_ranks = [rank for rank, answer in enumerate(answers) if answer.result is None]
+        results = [answer.result for answer in answers if answer.result]
+        errors = [result.error for result in results if result.error != STOPPED]
+        if failed_ranks:
+            nodes = request.shares[failed_ranks[0]]
+            place = f"{self.name(failed_ranks[0])}, nodes {nodes[0]} to {nodes[-1]}"
+            raise SimulationFailed(f"{place}: {answers[failed_ranks[0]].error}")
+        merged = results[0]
         for other in results[1:]:
-            whole.add(other)
-        whole.events = in_order(whole.events, request.event_limit)
-        whole.error = next(filter(None, causes), "")
-        for outcome in outcomes[1:]:
-            for path, content in (outcome.contents or {}).items():
+            merged.add(other)
+        merged.events = in_order(merged.events, request.event_limit)
+        merged.error = next(filter(None, errors), "")
+        for answer in answers[1:]:
+            for path, content in (answer.contents or {}).items():
                 write_memory(path, content)
-        return whole
+        return merged
 
 
 def joined() -> Ranks | None:
     """Return the ranks that this program may use; None in a program of one process."""
-    return _joined
+    return _program_ranks
 
 
-def spread(weights: Sequence[int], size: int, together: int = 1) -> tuple[range, ...]:
-    """Return the nodes of each of ``size`` ranks: consecutive nodes, with weights as even as possible.
+def spread(weights: Sequence[int], size: int, group_size: int = 1) -> tuple[range, ...]:
+    """Return the nodes of each of ``size`` ranks: consecutive nodes, with sums of weights as even as possible.
 
     - ``weights``: simulation cost of each node.
-    - ``together``: number of consecutive nodes that stay in one rank.
+    - ``group_size``: number of consecutive nodes that stay in one rank.
 
-    Raises InputError if there are more ranks than such groups.
+    Raises InputError if there are more ranks than groups.
     """
     nodes = len(weights)
-    units = [sum(weights[first : first + together]) for first in range(0, nodes, together)]
-    if size > len(units):
-        what = f"{nodes} nodes" if together == 1 else f"{len(units)} hosts of {together} nodes"
-        raise InputError(f"ranks must be at most {len(units)} for {what}, not {size}")
-    sums = [0, *accumulate(units)]
+    groups = [sum(weights[first : first + group_size]) for first in range(0, nodes, group_size)]
+    if size > len(groups):
+        description = f"{nodes} nodes" if group_size == 1 else f"{len(groups)} hosts of {group_size} nodes"
+        raise InputError(f"ranks must be at most {len(groups)} for {description}, not {size}")
+    sums = [0, *accumulate(groups)]
     bounds = [0]
     for rank in range(1, size):  # cut nearest to the rank's share, and leave a unit for each later rank
-        cuts = range(bounds[-1] + 1, len(units) - size + rank + 1)
-        bounds.append(min(cuts, key=lambda cut: abs(sums[cut] * size - sums[-1] * rank)))
-    return tuple(range(begin * together, end * together) for begin, end in pairwise([*bounds, len(units)]))
+        candidates = range(bounds[-1] + 1, len(groups) - size + rank + 1)
+        bounds.append(min(candidates, key=lambda bound: abs(sums[bound] * size - sums[-1] * rank)))
+    return tuple(range(begin * group_size, end * group_size) for begin, end in pairwise([*bounds, len(groups)]))
 
 
-def _check(request: RunRequest) -> None:
-    if request.hosts and not request.hosts_apart:
+def _check_hosts(request: RunRequest) -> None:
+    if request.hosts and not request.independent_hosts:
         raise InputError("several ranks: these live hosts need all nodes in one process")
 
 
-def _executed(
+def _execute_first(
     directory: Path, request: RunRequest, listener: Listener, progress: Callable[[Progress], None] | None
 ) -> RunResult:
     """Run rank 0's part. Its sockets are closed in any case, so that no other rank waits for them."""
-    with contextlib.ExitStack() as opened:
-        channels = [opened.enter_context(channel) for channel in listener.accept()]
+    with contextlib.ExitStack() as stack:
+        channels = [stack.enter_context(channel) for channel in listener.accept()]
         return execute(directory, request, progress=progress, channels=channels)
 
 
-def _carried_out(run: Callable[[], RunResult]) -> _Outcome:
+def _answer_of(run: Callable[[], RunResult]) -> _Answer:
     try:
-        return _Outcome(result=run())
-    except (SimulationFailed, NotMet) as failure:
-        return _Outcome(error=str(failure))
+        return _Answer(result=run())
+    except (SimulationFailed, RendezvousFailed) as failure:
+        return _Answer(error=str(failure))
 
 
 # ---- all ranks but the first ----
 
 
 def serve(comm: Communicator) -> None:
-    """Carry out rank 0's orders until it ends. Signals are ignored: rank 0 handles them and ends this rank."""
+    """Carry out rank 0's orders until it ends. Signals are ignored: rank 0 handles them and ends the rank."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)  # a handler, unlike SIG_IGN, is not inherited by simulators
     directories: dict[int, Path] = {}
-    while (task := _receive(comm, 0, patience=None)) is not None:
+    while (order := _receive(comm, 0, timeout=None)) is not None:
         try:
-            if isinstance(task, _Build):
-                directories[task.number] = build(task.top, models=task.models, quiet=True)
-                outcome = _Outcome()
+            if isinstance(order, _Build):
+                directories[order.number] = build(order.top, models=order.models, quiet=True)
+                answer = _Answer()
             else:
-                outcome = _run_share(directories[task.build], task, comm.rank)
+                answer = _run_share(directories[order.build], order, comm.rank)
         except Exception as error:  # for instance a full disk: rank 0 reports it
-            outcome = _Outcome(error=f"{type(error).__name__}: {error}")
-        comm.send(outcome, 0)
+            answer = _Answer(error=f"{type(error).__name__}: {error}")
+        comm.send(answer, 0)
 
 
-def _run_share(directory: Path, task: _Run, rank: int) -> _Outcome:
+def _run_share(directory: Path, order: _Run, rank: int) -> _Answer:
     # Rank 0 waits for the socket, and notices its end if anything fails here.
-    with connect(task.place, rank) as channel, tempfile.TemporaryDirectory(prefix="fanin-") as temporary:
-        folder, request = Path(temporary), task.request
-        places = {path: folder / f"memory{number}" for number, path in enumerate(task.contents)}
+    with connect(order.place, rank) as channel, tempfile.TemporaryDirectory(prefix="fanin-") as temporary:
+        folder, request = Path(temporary), order.request
+        places = {path: folder / f"memory{number}" for number, path in enumerate(order.contents)}
         for path, place in places.items():
-            write_memory(place, task.contents[path])
+            write_memory(place, order.contents[path])
         request = replace(
             request,
             memories=[[places[path] for path in paths] for paths in request.memories],
             trace=folder / "events" if request.trace else None,
         )
-        outcome = _carried_out(lambda: execute(directory, request, channels=[channel]))
-        written = {
+        answer = _answer_of(lambda: execute(directory, request, channels=[channel]))
+        changed = {
             path
-            for paths, writable in zip(task.request.memories, request.writable, strict=True)
-            for path, writes in zip(paths, writable, strict=True)
-            if writes
+            for paths, writable in zip(order.request.memories, request.writable, strict=True)
+            for path, is_writable in zip(paths, writable, strict=True)
+            if is_writable
         }
-        return replace(outcome, contents={path: np.fromfile(places[path], np.uint8) for path in written})
+        return replace(answer, contents={path: np.fromfile(places[path], np.uint8) for path in changed})
 
 
-def _receive(comm: Communicator, source: int, *, name: str = "", patience: float | None = PATIENCE) -> Any:
-    """Return the next message of a rank. If it does not arrive within ``patience`` seconds, end all ranks.
+def _receive(comm: Communicator, source: int, *, name: str = "", timeout: float | None = TIMEOUT) -> Any:
+    """Return the next message of a rank. If it does not arrive within ``timeout`` seconds, end all ranks.
 
     Raises ToolFailed if a rank of ``--ranks`` has died. MPI's own receive would spin and take processor time
     from the simulators.
     """
-    begun, sleep = time.monotonic(), _SLEEP
+    start, sleep = time.monotonic(), _SLEEP
     while (message := comm.improbe(source)) is None:
         time.sleep(sleep)
         sleep = min(1.2 * sleep, _LONGEST_SLEEP)
-        if patience is not None and time.monotonic() > begun + patience:
-            _abort(comm, f"{name} has not answered for {patience:g} s")
+        if timeout is not None and time.monotonic() > start + timeout:
+            _abort(comm, f"{name} has not answered for {timeout:g} s")
     return message.recv()
 
 
-def _abort(comm: Communicator, why: str) -> NoReturn:
+def _abort(comm: Communicator, reason: str) -> NoReturn:
     """End all ranks, because one of them hangs."""
-    print(f"fanin: error: {why}", file=sys.stderr, flush=True)
+    print(f"fanin: error: {reason}", file=sys.stderr, flush=True)
     comm.Abort(1)
     raise SystemExit(1)
 
 
 def _communicator() -> tuple[Communicator, str]:
     """Return the communicator of all ranks, and the name of this machine."""
-    if pipes := started():
+    if pipes := join_started():
         return pipes, socket.gethostname()
     try:
         from mpi4py import MPI
@@ -272,26 +272,30 @@ def _communicator() -> tuple[Communicator, str]:
 
 
 def join() -> bool:
-    """Meet the other processes that ``--ranks`` or MPI has started.
+    """Join the other processes that ``--ranks`` or MPI has started; return whether this process is rank 0.
 
-    False at all except the first, which have served by then. Raises ModuleNotFoundError without mpi4py, and
+    At other ranks the call returns once rank 0 has ended. Raises ModuleNotFoundError without mpi4py, and
     InputError without an MPI. At rank 0 it also raises InputError if ranks have different versions or options.
     """
-    global _joined
+    global _program_ranks
     comm, host = _communicator()
-    own = (__version__, platform.python_version(), sys.argv[1:])
-    found = comm.allgather((own, host))
-    hosts = [host for _, host in found]
-    for rank, (other, host) in enumerate(found):
-        for what, a, b in zip(("fanin", "Python", "options"), found[0][0], other, strict=True):
-            if a != b:
+    identity = (__version__, platform.python_version(), sys.argv[1:])
+    identities = comm.allgather((identity, host))
+    hosts = [host for _, host in identities]
+    for rank, (identity_of_rank, host) in enumerate(identities):
+        for name, expected, actual in zip(
+            ("fanin", "Python", "options"), identities[0][0], identity_of_rank, strict=True
+        ):
+            if expected != actual:
                 if comm.rank:
                     return False
-                raise InputError(f"rank {rank} on {host}: {what} must be those of rank 0, {a}, not {b}")
+                raise InputError(
+                    f"rank {rank} on {host}: {name} must be those of rank 0, {expected}, not {actual}"
+                )
     if comm.rank:
         serve(comm)
         return False
     if comm.size > 1:
-        _joined = Ranks(comm, hosts)
-        atexit.register(_joined.close)  # before MPI's finalisation, which waits for the other ranks
+        _program_ranks = Ranks(comm, hosts)
+        atexit.register(_program_ranks.close)  # before MPI's finalisation, which waits for the other ranks
     return True

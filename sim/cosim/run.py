@@ -1,4 +1,4 @@
-"""Requests and results of a co-simulation, passed between processes as pickles."""
+"""Request and result of a co-simulation, passed between processes as pickles."""
 
 from __future__ import annotations
 
@@ -40,13 +40,14 @@ def write_memory(place: Path, content: npt.NDArray) -> None:
 
 @dataclass
 class Phase:
-    """A program for each host, in the order of nodes; nodes after the last program have none.
+    """Part of a run in which hosts carry out one program each.
 
     All programs start together. The next phase begins at the end of the window (docs/scale.md) in which the
     last program ended.
 
+    - ``programs``: per node, in order; nodes after the last program have none.
     - ``settled``: begin only when no frame is in flight; nodes must have stopped sending.
-    - ``kept``: give the caller the results so far after this phase: see ``Simulator.run``.
+    - ``kept``: report the results so far after this phase: see ``keep`` of ``Simulator.run``.
     """
 
     name: str
@@ -73,36 +74,36 @@ class RunRequest:
     seed: int
     cuts: tuple[tuple[int, int], ...] = ()  # nodes, and times in ps from which their links drop every frame
     watch: Callable[[int], Watch] = Watch  # makes the observer of the frames, for a number of nodes
-    memory_latency: int = MEMORY_LATENCY
+    memory_latency: int = MEMORY_LATENCY  # cycles
     hbm: Hbm | None = None  # model of memories, instead of a constant latency; for nodes that only read them
     memory_repeats: int = 1  # how many times a memory's bytes follow one another; 1 for nodes that write
     mac_bytes_per_cycle: float = 0.0  # rate of the links, to which MACs keep; 0: a beat per cycle
     memory_bytes_per_cycle: float = 0.0  # limit of each memory port and direction; 0: a beat per cycle
-    watchdog: int = 200_000
+    watchdog: int = 200_000  # cycles without progress that end the run
     event_mask: int = 0  # bit n selects bit n of a node's events
-    event_limit: int = 1_000_000
+    event_limit: int = 1_000_000  # greatest number of entries in the event trace
     writable: tuple[tuple[bool, ...], ...] = ()  # per node and memory port; set by Simulator.run
     host_ports: tuple[bool, ...] = ()  # per node, whether it has a host packet port; set by Simulator.run
     shares: tuple[range, ...] = ()  # the nodes of each rank; set by Simulator.run
     rank: int = 0
     hosts: Callable[[Board], LiveHosts] | None = None  # drives the run after the phases; picklable
-    hosts_apart: bool = False  # hosts of one rank need no others, so that several ranks may have hosts
+    independent_hosts: bool = False  # hosts of one rank need no others, so that several ranks may have hosts
     quiet_cycles: int = QUIET_CYCLES  # cycles without an event before time is skipped with live hosts
     endless: bool = False  # hosts wait for events outside the simulation, so that no progress is no error
-    trace: Path | None = None
-    pcap: Path | None = None
-    link_log: Path | None = None
+    trace: Path | None = None  # file of the event trace
+    pcap: Path | None = None  # file of the frames at the switch
+    link_log: Path | None = None  # file of the frames on all links
     wave: tuple[Window, Path] | None = None  # only for a simulator that was built for waveforms
 
     @property
-    def own(self) -> range:
+    def own_nodes(self) -> range:
         """Nodes of this rank."""
         return self.shares[self.rank]
 
     def share_of(self, rank: int) -> RunRequest:
         """Return the part of the request for a rank's nodes."""
-        own = self.shares[rank]
-        part = slice(own.start, own.stop)
+        nodes = self.shares[rank]
+        part = slice(nodes.start, nodes.stop)
         return replace(
             self,
             rank=rank,
@@ -147,13 +148,13 @@ class RunResult:
     cycles: int = 0
     skipped_ps: int = 0  # simulated time without cycles
     hosts: Any = None  # LiveHosts.result(); None if the run has failed
-    error: str = ""
-    failed_check: FailedCheck | None = None
+    error: str = ""  # reason of a failure
+    failed_check: FailedCheck | None = None  # the check that failed, if a check ended the run
     last_reads: list[Words] = field(default_factory=list)  # per node, reads of the unfinished phase
     frames: dict[str, int] = field(default_factory=dict)  # frames that nodes sent, by kind
     links: list[dict[str, dict[str, int]]] = field(default_factory=list)  # per node: up, down
-    switch: dict[str, int] = field(default_factory=dict)
-    jobs: dict[int, dict[str, int]] = field(default_factory=dict)
+    switch: dict[str, int] = field(default_factory=dict)  # counters of the switch
+    jobs: dict[int, dict[str, int]] = field(default_factory=dict)  # counters of the switch by job
     watched: Any = None  # result of the request's ``watch``; None if the run did not begin
     bytes_read: list[list[int]] = field(default_factory=list)  # per node, per memory port
     bytes_written: list[list[int]] = field(default_factory=list)  # per node, per memory port
@@ -161,17 +162,17 @@ class RunResult:
     memories: list[list[Bytes]] = field(default_factory=list)  # final memories of nodes that write theirs
     events: npt.NDArray = field(default_factory=lambda: np.zeros(0, EVENT))
     recorded: int = 0  # rising edges in the waveform
-    seconds: float = 0.0
+    seconds: float = 0.0  # duration by the wall clock
     cpu_seconds: float = 0.0  # processor time of the simulator's one thread, summed over ranks
-    silent: int | None = None  # the rank that missed a meeting
+    silent_rank: int | None = None  # the rank that missed a meeting
     network_seconds: float = 0.0  # part of ``seconds`` in which frames were carried
     meetings: int = 0  # number of meetings; 0 with one rank
     meeting_seconds: list[float] = field(default_factory=list)  # per rank: time of waiting for others
 
     def add(self, other: RunResult) -> None:
         """Append the results of the next rank's nodes."""
-        for phase, own in zip(self.phases, other.phases, strict=True):
-            phase.reads += own.reads
+        for phase, other_phase in zip(self.phases, other.phases, strict=True):
+            phase.reads += other_phase.reads
         for name in ("last_reads", "bytes_read", "bytes_written", "occupied", "meeting_seconds"):
             getattr(self, name).extend(getattr(other, name))
         if self.hosts is not None and other.hosts is not None:

@@ -14,14 +14,14 @@ from fanin.hdl.emission import kept_verilog
 from fanin.hdl.emit import snake_case
 from fanin.sim.cosim import ranks
 from fanin.sim.cosim.arrays import Arith, Array, arrays_source, with_arrays
-from fanin.sim.cosim.blocks import cut
+from fanin.sim.cosim.blocks import split_blocks
 from fanin.sim.cosim.build import build
 from fanin.sim.cosim.ports import NodePorts
 from fanin.sim.cosim.process import SimulationFailed, execute
 from fanin.sim.cosim.run import Progress, RunRequest, RunResult
 from fanin.sim.cosim.templates import template
 from fanin.sim.cosim.view import FrameFormat, with_view
-from fanin.sim.cosim.waves import ShownNode
+from fanin.sim.cosim.waves import WaveNode
 from fanin.sim.cosim.window import scope_of
 
 _MAX_BYTES = 1024  # greatest rate in bytes per cycle, above that of any port
@@ -45,9 +45,12 @@ def _hold(node: int, name: str, valid: str, ready: str, payload: list[str]) -> s
 
 @dataclass(frozen=True)
 class Sources:
-    """Sources for Verilator: the top, and separately each of ``models``; texts by file name.
+    """Sources for Verilator, as texts by file name.
 
-    ``verilog`` is the emitted text of each group's node.
+    - ``nodes``: template variables of each node in the top.
+    - ``parts``: files of the top, without ``top.sv``.
+    - ``models``: files of each separately Verilated model, by module.
+    - ``verilog``: emitted text of each group's node.
     """
 
     nodes: list[dict[str, object]]
@@ -62,22 +65,22 @@ class Sources:
 
     def share(self, nodes: range) -> dict[str, str]:
         """Return the sources of a top with the given nodes; the text does not contain their numbers."""
-        own = self.nodes[nodes.start : nodes.stop]
-        return {**self.parts, "top.sv": template("top.sv.j2").render(nodes=own, hold=_hold)}
+        share = self.nodes[nodes.start : nodes.stop]
+        return {**self.parts, "top.sv": template("top.sv.j2").render(nodes=share, hold=_hold)}
 
 
 @dataclass(frozen=True)
 class Group:
     """Nodes of one kind: ``count`` copies of a component.
 
-    - ``apart``: class names of components inside that occur several times and are Verilated once, separately.
+    - ``separate``: class names of inner components that occur several times and are Verilated once, separately.
     - ``arith``: implementation of arrays of binary32 operators.
     - ``frames``: format of frames in waveforms.
     """
 
     component: wiring.Component
     count: int = 1
-    apart: Collection[str] = ()
+    separate: Collection[str] = ()
     arith: Arith = Arith.RTL
     frames: FrameFormat | None = None
 
@@ -87,19 +90,20 @@ def _modules(groups: Sequence[Group]) -> list[str]:
     names: list[str] = []
     for group in groups:
         name = snake_case(type(group.component).__name__)
-        same = sum(other == name or other.startswith(f"{name}_kind") for other in names)
-        names.append(f"{name}_kind{same + 1}" if same else name)
+        namesakes = sum(other == name or other.startswith(f"{name}_kind") for other in names)
+        names.append(f"{name}_kind{namesakes + 1}" if namesakes else name)
     return names
 
 
 def simulation_sources(groups: Sequence[Group], *, waves: bool = False) -> Sources:
-    """Return the sources of a top with the nodes of all groups, one after the other.
+    """Return the sources of a top with the nodes of all groups, in order.
 
     Repeated parts are translated and compiled once: each kind of node, if there are several nodes, and
-    components in ``Group.apart``. Their outputs must be registers (see block.sv.j2). With ``waves``, models can
-    write waveforms, and a single node is also separate, so that its scope has the same name as among several.
+    components in ``Group.separate``. Their outputs must be registers (see block.sv.j2). With ``waves``, models
+    can write waveforms, and a single node is also separate, so that its scope has the same name as among
+    several.
     """
-    apart = waves or sum(group.count for group in groups) > 1
+    separate = waves or sum(group.count for group in groups) > 1
     models: dict[str, dict[str, str]] = {}
     parts: dict[str, str] = {}  # sources of the top
     nodes: list[dict[str, object]] = []
@@ -107,19 +111,22 @@ def simulation_sources(groups: Sequence[Group], *, waves: bool = False) -> Sourc
     arrays: list[Array] = []
     for group, name in zip(groups, _modules(groups), strict=True):
         texts.append(kept_verilog(group.component, name=name))
-        text, found = with_arrays(texts[-1], group.arith)
-        arrays += found
-        *blocks, whole = cut(text, name, group.apart)
-        nodes += [{"ports": NodePorts.of(group.component), "module": whole.module}] * group.count
+        text, group_arrays = with_arrays(texts[-1], group.arith)
+        arrays += group_arrays
+        *blocks, node_block = split_blocks(text, name, group.separate)
+        nodes += [{"ports": NodePorts.of(group.component), "module": node_block.module}] * group.count
         if waves:
-            whole = with_view(whole, NodePorts.of(group.component), group.frames)
-        if apart:
-            blocks.append(whole)
+            node_block = with_view(node_block, NodePorts.of(group.component), group.frames)
+        if separate:
+            blocks.append(node_block)
         else:
-            parts["node.v"] = whole.verilog
+            parts["node.v"] = node_block.verilog
         stubs: dict[str, str] = {}
         for block in blocks:  # a block that occurs in two kinds is the same in both
-            models[block.module] = {f"{block.module}.v": block.named if waves else block.verilog, **stubs}
+            models[block.module] = {
+                f"{block.module}.v": block.verilog_for_waves if waves else block.verilog,
+                **stubs,
+            }
             stubs[f"{block.module}.sv"] = block.stub(waves=waves)
             parts[f"{block.module}.cpp"] = block.source(waves=waves)
         parts |= stubs
@@ -143,7 +150,7 @@ class Simulator:
 
     With several ranks (``ranks.py``), each rank has some of the nodes and its own process.
 
-    - ``together``: number of consecutive nodes that stay in one rank.
+    - ``nodes_per_host``: number of consecutive nodes that stay in one rank.
     - ``waves``: make another build, whose requests may ask for a waveform.
     - ``verilog``: emitted text of each group's node.
 
@@ -151,7 +158,9 @@ class Simulator:
     tool, and for more ranks than nodes.
     """
 
-    def __init__(self, groups: Sequence[Group], *, together: int = 1, waves: bool = False, quiet: bool = False):
+    def __init__(
+        self, groups: Sequence[Group], *, nodes_per_host: int = 1, waves: bool = False, quiet: bool = False
+    ):
         self._groups = [group for group in groups if group.count]
         self._kinds = [kind for kind, group in enumerate(self._groups) for _ in range(group.count)]
         self.ports = [NodePorts.of(self._groups[kind].component) for kind in self._kinds]
@@ -164,7 +173,7 @@ class Simulator:
         self.verilog = sources.verilog
         # A node's cost per cycle is estimated by the length of its text.
         sizes = [len(self.verilog[kind]) for kind in self._kinds]
-        self._shares = ranks.spread(sizes, self._ranks.size if self._ranks else 1, together)
+        self._shares = ranks.spread(sizes, self._ranks.size if self._ranks else 1, nodes_per_host)
         tops = [sources.share(nodes) for nodes in self._shares]
         self.directory = build(tops[0], models=sources.models, waves=waves, quiet=quiet)
         if self._ranks:
@@ -198,11 +207,11 @@ class Simulator:
             raise SimulationFailed(result.error, result)
         return result
 
-    def shown(self, node: int) -> ShownNode:
+    def wave_node(self, node: int) -> WaveNode:
         """Return a node's description for waveforms."""
         kind = self._kinds[node]
         group, module = self._groups[kind], _modules(self._groups)[kind]
-        return ShownNode(scope_of(node), self.ports[node], module, self.verilog[kind], group.frames)
+        return WaveNode(scope_of(node), self.ports[node], module, self.verilog[kind], group.frames)
 
     def _check(self, request: RunRequest) -> None:
         for name, count in ("nodes", request.nodes), ("memories", len(request.memories)):
@@ -231,7 +240,7 @@ class Simulator:
 
     def _check_hbm(self, request: RunRequest) -> None:
         """Reject requests outside the HBM model: writes, wider ports, skipped time."""
-        ports = [bus for own in self.ports for bus in own.memories]
+        ports = [bus for node_ports in self.ports for bus in node_ports.memories]
         if any(bus.writes for bus in ports):
             raise ValueError("hbm must be None for nodes that write their memories")
         if widest := max((bus.data_bits for bus in ports if bus.data_bits > PORT_BITS), default=0):

@@ -1,7 +1,6 @@
-"""Ranks of this machine: processes of one command, joined by sockets without an address.
+"""Ranks of this machine: processes of one command, connected by socket pairs.
 
-Rank 0 has a pair of sockets with each other rank. Only these processes have an end of a pair, so that no other
-program can send to one.
+Rank 0 has a socket pair with each other rank. The sockets have no address, so no other program can connect.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ from typing import Any, NoReturn, Protocol
 from fanin.base.errors import InputError, ToolFailed
 from fanin.base.processes import end_with
 
-GRACE_SECONDS = 20.0  #: for ranks to end, after rank 0 or a rank that has died
+GRACE_SECONDS = 20.0  #: time for the remaining ranks to end, after rank 0 has ended or a rank has died
 _VARIABLE = "FANIN_RANKS"  # of a started process: rank, size, and the descriptors of its sockets
-_LOOK = 0.05  # seconds between two polls of the processes
+_POLL_SECONDS = 0.05  # seconds between two polls of the processes
 
 
 class Message(Protocol):
-    """Message that arrived."""
+    """A message that has arrived."""
 
     def recv(self) -> Any:
         """Return its value."""
@@ -43,7 +42,7 @@ class Communicator(Protocol):
         """Send a value to a rank."""
 
     def improbe(self, source: int) -> Message | None:
-        """Return the next message of a rank if it has come."""
+        """Return the next message of a rank if it has arrived."""
 
     def allgather(self, value: Any) -> list[Any]:
         """Return the values of all ranks."""
@@ -53,15 +52,15 @@ class Communicator(Protocol):
 
 
 class Pipes:
-    """Communicator of the ranks that ``Processes`` has started.
+    """Communicator of the ranks that ``Processes`` has started; it connects rank 0 with each other rank.
 
-    Values go between rank 0 and each other rank. Another rank ends when rank 0 has.
+    The process of another rank ends when rank 0 has ended.
     """
 
     def __init__(self, rank: int, size: int, sockets: Sequence[int]):
         self.rank, self.size = rank, size
-        others = range(1, size) if rank == 0 else [0]
-        self._peers: dict[int, Connection[Any, Any]] = dict(zip(others, map(Connection, sockets), strict=True))
+        peers = range(1, size) if rank == 0 else [0]
+        self._peers: dict[int, Connection[Any, Any]] = dict(zip(peers, map(Connection, sockets), strict=True))
 
     def send(self, value: Any, dest: int) -> None:
         """See :class:`Communicator`. A value to a rank that has ended is lost."""
@@ -102,12 +101,12 @@ class _Received:
 
 
 def is_started() -> bool:
-    """Whether this process is a rank that ``Processes`` has started and that has not joined."""
+    """Return whether ``Processes`` has started this process as a rank, and it has not joined yet."""
     return _VARIABLE in os.environ
 
 
-def started() -> Pipes | None:
-    """Join the other ranks that ``Processes`` has started with this one; None in any other process."""
+def join_started() -> Pipes | None:
+    """Return the communicator of the ranks that ``Processes`` has started; None if this process is no rank."""
     text = os.environ.pop(_VARIABLE, None)  # processes started by this one are not ranks
     if text is None:
         return None
@@ -116,17 +115,17 @@ def started() -> Pipes | None:
 
 
 class Processes:
-    """Processes of a command's ranks. Raises InputError if the system refuses so many."""
+    """Processes of a command's ranks, started at once. Raises InputError if the system cannot start them."""
 
     def __init__(self, command: Sequence[str], ranks: int):
         self._ranks: list[subprocess.Popen[bytes]] = []  # the others in order, then rank 0
         ends: list[int] = []
         try:
             for rank in range(1, ranks):
-                own, other = socket.socketpair()
-                ends.append(own.detach())
-                with other:
-                    self._start(command, rank, ranks, [other.fileno()])
+                first_end, other_end = socket.socketpair()
+                ends.append(first_end.detach())
+                with other_end:
+                    self._start(command, rank, ranks, [other_end.fileno()])
             self._start(command, 0, ranks, ends)
         except OSError as error:
             self.end()
@@ -149,21 +148,21 @@ class Processes:
         )
 
     def wait(self, seconds: float = math.inf) -> int:
-        """Wait until rank 0 has ended; its status.
+        """Wait until rank 0 has ended; return its exit status.
 
-        If another rank dies, rank 0 reports the death. Raises ToolFailed if rank 0 does not end then, or within
-        ``seconds``.
+        If another rank dies, rank 0 reports it and ends. Raises ToolFailed if rank 0 does not end within
+        ``GRACE_SECONDS`` of that, or within ``seconds`` from now.
         """
         deadline = time.monotonic() + seconds
-        why = "rank 0 does not end"
+        reason = "rank 0 does not end"
         while (status := self._ranks[-1].poll()) is None:
-            dead = [rank for rank, each in enumerate(self._ranks[:-1], 1) if each.poll()]
-            if dead and deadline == math.inf:
+            dead_ranks = [rank for rank, process in enumerate(self._ranks[:-1], 1) if process.poll()]
+            if dead_ranks and deadline == math.inf:
                 deadline = time.monotonic() + GRACE_SECONDS
-                why = f"rank {dead[0]} has died, and so all have ended"
+                reason = f"rank {dead_ranks[0]} has died, and so all have ended"
             if time.monotonic() > deadline:
-                raise ToolFailed(why)
-            time.sleep(_LOOK)
+                raise ToolFailed(reason)
+            time.sleep(_POLL_SECONDS)
         return status
 
     def interrupt(self) -> None:
@@ -171,7 +170,7 @@ class Processes:
         self._ranks[-1].send_signal(signal.SIGINT)
 
     def end(self) -> None:
-        """End the ranks that still run: rank 0 may clean up, and the others end with it."""
+        """End the ranks that still run: terminate rank 0, which cleans up; kill ranks that remain."""
         if self._ranks and self._ranks[-1].poll() is None:
             self._ranks[-1].terminate()
         deadline = time.monotonic() + GRACE_SECONDS

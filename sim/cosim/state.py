@@ -1,4 +1,4 @@
-"""State of a run as ranks exchange it: of nodes, of live hosts, and orders of hosts to the run."""
+"""State of nodes and live hosts, and orders of hosts to the run, as ranks exchange them at meetings."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ class Failure:
     node: int
     text: str
     check: FailedCheck | None = None  # the check, if one has failed
-    of_host: bool = False  # found by a live host
+    of_host: bool = False  # a live host reported the failure
 
 
 def first_of(failures: Iterable[Failure | None]) -> Failure | None:
     """Return the earliest failure; of several in one cycle, the one at the first node."""
-    found = (failure for failure in failures if failure)
-    return min(found, key=lambda one: (one.cycle, one.node), default=None)
+    present = (failure for failure in failures if failure)
+    return min(present, key=lambda failure: (failure.cycle, failure.node), default=None)
 
 
 @dataclass(frozen=True)
-class Waits:
-    """Text of what live hosts of a rank, or of all ranks, wait for."""
+class WaitReport:
+    """Reasons why live hosts of a rank, or of all ranks, wait; part of the message of a failed run."""
 
     busy: tuple[int, ...]  # nodes that run a program
     sending: tuple[int, ...]  # nodes that have not taken all frames of their hosts
-    may_skip: bool
-    hosts: str  # the hosts' own text of which host waits for what
+    may_skip: bool  # time may be skipped to the next alarm
+    hosts: str  # ``LiveHosts.waiting()``: which host waits for what
 
     @staticmethod
-    def of(parts: Sequence[Waits]) -> Waits:
-        """Return the waits of all ranks as one."""
-        return Waits(
+    def of(parts: Sequence[WaitReport]) -> WaitReport:
+        """Return the combined report of all ranks."""
+        return WaitReport(
             busy=tuple(node for part in parts for node in part.busy),
             sending=tuple(node for part in parts for node in part.sending),
             may_skip=all(part.may_skip for part in parts),
@@ -54,28 +54,28 @@ class Waits:
 
 
 @dataclass(frozen=True)
-class Live:
+class LiveState:
     """State of live hosts of a rank, or of all ranks, at a meeting."""
 
-    called: int  # last edge with a callback
-    alarm: int | None  # time of the next alarm
-    still: bool  # nothing has happened for ``quiet_cycles``, no program runs, and time may be skipped
+    last_call: int  # last edge with a callback
+    alarm: int | None  # time of the next alarm, in ps
+    idle: bool  # no event for ``quiet_cycles``, no program runs, and time may be skipped
     done: int | None  # edge at which the hosts reached their end
-    progress: int
-    waits: Waits | None = None  # only of a run that has failed
+    progress: int  # ``LiveHosts.progress``
+    wait_report: WaitReport | None = None  # only of a run that has failed
 
     @staticmethod
-    def of(parts: Sequence[Live]) -> Live:
-        """Return the state of all ranks' hosts as one."""
+    def of(parts: Sequence[LiveState]) -> LiveState:
+        """Return the combined state of all ranks' hosts."""
         ends = [part.done for part in parts if part.done is not None]
-        waits = [part.waits for part in parts if part.waits]
-        return Live(
-            called=max(part.called for part in parts),
+        reports = [part.wait_report for part in parts if part.wait_report]
+        return LiveState(
+            last_call=max(part.last_call for part in parts),
             alarm=min((part.alarm for part in parts if part.alarm is not None), default=None),
-            still=all(part.still for part in parts),
+            idle=all(part.idle for part in parts),
             done=max(ends) if len(ends) == len(parts) else None,
             progress=min(part.progress for part in parts),
-            waits=Waits.of(waits) if waits else None,
+            wait_report=WaitReport.of(reports) if reports else None,
         )
 
 
@@ -83,33 +83,33 @@ class State(NamedTuple):
     """State of nodes of a rank, or of all ranks, at a meeting."""
 
     busy: bool  # a program runs
-    ended: int  # edge after the last end of a program
+    last_end: int  # edge after the last end of a program
     holds_frames: bool  # a frame waits at a MAC or a host, or a frame or an order is in flight
     progress: int  # last edge with progress
     failure: Failure | None = None
-    live: Live | None = None
+    hosts: LiveState | None = None
 
     @staticmethod
-    def of(states: Sequence[State], *, carries: bool, found: Failure | None) -> State:
-        """Return the state of all ranks as one.
+    def of(states: Sequence[State], *, carries: bool, host_failure: Failure | None) -> State:
+        """Return the combined state of all ranks.
 
         - ``carries``: a frame is in flight to or from the switch, or an order to hosts.
-        - ``found``: failure that rank 0's hosts have found.
+        - ``host_failure``: failure that rank 0's hosts have reported.
         """
-        if len(states) == 1 and not (carries or found):  # fast path: a run in one process meets at each frame
+        if len(states) == 1 and not (carries or host_failure):  # fast path: one process meets at each frame
             return states[0]
-        live = [state.live for state in states if state.live]
+        host_states = [state.hosts for state in states if state.hosts]
         return State(
             busy=any(state.busy for state in states),
-            ended=max(state.ended for state in states),
+            last_end=max(state.last_end for state in states),
             holds_frames=carries or any(state.holds_frames for state in states),
             progress=max(state.progress for state in states),
-            failure=first_of([found, *(state.failure for state in states)]),
-            live=Live.of(live) if live else None,
+            failure=first_of([host_failure, *(state.failure for state in states)]),
+            hosts=LiveState.of(host_states) if host_states else None,
         )
 
 
-class Cut(NamedTuple):
+class LinkCut(NamedTuple):
     """A cut of a node's link: from the edge after ``cycle`` on, it drops every frame in both directions.
 
     With ``peer``, only frames between the two nodes are dropped. With ``mends``, a cut link carries frames
@@ -118,22 +118,22 @@ class Cut(NamedTuple):
 
     cycle: int
     node: int
-    peer: int | None
+    peer: int | None  # None: frames of all nodes are dropped
     mends: bool = False
 
 
-class Verdict(NamedTuple):
+class Decision(NamedTuple):
     """Decision of rank 0's hosts about facts: a failure, and orders for all hosts."""
 
     failure: Failure | None = None
     orders: Sequence[Any] = ()  # orders due now
-    waiting: bool = False  # further orders are due at the end of the window
+    orders_wait: bool = False  # further orders are due at the end of the window
 
 
 class Fact(NamedTuple):
-    """A value that a live host passes to rank 0's hosts: its edge, time, node and content."""
+    """A value that a live host passes to rank 0's hosts."""
 
-    cycle: int
-    time: int
+    cycle: int  # rising edge of the call of ``Board.tell``
+    time: int  # its simulated time, in ps
     node: int
-    what: Any
+    content: Any

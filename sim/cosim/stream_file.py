@@ -1,7 +1,7 @@
-"""Simulation of a Verilated component between files: input frames to stream ``i``, output frames from ``o``.
+"""Simulation of a Verilated component that transforms frames: frames to stream ``i``, frames from stream ``o``.
 
-No Python runs per cycle: a C++ main drives the model at hundreds of thousands of cycles a second. Inputs that
-are no streams are set once per run, so one build serves all values of a register.
+A C++ main program drives the model at hundreds of thousands of cycles a second, without Python. Other inputs
+are constant during a run and set at its start, so one build serves all values of a register.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ class StreamRun:
 
     frames: list[bytes]  #: frames that left ``o``, one per input frame
     errors: npt.NDArray[np.bool_]  #: ``error`` of each frame, if ``o`` has it
-    taken: UInt32  #: cycle in which each beat entered
-    given: UInt32  #: cycle in which each beat left
+    input_cycles: UInt32  #: cycle in which each beat entered
+    output_cycles: UInt32  #: cycle in which each beat left
     seconds: float
 
     @property
     def cycles(self) -> int:
         """Cycles from the first beat in to the last beat out, both included."""
-        return int(self.given[-1]) - int(self.taken[0]) + 1
+        return int(self.output_cycles[-1]) - int(self.input_cycles[0]) + 1
 
 
 class StreamFile:
@@ -63,8 +63,8 @@ class StreamFile:
         self.registers = {
             name: port for name, port in ports.items() if not port.output and not name.startswith(_STREAMS)
         }
-        if wide := [name for name, port in self.registers.items() if len(port.value) > _MAX_REGISTER_BITS]:
-            raise ValueError(f"register {wide[0]} must have at most {_MAX_REGISTER_BITS} bits")
+        if too_wide := [name for name, port in self.registers.items() if len(port.value) > _MAX_REGISTER_BITS]:
+            raise ValueError(f"register {too_wide[0]} must have at most {_MAX_REGISTER_BITS} bits")
         self.has_lengths = "length_payload" in ports
         sources = {"top.v": kept_verilog(component, name="top"), "main.cpp": self._main(ports)}
         self._program = build(sources, own_main=True, quiet=quiet) / EXECUTABLE
@@ -111,12 +111,12 @@ class StreamFile:
             (work / "data").write_bytes(b"".join(frames))
             np.array([len(frame) for frame in frames], dtype=np.uint32).tofile(work / "sizes")
             np.array(lengths, dtype=np.uint32).tofile(work / "lengths")
-            begin = time.perf_counter()
+            start = time.perf_counter()
             command = [str(self._program), folder, str(seed), *units, *settings]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            if done.returncode:
-                raise CheckFailed(f"simulation: {done.stderr.strip() or f'status {done.returncode}'}")
-            return _result(work, time.perf_counter() - begin)
+            process = subprocess.run(command, capture_output=True, text=True, check=False)
+            if process.returncode:
+                raise CheckFailed(f"simulation: {process.stderr.strip() or f'status {process.returncode}'}")
+            return _result(work, time.perf_counter() - start)
 
 
 def _result(work: Path, seconds: float) -> StreamRun:
@@ -125,7 +125,7 @@ def _result(work: Path, seconds: float) -> StreamRun:
     return StreamRun(
         frames=[data[first:end] for first, end in pairwise([0, *ends])],
         errors=np.fromfile(work / "output_errors", dtype=np.bool_),
-        taken=np.fromfile(work / "input_cycles", dtype=np.uint32),
-        given=np.fromfile(work / "output_cycles", dtype=np.uint32),
+        input_cycles=np.fromfile(work / "input_cycles", dtype=np.uint32),
+        output_cycles=np.fromfile(work / "output_cycles", dtype=np.uint32),
         seconds=seconds,
     )

@@ -1,4 +1,4 @@
-"""Main module of the simulator's process under cocotb. It wakes when the top changes ``wake``: per frame."""
+"""Main module of the simulator's process under cocotb. Python wakes when ``wake`` changes, per frame."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cocotb.triggers import ValueChange
 
 from fanin.base.errors import CheckFailed, InputError, ToolFailed
 from fanin.sim.cosim.clock import Clock
-from fanin.sim.cosim.exchange import Sent, Taken
+from fanin.sim.cosim.exchange import SentFrame, TakenFrame
 from fanin.sim.cosim.fabric import Fabric
 from fanin.sim.cosim.library import Library
 from fanin.sim.cosim.live import Board, LiveHosts, LiveRun, SimulationError
@@ -25,14 +25,14 @@ from fanin.sim.cosim.meeting import (
     Channel,
     Meeting,
     Member,
+    RankTimeout,
     Report,
-    Silent,
     Stopped,
     window,
 )
 from fanin.sim.cosim.run import EVENT, Phase, PhaseResult, RunRequest, RunResult, in_order, kept_file
-from fanin.sim.cosim.state import Fact, State, Verdict, first_of
-from fanin.sim.network import least_trip
+from fanin.sim.cosim.state import Decision, Fact, State, first_of
+from fanin.sim.network import min_trip_ps
 
 REQUEST = "FANIN_COSIM_REQUEST"  # pickle of a RunRequest
 RESULT = "FANIN_COSIM_RESULT"  # path of the pickled RunResult
@@ -43,7 +43,7 @@ _HEARTBEAT = 500  # most cycles between wake-ups of Python while live hosts run,
 
 
 class Session:
-    """One run, or a rank's part of a run: the phases, then the live hosts. Rank 0 has the network.
+    """A run, or a rank's part of it: first the phases, then the live hosts. Rank 0 has the network.
 
     All ranks take the same decisions at the same rising edges, since all have the same state of all nodes.
     """
@@ -55,20 +55,20 @@ class Session:
         self._board: Board | None = None
         self._hosts: LiveRun | None = None
         self._reported = time.monotonic()
-        self._kept = 0  # phases that have been given to the caller
+        self._kept_phases = 0  # phases that have been given to the caller
         peers = range(1, len(request.shares)) if request.rank == 0 else [0]
         descriptors = os.environ[CHANNELS].split()
         channels = [Channel(int(descriptor), peer) for descriptor, peer in zip(descriptors, peers, strict=True)]
-        self._alone = not channels
+        self._single_rank = not channels
         self.fabric = Fabric(request, self.clock) if request.rank == 0 else None
-        self._window = window(least_trip(request.link, request.switch_ns), self.clock)
+        self._window = window(min_trip_ps(request.link, request.switch_ns), self.clock)
         self.meetings, self.meeting_seconds = 0, 0.0
         self._meeting: Meeting
         if self.fabric:
-            self._meeting = Centre(self.fabric.exchange, request.shares, channels, self._judge)
+            self._meeting = Centre(self.fabric.exchange, request.shares, channels, self._decide)
         else:
             self._meeting = Member(*channels)
-        self.state = State(busy=False, ended=0, holds_frames=False, progress=0)
+        self.state = State(busy=False, last_end=0, holds_frames=False, progress=0)
 
     async def run(self) -> None:
         """Carry out all phases, then let the live hosts drive. Raises SimulationError."""
@@ -79,70 +79,70 @@ class Session:
                 result.cycles, result.recorded = result.phases[-1].end, self.library.close_wave()
             await self._window_end(self.library.cycle())
             if phase.kept:
-                self._keep()
+                self._write_kept()
             self._report()
         if hosts:
-            await self._live(hosts)
+            await self._run_hosts(hosts)
 
     async def _phase(self, phase: Phase) -> PhaseResult:
         """Run a phase. Phases begin at a window's start, so ranks need no extra meeting (docs/scale.md)."""
-        library, own = self.library, self.request.own
+        library, own_nodes = self.library, self.request.own_nodes
         while phase.settled and self.state.holds_frames:
             await self._window_end(library.cycle() + 1)
         start = library.cycle()
-        nodes = list(zip(own, phase.programs, strict=False))
+        nodes = list(zip(own_nodes, phase.programs, strict=False))
         for node, program in nodes:
             library.run_host(node, program)
         self._meet()  # all ranks learn of all programs
         while self.state.busy:
             await self._step()
-        end = max(start, self.state.ended)
+        end = max(start, self.state.last_end)
         if self.fabric:
             self.fabric.exchange.watch.note_configured(end)
         return PhaseResult(phase.name, start, end, [library.reads(node) for node, _ in nodes])
 
-    async def _window_end(self, least: int) -> None:
-        """Run to the first window end at or after edge ``least``."""
-        end = -(-least // self._window) * self._window
+    async def _window_end(self, edge: int) -> None:
+        """Run to the first window end at or after ``edge``."""
+        end = -(-edge // self._window) * self._window
         while self.library.cycle() < end:
             await self._step(end)
 
     async def _step(self, *edges: int) -> None:
-        """Run as ``_next`` does; raise SimulationError if a node has failed."""
-        await self._next(*edges)
+        """Run to an event, as ``_run_to_event``. Raises SimulationError if a node has failed."""
+        await self._run_to_event(*edges)
         if failure := self.state.failure:
             raise SimulationError(failure.text)
 
-    async def _live(self, hosts_of: Callable[[Board], LiveHosts]) -> None:
+    async def _run_hosts(self, hosts_of: Callable[[Board], LiveHosts]) -> None:
         library, request = self.library, self.request
         self._board = Board(
             library,
             self.clock,
-            request.own,
+            request.own_nodes,
             request.memories,
             request.host_ports,
             all_nodes=request.nodes,
         )
         hosts = hosts_of(self._board)
-        live = self._hosts = LiveRun(
+        live_run = self._hosts = LiveRun(
             hosts,
             self._board,
             library,
             quiet_cycles=request.quiet_cycles,
             endless=request.endless,
-            alone=self._alone,
+            single_rank=self._single_rank,
         )
-        live.start()
+        live_run.start()
         self._meet()
         while (done := self._done()) is None:
-            look = live.next_look(self.state)
-            await self._next(look, library.cycle() + min(_HEARTBEAT, request.quiet_cycles))
-            if (time := live.skip(self.state)) is not None:
+            skip_edge = live_run.next_skip_edge(self.state)
+            await self._run_to_event(skip_edge, library.cycle() + min(_HEARTBEAT, request.quiet_cycles))
+            if (time := live_run.skip(self.state)) is not None:
                 self._skip(time - self._board.now)
         self.result.cycles, self.result.recorded = done, library.close_wave()
         end = -(-done // self._window) * self._window  # all ranks know of the end by then
         while library.cycle() < end:
-            await self._next(end)
+            await self._run_to_event(end)
             self._done()
         self.result.hosts = hosts.result()
 
@@ -153,11 +153,11 @@ class Session:
             if failure.of_host:
                 raise SimulationError(failure.text)
             self._meet()  # all ranks know of the failure; now exchange what all hosts wait for
-            assert self.state.live is not None
-            said = self._hosts.waiting(self.state.live, self.clock.time(failure.cycle))
-            raise SimulationError(f"{failure.text}; {said}")
-        assert self.state.live is not None
-        return self.state.live.done
+            assert self.state.hosts is not None
+            waiting = self._hosts.wait_text(self.state.hosts, self.clock.time(failure.cycle))
+            raise SimulationError(f"{failure.text}; {waiting}")
+        assert self.state.hosts is not None
+        return self.state.hosts.done
 
     def _skip(self, time_ps: int) -> None:
         """Let time pass without clock edges. No frame may be in flight, since it would arrive too late."""
@@ -169,19 +169,19 @@ class Session:
         self._hosts.serve()
         self._meet()
 
-    async def _next(self, *edges: int) -> None:
+    async def _run_to_event(self, *edges: int) -> None:
         """Run the nodes until an event, at most to one of the edges; carry frames.
 
         With several ranks, run to the next meeting. Live hosts are called whenever they are due.
         """
-        meeting = self._next_meeting(edges)
+        meeting_edge = self._next_meeting(edges)
         while True:
-            known = [meeting, self._hosts.alarm if self._hosts else None]
-            self.library.set_alarm(min((edge for edge in known if edge is not None), default=None))
+            limits = [meeting_edge, self._hosts.alarm if self._hosts else None]
+            self.library.set_alarm(min((edge for edge in limits if edge is not None), default=None))
             await self._wake()
             if self._hosts:
                 self._hosts.serve()
-            if self._alone or self.library.cycle() >= (meeting or 0):
+            if self._single_rank or self.library.cycle() >= (meeting_edge or 0):
                 break
         self._meet()
         if time.monotonic() > self._reported + _REPORT_SECONDS:
@@ -193,42 +193,45 @@ class Session:
         With several ranks it is a window's end, or earlier the edge before the watchdog, which knows only this
         rank's nodes, could expire.
         """
-        state, now, known = self.state, self.library.cycle(), list(edges)
-        window_end = (now // self._window + 1) * self._window
-        if self._alone:
+        state, cycle, limits = self.state, self.library.cycle(), list(edges)
+        window_end = (cycle // self._window + 1) * self._window
+        if self._single_rank:
             assert self.fabric is not None
             if (alarm := self.fabric.exchange.alarm) is not None:
-                known.append(alarm)
-            if self._board and self._board.ordering:
-                known.append(window_end)
-            return min(known, default=None)
-        known += [window_end, state.progress + self.request.watchdog - 1]
-        return max(now + 1, min(known))
+                limits.append(alarm)
+            if self._board and self._board.has_orders:
+                limits.append(window_end)
+            return min(limits, default=None)
+        limits += [window_end, state.progress + self.request.watchdog - 1]
+        return max(cycle + 1, min(limits))
 
     def _meet(self) -> None:
-        """Exchange frames and facts, and learn the state of all nodes.
+        """Exchange frames and facts with the other ranks, and update the state of all nodes.
 
-        Hosts of all ranks carry out orders at once, followed by another meeting at the same edge.
+        Hosts of all ranks carry out orders at once; another meeting follows at the same edge.
         """
-        while (orders := self._met()) and not self.state.failure:
+        while (orders := self._hold_meeting()) and not self.state.failure:
             assert self._hosts is not None
             self._hosts.obey(orders)
 
-    def _met(self) -> Sequence[Any]:
+    def _hold_meeting(self) -> Sequence[Any]:
         """Hold one meeting; return the orders for hosts."""
         library = self.library
-        sent, taken = [Sent(*one) for one in library.frames()], [Taken(*one) for one in library.taken()]
-        began = time.monotonic()
+        sent, taken = (
+            [SentFrame(*frame) for frame in library.pop_frames()],
+            [TakenFrame(*frame) for frame in library.pop_taken()],
+        )
+        start = time.monotonic()
         cuts, facts = self._board.take() if self._board else ([], [])
         report = Report(sent, taken, self._state(), cuts, facts)
         answer = self._meeting.meet(library.cycle(), report)
-        if not self._alone:
+        if not self._single_rank:
             self.meetings += 1
-            self.meeting_seconds += time.monotonic() - began
+            self.meeting_seconds += time.monotonic() - start
         for node, frame, at, error, tag in answer.received:
             library.push_frame(node, frame, at, error=error, tag=tag)
         self.state = answer.state
-        if not self._alone:
+        if not self._single_rank:
             library.note_progress(self.state.progress)
         return answer.orders
 
@@ -236,39 +239,39 @@ class Session:
         library, hosts = self.library, self._hosts
         return State(
             busy=library.hosts_busy(),
-            ended=library.last_end(),
+            last_end=library.last_end(),
             holds_frames=library.holds_frames(),
             progress=library.last_progress(),
             failure=library.failure() if hosts is None else first_of([library.failure(), hosts.failure]),
-            live=hosts.state(failed=self.state.failure is not None) if hosts else None,
+            hosts=hosts.state(failed=self.state.failure is not None) if hosts else None,
         )
 
-    def _judge(self, facts: Sequence[Fact]) -> Verdict:
-        """Let rank 0's hosts judge the facts of all ranks.
+    def _decide(self, facts: Sequence[Fact]) -> Decision:
+        """Pass the facts of all ranks to rank 0's hosts; return their failure, and the orders due.
 
         Orders wait for the end of a window.
         """
         if not (self._hosts and self._board):
-            return Verdict()
+            return Decision()
         failure = self._hosts.judge(facts)
-        due = self._board.take_orders() if self.library.cycle() % self._window == 0 else []
-        return Verdict(failure, due, self._board.ordering)
+        orders = self._board.take_orders() if self.library.cycle() % self._window == 0 else []
+        return Decision(failure, orders, self._board.has_orders)
 
     def _report(self) -> None:
         """Report progress. Raises BrokenPipeError if the parent process has ended, which ends this run."""
         self._reported = time.monotonic()
         exchange = self.fabric.exchange if self.fabric else None
-        live = self.state.live
-        operations = live.progress if live else exchange.watch.operations if exchange else 0
+        host_state = self.state.hosts
+        operations = host_state.progress if host_state else exchange.watch.operations if exchange else 0
         frames = exchange.watch.sent.total() if exchange else 0
         numbers = (self.library.cycle(), len(self.result.phases), operations, frames)
         os.write(int(os.environ[PROGRESS]), (" ".join(map(str, numbers)) + "\n").encode())
 
-    def _keep(self) -> None:
+    def _write_kept(self) -> None:
         """Write the results so far to a file, which the next report announces."""
         number = len(self.result.phases)
-        result = RunResult(phases=self.result.phases[self._kept :], cycles=self.result.phases[-1].end)
-        self._kept = number
+        result = RunResult(phases=self.result.phases[self._kept_phases :], cycles=self.result.phases[-1].end)
+        self._kept_phases = number
         if self.fabric:
             self.fabric.count(result)
         kept_file(Path.cwd(), number).write_bytes(pickle.dumps(result))
@@ -282,16 +285,20 @@ class Session:
         result.cycles = failure.cycle if failure else result.cycles or library.cycle()
         result.failed_check = failure.check if failure else None
         result.skipped_ps = self.clock.skipped_ps
-        if not self._alone:
+        if not self._single_rank:
             result.meetings, result.meeting_seconds = self.meetings, [self.meeting_seconds]
-        own = request.own
-        result.last_reads = [library.reads(node) for node in own]
-        ports = [(node, range(len(files))) for node, files in zip(own, request.memories, strict=True)]
-        result.bytes_read = [[library.bytes_read(node, port) for port in each] for node, each in ports]
-        result.bytes_written = [[library.bytes_written(node, port) for port in each] for node, each in ports]
-        ended = np.uint64(result.cycles)
-        occupied = [library.occupied(node) for node in own]
-        result.occupied = [np.minimum(found[found[:, 0] < ended], ended) for found in occupied]
+        own_nodes = request.own_nodes
+        result.last_reads = [library.reads(node) for node in own_nodes]
+        ports = [(node, range(len(files))) for node, files in zip(own_nodes, request.memories, strict=True)]
+        result.bytes_read = [
+            [library.bytes_read(node, port) for port in node_ports] for node, node_ports in ports
+        ]
+        result.bytes_written = [
+            [library.bytes_written(node, port) for port in node_ports] for node, node_ports in ports
+        ]
+        end = np.uint64(result.cycles)
+        occupied = [library.occupied(node) for node in own_nodes]
+        result.occupied = [np.minimum(intervals[intervals[:, 0] < end], end) for intervals in occupied]
         if request.trace:
             result.events = in_order(np.fromfile(request.trace, EVENT), request.event_limit)
         if self.fabric:
@@ -303,8 +310,8 @@ class Session:
 def _prepare(request: RunRequest) -> Library:
     library = Library()
     library.setup(
-        nodes=request.own,
-        alone=len(request.shares) == 1,
+        nodes=request.own_nodes,
+        single_rank=len(request.shares) == 1,
         period_ps=request.period_ps,
         latency=request.memory_latency,
         watchdog=request.watchdog,
@@ -312,10 +319,10 @@ def _prepare(request: RunRequest) -> Library:
         memory_bytes_per_cycle=request.memory_bytes_per_cycle,
     )
     if request.hbm:
-        library.use_hbm(request.hbm, nodes=len(request.own), period_ps=request.period_ps)
-    for node, files, writable in zip(request.own, request.memories, request.writable, strict=True):
-        for path, writes in zip(files, writable, strict=True):
-            library.map_memory(node, path, writable=writes, repeats=request.memory_repeats)
+        library.use_hbm(request.hbm, nodes=len(request.own_nodes), period_ps=request.period_ps)
+    for node, files, writable in zip(request.own_nodes, request.memories, request.writable, strict=True):
+        for path, is_writable in zip(files, writable, strict=True):
+            library.map_memory(node, path, writable=is_writable, repeats=request.memory_repeats)
     if request.trace:
         library.open_trace(request.trace, mask=request.event_mask, limit=request.event_limit)
     if request.wave:
@@ -349,8 +356,8 @@ if REQUEST in os.environ:  # cocotb imports this module before the first evaluat
             session.result.error = str(error)
         except BrokenPipeError:  # the parent process has ended, or has stopped this run
             session.result.error = "the run was stopped"
-        except Silent as error:
-            session.result.error, session.result.silent = str(error), error.rank
+        except RankTimeout as error:
+            session.result.error, session.result.silent_rank = str(error), error.rank
         except Exception as error:
             session.result.error = f"{type(error).__name__} in the simulator's process: {error}"
             raise

@@ -13,49 +13,63 @@ from fanin.sim.cosim.templates import template
 from fanin.wire.fields import Field, byte_length
 
 INSTANCE = "view"  # name of the instance in a node's own module
-WAYS = ("tx", "rx")
+DIRECTIONS = ("tx", "rx")
 
 
 @dataclass(frozen=True)
 class FrameFormat:
-    """Fields of a node's frames in a waveform: ``shown``, of a header that begins at byte ``at``.
+    """Header of a node's frames, for extra signals in a waveform.
 
-    ``kinds`` names the values of a field.
+    - ``fields``: all fields of the header, in order.
+    - ``offset``: first byte of the header in a frame.
+    - ``shown_fields``: names of the fields in the waveform.
+    - ``kinds``: names of the values of a field, by the field's name.
     """
 
     fields: Sequence[Field]
-    at: int
-    shown: Sequence[str]
+    offset: int
+    shown_fields: Sequence[str]
     kinds: Mapping[str, type[IntEnum]] = field(default_factory=dict)
 
     def places(self) -> list[dict[str, Any]]:
         """Return each field's width, lowest bit and names of values, for the template."""
-        low, found = 8 * byte_length(self.fields), {}
-        for each in self.fields:
-            low -= each.bits
-            names = {kind.name: kind.value for kind in self.kinds.get(each.name, ())}
-            found[each.name] = {"name": each.name, "bits": each.bits, "low": low, "names": names}
-        return [found[name] for name in self.shown]
+        low, places = 8 * byte_length(self.fields), {}
+        for frame_field in self.fields:
+            low -= frame_field.bits
+            names = {kind.name: kind.value for kind in self.kinds.get(frame_field.name, ())}
+            places[frame_field.name] = {
+                "name": frame_field.name,
+                "bits": frame_field.bits,
+                "low": low,
+                "names": names,
+            }
+        return [places[name] for name in self.shown_fields]
 
 
 def signals(ports: NodePorts, frames: FrameFormat | None) -> dict[str, int]:
     """Return the signals of a view by name, with their widths."""
     fields = frames.places() if frames and ports.mac_width else []
-    return {"cycle": 64} | {f"{way}_{each['name']}": each["bits"] for way in WAYS for each in fields}
+    return {"cycle": 64} | {
+        f"{direction}_{frame_field['name']}": frame_field["bits"]
+        for direction in DIRECTIONS
+        for frame_field in fields
+    }
 
 
 def with_view(block: Block, ports: NodePorts, frames: FrameFormat | None) -> Block:
     """Return a node's block with its view as the instance ``INSTANCE`` of the node's module."""
-    ways = WAYS if ports.mac_width and frames else ()
+    directions = DIRECTIONS if ports.mac_width and frames else ()
     module = template("view.sv.j2").render(
         module=block.module,
         width=ports.mac_width,
-        ways=ways,
+        directions=directions,
         fields=frames.places() if frames else [],
-        bytes=frames.at + byte_length(frames.fields) if frames else 0,
+        bytes=frames.offset + byte_length(frames.fields) if frames else 0,
     )
     pins = [".clk(clk)"] + [
-        f".{way}_{pin}(mac_{way}_t{pin})" for way in ways for pin in ("data", "last", "valid", "ready")
+        f".{direction}_{pin}(mac_{direction}_t{pin})"
+        for direction in directions
+        for pin in ("data", "last", "valid", "ready")
     ]
     instance = f"  {block.module}_view {INSTANCE} ({', '.join(pins)});\nendmodule\n"
     begin = block.verilog.index(f"module {block.module}(")

@@ -35,7 +35,7 @@ class Watch:
         """Note an intact frame on its last link to a node. ``tag`` identifies it in ``note_taken``."""
 
     def note_taken(self, tag: int, cycle: int) -> None:
-        """Note that a node has taken a frame whole."""
+        """Note that a node has taken the last beat of a frame."""
 
     def result(self, end: int) -> Any:
         """Return the result of the observation up to cycle ``end``: ``RunResult.watched``."""

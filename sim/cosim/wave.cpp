@@ -1,7 +1,6 @@
-// Waveforms: a window of a run as FST. Only in simulators that are built for it.
+// Writer of a waveform: a window of a run as FST. Only in simulators that are built for waveforms.
 //
-// Values are written in VPI's read-only region, when all that happens at a time has happened. While no window is
-// open, nothing is called.
+// Values are written in VPI's read-only region, after all changes at that time. Outside the window nothing is called.
 #include "wave.h"
 
 #include <cstdint>
@@ -17,7 +16,7 @@
 
 namespace {
 
-// Where a model is: scopes, from its node's on, and how many of them are instances of modules.
+// Position of a model in the hierarchy: its scopes, from its node's on, and the number of module instances in them.
 struct Place {
   std::vector<std::string> scopes;
   size_t level = 0;
@@ -30,22 +29,22 @@ struct Model {
 };
 
 std::vector<Model> models;
-Place around;  // of the model that is being made
+Place parent;  // of the model that is being made
 
-std::set<std::string> nodes;  // scopes of those that are wanted
+std::set<std::string> nodes;  // scopes of the nodes to write
 std::string path;             // of the file
 uint64_t period = 0;          // ps, as all times
-uint64_t first = 0, count = 0;  // rising edges of the window
-size_t depth = 0;               // levels of modules, the node's own included
-uint64_t skipped = 0;           // time that no clock was run for
-uint64_t edges = 0;             // that are in the file
-bool over = false;              // the file is complete, or never begins
-bool looking = false;           // models apart are shown as they are between their edges, too
+uint64_t first = 0, count = 0;  // rising edges of the window: number of the first, and their count
+size_t depth = 0;               // levels of modules, with the node's own
+uint64_t skipped = 0;           // simulated time without clock edges
+uint64_t edges = 0;             // rising edges in the file
+bool over = false;              // the file is complete, or will not be written
+bool looking = false;           // separate models also follow their inputs between clock edges
 std::unique_ptr<VerilatedFstC> file;
 
 size_t (*compressor)(int, const void *, size_t, void *, size_t) = nullptr;
 
-// The simulator's time; rising edge n is at n + 1/2 periods of it, the falling one before it at n.
+// Time of the simulator. Rising edge n is at n + 1/2 periods, the falling edge before it at n periods.
 uint64_t now() {
   s_vpi_time time{};
   time.type = vpiSimTime;
@@ -53,8 +52,8 @@ uint64_t now() {
   return static_cast<uint64_t>(time.high) << 32 | time.low;
 }
 
-void at(uint64_t when, PLI_INT32 (*callback)(t_cb_data *)) {
-  uint64_t delay = when - now();
+void call_at(uint64_t call_time, PLI_INT32 (*callback)(t_cb_data *)) {
+  uint64_t delay = call_time - now();
   s_vpi_time time{};
   time.type = vpiSimTime;
   time.high = static_cast<PLI_UINT32>(delay >> 32);
@@ -66,12 +65,12 @@ void at(uint64_t when, PLI_INT32 (*callback)(t_cb_data *)) {
   vpi_release_handle(vpi_register_cb(&request));
 }
 
-void enter(void *model, VerilatedFst *writer, uint32_t) {
+void enter_scopes(void *model, VerilatedFst *writer, uint32_t) {
   for (const std::string &scope : static_cast<Model *>(model)->place.scopes)
     writer->pushPrefix(scope.c_str(), VerilatedTracePrefixType::SCOPE_MODULE);
 }
 
-void leave(void *model, VerilatedFst *writer, uint32_t) {
+void leave_scopes(void *model, VerilatedFst *writer, uint32_t) {
   for (size_t i = 0; i < static_cast<Model *>(model)->place.scopes.size(); ++i) writer->popPrefix();
 }
 
@@ -82,12 +81,12 @@ void open() {
     if (!nodes.count(place.scopes[0]) || place.level > depth) continue;
     std::string name;
     for (const std::string &scope : place.scopes) name += (name.empty() ? "" : ".") + scope;
-    // Below its place a model has its ports, and the scope of its module, which is no level of its own.
+    // A model adds its ports and the scope of its module below its place; the module's scope is not a level.
     file->dumpvars(static_cast<int>(depth - place.level + 2), name);
     if (place.level == 1) file->dumpvars(1, name + "." + model.module + ".view");  // see view.py
-    file->spTrace()->addInitCb(enter, &model, name, false, 0);
+    file->spTrace()->addInitCb(enter_scopes, &model, name, false, 0);
     model.trace(file.get());
-    file->spTrace()->addInitCb(leave, &model, name, false, 0);
+    file->spTrace()->addInitCb(leave_scopes, &model, name, false, 0);
   }
   file->open(path.c_str());
 }
@@ -99,9 +98,9 @@ void close() {
   over = true;
 }
 
-// At each edge of the clock, from the falling one before the window's first rising one to the one behind its last.
+// Called at each clock edge, from the falling edge before the window's first rising edge to the one after its last.
 PLI_INT32 dump(t_cb_data *) {
-  if (over) return 0;  // asked for before the run ended
+  if (over) return 0;  // the run has ended
   uint64_t time = now(), half = period / 2;
   if (!file) open();
   if (time >= half) {  // the first falling edge is before the run
@@ -111,14 +110,14 @@ PLI_INT32 dump(t_cb_data *) {
   if (time >= (first + count) * period)
     close();
   else
-    at(time + half, dump);
+    call_at(time + half, dump);
   return 0;
 }
 
-PLI_INT32 look(t_cb_data *) {
+PLI_INT32 begin(t_cb_data *) {
   if (over) return 0;
   looking = true;
-  at(first * period, dump);
+  call_at(first * period, dump);
   return 0;
 }
 
@@ -126,51 +125,51 @@ PLI_INT32 look(t_cb_data *) {
 
 WaveScope::WaveScope(const std::string &module, const std::string &instance,
                      std::function<void(VerilatedFstC *)> trace)
-    : scopes_(around.scopes.size()), level_(around.level) {
+    : scopes_(parent.scopes.size()), level_(parent.level) {
   std::stringstream scopes(instance);
   std::string scope;
   std::getline(scopes, scope, '.');
-  if (around.level) around.scopes.push_back(scope);  // not that of the whole top
+  if (parent.level) parent.scopes.push_back(scope);  // without the scope of the whole top
   while (std::getline(scopes, scope, '.')) {
-    around.scopes.push_back(scope);
-    ++around.level;
+    parent.scopes.push_back(scope);
+    ++parent.level;
   }
-  models.push_back({module, around, std::move(trace)});
+  models.push_back({module, parent, std::move(trace)});
 }
 
 WaveScope::~WaveScope() {
-  around.scopes.resize(scopes_);
-  around.level = level_;
+  parent.scopes.resize(scopes_);
+  parent.level = level_;
 }
 
 extern "C" {
 
-size_t fanin_compress(int method, const void *from, size_t size, void *to, size_t room) {
-  return compressor(method, from, size, to, room);
+size_t fanin_compress(int method, const void *source, size_t size, void *target, size_t capacity) {
+  return compressor(method, source, size, target, capacity);
 }
 
-// Asked by what stands for a model apart, at each change of its inputs.
+// Called by the stub of a separate model (block.sv.j2) at each change of its inputs.
 svBit fanin_looking() { return looking; }
 
 // ---- called by Python ----
 
 void cosim_wave_node(const char *scope) { nodes.insert(scope); }
 
-// Before the simulation: what to write. ``compress`` must live as long as the process.
-void cosim_wave(const char *to, uint64_t period_ps, uint64_t first_edge, uint64_t edge_count, uint64_t levels,
+// Set file and window, before the simulation starts. ``compress`` must live as long as the process.
+void cosim_wave(const char *file_path, uint64_t period_ps, uint64_t first_edge, uint64_t edge_count, uint64_t levels,
                 size_t (*compress)(int, const void *, size_t, void *, size_t)) {
-  path = to;
+  path = file_path;
   period = period_ps;
   first = first_edge;
   count = edge_count;
   depth = levels;
   compressor = compress;
-  at(first ? (first - 1) * period : 0, look);
+  call_at(first ? (first - 1) * period : 0, begin);
 }
 
 void cosim_wave_skip(uint64_t time_ps) { skipped += time_ps; }
 
-// Complete the file, if the window has been reached: how many rising edges it has.
+// Complete the file, if the window was reached; returns the number of its rising edges.
 uint64_t cosim_close_wave() {
   close();
   return edges;

@@ -1,4 +1,4 @@
-// How models that are simulated apart become part of a waveform. Generated code calls it; wave.cpp does it.
+// Registration of separately simulated models for a waveform; generated code (block.cpp.j2) uses it.
 #pragma once
 #include <cstddef>
 #include <functional>
@@ -6,14 +6,14 @@
 
 #include "verilated_fst_c.h"
 
-// One while a model is made, so that those which its first evaluation makes inside it know where they are.
+// Scope of a model while the model is made: its first evaluation makes inner models, whose places depend on it.
 class WaveScope {
  public:
-  // ``module`` is the model's; ``instance`` its place as Verilog's %m says it, from the module of the model around
-  // it on. ``trace`` adds the model to a file.
+  // ``module``: module of the model. ``instance``: its place as Verilog's %m, from the enclosing model's module on.
+  // ``trace`` adds the model to a file.
   WaveScope(const std::string &module, const std::string &instance, std::function<void(VerilatedFstC *)> trace);
   ~WaveScope();
 
  private:
-  const size_t scopes_, level_;  // of the place of the model around it
+  const size_t scopes_, level_;  // of the enclosing model's place
 };

@@ -12,7 +12,7 @@ from pathlib import Path
 from vcd.gtkw import GTKWSave
 
 from fanin.sim.cosim import view
-from fanin.sim.cosim.waves import ShownNode
+from fanin.sim.cosim.waves import WaveNode
 
 _PACKETS = ("tvalid", "tready", "tlast", "tdata", "tkeep", "tuser")
 _REGISTERS = "registers"  # instance in a node's module with the register file
@@ -35,7 +35,7 @@ class Signal:
 
 
 @dataclass(frozen=True)
-class Shown:
+class SignalGroup:
     """A group of signals."""
 
     title: str
@@ -43,30 +43,34 @@ class Shown:
     closed: bool = False
 
 
-def shown(node: ShownNode, depth: int) -> list[Shown]:
+def signal_groups(node: WaveNode, depth: int) -> list[SignalGroup]:
     """Return the groups shown for a node with ``depth`` levels: frames, streams, buses, events, registers."""
-    ports, frames, inside = node.ports, node.frames, f"{node.scope}.{node.module}"
+    ports, frames, module_scope = node.ports, node.frames, f"{node.scope}.{node.module}"
 
-    def of(title: str, names: Iterable[str], closed: bool = False) -> Shown:
-        own = tuple(Signal(f"{node.scope}.{name}", widths[name]) for name in names if name in widths)
-        return Shown(title, own, closed)
+    def group_of(title: str, names: Iterable[str], closed: bool = False) -> SignalGroup:
+        group_signals = tuple(Signal(f"{node.scope}.{name}", widths[name]) for name in names if name in widths)
+        return SignalGroup(title, group_signals, closed)
 
     widths = {port.name: port.width for port in ports.all}
     fields = view.signals(ports, frames).items()
-    groups = [Shown("frames", tuple(Signal(f"{inside}.{view.INSTANCE}.{name}", bits) for name, bits in fields))]
+    groups = [
+        SignalGroup(
+            "frames", tuple(Signal(f"{module_scope}.{view.INSTANCE}.{name}", bits) for name, bits in fields)
+        )
+    ]
     sides = [side for side, width in (("mac", ports.mac_width), ("host", ports.host_width)) if width]
-    streams = [f"{side}_{way}" for side in sides for way in view.WAYS]
-    groups += [of(stream, (f"{stream}_{signal}" for signal in _PACKETS)) for stream in streams]
+    streams = [f"{side}_{direction}" for side in sides for direction in view.DIRECTIONS]
+    groups += [group_of(stream, (f"{stream}_{signal}" for signal in _PACKETS)) for stream in streams]
     for bus in (*ports.memories, ports.host):
         names = [name for name in widths if name.removeprefix(f"{bus.name}_") in bus.signals]
-        groups.append(of(bus.name, names, closed=True))
-    groups.append(of("events", (port.name for port in ports.events)))
+        groups.append(group_of(bus.name, names, closed=True))
+    groups.append(group_of("events", (port.name for port in ports.events)))
     if depth > 1:
-        groups.append(Shown(_REGISTERS, tuple(_registers(node)), closed=True))
+        groups.append(SignalGroup(_REGISTERS, tuple(_registers(node)), closed=True))
     return [group for group in groups if group.signals]
 
 
-def _registers(node: ShownNode) -> list[Signal]:
+def _registers(node: WaveNode) -> list[Signal]:
     """Return the ports of the node's register file except its buses: register fields and counters' pulses."""
     instance = rf"^module {node.module}\(.*?^  (\w+) {_REGISTERS} \("
     module = re.search(instance, node.verilog, re.MULTILINE | re.DOTALL)
@@ -82,7 +86,7 @@ def _registers(node: ShownNode) -> list[Signal]:
     ]
 
 
-def gtkwave(nodes: Sequence[ShownNode], *, depth: int, wave: Path, save: Path, span: int) -> str:
+def gtkwave(nodes: Sequence[WaveNode], *, depth: int, wave: Path, save: Path, span: int) -> str:
     """Return a GTKWave save file, stored at ``save``, for the waveform at ``wave`` of ``span`` picoseconds."""
     text = io.StringIO()
     file = GTKWSave(text)
@@ -94,19 +98,19 @@ def gtkwave(nodes: Sequence[ShownNode], *, depth: int, wave: Path, save: Path, s
     for node in nodes:
         with file.group(node.scope):
             file.trace(f"{node.scope}.clk")
-            for group in shown(node, depth):
+            for group in signal_groups(node, depth):
                 with file.group(group.title, closed=group.closed):
                     for signal in group.signals:
                         file.trace(signal.ranged)
     return text.getvalue()
 
 
-def surfer(nodes: Sequence[ShownNode], *, depth: int) -> str:
+def surfer(nodes: Sequence[WaveNode], *, depth: int) -> str:
     """Return Surfer commands, to run after the waveform is loaded; groups closed in GTKWave are left out."""
     lines = []
     for node in nodes:
         lines.append(f"variable_add {node.scope}.clk")
-        for group in shown(node, depth):
+        for group in signal_groups(node, depth):
             if not group.closed:
                 lines.append(f"divider_add {node.scope} {group.title}")
                 lines += [f"variable_add {signal.name}" for signal in group.signals]

@@ -15,11 +15,11 @@ _LEVEL = 4  # zlib's compression level
 
 
 @CFUNCTYPE(c_size_t, c_int, c_void_p, c_size_t, c_void_p, c_size_t)
-def _compress(method: int, source: int, size: int, target: int, room: int) -> int:
+def _compress(method: int, source: int, size: int, target: int, capacity: int) -> int:
     """Implement ``fanin_compress`` of wave_compress.h."""
     data = ctypes.string_at(source, size)
     packed = zlib.compress(data, _LEVEL) if method else lz4.block.compress(data, store_size=False)
-    if len(packed) > room:
+    if len(packed) > capacity:
         return 0
     ctypes.memmove(target, packed, len(packed))
     return len(packed)
@@ -34,7 +34,7 @@ class WaveWriter:
         functions.cosim_wave.argtypes = (c_char_p, *[c_uint64] * 4, type(_compress))
         functions.cosim_wave_skip.argtypes = (c_uint64,)
         functions.cosim_close_wave.restype = c_uint64
-        for node in window.of(nodes):
+        for node in window.selected_nodes(nodes):
             functions.cosim_wave_node(scope_of(node).encode())
         functions.cosim_wave(str(path).encode(), period_ps, window.first, window.count, window.depth, _compress)
 

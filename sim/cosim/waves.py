@@ -17,7 +17,7 @@ _BLOCKS = range(9)  # valid block types
 
 
 @dataclass(frozen=True)
-class ShownNode:
+class WaveNode:
     """A node in a waveform: its scope, ports, module, Verilog, and the format of its frames."""
 
     scope: str
@@ -31,22 +31,22 @@ class ShownNode:
 class Waveform:
     """A waveform file, and the cycles of a cluster's runs so far.
 
-    Cycles are counted through all runs of the cluster. The file covers one run: the one in which the window
-    begins. It ends with that run at the latest.
+    The window's cycles are counted through all runs of the cluster. The file covers only the run in which the
+    window begins, and ends with that run at the latest.
     """
 
     window: Window
     path: Path  # file that the simulator writes
     cycles: int = 0  # cycles of all runs so far
     recorded: int = 0  # rising edges in the file
-    shown: list[ShownNode] = field(default_factory=list)  # nodes in the file
+    nodes: list[WaveNode] = field(default_factory=list)  # nodes in the file
 
-    def ahead(self) -> Window | None:
+    def next_window(self) -> Window | None:
         """Return the window in the next run's cycles; None once its start has passed."""
         first = self.window.first - self.cycles
         return None if self.recorded or first < 0 else replace(self.window, first=first)
 
-    def ended(self, cycles: int, recorded: int) -> None:
+    def count_run(self, cycles: int, recorded: int) -> None:
         """Count a finished run."""
         self.cycles += cycles
         self.recorded += recorded
@@ -59,19 +59,19 @@ def span(path: Path) -> int:
     return int(end - begin)
 
 
-def check_whole(path: Path, target: Path) -> None:
+def check_complete(path: Path, target: Path) -> None:
     """Raise InputError if an FST file, to be named ``target``, is incomplete, as after a full disk.
 
     The writer reports no error. The file is a chain of blocks, whose last one must end at the file's end.
     """
-    size, place = path.stat().st_size, 0
+    size, position = path.stat().st_size, 0
     with path.open("rb") as file:
-        while place < size:
-            file.seek(place)
+        while position < size:
+            file.seek(position)
             block = file.read(_BLOCK.size)
             kind, length = _BLOCK.unpack(block) if len(block) == _BLOCK.size else (-1, 0)
             if kind not in _BLOCKS or length < _BLOCK.size - 1:
                 break
-            place += 1 + length
-    if not size or place != size:
+            position += 1 + length
+    if not size or position != size:
         raise InputError(f"{target}: the waveform could not be written to its end; is the disk full?")

@@ -13,10 +13,12 @@ _MAX_CYCLE = 1 << 40
 
 @dataclass(frozen=True)
 class Window:
-    """Rising edges ``first`` to ``first + count - 1`` of some nodes, ``depth`` levels of modules of each.
+    """Part of a run to record in a waveform. Raises ValueError for a value out of range.
 
-    The node's own module is the first level. ``nodes`` is None for all. Raises ValueError for a value out of
-    range.
+    - ``first``: number of the first rising edge.
+    - ``count``: number of rising edges.
+    - ``nodes``: numbers of the nodes; None: all.
+    - ``depth``: levels of modules in each node; the node's own module is the first.
     """
 
     first: int = 0
@@ -32,12 +34,12 @@ class Window:
         if not 1 <= self.depth <= ALL_LEVELS:
             raise ValueError(f"depth must be 1 to {ALL_LEVELS}, not {self.depth!r}")
 
-    def of(self, nodes: int) -> tuple[int, ...]:
-        """Return the shown nodes of a run with ``nodes`` nodes. Raises InputError for a node that is absent."""
+    def selected_nodes(self, nodes: int) -> tuple[int, ...]:
+        """Return the window's nodes in a run with ``nodes`` nodes. Raises InputError for an absent node."""
         if self.nodes is None:
             return tuple(range(nodes))
-        if strange := [node for node in self.nodes if node >= nodes]:
-            raise InputError(f"--wave-nodes {strange[0]}: the nodes are 0 to {nodes - 1}")
+        if absent := [node for node in self.nodes if node >= nodes]:
+            raise InputError(f"--wave-nodes {absent[0]}: the nodes are 0 to {nodes - 1}")
         return self.nodes
 
 

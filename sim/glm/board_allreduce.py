@@ -27,7 +27,7 @@ from fanin.job import SWITCH, Job, worker_endpoint
 from fanin.p4.aggregation import ProgramConfig
 from fanin.p4.deployment import default_deployment
 from fanin.sim.boards.board import BoardConfig
-from fanin.sim.boards.direct import DirectChannel, Handed, LoggedBoards
+from fanin.sim.boards.direct import DeliveredFrame, DirectChannel, LoggedBoards
 from fanin.sim.boards.events import read_events
 from fanin.sim.boards.model import BoardModel
 from fanin.sim.boards.setup import board_config, core_clock
@@ -151,11 +151,11 @@ def _until_ready(board: HeldBoard) -> None:
 
 def _hold(world: World, boards: LoggedBoards, worker: int, driver: NodeDriver) -> HeldBoard:
     """Acquire a board and give it the addresses of its worker, since all boards are the same build."""
-    channel = DirectChannel(world, boards, worker, own=_control(0), host=_HOST)
+    channel = DirectChannel(world, boards, worker, endpoint=_control(0), host=_HOST)
     client = BoardClient(f"number {worker}", channel=channel, timeout=_REPLY_S, tries=1)
     endpoint = _control(worker)
     client.run(Batch(board_registers(), base=BOARD).write("own_mac", endpoint.mac).write("own_ip", endpoint.ip))
-    channel.own = endpoint
+    channel.endpoint = endpoint
     return HeldBoard.identify(client, driver)
 
 
@@ -181,7 +181,7 @@ def run_on(world: World, boards: LoggedBoards, operations: int) -> None:
     done, idle_slices = 0, 0
     while done < operations * len(boards.configs):
         world.run(world.time + _SLICE_PS)
-        done_before, done = done, sum(_count(frames, Kind.CONFIRM) for frames in boards.handed)
+        done_before, done = done, sum(_count(frames, Kind.CONFIRM) for frames in boards.delivered)
         idle_slices = idle_slices + 1 if done == done_before else 0
         if idle_slices == _MAX_IDLE_SLICES:
             raise CheckFailed(
@@ -189,7 +189,7 @@ def run_on(world: World, boards: LoggedBoards, operations: int) -> None:
             )
 
 
-def _count(frames: Iterable[Handed], kind: Kind) -> int:
+def _count(frames: Iterable[DeliveredFrame], kind: Kind) -> int:
     return sum(packet.kind == kind for frame in frames if (packet := _packet(frame.frame)))
 
 
@@ -205,7 +205,7 @@ def moments_of(
     boards: LoggedBoards, worker: int, events: Mapping[str, Times], operations: int
 ) -> dict[str, Times]:
     """Return a worker's moments, by name. Raises CheckFailed if frames or events are missing."""
-    received = [(frame.end, frame.frame) for frame in sorted(boards.handed[worker])]
+    received = [(frame.end, frame.frame) for frame in sorted(boards.delivered[worker])]
     sent = [(frame.time, frame.data) for frame in boards.sent[worker]]
     moments = {"pa": events["pa"], "fa": events["fa"]}
     moments["sent"], moments["agg"] = _in_order(Kind.AGG, sent, events["sent"])

@@ -292,7 +292,7 @@ class Cosim:
         """Return the counters and weights that an epoch's program has read."""
         reads = Reads(words)
         counters = self.driver.counters_of(reads.take(self.driver.counters()))
-        return counters, self.driver.model_of(reads.rest())
+        return counters, self.driver.model_of(reads.remaining())
 
     def _explain(self, failure: SimulationFailed) -> str:
         """Return the node that stopped, the cause, and the last step of each node's first packet."""

@@ -1,4 +1,4 @@
-"""IPv4 address in software for a node that has none of its own: answers ARP and ping."""
+"""Software that answers ARP and ping for a node that does not implement them."""
 
 from __future__ import annotations
 
@@ -12,63 +12,65 @@ from fanin.wire.ethernet import ETHERNET, Endpoint
 from fanin.wire.fields import byte_length, unpack_fields
 
 _ARP_AT = byte_length(ETHERNET)
-_ASK_EVERY_S = 1.0
+_REQUEST_INTERVAL_S = 1.0
 MAX_ADDRESSES = 4096  #: known addresses, and also requested ones; beyond it, the oldest is forgotten
 
 
 class Address:
-    """Responder to ARP requests and pings for ``own``, which learns other addresses' MACs by ARP.
+    """Responder to ARP requests and pings for ``endpoint``, which learns other addresses' MACs by ARP.
 
-    ``passed`` counts the frames passed to the node. An Address is made in one process and used in another.
+    ``passed`` counts the frames passed to the node. An Address may be pickled and used in another process.
     """
 
-    def __init__(self, own: Endpoint):
-        self.own = own
+    def __init__(self, endpoint: Endpoint):
+        self.endpoint = endpoint
         self.passed = 0
         self._macs: dict[int, int] = {}
-        self._wanted: dict[int, float] = {}  # time of the next ARP request for each address
+        self._requests: dict[int, float] = {}  # time of the next ARP request for each address
 
     def mac_of(self, ip: int) -> int | None:
         """Return the MAC of an address, or None while it is unknown; ARP requests it once a second."""
         if ip not in self._macs:
-            self._wanted.setdefault(ip, 0.0)
-            _forget_oldest(self._wanted)
+            self._requests.setdefault(ip, 0.0)
+            _forget_oldest(self._requests)
         return self._macs.get(ip)
 
-    def received(self, interface: Interface) -> list[bytes]:
+    def receive(self, interface: Interface) -> list[bytes]:
         """Return the received frames for the node; answer ARP and ping here.
 
         Raises InterfaceLost.
         """
-        self._ask(interface)
-        kept = []
+        self._send_requests(interface)
+        frames = []
         for _, frame in interface.receive():
             is_arp = self._learn(frame)
-            if (answer := reply(frame, self.own)) is not None:
+            if (answer := reply(frame, self.endpoint)) is not None:
                 interface.send(answer)
             elif not is_arp:
-                kept.append(frame)
-        self.passed += len(kept)
-        return kept
+                frames.append(frame)
+        self.passed += len(frames)
+        return frames
 
-    def _ask(self, interface: Interface) -> None:
-        now = time.monotonic()
-        for ip, due in self._wanted.items():
-            if now >= due:
-                self._wanted[ip] = now + _ASK_EVERY_S
+    def _send_requests(self, interface: Interface) -> None:
+        time_now = time.monotonic()
+        for ip, due in self._requests.items():
+            if time_now >= due:
+                self._requests[ip] = time_now + _REQUEST_INTERVAL_S
                 target = Endpoint(0, ip)
-                interface.send(encode_arp(Operation.REQUEST, sender=self.own, target=target).ljust(60, b"\0"))
+                interface.send(
+                    encode_arp(Operation.REQUEST, sender=self.endpoint, target=target).ljust(60, b"\0")
+                )
 
     def _learn(self, frame: bytes) -> bool:
-        """Learn the sender's addresses from an ARP packet to ``own``; return whether the frame is ARP."""
+        """Learn the sender's addresses from an ARP packet to ``endpoint``; return whether the frame is ARP."""
         if len(frame) < _ARP_AT or unpack_fields(ETHERNET, frame)["ethertype"] != ETHERTYPE_ARP:
             return False
         if len(frame) >= _ARP_AT + byte_length(ARP):
             arp = unpack_fields(ARP, frame[_ARP_AT:])
-            if arp["target_ip"] == self.own.ip and arp["sender_ip"]:
+            if arp["target_ip"] == self.endpoint.ip and arp["sender_ip"]:
                 self._macs.pop(arp["sender_ip"], None)
                 self._macs[arp["sender_ip"]] = arp["sender_mac"]
-                self._wanted.pop(arp["sender_ip"], None)
+                self._requests.pop(arp["sender_ip"], None)
                 _forget_oldest(self._macs)
         return True
 

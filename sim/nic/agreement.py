@@ -1,4 +1,4 @@
-"""Agreement of workers in separate processes on a number, through the switch at which they train."""
+"""Agreement of workers in separate processes on their least number, by AllReduces of the switch."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RADIX = 8  # least number of values in a packet
 DIGITS = 8
 SLOTS = DIGITS  #: one for each digit
 MAX_NUMBER = RADIX**DIGITS - 1
-_AGAIN_S = 0.05  # seconds until a packet without a RESULT is sent again
+_RESEND_S = 0.05  # seconds until a packet without a RESULT is sent again
 _FIRST_ROUND = 1
 
 
@@ -49,7 +49,7 @@ class Agreement:
     ``encap`` : Encap
     ``values`` : int, at least ``RADIX``
         Values of a packet of the job.
-    ``patience`` : float
+    ``timeout`` : float
         Seconds to wait for the other workers.
 
     Source
@@ -66,41 +66,46 @@ class Agreement:
         base: int,
         encap: Encap,
         values: int,
-        patience: float,
+        timeout: float,
     ):
         if values < RADIX:
             raise ValueError(f"values must be at least {RADIX}, not {values}")
         self._names, self._workers, self._job, self._base = names, workers, job, base
-        self._encap, self._values, self._patience = encap, values, patience
+        self._encap, self._values, self._timeout = encap, values, timeout
 
-    def least(self, number: int) -> int:
+    def minimum(self, number: int) -> int:
         """Return the least number of all workers; the local workers have ``number``.
 
-        Raises ToolFailed if the other workers do not come, and InputError if an interface cannot be used.
+        Raises ToolFailed if another worker does not answer within ``timeout`` seconds, and InputError if an
+        interface cannot be used.
         """
         if not 0 <= number <= MAX_NUMBER:
             raise ValueError(f"number must be in 0…{MAX_NUMBER}, not {number!r}")
-        found, candidate = 0, True
-        with ExitStack() as opened:
-            selector = opened.enter_context(selectors.DefaultSelector())
-            ends = {
-                worker: opened.enter_context(open_interface(name))
+        minimum, is_candidate = 0, True
+        with ExitStack() as stack:
+            selector = stack.enter_context(selectors.DefaultSelector())
+            interfaces = {
+                worker: stack.enter_context(open_interface(name))
                 for worker, name in zip(self._workers, self._names, strict=True)
             }
-            for interface in ends.values():
+            for interface in interfaces.values():
                 selector.register(interface, selectors.EVENT_READ)
             for place in range(DIGITS):
-                own = number // RADIX ** (DIGITS - 1 - place) % RADIX
-                sums = self._sum(ends, selector, place, own if candidate else None)
+                own_digit = number // RADIX ** (DIGITS - 1 - place) % RADIX
+                sums = self._sum(interfaces, selector, place, own_digit if is_candidate else None)
                 digit = next(index for index, count in enumerate(sums) if count)
-                candidate = candidate and own == digit
-                found = RADIX * found + digit
-        return found
+                is_candidate = is_candidate and own_digit == digit
+                minimum = RADIX * minimum + digit
+        return minimum
 
     def _sum(
-        self, ends: Mapping[int, Interface], selector: selectors.BaseSelector, place: int, digit: int | None
+        self,
+        interfaces: Mapping[int, Interface],
+        selector: selectors.BaseSelector,
+        place: int,
+        digit: int | None,
     ) -> tuple[int, ...]:
-        """Return the sum of all workers' ones at a place."""
+        """Return the number of workers with each digit at a place; contribute ``digit``, if any."""
         slot = self._base + place
         values = tuple(int(index == digit) for index in range(self._values))
         frames = {
@@ -110,20 +115,20 @@ class Agreement:
                 source=worker_endpoint(worker),
                 destination=SWITCH,
             )
-            for worker in ends
+            for worker in interfaces
         }
-        end, again = time.monotonic() + self._patience, 0.0
-        while (now := time.monotonic()) < end:
-            if now >= again:
-                for worker, interface in ends.items():
+        deadline, resend_time = time.monotonic() + self._timeout, 0.0
+        while (now := time.monotonic()) < deadline:
+            if now >= resend_time:
+                for worker, interface in interfaces.items():
                     interface.send(frames[worker])
-                again = now + _AGAIN_S
-            selector.select(max(again - time.monotonic(), 0))
-            for interface in ends.values():
+                resend_time = now + _RESEND_S
+            selector.select(max(resend_time - time.monotonic(), 0))
+            for interface in interfaces.values():
                 for _, frame in interface.receive():
-                    if (found := self._result(frame, slot)) is not None:
-                        return found
-        raise ToolFailed(f"TIMEOUT: the other workers have not come to job {self._job} in {self._patience:g} s")
+                    if (sums := self._result(frame, slot)) is not None:
+                        return sums
+        raise ToolFailed(f"TIMEOUT: the other workers have not come to job {self._job} in {self._timeout:g} s")
 
     def _result(self, frame: bytes, slot: int) -> tuple[int, ...] | None:
         """Return the sums of a RESULT of this slot; None for other frames."""
@@ -134,5 +139,5 @@ class Agreement:
         if len(frame) < start + payload_length(self._values):
             return None
         packet = decode_payload(frame[start:], self._values)
-        place = (packet.kind, packet.job, packet.slot, packet.round)
-        return packet.values if place == (Kind.RESULT, self._job, slot, _FIRST_ROUND) else None
+        header = (packet.kind, packet.job, packet.slot, packet.round)
+        return packet.values if header == (Kind.RESULT, self._job, slot, _FIRST_ROUND) else None

@@ -22,11 +22,11 @@ MAX_UNREAD = 1 << 20  #: bytes of answers that a client has not read
 MAX_CLIENTS = 64  #: connections at a time
 MAX_UNANSWERED = 1 << 14  #: requests without an answer, of all clients, disconnected ones included
 _MAX_PATH = 107  # longest path in struct sockaddr_un
-_PIECE = 1 << 12  # bytes read from a client per turn: as many short requests keep the node busy for 0.1 s
+_READ_BYTES = 1 << 12  # bytes read from a client per turn: as many short requests keep the node busy for 0.1 s
 
 
 def check_control(path: Path) -> None:
-    """Raise InputError unless a control socket can be made at ``path``; remove that of a killed process."""
+    """Raise InputError unless a control socket can be made at ``path``; remove a killed process's socket."""
     if len(os.fsencode(path)) > _MAX_PATH:
         raise InputError(f"--control {path}: must have at most {_MAX_PATH} bytes")
     if not path.parent.is_dir():
@@ -46,11 +46,11 @@ def check_control(path: Path) -> None:
             raise InputError(f"--control {path}: in use by another process")
 
 
-def _remove(left: Path) -> None:
+def _remove(path: Path) -> None:
     try:
-        left.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
     except OSError as error:
-        raise InputError(f"--control {left}: is left from another process: {error.strerror}") from error
+        raise InputError(f"--control {path}: is left from another process: {error.strerror}") from error
 
 
 class _Client:
@@ -58,11 +58,11 @@ class _Client:
 
     def __init__(self, connection: socket.socket):
         self.socket = connection
-        self.rest, self.unsent = b"", bytearray()
+        self.unfinished, self.unsent = b"", bytearray()
 
 
 class ControlServer:
-    """Server that passes each line of a connection, a JSON object, to ``handle`` with a function to answer it.
+    """Server of JSON requests: passes each line of a connection to ``handle``, with a function to answer it.
 
     An answer is a line with the request's ``id``, if the request has one. A line that is no JSON object is
     answered by an ``error``; so is each request while ``MAX_UNANSWERED`` requests wait. Nothing blocks: a
@@ -74,14 +74,14 @@ class ControlServer:
     def __init__(self, path: Path, handle: Callable[[Request, Answer], None]):
         self._path, self._handle = path, handle
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-        before = os.umask(0o177)
+        old_umask = os.umask(0o177)
         try:
             self._listener.bind(str(path))
         except OSError as error:
             self._listener.close()
             raise InputError(f"--control {path}: {error.strerror}") from error
         finally:
-            os.umask(before)
+            os.umask(old_umask)
         self._listener.listen()
         self._clients = self._unanswered = 0
         self._selector = selectors.EpollSelector()
@@ -101,7 +101,7 @@ class ControlServer:
             if events & selectors.EVENT_WRITE:
                 self._flush(key.data)
             if events & selectors.EVENT_READ:
-                self._take(key.data)
+                self._read(key.data)
         return bool(ready)
 
     def close(self) -> None:
@@ -123,22 +123,22 @@ class ControlServer:
             connection.setblocking(False)
             self._selector.register(connection, selectors.EVENT_READ, _Client(connection))
 
-    def _take(self, client: _Client) -> None:
+    def _read(self, client: _Client) -> None:
         try:
-            piece = client.socket.recv(_PIECE)
+            received = client.socket.recv(_READ_BYTES)
         except BlockingIOError:
             return
         except OSError:
-            piece = b""
-        *lines, client.rest = (client.rest + piece).split(b"\n")
+            received = b""
+        *lines, client.unfinished = (client.unfinished + received).split(b"\n")
         for line in lines:
-            self._one(client, line)
+            self._handle_line(client, line)
             if client.socket.fileno() < 0:
                 return  # disconnected because of unread answers
-        if not piece or len(client.rest) > MAX_LINE:
-            self._hang_up(client)
+        if not received or len(client.unfinished) > MAX_LINE:
+            self._disconnect(client)
 
-    def _one(self, client: _Client, line: bytes) -> None:
+    def _handle_line(self, client: _Client, line: bytes) -> None:
         if not line.strip():
             return
         try:
@@ -149,12 +149,12 @@ class ControlServer:
         if not isinstance(request, dict):
             self._send(client, {"error": "a request must be a JSON object"})
             return
-        same = {"id": request.pop("id")} if "id" in request else {}
+        request_id = {"id": request.pop("id")} if "id" in request else {}
         if self._unanswered == MAX_UNANSWERED:
-            self._send(client, same | {"error": f"{MAX_UNANSWERED} requests wait for their answers"})
+            self._send(client, request_id | {"error": f"{MAX_UNANSWERED} requests wait for their answers"})
             return
         self._unanswered += 1
-        self._handle(request, lambda answer: self._answer(client, same | answer))
+        self._handle(request, lambda answer: self._answer(client, request_id | answer))
 
     def _answer(self, client: _Client, answer: Request) -> bool:
         self._unanswered -= 1
@@ -174,17 +174,17 @@ class ControlServer:
         except BlockingIOError:
             pass
         except OSError:  # the client has disconnected
-            self._hang_up(client)
+            self._disconnect(client)
             return False
         if len(client.unsent) > MAX_UNREAD:
-            self._hang_up(client)
+            self._disconnect(client)
             return False
         events = selectors.EVENT_READ | (selectors.EVENT_WRITE if client.unsent else 0)
         if self._selector.get_key(client.socket).events != events:
             self._selector.modify(client.socket, events, client)
         return True
 
-    def _hang_up(self, client: _Client) -> None:
+    def _disconnect(self, client: _Client) -> None:
         if client.socket.fileno() >= 0:
             self._clients -= 1
             self._selector.unregister(client.socket)

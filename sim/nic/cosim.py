@@ -17,14 +17,14 @@ from fanin.sim.inceptionn.cosim import QUIET_CYCLES, configuration
 from fanin.sim.network import LinkConfig
 from fanin.sim.nic.outside import InterfaceHosts, InterfaceSwitch
 from fanin.sim.nic.pace import Pace
-from fanin.sim.nic.served import Served
+from fanin.sim.nic.served import NicResult
 from fanin.sim.nic.stopping import Stop
 
 LINK = LinkConfig(delay_ns=100.0, gbps=100.0)  #: between the NIC and the interface
 
 
 class InceptionnNicCosim:
-    """A NIC, built once; each run starts from reset. Raises InputError for a missing tool."""
+    """INCEPTIONN's NIC in RTL, built once; each run starts from reset. Raises InputError for a missing tool."""
 
     def __init__(self, *, clock_mhz: float = CLOCK_MHZ, quiet: bool = False):
         self.driver = InceptionnDriver()
@@ -39,7 +39,7 @@ class InceptionnNicCosim:
         slowdown: float,
         stop: Stop,
         progress: Callable[[Progress], None] | None = None,
-    ) -> Served:
+    ) -> NicResult:
         """Carry frames until ``stop`` is requested; a simulated second takes at least ``slowdown`` seconds.
 
         ``progress`` is called a few times a second. Raises SimulationFailed, also if an interface disappears.
@@ -60,4 +60,4 @@ class InceptionnNicCosim:
         check_identities(self.driver, raw.phases[0].reads)
         (side,) = raw.hosts
         simulated = (raw.cycles * self._cluster.period_ps + raw.skipped_ps) * 1e-12
-        return Served(side.counters, side.unaligned, side.lost + raw.switch["lost"], raw.seconds, simulated)
+        return NicResult(side.counters, side.unaligned, side.lost + raw.switch["lost"], raw.seconds, simulated)

@@ -15,7 +15,7 @@ from fanin.sim.nic.stopping import Stop
 
 
 class OutsideHosts(ABC):
-    """Base of such hosts, which poll for requests, and read all counters at the end."""
+    """Base of live hosts that poll for requests from outside, and read all counters at the end."""
 
     def __init__(self, board: Board, driver: BaseDriver, *, nodes: int, stop: Stop):
         self.board, self.driver = board, driver
@@ -26,11 +26,11 @@ class OutsideHosts(ABC):
 
     @abstractmethod
     def begin(self) -> None:
-        """Prepare; called once, before the first look."""
+        """Prepare; called once, before the first ``poll``."""
 
     @abstractmethod
-    def look(self) -> bool:
-        """Carry out pending requests; return whether to look again soon."""
+    def poll(self) -> bool:
+        """Carry out pending requests; return whether to poll again after ``BUSY_PS``, or later."""
 
     @property
     def done(self) -> bool:
@@ -38,39 +38,39 @@ class OutsideHosts(ABC):
         return self._stopping and not self._unread
 
     def start(self) -> None:
-        """Begin to look."""
+        """Prepare, and begin to poll."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the command gets it, too, and stops this process
         self.begin()
         self.progress = 1
-        self._look()
+        self._poll_on_alarm()
 
     def may_skip(self) -> bool:
         """Return True unless overridden: nodes count no cycles while nothing happens."""
         return True
 
     def end(self) -> None:
-        """Stop looking: read the counters, and finish."""
+        """Stop polling: read the counters, and finish."""
         if self._stopping:
             return
         self._stopping = True
         batch = self.driver.counters()
         for node in range(len(self.counters)):
 
-            def found(node: int, words: list[int]) -> None:
+            def store(node: int, words: list[int]) -> None:
                 self.counters[node] = self.driver.counters_of(batch.results(words))
                 self._unread -= 1
 
-            self.board.run(node, HostProgram().extend(batch.operations), functools.partial(found, node))
+            self.board.run(node, HostProgram().extend(batch.operations), functools.partial(store, node))
 
-    def _look(self) -> None:
-        if self._stop.asked:
+    def _poll_on_alarm(self) -> None:
+        if self._stop.requested:
             self.end()
             return
-        busy = self.look()
+        is_busy = self.poll()
         if self._stopping:
             return
-        self._interval = BUSY_PS if busy else min(2 * self._interval, IDLE_PS)
-        self.board.at(self.board.now + self._interval, self._look)
+        self._interval = BUSY_PS if is_busy else min(2 * self._interval, IDLE_PS)
+        self.board.at(self.board.now + self._interval, self._poll_on_alarm)
 
     @abstractmethod
     def waiting(self) -> str:

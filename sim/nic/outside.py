@@ -1,4 +1,4 @@
-"""Outside of a simulation, reached by Linux interfaces: a switch or a wire, and the nodes' hosts."""
+"""Linux interfaces of a simulation: to a switch or a wire outside, and to the nodes' hosts."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from fanin.sim.switch.base import Delivery, Job, OutsideSwitch
 
 
 def check_interfaces(names: Sequence[str]) -> None:
-    """Raise InputError unless these are different interfaces that can be opened."""
+    """Raise InputError unless ``names`` are different interfaces that can be opened."""
     if len(set(names)) < len(names):
         raise InputError(f"{', '.join(names)}: an interface is named twice")
     for name in names:
         open_interface(name).close()
 
 
-def _opened(names: Sequence[str], pace: Pace) -> list[Interface]:
-    """Open interfaces in the simulator's process, at whose end they are closed."""
+def _open_interfaces(names: Sequence[str], pace: Pace) -> list[Interface]:
+    """Open interfaces in the simulator's process; they are closed when the process ends."""
     interfaces = [open_interface(name) for name in names]
     for interface in interfaces:
         pace.watch(interface.fileno())
     return interfaces
 
 
-def _lost(interfaces: Sequence[Interface]) -> int:
+def _lost_frames(interfaces: Sequence[Interface]) -> int:
     """Return the number of frames that the kernel dropped or an interface did not accept."""
     return sum(interface.overrun() + interface.lost + interface.unsent for interface in interfaces)
 
@@ -59,20 +59,20 @@ class HostSide:
 class InterfaceSwitch(OutsideSwitch):
     """Switch outside the simulation: node n's frames leave by the n-th interface, whose frames go to node n.
 
-    Jobs are installed at the switch by others. ``pace`` limits simulated time. With ``address``, software
-    before the node answers ARP and ping. Raises InputError for an interface that cannot be opened.
+    The switch's operator installs jobs. ``pace`` limits simulated time. With ``address``, software answers ARP
+    and ping in place of the node. Raises InputError for an interface that cannot be opened.
     """
 
     def __init__(self, ports: int, *, names: Sequence[str], pace: Pace, address: Address | None = None):
         if len(names) != ports:
             raise ValueError(f"names must be {ports}, not {len(names)}")
         self._pace, self._address = pace, address
-        self._interfaces = _opened(names, pace)
+        self._interfaces = _open_interfaces(names, pace)
         self._next, self._interval = 0, BUSY_PS
 
     @property
     def next_poll(self) -> int:
-        """Time of the next poll, an interval after the last one."""
+        """Time of the next ``poll`` in ps, an interval after the last one."""
         return self._next
 
     def poll(self, time: int) -> list[Delivery]:
@@ -80,18 +80,18 @@ class InterfaceSwitch(OutsideSwitch):
         if time < self._next:
             return []
         self._pace.wait(time, self._interval)
-        found = [
+        deliveries = [
             (port, frame, time)
             for port, interface in enumerate(self._interfaces)
             for frame in self._received(interface)
         ]
-        self._interval = BUSY_PS if found else min(2 * self._interval, IDLE_PS)
+        self._interval = BUSY_PS if deliveries else min(2 * self._interval, IDLE_PS)
         self._next = time + self._interval
-        return found
+        return deliveries
 
     def _received(self, interface: Interface) -> list[bytes]:
         if self._address is not None:
-            return self._address.received(interface)
+            return self._address.receive(interface)
         return [frame for _, frame in interface.receive()]
 
     def inject(self, port: int, frame: bytes, time: int) -> list[Delivery]:
@@ -112,41 +112,41 @@ class InterfaceSwitch(OutsideSwitch):
 
     def counters(self) -> SwitchCounters:
         """Return the counters of the interfaces; only the switch knows its own."""
-        return OutsideCounters(lost=_lost(self._interfaces))
+        return OutsideCounters(lost=_lost_frames(self._interfaces))
 
 
-def _hand_up(interface: Interface, frame: bytes) -> None:
+def _send_to_host(interface: Interface, frame: bytes) -> None:
     """Send a frame to the host; the interface counts it if it is not accepted."""
     interface.send(frame)
 
 
 class InterfaceHosts(OutsideHosts):
-    """Live hosts that are Linux: node n's host uses the n-th interface, until ``stop``.
+    """Live hosts that connect nodes to Linux: node n's host port is the n-th interface, until ``stop``.
 
     ``result()`` has a :class:`HostSide` per node; its counters are those of ``driver``'s registers.
     """
 
     def __init__(self, board: Board, names: Sequence[str], driver: BaseDriver, pace: Pace, stop: Stop):
         super().__init__(board, driver, nodes=len(names), stop=stop)
-        self._interfaces = _opened(names, pace)
+        self._interfaces = _open_interfaces(names, pace)
         self._alignments = [Alignment() for _ in names]
 
     def begin(self) -> None:
         """Forward the nodes' frames to the interfaces."""
         for node, interface in enumerate(self._interfaces):
-            self.board.on_frame(node, functools.partial(_hand_up, interface))
+            self.board.on_frame(node, functools.partial(_send_to_host, interface))
 
-    def look(self) -> bool:
-        """Take frames from the interfaces; return whether there were any."""
-        found = False
+    def poll(self) -> bool:
+        """Give the interfaces' frames to the nodes; return whether there were any."""
+        any_frames = False
         for node, interface in enumerate(self._interfaces):
             if self.board.unsent(node):
                 continue  # the kernel's queue keeps the frames
             for _, frame in interface.receive():
                 self.board.send(node, self._alignments[node].prepare(frame))
                 self.progress += 1
-                found = True
-        return found
+                any_frames = True
+        return any_frames
 
     def waiting(self) -> str:
         """Return what the hosts wait for."""
@@ -156,6 +156,6 @@ class InterfaceHosts(OutsideHosts):
         """Return the counters, per node."""
         parts = zip(self.counters, self._alignments, self._interfaces, strict=True)
         return [
-            HostSide(counters, alignment.unaligned, _lost([interface]))
+            HostSide(counters, alignment.unaligned, _lost_frames([interface]))
             for counters, alignment, interface in parts
         ]

@@ -1,4 +1,4 @@
-"""INCEPTIONN's NIC as its NumPy model with two ports, for use in place of a served switch."""
+"""NumPy model of INCEPTIONN's NIC with two ports, which the switch service serves in place of a switch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class InceptionnPorts:
     def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
         """Return the frame that an input frame becomes, as [(port, frame)]; empty if the NIC drops it."""
         if port == HOST:
-            to, left = WIRE, self.nic.transmit(self.alignment.prepare(frame))
+            output_port, output = WIRE, self.nic.transmit(self.alignment.prepare(frame))
         else:
-            to, left = HOST, self.nic.receive(frame)
-        return [] if left is None else [(to, left)]
+            output_port, output = HOST, self.nic.receive(frame)
+        return [] if output is None else [(output_port, output)]

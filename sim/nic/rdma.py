@@ -26,13 +26,15 @@ from fanin.sim.nic.outside import InterfaceSwitch
 from fanin.sim.nic.pace import Pace
 from fanin.sim.nic.rdma_control import RdmaControl
 from fanin.sim.nic.rdma_settings import RdmaSettings
-from fanin.sim.nic.served import Served
+from fanin.sim.nic.served import NicResult
 from fanin.sim.nic.stopping import Stop
 from fanin.sim.rdma.cosim import post
 from fanin.wire.ethernet import Endpoint
 
 LINK = LinkConfig(delay_ns=100.0, gbps=100.0)  #: between the node and the interface
-_ARRIVES_CYCLES = 20_000  # cycles after a frame in which the node is polled for a message that the frame ended
+_ARRIVAL_POLL_CYCLES = (
+    20_000  # cycles after a frame in which the node is polled for a message that the frame ended
+)
 
 
 class RdmaHosts(OutsideHosts):
@@ -53,36 +55,38 @@ class RdmaHosts(OutsideHosts):
         # A write is None after its queue pair was reconnected: it ends in its turn, flushed.
         self._unposted: deque[tuple[int, Write | None, Callable[[Ending], object]]] = deque()
         self._programs = 0  # unfinished programs
-        self._seen = 0  # frames passed at the last look
-        self._look_until = 0  # cycle until which the node is polled
+        self._frames_seen = 0  # frames passed to the node until the last poll
+        self._poll_until = 0  # cycle until which the node is polled
         self._tag = 0
 
     # ---- requests of the control socket ----
 
-    def connect(self, index: int, connection: Connection, peer: Endpoint, then: Callable[[], object]) -> None:
+    def connect(
+        self, index: int, connection: Connection, peer: Endpoint, on_done: Callable[[], object]
+    ) -> None:
         """See :class:`fanin.sim.nic.rdma_control.Node`."""
         program = HostProgram().extend(self._driver.connect(index, connection, peer).operations)
         program.poll_field(self._driver.registers, "status", "connecting", 0)
         self._unposted = deque(
-            (pair, None if pair == index else write, ended) for pair, write, ended in self._unposted
+            (pair, None if pair == index else write, on_end) for pair, write, on_end in self._unposted
         )
-        self._run(program, lambda reads: then())
+        self._run(program, lambda reads: on_done())
 
-    def set_regions(self, regions: Sequence[Region], then: Callable[[], object]) -> None:
+    def set_regions(self, regions: Sequence[Region], on_done: Callable[[], object]) -> None:
         """See :class:`fanin.sim.nic.rdma_control.Node`."""
         program = HostProgram().extend(self._driver.set_regions(regions).operations)
-        self._run(program, lambda reads: then())
+        self._run(program, lambda reads: on_done())
 
-    def post(self, index: int, write: Write, then: Callable[[Ending], object]) -> None:
-        """See :class:`fanin.sim.nic.rdma_control.Node`; the write waits here while the node has no room."""
-        self._unposted.append((index, write, then))
+    def post(self, index: int, write: Write, on_done: Callable[[Ending], object]) -> None:
+        """See :class:`fanin.sim.nic.rdma_control.Node`; the write is queued while the node has no free slot."""
+        self._unposted.append((index, write, on_done))
         self._post_more()
 
-    def read_counters(self, then: Callable[[dict[str, int]], object]) -> None:
+    def read_counters(self, on_done: Callable[[dict[str, int]], object]) -> None:
         """See :class:`fanin.sim.nic.rdma_control.Node`."""
         batch = self._driver.counters()
         program = HostProgram().extend(batch.operations)
-        self._run(program, lambda reads: then(self._driver.counters_of(batch.results(reads))))
+        self._run(program, lambda reads: on_done(self._driver.counters_of(batch.results(reads))))
 
     # ---- interface of live hosts ----
 
@@ -90,21 +94,21 @@ class RdmaHosts(OutsideHosts):
         """Set the regions and peers of the settings."""
         self._control.begin()
 
-    def look(self) -> bool:
-        """Serve requests; then poll for completions and messages while any may come."""
-        asked = self._server.serve() if self._server else False
+    def poll(self) -> bool:
+        """Serve requests; then poll the node for completions and messages while any may come."""
+        had_requests = self._server.serve() if self._server else False
         self._control.serve()
         self.progress = 1 + self._address.passed
-        if self._address.passed != self._seen:
-            self._seen = self._address.passed
-            self._look_until = self.board.cycle + _ARRIVES_CYCLES
-        expected = self._outstanding > 0 or self.board.cycle < self._look_until
+        if self._address.passed != self._frames_seen:
+            self._frames_seen = self._address.passed
+            self._poll_until = self.board.cycle + _ARRIVAL_POLL_CYCLES
+        expected = self._outstanding > 0 or self.board.cycle < self._poll_until
         if expected and not self._programs:
-            self._poll()
-        return expected or asked
+            self._poll_node()
+        return expected or had_requests
 
     def may_skip(self) -> bool:
-        """Return whether no timeout may be needed."""
+        """Return whether no write is unfinished, so that no timeout may expire."""
         return not self._outstanding and not self._unposted
 
     def waiting(self) -> str:
@@ -123,62 +127,62 @@ class RdmaHosts(OutsideHosts):
     def _outstanding(self) -> int:
         return sum(map(len, self._posted))
 
-    def _run(self, program: HostProgram, then: Callable[[list[int]], object]) -> None:
-        def ended(reads: list[int]) -> None:
+    def _run(self, program: HostProgram, on_done: Callable[[list[int]], object]) -> None:
+        def finish(reads: list[int]) -> None:
             self._programs -= 1
-            then(reads)
+            on_done(reads)
 
         self._programs += 1
-        self.board.run(0, program, ended)
+        self.board.run(0, program, finish)
 
     def _post_more(self) -> None:
-        """Post as many writes as the node has room for, in order, so that no program waits for room."""
+        """Post as many writes as the node has free slots, in order, so that no program waits for a slot."""
         while self._unposted and self._outstanding < COMPLETIONS:
-            index, write, then = self._unposted[0]
+            index, write, on_done = self._unposted[0]
             posted = self._posted[index]
             if len(posted) == self._limit or (write is None and posted):
                 return
             self._unposted.popleft()
             if write is None:
-                then(Ending.FLUSHED)
+                on_done(Ending.FLUSHED)
                 continue
             self._tag = (self._tag + 1) % (1 << TAG_BITS)
             program = HostProgram()
             post(self._driver, program, index, Write(**{**vars(write), "tag": self._tag}))
-            posted.append(then)
+            posted.append(on_done)
             self._run(program, lambda reads: None)
 
-    def _poll(self) -> None:
-        """Poll for a completion or a message; take what is found, and poll again."""
+    def _poll_node(self) -> None:
+        """Read whether a completion or a message waits; take both, and read again."""
         batch = self._driver.batch().read("completion").read("arrival")
 
-        def found(reads: list[int]) -> None:
+        def take(reads: list[int]) -> None:
             completion, arrival = batch.results(reads)
             assert isinstance(completion, dict)
             assert isinstance(arrival, dict)
             if completion["completed"]:
-                self._take(self._driver.take_completion(), self._completed)
+                self._take(self._driver.take_completion(), self._end_write)
             if arrival["arrived"]:
-                self._take(self._driver.take_arrival(), self._arrived)
+                self._take(self._driver.take_arrival(), self._add_arrival)
             if completion["completed"] or arrival["arrived"]:
-                self._poll()
+                self._poll_node()
 
-        self._run(HostProgram().extend(batch.operations), found)
+        self._run(HostProgram().extend(batch.operations), take)
 
-    def _take(self, batch: Batch, then: Callable[[Batch, list[int]], None]) -> None:
-        self._run(HostProgram().extend(batch.operations), functools.partial(then, batch))
+    def _take(self, batch: Batch, on_done: Callable[[Batch, list[int]], None]) -> None:
+        self._run(HostProgram().extend(batch.operations), functools.partial(on_done, batch))
 
-    def _completed(self, batch: Batch, reads: list[int]) -> None:
+    def _end_write(self, batch: Batch, reads: list[int]) -> None:
         completed = self._driver.completion_of(batch.results(reads))
         self._posted[completed.index].popleft()(completed.ending)
         self._post_more()
 
-    def _arrived(self, batch: Batch, reads: list[int]) -> None:
-        self._control.arrived(self._driver.arrival_of(batch.results(reads)))
+    def _add_arrival(self, batch: Batch, reads: list[int]) -> None:
+        self._control.add_arrival(self._driver.arrival_of(batch.results(reads)))
 
 
 class RdmaNicCosim:
-    """A node, built once; each run starts from reset. Raises InputError for a missing tool."""
+    """RTL node at an interface, built once; each run starts from reset. Raises InputError without its tools."""
 
     def __init__(self, config: RdmaConfig, *, clock_mhz: float = CLOCK_MHZ, quiet: bool = False):
         self.driver = RdmaDriver(config)
@@ -191,17 +195,18 @@ class RdmaNicCosim:
         slowdown: float,
         stop: Stop,
         progress: Callable[[Progress], None] | None = None,
-    ) -> Served:
-        """Serve writes in both directions until ``stop`` is requested; time runs as for INCEPTIONN's NIC.
+    ) -> NicResult:
+        """Serve writes in both directions until ``stop`` is requested.
 
-        ``progress`` counts, as operations, frames and one for the start. Raises SimulationFailed.
+        A simulated second takes at least ``slowdown`` seconds. ``progress`` is called a few times a second; its
+        ``operations`` are 1 plus the frames passed to the node. Raises SimulationFailed.
         """
-        pace, address = Pace(slowdown), Address(settings.own)
+        pace, address = Pace(slowdown), Address(settings.endpoint)
         driver = self.driver
         configure = HostProgram().extend(driver.identify().operations)
-        configure.extend(driver.configure(settings.own).operations)
+        configure.extend(driver.configure(settings.endpoint).operations)
         raw = self._cluster.run(
-            memories=[[settings.opened or settings.memory]],
+            memories=[[settings.checked_memory or settings.memory]],
             phases=[Phase("configure", [configure])],
             longest_wait=0,
             switch=functools.partial(InterfaceSwitch, 1, names=[settings.port], pace=pace, address=address),
@@ -213,4 +218,4 @@ class RdmaNicCosim:
         )
         check_identities(driver, raw.phases[0].reads)
         simulated = (raw.cycles * self._cluster.period_ps + raw.skipped_ps) * 1e-12
-        return Served(raw.hosts, 0, raw.switch["lost"], raw.seconds, simulated)
+        return NicResult(raw.hosts, 0, raw.switch["lost"], raw.seconds, simulated)

@@ -1,4 +1,4 @@
-"""Requests of programs to a running node of one-sided writes: check, execution and answer.
+"""Execution of local programs' requests to a running node of one-sided writes.
 
 docs/reference/nic.md lists the requests. The node is RTL or its model; both are a :class:`Node`.
 """
@@ -26,42 +26,44 @@ MAX_ARRIVALS = 1024  # messages that wait for a program; beyond it, the oldest a
 
 
 class Node(Protocol):
-    """The node. Each method calls ``then`` when it has finished."""
+    """Interface of the node, RTL or model. Each method calls ``on_done`` when it has finished."""
 
-    def connect(self, index: int, connection: Connection, peer: Endpoint, then: Callable[[], object]) -> None:
+    def connect(
+        self, index: int, connection: Connection, peer: Endpoint, on_done: Callable[[], object]
+    ) -> None:
         """Connect or reconnect a queue pair."""
 
-    def set_regions(self, regions: Sequence[Region], then: Callable[[], object]) -> None:
+    def set_regions(self, regions: Sequence[Region], on_done: Callable[[], object]) -> None:
         """Replace all regions."""
 
-    def post(self, index: int, write: Write, then: Callable[[Ending], object]) -> None:
+    def post(self, index: int, write: Write, on_done: Callable[[Ending], object]) -> None:
         """Carry out a write; the node chooses its tag."""
 
-    def read_counters(self, then: Callable[[dict[str, int]], object]) -> None:
+    def read_counters(self, on_done: Callable[[dict[str, int]], object]) -> None:
         """Read the counters, by name."""
 
 
 @dataclass
 class _Resolution:
-    """A ``connect`` that waits for the peer's MAC; ``until`` None: for ever."""
+    """A ``connect`` that waits for the peer's MAC; ``deadline`` None: without limit."""
 
     index: int
     connection: Connection
     ip: int
-    until: float | None
+    deadline: float | None
     answer: Answer
 
 
 @dataclass
-class _Waiting:
+class _ArrivalRequest:
     """A program that waits for a message with immediate data."""
 
-    until: float
+    deadline: float
     answer: Answer
 
 
 class RdmaControl:
-    """Requests of programs, and of ``settings``, to ``node``. Call ``serve`` regularly.
+    """Handler of requests to ``node``, from programs and ``settings``. Call ``serve`` several times a second.
 
     ``kind`` is the kind of node that ``info`` reports.
     """
@@ -69,12 +71,12 @@ class RdmaControl:
     def __init__(self, node: Node, settings: RdmaSettings, address: Address, *, kind: str):
         self._node, self._settings, self._address, self._kind = node, settings, address, kind
         self._arrivals: deque[Arrival] = deque(maxlen=MAX_ARRIVALS)
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: deque[_ArrivalRequest] = deque()
         self._resolutions: list[_Resolution] = []
         self._connected: dict[int, tuple[Connection, int]] = {}
         self._failed: dict[int, str] = {}  # by queue pair: ending of the write that failed
         self._regions: list[Region] = []
-        self._does = {
+        self._handlers = {
             "info": self._info, "connect": self._connect, "regions": self._set_regions,
             "write": self._write, "arrival": self._arrival, "counters": self._counters,
         }  # fmt: skip
@@ -91,49 +93,53 @@ class RdmaControl:
         """Carry out a request; errors become its answer."""
         try:
             name = request.pop("do", None)
-            if not isinstance(name, str) or name not in self._does:
-                raise InputError(f"do must be one of {', '.join(self._does)}, not {name!r}")
-            self._does[name](request, answer)
+            if not isinstance(name, str) or name not in self._handlers:
+                raise InputError(f"do must be one of {', '.join(self._handlers)}, not {name!r}")
+            self._handlers[name](request, answer)
         except (InputError, ValueError) as error:
             answer({"error": str(error).replace("\n", "\\n")})  # a request's text may have any characters
 
-    def arrived(self, message: Arrival) -> None:
-        """Note a message with immediate data, which is in memory."""
+    def add_arrival(self, message: Arrival) -> None:
+        """Queue the notice of a message with immediate data; its data are already in memory."""
         self._arrivals.append(message)
-        self._hand_out()
+        self._answer_arrivals()
 
     def serve(self) -> None:
-        """Connect peers whose MAC is known by now; answer requests whose time is over."""
+        """Connect peers whose MAC has become known; answer requests that have timed out."""
         now = time.monotonic()
-        open_, self._resolutions = self._resolutions, []
-        for waits in open_:
-            if (mac := self._address.mac_of(waits.ip)) is not None:
+        resolutions, self._resolutions = self._resolutions, []
+        for resolution in resolutions:
+            if (mac := self._address.mac_of(resolution.ip)) is not None:
                 try:
-                    self._connect_to(waits.index, waits.connection, Endpoint(mac, waits.ip), waits.answer)
+                    self._connect_to(
+                        resolution.index, resolution.connection, Endpoint(mac, resolution.ip), resolution.answer
+                    )
                 except ValueError as error:  # an unsupported peer: a VLAN
-                    waits.answer({"error": str(error)})
-            elif waits.until is not None and now > waits.until:
-                waits.answer({"error": f"no answer to ARP from {address_of(waits.ip)}; give its mac"})
+                    resolution.answer({"error": str(error)})
+            elif resolution.deadline is not None and now > resolution.deadline:
+                resolution.answer({"error": f"no answer to ARP from {address_of(resolution.ip)}; give its mac"})
             else:
-                self._resolutions.append(waits)
-        for late in [waits for waits in self._waiting if now > waits.until]:
-            self._waiting.remove(late)
-            late.answer({"arrival": None})
+                self._resolutions.append(resolution)
+        for expired in [resolution for resolution in self._waiting if now > resolution.deadline]:
+            self._waiting.remove(expired)
+            expired.answer({"arrival": None})
 
     # ---- requests ----
 
     def _info(self, request: Request, answer: Answer) -> None:
-        _all_taken(request)
-        own, config = self._address.own, self._settings.config
+        _reject_other_fields(request)
+        endpoint, config = self._address.endpoint, self._settings.config
         pairs = [
             {"pair": index, "ip": address_of(ip), "peer": connection.peer, "mtu": connection.mtu,
              "failed": self._failed.get(index)}
             for index, (connection, ip) in sorted(self._connected.items())
         ]  # fmt: skip
-        waiting = [{"pair": waits.index, "ip": address_of(waits.ip)} for waits in self._resolutions]
+        waiting = [
+            {"pair": resolution.index, "ip": address_of(resolution.ip)} for resolution in self._resolutions
+        ]
         answer({
-            "node": self._kind, "mac": mac_text(own.mac), "ip": address_of(own.ip), "mtu": self._settings.mtu,
-            "queue_pairs": config.queue_pairs, "first_queue_pair": FIRST_QUEUE_PAIR,
+            "node": self._kind, "mac": mac_text(endpoint.mac), "ip": address_of(endpoint.ip),
+            "mtu": self._settings.mtu, "queue_pairs": config.queue_pairs, "first_queue_pair": FIRST_QUEUE_PAIR,
             "descriptors": config.descriptors, "connected": pairs, "waiting": waiting,
             "regions": [_region_json(region) for region in self._regions],
             "memory": str(self._settings.memory), "bytes": self._settings.size,
@@ -145,7 +151,7 @@ class RdmaControl:
         mac = request.pop("mac", None)
         defaults = {"peer": FIRST_QUEUE_PAIR, "mtu": self._settings.mtu}
         values = defaults | _integers(request, [field.name for field in fields(Connection)])
-        _all_taken(request)
+        _reject_other_fields(request)
         for name in ("peer", "send_psn", "receive_psn"):
             _check_bits(name, values.get(name, 0), PSN_BITS)
         connection = Connection(**values)
@@ -153,38 +159,40 @@ class RdmaControl:
             raise InputError(
                 f"mtu must be at most {self._settings.mtu}, for the interface's, not {connection.mtu}"
             )
-        for other in [other for other in self._resolutions if other.index == index]:
-            self._resolutions.remove(other)
-            other.answer({"error": f"pair {index} has been connected otherwise meanwhile"})
+        for replaced in [replaced for replaced in self._resolutions if replaced.index == index]:
+            self._resolutions.remove(replaced)
+            replaced.answer({"error": f"pair {index} has been connected otherwise meanwhile"})
         if mac is not None:
             self._connect_to(index, connection, Endpoint(_mac(mac), ip), answer)
         else:
-            until = time.monotonic() + ARP_SECONDS
-            self._resolutions.append(_Resolution(index, connection, ip, until, answer))
+            deadline = time.monotonic() + ARP_SECONDS
+            self._resolutions.append(_Resolution(index, connection, ip, deadline, answer))
 
     def _connect_to(self, index: int, connection: Connection, peer: Endpoint, answer: Answer) -> None:
-        def done() -> None:
+        def finish() -> None:
             self._connected[index] = connection, peer.ip
             self._failed.pop(index, None)
             answer({})
 
-        self._node.connect(index, connection, Endpoint(peer.mac, peer.ip, SOURCE_PORT + index), done)
+        self._node.connect(index, connection, Endpoint(peer.mac, peer.ip, SOURCE_PORT + index), finish)
 
     def _set_regions(self, request: Request, answer: Answer) -> None:
-        given = request.pop("regions", None)
-        _all_taken(request)
-        if not isinstance(given, list) or not all(isinstance(region, dict) for region in given):
+        objects = request.pop("regions", None)
+        _reject_other_fields(request)
+        if not isinstance(objects, list) or not all(isinstance(region, dict) for region in objects):
             raise InputError("regions must be a list of objects")
-        self._take_regions([self._region(dict(region)) for region in given], lambda: answer({}))
+        self._take_regions([self._region(dict(region)) for region in objects], lambda: answer({}))
 
-    def _region(self, given: Request) -> Region:
-        pairs = given.pop("pairs", list(range(self._settings.config.queue_pairs)))
+    def _region(self, fields_of_region: Request) -> Region:
+        pairs = fields_of_region.pop("pairs", list(range(self._settings.config.queue_pairs)))
         if not isinstance(pairs, list) or not all(_is_int(pair) for pair in pairs):
             raise InputError("pairs must be a list of integers")
         for pair in pairs:
             self._check_pair(pair)
-        values = {"base": 0, "length": self._settings.size} | _integers(given, ("base", "length", "rkey"))
-        _all_taken(given)
+        values = {"base": 0, "length": self._settings.size} | _integers(
+            fields_of_region, ("base", "length", "rkey")
+        )
+        _reject_other_fields(fields_of_region)
         if "rkey" not in values:
             raise InputError("rkey: a region needs one")
         _check_bits("rkey", values["rkey"], 32)
@@ -197,9 +205,9 @@ class RdmaControl:
             )
         return region
 
-    def _take_regions(self, regions: Sequence[Region], then: Callable[[], object]) -> None:
+    def _take_regions(self, regions: Sequence[Region], on_done: Callable[[], object]) -> None:
         self._settings.config.check_regions(regions)  # the model itself accepts any
-        self._node.set_regions(regions, then)
+        self._node.set_regions(regions, on_done)
         self._regions = list(regions)
 
     def _write(self, request: Request, answer: Answer) -> None:
@@ -207,7 +215,7 @@ class RdmaControl:
         values = {"local": 0, "remote": 0, "rkey": 1} | _integers(
             request, ("local", "remote", "rkey", "length", "immediate")
         )
-        _all_taken(request)
+        _reject_other_fields(request)
         if "length" not in values:
             raise InputError("length: a write needs one")
         _check_bits("remote", values["remote"], 64)
@@ -219,35 +227,35 @@ class RdmaControl:
         if not 0 <= local <= size - length:
             raise InputError(f"local: {length} bytes from {local} exceed memory, which has {size}")
         if index not in self._connected:
-            hosts = [address_of(waits.ip) for waits in self._resolutions if waits.index == index]
+            hosts = [address_of(resolution.ip) for resolution in self._resolutions if resolution.index == index]
             cause = f": {hosts[0]} has not answered to ARP yet" if hosts else ""
             raise InputError(f"pair {index} is not connected{cause}")
         write = Write(tag=0, **values)
-        self._node.post(index, write, lambda ending: self._ended(index, ending, answer))
+        self._node.post(index, write, lambda ending: self._report_ending(index, ending, answer))
 
-    def _ended(self, index: int, ending: Ending, answer: Answer) -> bool:
+    def _report_ending(self, index: int, ending: Ending, answer: Answer) -> bool:
         if ending not in (Ending.DONE, Ending.FLUSHED):
             self._failed[index] = ending.name.lower()
         return answer({"ending": ending.name.lower()})
 
     def _arrival(self, request: Request, answer: Answer) -> None:
         seconds = request.pop("seconds", 0)
-        _all_taken(request)
+        _reject_other_fields(request)
         if not isinstance(seconds, (int, float)) or not 0 <= seconds <= 3600:
             raise InputError(f"seconds must be 0 to 3600, not {seconds!r}")
-        self._waiting.append(_Waiting(time.monotonic() + seconds, answer))
-        self._hand_out()
+        self._waiting.append(_ArrivalRequest(time.monotonic() + seconds, answer))
+        self._answer_arrivals()
 
-    def _hand_out(self) -> None:
+    def _answer_arrivals(self) -> None:
         while self._waiting and self._arrivals:
             message = self._arrivals[0]
-            found = {"pair": message.index, "immediate": message.immediate, "length": message.length}
-            if self._waiting.popleft().answer({"arrival": found}) is not False:  # else it has disconnected
+            arrival = {"pair": message.index, "immediate": message.immediate, "length": message.length}
+            if self._waiting.popleft().answer({"arrival": arrival}) is not False:  # else it has disconnected
                 self._arrivals.popleft()
 
     def _counters(self, request: Request, answer: Answer) -> None:
-        _all_taken(request)
-        self._node.read_counters(lambda found: answer({"counters": found}))
+        _reject_other_fields(request)
+        self._node.read_counters(lambda counters: answer({"counters": counters}))
 
     def _pair(self, request: Request) -> int:
         index = _integers(request, ("pair",)).get("pair", 0)
@@ -271,14 +279,14 @@ def _is_int(value: Any) -> bool:
 
 def _integers(request: Request, names: Sequence[str]) -> dict[str, int]:
     """Take the fields of these names out of a request. Raises InputError for one that is no integer."""
-    found = {name: request.pop(name) for name in names if name in request}
-    for name, value in found.items():
+    integers = {name: request.pop(name) for name in names if name in request}
+    for name, value in integers.items():
         if not _is_int(value):
             raise InputError(f"{name} must be an integer, not {value!r}")
-    return found
+    return integers
 
 
-def _all_taken(request: Request) -> None:
+def _reject_other_fields(request: Request) -> None:
     if request:
         raise InputError(f"{next(iter(request))}: no such field")
 

@@ -28,9 +28,9 @@ class RdmaSettings:
     """Settings of a node at the interface ``port``.
 
     - ``config``: sizes of the node.
-    - ``own``: the node's addresses.
+    - ``endpoint``: the node's addresses.
     - ``memory``, ``size``: file of the node's memory, and its bytes.
-    - ``opened``: path that leads to the file that was checked, if given.
+    - ``checked_memory``: path that leads to the file that was checked, if given.
     - ``mtu``: longest path MTU of its queue pairs.
     - ``regions``: regions at the start.
     - ``peers``: peer of the n-th queue pair, which is connected at the start.
@@ -39,20 +39,20 @@ class RdmaSettings:
 
     config: RdmaConfig
     port: str
-    own: Endpoint
+    endpoint: Endpoint
     memory: Path
     size: int
     mtu: int
     regions: tuple[Region, ...] = ()
     peers: tuple[Peer, ...] = ()
     control: Path | None = None
-    opened: Path | None = None
+    checked_memory: Path | None = None
 
 
 def path_mtu(interface_mtu: int) -> int:
     """Return the longest path MTU whose packets an interface carries; 0 if it carries none."""
-    room = interface_mtu - (MOST_HEADER_BYTES - IP_AT + ICRC_BYTES)
-    return max((mtu for mtu in PATH_MTUS if mtu <= room), default=0)
+    max_payload = interface_mtu - (MOST_HEADER_BYTES - IP_AT + ICRC_BYTES)
+    return max((mtu for mtu in PATH_MTUS if mtu <= max_payload), default=0)
 
 
 def mac_for(ip: int) -> int:

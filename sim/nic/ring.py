@@ -35,15 +35,14 @@ Float32 = npt.NDArray[np.float32]
 
 LINK = LinkConfig(delay_ns=100.0, gbps=100.0)  #: between the node and the interface
 TIMEOUT = 20_000  #: cycles
-RETRIES = (
-    1 << RETRY_BITS
-) - 1  #: most that the node allows: the host decides by the wall clock when to give up
+#: The node's maximum: the host decides by the wall clock when to give up.
+RETRIES = (1 << RETRY_BITS) - 1
 _QUIET_CYCLES = 3 * TIMEOUT  # cycles without frames after which neighbours need no more answers
 _PROGRESS = ("sent", "received", "stored")  # counters that grow with the all-reduce, not with waiting
 
 
-def least_mtu(config: RingConfig) -> int:
-    """Return the bytes of the longest frame after its Ethernet header."""
+def min_mtu(config: RingConfig) -> int:
+    """Return the interface's least MTU in bytes: the longest frame without its Ethernet header."""
     beat_bytes = config.width // 8
     payload = config.frame_beats * beat_bytes
     size = RING_LINK.frame_bytes(LinkKind.DATA, payload, encap=Encap.L2, beat_bytes=beat_bytes)
@@ -71,16 +70,19 @@ class Reduced:
 
 
 class RingHosts(OutsideHosts):
-    """The node's host: waits for the sum, and then until the neighbours need no more answers."""
+    """Host of the node: waits for the sum, and then until the neighbours need no more answers.
+
+    ``wait``: seconds of the wall clock without progress after which the host gives up.
+    """
 
     def __init__(self, board: Board, driver: RingDriver, wait: float, stop: Stop):
         super().__init__(board, driver, nodes=1, stop=stop)
-        self._status, self._found = driver.wait(), driver.findings()
-        self._counted = driver.counters()
-        self._asking = False
-        self._wait, self._moved = wait, time.monotonic()
+        self._status_batch, self._findings_batch = driver.wait(), driver.findings()
+        self._counters_batch = driver.counters()
+        self._reading = False
+        self._wait, self._last_progress = wait, time.monotonic()
         self._quiet_since = 0
-        self._before: dict[str, int] = {}
+        self._last_counters: dict[str, int] = {}
         self.status: RingStatus | None = None
         self.findings: RingFindings | None = None
         self.stuck = False
@@ -88,29 +90,31 @@ class RingHosts(OutsideHosts):
     def begin(self) -> None:
         """Do nothing: the node already has its descriptor."""
 
-    def look(self) -> bool:
+    def poll(self) -> bool:
         """Read the node's progress."""
-        if not self._asking:
-            self._asking = True
-            program = HostProgram().extend(self._status.operations).extend(self._found.operations)
-            program.extend(self._counted.operations)
-            self.board.run(0, program, self._answered)
+        if not self._reading:
+            self._reading = True
+            program = (
+                HostProgram().extend(self._status_batch.operations).extend(self._findings_batch.operations)
+            )
+            program.extend(self._counters_batch.operations)
+            self.board.run(0, program, self._take_reads)
         return False
 
-    def _answered(self, reads: list[int]) -> None:
-        self._asking = False
+    def _take_reads(self, reads: list[int]) -> None:
+        self._reading = False
         words = Reads(np.array(reads))
-        status = self.status = RingDriver.status_of(words.take(self._status))
-        self.findings = RingDriver.findings_of(words.take(self._found))
-        counted = self.driver.counters_of(words.take(self._counted))
-        counted.pop("cycles")
-        if any(counted[name] != self._before.get(name) for name in _PROGRESS):
-            self._moved = time.monotonic()
-        if status.busy or counted != self._before:
-            self._before, self._quiet_since = counted, self.board.cycle
-        self.stuck = time.monotonic() > self._moved + self._wait
-        quiet = self.board.cycle - self._quiet_since > _QUIET_CYCLES
-        if self.stuck or quiet or not status.running:
+        status = self.status = RingDriver.status_of(words.take(self._status_batch))
+        self.findings = RingDriver.findings_of(words.take(self._findings_batch))
+        counters = self.driver.counters_of(words.take(self._counters_batch))
+        counters.pop("cycles")
+        if any(counters[name] != self._last_counters.get(name) for name in _PROGRESS):
+            self._last_progress = time.monotonic()
+        if status.busy or counters != self._last_counters:
+            self._last_counters, self._quiet_since = counters, self.board.cycle
+        self.stuck = time.monotonic() > self._last_progress + self._wait
+        is_quiet = self.board.cycle - self._quiet_since > _QUIET_CYCLES
+        if self.stuck or is_quiet or not status.running:
             self.end()
 
     def may_skip(self) -> bool:
@@ -122,12 +126,12 @@ class RingHosts(OutsideHosts):
         return f"for the sum, with {self.status}"
 
     def result(self) -> tuple[RingStatus | None, RingFindings | None, bool, dict[str, int]]:
-        """Return status, findings, whether progress was lacking, and counters."""
+        """Return status, findings, whether the host gave up for lack of progress, and counters."""
         return self.status, self.findings, self.stuck, self.counters[0]
 
 
 class RingNodeCosim:
-    """A node, built once; each run starts from reset. Raises InputError for a missing tool."""
+    """RTL node of a ring, built once; each run starts from reset. Raises InputError for a missing tool."""
 
     def __init__(self, config: RingConfig, *, clock_mhz: float = CLOCK_MHZ, quiet: bool = False):
         self.config, self.driver = config, RingDriver(config)
@@ -169,10 +173,10 @@ class RingNodeCosim:
         )
         check_identities(driver, raw.phases[0].reads)
         status, findings, stuck, counters = raw.hosts
-        ((after,),) = raw.memories
+        ((final_memory,),) = raw.memories
         done = status is not None and status.completed == 1
         return Reduced(
-            sum=after[: vector.nbytes].view("<f4") if done else None,
+            sum=final_memory[: vector.nbytes].view("<f4") if done else None,
             status=status,
             findings=findings,
             stuck=stuck,

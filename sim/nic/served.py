@@ -1,4 +1,4 @@
-"""Result of a NIC at interfaces, in RTL or as its model."""
+"""Result of a served NIC, in RTL or as its model."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Served:
-    """Result of a NIC.
+class NicResult:
+    """Counters and times of a NIC that served Linux interfaces until it was stopped.
 
     - ``counters``: counters by name.
     - ``unaligned``: segments with partial values, which the NIC did not compress.

@@ -6,25 +6,25 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-_EVERY_S = 0.05
+_POLL_S = 0.05
 
 
 @dataclass
 class Stop:
-    """A request to stop, made by creating a file, which is polled."""
+    """A request to stop: one process creates the file ``path``, the other polls for it."""
 
     path: Path
-    _seen: float = field(default=-1.0, repr=False)
-    _asked: bool = field(default=False, repr=False)
+    _checked: float = field(default=-1.0, repr=False)
+    _requested: bool = field(default=False, repr=False)
 
-    def ask(self) -> None:
+    def request(self) -> None:
         """Request the other process to end."""
         self.path.touch()
 
     @property
-    def asked(self) -> bool:
+    def requested(self) -> bool:
         """Whether the stop has been requested."""
-        if not self._asked and time.monotonic() > self._seen + _EVERY_S:
-            self._seen = time.monotonic()
-            self._asked = self.path.exists()
-        return self._asked
+        if not self._requested and time.monotonic() > self._checked + _POLL_S:
+            self._checked = time.monotonic()
+            self._requested = self.path.exists()
+        return self._requested

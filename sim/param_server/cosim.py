@@ -154,7 +154,7 @@ class ParamServerCosim:
                 hosts=hosts,
                 # Nodes count the timeout of a retransmission in cycles, so time must not be skipped before it.
                 quiet_cycles=QUIET_CYCLES + timeout * sends_again,
-                hosts_apart=True,
+                independent_hosts=True,
                 **settings,
             )
         except SimulationFailed as failure:

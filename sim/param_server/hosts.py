@@ -25,7 +25,7 @@ from fanin.param_server.facts import (
 from fanin.param_server.golden import Push, WorkerEndpoint
 from fanin.rdma.driver import RdmaDriver
 from fanin.rdma.facts import Ending, Write, next_psn
-from fanin.sim.cosim.live import Board, Then
+from fanin.sim.cosim.live import Board, Callback
 from fanin.sim.cosim.program import HostProgram
 from fanin.sim.cosim.run import RunResult
 from fanin.sim.learning.learner import Learner
@@ -397,7 +397,7 @@ class Hosts:
         """Report a worker's activity that ends now."""
         self.board.tell(worker, ActivityEnded(kind, begin))
 
-    def call_after(self, seconds: float, callback: Then) -> None:
+    def call_after(self, seconds: float, callback: Callback) -> None:
         """Call ``callback`` after ``seconds``."""
         self.board.at(self.board.now + round(seconds * PS), callback)
 

@@ -91,7 +91,7 @@ class GroupsCosim:
             phases=[Phase("identify", [identify] * plan.nodes)],
             longest_wait=jobs.retries * (jobs.timeout + 2) + 4 * jobs.timeout,
             hosts=functools.partial(_Workers, config=self.config, plan=plan, jobs=jobs, vectors=inputs),
-            hosts_apart=True,
+            independent_hosts=True,
             seed=seed,
             **settings,
         )

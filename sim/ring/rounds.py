@@ -19,7 +19,7 @@ from fanin.host.causes import explain
 from fanin.job import worker_endpoint
 from fanin.ring.driver import RingDriver, RingMember
 from fanin.ring.groups import BARRIER, Plan, Ring
-from fanin.sim.cosim.live import Board, Then
+from fanin.sim.cosim.live import Board, Callback
 from fanin.sim.cosim.program import HostProgram
 from fanin.wire.fields import field_bits
 from fanin.wire.ring import RING
@@ -218,7 +218,7 @@ class _Posted:
     """A posted vector, and the callback for its sum."""
 
     vector: Float32
-    on_sum: Then
+    on_sum: Callback
 
 
 class Rounds:
@@ -250,7 +250,7 @@ class Rounds:
         #: Whether no further exchange follows.
         self.finished = False
 
-    def post(self, worker: int, address: int, vector: Float32, on_sum: Then) -> None:
+    def post(self, worker: int, address: int, vector: Float32, on_sum: Callback) -> None:
         """Post a worker's vector for an address in its node's memory, the same address at all nodes.
 
         ``on_sum`` is called when the sum is in memory.

@@ -111,7 +111,7 @@ class RingTrainingCosim:
             phases=[Phase("start", programs)],
             longest_wait=retries * (timeout + 2) + 4 * timeout,
             hosts=hosts,
-            hosts_apart=True,
+            independent_hosts=True,
             # Nodes count the timeout of a retransmission in cycles, so time must not be skipped before it.
             quiet_cycles=QUIET_CYCLES + timeout * sends_again,
             seed=seed,

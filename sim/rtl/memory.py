@@ -24,9 +24,9 @@ class ReadMemory:
     - ``port``: the master's port.
     - ``word``: function from a byte address, a multiple of the word size, to the data.
     - ``latency``: cycles from a burst's AR to its first word, at least 1.
-    - ``stall``: odds that AR is not ready or a word is late: ``ar`` and ``r`` of
-      :class:`~fanin.sim.rtl.stalls.Stalls`.
-    - ``errors``: byte addresses whose words answer SLVERR.
+    - ``stall``: odds of :class:`~fanin.sim.rtl.stalls.Stalls`; stream ``ar``: AR is not ready; ``r``: a word is
+      late.
+    - ``errors``: byte addresses of words with the response SLVERR.
 
     Raises AssertionError if the master withdraws or changes a request or lowers ``rready`` while data wait. A
     burst must be INCR, of whole words, and must not cross 4 KiB.
@@ -58,34 +58,34 @@ class ReadMemory:
         port, cycle = self.port, 0
         names = ("arvalid", "araddr", "arlen", "arsize", "arburst")
         signals = [getattr(port, name) for name in names]
-        shown, waiting = False, None
+        offered, pending = False, None
         while True:
-            shown = self._show(ctx, cycle, shown)
+            offered = self._offer_word(ctx, cycle, offered)
             ready = not self._stalls.pauses("ar", Side.SINK, cycle)
             ctx.set(port.arready, ready)
-            _, _, taken, *request = await ctx.tick().sample(port.rready, *signals)
-            assert taken or not shown, "rready is low"
-            assert waiting is None or request == waiting, f"request changed from {waiting} to {request}"
-            if shown:
+            _, _, taken_by_master, *request = await ctx.tick().sample(port.rready, *signals)
+            assert taken_by_master or not offered, "rready is low"
+            assert pending is None or request == pending, f"request changed from {pending} to {request}"
+            if offered:
                 self._beats.popleft()
-                shown = False
+                offered = False
             valid = request[0]
-            waiting = request if valid and not ready else None
+            pending = request if valid and not ready else None
             if valid and ready:
-                self._accept(cycle, *request[1:])
+                self._accept_address(cycle, *request[1:])
             cycle += 1
 
-    def _accept(self, cycle: int, address: int, length: int, size: int, burst: Burst) -> None:
+    def _accept_address(self, cycle: int, address: int, length: int, size: int, burst: Burst) -> None:
         step, count = len(self.port.rdata) // 8, length + 1
         _check_burst(address, count, size, burst, step)
         self.requests.append((cycle, address, count))
         for n in range(count):
             self._beats.append((cycle + self.latency, address + n * step, n == count - 1))
 
-    def _show(self, ctx: Any, cycle: int, shown: bool) -> bool:
+    def _offer_word(self, ctx: Any, cycle: int, offered: bool) -> bool:
         """Offer the next word when it is due; return whether one is offered."""
         due = bool(self._beats) and self._beats[0][0] <= cycle
-        if not due or (not shown and self._stalls.pauses("r", Side.SOURCE, cycle)):
+        if not due or (not offered and self._stalls.pauses("r", Side.SOURCE, cycle)):
             ctx.set(self.port.rvalid, 0)
             return False
         _, address, last = self._beats[0]
@@ -97,7 +97,7 @@ class ReadMemory:
 
 
 class Order(Enum):
-    """Dependency of a slave: whether it waits for words before a burst's address, or for the address first."""
+    """Order in which a slave accepts a burst: in any order, the address first, or its words first."""
 
     ANY = "any"
     ADDRESS_FIRST = "address first"
@@ -109,9 +109,9 @@ class WriteMemory:
 
     - ``port``: the master's port.
     - ``latency``: cycles from the last transfer of a burst, address or word, to its response, at least 1.
-    - ``stall``: odds that AW or W is not ready or a response is late: ``aw``, ``w`` and ``b`` of
-      :class:`~fanin.sim.rtl.stalls.Stalls`.
-    - ``errors``: byte addresses of words whose burst is stored and answers SLVERR.
+    - ``stall``: odds of :class:`~fanin.sim.rtl.stalls.Stalls`; streams ``aw``, ``w``: not ready; ``b``: a
+      response is late.
+    - ``errors``: byte addresses of words whose burst is stored, with the response SLVERR.
     - ``order``: whether the slave waits for addresses or for words first.
 
     Raises AssertionError if the master withdraws or changes an offer, is not ready for a response, or sets
@@ -141,34 +141,36 @@ class WriteMemory:
         self.words: list[int] = []
         self.responses: list[int] = []
         self._stalls = Stalls(stall, seed)
-        self._bursts: deque[tuple[int, int]] = deque()  # address and words of bursts that are not stored yet
+        self._bursts: deque[tuple[int, int]] = (
+            deque()
+        )  # address and word count of bursts that are not stored yet
         self._waiting: deque[list[tuple[int, int]]] = deque([[]])  # words of bursts that are not stored yet
-        self._due: deque[tuple[int, Any]] = deque()  # (first cycle, response)
+        self._due_responses: deque[tuple[int, Any]] = deque()  # (first cycle, response)
 
     async def process(self, ctx: Any) -> None:
         """Run forever."""
         port, cycle = self.port, 0
         address = [getattr(port, name) for name in ("awvalid", "awaddr", "awlen", "awsize", "awburst")]
         word = [getattr(port, name) for name in ("wvalid", "wdata", "wstrb", "wlast")]
-        shown, waiting = False, [None, None]
+        offered, pending = False, [None, None]
         while True:
-            shown = self._answer(ctx, cycle, shown)
+            offered = self._offer_response(ctx, cycle, offered)
             ready = self._ready(cycle)
             ctx.set(port.awready, ready[0])
             ctx.set(port.wready, ready[1])
-            _, _, taken, *seen = await ctx.tick().sample(port.bready, *address, *word)
-            assert taken or not shown, "bready is low"
-            if shown:
-                self._due.popleft()
+            _, _, taken_by_master, *sampled = await ctx.tick().sample(port.bready, *address, *word)
+            assert taken_by_master or not offered, "bready is low"
+            if offered:
+                self._due_responses.popleft()
                 self.responses.append(cycle)
-                shown = False
-            for n, offer in enumerate((seen[:5], seen[5:])):
-                assert waiting[n] is None or offer == waiting[n], f"changed from {waiting[n]} to {offer}"
-                waiting[n] = offer if offer[0] and not ready[n] else None
-            if seen[0] and ready[0]:
-                self._accept(cycle, *seen[1:5])
-            if seen[5] and ready[1]:
-                self._take(cycle, *seen[6:])
+                offered = False
+            for n, offer in enumerate((sampled[:5], sampled[5:])):
+                assert pending[n] is None or offer == pending[n], f"changed from {pending[n]} to {offer}"
+                pending[n] = offer if offer[0] and not ready[n] else None
+            if sampled[0] and ready[0]:
+                self._accept_address(cycle, *sampled[1:5])
+            if sampled[5] and ready[1]:
+                self._accept_word(cycle, *sampled[6:])
             self._store(cycle)
             cycle += 1
 
@@ -181,12 +183,12 @@ class WriteMemory:
             word and (self.order is not Order.ADDRESS_FIRST or len(self._bursts) > complete),
         )
 
-    def _accept(self, cycle: int, address: int, length: int, size: int, burst: Burst) -> None:
+    def _accept_address(self, cycle: int, address: int, length: int, size: int, burst: Burst) -> None:
         _check_burst(address, length + 1, size, burst, len(self.port.wdata) // 8)
         self.requests.append((cycle, address, length + 1))
         self._bursts.append((address, length + 1))
 
-    def _take(self, cycle: int, data: int, strobe: int, last: bool) -> None:
+    def _accept_word(self, cycle: int, data: int, strobe: int, last: bool) -> None:
         self.words.append(cycle)
         self._waiting[-1].append((data, strobe))
         if last:
@@ -203,14 +205,14 @@ class WriteMemory:
             for byte in range(step):
                 if strobe >> byte & 1:
                     self.content[address + n * step + byte] = data >> 8 * byte & 0xFF
-        bad = any(address + n * step in self.errors for n in range(count))
-        self._due.append((cycle + self.latency, Resp.SLVERR if bad else Resp.OKAY))
+        has_error = any(address + n * step in self.errors for n in range(count))
+        self._due_responses.append((cycle + self.latency, Resp.SLVERR if has_error else Resp.OKAY))
 
-    def _answer(self, ctx: Any, cycle: int, shown: bool) -> bool:
+    def _offer_response(self, ctx: Any, cycle: int, offered: bool) -> bool:
         """Offer the next response when it is due; return whether one is offered."""
-        due = bool(self._due) and self._due[0][0] <= cycle
-        offered = due and (shown or not self._stalls.pauses("b", Side.SOURCE, cycle))
-        ctx.set(self.port.bvalid, offered)
-        if offered:
-            ctx.set(self.port.bresp, self._due[0][1])
-        return offered
+        due = bool(self._due_responses) and self._due_responses[0][0] <= cycle
+        offers = due and (offered or not self._stalls.pauses("b", Side.SOURCE, cycle))
+        ctx.set(self.port.bvalid, offers)
+        if offers:
+            ctx.set(self.port.bresp, self._due_responses[0][1])
+        return offers

@@ -37,16 +37,19 @@ def streams_of(component: wiring.Component) -> Iterator[tuple[str, Any]]:
 
 
 class Monitored(Elaboratable):
-    """A component with a monitor in it and in each of its sub-components, at any depth.
+    """A component with a stream monitor in it and in each of its sub-components, at any depth.
 
     The contract: once valid, a payload holds, unchanged, until the cycle in which ready is high. A stream that
-    breaks the contract ends the simulation with an AssertionError. Its text names the stream and the classes
-    around it, outermost first: ``AxiReader/StreamFIFO.i``. A monitor is clocked logic inside the component, so
-    resets, enables and renamed domains of the component apply to its monitor. Streams whose name ends with one
-    of ``excused``, from a class on, are not watched.
+    breaks the contract ends the simulation with an AssertionError. Its text names the stream and the enclosing
+    classes, outermost first: ``AxiReader/StreamFIFO.i``. A monitor is clocked logic inside the component, so
+    resets, enables and renamed domains of the component apply to its monitor.
 
-    A component may have ``domains``: the domains of its streams outside ``sync``. It may also have
-    ``required()``: further conditions on its user, by the text that is shown if one is broken.
+    ``excused``: streams without a monitor, each by the end of its name, such as ``StreamFIFO.i``.
+
+    Optional members of a component:
+
+    - ``domains``: clock domains of its streams outside ``sync``, by the stream's name.
+    - ``required()``: further conditions that its user must keep, by the text of their error.
     """
 
     def __init__(self, component: Elaboratable, *, excused: Collection[str] = ()):
@@ -55,16 +58,18 @@ class Monitored(Elaboratable):
 
     def elaborate(self, platform: Any) -> Fragment:
         """Wrap ``Fragment.get``, which every elaboration calls: Amaranth has no other access to submodules."""
-        plain = Fragment.get
-        around: list[str] = []
+        get_fragment = Fragment.get
+        enclosing_classes: list[str] = []
 
         def get(part: Any, platform: Any) -> Fragment:
             if not isinstance(part, wiring.Component):
-                return plain(part, platform)
-            around.append(type(part).__name__)
-            fragment = plain(part, platform)
-            fragment.add_subfragment(plain(self._monitor(part, "/".join(around)), platform), "monitor")
-            around.pop()
+                return get_fragment(part, platform)
+            enclosing_classes.append(type(part).__name__)
+            fragment = get_fragment(part, platform)
+            fragment.add_subfragment(
+                get_fragment(self._monitor(part, "/".join(enclosing_classes)), platform), "monitor"
+            )
+            enclosing_classes.pop()
             return fragment
 
         with mock.patch.object(Fragment, "get", get):
@@ -78,13 +83,13 @@ class Monitored(Elaboratable):
                 continue
             payload = Value.cast(port.payload)
             waiting = Signal()
-            held = Signal(payload.shape(), reset_less=True)
+            previous = Signal(payload.shape(), reset_less=True)
             domain = getattr(component, "domains", {}).get(path, "sync")
-            m.d[domain] += [waiting.eq(port.valid & ~port.ready), held.eq(payload)]
-            changed = Format(name + ": payload changed from {:#x} to {:#x} before ready", held, payload)
+            m.d[domain] += [waiting.eq(port.valid & ~port.ready), previous.eq(payload)]
+            message = Format(name + ": payload changed from {:#x} to {:#x} before ready", previous, payload)
             with m.If(waiting):
                 m.d[domain] += Assert(port.valid, f"{name}: valid withdrawn before ready")
-                m.d[domain] += Assert(payload == held, changed)
-        for broken, kept in getattr(component, "required", dict)().items():
-            m.d.sync += Assert(kept, f"{classes}: {broken}")
+                m.d[domain] += Assert(payload == previous, message)
+        for description, condition in getattr(component, "required", dict)().items():
+            m.d.sync += Assert(condition, f"{classes}: {description}")
         return m

@@ -1,4 +1,4 @@
-"""Pauses of streams, in phases in which one side of a component is much slower than the other."""
+"""Random pauses of streams, with phases in which one side of a component is much slower than the other."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from enum import Enum
 
 FAST = 0.0
-SLOW = 0.97  # odds of a pause: buffers before a nearly stopped stream fill up
+SLOW = 0.97  # probability of a pause: buffers upstream of a nearly stopped stream fill up
 LENGTHS = (64, 128)  # cycles of a phase; most queues of small parts fill up in the shorter one
 
 
@@ -31,7 +31,7 @@ class Phase(Enum):
 class Stalls:
     """Schedule of pauses: decides for each stream and cycle whether the stream pauses.
 
-    ``odds``: one of three kinds.
+    ``odds``: probability of a pause in a cycle, in one of three forms.
 
     - 0: no stream ever pauses.
     - A number between 0 and 1: phases (:class:`Phase`) follow each other in rounds, so that every queue and
@@ -47,7 +47,7 @@ class Stalls:
         self._rng = random.Random(f"stalls {seed}")
         self._schedule = self._phases()
         self._phase, self._end = next(self._schedule)
-        self._own: dict[str, float] = {}  # odds of the streams in an uneven phase
+        self._stream_odds: dict[str, float] = {}  # odds of the streams in an uneven phase
 
     def pauses(self, name: str, side: Side, cycle: int) -> bool:
         """Return whether stream ``name`` pauses in ``cycle``, which must not decrease between calls."""
@@ -70,15 +70,15 @@ class Stalls:
             return FAST
         while cycle >= self._end:
             self._phase, self._end = next(self._schedule)
-            self._own.clear()
+            self._stream_odds.clear()
         match self._phase:
             case Phase.FULL_RATE:
                 return FAST
             case Phase.EVEN:
                 return self.odds
             case Phase.UNEVEN:
-                if name not in self._own:
-                    self._own[name] = self._rng.choice((FAST, SLOW, self.odds))
-                return self._own[name]
-        slow = Side.SINK if self._phase is Phase.FILL else Side.SOURCE
-        return SLOW if side is slow else FAST
+                if name not in self._stream_odds:
+                    self._stream_odds[name] = self._rng.choice((FAST, SLOW, self.odds))
+                return self._stream_odds[name]
+        slow_side = Side.SINK if self._phase is Phase.FILL else Side.SOURCE
+        return SLOW if side is slow_side else FAST

@@ -20,7 +20,7 @@ from fanin.sim.cosim.clock import Clock
 from fanin.sim.cosim.exchange import Exchange
 from fanin.sim.cosim.meeting import Centre, Channel, Report
 from fanin.sim.cosim.spawn import Processes, is_started
-from fanin.sim.cosim.state import State, Verdict
+from fanin.sim.cosim.state import Decision, State
 from fanin.sim.cosim.watch import Watch
 from fanin.sim.network import LinkConfig, Network
 from fanin.sim.ring.cosim import RingCosim
@@ -62,8 +62,8 @@ def _meeting_seconds(size: int, meetings: int) -> float:
     )
     network = Network(switch=Forwarder.of([1]), ports=1, link=LinkConfig())
     exchange = Exchange(network, Clock(4000), Watch(1))
-    centre = Centre(exchange, [range(1)] * size, channels, lambda facts: Verdict())
-    report = Report([], [], State(busy=True, ended=0, holds_frames=False, progress=0))
+    centre = Centre(exchange, [range(1)] * size, channels, lambda facts: Decision())
+    report = Report([], [], State(busy=True, last_end=0, holds_frames=False, progress=0))
     durations: list[float] = []
     for _ in range(meetings):
         for member in members:

@@ -2,11 +2,11 @@
 
 from fanin.sim import link_log
 from fanin.sim.link_log import HEAD_BYTES, LinkLog, LinkLogWriter, LoggedFrame, read_link_log
-from fanin.sim.network import Fate, LinkConfig, Network
+from fanin.sim.network import LinkConfig, LinkFaults, Network
 from fanin.sim.switch.forward import Forwarder
 
 MACS = (0x020000000001, 0x020000000002)
-NAMED = {"dropped": Fate.DROPPED, "reordered": Fate.REORDERED, "duplicated": Fate.DUPLICATED}
+NAMED = {"dropped": LinkFaults.DROPPED, "reordered": LinkFaults.REORDERED, "duplicated": LinkFaults.DUPLICATED}
 FAULTS = ("drop", "duplicate", "reorder", "corrupt")
 
 
@@ -31,7 +31,7 @@ def carried(path, link, frames=400, seed=3):
 def logged(number, fate=0, corrupted=0):
     """A frame on the way down to node 1, and what a link tells of it."""
     told = (1, False, 1000 * number, 1000 * number + 500, frame(number), fate, corrupted)
-    fates = {name: each in Fate(fate) for name, each in NAMED.items()}
+    fates = {name: each in LinkFaults(fate) for name, each in NAMED.items()}
     return LoggedFrame(*told[:4], 90, frame(number)[:HEAD_BYTES], corrupted=corrupted, **fates), told
 
 
@@ -73,11 +73,11 @@ def test_a_frame_is_on_the_wire_when_its_bits_are(tmp_path):
 
 def test_the_first_frames_are_kept_and_the_others_counted(tmp_path, monkeypatch):
     monkeypatch.setattr(link_log, "MOST_FRAMES", 8)
-    frames, told = zip(*(logged(n, Fate(n % 8), n % 3) for n in range(11)), strict=True)
+    frames, told = zip(*(logged(n, LinkFaults(n % 8), n % 3) for n in range(11)), strict=True)
     written(tmp_path / "log", told).close()
     first = read_link_log(tmp_path / "log")
     assert first == LinkLog(frames[:8], 3)
-    moved = first.later(10**6)
+    moved = first.shifted(10**6)
     assert [one.begin - 10**6 for one in moved.frames] == [one.begin for one in frames[:8]]
     assert [one.end - one.begin for one in moved.frames] == [500] * 8
     assert moved.left_out == 3

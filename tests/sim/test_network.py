@@ -35,7 +35,7 @@ def test_hosts_take_their_time_in_order_and_pad_frames():
     """256 bytes, preamble and FCS at 100 Gb/s: 21.44 ns; jitter has its mean, and no frame passes another."""
     config = LinkConfig(delay_ns=100, host_ns=2000, frame_bytes=256)
     assert Link(config, "0").send(b"x" * 60, 0)[0].time == 21_440 + 100_000 + 2_000_000
-    assert Link(config, "0").least_latency == 2_121_440
+    assert Link(config, "0").min_latency == 2_121_440
     link = Link(replace(config, host_jitter_ns=500), "0")
     sent = range(0, 10_000_000_000, 10_000_000)  # 10 µs apart
     late = [link.send(bytes([n % 256]) * 60, time)[0] for n, time in enumerate(sent)]

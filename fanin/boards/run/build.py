@@ -258,8 +258,8 @@ def _check_crossings(netlist: Path, output: Path) -> CrossingReport:
         return check_crossings(netlist)
     except UnsafeCrossings as error:
         report = error.report
-        said = _keep(output, report.complaint(len(report.faults)).encode())
-        raise CheckFailed(f"{output}: {report.complaint(1)}{said}") from None
+        said = _keep(output, report.summary(len(report.faults)).encode())
+        raise CheckFailed(f"{output}: {report.summary(1)}{said}") from None
 
 
 def _keep(output: Path, said: bytes) -> str:

@@ -134,14 +134,14 @@ def _configs(args: argparse.Namespace, builds: list[BoardBuild]) -> list[Any]:
 
 def _hosts(args: argparse.Namespace, builds: list[BoardBuild], listening: list[str]) -> list[Any]:
     from fanin.job import SWITCH
-    from fanin.sim.boards.hosts import Listening, TapHost, UdpHost
+    from fanin.sim.boards.hosts import BoardAddress, TapHost, UdpHost
     from fanin.wire.control import CONTROL_PORT
     from fanin.wire.ethernet import UDP_PORT, Endpoint
 
     boards = []
     for build, address in zip(builds, listening, strict=True):
         identity = build.record.record("identity")
-        boards.append(Listening(Endpoint(identity.integer("mac"), identity.integer("ip")), address))
+        boards.append(BoardAddress(Endpoint(identity.integer("mac"), identity.integer("ip")), address))
     hosts: list[Any] = [UdpHost(SWITCH, boards, (CONTROL_PORT, UDP_PORT))]
     if args.tap is not None:
         hosts.append(TapHost(args.tap))

@@ -18,7 +18,7 @@ from fanin.codec.run.options import parse_bound
 from fanin.runs.output import print_json, table
 
 if TYPE_CHECKING:
-    from fanin.sim.nic.served import Served
+    from fanin.sim.nic.served import NicResult
 
 OPTIONS = ("host", "wire", "bound", "mode")
 
@@ -53,10 +53,10 @@ def _started(args: argparse.Namespace, codec: Inceptionn) -> str:
     return f"NIC in {'NumPy' if args.model else 'RTL'}, {codec}: host {args.host}, wire {args.wire}"
 
 
-def _serve_model(args: argparse.Namespace, codec: Inceptionn) -> Served:
+def _serve_model(args: argparse.Namespace, codec: Inceptionn) -> NicResult:
     from fanin.hdl.codec.nic.registers import COUNTERS
     from fanin.sim.nic.ports import HOST, WIRE, InceptionnPorts
-    from fanin.sim.nic.served import Served
+    from fanin.sim.nic.served import NicResult
     from fanin.sim.switch.service.forwarding import Forwarding
 
     names = {HOST: args.host, WIRE: args.wire}
@@ -68,7 +68,7 @@ def _serve_model(args: argparse.Namespace, codec: Inceptionn) -> Served:
         say(_started(args, codec))
         forward(forwarding, rates, args.seconds)
     names_of = [f"{way}_{name}" for way in ("tx", "rx") for name in COUNTERS]
-    return Served(
+    return NicResult(
         {name: ports.nic.counters[name] for name in names_of},
         ports.alignment.unaligned,
         sum(lost_frames(counters) for counters in forwarding.counters.values()),
@@ -77,7 +77,7 @@ def _serve_model(args: argparse.Namespace, codec: Inceptionn) -> Served:
     )
 
 
-def _serve_rtl(args: argparse.Namespace, codec: Inceptionn) -> Served:
+def _serve_rtl(args: argparse.Namespace, codec: Inceptionn) -> NicResult:
     from fanin.sim.nic.cosim import InceptionnNicCosim
     from fanin.sim.nic.outside import check_interfaces
 
@@ -90,7 +90,7 @@ def _serve_rtl(args: argparse.Namespace, codec: Inceptionn) -> Served:
     )
 
 
-def _summary(served: Served) -> str:
+def _summary(served: NicResult) -> str:
     """Return the counts of frames in each direction, as a table."""
     rows = [["", "compressed", "raw", "passed", "dropped", "bytes in", "bytes out"]]
     for way, name in (("tx", "host to wire"), ("rx", "wire to host")):

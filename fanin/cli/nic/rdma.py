@@ -22,7 +22,7 @@ from fanin.wire.rdma import PSN_BITS
 
 if TYPE_CHECKING:
     from fanin.sim.nic.rdma_settings import Peer, RdmaSettings
-    from fanin.sim.nic.served import Served
+    from fanin.sim.nic.served import NicResult
 
 MEMORY_BYTES = 1 << 20
 RKEY = 1
@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> None:
     settings = _settings(args)
     if args.control:
         check_control(args.control)
-    own = settings.own
+    own = settings.endpoint
     started = (
         f"RDMA node {'as a model' if args.model else 'in RTL'} at {args.port}: {address_of(own.ip)}, "
         f"{mac_text(own.mac)}, {settings.size:,} bytes of {args.memory}, path MTU {settings.mtu}"
@@ -111,7 +111,7 @@ def _settings(args: argparse.Namespace) -> RdmaSettings:
     return RdmaSettings(
         config=config,
         port=args.port,
-        own=Endpoint(mac, ip),
+        endpoint=Endpoint(mac, ip),
         memory=args.memory.absolute(),
         size=size,
         mtu=mtu,
@@ -174,7 +174,7 @@ def _open_memory(settings: RdmaSettings) -> Iterator[RdmaSettings]:
             file.truncate(settings.size)
         except OSError as error:
             raise InputError(f"--memory {path}: {error.strerror}") from error
-        yield replace(settings, opened=Path(f"/proc/{os.getpid()}/fd/{file.fileno()}"))
+        yield replace(settings, checked_memory=Path(f"/proc/{os.getpid()}/fd/{file.fileno()}"))
 
 
 def _check_own(path: Path, size: int, found: os.stat_result) -> None:
@@ -194,7 +194,7 @@ def _check_own(path: Path, size: int, found: os.stat_result) -> None:
         raise InputError(f"--memory {path}: {wrong}; name a file of your own")
 
 
-def _serve_model(args: argparse.Namespace, settings: RdmaSettings, started: str) -> Served:
+def _serve_model(args: argparse.Namespace, settings: RdmaSettings, started: str) -> NicResult:
     from contextlib import closing
 
     from fanin.host.ethernet import open_interface
@@ -209,18 +209,18 @@ def _serve_model(args: argparse.Namespace, settings: RdmaSettings, started: str)
         return service.serve(args.seconds)
 
 
-def _serve_rtl(args: argparse.Namespace, settings: RdmaSettings, started: str) -> Served:
+def _serve_rtl(args: argparse.Namespace, settings: RdmaSettings, started: str) -> NicResult:
     from fanin.sim.nic.rdma import RdmaNicCosim
 
     node = RdmaNicCosim(settings.config)
 
-    def serve(stop: Any, progress: Any) -> Served:
+    def serve(stop: Any, progress: Any) -> NicResult:
         return node.serve(settings, slowdown=args.slowdown, stop=stop, progress=progress)
 
     return serve_rtl(args, [settings.port], started, serve)
 
 
-def _summary(served: Served) -> str:
+def _summary(served: NicResult) -> str:
     rows = [[name, f"{count:,}"] for name, count in served.counters.items() if count]
     if served.lost:
         rows.append(["lost at the interface", f"{served.lost:,}"])

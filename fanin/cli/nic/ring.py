@@ -117,10 +117,10 @@ def _vector(path: Path) -> npt.NDArray[np.float32]:
 def _check_interface(args: argparse.Namespace, config: RingConfig) -> None:
     from fanin.host.ethernet import mtu_of
     from fanin.sim.nic.outside import check_interfaces
-    from fanin.sim.nic.ring import least_mtu
+    from fanin.sim.nic.ring import min_mtu
 
     check_interfaces([args.port])
-    mtu, needed = mtu_of(args.port), least_mtu(config)
+    mtu, needed = mtu_of(args.port), min_mtu(config)
     if mtu < needed:
         raise InputError(
             f"--port {args.port}: its MTU is {mtu}, and frames of {config.frame_words} words take {needed}: "

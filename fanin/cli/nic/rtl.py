@@ -44,12 +44,12 @@ def serve_rtl(
             began = time.monotonic()
             say(started)
         if args.seconds is not None and time.monotonic() >= began + args.seconds:
-            stop.ask()
+            stop.request()
 
     with tempfile.TemporaryDirectory(prefix="fanin-") as folder:
         stop = Stop(Path(folder) / "stop")
         try:
-            with stopped_by_signals(stop.ask):
+            with stopped_by_signals(stop.request):
                 return serve(stop, progress)
         except SimulationFailed as error:
             check_interfaces(interfaces)  # one that has gone is the cause

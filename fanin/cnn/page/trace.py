@@ -51,7 +51,7 @@ class ClusterTrace:
 
     def add_frames(self, start_ps: int, log: LinkLog) -> None:
         """Add the frames of the next job. ``start_ps``: start of the job's simulation."""
-        sent = decoded(log.later(start_ps), self._frame)
+        sent = decoded(log.shifted(start_ps), self._frame)
         shown = sent[: MOST_FRAMES - len(self._sent)]
         self._sent += shown
         self._omitted_frames += len(sent) - len(shown) + log.left_out

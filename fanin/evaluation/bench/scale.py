@@ -27,7 +27,7 @@ from fanin.runs.output import check_writable
 from fanin.sim.cosim.clock import Clock, period_of
 from fanin.sim.cosim.meeting import window
 from fanin.sim.glm.cosim import Cosim
-from fanin.sim.network import SWITCH_NS, LinkConfig, least_trip
+from fanin.sim.network import SWITCH_NS, LinkConfig, min_trip_ps
 from fanin.sim.scale.model import Costs, Load
 from fanin.sim.scale.point import RunMeasurement, rank_cost
 
@@ -38,7 +38,7 @@ MACHINES = (1, 4, 16, 64)
 GLM_NODES = 2
 _TIMEOUT_SECONDS = 1800.0
 _WINDOW_CYCLES = window(
-    least_trip(LinkConfig(), SWITCH_NS), Clock(period_of(CLOCK_MHZ))
+    min_trip_ps(LinkConfig(), SWITCH_NS), Clock(period_of(CLOCK_MHZ))
 )  # cycles between meetings
 
 

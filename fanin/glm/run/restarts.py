@@ -63,13 +63,13 @@ class Attempts:
     ):
         self.folder, self.survival, self.history = folder, survival, history
         self._trainer, self._changed = trainer, changed
-        self._before = history  # epochs before the current attempt
+        self._last_counters = history  # epochs before the current attempt
         self._seconds = 0.0  # simulated time of failed attempts
 
     @property
     def earlier(self) -> History | None:
         """Epochs before the last attempt."""
-        return self._before
+        return self._last_counters
 
     def course(self) -> Course:
         """Return the remaining epochs, and the job that trains them."""
@@ -100,7 +100,7 @@ class Attempts:
     def _attempt(self, follow: Following, pcap: Path) -> TrainRun:
         """Train from the last state to the end. Raises the failure that stopped the attempt."""
         self._agree()
-        course, self._before = self.course(), self.history
+        course, self._last_counters = self.course(), self.history
         try:
             with follow.training(self._trainer, course.first) as progress:
                 return self._trainer.simulate(course=course, stops=self._stops(), pcap=pcap, progress=progress)
@@ -131,9 +131,9 @@ class Attempts:
                 base=base,
                 encap=options.node.encap,
                 values=options.node.values,
-                patience=max(network.retries, 1) * network.ceiling_ns * network.slowdown * 1e-9,
+                timeout=max(network.retries, 1) * network.ceiling_ns * network.slowdown * 1e-9,
             )
-            if (common_epoch := agreement.least(epoch)) != epoch:
+            if (common_epoch := agreement.minimum(epoch)) != epoch:
                 self.history = load(self.folder / state_name(common_epoch)).history if common_epoch else None
         survival.joined = True
         self._changed()
@@ -159,7 +159,7 @@ class Attempts:
 
     def _keep(self, run: TrainRun) -> None:
         """Write a state, unless the run's model differs from the golden one: such a state is never resumed."""
-        history = self._trainer.history(run, self._before)
+        history = self._trainer.history(run, self._last_counters)
         if history is None:
             return
         assert self.survival.about is not None

@@ -199,7 +199,7 @@ def test_bad_input_takes_one_line_and_makes_no_file(options, message, capsys, tm
 
 def _settings(memory, size=64):
     own = Endpoint(0x02_00_0A_00_00_01, 0x0A_00_00_01)
-    return RdmaSettings(config=PRESETS["tiny"], port="lo", own=own, memory=memory, size=size, mtu=256)
+    return RdmaSettings(config=PRESETS["tiny"], port="lo", endpoint=own, memory=memory, size=size, mtu=256)
 
 
 def _opened(memory, size=64):
@@ -213,7 +213,7 @@ def test_memory_stays_the_file_that_was_checked(tmp_path):
     with rdma._open_memory(_settings(tmp_path / "m")) as opened:
         (tmp_path / "m").unlink()
         (tmp_path / "m").symlink_to(tmp_path / "private")
-        assert opened.opened.read_bytes() == b"m" * 64
+        assert opened.checked_memory.read_bytes() == b"m" * 64
 
 
 def test_memory_of_others_is_refused(tmp_path, monkeypatch):
@@ -240,7 +240,7 @@ def test_memory_is_made_for_its_owner_alone(tmp_path):
     try:
         for _ in range(2):  # what is there stays
             with rdma._open_memory(settings) as opened:
-                assert opened.opened.read_bytes() == bytes(64)
+                assert opened.checked_memory.read_bytes() == bytes(64)
     finally:
         os.umask(umask)
     assert (settings.memory.stat().st_mode & 0o777, settings.memory.stat().st_size) == (0o600, 64)

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from fanin.sim.checker.finish import Finish, OutOfTime
+from fanin.sim.checker.finish import FinishCheck, OutOfTime
 from tests.fanin.cli.command import refused, run
 
 
@@ -50,7 +50,7 @@ def test_a_search_whose_time_is_over_before_all_were_asked_for_their_end_says_so
     def late(finish):
         raise OutOfTime
 
-    monkeypatch.setattr(Finish, "stuck", late)
+    monkeypatch.setattr(FinishCheck, "stuck", late)
     status, out, err = run(capsys, "p4", "check", "--losses", 0, "--duplicates", 0, "--reorder", 0)
     assert (status, err.split(":")[2]) == (1, " p4sgd is not proved")
     assert [line.split()[0] for line in out.splitlines()[1:]] == ["holds"] * 3 + ["unknown", "unknown:"]

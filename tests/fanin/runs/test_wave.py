@@ -27,7 +27,7 @@ def record(wave, *, recorded, ended=1000):
     """As a run that has so many edges of its window, and has ended at a cycle."""
     if recorded:
         wave.path.write_bytes(WHOLE)
-    wave.ended(ended, recorded)
+    wave.count_run(ended, recorded)
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ def live(name, *, steps, latency, seed, faulty=True):
         phases=[],
         longest_wait=1 << 20,
         hosts=functools.partial(Life, network=network, seed=seed, steps=steps, faulty=faulty),
-        hosts_apart=True,
+        independent_hosts=True,
         memory_latency=latency,
         quiet_cycles=500,
     )

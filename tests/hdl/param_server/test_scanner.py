@@ -18,9 +18,9 @@ SLOTS = 2
 class Bunches(ReadMemory):
     """Words come in bunches, back to back."""
 
-    def _accept(self, cycle, address, length, size, burst):
+    def _accept_address(self, cycle, address, length, size, burst):
         cycle = cycle // 64 * 64 + 64
-        super()._accept(cycle, address, length, size, burst)
+        super()._accept_address(cycle, address, length, size, burst)
 
 
 class Table(Bench):

@@ -21,9 +21,9 @@ BURST = 16
 class Landed(ReadMemory):
     """A memory that is asked for what is there."""
 
-    def _accept(self, cycle, address, length, size, burst):
+    def _accept_address(self, cycle, address, length, size, burst):
         assert all(address + n * STEP in self.words for n in range(length + 1)), f"{address:#x} is not there"
-        super()._accept(cycle, address, length, size, burst)
+        super()._accept_address(cycle, address, length, size, burst)
 
 
 class Rows(Bench):

@@ -126,7 +126,7 @@ def test_a_frame_s_time_and_the_ports_that_a_trace_is_asked_for(models, tmp_path
     trace = np.fromfile(tmp_path / "trace", dtype=np.uint64).reshape(-1, 3)
     came = np.diff(trace[:, 1].astype(int), prepend=0) != 0
     edges = (trace[came, 0] / 1000).reshape(-1, 2)
-    told = np.array([(one.start, one.end) for one in boards.handed[0]])
+    told = np.array([(one.start, one.end) for one in boards.delivered[0]])
     late = edges - told  # a change is seen at the next edge of some clock
     assert ((late >= 0) & (late < 4000)).all(), late
 
@@ -150,7 +150,7 @@ def test_a_phy_in_reset_loses_frames(models, monkeypatch):
             assert boards.run(boards.time + 10_000_000) == []
             assert boards.lost(0) == expected
             assert boards.read_pin(0, "led_0") == 0
-        monkeypatch.setattr("fanin.sim.boards.board.LONGEST_RESET_PS", 50_000_000)
+        monkeypatch.setattr("fanin.sim.boards.board.MAX_RESET_PS", 50_000_000)
         with pytest.raises(ToolFailed, match=r"board 0 holds its PHY in reset for 0.05 ms"):
             boards.power_up()
         boards.set_pin(0, "mdio_0_i", 0)
@@ -178,7 +178,7 @@ def test_a_simulation_that_does_not_end_is_killed(monkeypatch):
     boards._process = process = subprocess.Popen(
         ["sleep", "100"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
-    boards._to, boards._from = process.stdin, process.stdout
+    boards._commands, boards._replies = process.stdin, process.stdout
     with pytest.raises(ToolFailed, match=r"did not end in 0.1 s"):
         boards.close()
     assert process.returncode == -signal.SIGKILL

@@ -57,7 +57,7 @@ def test_synchronisers_pass(tmp_path):
     fifo(p, "buffered", AsyncFIFOBuffered, 33, level=False)
     report = check_crossings(synthesise(p, tmp_path))
     assert report.clocks == ("one_clk", "two_clk")
-    found = {(c.way, c.source_clock, c.target_clock) for c in report.crossings}
+    found = {(c.synchroniser, c.source_clock, c.target_clock) for c in report.crossings}
     forth = [(way, "one_clk", "two_clk") for way in ("FFSynchronizer", "AsyncFFSynchronizer", "AsyncFIFO")]
     assert found == {*forth, ("FFSynchronizer", "two_clk", "one_clk")}
     assert {"small.storage", "large.storage"} <= {c.sources[0][:13] for c in report.crossings}
@@ -226,7 +226,9 @@ def test_a_board_before_and_behind_placement(tmp_path):
     before, behind = (find_crossings(read_netlist(path)) for path in (tmp_path / "top.json", routed))
     assert not before.faults
     assert not behind.faults
-    kinds = [sorted((c.way, c.source_clock, c.target_clock) for c in r.crossings) for r in (before, behind)]
+    kinds = [
+        sorted((c.synchroniser, c.source_clock, c.target_clock) for c in r.crossings) for r in (before, behind)
+    ]
     assert kinds[0] == kinds[1]
     assert before.clocks == ("pll.CLKOP", "pll.CLKOS", "rgmii_0__rx_clk__io")
     assert ("AsyncFFSynchronizer", "pll.LOCK", "pll.CLKOP") in kinds[0]

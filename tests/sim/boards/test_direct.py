@@ -42,7 +42,7 @@ class World:
 
 
 def channel(world):
-    return DirectChannel(world, world, 1, own=OWN, host=HOST)
+    return DirectChannel(world, world, 1, endpoint=OWN, host=HOST)
 
 
 def test_a_client_works_on_a_board_without_sockets():

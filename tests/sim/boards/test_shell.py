@@ -25,7 +25,7 @@ from fanin.host.driver import Batch
 from fanin.job import SWITCH, worker_endpoint
 from fanin.sim.boards.board import STARTED_PS, Boards
 from fanin.sim.boards.crossings import check_crossings
-from fanin.sim.boards.hosts import Listening, UdpHost
+from fanin.sim.boards.hosts import BoardAddress, UdpHost
 from fanin.sim.boards.world import World
 from fanin.sim.network import LinkConfig
 from fanin.wire.arp import Operation, encode_arp
@@ -141,7 +141,7 @@ def test_netlist_and_source_do_the_same_in_every_cycle(shell, tmp_path):
 def test_a_board_client_loads_registers_over_a_bad_link(shell):
     """By real UDP sockets; one frame in ten is lost, others come twice or late. None is carried out twice."""
     link = LinkConfig(delay_ns=500, gbps=1, drop=0.1, duplicate=0.1, reorder=0.1)
-    host = UdpHost(SWITCH, [Listening(shell.control, "127.0.72.2")], [CONTROL_PORT])
+    host = UdpHost(SWITCH, [BoardAddress(shell.control, "127.0.72.2")], [CONTROL_PORT])
     with Boards([shell.config(ppm=-80)], optimise="-Og") as boards:
         boards.power_up()
         with (

@@ -10,7 +10,7 @@ import pytest
 from fanin.cli.main import main
 from fanin.job import SWITCH
 from fanin.sim.boards.board import Boards
-from fanin.sim.boards.hosts import Listening, UdpHost
+from fanin.sim.boards.hosts import BoardAddress, UdpHost
 from fanin.sim.boards.world import World
 from fanin.sim.network import LinkConfig
 from fanin.wire.control import CONTROL_PORT
@@ -47,7 +47,7 @@ class Recording(Boards):
 
 def train(boards, built, folder):
     """Two epochs of ``fanin train --on`` this board, loading included, over a bad link; its ``run.json``."""
-    host = UdpHost(SWITCH, [Listening(built.control, ADDRESS)], (CONTROL_PORT, UDP_PORT))
+    host = UdpHost(SWITCH, [BoardAddress(built.control, ADDRESS)], (CONTROL_PORT, UDP_PORT))
     cluster = folder / "boards.toml"
     cluster.write_text(f'[[board]]\nhost = "{ADDRESS}"\nbuild = "{built.folder}"\n')
     with serving(World(boards, [host], link=BAD, seed=5)):

@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 
 from fanin.base.errors import InputError
-from fanin.sim.boards.hosts import Listening, QueueHost, TapHost, UdpHost, addresses
+from fanin.sim.boards.hosts import BoardAddress, QueueHost, TapHost, UdpHost, addresses
 from fanin.sim.boards.world import AWAKE_PS, MacSwitch, World
 from fanin.sim.network import LinkConfig
 from fanin.wire.arp import ARP, Operation, encode_arp
@@ -49,7 +49,7 @@ def test_the_switch_learns():
 
 
 def test_the_switch_forgets_whom_it_heard_first(monkeypatch):
-    monkeypatch.setattr("fanin.sim.boards.world._ADDRESSES", 2)
+    monkeypatch.setattr("fanin.sim.boards.world._MAX_ADDRESSES", 2)
     switch = MacSwitch(4)
     for port, source in ((1, 1), (2, 2), (1, 1), (3, 3)):
         switch.inject(port, frame(source, BROADCAST), 0)
@@ -124,7 +124,7 @@ def client(address="127.0.0.1", port=0):
 
 def udp_world(first="127.0.71.2"):
     own = addresses(first, 2)
-    listening = [Listening(board, address) for board, address in zip(BOARDS, own, strict=True)]
+    listening = [BoardAddress(board, address) for board, address in zip(BOARDS, own, strict=True)]
     host = UdpHost(GATEWAY, listening, [PORT])
     boards = EchoBoards([Config(mac=board.mac) for board in BOARDS])
     return World(boards, [host], awake_ps=100_000_000), boards, host, own
@@ -263,11 +263,11 @@ def test_an_idle_world_sleeps():
 def test_addresses_that_cannot_be_had():
     with pytest.raises(InputError, match=r"nowhere: no IPv4 address for 2 boards"):
         addresses("nowhere", 2)
-    listening = [Listening(BOARDS[0], "127.0.71.32")] * 2
+    listening = [BoardAddress(BOARDS[0], "127.0.71.32")] * 2
     with pytest.raises(InputError, match=r"127.0.71.32:34998 cannot be listened on: Address already in use"):
         UdpHost(GATEWAY, listening, [PORT])
     with pytest.raises(InputError, match=r"198.51.100.9:34998 cannot be listened on"):
-        UdpHost(GATEWAY, [Listening(BOARDS[0], "198.51.100.9")], [PORT])
+        UdpHost(GATEWAY, [BoardAddress(BOARDS[0], "198.51.100.9")], [PORT])
 
 
 IN_A_NAMESPACE = """

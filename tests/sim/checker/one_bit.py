@@ -52,7 +52,7 @@ class OneBit(ProtocolModel):
     def timeout(self, worker, slot):
         return Step(worker, Message(Kind.AGG, worker.rounds[slot])) if worker.waits[slot] else None
 
-    def hear(self, worker, slot, message):
+    def receive(self, worker, slot, message):
         number = worker.rounds[slot]
         if not worker.waits[slot] or (message.round ^ number) & 1:
             return Step(worker)
@@ -79,12 +79,12 @@ class OneBit(ProtocolModel):
     def done(self, worker):
         return worker.submitted == self.slots * self.rounds and not any(worker.waits)
 
-    def waits(self, worker, slot, number):
+    def is_waiting(self, worker, slot, number):
         """Asked of the round before; but there are two versions, so this one was used before that."""
         kept, last = worker.rounds[slot], number - 1
         return kept < last or (kept == last and worker.waits[slot])
 
-    def begins_alone(self, worker, slot):
+    def is_alone_for(self, worker, slot):
         following = worker.submitted % self.slots
         return worker.waits[slot] or slot == following or worker.rounds[slot] == self.rounds
 

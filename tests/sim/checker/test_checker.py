@@ -53,10 +53,10 @@ def test_a_premature_timeout_breaks_the_published_protocol_twice():
     outcome, _ = search(Published)
     assert outcome.exhausted
     twice, reused = outcome.counterexamples[ONCE], outcome.counterexamples[REUSE]
-    assert twice.what == "the FA of slot 0, round 1, is delivered twice"
+    assert twice.violation == "the FA of slot 0, round 1, is delivered twice"
     assert [event.name for event in twice.events].count("timeout") == 1
     assert twice.events[-1].message == Message(Kind.RESULT, 1)
-    assert reused.what == "an old CONFIRM frees slot 0, which is in use, and stops its timer"
+    assert reused.violation == "an old CONFIRM frees slot 0, which is in use, and stops its timer"
     assert [event.name for event in reused.events].count("timeout") == 1
     assert reused.events[-1].message == Message(Kind.CONFIRM, 1)
     assert (len(twice.events), len(reused.events)) == (8, 13)
@@ -150,7 +150,7 @@ def test_a_worker_that_ignores_rounds_takes_an_old_fa_for_a_new_one(monkeypatch)
         return verdict if slot.state is waited else Verdict.STALE
 
     monkeypatch.setattr(WorkerEndpoint, "_judge", blind)
-    monkeypatch.setattr(Rounds, "useless", lambda *_: False)
+    monkeypatch.setattr(Rounds, "is_useless", lambda *_: False)
     outcome, _ = search(faults=Faults(duplicates=1, together=1), first=True)
     assert outcome.holds(ONCE) is False
 
@@ -200,7 +200,7 @@ def test_names_hide_no_state(reached):
 def test_what_is_useless_is_really_so(reached, monkeypatch):
     """Nothing that workers and switch can be in is lost with the packets that are taken out."""
     protocol, reached = reached
-    monkeypatch.setattr(Rounds, "useless", lambda *_: False)
+    monkeypatch.setattr(Rounds, "is_useless", lambda *_: False)
     outcome, every = search(protocol, Faults(losses=1, duplicates=1, together=1), reduced=False)
     assert holds(outcome) == ALL
     names = list(permutations(range(2)))

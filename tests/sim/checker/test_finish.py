@@ -2,7 +2,7 @@
 
 import pytest
 
-from fanin.sim.checker.finish import Finish, OutOfTime
+from fanin.sim.checker.finish import FinishCheck, OutOfTime
 from fanin.sim.checker.protocol import FINISH
 from fanin.sim.checker.search import HOLDS, NOT_PROVED, Search, search
 from tests.sim.checker.drawn import Drawn
@@ -40,21 +40,21 @@ def test_all_states_that_are_stuck_are_told():
         graph = Drawn(seed, degree=4)
         made = Search(graph)
         made.run()
-        told = Finish(made._steps, made._exchange, made._group, on=lambda left: True).stuck()
+        told = FinishCheck(made._steps, made._exchange, made._group, has_time=lambda left: True).stuck()
         assert set(made.visited.rows(told)[:, 0].tolist()) == graph.stuck(), seed
 
 
 def test_a_search_whose_time_is_over_before_that_is_known_proves_nothing(monkeypatch):
-    class Slow(Finish):
+    class Slow(FinishCheck):
         def stuck(self):
             raise OutOfTime
 
     graph = next(graph for graph in (Drawn(seed, degree=6) for seed in range(60)) if not graph.stuck())
     assert search(graph).status == HOLDS
-    monkeypatch.setattr("fanin.sim.checker.search.Finish", Slow)
+    monkeypatch.setattr("fanin.sim.checker.search.FinishCheck", Slow)
     found = search(graph)
     assert (found.exhausted, found.status, found.holds(FINISH)) == (True, NOT_PROVED, None)
     made = Search(graph)
     made.run()
     with pytest.raises(OutOfTime):
-        Finish(made._steps, made._exchange, made._group, on=lambda left: False).stuck()
+        FinishCheck(made._steps, made._exchange, made._group, has_time=lambda left: False).stuck()

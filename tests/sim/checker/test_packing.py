@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fanin.sim.checker.packing import Packing, chunks, mixed
+from fanin.sim.checker.packing import Packing, chunks, hash_words
 from fanin.sim.checker.tables import Interned
 
 
@@ -21,7 +21,7 @@ def test_rows_come_back(bits, words):
     assert (packing.unpack(packed) == rows).all()
     distinct = len({tuple(row) for row in rows.tolist()})
     assert len(set(zip(*(word.tolist() for word in packed), strict=True))) == distinct
-    assert len(np.unique(mixed(packed))) == distinct
+    assert len(np.unique(hash_words(packed))) == distinct
 
 
 def test_a_column_takes_the_bits_of_its_values():

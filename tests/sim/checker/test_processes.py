@@ -15,14 +15,14 @@ from fanin.base.errors import CheckFailed
 from fanin.sim.checker import group
 from fanin.sim.checker.link import LinkSystem
 from fanin.sim.checker.link_ends import Bounds
-from fanin.sim.checker.packing import mixed
+from fanin.sim.checker.packing import hash_words
 from fanin.sim.checker.param_server import Wild, WildSystem
 from fanin.sim.checker.published import Published
 from fanin.sim.checker.rounds import Rounds
 from fanin.sim.checker.search import HOLDS, check, search
 from fanin.sim.checker.system import Faults, System
 from fanin.sim.checker.tables import Interned, fingerprints
-from fanin.sim.checker.visited import Visited
+from fanin.sim.checker.visited import VisitedStates
 from fanin.wire.aggregation import Kind, Protocol
 from tests.sim.checker.one_bit import OneBit
 from tests.support import slow
@@ -40,7 +40,7 @@ SMALL = {
     "switchml, 2 slots": lambda: system(SwitchML, slots=2, rounds=1, faults=Faults()),
     "published": lambda: system(Published, faults=Faults()),
     "link": lambda: LinkSystem(Bounds(window=1, buffer=1, in_flight=1)),
-    "param_server, broken": lambda: WildSystem(Wild(slots=2, waits=False)),
+    "param_server, broken": lambda: WildSystem(Wild(slots=2, waits_for_credit=False)),
 }
 LARGE = {
     "p4sgd, 2 slots": lambda: system(Rounds, slots=2, rounds=1),
@@ -105,7 +105,7 @@ def test_a_process_that_stands_still_ends_the_search(monkeypatch, processes, vic
         return ways(self, rows, *args, **options)
 
     monkeypatch.setattr(System, "ways", stops)
-    monkeypatch.setattr(group, "_PATIENCE", 3.0)
+    monkeypatch.setattr(group, "_TIMEOUT", 3.0)
     said = f"^process {victim + 1} of the search's {processes} did not answer for 3 s$"
     with pytest.raises(CheckFailed, match=said):
         search(system(Rounds), processes=processes)
@@ -151,10 +151,10 @@ def test_equal_values_have_one_digest():
 def test_every_state_is_visited_once(columns, monkeypatch):
     """Against a dict: states that come again, at once and later; places that collide; more and more values."""
     values, numbers, random = Interned(), {}, np.random.default_rng(7)
-    visited = Visited([values] * columns)
-    monkeypatch.setattr("fanin.sim.checker.visited._AT_ONCE", 1000)
+    visited = VisitedStates([values] * columns)
+    monkeypatch.setattr("fanin.sim.checker.visited._BATCH", 1000)
     few = np.uint64(0xFFE << 52)  # places that most states begin at
-    monkeypatch.setattr("fanin.sim.checker.visited.mixed", lambda words: mixed(words) & few)
+    monkeypatch.setattr("fanin.sim.checker.visited.hash_words", lambda words: hash_words(words) & few)
     for most in (1, 2, 3, 5, 40, 60, 64, 65, 300):
         values.all(range(most))
         for _ in range(6):
@@ -172,7 +172,7 @@ def test_every_state_is_visited_once(columns, monkeypatch):
 
 
 def test_a_search_that_has_no_more_numbers_says_so():
-    visited = Visited([Interned()], ranks=64)
+    visited = VisitedStates([Interned()], ranks=64)
     with pytest.raises(CheckFailed, match="holds 67,108,862 states at most"):
         visited._reserve(1 << 26)
 

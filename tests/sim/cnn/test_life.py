@@ -197,7 +197,7 @@ def test_after_any_accident_a_new_run_has_golden_bits(link):
         hosts=functools.partial(
             ClusterLife, places=places, link_timeout=cosim.link_timeout(link), seed=seed, steps=25
         ),
-        hosts_apart=True,
+        independent_hosts=True,
         link=link,
         seed=seed,
         quiet_cycles=500,

@@ -149,7 +149,7 @@ def ordered(seed, folder):
         phases=[],
         longest_wait=0,
         hosts=Ordered,
-        hosts_apart=True,
+        independent_hosts=True,
         quiet_cycles=Ordered.QUIET,
         seed=seed,
     )

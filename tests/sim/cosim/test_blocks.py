@@ -7,7 +7,7 @@ from amaranth.hdl import Elaboratable, Module
 from amaranth.lib.wiring import Component, In, Out
 
 from fanin.hdl.emit import emit_verilog, shared
-from fanin.sim.cosim.blocks import BlockPort, cut
+from fanin.sim.cosim.blocks import BlockPort, split_blocks
 
 
 class Leaf(Component):
@@ -70,14 +70,14 @@ def _modules(text):
 
 
 def test_one_block_has_every_module(verilog):
-    (block,) = cut(verilog, "top")
+    (block,) = split_blocks(verilog, "top")
     assert block.module == "top"
     assert block.verilog == verilog[verilog.index("\n\n") + 1 :]
     assert set(block.ports) == {BlockPort("i", 4, False), BlockPort("o", 4, True), BlockPort("bit", 1, True)}
 
 
 def test_what_is_apart_is_left_out_of_the_others(verilog):
-    pair, top = cut(verilog, "top", ["Pair"])
+    pair, top = split_blocks(verilog, "top", ["Pair"])
     assert [pair.module, top.module] == ["pair", "top"]
     assert set(pair.ports) == {BlockPort("i", 4, False), BlockPort("o", 4, True)}
     assert _modules(pair.verilog) == ["leaf_width4", "pair", "pair__first"]
@@ -85,7 +85,7 @@ def test_what_is_apart_is_left_out_of_the_others(verilog):
 
 
 def test_each_block_comes_after_those_that_it_instantiates(verilog):
-    blocks = cut(verilog, "top", ["Pair", "Leaf"])
+    blocks = split_blocks(verilog, "top", ["Pair", "Leaf"])
     assert [block.module for block in blocks][-1] == "top"
     names = [block.module for block in blocks]
     assert names.index("leaf_width4") < names.index("pair")
@@ -95,5 +95,5 @@ def test_each_block_comes_after_those_that_it_instantiates(verilog):
 
 
 def test_a_class_of_which_there_is_none_is_refused(verilog):
-    with pytest.raises(ValueError, match="apart names Leave, of which there is none"):
-        cut(verilog, "top", ["Pair", "Leave"])
+    with pytest.raises(ValueError, match="separate names Leave, of which there is none"):
+        split_blocks(verilog, "top", ["Pair", "Leave"])

@@ -89,7 +89,7 @@ def test_a_compiled_header_that_does_not_fit_is_made_up_for(builds, tmp_path, mo
         (tmp_path / folder).mkdir()
     (tmp_path / "include/verilated.h").write_text("constexpr int kAll = 1;\n")
     objects = tmp_path / "objects"
-    module._take_runtime(tmp_path / "runtime", objects)
+    module._link_runtime(tmp_path / "runtime", objects)
     (objects / "verilated.h.fast.gch").write_text("of another g++")
     (objects / "model.cpp").write_text("int all() { return kAll; }\n")
     run_tool(objects, ["g++", "-I../include", "-include", "verilated.h.fast", "-c", "model.cpp"])

@@ -131,7 +131,7 @@ def test_reads_are_taken_batch_by_batch():
     reads = Reads(np.array([7 | 2 << 16, 5, 1, 9, 11, 12], np.uint32))
     driver(2).check_identity(reads.take(driver(2).identify()))
     assert driver(2).counters_of(reads.take(driver(2).counters())) == {"frames": 5 | 1 << 32, "drops": 9}
-    assert reads.rest() == [11, 12]
+    assert reads.remaining() == [11, 12]
     with pytest.raises(ValueError, match="words must be the 3 that were read, not 2"):
         reads.take(driver(2).counters())
 

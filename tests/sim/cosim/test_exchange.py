@@ -5,7 +5,7 @@ from operator import attrgetter
 import pytest
 
 from fanin.sim.cosim.clock import Clock
-from fanin.sim.cosim.exchange import Exchange, Sent, Taken
+from fanin.sim.cosim.exchange import Exchange, SentFrame, TakenFrame
 from fanin.sim.network import LinkConfig, Network
 from fanin.sim.switch.base import Job, Member
 from fanin.sim.switch.operations import Operations, Step
@@ -35,7 +35,7 @@ class Bench:
         return encode(packet, encap=self.encap, source=Endpoint(mac=node + 1, ip=node + 1), destination=SWITCH)
 
     def serve(self, cycle, *sent, taken=()):
-        self.received += self.exchange.serve(cycle, [Sent(*one) for one in sent], taken)
+        self.received += self.exchange.serve(cycle, [SentFrame(*one) for one in sent], taken)
 
     def skip(self, time_ps):
         self.exchange.before_skip()
@@ -88,7 +88,7 @@ def test_without_latency_the_result_is_there_in_the_instant_of_the_last_agg():
 def test_latency_is_from_agg_out_to_result_taken_and_counts_an_operation_once():
     bench = Bench(delay_ns=0, gbps=float("inf"))
     bench.run({5: [0], 7: [1], 8: [0]})  # node 0 asks again and gets a second RESULT
-    bench.serve(30, taken=[Taken(20 + n, one.tag) for n, one in enumerate(bench.received)])
+    bench.serve(30, taken=[TakenFrame(20 + n, one.tag) for n, one in enumerate(bench.received)])
     assert sorted(bench.exchange.watch.allreduce_cycles) == [21 - 7, 20 - 5]
     assert bench.exchange.watch.sent == {"AGG": 3}
 
@@ -185,7 +185,9 @@ def test_it_does_not_matter_how_often_frames_are_carried(link, stride):
             arrived = [one for one in bench.received if one.time + PERIOD <= edge * PERIOD]
             bench.received = [one for one in bench.received if one not in arrived]
             bench.serve(
-                edge, *reversed(sent), taken=[Taken(-(-one.time // PERIOD) + 1, one.tag) for one in arrived]
+                edge,
+                *reversed(sent),
+                taken=[TakenFrame(-(-one.time // PERIOD) + 1, one.tag) for one in arrived],
             )
             received += arrived
         assert len(received) > 100

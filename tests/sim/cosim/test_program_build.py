@@ -44,7 +44,7 @@ def test_two_models_of_one_name_are_one_program(monkeypatch):
 def test_units_are_as_many_as_cores_unless_there_is_little_or_much(
     tmp_path, monkeypatch, least, most, included
 ):
-    for name, value in {"_CORES": 2, "_LEAST_BYTES": least, "_MOST_BYTES": most}.items():
+    for name, value in {"_CORES": 2, "_MIN_UNIT_BYTES": least, "_MAX_UNIT_BYTES": most}.items():
         monkeypatch.setattr(module, name, value)
     (tmp_path / module._MODELS).mkdir()
     for number, size in enumerate((10, 250, 20, 70)):

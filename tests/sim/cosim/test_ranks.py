@@ -16,7 +16,7 @@ from fanin.sim.cosim.clock import Clock
 from fanin.sim.cosim.meeting import MAX_WINDOW, window
 from fanin.sim.cosim.ranks import spread
 from fanin.sim.cosim.run import RunResult
-from fanin.sim.network import SWITCH_NS, LinkConfig, least_trip
+from fanin.sim.network import SWITCH_NS, LinkConfig, min_trip_ps
 from tests.sim.cosim.spread import NODES, OPERATIONS, Ordered
 from tests.support import new_seed, slow
 
@@ -59,11 +59,11 @@ def plain(value):
 
 def test_nodes_are_spread_evenly_and_those_of_a_host_stay_together():
     assert spread([7] * 8, 3) == (range(3), range(3, 5), range(5, 8))
-    assert spread([1] * 12, 2, together=4) == (range(4), range(4, 12))
+    assert spread([1] * 12, 2, group_size=4) == (range(4), range(4, 12))
     assert spread([3] * 5, 1) == (range(5),)
     assert spread([1] * 16, 16) == tuple(range(node, node + 1) for node in range(16))
     with pytest.raises(InputError, match="must be at most 3 for 3 hosts of 2 nodes, not 4"):
-        spread([1] * 6, 4, together=2)
+        spread([1] * 6, 4, group_size=2)
 
 
 def test_a_heavy_node_has_fewer_beside_it():
@@ -76,7 +76,7 @@ def test_a_heavy_node_has_fewer_beside_it():
 @pytest.mark.parametrize("delay_ns", [0, 0.5, 100, 101.3])
 @pytest.mark.parametrize("gbps", [float("inf"), 100])
 def test_no_frame_of_a_window_is_due_before_its_end(delay_ns, gbps):
-    trip = least_trip(LinkConfig(delay_ns=delay_ns, gbps=gbps), delay_ns)
+    trip = min_trip_ps(LinkConfig(delay_ns=delay_ns, gbps=gbps), delay_ns)
     clock = Clock(4000)
     cycles = window(trip, clock)
     assert clock.time(1) + trip > clock.time(
@@ -100,7 +100,7 @@ def test_two_ranks_leave_what_one_process_does(tmp_path):
 def test_hosts_of_all_ranks_do_what_is_ordered_at_the_same_edges(tmp_path):
     [(alone, _)], [(both, _)] = (run("ordered", tmp_path, ranks, 1) for ranks in (1, 2))
     assert plain(alone) == plain(both)
-    cycles = window(least_trip(LinkConfig(), SWITCH_NS), Clock(4000))
+    cycles = window(min_trip_ps(LinkConfig(), SWITCH_NS), Clock(4000))
     answered, ordered = (
         [[edge for what, edge in log if what == wanted] for log in both.hosts.values()]
         for wanted in ("answered", "ordered")

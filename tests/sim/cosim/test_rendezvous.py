@@ -10,7 +10,7 @@ import pytest
 
 from fanin.host.lobby import MAX_PENDING, Lobby
 from fanin.sim.cosim import rendezvous
-from fanin.sim.cosim.rendezvous import _HELLO, Listener, NotMet, connect
+from fanin.sim.cosim.rendezvous import _HELLO, Listener, RendezvousFailed, connect
 from tests.fuzzing import Memory, Mutator, lengths, new_random, speak, within
 
 GROWTH = 60_000  # kB
@@ -88,14 +88,14 @@ def test_of_too_many_silent_connections_the_first_is_closed(opened):
 
 
 def test_a_rank_that_does_not_come_is_named(monkeypatch, listener, connected):
-    monkeypatch.setattr(rendezvous, "PATIENCE", 0.2)
+    monkeypatch.setattr(rendezvous, "TIMEOUT", 0.2)
     first = connected(1)
     with pytest.raises(
-        NotMet, match=rf"^rank 2 on a has not connected to port {listener.place.port} of 127.0.0.1"
+        RendezvousFailed, match=rf"^rank 2 on a has not connected to port {listener.place.port} of 127.0.0.1"
     ):
         listener.accept()
     assert first.recv(1) == b""  # nor does the other wait any more
-    with pytest.raises(NotMet, match="cannot be reached"):
+    with pytest.raises(RendezvousFailed, match="cannot be reached"):
         connect(listener.place, 2)
 
 

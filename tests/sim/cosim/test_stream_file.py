@@ -70,11 +70,11 @@ def test_frames_go_through_with_and_without_stalls(stalls):
     frames = _frames(5)
     run = register.run(frames, stalls=stalls, seed=3)
     assert run.frames == frames
-    assert len(run.taken) == len(run.given) == sum(-(-len(frame) // 16) for frame in frames)
+    assert len(run.input_cycles) == len(run.output_cycles) == sum(-(-len(frame) // 16) for frame in frames)
     if stalls == (0, 0):  # a beat a cycle, and a cycle of latency
-        assert run.cycles == len(run.taken) + 1
+        assert run.cycles == len(run.input_cycles) + 1
     else:
-        assert len(run.taken) / 0.4 * 0.8 < run.cycles < len(run.taken) / 0.4 * 2
+        assert len(run.input_cycles) / 0.4 * 0.8 < run.cycles < len(run.input_cycles) / 0.4 * 2
     assert not run.errors.any()
 
 

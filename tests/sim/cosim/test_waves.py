@@ -15,7 +15,7 @@ from fanin.sim.cosim.run import Phase
 from fanin.sim.cosim.simulator import Group
 from fanin.sim.cosim.view import FrameFormat
 from fanin.sim.cosim.wave_views import gtkwave, surfer
-from fanin.sim.cosim.waves import Waveform, check_whole, span
+from fanin.sim.cosim.waves import Waveform, check_complete, span
 from fanin.sim.cosim.window import Window
 from fanin.sim.network import LinkConfig
 from fanin.sim.switch.base import Job, Member
@@ -88,7 +88,7 @@ class Recorded:
             frame += data[: beat["keep"].bit_count()]
             if beat["last"]:
                 view = f"node{node}.dummy_node.view"
-                fields = {name: self.at(edge, f"{view}.{way}_{name}") for name in FRAMES.shown}
+                fields = {name: self.at(edge, f"{view}.{way}_{name}") for name in FRAMES.shown_fields}
                 assert self.at(edge, f"{view}.cycle") == edge
                 found.append((edge, frame, fields))
                 frame = b""
@@ -124,7 +124,7 @@ def test_frames_in_the_window_are_those_of_the_capture(recorded):
         assert len(received) > 5
         for _, frame, fields in sent + received:
             header = unpack_fields(AGGREGATION, frame[HEADER])
-            assert fields == {name: header[name] for name in FRAMES.shown}
+            assert fields == {name: header[name] for name in FRAMES.shown_fields}
 
 
 @pytest.mark.verilator
@@ -145,14 +145,14 @@ def test_what_save_files_name_is_there(recorded, tmp_path):
     long = span(wave.path)
     assert 199 * PERIOD <= long <= 201 * PERIOD
     save = tmp_path / "w.gtkw"
-    text = gtkwave(wave.shown, depth=depth, wave=wave.path, save=save, span=long)
+    text = gtkwave(wave.nodes, depth=depth, wave=wave.path, save=save, span=long)
     zoom = float(re.search(r"^\*(-[\d.]+) ", text, re.MULTILINE)[1])
     assert 2**-zoom / 200 * 800 == pytest.approx(long)  # GTKWave's units: the window's 800 pixels show all
     named = re.findall(r"^(node\d\.[\w.]+)(?:\[(\d+):0\])?$", text, re.MULTILINE)
     widths = {name: int(last or 0) + 1 for name, last in named}
     assert widths == {name: found.variables[name].bitwidth for name in widths}
     assert {"node2.mac_tx_tdata", "node0.samples0_araddr", "node0.dummy_node.registers.total"} <= set(widths)
-    lines = [line.split()[1] for line in surfer(wave.shown, depth=depth).splitlines() if "variable_add" in line]
+    lines = [line.split()[1] for line in surfer(wave.nodes, depth=depth).splitlines() if "variable_add" in line]
     assert set(lines) <= set(widths)
     assert "node2.mac_rx_tdata" in lines
 
@@ -166,7 +166,7 @@ def test_a_level_alone_has_ports_and_the_nodes_own_signals(tmp_path):
     names = set(Recorded(wave.path).variables)
     assert {"node1.mac_tx_tdata", "node1.dummy_node.operand", "node1.dummy_node.view.cycle"} <= names
     assert not [name for name in names if name.startswith("node1.dummy_node.registers.")]
-    assert not [line for line in surfer(wave.shown, depth=1).splitlines() if "registers" in line]
+    assert not [line for line in surfer(wave.nodes, depth=1).splitlines() if "registers" in line]
     run(nodes)  # behind the window: nothing more is written
     assert (wave.recorded, wave.cycles) == (20, 2 * first)
 
@@ -182,7 +182,7 @@ def test_a_window_may_begin_in_a_later_run_and_ends_with_it(tmp_path):
     assert not wave.path.exists()
     run(nodes)
     assert 28 <= wave.recorded <= 32
-    check_whole(wave.path, wave.path)
+    check_complete(wave.path, wave.path)
     found = Recorded(wave.path)
     assert found.at(first - 20, "node0.dummy_node.view.cycle") == first - 20
 
@@ -201,29 +201,29 @@ def test_a_window_that_no_run_has_is_refused(fields, message):
 
 
 def test_nodes_of_a_window():
-    assert Window().of(3) == (0, 1, 2)
-    assert Window(nodes=(0, 2)).of(3) == (0, 2)
+    assert Window().selected_nodes(3) == (0, 1, 2)
+    assert Window(nodes=(0, 2)).selected_nodes(3) == (0, 2)
     with pytest.raises(InputError, match=r"^--wave-nodes 3: the nodes are 0 to 2$"):
-        Window(nodes=(1, 3)).of(3)
+        Window(nodes=(1, 3)).selected_nodes(3)
 
 
 def test_cycles_are_counted_through_all_runs(tmp_path):
     wave = Waveform(Window(250, 100), tmp_path / "w.fst")
-    assert wave.ahead() == Window(250, 100)
-    wave.ended(200, 0)
-    assert wave.ahead() == Window(50, 100)
-    wave.ended(80, 30)
-    assert (wave.ahead(), wave.recorded) == (None, 30)
+    assert wave.next_window() == Window(250, 100)
+    wave.count_run(200, 0)
+    assert wave.next_window() == Window(50, 100)
+    wave.count_run(80, 30)
+    assert (wave.next_window(), wave.recorded) == (None, 30)
     over = Waveform(Window(10), tmp_path / "w.fst", cycles=11)
-    assert over.ahead() is None
+    assert over.next_window() is None
 
 
 def test_a_file_that_ends_early_is_not_whole(tmp_path):
     block = b"\x00" + (16).to_bytes(8, "big") + bytes(8)
     path = tmp_path / "w.fst"
     path.write_bytes(2 * block)
-    check_whole(path, path)
+    check_complete(path, path)
     for broken in (b"", block + block[:-1], block + b"\xff" + bytes(16)):
         path.write_bytes(broken)
         with pytest.raises(InputError, match=r"x\.fst: the waveform could not be written to its end"):
-            check_whole(path, tmp_path / "x.fst")
+            check_complete(path, tmp_path / "x.fst")

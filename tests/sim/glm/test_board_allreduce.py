@@ -8,7 +8,7 @@ import pytest
 from fanin.base.errors import CheckFailed
 from fanin.job import SWITCH, worker_endpoint
 from fanin.sim.boards.board import Transmission
-from fanin.sim.boards.direct import Handed
+from fanin.sim.boards.direct import DeliveredFrame
 from fanin.sim.glm.board_allreduce import moments_of, run_on
 from fanin.wire.aggregation import AggPacket, Encap, Kind, encode
 
@@ -31,8 +31,8 @@ def logged(frames, *, sent):
         return [Transmission(1, 0, t, 12, f, "") for t, f in zip(times, frames, strict=True)], np.array(
             times
         ) - 7
-    handed = [Handed(t - 600, t, f) for t, f in zip(times, frames, strict=True)]
-    return handed[::-1], np.array(times) + 7  # in any order
+    delivered = [DeliveredFrame(t - 600, t, f) for t, f in zip(times, frames, strict=True)]
+    return delivered[::-1], np.array(times) + 7  # in any order
 
 
 @pytest.fixture
@@ -41,8 +41,8 @@ def case():
     up += [packet(Kind.AGG, 3), packet(Kind.AGG, 2), packet(Kind.AGG, 4), CONTROL]
     down = [CONTROL, packet(Kind.RESULT, 1), packet(Kind.RESULT, 0), packet(Kind.CONFIRM, 0)]
     down += [packet(Kind.RESULT, n) for n in (2, 3, 4)]
-    (sent, at_sent), (handed, at_received) = logged(up, sent=True), logged(down, sent=False)
-    boards = SimpleNamespace(sent=[[], sent], handed=[[], handed])
+    (sent, at_sent), (delivered, at_received) = logged(up, sent=True), logged(down, sent=False)
+    boards = SimpleNamespace(sent=[[], sent], delivered=[[], delivered])
     events = {"pa": np.arange(5), "fa": np.arange(5) + 90, "sent": at_sent, "received": at_received}
     return boards, events
 
@@ -68,14 +68,14 @@ class World:
     """A world in which a board gets a CONFIRM in each of the first ``slices``."""
 
     def __init__(self, slices):
-        self.time, self.left, self.handed = 0, slices, [[]]
+        self.time, self.left, self.delivered = 0, slices, [[]]
         self.configs = [None]
 
     def run(self, until):
         self.time = until
         if self.left:
             self.left -= 1
-            self.handed[0].append(Handed(0, 0, packet(Kind.CONFIRM, 0)))
+            self.delivered[0].append(DeliveredFrame(0, 0, packet(Kind.CONFIRM, 0)))
 
 
 def test_boards_that_stop_are_not_waited_for():

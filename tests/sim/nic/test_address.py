@@ -29,7 +29,7 @@ def test_it_answers_for_its_address_and_leaves_the_rest_to_the_node(interface):
     other = encode_arp(Operation.REQUEST, sender=PEER, target=Endpoint(0, 0x0A_00_00_63)).ljust(60, b"\0")
     for frame in (other, request, bytes(60), b"short"):
         interface.host.send(frame)
-    assert address.received(interface) == [bytes(60), b"short"]
+    assert address.receive(interface) == [bytes(60), b"short"]
     assert address.passed == 2
     answer = interface.host.recv(2000)
     assert unpack_fields(ETHERNET, answer)["destination"] == PEER.mac
@@ -42,11 +42,11 @@ def test_of_too_many_addresses_the_oldest_is_forgotten(interface):
     address = Address(OWN)
     for number in range(1, MAX_ADDRESSES + 2):
         interface.host.send(encode_arp(Operation.REPLY, sender=Endpoint(number, number), target=OWN))
-        address.received(interface)
+        address.receive(interface)
     assert [address.mac_of(number) for number in (1, 2, MAX_ADDRESSES + 1)] == [None, 2, MAX_ADDRESSES + 1]
     for number in range(MAX_ADDRESSES + 2, 2 * MAX_ADDRESSES + 9):
         address.mac_of(number)
-    assert (len(address._macs), len(address._wanted)) == (MAX_ADDRESSES, MAX_ADDRESSES)
+    assert (len(address._macs), len(address._requests)) == (MAX_ADDRESSES, MAX_ADDRESSES)
 
 
 def test_it_asks_once_a_second_until_it_knows(interface, monkeypatch):
@@ -55,7 +55,7 @@ def test_it_asks_once_a_second_until_it_knows(interface, monkeypatch):
     address = Address(OWN)
     for _ in range(3):
         assert address.mac_of(PEER.ip) is None
-        address.received(interface)
+        address.receive(interface)
     asked = interface.host.recv(2000)
     assert (_arp(asked)["operation"], _arp(asked)["target_ip"]) == (Operation.REQUEST, PEER.ip)
     assert len(asked) == 60
@@ -63,10 +63,10 @@ def test_it_asks_once_a_second_until_it_knows(interface, monkeypatch):
     with pytest.raises(BlockingIOError):
         interface.host.recv(2000)
     now += 1.1
-    address.received(interface)
+    address.receive(interface)
     assert interface.host.recv(2000) == asked
     interface.host.send(
         encode_arp(Operation.REPLY, sender=PEER, target=OWN, destination=OWN.mac).ljust(60, b"\0")
     )
-    assert address.received(interface) == []
+    assert address.receive(interface) == []
     assert address.mac_of(PEER.ip) == PEER.mac

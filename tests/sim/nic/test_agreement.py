@@ -49,7 +49,7 @@ def switch(monkeypatch, workers, encap=Encap.L2, loss=0.0):
     """A switch with two jobs in a thread; interfaces are called by the numbers of their ports."""
     pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM) for _ in range(workers)]
     monkeypatch.setattr(agreement, "open_interface", lambda name: Ended(pairs[int(name)][0]))
-    monkeypatch.setattr(agreement, "_AGAIN_S", 0.01)
+    monkeypatch.setattr(agreement, "_RESEND_S", 0.01)
     config = ProgramConfig(workers=workers, slots=4 * SLOTS, encap=encap)
     machine, rng = make_switch(workers, kind=SwitchKind.REFERENCE, config=config), random.Random(new_seed())
     for job in default_deployment(config, 2).jobs:
@@ -93,9 +93,9 @@ def agreed(numbers, *, groups=None, **options):
         own = Agreement(
             [str(worker) for worker in workers],
             workers,
-            **{"job": 1, "base": SLOTS, "encap": Encap.L2, "values": 8, "patience": 20} | options,
+            **{"job": 1, "base": SLOTS, "encap": Encap.L2, "values": 8, "timeout": 20} | options,
         )
-        found[workers] = own.least(numbers[workers[0]])
+        found[workers] = own.minimum(numbers[workers[0]])
 
     threads = [threading.Thread(target=one, args=(tuple(workers),)) for workers in groups]
     for thread in threads:
@@ -127,14 +127,14 @@ def test_a_worker_that_was_killed_learns_it_again(monkeypatch):
 
 def test_a_worker_that_does_not_come_is_not_waited_for_for_ever(monkeypatch):
     with switch(monkeypatch, 2):
-        alone = Agreement(["0"], [0], job=1, base=SLOTS, encap=Encap.L2, values=8, patience=0.1)
+        alone = Agreement(["0"], [0], job=1, base=SLOTS, encap=Encap.L2, values=8, timeout=0.1)
         with pytest.raises(ToolFailed, match=r"^TIMEOUT: the other workers have not come to job 1 in 0\.1 s$"):
-            alone.least(0)
+            alone.minimum(0)
 
 
 @pytest.mark.parametrize("number", [-1, MAX_NUMBER + 1])
 def test_numbers_have_bounds(number):
     with pytest.raises(ValueError, match="number must be in"):
-        Agreement(["0"], [0], job=1, base=0, encap=Encap.L2, values=8, patience=1).least(number)
+        Agreement(["0"], [0], job=1, base=0, encap=Encap.L2, values=8, timeout=1).minimum(number)
     with pytest.raises(ValueError, match="values must be at least 8"):
-        Agreement(["0"], [0], job=1, base=0, encap=Encap.L2, values=4, patience=1)
+        Agreement(["0"], [0], job=1, base=0, encap=Encap.L2, values=4, timeout=1)

@@ -58,7 +58,7 @@ class Nic:
         peers = (Peer(0x0A_00_00_09),)
         settings = RdmaSettings(PRESETS["tiny"], "a0", OWN, Path("/m"), SIZE, 1024, (region,), peers)
         self.control = RdmaControl(self.node, settings, Address(OWN), kind="model")
-        self.node.arrived = self.control.arrived
+        self.node.on_arrival = self.control.add_arrival
         self.control.begin()
         self.server = ControlServer(path, self.control.handle)
 
@@ -69,7 +69,7 @@ class Nic:
                 if not self.server.serve():
                     break
         self.control.serve()
-        self.node.look()
+        self.node.check_timeouts()
 
     def client(self):
         one = socket.socket(socket.AF_UNIX)
@@ -212,7 +212,7 @@ def test_damaged_frames_change_nothing_that_a_peer_may_not_change(length):
             frame = _signed(frame)
         with within(FRAME_SECONDS, time.thread_time):
             pair.target.receive(frame)
-            pair.target.look()
+            pair.target.check_timeouts()
         assert len(pair.wire.under_way) <= 2
         pair.wire.under_way.clear()
         pair.wire.arrivals.clear()
@@ -267,11 +267,11 @@ def test_damaged_arp_and_pings_draw_no_longer_answers(length):
             frame = frames.message()
             interface.host.send(frame)
             with within(FRAME_SECONDS, time.thread_time):
-                kept = address.received(interface)
+                kept = address.receive(interface)
             with contextlib.suppress(BlockingIOError):
                 assert len(interface.host.recv(1 << 16)) <= max(60, len(frame))
                 assert kept in ([], [frame])
         interface.host.send(question)
-        assert address.received(interface) == []
+        assert address.receive(interface) == []
         assert interface.host.recv(100)[:12] == bytes.fromhex("020000000007020000000001")
     assert memory.growth < GROWTH

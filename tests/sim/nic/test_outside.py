@@ -78,6 +78,6 @@ def test_interfaces_are_checked_before_a_run(monkeypatch):
 
 def test_a_stop_is_seen_by_whoever_has_its_path(tmp_path):
     stop, other = Stop(tmp_path / "stop"), Stop(tmp_path / "stop")
-    assert not stop.asked
-    other.ask()
-    assert Stop(tmp_path / "stop").asked
+    assert not stop.requested
+    other.request()
+    assert Stop(tmp_path / "stop").requested

@@ -54,7 +54,7 @@ def test_writes_that_wait_for_room_end_with_the_connection_that_they_were_asked_
 
     def completed(index, ending):
         fields = {"completed": 1, "completed_index": index, "completed_tag": 0, "ending": ending}
-        hosts._completed(driver.take_completion(), [driver.registers["completion"].pack(fields)])
+        hosts._end_write(driver.take_completion(), [driver.registers["completion"].pack(fields)])
 
     connect(0, A)
     connect(1, A)

@@ -181,8 +181,8 @@ def test_messages_go_to_those_who_wait_in_turn(control, monkeypatch):
     now += 2
     control.serve()
     assert (first, second) == ([], [{"arrival": None}])
-    control.arrived(Arrival(0, 5, 10))
-    control.arrived(Arrival(1, 6, 11))
+    control.add_arrival(Arrival(0, 5, 10))
+    control.add_arrival(Arrival(1, 6, 11))
     assert first == [{"arrival": {"pair": 0, "immediate": 5, "length": 10}}]
     control.handle({"do": "arrival"}, third.append)
     assert third == [{"arrival": {"pair": 1, "immediate": 6, "length": 11}}]

@@ -29,7 +29,7 @@ class Wire:
             RdmaNicModel(own, bytearray(rng.bytes(SIZE)), timeout=TIMEOUT, send=self.sender(n))
             for n, own in enumerate((A, B))
         ]
-        self.nodes[1].arrived = self.arrivals.append
+        self.nodes[1].on_arrival = self.arrivals.append
         for node, peer in zip(self.nodes, (B, A), strict=True):
             node.connect(0, Connection(FIRST_QUEUE_PAIR, mtu=256, window=8), peer, lambda: None)
             node.set_regions([Region(0, SIZE, KEY, frozenset({FIRST_QUEUE_PAIR}))], lambda: None)
@@ -46,7 +46,7 @@ class Wire:
                 if self.rng.random() >= self.drop:
                     self.nodes[to].receive(frame)
             for node in self.nodes:
-                node.look()
+                node.check_timeouts()
 
 
 @pytest.mark.parametrize("drop", [0.0, 0.2])

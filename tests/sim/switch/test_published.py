@@ -30,7 +30,10 @@ def _rows(source, operations):
 
 def test_the_switch_decides_as_the_model_checkers():
     source = random.Random(new_seed())
-    model, switch = Published(workers=WORKERS, slots=1, rounds=64, judged=False), PublishedSwitch(PROGRAM)
+    model, switch = (
+        Published(workers=WORKERS, slots=1, rounds=64, check_invariants=False),
+        PublishedSwitch(PROGRAM),
+    )
     members = tuple(Member(n, 1 << n, worker_endpoint(n)) for n in range(WORKERS))
     switch.add_job(Job(1, 0, 1, members))
     state, answers = model.slot(), 0
@@ -49,7 +52,7 @@ def test_the_switch_decides_as_the_model_checkers():
 
 def test_a_worker_decides_as_the_model_checkers():
     source = random.Random(new_seed())
-    model = Published(workers=WORKERS, slots=SLOTS, rounds=64, judged=False)
+    model = Published(workers=WORKERS, slots=SLOTS, rounds=64, check_invariants=False)
     worker, endpoint = model.worker(), PublishedEndpoint(slots=SLOTS, member=1, retries=10**6, values=VALUES)
     for _ in range(500):
         slot = source.randrange(SLOTS)
@@ -66,7 +69,7 @@ def test_a_worker_decides_as_the_model_checkers():
                 if step is None:
                     continue
             case kind:
-                step = model.hear(worker, slot, Message(kind, max(1, worker.slots[slot].round)))
+                step = model.receive(worker, slot, Message(kind, max(1, worker.slots[slot].round)))
                 sent, _ = endpoint.receive(AggPacket(kind, 1, slot, 1, 7, (1, 2)))
         worker = step.state
         assert [packet.kind for packet in sent] == ([step.sent.kind] if step.sent else [])
