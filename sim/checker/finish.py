@@ -95,7 +95,7 @@ class FinishCheck:
     def _act(self, numbers: Numbers, slot: int, actor: int) -> None:
         """Follow one actor's fault-free steps from those of ``numbers`` that are still undecided."""
         numbers = numbers[~self._finishes[numbers]]
-        transitions = self._system.ways(self._visited.rows(numbers), slot, actor, faults=False)
+        transitions = self._system.transitions(self._visited.rows(numbers), slot, actor, faults=False)
         valid = np.flatnonzero(transitions.violations == 0)
         rows = self._system.canonical(transitions.rows[valid])
         places, batches = self._exchange.to_owners(rows)

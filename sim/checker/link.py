@@ -27,7 +27,7 @@ from fanin.sim.checker.link_ends import (
     Step,
 )
 from fanin.sim.checker.protocol import Violation
-from fanin.sim.checker.system import Ways
+from fanin.sim.checker.system import Transitions
 from fanin.sim.checker.tables import Flags, Interned, Lists, Numbers, Rows, Table
 
 
@@ -68,7 +68,7 @@ class LinkSystem:
         self.start = np.array(self._ends.start(), np.int32)
         self._make_tables()
 
-    def alone(self, rows: Rows) -> Flags:
+    def independent_slots(self, rows: Rows) -> Flags:
         """Return no ample sets: the link has a single slot."""
         return np.zeros((len(rows), self.slots), bool)
 
@@ -90,12 +90,12 @@ class LinkSystem:
         """Return the two ends of a state."""
         return self._ends.senders.values[state[0]], self._ends.receivers.values[state[1]]
 
-    def ways(self, rows: Rows, slot: int, actor: int, *, faults: bool = True) -> Ways:
+    def transitions(self, rows: Rows, slot: int, actor: int, *, faults: bool = True) -> Transitions:
         """Return the next steps of the sender (actor 0) or receiver (actor 1), and the states after them."""
         possible, ways = (self._receives if actor else self._sends)(rows)
         return ways.only(possible if faults else possible & ~ways.faults)
 
-    def _sends(self, rows: Rows) -> tuple[Flags, Ways]:
+    def _sends(self, rows: Rows) -> tuple[Flags, Transitions]:
         """Return the sender's steps, and for each whether it is possible."""
         busy = (self._sender_is_busy(rows[:, 0]) | self._receiver_is_busy(rows[:, 1])) > 0
         source, items = self._sends_of(rows[:, 0])
@@ -109,9 +109,9 @@ class LinkSystem:
         possible = (packet == 0) | (broken > 0) | (self._receives_more(receivers) > 0)
         if PREMATURE not in self.bounds.faults:
             possible &= self._is_premature(event) == 0
-        return possible, Ways(source, new, self._is_fault(event) > 0, event, broken)
+        return possible, Transitions(source, new, self._is_fault(event) > 0, event, broken)
 
-    def _receives(self, rows: Rows) -> tuple[Flags, Ways]:
+    def _receives(self, rows: Rows) -> tuple[Flags, Transitions]:
         source, items = self._receives_of(rows[:, 1])
         event, after, packet, _, broken = items.T
         senders = rows[source, 0]
@@ -119,7 +119,7 @@ class LinkSystem:
         sent = np.flatnonzero((packet > 0) & (broken == 0))
         new[sent, 0] = self._to_sender(senders[sent], packet[sent])
         possible = (packet == 0) | (broken > 0) | (self._sender_hears_more(senders) > 0)
-        return possible, Ways(source, new, self._is_fault(event) > 0, event, broken)
+        return possible, Transitions(source, new, self._is_fault(event) > 0, event, broken)
 
     def _make_tables(self) -> None:
         """Make the tables of functions computed once per number. ``ack_delay`` is below ``timeout``."""

@@ -20,7 +20,7 @@ import numpy as np
 from fanin.param_server.facts import MODEL_BUFFERS, ParamServerConfig
 from fanin.sim.checker.protocol import FINISH, Violation
 from fanin.sim.checker.search import Outcome, search
-from fanin.sim.checker.system import Ways
+from fanin.sim.checker.system import Transitions
 from fanin.sim.checker.tables import Flags, Interned, Lists, Rows, Table
 
 LOST = "no gradient is lost"
@@ -177,15 +177,17 @@ class WildSystem:
         self._texts = Interned()
         self._is_done = Table(lambda pair, _: protocol.done(self._pairs.values[pair]))
 
-    def ways(self, rows: Rows, slot: int, actor: int, *, faults: bool = True) -> Ways:
+    def transitions(self, rows: Rows, slot: int, actor: int, *, faults: bool = True) -> Transitions:
         """Return the next steps of a worker's pair; none is a fault."""
         source, successors = self._steps(rows[:, actor])
         events, pairs, violations = successors.T
         rows_after = rows[source]
         rows_after[:, actor] = pairs
-        return Ways(source, rows_after, np.zeros(len(source), bool), self._event_of(events, actor), violations)
+        return Transitions(
+            source, rows_after, np.zeros(len(source), bool), self._event_of(events, actor), violations
+        )
 
-    def alone(self, rows: Rows) -> Flags:
+    def independent_slots(self, rows: Rows) -> Flags:
         """Return no ample sets: the system has a single slot."""
         return np.zeros((len(rows), self.slots), bool)
 

@@ -23,7 +23,7 @@ from fanin.sim.checker.packing import chunks
 from fanin.sim.checker.protocol import FINISH
 from fanin.sim.checker.retrace import Mark, Retrace
 from fanin.sim.checker.steps import SlotFlags, Steps
-from fanin.sim.checker.system import Faults, Searchable, System, Ways
+from fanin.sim.checker.system import Faults, Searchable, System, Transitions
 from fanin.sim.checker.tables import Flags, Numbers, Rows, fingerprints
 from fanin.sim.checker.visited import ALL_SLOTS, NO_SUCCESSOR, VisitedStates
 
@@ -218,7 +218,7 @@ class Search:
         expanded = np.zeros((len(numbers), len(slots)), bool)
         expansions = np.full(len(numbers), ALL_SLOTS, np.int8)
         if self.reduced:
-            independent = self.system.alone(self.visited.rows(numbers))
+            independent = self.system.independent_slots(self.visited.rows(numbers))
             for slot in slots:
                 candidates = (expansions == ALL_SLOTS) & independent[:, slot]
                 expansions[self._expand_slots(numbers, [(slot, candidates)], check_proviso=True)] = slot
@@ -269,7 +269,7 @@ class Search:
             successor_codes[earlier[later]] = _LATER
         return successor_codes
 
-    def _valid_transitions(self, numbers: Numbers, slots: SlotFlags) -> Ways:
+    def _valid_transitions(self, numbers: Numbers, slots: SlotFlags) -> Transitions:
         """Return the steps that break no invariant; note the violations of the others."""
         transitions = self._steps.transitions(numbers, slots)
         valid = transitions.violations == 0

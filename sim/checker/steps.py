@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fanin.sim.checker.system import Searchable, Ways
+from fanin.sim.checker.system import Searchable, Transitions
 from fanin.sim.checker.tables import Flags, Numbers
 from fanin.sim.checker.visited import ALL_SLOTS, VisitedStates
 
@@ -20,16 +20,16 @@ class Steps:
     def __init__(self, system: Searchable, visited: VisitedStates):
         self.system, self.visited = system, visited
 
-    def transitions(self, numbers: Numbers, slots: SlotFlags) -> Ways:
+    def transitions(self, numbers: Numbers, slots: SlotFlags) -> Transitions:
         """Return all steps from states by the events of ``slots``, with canonical successors."""
         rows = self.visited.rows(numbers)
         batches = []
         for slot, flags in slots:
             states = np.flatnonzero(flags)
             for actor in range(self.system.actors):
-                transitions = self.system.ways(rows[states], slot, actor)
+                transitions = self.system.transitions(rows[states], slot, actor)
                 batches.append(transitions._replace(source=states[transitions.source]))
-        combined = Ways(*map(np.concatenate, zip(*batches, strict=True)))
+        combined = Transitions(*map(np.concatenate, zip(*batches, strict=True)))
         return combined._replace(rows=self.system.canonical(combined.rows))
 
     def expanded_slots(self, numbers: Numbers) -> SlotFlags:
@@ -38,14 +38,14 @@ class Steps:
         wholly = expansions == ALL_SLOTS
         if wholly.all():
             return [(slot, wholly) for slot in slots]
-        independent = self.system.alone(self.visited.rows(numbers))
+        independent = self.system.independent_slots(self.visited.rows(numbers))
         return [(slot, wholly | (independent[:, slot] & (slot <= expansions))) for slot in slots]
 
     def successors(self, state: Numbers) -> Iterator[tuple[Any, Numbers, tuple[str, str] | None]]:
         """Yield the steps from one state, visited or not: event, state after it, and violation or None."""
         for slot in range(self.system.slots):
             for actor in range(self.system.actors):
-                transitions = self.system.ways(state[None], slot, actor)
+                transitions = self.system.transitions(state[None], slot, actor)
                 for successor, event, violation in zip(
                     transitions.rows, transitions.events, transitions.violations, strict=True
                 ):

@@ -22,7 +22,7 @@ from fanin.sim.checker.tables import Flags, Interned, Lists, Numbers, Rows, Tabl
 _FAULT = PartyStep._fields.index("fault")
 
 
-class Ways(NamedTuple):
+class Transitions(NamedTuple):
     """Steps from many states, as parallel arrays.
 
     - ``source``: index of the row from which a step starts.
@@ -38,10 +38,10 @@ class Ways(NamedTuple):
     events: Numbers
     violations: Numbers
 
-    def only(self, flags: Flags) -> Ways:
+    def only(self, flags: Flags) -> Transitions:
         """Return the steps whose flag is set."""
         source, rows, faults, events, violations = self
-        return Ways(source[flags], rows[flags], faults[flags], events[flags], violations[flags])
+        return Transitions(source[flags], rows[flags], faults[flags], events[flags], violations[flags])
 
 
 class Searchable(Protocol):
@@ -74,10 +74,10 @@ class Searchable(Protocol):
     def start(self) -> Numbers:
         """The initial state."""
 
-    def ways(self, rows: Rows, slot: int, actor: int, *, faults: bool = True) -> Ways:
+    def transitions(self, rows: Rows, slot: int, actor: int, *, faults: bool = True) -> Transitions:
         """Return the events of an actor on a slot, as steps; without ``faults``, only fault-free ones."""
 
-    def alone(self, rows: Rows) -> Flags:
+    def independent_slots(self, rows: Rows) -> Flags:
         """Return, for each state, the slots whose events may be an ample set."""
 
     def canonical(self, rows: Rows) -> Rows:
@@ -166,7 +166,7 @@ class System:
         """Return whether all operations of all workers are finished, for each state."""
         return np.all([self._is_done(rows[:, worker]) for worker in range(self._workers)], axis=0)
 
-    def alone(self, rows: Rows) -> Flags:
+    def independent_slots(self, rows: Rows) -> Flags:
         """Return, for each state, the slots that get no new event by events on other slots."""
         workers = self._worker_of(rows[:, : self._workers].ravel()).reshape(len(rows), self._workers)
         marks = fingerprints([self._states] * self._workers, workers)
@@ -174,7 +174,7 @@ class System:
         flags = [self._independent_slots(tuple(workers[index].tolist())) for index in first]
         return np.array(flags, bool).reshape(len(first), self.slots)[state_of_row]
 
-    def ways(self, rows: Rows, slot: int, actor: int, *, faults: bool = True) -> Ways:
+    def transitions(self, rows: Rows, slot: int, actor: int, *, faults: bool = True) -> Transitions:
         """Return the possible events of worker ``actor`` on ``slot``, as steps."""
         source, party_steps = self._party_steps[slot](rows[:, actor])
         faults_left = self._faults_after(rows[source, -1], party_steps[:, _FAULT])
@@ -185,7 +185,7 @@ class System:
         successors[:, actor], successors[:, -1] = party, faults_left
         self._deliver_to_switch(successors, violations, code, actor, slot)
         self._check_reuse(rows, source, violations, previous_round, slot)
-        return Ways(source, successors, fault > 0, self._event_of(event, actor), violations)
+        return Transitions(source, successors, fault > 0, self._event_of(event, actor), violations)
 
     def canonical(self, rows: Rows) -> Rows:
         """Return states with parties sorted by digest: one per set of states that differ by workers' names.

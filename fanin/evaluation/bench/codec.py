@@ -70,7 +70,8 @@ def latency(name: str, config: CodecConfig, rtl: CodecRtl) -> Iterator[Result]:
         frame = _frame(rtl, value, words)
         compression = rtl.compress([frame], config)
         decompression = rtl.decompress([encode_frame(frame, config)], [len(frame)])
-        cycles = max(cycles, sum(int(run.output_cycles[0] - run.input_cycles[0]) for run in (compression, decompression)))
+        runs = compression, decompression
+        cycles = max(cycles, sum(int(run.output_cycles[0] - run.input_cycles[0]) for run in runs))
     yield Result(f"{name}: compression and decompression", cycles, "cycles", MAX_LATENCY)
     ns = 1000 * cycles / CLOCK_MHZ
     yield Result(f"{name}: the same at {CLOCK_MHZ:g} MHz", ns, "ns", MAX_NS, note="a compressing FPGA network")

@@ -5,7 +5,7 @@ from collections import deque
 import numpy as np
 
 from fanin.sim.checker.protocol import INVARIANTS
-from fanin.sim.checker.system import Ways
+from fanin.sim.checker.system import Transitions
 from fanin.sim.checker.tables import Interned
 
 
@@ -33,14 +33,14 @@ class Drawn:
         self.violations(None)
         self.start = np.zeros(1, np.int32)
 
-    def ways(self, rows, slot, actor, *, faults=True):
+    def transitions(self, rows, slot, actor, *, faults=True):
         source, edges = np.nonzero(rows[:, :1] == self.sources[None])
         kept = (edges % 2 == actor) & (faults | ~self.faults[edges])
         source, edges = source[kept], edges[kept].astype(np.int32)
         after = self.targets[edges, None].astype(np.int32)
-        return Ways(source, after, self.faults[edges], edges, np.zeros(len(edges), np.int32))
+        return Transitions(source, after, self.faults[edges], edges, np.zeros(len(edges), np.int32))
 
-    def alone(self, rows):
+    def independent_slots(self, rows):
         return np.zeros((len(rows), 1), bool)
 
     def canonical(self, rows):

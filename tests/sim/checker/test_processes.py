@@ -82,14 +82,14 @@ def of_rank(rank):
 
 @pytest.mark.parametrize(("processes", "victim"), [(2, 1), (4, 2)])
 def test_a_process_that_is_killed_ends_the_search(monkeypatch, processes, victim):
-    ways = System.ways
+    ways = System.transitions
 
     def dies(self, rows, *args, **options):
         if of_rank(victim) and len(rows) > 3:
             os.kill(os.getpid(), signal.SIGKILL)
         return ways(self, rows, *args, **options)
 
-    monkeypatch.setattr(System, "ways", dies)
+    monkeypatch.setattr(System, "transitions", dies)
     with pytest.raises(CheckFailed, match=f"^process {victim + 1} of the search's {processes} ended: SIGKILL$"):
         search(system(Rounds), processes=processes)
     assert not multiprocessing.active_children()
@@ -97,14 +97,14 @@ def test_a_process_that_is_killed_ends_the_search(monkeypatch, processes, victim
 
 @pytest.mark.parametrize(("processes", "victim"), [(2, 1), (4, 2)])
 def test_a_process_that_stands_still_ends_the_search(monkeypatch, processes, victim):
-    ways = System.ways
+    ways = System.transitions
 
     def stops(self, rows, *args, **options):
         if of_rank(victim) and len(rows) > 3:
             os.kill(os.getpid(), signal.SIGSTOP)
         return ways(self, rows, *args, **options)
 
-    monkeypatch.setattr(System, "ways", stops)
+    monkeypatch.setattr(System, "transitions", stops)
     monkeypatch.setattr(group, "_TIMEOUT", 3.0)
     said = f"^process {victim + 1} of the search's {processes} did not answer for 3 s$"
     with pytest.raises(CheckFailed, match=said):
