@@ -57,9 +57,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _diagnose_run(args: argparse.Namespace) -> int:
-    from fanin.doctor.folder import diagnose  # needs packages that may be missing
+    from fanin.doctor.folder import print_diagnosis  # needs packages that may be missing
 
-    return diagnose(args.run_dir, as_json=args.json)
+    return print_diagnosis(args.run_dir, as_json=args.json)
 
 
 def _diagnose_tools(args: argparse.Namespace) -> int:

@@ -13,7 +13,6 @@ import threading
 import traceback
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, NoReturn
 
 from fanin import __version__, campaign
 from fanin.base.errors import CheckFailed, InputError, ToolFailed
@@ -38,7 +37,7 @@ from fanin.cli import (
     verilog,
     watch,
 )
-from fanin.cli.options import TableAction
+from fanin.cli.parser import Parser
 from fanin.evaluation import bench, reproduce
 from fanin.runs.ranks import carry_out
 
@@ -48,43 +47,9 @@ EXIT_INTERRUPTED = 130
 EXIT_TERMINATED = 143
 
 
-class _Help(argparse.ArgumentDefaultsHelpFormatter):
-    """Help with defaults, except of options that are off or absent by default."""
-
-    def _get_help_string(self, action: argparse.Action) -> str | None:
-        if action.default is None or isinstance(action.default, bool) or isinstance(action, TableAction):
-            return action.help
-        return super()._get_help_string(action)
-
-
-class _Parser(argparse.ArgumentParser):
-    """Parser whose errors are a single line, without usage text.
-
-    ``default_part``: part of a command line that names none.
-    """
-
-    def __init__(self, *, default_part: str | None = None, **options: Any) -> None:
-        super().__init__(formatter_class=_Help, **options)
-        self._default_part = default_part
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse as argparse does; insert the default part before arguments that name no part."""
-        if self._default_part and args and not self._names_part(args[0]):
-            args = [self._default_part, *args]
-        return super().parse_known_args(args, namespace)
-
-    def _names_part(self, word: str) -> bool:
-        parts = next(each for each in self._actions if isinstance(each, argparse._SubParsersAction))
-        return word in parts.choices or word in self._option_string_actions
-
-    def error(self, message: str) -> NoReturn:
-        """Raise InputError in place of exiting."""
-        raise InputError(f"{message} ({self.prog} --help lists the options)")
-
-
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the whole command."""
-    parser = _Parser(
+    parser = Parser(
         prog="fanin",
         description="Generate the hardware of a distributed-training system, and run it for real data.",
         epilog="Exit status: 0 done, 1 a check failed, 2 bad input.",

@@ -17,7 +17,7 @@ from fanin.cli.cache import add_no_cache
 from fanin.cli.ranges import check_ranges
 from fanin.glm.facts import PRESETS
 from fanin.hdl.area import Area
-from fanin.runs.files import Files
+from fanin.runs.file_options import FileOptions
 from fanin.runs.output import Kind, add_json, check_directory, is_kind, open_kind, print_json, table
 from fanin.runs.provenance.document import run_directory
 
@@ -78,7 +78,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     add_no_cache(parser)
     add_json(parser)
-    parser.set_defaults(run=run, files=Files(output="package"))
+    parser.set_defaults(run=run, files=FileOptions(output="package"))
 
 
 def run(args: argparse.Namespace) -> int:

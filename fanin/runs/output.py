@@ -287,7 +287,7 @@ def finite(value: Any) -> Any:
     """Return a JSON value with None in place of every number that is not finite; JSON has no such numbers."""
     if isinstance(value, dict):
         return {name: finite(each) for name, each in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [finite(each) for each in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 

@@ -17,7 +17,7 @@ from fanin.boards.run.folder import (
     REPORT_FILE,
     open_build,
 )
-from fanin.runs.files import Files
+from fanin.runs.file_options import FileOptions
 from fanin.runs.output import add_json, check_directory, print_json
 from fanin.runs.progress import StatusLine
 from fanin.runs.provenance.document import run_directory
@@ -42,7 +42,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         "-o", dest="output", type=Path, metavar="BUILD", required=True, help="the new build's folder"
     )
     add_json(parser)
-    parser.set_defaults(run=run, files=Files(inputs=("build",)))
+    parser.set_defaults(run=run, files=FileOptions(inputs=("build",)))
 
 
 def run(args: argparse.Namespace) -> int:

@@ -33,7 +33,7 @@ from fanin.planner.plan.write import plan_files
 from fanin.planner.search.limits import Limits
 from fanin.planner.search.search import SIDE_BY_SIDE
 from fanin.runs.call import Call
-from fanin.runs.files import asked
+from fanin.runs.file_options import command_arguments
 from fanin.runs.output import PLAN, SWEEP, check_directory, is_kind, json_text, print_json, table
 from fanin.runs.progress import StatusLine
 from fanin.runs.provenance.document import run_directory
@@ -70,7 +70,7 @@ def execute(options: PlanOptions, call: Call, say: Callable[[str], None] = print
     counts = counts or [len(cluster.devices)]
     cluster.first(max(counts))  # said before the search for fewer
     plans: list[Found] = []
-    with run_directory(output, kind, asked(call, options)) as folder, StatusLine() as status:
+    with run_directory(output, kind, command_arguments(call, options)) as folder, StatusLine() as status:
 
         def work(pool: ProcessPoolExecutor | None, say: Say) -> Iterator[Found]:
             return sweep(model, cluster, counts, ways, limits, batch=options.batch, pool=pool, say=say)

@@ -13,6 +13,7 @@ from fanin.base.scratch import write_file
 from fanin.cnn.page.page import cnn_page
 from fanin.cnn.run.checkpoint import Checkpoint, save_checkpoint
 from fanin.cnn.run.conditions import check_conditions
+from fanin.cnn.run.diagnosis import diagnose
 from fanin.cnn.run.folder import BUILD, state_file
 from fanin.cnn.run.loop import Loop
 from fanin.cnn.run.machine import RTL
@@ -21,11 +22,10 @@ from fanin.cnn.run.models import machines_of
 from fanin.cnn.run.options import ClusterOptions
 from fanin.cnn.run.setup import Setup, setup_of, training_of
 from fanin.cnn.run.summary import summary
-from fanin.doctor.cluster import cluster_finding
-from fanin.doctor.finding import argv_of
 from fanin.report.failure import failure_page
 from fanin.runs.call import Call
-from fanin.runs.files import asked
+from fanin.runs.diagnosis import argv_of
+from fanin.runs.file_options import command_arguments
 from fanin.runs.live import LiveFile, RunStatus
 from fanin.runs.lock import sole_writer
 from fanin.runs.manifest import list_files
@@ -57,7 +57,7 @@ def execute(options: ClusterOptions, call: Call, say: Callable[[str], None] = pr
     live = live_file(output, "run", options.data)
     with sole_writer(output), live, waveform(options, rtl=options.on == RTL) as wave:
         with RunStatus(live) as status:
-            with run_directory(output, CLUSTER_RUN, asked(call, options), held=True) as folder:
+            with run_directory(output, CLUSTER_RUN, command_arguments(call, options), held=True) as folder:
                 status.stage("building")
                 setup = setup_of(options, folder / BUILD)
                 setup = replace(setup, conditions=replace(setup.conditions, wave=wave))
@@ -161,8 +161,8 @@ def end(kept: Kept, stop: BaseException | None, as_json: bool, say: Callable[[st
 
 
 def _failure_page(folder: Path, metrics: Metrics) -> str:
-    finding = cluster_finding(folder, writing=True)
-    return failure_page("A network on a cluster", metrics, finding.lines, finding.advice(argv_of(folder)))
+    diagnosis = diagnose(folder, writing=True)
+    return failure_page("A network on a cluster", metrics, diagnosis.lines, diagnosis.advice(argv_of(folder)))
 
 
 def write_metrics(folder: Path, metrics: Metrics) -> None:

@@ -12,17 +12,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fanin.base.errors import CheckFailed
-from fanin.doctor.finding import param_server_finding, record_of
 from fanin.param_server.page.beside import table as beside_table
 from fanin.param_server.page.page import param_server_page, stop_lines
 from fanin.param_server.page.trace import param_server_trace
 from fanin.param_server.run.beside import runs_beside
+from fanin.param_server.run.diagnosis import diagnose
 from fanin.param_server.run.options import FOLDER, ParamServerOptions
 from fanin.param_server.run.setup import Setup, backend_of, check_sizes, learner_of, setup_of
 from fanin.report.failure import failure_page
 from fanin.report.unit import Unit
 from fanin.runs.call import Call
-from fanin.runs.files import asked
+from fanin.runs.diagnosis import record_of
+from fanin.runs.file_options import command_arguments
 from fanin.runs.live import LiveFile, RunStatus
 from fanin.runs.lock import sole_writer
 from fanin.runs.output import (
@@ -91,7 +92,8 @@ def _run(
     stop: BaseException | None = None
     meetings = Meetings()
     live = LiveFile(output, "ps train", title=setup.options.data, unit="gradients")
-    written = run_directory(output, PARAM_SERVER_RUN, asked(call, options), elsewhere=elsewhere, held=True)
+    arguments = command_arguments(call, options)
+    written = run_directory(output, PARAM_SERVER_RUN, arguments, elsewhere=elsewhere, held=True)
     with sole_writer(output), live, written as folder, RunStatus(live) as status:
         status.stage("reading the samples")
         outputs = {"pcap": folder / PCAP_FILE if options.pcap else None, "link_log": folder / LINK_LOG}
@@ -109,9 +111,9 @@ def _run(
             page = param_server_page(metrics, outcomes)
             np.save(folder / WEIGHTS_FILE, outcomes[0].w)
         else:
-            finding = param_server_finding(record_of(metrics))
+            diagnosis = diagnose(record_of(metrics))
             page = failure_page(
-                "Training with a parameter server", metrics, finding.lines, finding.advice(call.argv)
+                "Training with a parameter server", metrics, diagnosis.lines, diagnosis.advice(call.argv)
             )
         if options.pcap:
             keep_capture(folder / PCAP_FILE, options.pcap)

@@ -9,17 +9,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fanin.base.errors import CheckFailed
-from fanin.doctor.finding import record_of, ring_finding
 from fanin.report.failure import failure_page
 from fanin.ring.page.page import ring_page
 from fanin.ring.run.backend import Outputs, Result
+from fanin.ring.run.diagnosis import diagnose
 from fanin.ring.run.metrics import Metrics, failure_of, metrics_of
 from fanin.ring.run.options import FOLDER, Platform, RingOptions
 from fanin.ring.run.resume import save_state
 from fanin.ring.run.setup import Setup, resolve, setup_of
 from fanin.ring.run.summary import summary
 from fanin.runs.call import Call
-from fanin.runs.files import asked
+from fanin.runs.diagnosis import record_of
+from fanin.runs.file_options import command_arguments
 from fanin.runs.live import LiveFile, RunStatus
 from fanin.runs.lock import sole_writer
 from fanin.runs.output import (
@@ -60,7 +61,7 @@ def execute(options: RingOptions, call: Call, say: Callable[[str], None] = print
     options, earlier = resolve(replace(options, output=output), call)
     elsewhere = {PCAP_FILE: options.pcap} if options.pcap else {}
     live = LiveFile(output, "ring train", title=str(options.resume or options.data), unit="steps")
-    written = run_directory(output, RING_RUN, asked(call, options), elsewhere=elsewhere, held=True)
+    written = run_directory(output, RING_RUN, command_arguments(call, options), elsewhere=elsewhere, held=True)
     with waveform(options, rtl=options.on is Platform.RTL) as wave:
         with sole_writer(output), live, RunStatus(live) as status, written as folder:
             status.stage("reading the samples")
@@ -98,8 +99,8 @@ def _fill(
     except (CheckFailed, *OUTSIDE) as failure:
         stop = failure
         metrics, state = failure_of(setup, cause_of(stop), steps.made), _last_epoch(setup, steps.made)
-        finding = ring_finding(record_of(metrics), setup.output, state=state is not None)
-        page = failure_page("Training over a ring", metrics, finding.lines, finding.advice(call.argv))
+        diagnosis = diagnose(record_of(metrics), setup.output, has_state=state is not None)
+        page = failure_page("Training over a ring", metrics, diagnosis.lines, diagnosis.advice(call.argv))
         (folder / REPORT_FILE).write_text(page)
     else:
         metrics = metrics_of(setup, result, beside)

@@ -9,7 +9,7 @@ import pytest
 
 from fanin.base.records import Record
 from fanin.base.scratch import LIVE_FILE
-from fanin.doctor.first_packet import packets
+from fanin.glm.run.diagnosis import packets_of
 from fanin.runs.live import LiveFile
 from fanin.runs.lock import sole_writer
 from fanin.runs.unfinished import GONE, INTERRUPTED, UNENDED
@@ -52,12 +52,12 @@ def begun(folder, **changes):
     (folder / LIVE_FILE).write_text(json.dumps(LIVE | changes))
 
 
-def ended(folder, error, **more):
+def ended(folder, error, *, options=(), **more):
     """A run.json, and the command line that it is of."""
     text = "".join(f', "{name}": {json.dumps(value)}' for name, value in more.items())
     (folder / "run.json").write_text(f'{{"error": "{error}", {MINIMAL}{text}}}')
     argv = ["train", "breast cancer", "-o", str(folder)]
-    (folder / "provenance.json").write_text(json.dumps({"argv": argv}))
+    (folder / "provenance.json").write_text(json.dumps({"argv": argv, "options": dict(options)}))
 
 
 @pytest.mark.parametrize(
@@ -111,6 +111,17 @@ def test_a_killed_one_without_a_state_is_to_be_run_again(tmp_path, capsys):
         "there is no state to resume from: the same command runs it from the start; "
         "with --checkpoint N it keeps states to resume from",
     ]
+
+
+def test_checkpoints_are_not_advised_to_a_run_that_keeps_them(tmp_path, capsys):
+    for killed in (False, True):
+        for options, hint in (({}, True), ({"checkpoint": None}, True), ({"checkpoint": 5}, False)):
+            ended(tmp_path, UNENDED if killed else INTERRUPTED, options=options)
+            if killed:
+                begun(tmp_path)
+            status, out, _ = run(capsys, "doctor", tmp_path)
+            assert (status, "there is no state to resume from" in out) == (1, True)
+            assert ("--checkpoint" in out) is hint
 
 
 def test_a_killed_one_with_states_is_to_be_resumed(tmp_path, capsys):
@@ -178,16 +189,16 @@ def test_the_packets_of_each_node_are_counted():
     ]
     counters = [{"retransmissions": 36, "duplicates": 13}, {"retransmissions": 29, "duplicates": 9}]
     record = {"links": links, "first_packet": [{}, {}], "counters": counters, "switch": {}, "jobs": {}}
-    found = packets(Record("run.json", "", record))
+    found = packets_of(Record("run.json", "", record))
     assert found.rows()[1:] == [
         ["node 0", "1,252", "36", "13", "5", "6", "4", "2"],
         ["node 1", "245", "29", "9", "3", "1", "7", "6"],
         ["all", "1,497", "65", "22", "8", "7", "11", "8"],
     ]
-    some = packets(Record("run.json", "", record | {"counters": [counters[0], {}]}))
+    some = packets_of(Record("run.json", "", record | {"counters": [counters[0], {}]}))
     assert [row[1:4] for row in some.rows()[1:]] == [
         ["1,252", "36", "13"],
         ["245", "–", "–"],
         ["1,497", "36", "13"],
     ]
-    assert packets(Record("run.json", "", record | {"counters": []})) is None
+    assert packets_of(Record("run.json", "", record | {"counters": []})) is None

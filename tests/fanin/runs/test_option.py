@@ -13,7 +13,7 @@ from fanin.api.signature import declared, stub
 from fanin.base.errors import InputError
 from fanin.cli.options import add_options
 from fanin.glm.run.options import GlmOptions
-from fanin.runs.files import Files, files_of
+from fanin.runs.file_options import FileOptions, file_options_of
 from fanin.runs.option import REQUIRED, Group, Options, Place, RunOptions, Trait, option, option_of, options_of
 
 
@@ -199,7 +199,7 @@ def test_help_has_unit_and_default():
 
 
 def test_places_become_the_files_of_a_command():
-    assert files_of(Table) == Files(("data",), "output", ("copy",), None)
+    assert file_options_of(Table) == FileOptions(("data",), "output", ("copy",), None)
 
 
 def test_a_python_function_is_declared_by_the_table():
