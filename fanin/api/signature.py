@@ -8,7 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fanin.runs.option import Option, Options, Place, options_of
+from fanin.runs.option import FileUse, Option, Options, options_of
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -35,7 +35,7 @@ def declared(
 
 def _parameter(option: Option, *, required: bool) -> inspect.Parameter:
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD if option.positional else inspect.Parameter.KEYWORD_ONLY
-    if option.place is Place.OUTPUT:  # default: a temporary folder
+    if option.file_use is FileUse.OUTPUT:  # default: a temporary folder
         return inspect.Parameter(option.name, kind, default=None, annotation="PathLike | None")
     needed = required or option.required
     default = inspect.Parameter.empty if needed else option.default
@@ -44,9 +44,9 @@ def _parameter(option: Option, *, required: bool) -> inspect.Parameter:
 
 def _annotation(option: Option, needed: bool) -> str:
     """Return the type of an option's argument for a stub."""
-    if option.several:
+    if option.repeatable:
         name = "Repeatable"
-    elif option.kind is Path or option.place is Place.INPUT:
+    elif option.kind is Path or option.file_use is FileUse.INPUT:
         name = "PathLike"
     else:
         name = "str" if issubclass(option.kind, StrEnum) else option.kind.__name__

@@ -146,7 +146,7 @@ def _put(scratch: Path, place: Path) -> int:
         scratch.rename(place)
         return 0
     try:
-        with sole_writer(place, linked=False) as folder:
+        with sole_writer(place, follow_link=False) as folder:
             if not mode_of(RUN_FILE, folder):
                 (scratch / WRITER_FILE).unlink(missing_ok=True)
                 replace_files(folder, scratch, RUN_FILE)

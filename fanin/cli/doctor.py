@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from fanin.base.cache import KINDS, Kept, cache_directory, kept
+from fanin.base.cache import KINDS, CacheUsage, cache_directory, usage_of
 from fanin.base.errors import CheckFailed, InputError
 from fanin.base.extras import EXTRAS, Extra
 from fanin.base.tools import verilog_yosys
@@ -65,7 +65,7 @@ def _diagnose_run(args: argparse.Namespace) -> int:
 def _diagnose_tools(args: argparse.Namespace) -> int:
     tools = [probe() for probe in PROBES]
     missing = [tool.name for tool in tools if tool.version is None and not tool.optional]
-    folder, contents = cache_directory(), {kind: kept(kind) for kind in KINDS}
+    folder, contents = cache_directory(), {kind: usage_of(kind) for kind in KINDS}
     if args.json:
         cache = {"folder": str(folder), **{kind: asdict(content) for kind, content in contents.items()}}
         print_json({"tools": [asdict(tool) for tool in tools], "cache": cache, "ok": not missing})
@@ -78,7 +78,7 @@ def _diagnose_tools(args: argparse.Namespace) -> int:
     return 0
 
 
-def _cache_row(kind: str, content: Kept) -> list[str]:
+def _cache_row(kind: str, content: CacheUsage) -> list[str]:
     return [kind, f"{content.entries:,}", f"{content.bytes / 1e6:,.1f} MB", KINDS[kind]]
 
 

@@ -17,13 +17,13 @@ def add_options(parser: argparse.ArgumentParser, table: type[Options]) -> None:
     The parsed arguments have ``given``, the names of the options on the command line.
     """
     groups: dict[str, Any] = {"": parser}
-    rivals: dict[str, Any] = {}
+    exclusive: dict[str, Any] = {}
     for option in options_of(table):
         title = option.group.title
         group = groups.get(title) or groups.setdefault(title, parser.add_argument_group(title))
-        if option.rivals:
-            group = rivals.get(option.rivals) or rivals.setdefault(
-                option.rivals, group.add_mutually_exclusive_group()
+        if option.exclusive:
+            group = exclusive.get(option.exclusive) or exclusive.setdefault(
+                option.exclusive, group.add_mutually_exclusive_group()
             )
         _add(group, option)
     parser.set_defaults(given=frozenset())
@@ -50,7 +50,7 @@ def _add(group: Any, option: Option) -> None:
     else:
         kind = str if issubclass(option.kind, StrEnum) else option.kind
         more |= {"type": kind, "metavar": option.metavar, "choices": option.values or None}
-        more["action"] = _Append if option.several else _Store
+        more["action"] = _Append if option.repeatable else _Store
     if option.positional and not option.required:
         more |= {"nargs": "?", "default": None}  # Options.of puts the table's in its place
     group.add_argument(*words, **more)

@@ -159,7 +159,7 @@ def _package(args: argparse.Namespace, which: Mapping[str, Any]) -> int:
         *("package", package.MARK, package.KEY, names),
         option="--package",
         results=(package.MARK, *names),
-        apart=("fanin",),
+        ignored=("fanin",),
     )
     check_directory(folder, kind)  # before the minutes that a large node takes
     _check_same(folder, kind, {package.KEY: args.name, "module": which["module"]})

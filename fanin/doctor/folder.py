@@ -27,7 +27,7 @@ from fanin.runs.output import (
     is_kind,
     print_json,
 )
-from fanin.runs.unfinished import UNENDED
+from fanin.runs.unfinished import UNFINISHED
 
 KINDS = (RUN, PARAM_SERVER_RUN, RING_RUN, CLUSTER_RUN, PLAN, SWEEP)
 
@@ -102,7 +102,7 @@ def _keeps_states(folder: Path) -> bool:
 
 def _with_life(diagnosis: Diagnosis, life: Life | None) -> Diagnosis:
     """Add the process's state: a run has no error while its process lives, and has ended if it was killed."""
-    if life is None or (not life.running and diagnosis.error not in (None, UNENDED)):
+    if life is None or (not life.running and diagnosis.error not in (None, UNFINISHED)):
         return diagnosis
     error = life.error
     facts = diagnosis.facts | {"error": error}

@@ -13,7 +13,7 @@ from fanin.base.scratch import LIVE_FILE
 from fanin.runs.live import FORMAT, changed_ns
 from fanin.runs.lock import writer_of
 from fanin.runs.output import RUN_FILE
-from fanin.runs.unfinished import GONE
+from fanin.runs.unfinished import KILLED
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Life:
     @property
     def error(self) -> str | None:
         """Cause of the end of a killed process; None while it runs."""
-        return None if self.running else GONE
+        return None if self.running else KILLED
 
     def has_written(self, folder: Path) -> bool:
         """Return whether ``run.json`` in the folder is of this process, not of an earlier run."""

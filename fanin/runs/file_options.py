@@ -6,7 +6,7 @@ import argparse
 from dataclasses import dataclass
 
 from fanin.runs.call import Call
-from fanin.runs.option import Options, Place, options_of
+from fanin.runs.option import FileUse, Options, options_of
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,11 @@ class FileOptions:
 
 def file_options_of(table: type[Options]) -> FileOptions:
     """Return the file options of an options table."""
-    names = {place: tuple(o.name for o in options_of(table) if o.place is place) for place in Place}
-    (output,) = names[Place.OUTPUT]
-    capture = names[Place.CAPTURE]
-    return FileOptions(names[Place.INPUT], output, names[Place.COPY], capture[0] if capture else None)
+    options = options_of(table)
+    names = {use: tuple(option.name for option in options if option.file_use is use) for use in FileUse}
+    (output,) = names[FileUse.OUTPUT]
+    capture = names[FileUse.CAPTURE]
+    return FileOptions(names[FileUse.INPUT], output, names[FileUse.COPY], capture[0] if capture else None)
 
 
 def command_arguments(call: Call, options: Options) -> argparse.Namespace:

@@ -16,7 +16,7 @@ from fanin.base.records import read_object
 from fanin.base.scratch import write_file
 
 MANIFEST_FILE = ".files.json"
-_DEPTH, _LONGEST = 16, 255  # folders of a name, bytes of each
+_MAX_DEPTH, _MAX_NAME_BYTES = 16, 255  # of a path in the manifest
 _NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EISDIR)  # absent, behind a link, or a folder
 
 
@@ -46,10 +46,10 @@ def read_manifest(folder: Path | int) -> Manifest | None:
     A manifest that names a file outside the folder counts as none.
     """
     if isinstance(folder, int):
-        found = read_object(MANIFEST_FILE, folder=folder)
+        value = read_object(MANIFEST_FILE, folder=folder)
     else:
-        found = read_object(folder / MANIFEST_FILE)
-    match found:
+        value = read_object(folder / MANIFEST_FILE)
+    match value:
         case {"mark": str(mark), "files": list(files)} if all(map(_is_inside, files)):
             return Manifest(mark, tuple(files))
     return None
@@ -77,19 +77,19 @@ def replace_files(folder: Path | int, source: Path, mark: str) -> None:
 
     - ``folder``: path or descriptor.
     """
-    found = [file.relative_to(source).as_posix() for file in source.rglob("*") if not file.is_dir()]
-    files = sorted(name for name in found if name != MANIFEST_FILE)
+    paths = [file.relative_to(source).as_posix() for file in source.rglob("*") if not file.is_dir()]
+    files = sorted(name for name in paths if name != MANIFEST_FILE)
     check_places(folder, files)
     with folder_below(folder) as top:
-        if before := read_manifest(top):
-            _delete_listed(top, before)
+        if earlier := read_manifest(top):
+            _delete_listed(top, earlier)
         Manifest(mark, tuple(files)).write(source)
         for name in (MANIFEST_FILE, *sorted(files, key=lambda name: name == mark)):
             *parents, last = PurePosixPath(name).parts
-            with folder_below(top, *parents, make=True) as place:
+            with folder_below(top, *parents, create=True) as place:
                 os.replace(source / name, last, dst_dir_fd=place)
-        for empty in (each for each in source.rglob("*") if each.is_dir()):
-            make_folder(top, empty.relative_to(source).as_posix())
+        for subfolder in filter(Path.is_dir, source.rglob("*")):  # also the empty ones
+            make_folder(top, subfolder.relative_to(source).as_posix())
 
 
 def make_folder(folder: Path | int, name: str) -> None:
@@ -97,7 +97,7 @@ def make_folder(folder: Path | int, name: str) -> None:
 
     - ``folder``: path or descriptor.
     """
-    with folder_below(folder, *PurePosixPath(name).parts, make=True):
+    with folder_below(folder, *PurePosixPath(name).parts, create=True):
         pass
 
 
@@ -144,7 +144,7 @@ def _delete_listed(folder: int, manifest: Manifest) -> None:
             if error.errno not in _NO_FILE:
                 raise
     empty = {parent for name in manifest.files for parent in _folders(name)}
-    for parent in sorted(empty, key=lambda each: each.count("/"), reverse=True):
+    for parent in sorted(empty, key=lambda path: path.count("/"), reverse=True):
         *parents, last = PurePosixPath(parent).parts
         with contextlib.suppress(OSError), folder_below(folder, *parents) as place:
             os.rmdir(last, dir_fd=place)  # OSError: holds other files, is absent or a link
@@ -158,7 +158,9 @@ def _is_inside(name: object) -> bool:
     if not path.name or path.is_absolute() or ".." in path.parts or str(path) != name or "\0" in name:
         return False
     try:
-        return len(path.parts) <= _DEPTH and all(len(part.encode()) <= _LONGEST for part in path.parts)
+        return len(path.parts) <= _MAX_DEPTH and all(
+            len(part.encode()) <= _MAX_NAME_BYTES for part in path.parts
+        )
     except UnicodeEncodeError:
         return False
 

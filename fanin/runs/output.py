@@ -49,7 +49,7 @@ class Kind:
     others: tuple[str, ...]  #: other files and folders of the directory
     option: str = "-o"  #: option that names the directory
     results: tuple[str, ...] = ()  #: patterns of files that the same command reproduces bit by bit
-    apart: tuple[str, ...] = ()  #: fields of ``results`` that are not compared: versions, times, paths
+    ignored: tuple[str, ...] = ()  #: fields of ``results`` that are not compared: versions, times, paths
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -87,7 +87,7 @@ RUN = Kind(
         PROGRAM_FILE,
         *(f"{CLASSES_FOLDER}/*/{name}" for name in (RUN_FILE, TRACE_FILE, PCAP_FILE, JOB_FILE, PROGRAM_FILE)),
     ),
-    apart=("fanin", "options.data"),
+    ignored=("fanin", "options.data"),
 )
 PARAM_SERVER_RUN = Kind(
     "run",
@@ -95,7 +95,7 @@ PARAM_SERVER_RUN = Kind(
     "gradients_applied",
     (REPORT_FILE, TRACE_FILE, WEIGHTS_FILE),
     results=(WEIGHTS_FILE, RUN_FILE, TRACE_FILE),
-    apart=("configuration.data",),
+    ignored=("configuration.data",),
 )
 RING_RUN = Kind(
     "run",
@@ -103,7 +103,7 @@ RING_RUN = Kind(
     "all_reduces",
     (REPORT_FILE, TRACE_FILE, DISSECTOR_FILE, STATE_FILE),
     results=(STATE_FILE, RUN_FILE, TRACE_FILE),
-    apart=("configuration.data", "resumed"),
+    ignored=("configuration.data", "resumed"),
 )
 CLUSTER_BUILD = Kind(
     "build",
@@ -111,7 +111,7 @@ CLUSTER_BUILD = Kind(
     "network",
     ("plan", "memory", "verilog"),
     results=("build.json", "memory/*", "verilog/*"),
-    apart=("fanin",),
+    ignored=("fanin",),
 )
 CLUSTER_RUN = Kind(
     "run",
@@ -119,7 +119,7 @@ CLUSTER_RUN = Kind(
     "checkpoints",
     (REPORT_FILE, TRACE_FILE, PCAP_FILE, DISSECTOR_FILE, "build", "builds", "states"),
     results=("states/*.npz", RUN_FILE, TRACE_FILE, PCAP_FILE),
-    apart=("fanin", "build.fanin", "data.name"),
+    ignored=("fanin", "build.fanin", "data.name"),
 )
 PLAN = Kind(
     "plan",
@@ -127,7 +127,7 @@ PLAN = Kind(
     "layers",
     (REPORT_FILE, "connections.json", "devices"),
     results=("plan.json", "connections.json", "devices/*"),
-    apart=("solver",),
+    ignored=("solver",),
 )
 SWEEP = Kind(
     "sweep",
@@ -135,7 +135,7 @@ SWEEP = Kind(
     "plans",
     (REPORT_FILE, "plans"),
     results=("sweep.json", "plans/*/plan.json", "plans/*/connections.json", "plans/*/devices/*"),
-    apart=("solver",),
+    ignored=("solver",),
 )
 CAMPAIGN = Kind("campaign", "campaign.json", "runs", (REPORT_FILE, "results.csv", "results.parquet"))
 P4_PROGRAM = Kind("program", JOB_FILE, "program", (PROGRAM_FILE,))
@@ -210,12 +210,12 @@ def output_directory(path: Path, kind: Kind = RUN) -> Iterator[Path]:
                 replace_files(path, scratch, kind.mark)
         except BaseException as error:  # also a signal: the earlier files may be deleted by now
             place = path.absolute()
-            kept = Path(tempfile.mkdtemp(dir=_nearest(place.parent), prefix=f"{place.name}-"))
-            scratch.rename(kept)
-            where = f"the new files are in {kept}"
+            rescue = Path(tempfile.mkdtemp(dir=_nearest(place.parent), prefix=f"{place.name}-"))
+            scratch.rename(rescue)
+            advice = f"the new files are in {rescue}"
             if isinstance(error, InputError):
-                raise InputError(f"{error}; {where}") from error
-            print(f"fanin: {path}: not all files are replaced; {where}", file=sys.stderr)
+                raise InputError(f"{error}; {advice}") from error
+            print(f"fanin: {path}: not all files are replaced; {advice}", file=sys.stderr)
             raise
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
@@ -248,9 +248,9 @@ def class_folders(folder: Path) -> list[Path]:
     """Return the folders of a run's classes, in their order; none of a run of two classes."""
     if (folder / CLASSES_FOLDER).is_symlink():
         return []
-    found = (path.parent for path in (folder / CLASSES_FOLDER).glob(f"*/{RUN.mark}"))
-    own = (part for part in found if part.name.isdecimal() and not part.is_symlink())
-    return sorted(own, key=lambda part: int(part.name))
+    folders = (path.parent for path in (folder / CLASSES_FOLDER).glob(f"*/{RUN.mark}"))
+    numbered = (part for part in folders if part.name.isdecimal() and not part.is_symlink())
+    return sorted(numbered, key=lambda part: int(part.name))
 
 
 def _is_ours(path: Path, kind: Kind) -> bool:
@@ -286,9 +286,9 @@ def _nearest(folder: Path) -> Path:
 def finite(value: Any) -> Any:
     """Return a JSON value with None in place of every number that is not finite; JSON has no such numbers."""
     if isinstance(value, dict):
-        return {name: finite(each) for name, each in value.items()}
+        return {name: finite(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [finite(each) for each in value]
+        return [finite(inner) for inner in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

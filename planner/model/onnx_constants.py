@@ -22,7 +22,7 @@ FOLDED = frozenset((
     "Reshape", "Shape", "Slice", "Split", "Sqrt", "Squeeze", "Sub", "Transpose", "Unsqueeze",
 ))  # fmt: skip
 #: Limit of computed constants: this many times the words of the file's own, plus this many words.
-MOST_TIMES, MOST_WORDS = 4, 1 << 24
+MAX_GROWTH, MOST_WORDS = 4, 1 << 24
 
 
 def array_of(value: object) -> Constant:
@@ -41,7 +41,7 @@ def fold_constants(proto: ModelProto, opset: int) -> None:
     """
     graph = proto.graph
     constants = {tensor.name: array_of(tensor) for tensor in graph.initializer}
-    left = MOST_TIMES * sum(value.size for value in constants.values() if value is not None) + MOST_WORDS
+    left = MAX_GROWTH * sum(value.size for value in constants.values() if value is not None) + MOST_WORDS
     kept = []
     for node in graph.node:
         values = _values(node, constants, opset, left)

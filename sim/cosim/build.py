@@ -23,13 +23,13 @@ from fanin.base.cache import (
     MODELS,
     RUNTIME,
     cache_directory,
+    delete_foreign,
     digest,
-    drop_foreign,
+    entry_lock,
     is_own,
     make_folder,
-    making,
     seal,
-    sole_maker,
+    unfinished_entry,
 )
 from fanin.base.errors import InputError, ToolFailed
 
@@ -176,8 +176,8 @@ def kept_build(name: str, make: Callable[[Path], None], *, quiet: bool = False) 
     place = cache_directory() / BUILDS / name
     if (place / EXECUTABLE).exists() and is_own(place):
         return place
-    with sole_maker(place, lambda: _say(quiet, "another process builds the simulator; waiting for it …")):
-        drop_foreign(place)
+    with entry_lock(place, lambda: _say(quiet, "another process builds the simulator; waiting for it …")):
+        delete_foreign(place)
         if not (place / EXECUTABLE).exists():
             _build(place, make, quiet)
     return place
@@ -188,7 +188,7 @@ def _build(place: Path, make: Callable[[Path], None], quiet: bool) -> None:
     _say(quiet, "building the simulator (the result is kept) …")
     with contextlib.ExitStack() as stack:
         with _kept_builds():
-            work = stack.enter_context(making(place.parent)) / "build"
+            work = stack.enter_context(unfinished_entry(place.parent)) / "build"
             work.mkdir()
         make(work)
         if not (work / EXECUTABLE).exists():
@@ -219,7 +219,7 @@ class _Job:
 def _carry_out_all(jobs: Sequence[_Job], work: Path, verilator: Verilator) -> None:
     waves = "--trace-fst" in jobs[-1].arguments
     runtime = cache_directory() / RUNTIME / _runtime_digest(verilator, _WAVE_FLAGS if waves else ())
-    drop_foreign(runtime)
+    delete_foreign(runtime)
     for job in jobs:
         _carry_out(job, work, runtime, verilator)
     for job in jobs:
@@ -250,11 +250,11 @@ def _kept_model(job: _Job, place: Path, runtime: Path, verilator: Verilator) -> 
     entry = cache_directory() / MODELS / _digest([job], verilator)
     with _kept_builds():
         make_folder(entry.parent)
-    with sole_maker(entry):
-        drop_foreign(entry)
+    with entry_lock(entry):
+        delete_foreign(entry)
         if not entry.exists():
             _verilate(job, place, runtime, verilator)
-            with making(entry.parent) as half:
+            with unfinished_entry(entry.parent) as half:
                 (half / "entry").mkdir()
                 for pattern in ("*.a", "*.h"):
                     for path in (place / "obj").glob(pattern):
@@ -372,7 +372,7 @@ def _take_runtime(runtime: Path, objects: Path) -> None:
 def _keep_runtime(objects: Path, runtime: Path) -> None:
     make_folder(runtime)
     missing = [path for path in _compiled(objects) if not (runtime / path.name).exists()]
-    with making(runtime) as half:
+    with unfinished_entry(runtime) as half:
         for path in missing:
             shutil.copyfile(path, half / path.name)
             seal(half / path.name)

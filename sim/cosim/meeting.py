@@ -1,4 +1,4 @@
-"""Meetings of ranks, which simulate parts of one run, at rising edges: reports and answers.
+"""MeetingTimes of ranks, which simulate parts of one run, at rising edges: reports and answers.
 
 Rank 0 has the network. Between two meetings each rank runs only its own nodes. This is safe because a frame
 that leaves a node in that time cannot affect another node before the next meeting (see :func:`window`). A run

@@ -32,7 +32,7 @@ from fanin.runs.manifest import list_files
 from fanin.runs.output import CLUSTER_RUN, REPORT_FILE, TRACE_FILE, check_directory, json_text
 from fanin.runs.provenance.document import renew_results, run_directory
 from fanin.runs.ranks import refuse_ranks
-from fanin.runs.unfinished import OUTSIDE, UNENDED, cause_of, stop_again
+from fanin.runs.unfinished import STOP_EXCEPTIONS, UNFINISHED, cause_of, raise_stop
 from fanin.runs.wave import waveform
 
 if TYPE_CHECKING:  # Amaranth takes a second to load
@@ -57,12 +57,12 @@ def execute(options: ClusterOptions, call: Call, say: Callable[[str], None] = pr
     live = live_file(output, "run", options.data)
     with sole_writer(output), live, waveform(options, rtl=options.on == RTL) as wave:
         with RunStatus(live) as status:
-            with run_directory(output, CLUSTER_RUN, command_arguments(call, options), held=True) as folder:
+            with run_directory(output, CLUSTER_RUN, command_arguments(call, options), is_locked=True) as folder:
                 status.stage("building")
                 setup = setup_of(options, folder / BUILD)
                 setup = replace(setup, conditions=replace(setup.conditions, wave=wave))
                 kept = Kept(output, setup, status)
-                write_metrics(folder, kept.metrics(UNENDED))
+                write_metrics(folder, kept.metrics(UNFINISHED))
             list_files(output, CLUSTER_RUN.files)
             stop = kept.train()
         end(kept, stop, call.as_json, say)
@@ -99,7 +99,7 @@ class Kept:
         """Train to the end. Return the exception that stopped the run, or None."""
         try:
             self._loop.run()
-        except (CheckFailed, *OUTSIDE) as stop:
+        except (CheckFailed, *STOP_EXCEPTIONS) as stop:
             return stop
         return None
 
@@ -127,7 +127,7 @@ class Kept:
         save_checkpoint(self.folder / name, self.setup.network, state)
         self.states.append(name)
         self.state = state
-        write_metrics(self.folder, self.metrics(UNENDED))
+        write_metrics(self.folder, self.metrics(UNFINISHED))
         tally = state.about.tallies.get(self.setup.on)
         if tally and tally.frames:
             at = state.about.place.trained(len(self.setup.data.train)) / len(self.setup.data.train)
@@ -157,7 +157,7 @@ def end(kept: Kept, stop: BaseException | None, as_json: bool, say: Callable[[st
     elif not stop:
         say(summary(metrics, kept.folder, kept.meetings()))
     if stop:
-        stop_again(stop, f"{metrics['error']}; {kept.last}")
+        raise_stop(stop, f"{metrics['error']}; {kept.last}")
 
 
 def _failure_page(folder: Path, metrics: Metrics) -> str:

@@ -27,7 +27,7 @@ from fanin.runs.manifest import list_files
 from fanin.runs.output import CLUSTER_BUILD, CLUSTER_RUN, PLAN, is_kind, open_kind, print_json
 from fanin.runs.provenance.document import note_resumption
 from fanin.runs.ranks import refuse_ranks
-from fanin.runs.unfinished import UNENDED
+from fanin.runs.unfinished import UNFINISHED
 from fanin.sim.learning.images import ImageSet
 
 
@@ -56,8 +56,8 @@ def execute(args: argparse.Namespace) -> int:
                 kept = Kept(folder, setup, status)
                 if setup.builds[-1].folder not in {used.folder for used in run.builds}:
                     _write_build(folder, setup.builds[-1].folder, setup.build, args.plan)
-                write_metrics(folder, kept.metrics(UNENDED))
-                note_resumption(folder, args, apart=["connections"])  # whose counters restart here
+                write_metrics(folder, kept.metrics(UNFINISHED))
+                note_resumption(folder, args, ignored=["connections"])  # whose counters restart here
                 stop = kept.train()
             end(kept, stop, args.json)
             return 0
@@ -130,5 +130,5 @@ def _write_build(run: Path, name: str, build: Build, source: Path) -> None:
         files = (file.relative_to(made) for file in made.rglob("*") if file.is_file())
         list_files(run, [f"{name}/{file.as_posix()}" for file in files])
         *parents, last = PurePosixPath(name).parts
-        with folder_below(run, *parents, make=True) as place:
+        with folder_below(run, *parents, create=True) as place:
             os.rename(made, last, dst_dir_fd=place)

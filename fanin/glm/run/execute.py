@@ -48,7 +48,7 @@ from fanin.runs.output import (
 from fanin.runs.provenance.document import note_resumption, renew_results, run_directory
 from fanin.runs.ranks import refuse_ranks
 from fanin.runs.states import STATES
-from fanin.runs.unfinished import OUTSIDE, cause_of, stop_again
+from fanin.runs.unfinished import STOP_EXCEPTIONS, cause_of, raise_stop
 from fanin.runs.wave import waveform
 from fanin.sim.cosim.simulator import SimulationFailed
 from fanin.sim.cosim.waves import Waveform
@@ -159,8 +159,8 @@ class _Command:
                 write_file(copy, (output / name).read_bytes())
         if self.call.as_json:
             self._say(json_text(self._record))
-        if isinstance(stop, (SimulationFailed, *OUTSIDE)):
-            stop_again(stop, f"{cause_of(stop)} (fanin doctor {where} says more)")
+        if isinstance(stop, (SimulationFailed, *STOP_EXCEPTIONS)):
+            raise_stop(stop, f"{cause_of(stop)} (fanin doctor {where} says more)")
         if stop:
             raise stop
         return self._result
@@ -172,7 +172,7 @@ class _Command:
             with (
                 sole_writer(self.output),
                 self._live,
-                run_directory(self.output, RUN, self._asked(), held=True) as folder,
+                run_directory(self.output, RUN, self._asked(), is_locked=True) as folder,
             ):
                 yield self._trainers(), folder
             return
@@ -181,9 +181,9 @@ class _Command:
             if earlier and earlier.folder.resolve() == self.output.resolve():
                 runs = self._trainers()
                 write_unended(self.output, runs[0])
-                note_resumption(self.output, self._asked(), apart=COUNTED)
+                note_resumption(self.output, self._asked(), ignored=COUNTED)
             else:
-                with run_directory(self.output, RUN, self._asked(), held=True) as folder:
+                with run_directory(self.output, RUN, self._asked(), is_locked=True) as folder:
                     runs = self._trainers()
                     self._prepare(runs, folder)
                 list_files(self.output, RUN.files)
@@ -341,7 +341,7 @@ def _failure_or_run(train: Callable[[], TrainRun]) -> TrainRun | BaseException:
     """Return the nodes' run, or the failure that stopped it."""
     try:
         return train()
-    except (SimulationFailed, CheckFailed, ToolFailed, *OUTSIDE) as failure:
+    except (SimulationFailed, CheckFailed, ToolFailed, *STOP_EXCEPTIONS) as failure:
         return failure
 
 

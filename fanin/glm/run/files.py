@@ -30,7 +30,7 @@ from fanin.runs.output import (
     SWITCH_DISSECTOR_FILE,
     TRACE_FILE,
 )
-from fanin.runs.unfinished import UNENDED, cause_of
+from fanin.runs.unfinished import UNFINISHED, cause_of
 from fanin.sim.capture import read_capture
 from fanin.sim.cosim.process import result_of
 from fanin.sim.cosim.run import RunResult
@@ -61,7 +61,7 @@ def write_result(folder: Path, result: TrainResult, recovery: Mapping[str, Any])
 
 def write_unended(folder: Path, trainer: Trainer, recovery: Mapping[str, Any] = NO_RECOVERY) -> None:
     """Write run.json of an unfinished run. ``recovery``: as in :func:`write_result`."""
-    write_json(folder, {**_observed(trainer, UNENDED, RunResult()), **recovery})
+    write_json(folder, {**_observed(trainer, UNFINISHED, RunResult()), **recovery})
 
 
 def write_failure(

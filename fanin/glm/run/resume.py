@@ -43,8 +43,8 @@ class Earlier:
         for name, was in self.about.training.items():
             if (now := training[name]) != was:
                 option = option_of(GlmOptions, name)
-                was_text = option.spelled(was) if option.kind is bool else option.shown(was)
-                raise InputError(f"{option.spelled(now)}: {self.folder} was trained with {was_text}")
+                was_text = option.as_written(was) if option.kind is bool else option.value_text(was)
+                raise InputError(f"{option.as_written(now)}: {self.folder} was trained with {was_text}")
 
     def check_data(self, name: str, digest: str) -> None:
         """Raise InputError if the samples are not those of the run."""

@@ -32,7 +32,7 @@ def _changed(options: ParamServerOptions, entry: str) -> ParamServerOptions:
             raise InputError(f"{name!r} is not of the form algorithm=sync")
         option = _option(name, entry)
         value = option.parsed(text)
-        values[option.name] = values.get(option.name, ()) + value if option.several else value
+        values[option.name] = values.get(option.name, ()) + value if option.repeatable else value
     given = options.given | values.keys()
     # The push options of wild do not apply to sync.
     if values.get("algorithm") is Algorithm.SYNC is not options.algorithm:

@@ -41,8 +41,8 @@ from fanin.runs.output import (
     table,
 )
 from fanin.runs.provenance.document import run_directory
-from fanin.runs.ranks import Meetings
-from fanin.runs.unfinished import OUTSIDE, STOPPED, cause_of, stop_again
+from fanin.runs.ranks import MeetingTimes
+from fanin.runs.unfinished import RESUMABLE, STOP_EXCEPTIONS, cause_of, raise_stop
 from fanin.runs.wave import waveform
 from fanin.sim.learning.learner import Training
 from fanin.sim.learning.workloads import Workload
@@ -88,12 +88,12 @@ def _run(
     """
     setups = [setup_of(each, call) for each in (options, *runs_beside(options))]
     setup = setups[0]
-    elsewhere = {PCAP_FILE: options.pcap} if options.pcap else {}
+    outside = {PCAP_FILE: options.pcap} if options.pcap else {}
     stop: BaseException | None = None
-    meetings = Meetings()
+    meetings = MeetingTimes()
     live = LiveFile(output, "ps train", title=setup.options.data, unit="gradients")
     arguments = command_arguments(call, options)
-    written = run_directory(output, PARAM_SERVER_RUN, arguments, elsewhere=elsewhere, held=True)
+    written = run_directory(output, PARAM_SERVER_RUN, arguments, outside=outside, is_locked=True)
     with sole_writer(output), live, written as folder, RunStatus(live) as status:
         status.stage("reading the samples")
         outputs = {"pcap": folder / PCAP_FILE if options.pcap else None, "link_log": folder / LINK_LOG}
@@ -104,7 +104,7 @@ def _run(
             outcomes.append(works[0].train(learner, wave=wave, finished=meetings.add, **outputs))
             for work in works[1:]:
                 outcomes.append(work.train(_learner(work.setup, status), finished=meetings.add))
-        except (CheckFailed, *OUTSIDE) as failure:
+        except (CheckFailed, *STOP_EXCEPTIONS) as failure:
             stop = failure
         metrics = _metrics(works, outcomes, stop)
         if outcomes:
@@ -130,7 +130,7 @@ def _run(
         say(summary(metrics, output, meetings.facts()))
     if stop:
         cause = works[len(outcomes)].name + cause_of(stop)
-        stop_again(stop, f"{cause} (fanin doctor {output} says more)")
+        raise_stop(stop, f"{cause} (fanin doctor {output} says more)")
     if metrics["error"]:
         raise CheckFailed(metrics["error"])
     return outcomes
@@ -213,7 +213,7 @@ def _metrics(works: Sequence[_Work], outcomes: Sequence[Outcome], stop: BaseExce
     errors = [work.name + run["error"] for work, run in zip(works, runs, strict=False) if run["error"]]
     if outcomes:
         runs[0] |= {"error": errors[-1 if stop else 0] if errors else None, "beside": runs[1:]}
-    if stop and cause_of(stop) in STOPPED:
+    if stop and cause_of(stop) in RESUMABLE:
         runs[0]["error"] = cause_of(stop)  # the exact text marks a run that was stopped from outside
     return runs[0]
 

@@ -69,7 +69,7 @@ class Setup:
         """Options of the training as JSON; a repeatable option is one text."""
         values = self.options.as_json()
         return {
-            each.name: ",".join(values[each.name] or ()) if each.several else values[each.name]
+            each.name: ",".join(values[each.name] or ()) if each.repeatable else values[each.name]
             for each in options_of(ParamServerOptions)
             if each.training
         }

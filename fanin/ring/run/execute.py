@@ -37,7 +37,7 @@ from fanin.runs.output import (
     keep_capture,
 )
 from fanin.runs.provenance.document import run_directory
-from fanin.runs.unfinished import OUTSIDE, cause_of, stop_again
+from fanin.runs.unfinished import STOP_EXCEPTIONS, cause_of, raise_stop
 from fanin.runs.wave import waveform
 from fanin.sim.dissector import link_dissector
 from fanin.sim.learning.replica import State
@@ -59,9 +59,9 @@ def execute(options: RingOptions, call: Call, say: Callable[[str], None] = print
     if options.pcap:
         check_capture(options.pcap, output, RING_RUN)
     options, earlier = resolve(replace(options, output=output), call)
-    elsewhere = {PCAP_FILE: options.pcap} if options.pcap else {}
+    outside = {PCAP_FILE: options.pcap} if options.pcap else {}
     live = LiveFile(output, "ring train", title=str(options.resume or options.data), unit="steps")
-    written = run_directory(output, RING_RUN, command_arguments(call, options), elsewhere=elsewhere, held=True)
+    written = run_directory(output, RING_RUN, command_arguments(call, options), outside=outside, is_locked=True)
     with waveform(options, rtl=options.on is Platform.RTL) as wave:
         with sole_writer(output), live, RunStatus(live) as status, written as folder:
             status.stage("reading the samples")
@@ -72,7 +72,7 @@ def execute(options: RingOptions, call: Call, say: Callable[[str], None] = print
             say(summary(metrics, output))
         if metrics["error"]:
             message = f"{metrics['error']} (fanin doctor {output} says more)"
-            stop_again(stop or CheckFailed(), message)
+            raise_stop(stop or CheckFailed(), message)
         return result
 
 
@@ -96,7 +96,7 @@ def _fill(
     try:
         outputs = Outputs(capture, link_log, wave)
         result = setup.backend.run(setup.data, setup.state, outputs, steps)
-    except (CheckFailed, *OUTSIDE) as failure:
+    except (CheckFailed, *STOP_EXCEPTIONS) as failure:
         stop = failure
         metrics, state = failure_of(setup, cause_of(stop), steps.made), _last_epoch(setup, steps.made)
         diagnosis = diagnose(record_of(metrics), setup.output, has_state=state is not None)

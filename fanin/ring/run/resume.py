@@ -38,7 +38,9 @@ class Earlier:
         for each in _TRAINING:
             now, was = _comparable(each.name, getattr(options, each.name)), self.options.get(each.name)
             if each.name in options.given and now != was:
-                raise InputError(f"{each.spelled(now)}: {self.folder} was trained with {each.shown(was)}")
+                raise InputError(
+                    f"{each.as_written(now)}: {self.folder} was trained with {each.value_text(was)}"
+                )
         return replace(options, **self.options)
 
     def state(self, network: Mlp) -> State:

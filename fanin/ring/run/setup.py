@@ -158,7 +158,7 @@ def _configuration(options: RingOptions, network: Mlp, codec: CodecConfig | None
     """Return the options by name; None for options that do not apply to such a run."""
     lacking, values = _lacking(options), options.as_json()
     shown = {
-        each.name: None if each.of in lacking else values[each.name]
+        each.name: None if each.trait in lacking else values[each.name]
         for each in options_of(RingOptions)
         if each.group in SHOWN and each.name != "pcap" and each.name not in PARAMETERS
     }

@@ -12,7 +12,7 @@ from fanin.base.scratch import LIVE_FILE
 from fanin.glm.run.diagnosis import packets_of
 from fanin.runs.live import LiveFile
 from fanin.runs.lock import sole_writer
-from fanin.runs.unfinished import GONE, INTERRUPTED, UNENDED
+from fanin.runs.unfinished import INTERRUPTED, KILLED, UNFINISHED
 from tests.fanin.cli.command import run
 from tests.fanin.cli.test_doctor import PARTS
 
@@ -103,7 +103,7 @@ def test_a_running_one_is_told_with_its_process_and_epoch(tmp_path, capsys):
 def test_a_killed_one_without_a_state_is_to_be_run_again(tmp_path, capsys):
     begun(tmp_path)
     status, out, err = run(capsys, "doctor", tmp_path)
-    assert (status, err) == (1, f"fanin: error: {GONE}\n")
+    assert (status, err) == (1, f"fanin: error: {KILLED}\n")
     assert out.splitlines() == [
         "killed: process 4711 is gone; "
         "it began at 2001-09-09 01:46:40, its last sign is of 2001-09-09 02:48:43",
@@ -116,7 +116,7 @@ def test_a_killed_one_without_a_state_is_to_be_run_again(tmp_path, capsys):
 def test_checkpoints_are_not_advised_to_a_run_that_keeps_them(tmp_path, capsys):
     for killed in (False, True):
         for options, hint in (({}, True), ({"checkpoint": None}, True), ({"checkpoint": 5}, False)):
-            ended(tmp_path, UNENDED if killed else INTERRUPTED, options=options)
+            ended(tmp_path, UNFINISHED if killed else INTERRUPTED, options=options)
             if killed:
                 begun(tmp_path)
             status, out, _ = run(capsys, "doctor", tmp_path)
@@ -125,10 +125,12 @@ def test_checkpoints_are_not_advised_to_a_run_that_keeps_them(tmp_path, capsys):
 
 
 def test_a_killed_one_with_states_is_to_be_resumed(tmp_path, capsys):
-    ended(tmp_path, UNENDED, checkpoints=["states/epoch000001-00000000.npz", "states/epoch000002-00000000.npz"])
+    ended(
+        tmp_path, UNFINISHED, checkpoints=["states/epoch000001-00000000.npz", "states/epoch000002-00000000.npz"]
+    )
     begun(tmp_path)
     status, out, err = run(capsys, "doctor", tmp_path)
-    assert (status, err) == (1, f"fanin: error: {GONE}\n")
+    assert (status, err) == (1, f"fanin: error: {KILLED}\n")
     assert out.splitlines()[-1] == f"fanin train --resume {tmp_path} continues after epoch 2"
     with sole_writer(tmp_path):
         begun(tmp_path)
@@ -141,7 +143,7 @@ def test_results_of_an_earlier_run_are_not_those_of_a_killed_one(tmp_path, capsy
     ended(tmp_path, "node 0 stopped")
     begun(tmp_path, earlier=(tmp_path / "run.json").stat().st_mtime_ns)
     status, out, err = run(capsys, "doctor", tmp_path)
-    assert (status, err) == (1, f"fanin: error: {GONE}\n")
+    assert (status, err) == (1, f"fanin: error: {KILLED}\n")
     assert "the same command runs it from the start" in out
 
 

@@ -14,7 +14,17 @@ from fanin.base.errors import InputError
 from fanin.cli.options import add_options
 from fanin.glm.run.options import GlmOptions
 from fanin.runs.file_options import FileOptions, file_options_of
-from fanin.runs.option import REQUIRED, Group, Options, Place, RunOptions, Trait, option, option_of, options_of
+from fanin.runs.option import (
+    REQUIRED,
+    FileUse,
+    Group,
+    Options,
+    RunOptions,
+    Trait,
+    option,
+    option_of,
+    options_of,
+)
 
 
 class Colour(StrEnum):
@@ -33,15 +43,15 @@ class Base(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class Table(Base, RunOptions):
-    data: str | None = option(MAIN, None, "a file", "DATA", positional=True, place=Place.INPUT)
+    data: str | None = option(MAIN, None, "a file", "DATA", positional=True, file_use=FileUse.INPUT)
     nodes: int = option(MAIN, 4, "how many", "N", low=2, high=64, aliases=("workers",))
-    gbps: float = option(MAIN, 100.0, "rate of a link", "G", unit="Gb/s", of=LINKS)
+    gbps: float = option(MAIN, 100.0, "rate of a link", "G", unit="Gb/s", trait=LINKS)
     colour: Colour = option(MAIN, Colour.RED, "which")
     size: str = option(MAIN, "s", "50 % of it", choices=("s", "l"))
     bias: bool = option(MAIN, True, "add a column")
     fast: bool = option(MAIN, False, "be quick")
     stop: tuple[str, ...] | None = option(MAIN, None, "who stops", "N:T")
-    copy: Path | None = option(SHELL, None, "there, too", "FILE", place=Place.COPY)
+    copy: Path | None = option(SHELL, None, "there, too", "FILE", file_use=FileUse.COPY)
 
 
 def parsed(*words):
