@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fanin.api.folder import Folder, PathLike, missing_named, run_in_folder
+from fanin.api.folder import Folder, PathLike, install_advice, run_in_folder
 from fanin.api.signature import declared
 from fanin.cnn.run.options import BuildOptions, ClusterOptions
 from fanin.runs.output import CLUSTER_BUILD, CLUSTER_RUN
@@ -57,11 +57,11 @@ def cluster_build(plan: PathLike, **options: Any) -> ClusterBuild:
 
     Source: NADA; docs/systems/nada.md.
     """
-    with missing_named():
+    with install_advice():
         from fanin.cnn.run.build import execute
 
-    given = {"plan": plan, **options}
-    return run_in_folder(ClusterBuild, ("cluster", "build"), BuildOptions, given, execute)
+    arguments = {"plan": plan, **options}
+    return run_in_folder(ClusterBuild, ("cluster", "build"), BuildOptions, arguments, execute)
 
 
 @declared(ClusterOptions)
@@ -74,8 +74,8 @@ def cluster(build: PathLike | None = None, data: PathLike = "digits", **options:
 
     Source: NADA; docs/systems/nada.md.
     """
-    with missing_named():
+    with install_advice():
         from fanin.cnn.run.execute import execute
 
-    given = {"build": build, "data": data, **options}
-    return run_in_folder(ClusterRun, ("cluster", "run"), ClusterOptions, given, execute)
+    arguments = {"build": build, "data": data, **options}
+    return run_in_folder(ClusterRun, ("cluster", "run"), ClusterOptions, arguments, execute)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fanin.api.folder import Folder, PathLike, missing_named, run_in_folder
+from fanin.api.folder import Folder, PathLike, install_advice, run_in_folder
 from fanin.api.signature import declared
 from fanin.ring.run.options import RingOptions
 from fanin.runs.output import RING_RUN
@@ -29,7 +29,7 @@ def ring_train(data: PathLike | None = None, **options: Any) -> RingRun:
 
     Source: AI Smart NIC; INCEPTIONN; docs/systems/ring-training.md.
     """
-    with missing_named():
+    with install_advice():
         from fanin.ring.run.execute import execute
 
     return run_in_folder(RingRun, ("ring", "train"), RingOptions, {"data": data, **options}, execute)

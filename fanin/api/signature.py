@@ -14,14 +14,14 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def declared(
-    table: type[Options], *, required: Sequence[str] = (), apart: Sequence[str] = ()
+    table: type[Options], *, required: Sequence[str] = (), excluded: Sequence[str] = ()
 ) -> Callable[[Function], Function]:
     """Give a function the signature of a table, and a list of its arguments in the docstring.
 
     - ``required``: options that are required in Python, but not on the command line.
-    - ``apart``: options that the function does not have.
+    - ``excluded``: options that the function does not have.
     """
-    options = [each for each in options_of(table) if each.name not in apart]
+    options = [option for option in options_of(table) if option.name not in excluded]
 
     def signed(function: Function) -> Function:
         parameters = [_parameter(each, required=each.name in required) for each in options]
@@ -37,12 +37,12 @@ def _parameter(option: Option, *, required: bool) -> inspect.Parameter:
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD if option.positional else inspect.Parameter.KEYWORD_ONLY
     if option.file_use is FileUse.OUTPUT:  # default: a temporary folder
         return inspect.Parameter(option.name, kind, default=None, annotation="PathLike | None")
-    needed = required or option.required
-    default = inspect.Parameter.empty if needed else option.default
-    return inspect.Parameter(option.name, kind, default=default, annotation=_annotation(option, needed))
+    is_required = required or option.required
+    default = inspect.Parameter.empty if is_required else option.default
+    return inspect.Parameter(option.name, kind, default=default, annotation=_annotation(option, is_required))
 
 
-def _annotation(option: Option, needed: bool) -> str:
+def _annotation(option: Option, is_required: bool) -> str:
     """Return the type of an option's argument for a stub."""
     if option.repeatable:
         name = "Repeatable"
@@ -50,7 +50,7 @@ def _annotation(option: Option, needed: bool) -> str:
         name = "PathLike"
     else:
         name = "str" if issubclass(option.kind, StrEnum) else option.kind.__name__
-    return f"{name} | None" if option.default is None and not needed else name
+    return f"{name} | None" if option.default is None and not is_required else name
 
 
 def _arguments_text(options: Sequence[Option]) -> str:

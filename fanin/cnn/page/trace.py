@@ -8,7 +8,7 @@ from typing import Any
 
 from fanin.cnn.parts import Placement
 from fanin.job import worker_endpoint
-from fanin.report.links import Frame, Sent, add_credit, add_links, decoded, link_frame
+from fanin.report.links import Frame, TracedFrame, add_credit, add_links, decode_log, link_frame
 from fanin.report.perfetto import Trace
 from fanin.sim.cnn.batch_times import drain_and_update, timeline_of
 from fanin.sim.cnn.epochs import EpochResult
@@ -50,12 +50,12 @@ class ClusterTrace:
         self._sources = {one.number: placement.devices[one.source] for one in placement.connections}
         self._jobs: list[_Job] = []
         self._begun = 0  # started jobs, including failed ones
-        self._sent: list[Sent] = []  # first frames, at most MOST_FRAMES, of all jobs
+        self._sent: list[TracedFrame] = []  # first frames, at most MOST_FRAMES, of all jobs
         self._left_out = 0
 
     def add_frames(self, start_ps: int, log: LinkLog) -> None:
         """Add the frames of the next job. Their times count from ``start_ps``, its simulation's start."""
-        sent = decoded(log.later(start_ps), self._frame)
+        sent = decode_log(log.later(start_ps), self._frame)
         kept = sent[: MOST_FRAMES - len(self._sent)]
         self._sent += kept
         self._left_out += len(sent) - len(kept) + log.left_out

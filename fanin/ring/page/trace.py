@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, repeat
 
-from fanin.report.links import Frame, Sent, add_credit, add_links, decoded, link_frame
+from fanin.report.links import Frame, TracedFrame, add_credit, add_links, decode_log, link_frame
 from fanin.report.perfetto import Trace
 from fanin.ring.facts import RingConfig
 from fanin.ring.page.charts import KINDS
@@ -34,7 +34,7 @@ def ring_trace(
     for name in names:
         trace.declare(name, TRACKS)
     _add_hosts(trace, times, names, began * _NS, first_step)
-    sent = decoded(log, _Jobs().frame)
+    sent = decode_log(log, _Jobs().frame)
     for node, name in enumerate(names):
         _add_all_reduces(trace, name, _data_of(sent, node), _AllReduces(job, node, first_step))
     add_links(trace, sent, names, log.left_out)
@@ -85,12 +85,15 @@ class _Jobs:
         return Frame(found.kind, found.facts, len(numbers) - 1 - before, found.number)
 
 
-def _data_of(sent: Sequence[Sent], node: int) -> list[Sent]:
+def _data_of(sent: Sequence[TracedFrame], node: int) -> list[TracedFrame]:
     """Return the first transmissions of a node's DATA frames, in the order of its all-reduces."""
     return [
         one
         for one in sent
-        if one.logged.up and one.logged.port == node and one.frame.number is not None and not one.again
+        if one.logged.up
+        and one.logged.port == node
+        and one.frame.number is not None
+        and not one.is_retransmission
     ]
 
 
@@ -122,7 +125,7 @@ class _AllReduces:
         return f"layer {layers - 1 - place}, step {self.first_step + step}"
 
 
-def _add_all_reduces(trace: Trace, name: str, sent: Sequence[Sent], all_reduces: _AllReduces) -> None:
+def _add_all_reduces(trace: Trace, name: str, sent: Sequence[TracedFrame], all_reduces: _AllReduces) -> None:
     """Add a slice per all-reduce of a node, and per phase of its segments, for the time in which it sends."""
     operations = groupby(sent, key=lambda one: (one.frame.stream, one.frame.facts["operation"]))
     for number, (_, frames) in enumerate(operations):

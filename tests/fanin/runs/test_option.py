@@ -213,7 +213,7 @@ def test_places_become_the_files_of_a_command():
 
 
 def test_a_python_function_is_declared_by_the_table():
-    @declared(Table, required=("data",), apart=("copy",))
+    @declared(Table, required=("data",), excluded=("copy",))
     def run(data: str, **options: object) -> None:
         """Run."""
 
