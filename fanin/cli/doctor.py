@@ -90,11 +90,11 @@ def _row(tool: Tool) -> list[str]:
 def _version(command: list[str]) -> str | None:
     """Return the first version number in a program's output; "present" without one, None if it does not run."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        process = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    found = re.search(r"\d+\.\d+[.\d]*", done.stdout + done.stderr)
-    return found[0] if found else "present"
+    match = re.search(r"\d+\.\d+[.\d]*", process.stdout + process.stderr)
+    return match[0] if match else "present"
 
 
 def _program(
@@ -144,10 +144,10 @@ def _verilator() -> Tool:
     try:
         from fanin.sim.cosim.build import find_verilator  # needs cocotb, which may be what is missing
 
-        found = find_verilator()
+        verilator = find_verilator()
     except (ImportError, InputError):
         return Tool("verilator", "executes the Verilog", False, None)
-    return Tool("verilator", "executes the Verilog", False, found.version, str(found.program))
+    return Tool("verilator", "executes the Verilog", False, verilator.version, str(verilator.program))
 
 
 def _python_library() -> Tool:

@@ -81,7 +81,7 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _complain(message: str, status: int) -> int:
+def _print_error(message: str, status: int) -> int:
     print(f"fanin: error: {' '.join(message.split())}", file=sys.stderr)
     return status
 
@@ -91,7 +91,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if threading.current_thread() is not threading.main_thread():
         return _main(argv)  # no signals here, and the streams are those of all threads
     # On SIGTERM clean up as on an interrupt.
-    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_TERMINATED))
+    previous_handler = signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_TERMINATED))
     try:
         with one_blas_thread(), printable_streams():
             return _main(argv)
@@ -99,7 +99,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.excepthook = _print_traceback
         raise
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, previous_handler)
 
 
 def _print_traceback(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -116,23 +116,23 @@ def _main(argv: Sequence[str] | None) -> int:
         sys.stdout.flush()
         return status
     except InputError as error:
-        return _complain(str(error), EXIT_BAD_INPUT)
+        return _print_error(str(error), EXIT_BAD_INPUT)
     except ModuleNotFoundError as error:
         install = how_to_install(error)
         if install is None:
             raise
-        return _complain(install, EXIT_BAD_INPUT)
+        return _print_error(install, EXIT_BAD_INPUT)
     except ImportError as error:
         reinstall = how_to_reinstall(error)
         if reinstall is None:
             raise
-        return _complain(reinstall, EXIT_BAD_INPUT)
+        return _print_error(reinstall, EXIT_BAD_INPUT)
     except (CheckFailed, ToolFailed) as error:
-        return _complain(str(error), EXIT_CHECK_FAILED)
+        return _print_error(str(error), EXIT_CHECK_FAILED)
     except KeyboardInterrupt as error:
-        return _complain(str(error) or "interrupted", EXIT_INTERRUPTED)
+        return _print_error(str(error) or "interrupted", EXIT_INTERRUPTED)
     except BrokenPipeError:  # the output's reader has ended, as with `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:  # a full disk or a missing file, for instance: needs no traceback
-        return _complain(str(error), EXIT_BAD_INPUT)
+        return _print_error(str(error), EXIT_BAD_INPUT)

@@ -40,22 +40,22 @@ def add_some(container: argparse._ActionsContainer, table: type[Options], names:
 def _add(group: Any, option: Option) -> None:
     words = [option.name] if option.positional else [option.short or dashed(option.name)]
     default = str(option.default) if isinstance(option.default, StrEnum) else option.default
-    more: dict[str, Any] = {"help": option.help.replace("%", "%%")}
+    arguments: dict[str, Any] = {"help": option.help.replace("%", "%%")}
     if not option.required:
-        more["default"] = default
+        arguments["default"] = default
     if not option.positional:
-        more |= {"dest": option.name, "required": option.required}
+        arguments |= {"dest": option.name, "required": option.required}
     if option.kind is bool:
-        more["action"] = _Flag if option.default is False else _Switch
+        arguments["action"] = _Flag if option.default is False else _Switch
     else:
         kind = str if issubclass(option.kind, StrEnum) else option.kind
-        more |= {"type": kind, "metavar": option.metavar, "choices": option.values or None}
-        more["action"] = _Append if option.repeatable else _Store
+        arguments |= {"type": kind, "metavar": option.metavar, "choices": option.values or None}
+        arguments["action"] = _Append if option.repeatable else _Store
     if option.positional and not option.required:
-        more |= {"nargs": "?", "default": None}  # Options.of puts the table's in its place
-    group.add_argument(*words, **more)
+        arguments |= {"nargs": "?", "default": None}  # Options.of puts the table's in its place
+    group.add_argument(*words, **arguments)
     for alias in option.aliases:
-        group.add_argument(dashed(alias), **more | {"help": argparse.SUPPRESS})
+        group.add_argument(dashed(alias), **arguments | {"help": argparse.SUPPRESS})
 
 
 class TableAction(argparse.Action):

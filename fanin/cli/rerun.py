@@ -1,4 +1,4 @@
-"""``fanin rerun``: compute a folder's results again, and say whether the bits are the same."""
+"""``fanin rerun``: compute a folder's results again, and compare them bit by bit."""
 
 from __future__ import annotations
 

@@ -48,14 +48,14 @@ def run(args: argparse.Namespace) -> int:
             raise InputError(f"--seed must be in 0…{MAX_SEED:,}, not {seed:,}")
     network = unplanned(load_model(args.model))
     states = tuple(initial_state(network, seed)) if args.source is None else take(args.source, network)
-    about = About(network.name, network.model_digest, seed=seed)
-    save_checkpoint(args.output, network, Checkpoint(about, states))
+    description = About(network.name, network.model_digest, seed=seed)
+    save_checkpoint(args.output, network, Checkpoint(description, states))
     origin = f"seed {seed}" if args.source is None else str(args.source)
     parameters = sum(stage.layer.parameters for stage in network.stages)
     if args.json:
         source = None if args.source is None else str(args.source)
-        found = {"output": str(args.output), "model": network.name, "parameters": parameters}
-        print_json(found | {"seed": seed, "source": source})
+        facts = {"output": str(args.output), "model": network.name, "parameters": parameters}
+        print_json(facts | {"seed": seed, "source": source})
     else:
         print(f"{args.output}: {parameters:,} parameters of {network.name}, {origin}")
     return 0

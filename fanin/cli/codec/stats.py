@@ -40,10 +40,10 @@ def run(args: argparse.Namespace) -> int:
     from fanin.codec.run.values import open_values
 
     meters = [Meter(config) for config in configs]
-    with open_values(args.file) as (pieces, count):
-        for piece in pieces:
+    with open_values(args.file) as (parts, count):
+        for part in parts:
             for meter in meters:
-                meter.add(piece)
+                meter.add(part)
     rows = [meter.row() for meter in meters]
     paper = list(paper_rows([row.bound for row in rows if row.bound]))
     if args.json:

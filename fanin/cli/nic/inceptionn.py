@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from fanin.base.errors import InputError
 from fanin.cli.nic.rtl import ratio, serve_rtl
 from fanin.cli.p4.rates import Rates, lost_frames
-from fanin.cli.serving import forward, opened_interfaces, say, warn
+from fanin.cli.serving import forward, open_interfaces, say, warn
 from fanin.codec.facts import Inceptionn, Mode
 from fanin.codec.run.options import parse_bound
 from fanin.runs.output import print_json, table
@@ -24,7 +24,7 @@ OPTIONS = ("host", "wire", "bound", "mode")
 
 
 def add_options(group: argparse._ArgumentGroup) -> None:
-    """Declare what is this kind's alone."""
+    """Declare the options that only this kind has."""
     group.add_argument("--host", metavar="INTERFACE", help="interface to the host")
     group.add_argument("--wire", metavar="INTERFACE", help="interface to the wire")
 
@@ -36,11 +36,11 @@ def run(args: argparse.Namespace) -> None:
             raise InputError(f"--{name}: --kind inceptionn needs an interface for it")
     if args.host == args.wire:
         raise InputError(f"--wire {args.wire}: must be another interface than --host")
-    served = (_serve_model if args.model else _serve_rtl)(args, _codec(args))
+    result = (_serve_model if args.model else _serve_rtl)(args, _codec(args))
     if args.json:
-        print_json(asdict(served))
+        print_json(asdict(result))
     else:
-        print(_summary(served))
+        print(_summary(result))
 
 
 def _codec(args: argparse.Namespace) -> Inceptionn:
@@ -61,13 +61,13 @@ def _serve_model(args: argparse.Namespace, codec: Inceptionn) -> Served:
 
     names = {HOST: args.host, WIRE: args.wire}
     ports = InceptionnPorts(codec)
-    with contextlib.ExitStack() as opened:
-        forwarding = Forwarding(ports, opened_interfaces(opened, names), say=warn)
-        opened.callback(forwarding.close)
-        rates = Rates(forwarding, names, live=sys.stderr.isatty())
+    with contextlib.ExitStack() as stack:
+        forwarding = Forwarding(ports, open_interfaces(stack, names), say=warn)
+        stack.callback(forwarding.close)
+        rates = Rates(forwarding, names, is_live=sys.stderr.isatty())
         say(_started(args, codec))
         forward(forwarding, rates, args.seconds)
-    names_of = [f"{way}_{name}" for way in ("tx", "rx") for name in COUNTERS]
+    names_of = [f"{direction}_{name}" for direction in ("tx", "rx") for name in COUNTERS]
     return Served(
         {name: ports.nic.counters[name] for name in names_of},
         ports.alignment.unaligned,
@@ -90,15 +90,15 @@ def _serve_rtl(args: argparse.Namespace, codec: Inceptionn) -> Served:
     )
 
 
-def _summary(served: Served) -> str:
+def _summary(result: Served) -> str:
     """Return the counts of frames in each direction, as a table."""
     rows = [["", "compressed", "raw", "passed", "dropped", "bytes in", "bytes out"]]
-    for way, name in (("tx", "host to wire"), ("rx", "wire to host")):
+    for direction, name in (("tx", "host to wire"), ("rx", "wire to host")):
         kinds = ("coded", "raw", "bypassed", "dropped", "bytes_in", "bytes_out")
-        rows.append([name, *(f"{served.counters[f'{way}_{kind}']:,}" for kind in kinds)])
+        rows.append([name, *(f"{result.counters[f'{direction}_{kind}']:,}" for kind in kinds)])
     text = table(rows, right=range(1, len(rows[0])))
-    if served.unaligned:
-        text += f"\n  begin inside a value, so not compressed: {served.unaligned:,} segments"
-    if served.lost:
-        text += f"\n  lost, for lack of room in a queue: {served.lost:,} frames"
-    return text + ratio(served.seconds, served.simulated_seconds)
+    if result.unaligned:
+        text += f"\n  begin inside a value, so not compressed: {result.unaligned:,} segments"
+    if result.lost:
+        text += f"\n  lost, for lack of room in a queue: {result.lost:,} frames"
+    return text + ratio(result.seconds, result.simulated_seconds)

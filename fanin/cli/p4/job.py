@@ -88,8 +88,8 @@ def _add(args: argparse.Namespace) -> None:
     deployment = load_deployment(args.directory / "job.json")
     jobs = [job for job in deployment.jobs if args.job in (None, job.id)]
     if not jobs:
-        known = ", ".join(str(job.id) for job in deployment.jobs) or "none"
-        raise InputError(f"{args.directory / 'job.json'}: has no job {args.job}; it has {known}")
+        job_numbers = ", ".join(str(job.id) for job in deployment.jobs) or "none"
+        raise InputError(f"{args.directory / 'job.json'}: has no job {args.job}; it has {job_numbers}")
     with _connected(args) as switch:
         switch.prepare(args.directory, deployment)
         for job in jobs:

@@ -86,9 +86,9 @@ class WatchedRun:
         campaign = self.folder / CAMPAIGN.mark
         return campaign if campaign.is_file() else self.folder / RUN_FILE
 
-    def _state(self, live: dict[str, Any] | None) -> tuple[State, str | None]:
-        if live is not None:
-            return (State.RUNNING, None) if _alive(live) else (State.FAILED, KILLED)
+    def _state(self, content: dict[str, Any] | None) -> tuple[State, str | None]:
+        if content is not None:
+            return (State.RUNNING, None) if _alive(content) else (State.FAILED, KILLED)
         if not self._is_new():
             return (State.FAILED, NO_RESULT) if self._last_live else (State.WAITING, None)
         error = (read_object(self._mark, MAX_MARK_BYTES) or {}).get("error")
