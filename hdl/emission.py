@@ -14,7 +14,7 @@ from amaranth.lib import wiring
 
 import fanin
 from fanin.base.cache import EMISSION, cache_directory, cached_text, digest, record_emission
-from fanin.base.tools import own_yosys
+from fanin.base.tools import configured_yosys
 from fanin.hdl.emit import emit_verilog, parameters
 
 #: Packages with facts of systems. Only their own modules affect emission, not subpackages except ``golden``.
@@ -66,7 +66,7 @@ def _key(component: wiring.Component, name: str | None, prefix: str) -> str | No
     if sources is None:
         return None
     identity = (kind.__module__, kind.__qualname__, repr(parameters(component)), repr((name, prefix)))
-    return digest([*identity, sources, sys.version, version("amaranth"), *_yosys_identity(own_yosys())])
+    return digest([*identity, sources, sys.version, version("amaranth"), *_yosys_identity(configured_yosys())])
 
 
 def source_files() -> Iterator[tuple[str, Path]]:

@@ -187,6 +187,6 @@ def emit_p4(
         raise InputError(f"{job}: {error}") from error
 
 
-def _keep_edited(path: Path, text: str, taken: Path | None) -> None:
-    if path.exists() and path.read_bytes() != text.encode() and not (taken and taken.samefile(path)):
+def _keep_edited(path: Path, text: str, source: Path | None) -> None:
+    if path.exists() and path.read_bytes() != text.encode() and not (source and source.samefile(path)):
         raise InputError(f"{path}: exists and differs; --job {path} takes it, or remove it")

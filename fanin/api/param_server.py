@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fanin.api.folder import Folder, PathLike, install_advice, run_in_folder
-from fanin.api.signature import declared
+from fanin.api.signature import with_options
 from fanin.param_server.run.options import BUNDLED, ParamServerOptions
 from fanin.runs.output import PARAM_SERVER_RUN
 
@@ -21,7 +21,7 @@ class ParamServerRun(Folder):
     result: list[Outcome]
 
 
-@declared(ParamServerOptions)
+@with_options(ParamServerOptions)
 def ps_train(data: PathLike = BUNDLED, **options: Any) -> ParamServerRun:
     """Train with a parameter server in FPGAs, asynchronously (RDMA-wild) or in steps (Sync-DSGD).
 

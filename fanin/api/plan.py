@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fanin.api.folder import Folder, PathLike, install_advice, run_in_folder
-from fanin.api.signature import declared
+from fanin.api.signature import with_options
 from fanin.cnn.plan.options import PlanOptions, factors
 from fanin.runs.output import PLAN, SWEEP
 
@@ -47,7 +47,7 @@ class Sweep(Folder):
         return list(self.values["plans"])
 
 
-@declared(PlanOptions, required=("model", "cluster"), excluded=("check",))
+@with_options(PlanOptions, required=("model", "cluster"), excluded=("check",))
 def plan(model: PathLike, cluster: PathLike, **options: Any) -> Planned | Sweep:
     """Place a CNN's layers on a cluster's devices for the highest training throughput; a sweep for ``devices``.
 

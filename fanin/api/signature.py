@@ -13,7 +13,7 @@ from fanin.runs.option import FileUse, Option, Options, options_of
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def declared(
+def with_options(
     table: type[Options], *, required: Sequence[str] = (), excluded: Sequence[str] = ()
 ) -> Callable[[Function], Function]:
     """Give a function the signature of a table, and a list of its arguments in the docstring.
@@ -25,8 +25,8 @@ def declared(
 
     def signed(function: Function) -> Function:
         parameters = [_parameter(each, required=each.name in required) for each in options]
-        plain = inspect.signature(function)
-        function.__signature__ = plain.replace(parameters=parameters)  # type: ignore[attr-defined]
+        signature = inspect.signature(function)
+        function.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
         function.__doc__ = f"{inspect.getdoc(function)}\n\n{_arguments_text(options)}\n"
         return function
 
@@ -63,7 +63,7 @@ def _arguments_text(options: Sequence[Option]) -> str:
 
 
 def stub(function: Callable[..., Any]) -> str:
-    """Return the stub text of a function that is :func:`declared`."""
+    """Return the stub text of a function that is decorated by :func:`with_options`."""
     signature = inspect.signature(function)
     lines = [f"def {function.__name__}("]
     for parameter in signature.parameters.values():

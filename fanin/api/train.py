@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from fanin.api.folder import Folder, PathLike, install_advice, run_in_folder
-from fanin.api.signature import declared
+from fanin.api.signature import with_options
 from fanin.glm.golden.model import GlmModel
 from fanin.glm.run.options import GlmOptions
 from fanin.runs.output import MODEL_FILE, RUN_FILE, class_folders
@@ -67,7 +67,7 @@ class TrainRun(Folder):
         return GlmModel.load(self.folder / MODEL_FILE)
 
 
-@declared(GlmOptions)
+@with_options(GlmOptions)
 def train(data: PathLike | None = None, **options: Any) -> TrainRun:
     """Train on the emitted Verilog of several nodes, simulated or boards, through the emitted switch program.
 

@@ -55,7 +55,7 @@ def _environment(values: dict[str, str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def end_with(parent: int, signal_number: signal.Signals = signal.SIGTERM) -> None:
+def die_with_parent(parent: int, signal_number: signal.Signals = signal.SIGTERM) -> None:
     """Make the system send a signal to this process when its ``parent`` process dies. Linux only.
 
     The new process calls the function. The system regards the thread that started the process as its parent.

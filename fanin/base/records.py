@@ -106,39 +106,39 @@ class Record:
     def __init__(self, file: str, place: str, value: object):
         self._file, self._place = file, place
         if not isinstance(value, dict):
-            raise self.wrong(f"must be an object, not {_json_text(value)}")
+            raise self.error(f"must be an object, not {_json_text(value)}")
         self.value: dict[str, Any] = value
         self._fields_read: set[str] = set()
         self._inner: list[Record] = []
 
-    def wrong(self, cause: str) -> InputError:
+    def error(self, cause: str) -> InputError:
         """Return an error about this object, for the caller to raise."""
         return InputError(f"{self._file}: {self._place + ': ' if self._place else ''}{cause}")
 
-    def built(self, build: Callable[[], T]) -> T:
-        """Return the result of ``build``. A ValueError in it becomes an InputError about this object."""
+    def build(self, make: Callable[[], T]) -> T:
+        """Return the result of ``make``. A ValueError in it becomes an InputError about this object."""
         try:
-            return build()
+            return make()
         except ValueError as error:
-            raise self.wrong(str(error)) from error
+            raise self.error(str(error)) from error
 
     def finish(self) -> None:
         """Raise InputError for fields that were never read, here and in inner records: misspelt names."""
         for inner in self._inner:
             inner.finish()
         if unread := [field for field in self.value if field not in self._fields_read]:
-            raise self.wrong(f"{', '.join(map(_json_text, unread))} is not known here")
+            raise self.error(f"{', '.join(map(_json_text, unread))} is not known here")
 
     def _take(self, field: str, default: Any = None) -> Any:
         self._fields_read.add(field)
         if field in self.value:
             return self.value[field]
         if default is None:
-            raise self.wrong(f"{_json_text(field)} is missing")
+            raise self.error(f"{_json_text(field)} is missing")
         return default
 
     def _wrong_field(self, field: str, expected: str) -> InputError:
-        return self.wrong(f"{_json_text(field)} must be {expected}, not {_json_text(self.value[field])}")
+        return self.error(f"{_json_text(field)} must be {expected}, not {_json_text(self.value[field])}")
 
     def text(self, field: str, choices: Sequence[str] = (), default: str | None = None) -> str:
         """Return a non-empty string of one line, one of ``choices`` if they are given."""

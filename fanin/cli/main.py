@@ -39,7 +39,7 @@ from fanin.cli import (
 )
 from fanin.cli.parser import Parser
 from fanin.evaluation import bench, reproduce
-from fanin.runs.ranks import carry_out
+from fanin.runs.ranks import run_on_ranks
 
 EXIT_CHECK_FAILED = 1
 EXIT_BAD_INPUT = 2
@@ -112,7 +112,7 @@ def _main(argv: Sequence[str] | None) -> int:
     try:
         args = build_parser().parse_args(argv)
         args.argv = list(sys.argv[1:] if argv is None else argv)
-        status = carry_out(args)
+        status = run_on_ranks(args)
         sys.stdout.flush()
         return status
     except InputError as error:

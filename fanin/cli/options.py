@@ -29,7 +29,9 @@ def add_options(parser: argparse.ArgumentParser, table: type[Options]) -> None:
     parser.set_defaults(given=frozenset())
 
 
-def add_some(container: argparse._ActionsContainer, table: type[Options], names: Collection[str]) -> None:
+def add_selected_options(
+    container: argparse._ActionsContainer, table: type[Options], names: Collection[str]
+) -> None:
     """Declare the options of a table that have these names, without headings."""
     for option in options_of(table):
         if option.name in names:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fanin.base.errors import CheckFailed, InputError
 from fanin.base.records import open_record
-from fanin.doctor.life import Life, life_of
+from fanin.doctor.life import RunProcess, process_of
 from fanin.glm.run import diagnosis as training
 from fanin.param_server.run import diagnosis as param_server
 from fanin.ring.run import diagnosis as ring
@@ -36,27 +36,27 @@ def print_diagnosis(folder: Path, *, as_json: bool) -> int:
     """Print the diagnosis; return 0. Raises CheckFailed for a failed run, InputError for another folder."""
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder")
-    life = life_of(folder)
-    current = life is None or life.has_written(folder)  # otherwise the folder's files are of an earlier run
-    if life and not current:
-        diagnosis = Diagnosis(life.error, {"error": life.error}, [])
+    process = process_of(folder)
+    is_current = process is None or process.has_written(folder)
+    if process and not is_current:  # the folder's files are of an earlier run
+        diagnosis = Diagnosis(process.error, {"error": process.error}, [])
     else:
         kind = _kind(folder)
         if kind in (PLAN, SWEEP):
             from fanin.cnn.plan.execute import verify  # needs the planner's libraries
 
             return verify(folder, as_json)
-        diagnosis = _with_life(_diagnose(folder, kind, unended=life is not None), life)
-    argv = argv_of(folder) if current else None
-    command = life.command if life else (argv or [""])[0]
-    suggest_checkpoint = command == "train" and not (current and _keeps_states(folder))
+        diagnosis = _with_process(_diagnose(folder, kind, is_unfinished=process is not None), process)
+    argv = argv_of(folder) if is_current else None
+    command = process.command if process else (argv or [""])[0]
+    suggest_checkpoint = command == "train" and not (is_current and _keeps_states(folder))
     advice = None
-    if not (life and life.running):
+    if not (process and process.running):
         advice = diagnosis.advice(argv, suggest_checkpoint=suggest_checkpoint)
     if as_json:
-        print_json({**diagnosis.facts, "process": asdict(life) if life else None, "advice": advice})
+        print_json({**diagnosis.facts, "process": asdict(process) if process else None, "advice": advice})
     else:
-        lines = [*(life.lines() if life else ()), *diagnosis.lines, *([advice] if advice else ())]
+        lines = [*(process.lines() if process else ()), *diagnosis.lines, *([advice] if advice else ())]
         print("".join(f"{line}\n" for line in lines), end="")
     if diagnosis.error:
         raise CheckFailed(diagnosis.error)
@@ -75,8 +75,8 @@ def _kind(folder: Path) -> Kind:
     return next((kind for kind in marked if is_kind(folder, kind)), marked[0])  # errors refer to this kind
 
 
-def _diagnose(folder: Path, kind: Kind, *, unended: bool) -> Diagnosis:
-    """Diagnose a run by its files; ``unended``: it runs or was killed. Raises InputError."""
+def _diagnose(folder: Path, kind: Kind, *, is_unfinished: bool) -> Diagnosis:
+    """Diagnose a run by its files; ``is_unfinished``: it runs or was killed. Raises InputError."""
     if kind is CLUSTER_RUN:
         from fanin.cnn.run import diagnosis as cluster  # needs the planner's libraries
 
@@ -86,7 +86,7 @@ def _diagnose(folder: Path, kind: Kind, *, unended: bool) -> Diagnosis:
         return param_server.diagnose(record)
     if kind is RING_RUN:
         return ring.diagnose(record, folder, has_state=(folder / STATE_FILE).exists())
-    if not unended and (classes := class_folders(folder)):
+    if not is_unfinished and (classes := class_folders(folder)):
         raise InputError(f"{folder}: has a run for each class: name {', '.join(map(str, classes))}")
     return training.diagnose(record, folder.parents[1] if folder.parent.name == CLASSES_FOLDER else folder)
 
@@ -100,10 +100,10 @@ def _keeps_states(folder: Path) -> bool:
     return options.value.get("checkpoint") is not None
 
 
-def _with_life(diagnosis: Diagnosis, life: Life | None) -> Diagnosis:
+def _with_process(diagnosis: Diagnosis, process: RunProcess | None) -> Diagnosis:
     """Add the process's state: a run has no error while its process lives, and has ended if it was killed."""
-    if life is None or (not life.running and diagnosis.error not in (None, UNFINISHED)):
+    if process is None or (not process.running and diagnosis.error not in (None, UNFINISHED)):
         return diagnosis
-    error = life.error
+    error = process.error
     facts = diagnosis.facts | {"error": error}
     return replace(diagnosis, error=error, facts=facts)

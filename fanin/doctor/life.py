@@ -17,7 +17,7 @@ from fanin.runs.unfinished import KILLED
 
 
 @dataclass(frozen=True)
-class Life:
+class RunProcess:
     """A process that is writing a run's folder, or was killed while writing it."""
 
     running: bool  #: the process holds the folder's lock
@@ -62,13 +62,13 @@ class Life:
         return ", ".join(filter(None, (self.stage, epoch, counted)))
 
 
-def life_of(folder: Path) -> Life | None:
+def process_of(folder: Path) -> RunProcess | None:
     """Return the process of a folder; None if none writes it and none was killed while writing it."""
     writer, content = writer_of(folder), _read_live_file(folder)
     if writer is None and content is None:
         return None
     fields = content or {}
-    return Life(
+    return RunProcess(
         running=writer is not None,
         pid=fields.get("pid") or (writer.pid if writer else None),
         host=fields.get("host") or (writer.host if writer else None),
@@ -94,7 +94,7 @@ def _read_live_file(folder: Path) -> dict[str, Any] | None:
         record.integer(name)
     for name in ("began", "written"):
         if record.number(name) >= _MAX_TIME:
-            raise record.wrong(f"{name} is no time in seconds since 1970")
+            raise record.error(f"{name} is no time in seconds since 1970")
     record.optional("earlier")
     if "epoch" in (progress := record.record("now")).value:
         progress.optional_text("epoch")

@@ -25,7 +25,7 @@ class Diagnosis:
     facts: dict[str, Any]  #: content of the JSON output
     lines: list[str]  #: progress and counters, for people
     resume: str | None = None  #: command that continues the run, and its starting point
-    ended: bool = False  #: the run has finished, with an error or without
+    finished: bool = False  #: the run has finished, with an error or without
 
     def advice(self, argv: Sequence[str] | None, *, suggest_checkpoint: bool = False) -> str | None:
         """Return advice after a failure; None without one.
@@ -33,7 +33,7 @@ class Diagnosis:
         - ``argv``: command line of the run, if known.
         - ``suggest_checkpoint``: True if the command has an option ``--checkpoint`` that this run did not use.
         """
-        if self.error is None or self.resume or self.ended:
+        if self.error is None or self.resume or self.finished:
             return self.resume
         command = shlex.join(["fanin", *argv]) if argv else "the same command"
         hint = "; with --checkpoint N it keeps states to resume from" if suggest_checkpoint else ""

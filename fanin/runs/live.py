@@ -63,13 +63,13 @@ class LiveFile:
         self._time_left = TimeLeft(0)
         self._done, self._total = 0, 0
         self._seconds_left: float | None = None
-        self._stage, self._now = "", dict[str, Any]()
+        self._stage, self._values = "", dict[str, Any]()
         self._counts, self._losses = Series(), dict[str, Series]()
-        self._began, self._written = 0.0, -MIN_SECONDS_BETWEEN_WRITES
+        self._start, self._last_write = 0.0, -MIN_SECONDS_BETWEEN_WRITES
 
     def stage(self, text: str) -> None:
         """Write the current stage, in words; the first call creates the file."""
-        if not self._began:
+        if not self._start:
             self._begin()
         if text != self._stage:
             self._stage = text
@@ -81,8 +81,8 @@ class LiveFile:
 
     def advance(self, done: int, **values: str | int | float) -> str:
         """Record ``done`` units and the page's other ``values``; return the time left (``TimeLeft.words``)."""
-        self._done, self._seconds_left, self._now = done, self._time_left.seconds(done), values
-        if time.monotonic() - self._written >= MIN_SECONDS_BETWEEN_WRITES:
+        self._done, self._seconds_left, self._values = done, self._time_left.seconds(done), values
+        if time.monotonic() - self._last_write >= MIN_SECONDS_BETWEEN_WRITES:
             self._counts.add(self._seconds, done)
             self._write()
         return self._time_left.words(self._seconds_left)
@@ -103,21 +103,21 @@ class LiveFile:
 
     @property
     def _seconds(self) -> float:
-        return time.time() - self._began
+        return time.time() - self._start
 
     def _begin(self) -> None:
-        self._began = time.time()
+        self._start = time.time()
         with contextlib.suppress(InputError):
             self._folder.enter_context(ensured_directory(self._path.parent))
         self._facts |= {
             "pid": os.getpid(),
             "host": socket.gethostname(),
-            "began": self._began,
+            "began": self._start,
             "earlier": changed_ns(self._path.with_name(RUN_FILE)),
         }
 
     def _write(self) -> None:
-        self._written = time.monotonic()
+        self._last_write = time.monotonic()
         value = {
             "format": FORMAT,
             **self._facts,
@@ -126,7 +126,7 @@ class LiveFile:
             "done": self._done,
             "total": self._total,
             "seconds_left": self._seconds_left,
-            "now": self._now,
+            "now": self._values,
             "counts": self._counts.points,
             "losses": {name: series.points for name, series in self._losses.items()},
         }
@@ -139,25 +139,25 @@ class RunStatus(StatusLine):
 
     def __init__(self, live: LiveFile) -> None:
         super().__init__()
-        self._live = live
+        self._live_file = live
 
     def stage(self, text: str) -> None:
         """Show the current stage, in words."""
-        self._live.stage(text)
+        self._live_file.stage(text)
         self.show(text)
 
     def expect(self, total: int) -> None:
         """Set the total number of units."""
-        self._live.expect(total)
+        self._live_file.expect(total)
 
     def advance(self, done: int, text: str, **values: str | int | float) -> None:
         """Record ``done`` units: show ``text`` and the time left on the terminal, ``values`` on the page."""
-        self._live.stage(TRAINING)
-        self.show(text + self._live.advance(done, **values))
+        self._live_file.stage(TRAINING)
+        self.show(text + self._live_file.advance(done, **values))
 
     def losses(self, series: str, at: float, loss: float) -> None:
         """Add the loss after ``at`` epochs to a series of the live file."""
-        self._live.losses(series, at, loss)
+        self._live_file.losses(series, at, loss)
 
 
 def changed_ns(path: Path) -> int | None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from fanin.base.errors import InputError
 from fanin.base.plain import folder_below, new_file
 from fanin.base.records import read_object
-from fanin.base.scratch import WRITER_FILE, delete_scratch, reported
+from fanin.base.scratch import WRITER_FILE, as_input_error, delete_scratch
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,9 @@ def sole_writer(path: Path, *, follow_link: bool = True) -> Iterator[int]:
         if not _try_lock(folder):
             writer = writer_of(path) or Writer()
             raise InputError(f"{path}: {writer} is writing it; wait until it ends, or choose another folder")
-        with reported(path):
+        with as_input_error(path):
             delete_scratch(folder)
-        with reported(path / WRITER_FILE), new_file(WRITER_FILE, folder) as file:
+        with as_input_error(path / WRITER_FILE), new_file(WRITER_FILE, folder) as file:
             file.write(json.dumps(asdict(Writer(os.getpid(), socket.gethostname()))).encode())
         try:
             yield folder
@@ -60,7 +60,7 @@ def sole_writer(path: Path, *, follow_link: bool = True) -> Iterator[int]:
 def ensured_directory(path: Path) -> Iterator[None]:
     """Create a directory if it is absent, and delete it at the end if it is empty then. Raises InputError."""
     absent = [place for place in (path.absolute(), *path.absolute().parents) if not place.exists()]
-    with reported(path):
+    with as_input_error(path):
         path.mkdir(parents=True, exist_ok=True)
     try:
         yield
@@ -85,7 +85,7 @@ def writer_of(path: Path) -> Writer | None:
 def _open_directory(path: Path, follow_link: bool = True) -> Iterator[int]:
     """Open a directory, which closing it unlocks. ``follow_link``: False refuses a path that is a link."""
     with contextlib.ExitStack() as stack:
-        with reported(path):
+        with as_input_error(path):
             opening = folder_below(path) if follow_link else folder_below(path.parent, path.name)
             folder = stack.enter_context(opening)
         yield folder

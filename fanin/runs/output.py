@@ -19,10 +19,10 @@ from typing import Any
 from fanin.base.errors import InputError
 from fanin.base.records import Record, open_record, read_object
 from fanin.base.scratch import (
+    as_input_error,
     delete_leftovers,
     is_scratch,
     output_file,
-    reported,
     scratch_prefix,
     umask,
 )
@@ -46,7 +46,7 @@ class Kind:
     name: str
     mark: str  #: JSON file that describes the directory; an earlier directory with it may be replaced
     key: str  #: field of the mark that identifies the kind
-    others: tuple[str, ...]  #: other files and folders of the directory
+    other_names: tuple[str, ...]  #: other files and folders of the directory
     option: str = "-o"  #: option that names the directory
     results: tuple[str, ...] = ()  #: patterns of files that the same command reproduces bit by bit
     ignored: tuple[str, ...] = ()  #: fields of ``results`` that are not compared: versions, times, paths
@@ -54,7 +54,7 @@ class Kind:
     @property
     def names(self) -> tuple[str, ...]:
         """Names of all files and folders of the directory, the mark first."""
-        return (self.mark, PROVENANCE_FILE, *self.others)
+        return (self.mark, PROVENANCE_FILE, *self.other_names)
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -151,7 +151,7 @@ def scratch_file(path: Path) -> Iterator[Path]:
     """
     folder = _nearest(path.absolute().parent)
     delete_leftovers(folder)
-    with reported(path):
+    with as_input_error(path):
         handle, name = tempfile.mkstemp(dir=folder, prefix=scratch_prefix())
         os.close(handle)
     try:
@@ -162,7 +162,7 @@ def scratch_file(path: Path) -> Iterator[Path]:
 
 def keep_file(scratch: Path, path: Path) -> None:
     """Move a complete temporary file to ``path``. Raises InputError if its folder cannot be written."""
-    with reported(path):
+    with as_input_error(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         scratch.chmod(0o666 & ~umask())
         scratch.replace(path)
@@ -170,7 +170,7 @@ def keep_file(scratch: Path, path: Path) -> None:
 
 def check_writable(path: Path) -> None:
     """Raise InputError if ``path`` cannot be written; for a check before the work starts."""
-    with reported(path):
+    with as_input_error(path):
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         tempfile.TemporaryFile(dir=_nearest(path.absolute().parent), prefix=scratch_prefix()).close()
@@ -178,7 +178,7 @@ def check_writable(path: Path) -> None:
 
 def check_directory(path: Path, kind: Kind = RUN) -> None:
     """Raise InputError unless ``path`` is writable and absent, empty, or an earlier directory of this kind."""
-    with reported(path):
+    with as_input_error(path):
         if path.exists() and not path.is_dir():
             raise InputError(f"{path}: is a file; {kind.option} names a directory")
         if path.exists() and not all(map(is_scratch, path.iterdir())) and not _is_ours(path, kind):
@@ -200,12 +200,12 @@ def output_directory(path: Path, kind: Kind = RUN) -> Iterator[Path]:
     """
     check_directory(path, kind)
     delete_leftovers(path.absolute().parent)
-    with reported(path):
+    with as_input_error(path):
         scratch = Path(tempfile.mkdtemp(dir=_nearest(path.absolute()), prefix=scratch_prefix()))
     try:
         yield scratch
         try:
-            with reported(path):
+            with as_input_error(path):
                 path.mkdir(parents=True, exist_ok=True)
                 replace_files(path, scratch, kind.mark)
         except BaseException as error:  # also a signal: the earlier files may be deleted by now

@@ -20,7 +20,7 @@ _REPORTED = (0, 1, 2, 130, 143)  # exit statuses for which the command itself ha
 
 
 def add_ranks(parser: argparse.ArgumentParser) -> None:
-    """Declare the options for :func:`carry_out`."""
+    """Declare the options for :func:`run_on_ranks`."""
     group = parser.add_argument_group("processes").add_mutually_exclusive_group()
     group.add_argument(
         "--ranks", type=int, metavar="N", help="spread the nodes over N processes of this machine"
@@ -30,7 +30,7 @@ def add_ranks(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def carry_out(args: argparse.Namespace) -> int:
+def run_on_ranks(args: argparse.Namespace) -> int:
     """Run a parsed command on the ranks that it requests; return its exit status."""
     # Without --mpi, --ranks is another option: the number of nodes of nic run.
     ranks = args.ranks if hasattr(args, "mpi") and args.ranks is not None else 1
@@ -42,7 +42,7 @@ def carry_out(args: argparse.Namespace) -> int:
         if is_spread and not started:
             return _start(args.argv, ranks)
         if is_spread or getattr(args, "mpi", False):
-            with _joined() as first:
+            with _join_ranks() as first:
                 return args.run(args) if first else 0
         return args.run(args)
 
@@ -76,26 +76,26 @@ class MeetingTimes:
 
     def __init__(self) -> None:
         self.count, self._seconds = 0, 0.0
-        self._waits: list[float] = []  # seconds of waiting, by rank
+        self._wait_seconds: list[float] = []  # seconds of waiting, by rank
 
     def add(self, raw: RunResult) -> None:
         """Add the meetings of a run."""
         self.count += raw.meetings
         self._seconds += raw.seconds
-        waits = self._waits or [0.0] * len(raw.meeting_seconds)
-        self._waits = [sum(pair) for pair in zip(waits, raw.meeting_seconds, strict=True)]
+        waits = self._wait_seconds or [0.0] * len(raw.meeting_seconds)
+        self._wait_seconds = [sum(pair) for pair in zip(waits, raw.meeting_seconds, strict=True)]
 
     def facts(self) -> list[list[str]]:
         """Return the rows of a summary; empty for runs in one process."""
         if not self.count:
             return []
-        shares = [100 * seconds / self._seconds for seconds in self._waits]
+        shares = [100 * seconds / self._seconds for seconds in self._wait_seconds]
         text = f"waited {min(shares):.0f} to {max(shares):.0f} % of {self._seconds:.1f} s"
         return [["ranks", f"{len(shares)} met {self.count:,} times, and {text}"]]
 
 
 @contextlib.contextmanager
-def _joined() -> Iterator[bool]:
+def _join_ranks() -> Iterator[bool]:
     """Join the other ranks. Yield True at rank 0; False at other ranks, after they have served rank 0."""
     from fanin.sim.cosim import ranks
 

@@ -11,9 +11,9 @@ def report_text(placement: Any) -> str:
     """Return the report as text: clocks, used resources, components and worst paths."""
     clocks = [["clock", "asked", "reached", "slack"]]
     for clock in placement.clocks:
-        requested, reached = (f"{mhz:.1f} MHz" for mhz in (clock.asked, clock.reached))
+        requested, achieved = (f"{mhz:.1f} MHz" for mhz in (clock.asked, clock.reached))
         clocks.append(
-            [clock.domain, requested, reached, f"{clock.slack_ns:.2f} ns{'' if clock.met else ' MISSED'}"]
+            [clock.domain, requested, achieved, f"{clock.slack_ns:.2f} ns{'' if clock.met else ' MISSED'}"]
         )
     used = [["", "used", "of", ""]]
     for name, (count, available) in placement.used.items():

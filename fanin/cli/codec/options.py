@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from fanin.cli.options import add_some
+from fanin.cli.options import add_selected_options
 from fanin.codec.facts import Codec
 from fanin.codec.run.options import CODECS, PARAMETERS, CodecOptions
 
@@ -18,4 +18,4 @@ def add_codec(parser: argparse._ActionsContainer, *, required: bool = False, all
     choices = (Codec.NONE.value, *CODECS) if allow_none else CODECS
     help = f"codec of the values (default: {Codec.NONE})" if allow_none else "codec of the values"
     parser.add_argument("--codec", choices=choices, required=required, help=help)
-    add_some(parser, CodecOptions, PARAMETERS)
+    add_selected_options(parser, CodecOptions, PARAMETERS)

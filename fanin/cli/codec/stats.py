@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from fanin.base.errors import InputError
-from fanin.cli.options import add_some
+from fanin.cli.options import add_selected_options
 from fanin.codec.facts import FLOAT_BITS, Bfp, CodecConfig, Inceptionn, Mode
 from fanin.codec.run.options import MODES, PARAMETERS, CodecOptions, parse_bound
 from fanin.runs.output import add_json, print_json
@@ -28,7 +28,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     text = f"INCEPTIONN's error bound; repeatable (default: {defaults})"
     stats.add_argument("--bound", metavar="2^-B", action="append", help=text)
     stats.add_argument("--mode", choices=(*MODES, "both"), default="both", help="INCEPTIONN's mode")
-    add_some(stats, CodecOptions, set(PARAMETERS) - {"bound", "mode"})
+    add_selected_options(stats, CodecOptions, set(PARAMETERS) - {"bound", "mode"})
     add_json(stats)
     stats.set_defaults(run=run)
 

@@ -34,7 +34,7 @@ def install_entries(switch: Switch, path: Path) -> None:
     groups = {p: _group(p, item) for p, item in items.items() if "replicas" in item and p not in sessions}
     entries = {p: _entry(p, item) for p, item in items.items() if "replicas" not in item and p not in sessions}
     _check_distinct("id", "group", {place: group.id for place, group in groups.items()})
-    _check_distinct("session", "clone session", {place: found.session for place, found in sessions.items()})
+    _check_distinct("session", "clone session", {place: session.session for place, session in sessions.items()})
     for place, group in groups.items():
         with _error_place(place):
             switch.set_multicast_group(group)
@@ -91,7 +91,7 @@ def _entry(place: str, item: Mapping[str, Any]) -> TableEntry:
     parameters = _object(f"{place}: parameters", item.get("parameters", {}))
     return TableEntry(
         table=_text(place, item, "table"),
-        match={name: _match(f"{place}: match: {name}", given) for name, given in match.items()},
+        match={name: _match(f"{place}: match: {name}", fields) for name, fields in match.items()},
         action=_text(place, item, "action"),
         parameters={name: _number(f"{place}: parameters: {name}", v) for name, v in parameters.items()},
         priority=_number(f"{place}: priority", item.get("priority", 0)),

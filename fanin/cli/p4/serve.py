@@ -96,7 +96,7 @@ def run(args: argparse.Namespace) -> int:
             say(f"P4Runtime at {args.grpc.rpartition(':')[0]}:{server.port}, device {args.device}")
         forward(forwarding, rates, args.seconds)
     if args.json:
-        counters = {str(port): asdict(found) for port, found in forwarding.counters.items()}
+        counters = {str(port): asdict(port_counters) for port, port_counters in forwarding.counters.items()}
         other_counts = {name: getattr(forwarding, name) for name in OTHER_COUNTERS}
         clones = forwarding.switch.lost_clones.total()
         control = {

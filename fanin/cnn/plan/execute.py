@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from fanin.base.errors import CheckFailed, InputError, ToolFailed
-from fanin.base.processes import end_with
+from fanin.base.processes import die_with_parent
 from fanin.base.records import open_record
 from fanin.base.scratch import write_file
 from fanin.cnn.plan.options import PlanOptions, device_counts, factors
@@ -163,7 +163,7 @@ def _end_quietly_with(parent: int) -> None:
     """End this process when its parent ends. Leave the terminal's interrupt to the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    end_with(parent, signal.SIGKILL)
+    die_with_parent(parent, signal.SIGKILL)
 
 
 def _folder(devices: int, ways: int) -> str:

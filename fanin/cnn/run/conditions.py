@@ -79,7 +79,7 @@ LOSSLESS = Conditions()
 def recorded_conditions(record: Record) -> Conditions:
     """Return the conditions recorded in run.json, without the cut, for a resumed run. Raises InputError."""
     faults: dict[str, Any] = {fault: float(record.number(fault)) for fault in FAULTS}
-    record.built(lambda: LinkConfig(**faults))
+    record.build(lambda: LinkConfig(**faults))
     return Conditions(faults, record.integer("seed"))
 
 

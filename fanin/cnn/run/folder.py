@@ -136,7 +136,7 @@ def _builds(folder: Path, records: list[Record]) -> tuple[Used, ...]:
 
 
 def _training(record: Record) -> Training:
-    return record.built(
+    return record.build(
         lambda: Training(
             epochs=record.integer("epochs"),
             batch=record.integer("batch"),

@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from fanin.base.errors import InputError
 from fanin.base.plain import folder_below
 from fanin.base.records import open_record
-from fanin.base.scratch import reported, scratch_prefix
+from fanin.base.scratch import as_input_error, scratch_prefix
 from fanin.cnn.run.build import PLAN_FOLDER, Build, open_build, planned_build, write_build
 from fanin.cnn.run.checkpoint import Checkpoint
 from fanin.cnn.run.execute import Kept, end, live_file, write_metrics
@@ -124,7 +124,7 @@ def _other(run: Run, name: str, place: Path) -> Used:
 
 def _write_build(run: Path, name: str, build: Build, source: Path) -> None:
     """Write a build to the run's folder atomically. ``source``: folder of a plan or a build."""
-    with reported(run), tempfile.TemporaryDirectory(dir=run, prefix=scratch_prefix()) as scratch:
+    with as_input_error(run), tempfile.TemporaryDirectory(dir=run, prefix=scratch_prefix()) as scratch:
         made = Path(scratch) / "build"
         write_build(made, build, source / PLAN_FOLDER if is_kind(source, CLUSTER_BUILD) else source)
         files = (file.relative_to(made) for file in made.rglob("*") if file.is_file())

@@ -17,7 +17,7 @@ from typing import Any
 
 from fanin import __version__
 from fanin.base.errors import InputError
-from fanin.base.processes import end_with
+from fanin.base.processes import die_with_parent
 from fanin.base.records import open_record
 from fanin.base.scratch import write_file
 from fanin.evaluation.reproduce.row import Measurement, Point
@@ -91,7 +91,7 @@ class Measuring:
         if not path.exists():
             return None
         record = open_record(path)
-        found = record.built(lambda: _measured(record.value))
+        found = record.build(lambda: _measured(record.value))
         if found.fanin != __version__:
             raise InputError(
                 f"{path}: measured by fanin {found.fanin}, this is {__version__}; choose another -o"
@@ -160,7 +160,7 @@ def _process(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=partial(end_with, os.getpid()),  # safe: the process has a single thread
+        preexec_fn=partial(die_with_parent, os.getpid()),  # safe: the process has a single thread
     )
     try:
         yield process

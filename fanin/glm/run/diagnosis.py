@@ -119,7 +119,7 @@ def _counters_of(run: Record) -> RunCounters:
         jobs={job: jobs.record(job).counts() for job in jobs.value},
     )
     if not len(counted.steps) == len(links) == (len(counted.counters) or len(links)):
-        raise run.wrong("must have as many first_packet, links and counters, one of a node")
+        raise run.error("must have as many first_packet, links and counters, one of a node")
     return counted
 
 

@@ -56,7 +56,7 @@ def diagnose(run: Record) -> Diagnosis:
     """Diagnose a run from its ``run.json``. Raises InputError for another command's file."""
     state = _read_state(run)
     lines = table(state.rows(), indent="").split("\n") if state.workers else []
-    return Diagnosis(state.error, asdict(state), lines, ended="workers" in run.value)
+    return Diagnosis(state.error, asdict(state), lines, finished="workers" in run.value)
 
 
 def _read_state(run: Record) -> RunState:

@@ -57,8 +57,10 @@ def diagnose(run: Record, folder: Path, *, has_state: bool) -> Diagnosis:
     if state.nodes:
         lines += table(state.rows(), indent="").split("\n")
     resume = f"fanin ring train --resume {shlex.quote(str(folder))} continues after the last whole epoch"
-    ended = "bit_exact" in run.value
-    return Diagnosis(state.error, asdict(state), lines, resume if state.error and has_state else None, ended)
+    is_finished = "bit_exact" in run.value
+    return Diagnosis(
+        state.error, asdict(state), lines, resume if state.error and has_state else None, is_finished
+    )
 
 
 def _read_state(run: Record) -> RunState:

@@ -65,14 +65,14 @@ def _read(record: Record) -> Iterator[tuple[str, Any]]:
         if name is None:
             if each.name in PARAMETERS:
                 continue
-            raise record.wrong(f'"{each.name}" is missing')
+            raise record.error(f'"{each.name}" is missing')
         try:
             value = each.converted(record.value[name])
             each.check(value)
             if each.name == "layers" and not is_list(value):
                 raise InputError(f"layers must be widths, not {value!r}")
         except InputError as error:
-            raise record.wrong(str(error)) from error
+            raise record.error(str(error)) from error
         yield each.name, value
 
 

@@ -85,7 +85,7 @@ class Origin:
                 "results": results_of(folder, kind, outside),
                 "apart": list(kind.ignored),
                 "resumed": [],
-                "ended": _ended(mark),
+                "ended": _has_ended(mark),
             },
         )
 
@@ -100,7 +100,7 @@ def renew_results(folder: Path, kind: Kind) -> None:
         if record.records("resumed"):  # the capture ends where the run was stopped, the timeline begins there
             for name in (PCAP_FILE, TRACE_FILE):
                 results.pop(name, None)
-        _write(folder, record.value | {"results": results, "ended": _ended(_mark(folder, kind))})
+        _write(folder, record.value | {"results": results, "ended": _has_ended(_mark(folder, kind))})
 
 
 def note_resumption(folder: Path, args: argparse.Namespace, ignored: Sequence[str]) -> None:
@@ -123,7 +123,7 @@ def _mark(folder: Path, kind: Kind) -> dict[str, Any]:
     return open_record(folder / kind.mark).value
 
 
-def _ended(mark: Mapping[str, Any]) -> bool:
+def _has_ended(mark: Mapping[str, Any]) -> bool:
     """Whether the command has ended with success or a failure, and was not stopped from outside."""
     return mark.get("error") not in RESUMABLE
 

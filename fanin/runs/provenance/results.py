@@ -101,18 +101,23 @@ def _first_array(before: Path, after: Path) -> str:
     def arrays(path: Path) -> dict[str, Any]:
         return {"": read_array(path)} if path.suffix == ".npy" else read_archive(path)
 
-    was, now = arrays(before), arrays(after)
-    for name in {**was, **now}:
+    original_arrays, rerun_arrays = arrays(before), arrays(after)
+    for name in {**original_arrays, **rerun_arrays}:
         prefix = f"{name}: " if name else ""
-        if name not in was or name not in now:
-            return f"{prefix}{'is missing' if name in was else 'was absent'}"
-        old, new = was[name], now[name]
-        if (old.shape, old.dtype) != (new.shape, new.dtype):
-            return f"{prefix}was {old.dtype} of shape {old.shape}, is {new.dtype} of shape {new.shape}"
-        words = [np.frombuffer(array.tobytes(), f"V{array.itemsize}") for array in (old, new)]
+        if name not in original_arrays or name not in rerun_arrays:
+            return f"{prefix}{'is missing' if name in original_arrays else 'was absent'}"
+        original_array, rerun_array = original_arrays[name], rerun_arrays[name]
+        if (original_array.shape, original_array.dtype) != (rerun_array.shape, rerun_array.dtype):
+            kinds = [f"{array.dtype} of shape {array.shape}" for array in (original_array, rerun_array)]
+            return f"{prefix}was {kinds[0]}, is {kinds[1]}"
+        words = [
+            np.frombuffer(array.tobytes(), f"V{array.itemsize}") for array in (original_array, rerun_array)
+        ]
         if len(different := np.flatnonzero(words[0] != words[1])):
-            place = ", ".join(str(n) for n in np.unravel_index(different[0], old.shape))
-            return f"{prefix}{len(different):,} of {old.size:,} values differ, the first is [{place}]"
+            place = ", ".join(str(n) for n in np.unravel_index(different[0], original_array.shape))
+            return (
+                f"{prefix}{len(different):,} of {original_array.size:,} values differ, the first is [{place}]"
+            )
     return (
         "" if before.read_bytes() == after.read_bytes() else "the arrays are the same, their archives are not"
     )

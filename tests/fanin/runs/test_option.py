@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fanin.api.signature import declared, stub
+from fanin.api.signature import stub, with_options
 from fanin.base.errors import InputError
 from fanin.cli.options import add_options
 from fanin.glm.run.options import GlmOptions
@@ -213,7 +213,7 @@ def test_places_become_the_files_of_a_command():
 
 
 def test_a_python_function_is_declared_by_the_table():
-    @declared(Table, required=("data",), excluded=("copy",))
+    @with_options(Table, required=("data",), excluded=("copy",))
     def run(data: str, **options: object) -> None:
         """Run."""
 

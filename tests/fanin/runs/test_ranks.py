@@ -28,7 +28,7 @@ BIN = Path(sys.executable).parent
     ],
 )
 def test_bad_input_is_one_line_and_nothing_is_written(capsys, tmp_path, monkeypatch, options, message):
-    monkeypatch.setattr(ranks, "_joined", lambda: nullcontext(True))
+    monkeypatch.setattr(ranks, "_join_ranks", lambda: nullcontext(True))
     assert main([*TRAIN, "-o", str(tmp_path / "run"), *options]) == 2
     error = capsys.readouterr().err
     assert message in error
