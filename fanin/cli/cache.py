@@ -6,7 +6,10 @@ import argparse
 
 
 def add_no_cache(parser: argparse.ArgumentParser, condition: str = "") -> None:
-    """Declare the option, which ``main`` obeys for every command that has it."""
+    """Declare the option; ``run_on_ranks`` obeys it for every command.
+
+    ``condition``: text before the option's help, such as ``with --rtl, ``.
+    """
     parser.add_argument(
         "--no-cache", action="store_true", help=f"{condition}emit and build anew, without the cache"
     )

@@ -1,4 +1,4 @@
-"""From the table of a run's options (``fanin.runs.option``) to its part of the command line."""
+"""Command-line options of a run, derived from its table (``fanin.runs.option``)."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _add(group: Any, option: Option) -> None:
 
 
 class TableAction(argparse.Action):
-    """An action of an option of a table: it adds its name to ``given``. Its help names its default."""
+    """Action of a table's option: it adds the option's name to ``given``. Its help names the default."""
 
     def __init__(self, **of_argparse: Any) -> None:
         super().__init__(**of_argparse)

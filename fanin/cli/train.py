@@ -29,7 +29,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def run(args: argparse.Namespace) -> int:
-    """Train, compare, write the run's folder."""
+    """Train, compare with the golden model, and write the run's folder."""
     from fanin.glm.run.execute import execute  # --help must not wait for Amaranth and scikit-learn
 
     execute(GlmOptions.of(args), Call.of(args))

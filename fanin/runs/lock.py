@@ -83,7 +83,7 @@ def writer_of(path: Path) -> Writer | None:
 
 @contextlib.contextmanager
 def _open_directory(path: Path, follow_link: bool = True) -> Iterator[int]:
-    """Open a directory, which closing it unlocks. ``follow_link``: False refuses a path that is a link."""
+    """Open a directory; closing it releases its lock. ``follow_link``: False refuses a path that is a link."""
     with contextlib.ExitStack() as stack:
         with as_input_error(path):
             opening = folder_below(path) if follow_link else folder_below(path.parent, path.name)

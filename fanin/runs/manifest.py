@@ -1,4 +1,4 @@
-"""``.files.json``: the files of a folder that fanin has written. fanin deletes no other file of it."""
+"""Manifest ``.files.json`` of a folder: list of the files that fanin has written. fanin deletes no others."""
 
 from __future__ import annotations
 

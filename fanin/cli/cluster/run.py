@@ -29,7 +29,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 
 
 def run(args: argparse.Namespace) -> int:
-    """Train, write the run's folder."""
+    """Train, and write the run's folder."""
     from fanin.cnn.run.execute import execute  # --help must not wait for scikit-learn to load
 
     execute(ClusterOptions.of(args), Call.of(args))

@@ -44,7 +44,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 
 
 def run_encode(args: argparse.Namespace) -> int:
-    """Compress IN to OUT, piece by piece."""
+    """Compress IN to OUT, without holding all values in memory."""
     from fanin.codec.golden.codecs import encode
     from fanin.codec.golden.file import Header
     from fanin.codec.run.values import open_values
@@ -66,7 +66,7 @@ def run_encode(args: argparse.Namespace) -> int:
 
 
 def run_decode(args: argparse.Namespace) -> int:
-    """Decompress IN to OUT, piece by piece."""
+    """Decompress IN to OUT, without holding all values in memory."""
     from fanin.codec.golden.file import HEADER_BYTES, Header, decode_pieces
     from fanin.codec.run.values import bar, naming, open_input
 

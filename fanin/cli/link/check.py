@@ -1,4 +1,4 @@
-"""``fanin link check``: the model checker on the reliable link."""
+"""``fanin link check``: model checking of the reliable link."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 
 
 def run(args: argparse.Namespace) -> int:
-    """Search. Raises CheckFailed when an invariant is broken or not proved."""
+    """Search all states. Raises CheckFailed if an invariant is broken or not proved."""
     from fanin.sim.checker.chart import link_chart
     from fanin.sim.checker.link import LinkSystem
     from fanin.sim.checker.link_ends import Bounds

@@ -30,7 +30,7 @@ def add_options(group: argparse._ArgumentGroup) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Serve. Raises InputError for a wrong option or interface, before any frame is taken."""
+    """Run the node. Raises InputError for a wrong option or interface, before any frame is taken."""
     for name in ("host", "wire"):
         if getattr(args, name) is None:
             raise InputError(f"--{name}: --kind inceptionn needs an interface for it")

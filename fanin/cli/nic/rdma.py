@@ -57,7 +57,7 @@ def add_options(group: argparse._ArgumentGroup) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Serve. Raises InputError for a wrong option, file or interface, before any frame is taken."""
+    """Run the node. Raises InputError for a wrong option, file or interface, before any frame is taken."""
     from fanin.sim.nic.control import check_control
     from fanin.sim.nic.rdma_settings import address_of
     from fanin.wire.ethernet import mac_text

@@ -64,7 +64,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve. Raises InputError for a wrong option or interface, before any frame is taken."""
+    """Run the node. Raises InputError for a wrong option or interface, before any frame is taken."""
     if args.kind in KINDS_OF_OTHER_COMMANDS:
         raise InputError(f"--kind {args.kind}: {KINDS_OF_OTHER_COMMANDS[args.kind]}")
     node, _ = KINDS[args.kind]

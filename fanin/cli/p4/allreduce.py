@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fanin.base.errors import InputError
 from fanin.cli.options import add_options
@@ -13,6 +13,9 @@ from fanin.runs.shared_options import LinkOptions
 from fanin.sim.network import FAULTS, HOST, LinkConfig, NetworkConfig, check_delay
 from fanin.sim.switch.base import SwitchKind
 from fanin.wire.aggregation import DEFAULT_VALUES, VALUE_BITS, Encap, Protocol
+
+if TYPE_CHECKING:
+    from fanin.p4.aggregation import ProgramConfig
 
 PUBLISHED = "published"
 MAX_OPERATIONS = 1_000_000
@@ -75,37 +78,11 @@ def _measure(args: argparse.Namespace) -> dict[str, Any]:
     """Run the AllReduces; return the figures for ``--json``."""
     import numpy as np  # --help must not wait for it to load
 
-    from fanin.p4.aggregation import ProgramConfig
     from fanin.sim.switch.allreduce import allreduce
     from fanin.sim.switch.make import make_switch
     from fanin.sim.switch.published import published_allreduce
 
-    if not 1 <= args.operations <= MAX_OPERATIONS:
-        raise InputError(f"--operations {args.operations}: must be in 1…{MAX_OPERATIONS:,}")
-    protocol = Protocol.P4SGD if args.protocol == PUBLISHED else Protocol(args.protocol)
-    max_window = SLOTS // protocol.slots_per_operation
-    if not 1 <= args.window <= max_window or args.window & (args.window - 1):
-        raise InputError(f"--window {args.window}: must be a power of two in 1…{max_window}")
-    try:
-        check_delay("link_ns", args.link_ns)
-        program = ProgramConfig(
-            protocol=protocol,
-            workers=args.workers,
-            slots=args.window * protocol.slots_per_operation,
-            values=args.values,
-            encap=Encap(args.encap),
-        )
-        link_settings = {name: getattr(args, name) for name in (*FAULTS, *HOST)}
-        network = NetworkConfig(
-            link=LinkConfig(delay_ns=args.link_ns, gbps=args.gbps, **link_settings),
-            switch_ns=args.switch_ns,
-            timeout_ns=args.timeout_ns,
-            retries=args.retries,
-            seed=args.seed,
-            switch=SwitchKind(args.switch),
-        )
-    except ValueError as error:
-        raise InputError(str(error)) from error
+    program, network = _configuration(args)
     generator = np.random.default_rng(abs(args.seed))
     shape = (args.workers, args.operations * args.values)
     rows = generator.integers(-_MAX_VALUE, _MAX_VALUE, shape).astype(np.int32)
@@ -138,3 +115,36 @@ def _measure(args: argparse.Namespace) -> dict[str, Any]:
         "gave_up": result.gave_up,
         "switch": result.counters.as_dict(),
     }
+
+
+def _configuration(args: argparse.Namespace) -> tuple[ProgramConfig, NetworkConfig]:
+    """Return the switch program and the network of the options. Raises InputError."""
+    from fanin.p4.aggregation import ProgramConfig
+
+    if not 1 <= args.operations <= MAX_OPERATIONS:
+        raise InputError(f"--operations {args.operations}: must be in 1…{MAX_OPERATIONS:,}")
+    protocol = Protocol.P4SGD if args.protocol == PUBLISHED else Protocol(args.protocol)
+    max_window = SLOTS // protocol.slots_per_operation
+    if not 1 <= args.window <= max_window or args.window & (args.window - 1):
+        raise InputError(f"--window {args.window}: must be a power of two in 1…{max_window}")
+    try:
+        check_delay("link_ns", args.link_ns)
+        program = ProgramConfig(
+            protocol=protocol,
+            workers=args.workers,
+            slots=args.window * protocol.slots_per_operation,
+            values=args.values,
+            encap=Encap(args.encap),
+        )
+        link_settings = {name: getattr(args, name) for name in (*FAULTS, *HOST)}
+        network = NetworkConfig(
+            link=LinkConfig(delay_ns=args.link_ns, gbps=args.gbps, **link_settings),
+            switch_ns=args.switch_ns,
+            timeout_ns=args.timeout_ns,
+            retries=args.retries,
+            seed=args.seed,
+            switch=SwitchKind(args.switch),
+        )
+    except ValueError as error:
+        raise InputError(str(error)) from error
+    return program, network

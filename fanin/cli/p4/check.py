@@ -1,4 +1,4 @@
-"""``fanin p4 check``: the model checker."""
+"""``fanin p4 check``: model checking of the aggregation protocol."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 
 
 def run(args: argparse.Namespace) -> int:
-    """Search. Raises CheckFailed when an invariant is broken or not proved."""
+    """Search all states. Raises CheckFailed if an invariant is broken or not proved."""
     from fanin.sim.checker import PROTOCOLS
     from fanin.sim.checker.chart import chart
     from fanin.sim.checker.search import check

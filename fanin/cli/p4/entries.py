@@ -1,4 +1,4 @@
-"""Table entries, multicast groups and clone sessions from a JSON file into a switch; errors name the place."""
+"""Installation of table entries, multicast groups and clone sessions from a JSON file in a switch."""
 
 from __future__ import annotations
 

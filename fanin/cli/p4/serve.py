@@ -68,7 +68,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve. Raises InputError for a wrong program, port, address or job; before any frame is taken."""
+    """Run the switch. Raises InputError for a wrong program, port, address or job before it takes a frame."""
     from fanin.sim.switch.service.forwarding import Forwarding
 
     check_seconds(args)

@@ -48,7 +48,7 @@ def add_parser(parts: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 
 
 def run(args: argparse.Namespace) -> int:
-    """Add up. Raises InputError for wrong files or options, CheckFailed where RTL and golden model differ."""
+    """Add the gradients. Raises InputError for wrong files or options, CheckFailed if the RTL's sum differs."""
     import numpy as np
 
     from fanin.ring.golden.all_reduce import all_reduce

@@ -30,7 +30,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def run(args: argparse.Namespace) -> int:
-    """Train, write the run's folder."""
+    """Train, and write the run's folder."""
     from fanin.ring.run.execute import execute  # --help must not wait for scikit-learn to load
 
     execute(RingOptions.of(args), Call.of(args))
