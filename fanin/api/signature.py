@@ -23,14 +23,14 @@ def with_options(
     """
     options = [option for option in options_of(table) if option.name not in excluded]
 
-    def signed(function: Function) -> Function:
+    def decorate(function: Function) -> Function:
         parameters = [_parameter(each, required=each.name in required) for each in options]
         signature = inspect.signature(function)
         function.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
         function.__doc__ = f"{inspect.getdoc(function)}\n\n{_arguments_text(options)}\n"
         return function
 
-    return signed
+    return decorate
 
 
 def _parameter(option: Option, *, required: bool) -> inspect.Parameter:

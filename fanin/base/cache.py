@@ -199,8 +199,8 @@ def _open_locked(path: Path, on_wait: Callable[[], None]) -> IO[str] | None:
 @contextlib.contextmanager
 def unfinished_entry(folder: Path) -> Iterator[Path]:
     """Yield a temporary directory in ``folder`` for an unfinished entry; delete it at the end."""
-    with tempfile.TemporaryDirectory(dir=folder, prefix=_UNFINISHED) as work:
-        yield Path(work)
+    with tempfile.TemporaryDirectory(dir=folder, prefix=_UNFINISHED) as scratch:
+        yield Path(scratch)
 
 
 def cached_text(entry: Path, make: Callable[[], str]) -> str:
@@ -237,10 +237,10 @@ def _intact(entry: Path) -> str | None:
 
 def _write(entry: Path, text: str) -> None:
     content = text.encode()
-    with unfinished_entry(entry.parent) as work:
-        (work / "entry").write_bytes(_content_digest(content) + b"\n" + content)
-        seal(work / "entry")
-        (work / "entry").replace(entry)
+    with unfinished_entry(entry.parent) as scratch:
+        (scratch / "entry").write_bytes(_content_digest(content) + b"\n" + content)
+        seal(scratch / "entry")
+        (scratch / "entry").replace(entry)
 
 
 @dataclass(frozen=True)

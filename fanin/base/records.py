@@ -61,10 +61,10 @@ def _parse_limited(parse: Callable[[T], Any], text: T) -> Any:
     level = [value]
     for _ in range(MAX_DEPTH + 1):
         level = [
-            inner
-            for outer in level
-            if isinstance(outer, (dict, list))
-            for inner in (outer.values() if isinstance(outer, dict) else outer)
+            member
+            for container in level
+            if isinstance(container, (dict, list))
+            for member in (container.values() if isinstance(container, dict) else container)
         ]
         if not level:
             return value
@@ -124,8 +124,8 @@ class Record:
 
     def finish(self) -> None:
         """Raise InputError for fields that were never read, here and in inner records: misspelt names."""
-        for inner in self._inner:
-            inner.finish()
+        for child in self._inner:
+            child.finish()
         if unread := [field for field in self.value if field not in self._fields_read]:
             raise self.error(f"{', '.join(map(_json_text, unread))} is not known here")
 

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from fanin.base.printable import terminal
-from fanin.runs.option import Option, Options, dashed, options_of
+from fanin.runs.option import Option, Options, option_flag, options_of
 
 
 def add_options(parser: argparse.ArgumentParser, table: type[Options]) -> None:
@@ -40,7 +40,7 @@ def add_selected_options(
 
 
 def _add(group: Any, option: Option) -> None:
-    words = [option.name] if option.positional else [option.short or dashed(option.name)]
+    words = [option.name] if option.positional else [option.short or option_flag(option.name)]
     default = str(option.default) if isinstance(option.default, StrEnum) else option.default
     arguments: dict[str, Any] = {"help": option.help.replace("%", "%%")}
     if not option.required:
@@ -57,7 +57,7 @@ def _add(group: Any, option: Option) -> None:
         arguments |= {"nargs": "?", "default": None}  # Options.of puts the table's in its place
     group.add_argument(*words, **arguments)
     for alias in option.aliases:
-        group.add_argument(dashed(alias), **arguments | {"help": argparse.SUPPRESS})
+        group.add_argument(option_flag(alias), **arguments | {"help": argparse.SUPPRESS})
 
 
 class TableAction(argparse.Action):
@@ -74,8 +74,8 @@ class TableAction(argparse.Action):
         super().__call__(parser, namespace, values, word)
         if word or values is not self.default:  # argparse gives a positional its default, too
             namespace.given = namespace.given | {self.dest}
-        if word and not word.startswith("--no-") and word.startswith("--") and word != dashed(self.dest):
-            print(f"fanin: note: {word} is {dashed(self.dest)} now", file=terminal())
+        if word and not word.startswith("--no-") and word.startswith("--") and word != option_flag(self.dest):
+            print(f"fanin: note: {word} is {option_flag(self.dest)} now", file=terminal())
 
 
 class _Store(TableAction, argparse._StoreAction):

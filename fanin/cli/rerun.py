@@ -47,8 +47,8 @@ def run(args: argparse.Namespace) -> int:
     _check_new(args.folder, output)
     command = _command(original, args.whole)
     _check_listed(command, original)
-    for item in original.inputs:
-        _set_input(command, item, original, accept_changed=args.changed_inputs)
+    for input_file in original.inputs:
+        _set_input(command, input_file, original, accept_changed=args.changed_inputs)
     setattr(command, command.files.output, output)
     for copy in command.files.copies:
         setattr(command, copy, None)
@@ -64,21 +64,21 @@ def run(args: argparse.Namespace) -> int:
         print_json(_as_json(original, rerun, results, changed) | {"failure": failure})
     else:
         print(_text(original, output, results, changed, failure))
-    if unequal := [item.name for item in results if not item.is_same]:
+    if unequal := [comparison.name for comparison in results if not comparison.is_same]:
         raise CheckFailed(f"{output}: {len(unequal)} of {len(results)} results differ: {', '.join(unequal)}")
     return 0
 
 
 def _default_output(folder: Path) -> Path:
     """Return the default of ``-o``: a folder beside the run's."""
-    place = folder.resolve() if folder.name in ("", "..") else folder  # "." has no name
-    return place.with_name(folder.resolve().name + _SUFFIX)
+    named_folder = folder.resolve() if folder.name in ("", "..") else folder  # "." has no name
+    return named_folder.with_name(folder.resolve().name + _SUFFIX)
 
 
 def _check_new(folder: Path, output: Path) -> None:
     """Raise InputError unless the new folder is absent and outside the run's."""
-    place, run = output.resolve(), folder.resolve()
-    if run == place or run in place.parents:
+    new_folder, run_folder = output.resolve(), folder.resolve()
+    if run_folder == new_folder or run_folder in new_folder.parents:
         raise InputError(f"{output}: is inside the run's folder {folder}; choose another -o")
     if output.exists() or output.is_symlink():
         raise InputError(f"{output}: exists; choose another -o, or remove it")
@@ -116,14 +116,14 @@ def _set_input(args: argparse.Namespace, input: Input, original: Provenance, *, 
 
     - ``accept_changed``: accept files that differ from those that the run read.
     """
-    place = f"{original.folder / PROVENANCE_FILE}: inputs: {input.option}"
+    field = f"{original.folder / PROVENANCE_FILE}: inputs: {input.option}"
     if input.option not in args.files.inputs:
-        raise InputError(f"{place} is no input of this command")
+        raise InputError(f"{field} is no input of this command")
     path, value = Path(input.path), getattr(args, input.option)
     if value is not None and path != original.directory / str(value):
-        raise InputError(f"{place} is {path}, but argv names {original.directory / str(value)}")
+        raise InputError(f"{field} is {path}, but argv names {original.directory / str(value)}")
     if not input.files:
-        raise InputError(f"{place} has no SHA-256, so {path} is not read")
+        raise InputError(f"{field} has no SHA-256, so {path} is not read")
     if not path.exists():
         raise InputError(f"{path}: is missing; the run read it")
     if not path.is_file() and not path.is_dir():
@@ -159,9 +159,9 @@ def _text(
     lines = [f"fanin {shlex.join(original.argv)}", ""]
     if failure:
         lines += [f"failed: {failure}", ""]
-    lines.append(table([[item.name, str(item)] for item in results]))
+    lines.append(table([[comparison.name, str(comparison)] for comparison in results]))
     if changed:
-        lines += ["", *(f"  {item}" for item in changed)]
+        lines += ["", *(f"  {comparison}" for comparison in changed)]
     return "\n".join([*lines, "", f"  {output}"])
 
 
@@ -172,7 +172,7 @@ def _as_json(
         "run": str(original.folder),
         "rerun": str(rerun.folder),
         "argv": list(original.argv),
-        "same": all(item.is_same for item in results),
-        "results": [asdict(item) | {"same": item.is_same} for item in results],
-        "changes": [asdict(item) for item in changed],
+        "same": all(comparison.is_same for comparison in results),
+        "results": [asdict(comparison) | {"same": comparison.is_same} for comparison in results],
+        "changes": [asdict(comparison) for comparison in changed],
     }

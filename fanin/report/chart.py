@@ -214,13 +214,13 @@ class Chart:
 
     def mark(self, x: float, text: str) -> None:
         """Add a vertical line with ``text`` above it; texts of several marks are stacked."""
-        self._shapes.append(_dashed({"x0": x, "x1": x, "y0": 0, "y1": 1, "yref": "paper"}))
+        self._shapes.append(_dashed_line({"x0": x, "x1": x, "y0": 0, "y1": 1, "yref": "paper"}))
         place = {"x": x, "y": 1, "yref": "paper", "xanchor": "center", "yanchor": "bottom"}
         self._notes.append({"text": text, "showarrow": False, "yshift": _MARK_PX * len(self._notes), **place})
 
     def level(self, y: float) -> None:
         """Add a horizontal line."""
-        self._shapes.append(_dashed({"x0": 0, "x1": 1, "xref": "paper", "y0": y, "y1": y}))
+        self._shapes.append(_dashed_line({"x0": 0, "x1": 1, "xref": "paper", "y0": y, "y1": y}))
 
     def figure(self) -> dict[str, Any]:
         """Return the figure for Plotly; its colours are names from the style sheet, such as ``var(--blue)``."""
@@ -260,5 +260,5 @@ def _colour(style: Style) -> str:
     return f"var(--{style.colour})"
 
 
-def _dashed(ends: dict[str, Any]) -> dict[str, Any]:
+def _dashed_line(ends: dict[str, Any]) -> dict[str, Any]:
     return {"type": "line", "line": {"color": "var(--ink)", "width": 1.2, "dash": "dash"}, **ends}

@@ -73,15 +73,15 @@ def add_links(trace: Trace, sent: Sequence[TracedFrame], nodes: Sequence[str], l
     Each slice names its ``peer``, the other end. A fault of the network is an instant at the frame's end.
     """
     names_by_mac = {worker_endpoint(number).mac: name for number, name in enumerate(nodes)}
-    for item in trace.first("frames", sent, left_out):
-        logged, frame = item.logged, item.frame
+    for sent_frame in trace.first("frames", sent, left_out):
+        logged, frame = sent_frame.logged, sent_frame.frame
         peer = names_by_mac.get(logged.destination if logged.up else logged.source)
         track = f"{'from' if logged.up else 'to'} {nodes[logged.port]}"
-        name = f"{frame.kind} {RETRANSMISSION}" if item.is_retransmission else frame.kind
+        name = f"{frame.kind} {RETRANSMISSION}" if sent_frame.is_retransmission else frame.kind
         facts = {"peer": peer, "bytes": logged.size} | frame.facts
-        trace.slice(NETWORK, track, name, item.begin_ns, item.end_ns, **facts)
+        trace.slice(NETWORK, track, name, sent_frame.begin_ns, sent_frame.end_ns, **facts)
         for fault in logged.faults:
-            trace.instant(NETWORK, track, fault, item.end_ns, frame=name)
+            trace.instant(NETWORK, track, fault, sent_frame.end_ns, frame=name)
 
 
 def link_frame(form: LinkFormat, head: bytes) -> Frame | None:
@@ -109,15 +109,15 @@ def add_credit(trace: Trace, sent: Iterable[TracedFrame], nodes: Sequence[str]) 
     """
     limits: dict[tuple[int, Hashable], int] = {}
     unsent: dict[tuple[int, Hashable], int] = {}
-    for item in sorted(sent, key=lambda item: item.logged.end):
-        logged, facts = item.logged, item.frame.facts
-        end = logged.port, item.frame.stream
-        if logged.up and item.frame.number is not None and not item.is_retransmission:
-            unsent[end] = item.frame.number + 1
+    for sent_frame in sorted(sent, key=lambda sent_frame: sent_frame.logged.end):
+        logged, facts = sent_frame.logged, sent_frame.frame.facts
+        end = logged.port, sent_frame.frame.stream
+        if logged.up and sent_frame.frame.number is not None and not sent_frame.is_retransmission:
+            unsent[end] = sent_frame.frame.number + 1
         elif not logged.up and "limit" in facts and not (logged.dropped or logged.corrupted):
             limits[end] = max(limits.get(end, 0), facts["limit"])
         else:
             continue
         owner = f"{nodes[logged.port]}, connection {facts['connection']}" if "connection" in facts else ""
         credit = limits.get(end, 0) - unsent.get(end, 0)
-        trace.counter(NETWORK, f"credit of {owner or nodes[logged.port]}", item.end_ns, credit)
+        trace.counter(NETWORK, f"credit of {owner or nodes[logged.port]}", sent_frame.end_ns, credit)

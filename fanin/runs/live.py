@@ -13,7 +13,7 @@ from typing import Any
 
 from fanin.base.errors import InputError
 from fanin.base.scratch import LIVE_FILE, write_file
-from fanin.runs.lock import ensured_directory
+from fanin.runs.lock import ensure_directory
 from fanin.runs.output import RUN_FILE, finite
 from fanin.runs.progress import StatusLine, TimeLeft
 
@@ -108,7 +108,7 @@ class LiveFile:
     def _begin(self) -> None:
         self._start = time.time()
         with contextlib.suppress(InputError):
-            self._folder.enter_context(ensured_directory(self._path.parent))
+            self._folder.enter_context(ensure_directory(self._path.parent))
         self._facts |= {
             "pid": os.getpid(),
             "host": socket.gethostname(),

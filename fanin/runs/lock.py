@@ -41,7 +41,7 @@ def sole_writer(path: Path, *, follow_link: bool = True) -> Iterator[int]:
 
     - ``follow_link``: False refuses a path that is a link.
     """
-    with ensured_directory(path), _open_directory(path, follow_link) as folder:
+    with ensure_directory(path), _open_directory(path, follow_link) as folder:
         if not _try_lock(folder):
             writer = writer_of(path) or Writer()
             raise InputError(f"{path}: {writer} is writing it; wait until it ends, or choose another folder")
@@ -57,17 +57,21 @@ def sole_writer(path: Path, *, follow_link: bool = True) -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def ensured_directory(path: Path) -> Iterator[None]:
+def ensure_directory(path: Path) -> Iterator[None]:
     """Create a directory if it is absent, and delete it at the end if it is empty then. Raises InputError."""
-    absent = [place for place in (path.absolute(), *path.absolute().parents) if not place.exists()]
+    absent = [
+        path_to_delete
+        for path_to_delete in (path.absolute(), *path.absolute().parents)
+        if not path_to_delete.exists()
+    ]
     with as_input_error(path):
         path.mkdir(parents=True, exist_ok=True)
     try:
         yield
     finally:
         with contextlib.suppress(OSError):  # a folder with files stays
-            for place in absent:
-                place.rmdir()
+            for path_to_delete in absent:
+                path_to_delete.rmdir()
 
 
 def writer_of(path: Path) -> Writer | None:

@@ -35,7 +35,7 @@ class Manifest:
         """Write the manifest of a folder."""
         write_file(folder / MANIFEST_FILE, json.dumps(asdict(self), indent=1) + "\n")
 
-    def added(self, names: Iterable[str]) -> Manifest:
+    def with_files(self, names: Iterable[str]) -> Manifest:
         """Return the manifest with these files added."""
         return Manifest(self.mark, (*self.files, *sorted(set(names) - set(self.files))))
 
@@ -60,11 +60,11 @@ def list_files(folder: Path, names: Iterable[str]) -> None:
 
     A class folder of a run uses the manifest of the run's folder. Without a manifest, nothing is written.
     """
-    for top in (folder, *folder.parents[1:2]):
-        if manifest := read_manifest(top):
-            added = manifest.added((folder / name).relative_to(top).as_posix() for name in names)
+    for root in (folder, *folder.parents[1:2]):
+        if manifest := read_manifest(root):
+            added = manifest.with_files((folder / name).relative_to(root).as_posix() for name in names)
             if added != manifest:
-                added.write(top)
+                added.write(root)
             return
 
 
@@ -80,16 +80,16 @@ def replace_files(folder: Path | int, source: Path, mark: str) -> None:
     paths = [file.relative_to(source).as_posix() for file in source.rglob("*") if not file.is_dir()]
     files = sorted(name for name in paths if name != MANIFEST_FILE)
     check_places(folder, files)
-    with folder_below(folder) as top:
-        if earlier := read_manifest(top):
-            _delete_listed(top, earlier)
+    with folder_below(folder) as root:
+        if earlier := read_manifest(root):
+            _delete_listed(root, earlier)
         Manifest(mark, tuple(files)).write(source)
         for name in (MANIFEST_FILE, *sorted(files, key=lambda name: name == mark)):
-            *parents, last = PurePosixPath(name).parts
-            with folder_below(top, *parents, create=True) as place:
-                os.replace(source / name, last, dst_dir_fd=place)
+            *parents, file_name = PurePosixPath(name).parts
+            with folder_below(root, *parents, create=True) as parent:
+                os.replace(source / name, file_name, dst_dir_fd=parent)
         for subfolder in filter(Path.is_dir, source.rglob("*")):  # also the empty ones
-            make_folder(top, subfolder.relative_to(source).as_posix())
+            make_folder(root, subfolder.relative_to(source).as_posix())
 
 
 def make_folder(folder: Path | int, name: str) -> None:
@@ -106,13 +106,13 @@ def delete_files(folder: Path) -> bool:
 
     Return whether there is a manifest; without one, nothing is deleted. Raises OSError, also for a link.
     """
-    with folder_below(folder.parent, folder.name) as top:
-        manifest = read_manifest(top)
+    with folder_below(folder.parent, folder.name) as root:
+        manifest = read_manifest(root)
         if manifest is None:
             return False
-        _delete_listed(top, manifest)
+        _delete_listed(root, manifest)
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(MANIFEST_FILE, dir_fd=top)
+            os.unlink(MANIFEST_FILE, dir_fd=root)
     with contextlib.suppress(OSError):  # holds files of others
         folder.rmdir()
     return True
@@ -136,18 +136,18 @@ def _mode(folder: Path | int, name: str) -> int:
 def _delete_listed(folder: int, manifest: Manifest) -> None:
     """Delete the files of a manifest, the mark first, and then their empty folders."""
     for name in sorted(manifest.files, key=lambda name: name != manifest.mark):
-        *parents, last = PurePosixPath(name).parts
+        *parents, file_name = PurePosixPath(name).parts
         try:
-            with folder_below(folder, *parents) as place:
-                os.unlink(last, dir_fd=place)
+            with folder_below(folder, *parents) as parent_folder:
+                os.unlink(file_name, dir_fd=parent_folder)
         except OSError as error:
             if error.errno not in _NO_FILE:
                 raise
     empty = {parent for name in manifest.files for parent in _folders(name)}
     for parent in sorted(empty, key=lambda path: path.count("/"), reverse=True):
-        *parents, last = PurePosixPath(parent).parts
-        with contextlib.suppress(OSError), folder_below(folder, *parents) as place:
-            os.rmdir(last, dir_fd=place)  # OSError: holds other files, is absent or a link
+        *parents, file_name = PurePosixPath(parent).parts
+        with contextlib.suppress(OSError), folder_below(folder, *parents) as parent_folder:
+            os.rmdir(file_name, dir_fd=parent_folder)  # OSError: holds other files, is absent or a link
 
 
 def _is_inside(name: object) -> bool:

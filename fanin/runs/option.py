@@ -106,7 +106,7 @@ class Option:
         """Name in a message, as on a command line."""
         if self.positional:
             return self.metavar or self.name
-        return self.short or dashed(self.name)
+        return self.short or option_flag(self.name)
 
     @property
     def help(self) -> str:
@@ -125,7 +125,7 @@ class Option:
     def as_written(self, value: Any) -> str:
         """Return the option with a value as on a command line."""
         if self.kind is bool:
-            return dashed(self.name if value else f"no-{self.name}")
+            return option_flag(self.name if value else f"no-{self.name}")
         return f"{self.label} {self.value_text(value)}"
 
     def check(self, value: Any) -> None:
@@ -142,7 +142,7 @@ class Option:
         )
         raise InputError(f"{self.name.replace('_', '-')} must be {limits}, not {value_text(value)}")
 
-    def converted(self, value: Any) -> Any:
+    def convert(self, value: Any) -> Any:
         """Check a value from Python or JSON and convert it to the option's kind. Raises InputError."""
         if value is None:
             if self.required:
@@ -152,12 +152,12 @@ class Option:
         converted = tuple(map(self._convert_one, values))
         return converted if self.repeatable else converted[0]
 
-    def parsed(self, text: str) -> Any:
+    def parse(self, text: str) -> Any:
         """Convert text from a command line to the option's value. Raises InputError."""
         if self.kind in (int, float):
-            with contextlib.suppress(ValueError):  # converted() rejects text that is not a number
-                return self.converted(self.kind(text))
-        return self.converted(text)
+            with contextlib.suppress(ValueError):  # convert() rejects text that is not a number
+                return self.convert(self.kind(text))
+        return self.convert(text)
 
     def _convert_one(self, value: Any) -> Any:
         if issubclass(self.kind, StrEnum):
@@ -239,7 +239,7 @@ class Options:
         required = [name for name, option in options.items() if option.required]
         values = {**dict.fromkeys(required), **given}
         converted = {
-            name: options[name].converted(value)
+            name: options[name].convert(value)
             for name, value in values.items()
             if value is not None or name in required
         }
@@ -250,7 +250,7 @@ class Options:
     @classmethod
     def of(cls, args: Any) -> Self:
         """Return the options of a parsed command line (``fanin.cli.options``). Raises InputError."""
-        values = {option.name: option.converted(getattr(args, option.name)) for option in options_of(cls)}
+        values = {option.name: option.convert(getattr(args, option.name)) for option in options_of(cls)}
         parsed = cls(**values, given=args.given)
         parsed.check_values()
         return parsed
@@ -338,7 +338,7 @@ def option_of(table: type[Options], name: str) -> Option:
     return next(option for option in options_of(table) if option.name == name)
 
 
-def dashed(name: str) -> str:
+def option_flag(name: str) -> str:
     """Return an option's name as on a command line."""
     return f"--{name.replace('_', '-')}"
 

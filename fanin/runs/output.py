@@ -209,8 +209,8 @@ def output_directory(path: Path, kind: Kind = RUN) -> Iterator[Path]:
                 path.mkdir(parents=True, exist_ok=True)
                 replace_files(path, scratch, kind.mark)
         except BaseException as error:  # also a signal: the earlier files may be deleted by now
-            place = path.absolute()
-            rescue = Path(tempfile.mkdtemp(dir=_nearest(place.parent), prefix=f"{place.name}-"))
+            target = path.absolute()
+            rescue = Path(tempfile.mkdtemp(dir=_nearest(target.parent), prefix=f"{target.name}-"))
             scratch.rename(rescue)
             advice = f"the new files are in {rescue}"
             if isinstance(error, InputError):
@@ -224,10 +224,10 @@ def output_directory(path: Path, kind: Kind = RUN) -> Iterator[Path]:
 def check_capture(path: Path, output: Path, kind: Kind) -> None:
     """Raise InputError if frames cannot be written to ``path``, or ``path`` collides with the output folder."""
     check_writable(path)
-    place, folder = path.resolve(), output.resolve()
-    if place == folder or place in folder.parents:
+    capture, folder = path.resolve(), output.resolve()
+    if capture == folder or capture in folder.parents:
         raise InputError(f"{path}: cannot be a file and the folder of others")
-    if place in [folder / name for name in kind.names]:
+    if capture in [folder / name for name in kind.names]:
         raise InputError(f"{path}: cannot be {PCAP_FILE} and {path.name} at once")
 
 
@@ -280,15 +280,15 @@ def open_kind(path: Path, kind: Kind, command: str, hint: str = "") -> Record:
 
 def _nearest(folder: Path) -> Path:
     """Return ``folder``, or its nearest parent that exists."""
-    return next(place for place in (folder, *folder.parents) if place.exists())
+    return next(candidate for candidate in (folder, *folder.parents) if candidate.exists())
 
 
 def finite(value: Any) -> Any:
     """Return a JSON value with None in place of every number that is not finite; JSON has no such numbers."""
     if isinstance(value, dict):
-        return {name: finite(inner) for name, inner in value.items()}
+        return {name: finite(member) for name, member in value.items()}
     if isinstance(value, list | tuple):
-        return [finite(inner) for inner in value]
+        return [finite(member) for member in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

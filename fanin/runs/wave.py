@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from fanin.base.errors import CheckFailed, InputError
 from fanin.base.scratch import write_file
-from fanin.runs.option import Group, Options, dashed, option
+from fanin.runs.option import Group, Options, option, option_flag
 from fanin.runs.output import check_writable, keep_file, scratch_file
 from fanin.sim.cosim.window import ALL_LEVELS, CYCLES, Window
 
@@ -78,7 +78,7 @@ def waveform(args: argparse.Namespace | WaveOptions, *, rtl: bool = True) -> Ite
 def _window(args: argparse.Namespace | WaveOptions) -> Window | None:
     if args.wave is None:
         if details := [name for name in _DETAILS if getattr(args, name) is not None]:
-            raise InputError(f"{dashed(details[0])}: needs --wave")
+            raise InputError(f"{option_flag(details[0])}: needs --wave")
         return None
     if args.wave.suffix != SUFFIX:
         raise InputError(f"--wave {args.wave}: must end in {SUFFIX}, the format")
@@ -100,7 +100,7 @@ def _files(path: Path) -> tuple[Path, Path, Path]:
 def _at_least(args: argparse.Namespace | WaveOptions, name: str, minimum: int, default: int) -> int:
     value = getattr(args, name)
     if value is not None and not minimum <= value <= _MAX_VALUE:
-        raise InputError(f"{dashed(name)} must be {minimum} to {_MAX_VALUE:,}, not {value:,}")
+        raise InputError(f"{option_flag(name)} must be {minimum} to {_MAX_VALUE:,}, not {value:,}")
     return default if value is None else value
 
 

@@ -49,7 +49,7 @@ def _codec(args: argparse.Namespace) -> Inceptionn:
     return Inceptionn(bound=bound, mode=default.mode if args.mode is None else Mode[args.mode.upper()])
 
 
-def _started(args: argparse.Namespace, codec: Inceptionn) -> str:
+def _start_message(args: argparse.Namespace, codec: Inceptionn) -> str:
     return f"NIC in {'NumPy' if args.model else 'RTL'}, {codec}: host {args.host}, wire {args.wire}"
 
 
@@ -65,7 +65,7 @@ def _serve_model(args: argparse.Namespace, codec: Inceptionn) -> Served:
         forwarding = Forwarding(ports, open_interfaces(stack, names), say=warn)
         stack.callback(forwarding.close)
         rates = Rates(forwarding, names, is_live=sys.stderr.isatty())
-        say(_started(args, codec))
+        say(_start_message(args, codec))
         forward(forwarding, rates, args.seconds)
     names_of = [f"{direction}_{name}" for direction in ("tx", "rx") for name in COUNTERS]
     return Served(
@@ -86,7 +86,10 @@ def _serve_rtl(args: argparse.Namespace, codec: Inceptionn) -> Served:
     nic = InceptionnNicCosim()
     serve = functools.partial(nic.serve, codec, host=args.host, wire=args.wire, slowdown=args.slowdown)
     return serve_rtl(
-        args, interfaces, _started(args, codec), lambda stop, progress: serve(stop=stop, progress=progress)
+        args,
+        interfaces,
+        _start_message(args, codec),
+        lambda stop, progress: serve(stop=stop, progress=progress),
     )
 
 

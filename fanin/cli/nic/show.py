@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
         *(
             [
                 f"pair {pair['pair']}",
-                f"with {pair['peer']:#x} at {pair['ip']}, path MTU {pair['mtu']}{_failed(pair)}",
+                f"with {pair['peer']:#x} at {pair['ip']}, path MTU {pair['mtu']}{_failure_note(pair)}",
             ]
             for pair in info["connected"]
         ),
@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _failed(pair: dict[str, Any]) -> str:
+def _failure_note(pair: dict[str, Any]) -> str:
     if not pair["failed"]:
         return ""
     from fanin.host.causes import explain_name  # of all nodes, whose registers take time to declare

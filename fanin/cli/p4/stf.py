@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
         test = StfTest(load_program(args), text, str(args.test))
         complaints = test.run()
     except Refused as error:
-        return _refused(str(error))
+        return _report_refusal(str(error))
     if args.json:
         print_json({"test": str(args.test), "complaints": complaints})
     else:
@@ -58,6 +58,6 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _refused(message: str) -> int:
+def _report_refusal(message: str) -> int:
     print(f"fanin: refused: {' '.join(message.split())}", file=sys.stderr)
     return EXIT_REFUSED

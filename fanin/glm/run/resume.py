@@ -99,7 +99,7 @@ def open_earlier(options: GlmOptions) -> tuple[GlmOptions, Earlier]:
     earlier = Earlier(folder, states, max(jobs), marks[0].get("error"))
     before = earlier.about.configuration
     kept = {
-        each.name: each.converted(before[each.name])
+        each.name: each.convert(before[each.name])
         for each in _TRAINING
         if each.name not in options.given and each.name in before
     }

@@ -31,7 +31,7 @@ def _changed(options: ParamServerOptions, entry: str) -> ParamServerOptions:
         if not equals:
             raise InputError(f"{name!r} is not of the form algorithm=sync")
         option = _option(name, entry)
-        value = option.parsed(text)
+        value = option.parse(text)
         values[option.name] = values.get(option.name, ()) + value if option.repeatable else value
     given = options.given | values.keys()
     # The push options of wild do not apply to sync.

@@ -67,7 +67,7 @@ def _read(record: Record) -> Iterator[tuple[str, Any]]:
                 continue
             raise record.error(f'"{each.name}" is missing')
         try:
-            value = each.converted(record.value[name])
+            value = each.convert(record.value[name])
             each.check(value)
             if each.name == "layers" and not is_list(value):
                 raise InputError(f"layers must be widths, not {value!r}")

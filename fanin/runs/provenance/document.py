@@ -144,12 +144,12 @@ def _options(args: argparse.Namespace) -> dict[str, Any]:
 def _seeds(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:
     """Yield every seed in a JSON value, with its place."""
     if isinstance(value, dict):
-        for name, inner in value.items():
+        for name, member in value.items():
             name_path = f"{place}.{name}" if place else name
-            if name.endswith(_SEED) and inner is not None:
-                yield name_path, inner
+            if name.endswith(_SEED) and member is not None:
+                yield name_path, member
             else:
-                yield from _seeds(inner, name_path)
+                yield from _seeds(member, name_path)
 
 
 @dataclass(frozen=True)

@@ -62,11 +62,11 @@ def _values(path: Path, ignored: Sequence[str]) -> Any:
     content = parse_json(path.read_bytes())
     for field in ignored:
         *outer, last = field.split(".")
-        inner = content
+        parent = content
         for name in outer:
-            inner = inner.get(name) if isinstance(inner, dict) else None
-        if isinstance(inner, dict):
-            inner.pop(last, None)
+            parent = parent.get(name) if isinstance(parent, dict) else None
+        if isinstance(parent, dict):
+            parent.pop(last, None)
     return content
 
 
@@ -114,9 +114,9 @@ def _first_array(before: Path, after: Path) -> str:
             np.frombuffer(array.tobytes(), f"V{array.itemsize}") for array in (original_array, rerun_array)
         ]
         if len(different := np.flatnonzero(words[0] != words[1])):
-            place = ", ".join(str(n) for n in np.unravel_index(different[0], original_array.shape))
+            index = ", ".join(str(n) for n in np.unravel_index(different[0], original_array.shape))
             return (
-                f"{prefix}{len(different):,} of {original_array.size:,} values differ, the first is [{place}]"
+                f"{prefix}{len(different):,} of {original_array.size:,} values differ, the first is [{index}]"
             )
     return (
         "" if before.read_bytes() == after.read_bytes() else "the arrays are the same, their archives are not"

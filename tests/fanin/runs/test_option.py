@@ -185,14 +185,14 @@ def test_an_earlier_name_is_taken_in_python_with_a_warning():
 def test_a_text_is_read_as_on_a_command_line():
     texts = {"nodes": "8", "gbps": "2.5", "colour": "blue", "stop": "1:2", "copy": "c"}
     options = {name: option_of(Table, name) for name in texts}
-    found = {name: options[name].parsed(text) for name, text in texts.items()}
+    found = {name: options[name].parse(text) for name, text in texts.items()}
     assert found == {"nodes": 8, "gbps": 2.5, "colour": Colour.BLUE, "stop": ("1:2",), "copy": Path("c")}
     for name, text, message in (
         ("nodes", "2.0", "an integer, not '2.0'"),
         ("bias", "1", "True or False, not '1'"),
     ):
         with pytest.raises(InputError, match=message):
-            option_of(Table, name).parsed(text)
+            option_of(Table, name).parse(text)
 
 
 def test_options_of_what_a_run_lacks_are_refused_where_they_are_given():
